@@ -144,30 +144,58 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
                       std::span<const std::int32_t> logit_rows, kernels::kv_cache& cache, const tensor& logits,
-                      std::span<const std::int32_t> hidden_rows, const tensor& hidden_states, const layer_hook& hook,
+                      std::span<const std::int32_t> hidden_rows, const tensor& hidden, const layer_hook& hook,
                       adapter_products* adapters) {
-  adapters_ = adapters;
-  check(tokens, who, logit_rows, cache, logits);
+  embed(tokens, who);
+  run(who, cache, hook, adapters);
+  conclude(logit_rows, logits, hidden_rows, hidden);
+}
+
+void decoder::begin(std::size_t rows) {
+  require(rows <= as_size(max_rows_), "more rows than it was made for");
+  rows_ = rows;
+}
+
+tensor decoder::residual() const { return view(residual_, dtype::f32, rows_, as_size(weights_->config.hidden)); }
+
+void decoder::embed(std::span<const token_id> tokens, const kernels::batch& who) {
+  const auto& config = weights_->config;
+  require(config.part().embeds, "tokens for layers that do not begin with them");
+  require(std::ranges::all_of(tokens, [&](token_id t) { return t >= 0 && t < config.vocab; }),
+          "a token outside the vocabulary");
+  begin(tokens.size());
   if (tokens.empty())
     return;
-  const auto& config = weights_->config;
-  const auto compute = weights_->compute;
-  const auto rows = tokens.size();
-  const auto hidden = as_size(config.hidden);
-  const auto residual = view(residual_, dtype::f32, rows, hidden);
-  const auto normed = view(normed_, compute, rows, hidden);
-  const auto attended = view(attended_, compute, rows,
-                             as_size(config.heads) * as_size(config.latent ? config.latent.value : config.head_dim));
-
-  backend_.embed(residual, *weights_->embedding, tokens.data());
+  backend_.embed(residual(), *weights_->embedding, tokens.data());
   if (config.embedding_scale != 1)
-    backend_.scale(residual, config.embedding_scale);
+    backend_.scale(residual(), config.embedding_scale);
   if (weights_->positions)
-    backend_.embed_add(residual, *weights_->positions, position_rows(who, config.position_offset).data());
-  if (hook)
+    backend_.embed_add(residual(), *weights_->positions, position_rows(who, config.position_offset).data());
+}
+
+void decoder::receive(const tensor& rows) {
+  begin(rows.rows);
+  require(rows.type == dtype::f32 && rows.cols == as_size(weights_->config.hidden), "rows of another shape");
+  if (rows.rows > 0)
+    backend_.gather_rows(residual(), rows);
+}
+
+void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const layer_hook& hook,
+                  adapter_products* adapters) {
+  adapters_ = adapters;
+  check(who, cache);
+  if (rows_ == 0)
+    return;
+  const auto& config = weights_->config;
+  const auto residual = this->residual();
+  const auto normed = view(normed_, weights_->compute, rows_, residual.cols);
+  const auto attended = view(attended_, weights_->compute, rows_,
+                             as_size(config.heads) * as_size(config.latent ? config.latent.value : config.head_dim));
+  const auto part = config.part();
+  if (hook && part.embeds)
     hook(0, residual);
-  for (int i = 0; i < config.layers; ++i) {
-    const auto& layer = weights_->layers[as_size(i)];
+  for (int i = part.first; i < part.end; ++i) {
+    const auto& layer = weights_->layer(i);
     normalise(normed, residual, layer.input_norm);
     attend(i, normed, attended, cache, who);
     if (config.parallel && !config.shared_norm)
@@ -179,17 +207,29 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
     if (hook)
       hook(i + 1, residual);
   }
-  if (!hidden_rows.empty()) {
-    require(hidden_states.data && hidden_states.type == dtype::f32 && hidden_states.rows == hidden_rows.size() &&
-              hidden_states.cols == hidden &&
-              std::ranges::all_of(hidden_rows, [&](std::int32_t r) { return r >= 0 && as_size(r) < rows; }),
-            "hidden states of other rows, or of another shape");
-    normalise(hidden_states, residual, weights_->final_norm, hidden_rows.data());
-  }
+}
+
+void decoder::conclude(std::span<const std::int32_t> logit_rows, const tensor& logits,
+                       std::span<const std::int32_t> hidden_rows, const tensor& hidden) {
+  const auto& config = weights_->config;
+  const auto is_row = [this](std::int32_t r) { return r >= 0 && as_size(r) < rows_; };
+  require(config.part().heads || (logit_rows.empty() && hidden_rows.empty()), "logits of layers without a head");
+  require(logit_rows.size() <= as_size(max_rows_) && std::ranges::all_of(logit_rows, is_row),
+          "logits of rows that are not there");
+  require(logit_rows.empty() ||
+            (logits.data && logits.type == dtype::f32 && logits.rows == logit_rows.size() &&
+             logits.cols == as_size(config.vocab) && logits.stride >= logits.cols),
+          "a tensor for logits of another shape");
+  require(hidden_rows.empty() ||
+            (hidden.data && hidden.type == dtype::f32 && hidden.rows == hidden_rows.size() &&
+             hidden.cols == as_size(config.hidden) && std::ranges::all_of(hidden_rows, is_row)),
+          "hidden states of other rows, or of another shape");
+  if (!hidden_rows.empty())
+    normalise(hidden, residual(), weights_->final_norm, hidden_rows.data());
   if (logit_rows.empty())
     return;
-  const auto last = view(normed_, compute, logit_rows.size(), hidden);
-  normalise(last, residual, weights_->final_norm, logit_rows.data());
+  const auto last = view(normed_, weights_->compute, logit_rows.size(), as_size(config.hidden));
+  normalise(last, residual(), weights_->final_norm, logit_rows.data());
   project(logits, last);
 }
 
@@ -213,7 +253,7 @@ void decoder::normalise(const tensor& to, const tensor& from, const norm_weights
 void decoder::attend(int i, const tensor& normed, const tensor& attended, kernels::kv_cache& cache,
                      const kernels::batch& who) {
   const auto& config = weights_->config;
-  const auto& layer = weights_->layers[as_size(i)];
+  const auto& layer = weights_->layer(i);
   if (config.latent)
     return attend_latent(i, normed, attended, cache, who);
   const auto q = as_size(config.heads) * as_size(config.head_dim),
@@ -230,11 +270,12 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
     norm = {};
   }
   const auto& rope = config.is_unrotated(i) ? unrotated_ : window > 0 && config.local_rope ? local_rope_ : rope_;
-  backend_.rope_write_kv(qkv, config.heads, norm, rope.get(), cache, i, who);
+  backend_.rope_write_kv(qkv, config.heads, norm, rope.get(), cache, i - config.part().first, who);
   const float scale = config.attention_scale != 0 ? config.attention_scale
                                                   : 1 / std::sqrt(static_cast<float>(config.head_dim));
   backend_.shaped_attention(attended, qkv, config.heads,
-                            {scale, window, config.attention_cap, floats(slopes_), floats(layer.sinks)}, cache, i, who);
+                            {scale, window, config.attention_cap, floats(slopes_), floats(layer.sinks)}, cache,
+                            i - config.part().first, who);
 }
 
 void decoder::make_latents(const layer_weights& layer, const tensor& normed) {
@@ -278,16 +319,16 @@ void decoder::make_latents(const layer_weights& layer, const tensor& normed) {
 void decoder::attend_latent(int i, const tensor& normed, const tensor& attended, kernels::kv_cache& cache,
                             const kernels::batch& who) {
   const auto& config = weights_->config;
-  const auto& layer = weights_->layers[as_size(i)];
+  const auto& layer = weights_->layer(i);
   const auto compute = weights_->compute;
   const auto rows = normed.rows, heads = as_size(config.heads), dim = as_size(config.head_dim),
              rank = as_size(config.latent.kv_rank), rotated = as_size(config.latent.rotated),
              value = as_size(config.latent.value);
   const auto qkv = view(qkv_, dtype::f32, rows, (heads + 2) * dim);
   make_latents(layer, normed);
-  backend_.rope_write_kv(qkv, config.heads, {}, rope_.get(), cache, i, who);
+  backend_.rope_write_kv(qkv, config.heads, {}, rope_.get(), cache, i - config.part().first, who);
   backend_.shaped_attention(view(attended_, compute, rows, heads * dim), qkv, config.heads,
-                            {config.attention_scale, 0, 0, nullptr, nullptr}, cache, i, who);
+                            {config.attention_scale, 0, 0, nullptr, nullptr}, cache, i - config.part().first, who);
   const auto seen = view(attended_, compute, rows * heads, dim),
              means = view(latent_inputs_, compute, rows * heads, rank);
   for (std::size_t h = 0; h < 2; ++h)
@@ -324,7 +365,7 @@ void decoder::add_changed(const tensor& residual, const tensor& branch, const no
 
 void decoder::add_mlp(int i, const tensor& residual, const tensor& normed) {
   const auto& config = weights_->config;
-  const auto& layer = weights_->layers[as_size(i)];
+  const auto& layer = weights_->layer(i);
   if (layer.mixture) {
     const auto branch = view(branch_, dtype::f32, residual.rows, residual.cols);
     mix(branch, normed, *layer.mixture);
@@ -390,15 +431,10 @@ void decoder::add_experts(const tensor& to, const tensor& normed, std::span<cons
   backend_.grouped_sum(to, ffn, down, how);
 }
 
-void decoder::check(std::span<const token_id> tokens, const kernels::batch& who,
-                    std::span<const std::int32_t> logit_rows, const kernels::kv_cache& cache,
-                    const tensor& logits) const {
+void decoder::check(const kernels::batch& who, const kernels::kv_cache& cache) const {
   const auto& config = weights_->config;
-  const auto rows = static_cast<std::int64_t>(tokens.size());
-  require(rows <= max_rows_, "more rows than it was made for");
-  require(std::ranges::all_of(tokens, [&](token_id t) { return t >= 0 && t < config.vocab; }),
-          "a token outside the vocabulary");
-  require(cache.shape.layers == config.layers && cache.shape.kv_heads == config.kv_heads &&
+  const auto rows = static_cast<std::int64_t>(rows_);
+  require(cache.shape.layers == config.part().count() && cache.shape.kv_heads == config.kv_heads &&
             cache.shape.head_dim == config.head_dim,
           "a KV cache of another model");
   std::int64_t covered = 0;
@@ -416,13 +452,6 @@ void decoder::check(std::span<const token_id> tokens, const kernels::batch& who,
       "a block outside the KV cache");
   }
   require(covered == rows, "sequences that do not cover the rows in order");
-  require(logit_rows.size() <= as_size(max_rows_) &&
-            std::ranges::all_of(logit_rows, [&](std::int32_t r) { return r >= 0 && r < rows; }),
-          "logits of rows that are not there");
-  require(logit_rows.empty() ||
-            (logits.data && logits.type == dtype::f32 && logits.rows == logit_rows.size() &&
-             logits.cols == as_size(config.vocab) && logits.stride >= logits.cols),
-          "a tensor for logits of another shape");
 }
 
 } // namespace troupe

@@ -60,6 +60,24 @@ public:
                kernels::kv_cache& cache, const kernels::tensor& logits, std::span<const std::int32_t> hidden_rows = {},
                const kernels::tensor& hidden = {}, const layer_hook& hook = {}, adapter_products* adapters = nullptr);
 
+  // A decoder of a span of layers (model_config::span) runs in parts: `embed`, or `receive` with what the span before it
+  // gave; `run`; `conclude`, or `residual` for the span behind. `forward` does all of it. Conditions are the same.
+
+  void embed(std::span<const token_id> tokens, const kernels::batch& who);
+
+  /// Copies the residual stream of the layers before: f32 [rows, hidden], in device memory.
+  void receive(const kernels::tensor& rows);
+
+  /// The span's layers. `cache` has them alone.
+  void run(const kernels::batch& who, kernels::kv_cache& cache, const layer_hook& hook = {},
+           adapter_products* adapters = nullptr);
+
+  /// The residual stream of the step's rows, f32 [rows, hidden]; valid until the next step.
+  kernels::tensor residual() const;
+
+  void conclude(std::span<const std::int32_t> logit_rows, const kernels::tensor& logits,
+                std::span<const std::int32_t> hidden_rows = {}, const kernels::tensor& hidden = {});
+
   /// The output head alone: logits, f32 [rows, vocab], of what the final norm, or another layer, gives, [rows, hidden]
   /// in the compute type. The model's logit scale and cap are part of it.
   void project(const kernels::tensor& logits, const kernels::tensor& states);
@@ -115,8 +133,8 @@ private:
   void add_experts(const kernels::tensor& to, const kernels::tensor& normed, std::span<const kernels::row_group> up,
                    std::span<const kernels::row_group> down, kernels::store how);
 
-  void check(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
-             const kernels::kv_cache& cache, const kernels::tensor& logits) const;
+  void begin(std::size_t rows);
+  void check(const kernels::batch& who, const kernels::kv_cache& cache) const;
 
   std::shared_ptr<const model_weights> weights_;
   kernels::backend& backend_;
@@ -127,7 +145,8 @@ private:
   kernels::buffer residual_, normed_, qkv_, attended_, ffn_, branch_, router_;
   kernels::buffer latent_down_, latent_queries_, latents_, latent_inputs_;
   kernels::buffer slopes_;               // of ALiBi, [heads]
-  adapter_products* adapters_ = nullptr; // of the step at hand, or null
+  std::size_t rows_ = 0;                 // of the step at hand
+  adapter_products* adapters_ = nullptr; // likewise, or null
 };
 
 } // namespace troupe

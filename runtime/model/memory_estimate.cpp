@@ -26,7 +26,8 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
   for (const auto& group : packed_groups(config, precision))
     steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows,
                               group.expert ? as_size(config.experts.chosen) : 0});
-  steps.matrices.back().rows = steps.logit_rows; // the head
+  if (config.part().heads)
+    steps.matrices.back().rows = steps.logit_rows;
   return steps;
 }
 
@@ -41,8 +42,10 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
       estimate.weights += w.shape[0] * sizeof(float);
   for (const auto& group : packed_groups(config, precision))
     estimate.weights += packed_bytes(tensors, group, precision, backend);
-  estimate.weights += backend.table_bytes(describe(tensors, names.embedding()));
-  if (config.positions == position_type::learned)
+  const bool embeds = config.part().embeds;
+  if (embeds)
+    estimate.weights += backend.table_bytes(describe(tensors, names.embedding()));
+  if (embeds && config.positions == position_type::learned)
     estimate.weights += backend.table_bytes(describe(tensors, names.positions()));
   estimate.activations = activation_bytes(config, precision.compute, steps.rows, steps.context).total();
   estimate.scratch = backend.scratch_bytes(plan_steps(tensors, config, precision, steps));

@@ -6,6 +6,7 @@
 #include "kernels/formats/activation.hpp"
 #include "runtime/checkpoint/quantised_checkpoint.hpp"
 #include "runtime/model/expert_router.hpp"
+#include "runtime/model/layer_span.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/support/types.hpp"
@@ -93,10 +94,14 @@ struct model_config {
   expert_config experts;
   std::vector<bool> sparse; // [layers]: an MLP of experts; or empty: none
 
+  std::optional<layer_span> span; // the part of the model that this describes; null: all of it
+
   bool is_sparse(int layer) const { return !sparse.empty() && sparse[static_cast<std::size_t>(layer)]; }
   bool is_unrotated(int layer) const {
     return positions != position_type::rotary || (!unrotated.empty() && unrotated[static_cast<std::size_t>(layer)]);
   }
+
+  layer_span part() const { return span.value_or(layer_span{0, layers, true, true}); }
 
   bool operator==(const model_config&) const = default;
 };

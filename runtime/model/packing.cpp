@@ -80,8 +80,9 @@ packed_group head_group(const tensor_names& names, precision precision) {
 
 std::vector<packed_group> packed_groups(const model_config& config, precision precision) {
   const tensor_names names(config);
+  const auto part = config.part();
   std::vector<packed_group> groups;
-  for (int i = 0; i < config.layers; ++i) {
+  for (int i = part.first; i < part.end; ++i) {
     groups.push_back(qkv_group(names, i, precision));
     groups.push_back(o_group(names, i, precision));
     if (config.latent.q_rank > 0)
@@ -107,7 +108,8 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
     if (config.experts.shared_gate)
       groups.push_back(shared_gate_group(names, i));
   }
-  groups.push_back(head_group(names, precision));
+  if (part.heads)
+    groups.push_back(head_group(names, precision));
   return groups;
 }
 

@@ -45,7 +45,7 @@ packed_group shared_gate_group(const tensor_names& names, int layer);
 /// In int8 at least if weights are quantised.
 packed_group head_group(const tensor_names& names, precision precision);
 
-/// All groups of a model; the head is the last.
+/// All groups of a model or part; the head, if it has one, is the last.
 std::vector<packed_group> packed_groups(const model_config& config, precision precision);
 
 /// As a matrix, without its data; a vector is one row. Throws as `require_tensor`.

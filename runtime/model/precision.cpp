@@ -58,7 +58,7 @@ std::string weights_kind(const checkpoint& tensors, quantization weights) {
 }
 
 kernels::kv_shape kv_shape_of(const model_config& config, precision precision, std::size_t blocks) {
-  return {config.layers, config.kv_heads, config.head_dim, precision.kv, blocks};
+  return {config.part().count(), config.kv_heads, config.head_dim, precision.kv, blocks};
 }
 
 } // namespace troupe

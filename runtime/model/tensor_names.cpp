@@ -184,21 +184,24 @@ std::vector<wanted_tensor> tensor_names::layer_norms(int layer) const {
 }
 
 std::vector<wanted_tensor> tensor_names::all() const {
-  std::vector<wanted_tensor> result{embedding()};
+  const auto part = config_.part();
+  std::vector<wanted_tensor> result;
   auto add = [&](const std::vector<wanted_tensor>& tensors, bool bias) {
     result.insert(result.end(), tensors.begin(), tensors.end());
     if (bias)
       std::ranges::copy(biases(tensors), std::back_inserter(result));
   };
-  if (!config_.plain_norm)
+  if (part.embeds || (part.heads && config_.tied))
+    result.push_back(embedding());
+  if (part.heads && !config_.plain_norm)
     add({final_norm()}, config_.norm_bias);
-  if (config_.positions == position_type::learned)
+  if (part.embeds && config_.positions == position_type::learned)
     result.push_back(positions());
-  if (!config_.tied)
+  if (part.heads && !config_.tied)
     result.push_back(head());
-  if (config_.head_bias)
+  if (part.heads && config_.head_bias)
     result.push_back(head_bias());
-  for (int layer = 0; layer < config_.layers; ++layer) {
+  for (int layer = part.first; layer < part.end; ++layer) {
     add(layer_norms(layer), config_.norm_bias);
     if (config_.qk_norm)
       add({q_norm(layer), k_norm(layer)}, false);

@@ -64,7 +64,7 @@ public:
 
   static wanted_tensor bias(const wanted_tensor& weight);
 
-  /// Every tensor of the model, each once.
+  /// Every tensor of the model, or of the part that the configuration describes, each once.
   std::vector<wanted_tensor> all() const;
 
   /// Names of the weights of all norms.

@@ -32,20 +32,15 @@ public:
 
   void load() {
     const auto& config = to_.config;
-    const auto table = names_.embedding();
-    to_.embedding_memory = tensors_.read(table.name);
-    to_.embedding = backend_.load_table(stored(table, to_.embedding_memory));
-    to_.bytes += to_.embedding->bytes;
-    report(table);
-    if (config.positions == position_type::learned) {
-      const auto positions = names_.positions();
-      to_.positions_memory = tensors_.read(positions.name);
-      to_.positions = backend_.load_table(stored(positions, to_.positions_memory));
-      to_.bytes += to_.positions->bytes;
-      report(positions);
-    }
-    for (int i = 0; i < config.layers; ++i)
+    const auto part = config.part();
+    if (part.embeds)
+      to_.embedding = table(names_.embedding(), to_.embedding_memory);
+    if (part.embeds && config.positions == position_type::learned)
+      to_.positions = table(names_.positions(), to_.positions_memory);
+    for (int i = part.first; i < part.end; ++i)
       load_layer(i, to_.layers.emplace_back());
+    if (!part.heads)
+      return;
     to_.final_norm = norm(names_.final_norm());
     to_.head = matrix(head_group(names_, precision_));
     if (config.head_bias)
@@ -53,6 +48,15 @@ public:
   }
 
 private:
+  /// `memory`: the table may refer to it.
+  std::unique_ptr<const kernels::matrix> table(const wanted_tensor& w, tensor_data& memory) {
+    memory = tensors_.read(w.name);
+    auto result = backend_.load_table(stored(w, memory));
+    to_.bytes += result->bytes;
+    report(w);
+    return result;
+  }
+
   void load_layer(int i, layer_weights& layer) {
     const auto& config = to_.config;
     if (config.norms != norm_place::after) {

@@ -62,21 +62,23 @@ struct model_weights {
   model_config config;
   kernels::dtype compute = kernels::dtype::f32;
   mlp_sparsity sparsity;
-  std::unique_ptr<const kernels::matrix> embedding; // [vocab, hidden]
+  std::unique_ptr<const kernels::matrix> embedding; // [vocab, hidden], or null
   tensor_data embedding_memory;                     // `embedding` may refer to it
   std::unique_ptr<const kernels::matrix> positions; // [position_rows, hidden], or null
   tensor_data positions_memory;                     // `positions` may refer to it
-  std::vector<layer_weights> layers;
+  std::vector<layer_weights> layers;                // of config.part(), in order
   norm_weights final_norm;
-  std::unique_ptr<const kernels::matrix> head; // [vocab, hidden]
+  std::unique_ptr<const kernels::matrix> head; // [vocab, hidden], or null
   kernels::buffer head_bias;                   // or null
   std::size_t bytes = 0;                       // of device memory
+
+  const layer_weights& layer(int i) const { return layers[static_cast<std::size_t>(i - config.part().first)]; }
 };
 
 /// Refuses models that need ops which the backend lacks: throws failure(unsupported).
 void check_backend(const model_config& config, const kernels::backend& backend);
 
-/// Checks, reads and packs all weights, and frees what it has read before it reads more. Where matrices are quantised,
+/// Checks, reads and packs all weights of the model, or of the part that `config` describes, and frees what it has read before it reads more. Where matrices are quantised,
 /// the one that makes logits is in int8 at least; the embedding table stays as stored. Matrices in `cache` are neither
 /// read nor packed; the others are added to it. Throws as `require_tensor` (unused tensors are not looked at) and
 /// check_sparsity, device_error where memory runs out, and what `progress` throws.
