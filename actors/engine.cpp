@@ -1,44 +1,32 @@
 #include "actors/engine.hpp"
 
-#include "actors/drafter.hpp"
-#include "actors/executor.hpp"
 #include "actors/faults.hpp"
-#include "actors/guide_compiler.hpp"
-#include "actors/kv_block_manager.hpp"
+#include "actors/replica.hpp"
 #include "actors/request.hpp"
-#include "actors/sampler.hpp"
-#include "actors/scheduler.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/deadlines.hpp"
-#include "runtime/engine/restart_policy.hpp"
 
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
 namespace {
 
-/// The actors that run one loaded model.
-struct worker_group {
-  kv_block_manager_actor blocks;
-  sampler_actor sampler;
-  executor_actor executor;
-  scheduler_actor scheduler;
-  guide_compiler_actor guides;
-};
-
-/// A request that the engine has admitted, to a worker group or to the wait for the next one.
+/// A request that the engine has admitted, to a replica or to the wait for one.
 struct pending_request {
   request_actor request;
   std::uint64_t arrival = 0;
-  bool waiting = false; // for a worker group
+  bool waiting = false; // for a replica
 };
 
 class engine_state {
@@ -56,11 +44,8 @@ public:
     }
   }
 
-  // The worker group never outlives the engine. Requests notice the scheduler's end.
-  ~engine_state() {
-    *abandoned_ = true;
-    end_children();
-  }
+  // Replicas never outlive the engine.
+  ~engine_state() { *abandoned_ = true; }
 
   engine_actor::behavior_type make_behavior() {
     return {
@@ -120,11 +105,13 @@ private:
     if (stopping_)
       return;
     model_ = model;
-    start_workers({});
+    replicas_.push_back(std::make_unique<replica>(self_, 0, model_));
+    for (auto& each : replicas_)
+      start(*each, {});
   }
 
   void tell(std::string line) {
-    if (!workers_ || stopping_)
+    if (!running_replica() || stopping_)
       return;
     load_status status;
     status.now = load_status::stage::ready;
@@ -174,7 +161,7 @@ private:
       self_->monitor(request);
       known = requests_.emplace(request.address(), pending_request{request, ++arrivals_}).first;
     }
-    send_to_workers(known->second);
+    send_to_replica(known->second);
   }
 
   void refuse(const request_actor& request, error why) {
@@ -189,7 +176,7 @@ private:
     if (!model_)
       return error{errc::unavailable, "the model is still loading", {}};
     const auto room = static_cast<std::size_t>(model_->limits.max_queue + model_->limits.max_sequences);
-    if (!workers_ && is_new && requests_.size() >= room)
+    if (!running_replica() && is_new && requests_.size() >= room)
       return error{
         errc::overloaded, "the queue is full: " + std::to_string(requests_.size()) + " requests wait already", {}};
     return std::nullopt;
@@ -226,28 +213,36 @@ private:
     wait_for_deadline();
   }
 
-  // While there is no worker group, the request gets the model, so that it is validated and its deadline runs.
-  void send_to_workers(pending_request& pending) {
+  // While no replica runs, the request gets the model, so that it is validated and its deadline runs.
+  void send_to_replica(pending_request& pending) {
     admit_reply reply{.model = model_, .arrival = pending.arrival};
-    if (workers_) {
-      reply.scheduler = workers_->scheduler;
-      reply.guides = workers_->guides;
+    const auto* to = running_replica();
+    if (to) {
+      reply.scheduler = to->running()->scheduler;
+      reply.guides = to->running()->guides;
       reply.number = ++last_number_;
     }
-    pending.waiting = !workers_;
+    pending.waiting = to == nullptr;
     self_->send(pending.request, std::make_shared<const admit_reply>(std::move(reply)));
+  }
+
+  /// Null if none runs.
+  const replica* running_replica() const {
+    const auto found = std::ranges::find_if(replicas_, [](auto& each) { return each->running() != nullptr; });
+    return found == replicas_.end() ? nullptr : found->get();
   }
 
   caf::result<engine_stats> stats() {
     auto promise = self_->make_response_promise<engine_stats>();
-    if (!workers_) {
+    const auto* asked = running_replica();
+    if (!asked) {
       promise.deliver(caf::make_error(caf::sec::unexpected_message, "there is no model"));
       return promise;
     }
     const auto give_up = [promise](caf::error& e) mutable { promise.deliver(std::move(e)); };
-    self_->request(workers_->scheduler, stats_deadline, stats_atom::value)
+    self_->request(asked->running()->scheduler, stats_deadline, stats_atom::value)
       .then(
-        [this, promise, give_up, blocks = workers_->blocks](const scheduler_counters& s) {
+        [this, promise, give_up, blocks = asked->running()->blocks](const scheduler_counters& s) {
           self_->request(blocks, stats_deadline, stats_atom::value)
             .then([this, promise, s](const block_counters& b) mutable { promise.deliver(merge(s, b)); }, give_up);
         },
@@ -257,7 +252,8 @@ private:
 
   engine_stats merge(const scheduler_counters& s, const block_counters& b) const {
     engine_stats e;
-    e.restarts = restarts_;
+    for (const auto& each : replicas_)
+      e.restarts += each->restarts();
     e.running = s.running, e.waiting = s.waiting, e.paused = s.paused;
     e.blocks_total = b.total, e.blocks_in_use = b.in_use, e.blocks_cached = b.cached;
     e.prompt_tokens = b.looked_up_tokens, e.cached_tokens = b.found_tokens, e.generated_tokens = s.generated_tokens;
@@ -278,11 +274,10 @@ private:
   // -- supervision ----------------------------------------------------------------------------------------------------
 
   /// `line`: the reason for this start, for a person.
-  void start_workers(std::string line) {
+  void start(replica& which, std::string line) {
     try {
-      workers_ = spawn_workers();
+      which.start();
     } catch (...) {
-      end_children();
       return on_exception(std::current_exception());
     }
     load_status ready;
@@ -291,31 +286,7 @@ private:
     on_status_(ready, model_);
     for (auto& [_, pending] : requests_)
       if (pending.waiting)
-        send_to_workers(pending);
-  }
-
-  worker_group spawn_workers() {
-    auto& system = self_->system();
-    worker_group g;
-    watch(g.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks));
-    watch(g.sampler = spawn_sampler(system, model_));
-    watch(g.executor = spawn_executor(system, model_, g.sampler));
-    watch(g.guides = spawn_guide_compiler(system, model_));
-    drafter_actor drafter;
-    if (model_->draft)
-      watch(drafter = spawn_drafter(system, model_));
-    watch(g.scheduler = spawn_scheduler(system, model_->limits, {g.blocks, g.executor, g.sampler, drafter},
-                                        model_->swap, model_->speculation,
-                                        caf::actor_cast<caf::weak_actor_ptr>(self_)));
-    self_->send(g.sampler, attach_atom::value, g.scheduler);
-    return g;
-  }
-
-  template <class Handle>
-  void watch(const Handle& child) {
-    // First, so that the child is ended even if monitor() throws.
-    children_.emplace(child.address(), caf::actor_cast<caf::actor>(child));
-    self_->monitor(child);
+        send_to_replica(pending);
   }
 
   void child_ended(const caf::down_msg& down) {
@@ -326,33 +297,21 @@ private:
       if (!model_ && !failed_ && !stopping_) // it had no memory to report why
         fail(fault_of(down.reason, self_->system()).why);
     }
-    if (children_.erase(down.source) > 0 && !stopping_) {
-      if (workers_)
-        end_workers(fault_of(down.reason, self_->system()));
-      // Waits for the last child: its memory is what the next group's KV cache will take.
-      if (children_.empty() && restarting_)
-        start_workers(*std::exchange(restarting_, std::nullopt));
-    }
+    for (auto& each : replicas_)
+      if (each->lose(down.source) && !stopping_)
+        replica_lost(*each, fault_of(down.reason, self_->system()));
     if (stopping_)
       quit_when_done();
   }
 
-  // A worker group is useless without one of its actors. Requests notice the scheduler's end and ask the engine again.
-  void end_workers(const fault& f) {
-    workers_.reset();
-    end_children();
-    auto why = f.why;
-    if (!f.recoverable) {
-      why.message = "the device is lost: " + why.message;
-      return fail(why);
-    }
-    if (!restart_policy_.restart(self_->clock().now())) {
-      why.message = "a part of the engine failed again after " + std::to_string(restart_policy_.restarts()) +
-        " restarts within " + std::to_string(restart_policy_.within().count()) + " s: " + why.message;
-      return fail(why);
-    }
-    ++restarts_;
-    restarting_ = "a part of the engine failed and was restarted: " + why.message;
+  // Requests notice the scheduler's end and ask the engine again.
+  void replica_lost(replica& which, const fault& f) {
+    if (auto why = which.fail(f); why && std::ranges::all_of(replicas_, [](auto& each) { return each->has_failed(); }))
+      return fail(*why);
+    else if (why)
+      return tell("replica " + std::to_string(which.number()) + ": " + why->message);
+    if (auto line = which.take_restart())
+      start(which, std::move(*line));
   }
 
   void stop(const caf::error& reason) {
@@ -365,23 +324,22 @@ private:
     quit_when_done();
   }
 
-  // Requests first, so that each client receives its last event; then the worker group. The loader polls
-  // `abandoned_`, so that it reports no progress after the engine has reported its end.
+  // Requests first, so that each client receives its last event; then replicas. The loader polls `abandoned_`, so that it
+  // reports no progress after the engine has reported its end.
   void quit_when_done() {
     if (!requests_.empty() || loader_)
       return;
-    workers_.reset();
-    if (!children_.empty())
-      return end_children();
+    bool ended = true;
+    for (auto& each : replicas_) {
+      each->end();
+      ended = ended && each->has_ended();
+    }
+    if (!ended)
+      return;
     load_status status;
     status.now = load_status::stage::stopped;
     on_status_(status, nullptr);
     self_->quit(*stopping_);
-  }
-
-  void end_children() {
-    for (auto& [_, child] : children_)
-      caf::anon_send_exit(child, caf::exit_reason::user_shutdown);
   }
 
   static constexpr auto stats_deadline = std::chrono::seconds(5);
@@ -391,14 +349,11 @@ private:
   // Set when the load is no longer wanted.
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   loaded_model_ptr model_;
-  std::optional<worker_group> workers_;
+  std::vector<std::unique_ptr<replica>> replicas_;
   caf::actor_addr loader_; // while it loads
-  std::map<caf::actor_addr, caf::actor> children_;
   std::map<caf::actor_addr, pending_request> requests_;
   deadlines<caf::actor_addr> deadlines_;
-  std::uint64_t arrivals_ = 0, last_number_ = 0, restarts_ = 0;
-  restart_policy restart_policy_;
-  std::optional<std::string> restarting_; // set between two worker groups: the reason, for a person
+  std::uint64_t arrivals_ = 0, last_number_ = 0;
   std::optional<error> failed_;
   std::optional<caf::error> stopping_;
 };

@@ -1,7 +1,7 @@
-// The engine actor: supervisor of one model and its worker group. A thread of its own loads the model while the engine
-// goes on answering. The engine spawns the group, admits requests and monitors both. If an actor of the group dies, the
-// engine ends the group and, if that may help, starts another one over the same weights, in which requests resume. On
-// its own exit it cancels the requests and ends the group. Event-based.
+// The engine actor: supervisor of one model and its replicas. A thread of its own loads the model while the engine
+// goes on answering. The engine starts replicas, admits requests and monitors both. If an actor of a replica dies, the
+// engine ends the whole replica and, if that may help, starts it again over the same weights; its requests resume. On its
+// own exit it cancels the requests and ends the replicas. Event-based.
 #pragma once
 
 #include "actors/messages.hpp"
@@ -11,7 +11,7 @@
 namespace troupe {
 
 /// Receives the progress of loading (on the loader's thread), then ready, failed or stopped (on the actor's), with the
-/// model if there is one. Each restart of the worker group reports ready again, with a line that gives the reason; so
+/// model if there is one. Each restart of a replica reports ready again, with a line that gives the reason; so
 /// does news of a running engine.
 using engine_listener = std::function<void(const load_status&, const loaded_model_ptr&)>;
 

@@ -11,15 +11,15 @@
 //                          │                    └────── step_tokens ─────┘ │
 //                          └────────────────────── sampled_token ──────────┘
 //
-// Every part below the engine forms one worker group: scheduler, block manager, executor, sampler, guide compiler. They
-// live and die together; requests outlive them.
+// Scheduler, block manager, executor, sampler, guide compiler and drafter form a replica. They live and die together;
+// requests outlive them.
 //
 // - A client submits by submit_atom or engine::submit (api/embed); either way spawn_request makes the request actor.
 // - A request asks the engine for admission and receives an admit_reply: the scheduler to go to, or why there is none.
 //   If it has a guide, the guide_compiler compiles it before the scheduler hears of the request.
 //   When that scheduler dies, the request asks again; the engine ends the whole group, starts another one, and requests
 //   bring it their transcripts.
-// - Request numbers are per worker group, so stale messages are recognised.
+// - Request numbers are per replica and its start, so stale messages are recognised.
 // - A request ends by ending its actor. All who hold state for it monitor it and release that state then.
 // - The executor runs on a thread of its own. It holds a plan back until the step_tokens arrive that its placeholders
 //   stand for. On an asynchronous device messages carry events instead of results, logits and tokens stay on the
@@ -190,9 +190,9 @@ struct guide_outcome {
 /// The engine's answer to admit.
 struct admit_reply {
   loaded_model_ptr model = {};
-  scheduler_actor scheduler = {}; // null while the worker group restarts: another reply follows
+  scheduler_actor scheduler = {}; // null while no replica runs: another reply follows
   guide_compiler_actor guides = {}; // of the same group
-  std::uint64_t number = 0;       // of the request, within this worker group
+  std::uint64_t number = 0;       // of the request, within this replica
   std::uint64_t arrival = 0;      // of the request, at this engine
   error why = {};                 // if model is null: refused
 };

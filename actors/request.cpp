@@ -146,7 +146,7 @@ private:
     }
   }
 
-  // The transcripts for another worker group to resume. Empty before the first token, while all n share one prompt.
+  // The transcripts for another replica to resume. Empty before the first token, while all n share one prompt.
   std::vector<resumed_sequence> unfinished() const {
     std::vector<resumed_sequence> resumed;
     if (std::ranges::all_of(sequences_, [](auto& s) { return s.ids().empty(); }))
@@ -222,7 +222,7 @@ private:
     rejected_guesses_ += static_cast<std::uint32_t>(guesses - right);
   }
 
-  // After a restart of the worker group, they come again from the start.
+  // After a restart of the replica, they come again from the start.
   void add_scores(const prompt_scores& scores) {
     const auto position = static_cast<std::size_t>(scores.position), next = std::max<std::size_t>(scored_, 1);
     if (ended_ || scores.request != number_ || position > next || position + scores.tokens.size() <= next)
@@ -365,14 +365,14 @@ private:
   };
 
   request_actor::pointer self_;
-  // Keeps the actor alive while engine and worker group die and no one else holds it: its client still waits.
+  // Keeps the actor alive while engine and replica die and no one else holds it: its client still waits.
   request_actor self_handle_;
   watch<engine_actor> engine_;
   generation_ptr what_;
   client client_;
   watch<client_actor> client_watch_;
-  watch<scheduler_actor> scheduler_; // null between two worker groups
-  std::uint64_t number_ = 0;         // of this request in the worker group; 0: in none
+  watch<scheduler_actor> scheduler_; // null between two replicas
+  std::uint64_t number_ = 0;         // of this request in the replica; 0: in none
   std::uint64_t arrival_ = 0;        // at the engine
   answer_guide_ptr guide_;           // once it has been compiled
   std::shared_ptr<const sampling_params> params_;

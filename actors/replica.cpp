@@ -1,0 +1,82 @@
+#include "actors/replica.hpp"
+
+#include "actors/drafter.hpp"
+#include "actors/executor.hpp"
+#include "actors/guide_compiler.hpp"
+#include "actors/kv_block_manager.hpp"
+#include "actors/sampler.hpp"
+#include "actors/scheduler.hpp"
+#include "runtime/engine/loader.hpp"
+
+#include <caf/send.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <utility>
+
+namespace troupe {
+
+replica::replica(engine_actor::pointer engine, int number, loaded_model_ptr model)
+  : engine_(engine), number_(number), model_(std::move(model)) {}
+
+void replica::start() {
+  try {
+    workers_ = spawn();
+  } catch (...) {
+    end();
+    throw;
+  }
+}
+
+replica::workers replica::spawn() {
+  auto& system = engine_->system();
+  workers w;
+  watch(w.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks));
+  watch(w.sampler = spawn_sampler(system, model_));
+  watch(w.executor = spawn_executor(system, model_, w.sampler));
+  watch(w.guides = spawn_guide_compiler(system, model_));
+  drafter_actor drafter;
+  if (model_->draft)
+    watch(drafter = spawn_drafter(system, model_));
+  watch(w.scheduler = spawn_scheduler(system, model_->limits, {w.blocks, w.executor, w.sampler, drafter}, model_->swap,
+                                      model_->speculation, caf::actor_cast<caf::weak_actor_ptr>(engine_)));
+  engine_->send(w.sampler, attach_atom::value, w.scheduler);
+  return w;
+}
+
+template <class Handle>
+void replica::watch(const Handle& child) {
+  // First, so that the child is ended even if monitor() throws.
+  children_.emplace(child.address(), caf::actor_cast<caf::actor>(child));
+  engine_->monitor(child);
+}
+
+void replica::end() {
+  workers_.reset();
+  for (auto& [_, child] : children_)
+    caf::anon_send_exit(child, caf::exit_reason::user_shutdown);
+}
+
+std::optional<error> replica::fail(const fault& f) {
+  if (!workers_)
+    return std::nullopt; // it is ending already
+  end();
+  auto why = f.why;
+  if (!f.recoverable) {
+    failed_ = true;
+    why.message = "the device is lost: " + why.message;
+  } else if (!policy_.restart(engine_->clock().now())) {
+    failed_ = true;
+    why.message = "a part of the engine failed again after " + std::to_string(policy_.restarts()) +
+      " restarts within " + std::to_string(policy_.within().count()) + " s: " + why.message;
+  } else {
+    ++restarts_;
+    restarting_ = "a part of the engine failed and was restarted: " + why.message;
+  }
+  return failed_ ? std::optional(std::move(why)) : std::nullopt;
+}
+
+std::optional<std::string> replica::take_restart() {
+  return children_.empty() ? std::exchange(restarting_, std::nullopt) : std::nullopt;
+}
+
+} // namespace troupe

@@ -1,0 +1,77 @@
+// One replica: the actors that run a model together, spawned, watched and spawned again as one. A part of the engine
+// actor, on whose thread it is used; the engine passes it the ends of actors, and decides when it starts.
+#pragma once
+
+#include "actors/faults.hpp"
+#include "actors/messages.hpp"
+#include "runtime/engine/restart_policy.hpp"
+
+#include <caf/actor.hpp>
+#include <caf/actor_addr.hpp>
+
+#include <map>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+class replica {
+public:
+  /// The actors that others send to.
+  struct workers {
+    kv_block_manager_actor blocks;
+    sampler_actor sampler;
+    executor_actor executor;
+    scheduler_actor scheduler;
+    guide_compiler_actor guides;
+  };
+
+  replica(engine_actor::pointer engine, int number, loaded_model_ptr model);
+  replica(const replica&) = delete;
+  replica& operator=(const replica&) = delete;
+  ~replica() { end(); }
+
+  int number() const { return number_; }
+  std::uint64_t restarts() const { return restarts_; }
+  bool has_failed() const { return failed_; }
+
+  /// Null while it does not run.
+  const workers* running() const { return workers_ ? &*workers_ : nullptr; }
+
+  /// Whether none of its actors is alive.
+  bool has_ended() const { return children_.empty(); }
+
+  /// Spawns and monitors its actors. Throws if it cannot, and ends those that it has spawned.
+  void start();
+
+  /// Ends its actors. Requests notice the scheduler's end.
+  void end();
+
+  /// Whether one of its actors had this address; it has ended.
+  bool lose(const caf::actor_addr& actor) { return children_.erase(actor) > 0; }
+
+  /// Ends the other actors: without one of them they are useless. Returns why it cannot be started again, if so.
+  std::optional<error> fail(const fault& f);
+
+  /// After a failure, once all its actors have ended, whose memory is what the next ones will take: the reason, for a
+  /// person, to start it again.
+  std::optional<std::string> take_restart();
+
+private:
+  workers spawn();
+
+  template <class Handle>
+  void watch(const Handle& child);
+
+  engine_actor::pointer engine_;
+  int number_;
+  loaded_model_ptr model_;
+  std::optional<workers> workers_;
+  std::map<caf::actor_addr, caf::actor> children_;
+  restart_policy policy_;
+  std::uint64_t restarts_ = 0;
+  std::optional<std::string> restarting_;
+  bool failed_ = false; // and is not started again
+};
+
+} // namespace troupe
