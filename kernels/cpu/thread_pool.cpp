@@ -22,10 +22,8 @@ int usable_cores() {
 
 } // namespace
 
-thread_pool::thread_pool(int threads) {
-  const int cores = usable_cores();
-  const int count = std::clamp(threads > 0 ? threads : cores, 1, static_cast<int>(active_mask));
-  oversubscribed_ = count > cores;
+thread_pool::thread_pool(int threads) : cores_(usable_cores()) {
+  const int count = std::clamp(threads > 0 ? threads : cores_, 1, static_cast<int>(active_mask));
   ranges_ = std::vector<counter>(count);
   workers_.reserve(count - 1);
   try {
@@ -48,7 +46,7 @@ void thread_pool::end_workers() {
 }
 
 void thread_pool::pause(std::uint32_t spins) const {
-  if (oversubscribed_ || spins > spins_before_yield)
+  if (spins > spins_before_yield || awake() > cores_)
     std::this_thread::yield();
   else
 #if defined(__x86_64__)
@@ -56,6 +54,16 @@ void thread_pool::pause(std::uint32_t spins) const {
 #else
     std::atomic_signal_fence(std::memory_order_seq_cst);
 #endif
+}
+
+void thread_pool::wake() {
+  const bool first = awake_.fetch_add(1, std::memory_order_relaxed) == 0;
+  awake_in_all_.fetch_add(first ? 2 : 1, std::memory_order_relaxed);
+}
+
+void thread_pool::doze() {
+  const bool last = awake_.fetch_sub(1, std::memory_order_relaxed) == 1;
+  awake_in_all_.fetch_sub(last ? 2 : 1, std::memory_order_relaxed);
 }
 
 void thread_pool::run(const job& next) {
@@ -111,14 +119,18 @@ void thread_pool::work(int thread) {
 void thread_pool::worker_loop(int thread) {
   std::uint32_t done = 0; // number of the last job that this worker has joined
   std::uint32_t spins = 0;
+  wake();
   while (!stop_) {
     auto state = state_.load(std::memory_order_acquire);
     const bool fresh = (state & open_bit) && (state & ~(open_bit | active_mask)) != done;
     if (!fresh) {
-      if (++spins < spins_before_sleep)
+      if (++spins < spins_before_sleep) {
         pause(spins);
-      else
+      } else {
+        doze();
         state_.wait(state, std::memory_order_acquire);
+        wake();
+      }
       continue;
     }
     if (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel))
@@ -131,6 +143,7 @@ void thread_pool::worker_loop(int thread) {
       state_.notify_all();
     spins = 0;
   }
+  doze();
 }
 
 } // namespace troupe::kernels

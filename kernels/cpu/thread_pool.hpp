@@ -1,6 +1,7 @@
 // The compute threads of one CPU backend. The thread that calls `parallel_for` takes part. The pool's own threads spin
-// for some microseconds after a job, so that the next op of a step finds them awake, then sleep. One thread at a time
-// may call, and jobs do not nest.
+// for some microseconds after a job, so that the next op of a step finds them awake, then sleep. Pools know how many
+// threads of all pools are awake: where these are more than the cores, waiting ones yield instead of spinning. One thread
+// at a time may call, and jobs do not nest.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,9 @@ public:
 
   thread_pool(const thread_pool&) = delete;
   thread_pool& operator=(const thread_pool&) = delete;
+
+  /// Threads of all pools of this process that do not sleep, with those that call pools whose workers do not.
+  static int awake() { return awake_in_all_.load(std::memory_order_relaxed); }
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -52,6 +56,8 @@ private:
   void end_workers();
   void worker_loop(int thread);
   void pause(std::uint32_t spins) const;
+  void wake();
+  void doze();
 
   // The word that all threads watch: | job number | open | threads at work |. A worker joins a job only while it is
   // open. So the caller waits only for tasks that have begun, never for a worker that the system has not scheduled.
@@ -65,7 +71,9 @@ private:
   std::atomic<bool> stop_ = false;
   std::atomic<bool> failed_ = false;
   std::exception_ptr failure_;
-  bool oversubscribed_ = false;
+  const int cores_;
+  std::atomic<int> awake_ = 0;                      // workers that do not sleep
+  inline static std::atomic<int> awake_in_all_ = 0; // of all pools, with the callers of those that have any
   std::vector<std::thread> workers_;
 };
 

@@ -61,3 +61,29 @@ TEST_CASE("a pool wakes its sleeping threads, and uses no CPU time while idle") 
 }
 
 TEST_CASE("a pool without jobs stops") { thread_pool pool(4); }
+
+TEST_CASE("pools know how many threads of all pools are awake") {
+  const auto settles_at = [](int threads) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (thread_pool::awake() != threads && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return thread_pool::awake() == threads;
+  };
+  CHECK(settles_at(0));
+  {
+    thread_pool one(2), other(3);
+    std::atomic<int> seen = 0;
+    // Both workers of a pool run a task only once they are awake.
+    one.parallel_for(2, [&](std::size_t, int) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      while (seen.load() < 2 && std::chrono::steady_clock::now() < end) {
+        if (thread_pool::awake() >= 2)
+          ++seen;
+        std::this_thread::yield();
+      }
+    });
+    CHECK(seen >= 2);
+    CHECK(settles_at(0)); // asleep, but not gone
+  }
+  CHECK(settles_at(0));
+}
