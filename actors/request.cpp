@@ -99,10 +99,8 @@ private:
     a.client = what_->client;
     a.guide = guide_;
     a.embed = what_->embed;
-    a.steering = steering_;
+    a.features = features_;
     a.negative = negative_;
-    a.adapter = adapter_;
-    a.salt = salt_;
     a.again = std::exchange(admitted_, true);
     a.resumed = unfinished();
     self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
@@ -120,10 +118,8 @@ private:
          model.device->capabilities().dola, model.info.layers, model.info.tied});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
-      steering_ = checked.steering;
+      features_ = checked.features;
       negative_ = checked.negative;
-      adapter_ = checked.adapter;
-      salt_ = checked.salt;
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
@@ -376,10 +372,8 @@ private:
   std::uint64_t arrival_ = 0;        // at the engine
   answer_guide_ptr guide_;           // once it has been compiled
   std::shared_ptr<const sampling_params> params_;
-  std::shared_ptr<const steering> steering_;      // null: none
-  std::shared_ptr<const packed_adapter> adapter_; // null: none
-  token_list negative_;                           // the prompt of its twin; null: none
-  prefix_salt salt_ = 0;
+  row_features_ptr features_;
+  token_list negative_;               // the prompt of its twin; null: none
   std::vector<transcript> sequences_; // empty until validated
   bool admitted_ = false;
   bool paused_ = false;

@@ -119,17 +119,20 @@ checked_generation check(const generation& asked, const generation_limits& limit
       asked.negative_prompt.empty() ? std::vector{asked.prompt.back()} : asked.negative_prompt);
     sampling.max_tokens = std::min(sampling.max_tokens, limits.max_context - static_cast<int>(std::ssize(*negative)));
   }
-  auto salt = salted(0, steered ? steered->id : 0);
-  salt = salted(salt, adapter ? adapter->id : 0);
-  salt = salted(salt, sampling.contrasted() ? contrast_salt : 0);
-  salt = salted(salt, client_salt(asked.cache_salt));
+  row_features features{.steering = std::move(steered),
+                        .adapter = std::move(adapter),
+                        .contrasted = sampling.contrasted(),
+                        .layers = sampling.dola};
+  features.salt = salted(0, features.steering ? features.steering->id : 0);
+  features.salt = salted(features.salt, features.adapter ? features.adapter->id : 0);
+  features.salt = salted(features.salt, features.contrasted ? contrast_salt : 0);
+  features.salt = salted(features.salt, client_salt(asked.cache_salt));
   const auto timeout = timeout_of(asked.timeout, limits.timeout);
-  return {std::make_shared<const sampling_params>(std::move(sampling)),
-          timeout,
-          std::move(steered),
-          std::move(negative),
-          std::move(adapter),
-          salt};
+  const bool plain = features.salt == 0 && !features.layers; // all others have a part in the salt
+  return {.sampling = std::make_shared<const sampling_params>(std::move(sampling)),
+          .timeout = timeout,
+          .negative = std::move(negative),
+          .features = plain ? nullptr : std::make_shared<const row_features>(std::move(features))};
 }
 
 } // namespace troupe

@@ -4,7 +4,7 @@
 
 #include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/generation.hpp"
-#include "runtime/scheduling/prefix_salt.hpp"
+#include "runtime/scheduling/row_features.hpp"
 #include "runtime/steering/steering_library.hpp"
 
 #include <chrono>
@@ -34,10 +34,13 @@ struct checked_generation {
   std::shared_ptr<const sampling_params>
     sampling; // max_tokens is cut to what the context leaves, also after the negative prompt; dola names layers
   std::chrono::milliseconds timeout{0};                       // from submission to the last token; 0: none
-  std::shared_ptr<const troupe::steering> steering = {};      // null: none
   std::shared_ptr<const std::vector<token_id>> negative = {}; // the twin's prompt, if sampling->paired()
-  std::shared_ptr<const packed_adapter> adapter = {};         // null: none
-  prefix_salt salt = 0;                                       // of what K and V depend on, or are kept apart by
+  row_features_ptr features = {};                             // of its rows; null: none
+};                                                            // from submission to the last token; 0: none
+std::shared_ptr<const troupe::steering> steering = {};        // null: none
+std::shared_ptr<const std::vector<token_id>> negative = {};   // the twin's prompt, if sampling->paired()
+std::shared_ptr<const packed_adapter> adapter = {};           // null: none
+prefix_salt salt = 0;                                         // of what K and V depend on, or are kept apart by
 };
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids

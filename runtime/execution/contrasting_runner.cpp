@@ -1,5 +1,7 @@
 #include "runtime/execution/contrasting_runner.hpp"
 
+#include "runtime/execution/featured_rows.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -22,7 +24,7 @@ step_plan amateurs_plan(const step_plan& plan, token_id vocab, std::vector<std::
   for (const auto& demand : plan.samples)
     std::fill_n(sampled.begin() + demand.logit_row, demand.guesses + 1, true);
   std::size_t logit_row = 0; // those of a plan ascend
-  for (const auto place : plan.contrasted) {
+  for (const auto place : contrasted_places(plan)) {
     const auto& rows = plan.sequences[static_cast<std::size_t>(place)];
     const auto next = static_cast<std::size_t>(place) + 1;
     const auto last_block = next < plan.sequences.size() ? plan.sequences[next].first_block
@@ -48,7 +50,7 @@ step_plan amateurs_plan(const step_plan& plan, token_id vocab, std::vector<std::
 
 step_output contrasting_runner::run(const step_plan& plan) {
   auto output = expert_->run(plan);
-  if (plan.contrasted.empty() && plan.moves.empty())
+  if (contrasted_places(plan).empty() && plan.moves.empty())
     return output;
   std::vector<std::int32_t> of;
   const auto amateurs = amateur_->run(amateurs_plan(plan, vocab_, of));

@@ -19,7 +19,7 @@ public:
 
   void receive(const step_tokens& tokens) override;
 
-  /// The expert's output, with the amateur's rows for the samples of plan.contrasted.
+  /// The expert's output, with the amateur's rows for the samples of contrasted sequences.
   step_output run(const step_plan& plan) override;
 
   double device_ms() override { return expert_->device_ms(); }
@@ -29,7 +29,7 @@ private:
   token_id vocab_;
 };
 
-/// What the amateur computes of a plan: the rows of plan.contrasted, and logits where they sample. `of[i]`: the place in
+/// What the amateur computes of a plan: the rows of contrasted sequences, and logits where they sample. `of[i]`: the place in
 /// plan.logit_rows of the i-th of these logits. Tokens from `vocab` on, which no contrast chooses, are wrong guesses, and
 /// any other stands in for them.
 step_plan amateurs_plan(const step_plan& plan, token_id vocab, std::vector<std::int32_t>& of);

@@ -48,9 +48,7 @@ std::optional<error> scheduler::submit(admission a) {
     groups_[a.request].members = {s.id};
   s.prediction = std::move(a.prediction);
   s.guide = std::move(a.guide);
-  s.steering = std::move(a.steering);
-  s.adapter = std::move(a.adapter);
-  s.salt = a.salt;
+  s.features = std::move(a.features);
   for (auto& r : a.resumed) {
     auto one = s;
     one.id.index = r.index;

@@ -60,12 +60,10 @@ struct admission {
   bool again = false;         // readmitted: the queue is never too full for it
   token_list prediction = {}; // of the answer, for guesses; null: none
   std::shared_ptr<const guides::answer_guide> guide = {}; // that the answers follow; null: none
-  std::vector<resumed_sequence> resumed;                 // unfinished sequences of the n; empty: all n, from the prompt
-  pooling embed = pooling::none;                         // of the prompt's hidden states, instead of samples
-  std::shared_ptr<const troupe::steering> steering = {}; // of all rows; null: none
-  std::shared_ptr<const packed_adapter> adapter = {};    // of all rows; null: none
-  prefix_salt salt = 0;                                  // of what K and V depend on beside the tokens
-  token_list negative = {};                              // the prompt of the twin, if params->paired()
+  std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
+  pooling embed = pooling::none;         // of the prompt's hidden states, instead of samples
+  row_features_ptr features = {};        // of all its rows
+  token_list negative = {};              // the prompt of the twin, if params->paired()
 };
 
 struct scheduler_counters {
@@ -176,12 +174,11 @@ private:
     bool sampler_knows = false;                        // its sampling state was sent since its admission
     std::shared_ptr<const guides::answer_guide> guide; // null: none
     bool deferred = false;                             // its sample is late
-    std::shared_ptr<const troupe::steering> steering;  // of all rows; null: none
-    std::shared_ptr<const packed_adapter> adapter;     // of all rows; null: none
-    prefix_salt salt = 0;
+    row_features_ptr features;
     std::int32_t siblings = 0;               // to be forked when the prompt is computed (n > 1)
     std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs; those without one will wait
 
+    prefix_salt salt() const { return features ? features->salt : 0; }
     bool running() const { return slot >= 0; }
     bool decodes() const { return planned >= known() - 1; }
     bool paused() const { return paused_since != 0; }

@@ -3,13 +3,11 @@
 #pragma once
 
 #include "kernels/ops.hpp"
-#include "runtime/adapters/adapter.hpp"
 #include "runtime/model/pooling.hpp"
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
-#include "runtime/scheduling/prefix_salt.hpp"
-#include "runtime/steering/steering.hpp"
+#include "runtime/scheduling/row_features.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
@@ -129,12 +127,6 @@ struct group_demand {
   std::shared_ptr<const sampling_start> start; // the first time, when the group is its prompt; else null
 };
 
-/// Rows of logits that are contrasted with those behind inner layers (DoLa).
-struct layered_logits {
-  std::int32_t logit_row = 0, rows = 0; // indices into step_plan::logit_rows
-  dola_layers layers;                   // of the model; not empty
-};
-
 /// Log-probabilities of prompt tokens: that at `position + i` follows row `logit_row + i`.
 struct score_demand {
   std::uint64_t request = 0;
@@ -161,13 +153,10 @@ struct step_plan {
   std::vector<token_id> tokens;      // [rows], known ids or placeholders
   std::vector<kernels::sequence_rows> sequences;
   std::vector<std::int32_t> block_tables;
-  std::vector<block_move> moves;         // in order, before anything else
-  std::vector<std::int32_t> logit_rows;  // rows of `tokens` whose logits are wanted
-  std::vector<std::int32_t> hidden_rows; // rows of `tokens` whose hidden states are wanted
-  std::vector<steered_rows> steered;
-  std::vector<adapted_rows> adapted;
-  std::vector<std::int32_t> contrasted; // places in `sequences` of those whose rows the amateur computes, too
-  std::vector<layered_logits> layered;
+  std::vector<block_move> moves;           // in order, before anything else
+  std::vector<std::int32_t> logit_rows;    // rows of `tokens` whose logits are wanted
+  std::vector<std::int32_t> hidden_rows;   // rows of `tokens` whose hidden states are wanted
+  std::vector<featured_sequence> featured; // in the order of `sequences`
   std::vector<sample_demand> samples;
   std::vector<group_demand> groups;
   std::vector<score_demand> scores;

@@ -289,7 +289,7 @@ void scheduler::demand(block_request& request, sequence& s, std::int32_t rows) {
       ? s.prompt
       : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
     const auto rotation = static_cast<std::uint64_t>(rotation_of(s.known()));
-    d.salt = salted(s.salt, rotation > 0 ? rotation_salt + rotation : 0);
+    d.salt = salted(s.salt(), rotation > 0 ? rotation_salt + rotation : 0);
     d.from = s.scored; // the rows of tokens to be scored must be computed
     // Leave a block per running sequence, so that the new one is not preempted again at once.
     d.watermark = static_cast<std::int32_t>(running_.size());
@@ -397,13 +397,9 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
   rows.first_position = s.planned;
   rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
   rows.length = std::max(s.known(), s.planned + answer.rows);
-  if (s.params->contrasted())
-    plan.contrasted.push_back(static_cast<std::int32_t>(plan.sequences.size()));
+  if (s.features)
+    plan.featured.push_back({s.features, static_cast<std::int32_t>(plan.sequences.size())});
   plan.sequences.push_back(rows);
-  if (s.steering)
-    plan.steered.push_back({s.steering, rows.first_row, rows.rows});
-  if (s.adapter)
-    plan.adapted.push_back({s.adapter, rows.first_row, rows.rows});
   auto table = grant.tables.begin() + answer.first_block;
   plan.block_tables.insert(plan.block_tables.end(), table, table + answer.blocks);
   const auto guesses = guesses_.find(s.id);
@@ -466,8 +462,10 @@ void scheduler::add_samples(sequence& s, std::int32_t guesses) {
   const auto logit_row = static_cast<std::int32_t>(plan.logit_rows.size());
   for (auto ahead = guesses; ahead >= 0; --ahead)
     plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1 - ahead);
-  if (s.params->dola)
-    plan.layered.push_back({logit_row, guesses + 1, s.params->dola});
+  if (s.features) {
+    plan.featured.back().logit_row = logit_row;
+    plan.featured.back().sampled_rows = guesses + 1;
+  }
   auto& sample = add_sample(s, logit_row);
   s.guesses = sample.guesses = guesses;
   if (guesses > 0) {

@@ -66,11 +66,9 @@ std::size_t peak_rss() {
 /// The runner of one batch size, and its steps.
 struct model_bench::run {
   run(const model_bench& bench, int batch, int max_rows, int blocks_each)
-    : options(bench.options_),
-      adapters(bench.adapters_),
-      vocab(bench.weights_in_memory_->config.vocab),
-      batch(batch),
-      blocks_each(blocks_each) {
+    : options(bench.options_), vocab(bench.weights_in_memory_->config.vocab), batch(batch), blocks_each(blocks_each) {
+    for (const auto& adapter : bench.adapters_)
+      features.push_back(std::make_shared<const row_features>(row_features{.adapter = adapter}));
     const auto& device = *bench.device_;
     runner = device.make_runner({bench.weights_in_memory_,
                                  bench.precision_,
@@ -113,7 +111,7 @@ struct model_bench::run {
   void finish() { wait_for(std::exchange(last, {})); }
 
   const model_bench_options& options;
-  const std::vector<std::shared_ptr<const packed_adapter>>& adapters;
+  std::vector<row_features_ptr> features; // an adapter each; or empty
   int vocab, batch, blocks_each;
   std::unique_ptr<step_runner> runner;
   step_plan plan;
@@ -125,14 +123,14 @@ private:
     plan.tokens.clear();
     plan.sequences.clear();
     plan.logit_rows.clear();
-    plan.adapted.clear();
+    plan.featured.clear();
   }
 
   void add(int sequence, int position, int rows, bool wants_logits) {
     plan.sequences.push_back({static_cast<std::int32_t>(plan.tokens.size()), rows, position, sequence * blocks_each});
-    if (!adapters.empty())
-      plan.adapted.push_back(
-        {adapters[size(sequence) % adapters.size()], static_cast<std::int32_t>(plan.tokens.size()), rows});
+    if (!features.empty())
+      plan.featured.push_back(
+        {features[size(sequence) % features.size()], static_cast<std::int32_t>(plan.sequences.size()) - 1});
     for (int i = 0; i < rows; ++i)
       plan.tokens.push_back(static_cast<token_id>(random() % static_cast<unsigned>(vocab)));
     if (wants_logits)

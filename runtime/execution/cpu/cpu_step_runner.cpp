@@ -1,6 +1,7 @@
 #include "runtime/execution/cpu/cpu_step_runner.hpp"
 
 #include "kernels/activation_sparsity.hpp"
+#include "runtime/execution/featured_rows.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -48,9 +49,9 @@ step_output cpu_step_runner::run(const step_plan& plan) {
                           [this](std::size_t bytes) { return backend_->allocate(bytes); });
     hidden = {states.get(), kernels::dtype::f32, plan.hidden_rows.size(), width, width};
   }
-  adapters_.begin(plan.adapted);
+  adapters_.begin(adapted_rows_of(plan));
   decoder_.forward(tokens_, {plan.sequences, plan.block_tables}, plan.logit_rows, *cache_, logits, plan.hidden_rows,
-                   hidden, dola_.keep_states(plan, steer(*backend_, plan.steered)),
+                   hidden, dola_.keep_states(plan, steer(*backend_, steered_rows_of(plan))),
                    adapters_.empty() ? nullptr : &adapters_);
   adapters_.begin({}); // an adapter that is unloaded lives until its last step
   auto contrast = dola_.choose(plan, logits);

@@ -1,5 +1,6 @@
 #include "runtime/execution/cpu/dola_rows.hpp"
 
+#include "runtime/execution/featured_rows.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
@@ -38,9 +39,10 @@ std::size_t dola_rows::memory(const step_sizes& sizes, const model_config& confi
 layer_hook dola_rows::keep_states(const step_plan& plan, layer_hook first) {
   candidates_.clear();
   judged_.clear();
-  if (plan.layered.empty())
+  const auto layered = layered_logits_of(plan);
+  if (layered.empty())
     return first;
-  for (const auto& wanted : plan.layered)
+  for (const auto& wanted : layered)
     for (auto i = wanted.logit_row; i < wanted.logit_row + wanted.rows; ++i) {
       for (const int layer : wanted.layers)
         candidates_.push_back({layer, plan.logit_rows[as_size(i)], judged_.size()});

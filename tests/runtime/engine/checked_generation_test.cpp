@@ -47,7 +47,8 @@ TEST_CASE("Cached prefixes are shared by requests of the same salt alone") {
     auto with_amateur = limits;
     with_amateur.amateur_context = 20;
     with_amateur.amateur_vocab = 50;
-    return check(asked, with_amateur).salt;
+    const auto features = check(asked, with_amateur).features;
+    return features ? features->salt : 0;
   };
   CHECK(salt("") == 0);
   CHECK(salt("one") == salt("one"));

@@ -21,6 +21,14 @@ step_plan three_sequences() {
   return plan;
 }
 
+std::vector<featured_sequence> contrasted(std::initializer_list<std::int32_t> places) {
+  const auto features = std::make_shared<const row_features>(row_features{.contrasted = true});
+  std::vector<featured_sequence> result;
+  for (const auto place : places)
+    result.push_back({features, place});
+  return result;
+}
+
 /// One pass over a whole text, in blocks from `block` on.
 step_plan one_pass(const std::vector<token_id>& text, std::int32_t block) {
   step_plan plan;
@@ -43,7 +51,7 @@ std::vector<float> logits_of(const step_output& output, std::size_t i = 0) {
 
 TEST_CASE("an amateur computes the rows of contrasted sequences, and logits where they sample") {
   auto plan = three_sequences();
-  plan.contrasted = {0, 2};
+  plan.featured = contrasted({0, 2});
   std::vector<std::int32_t> of;
   const auto own = amateurs_plan(plan, 31, of);
   CHECK(own.step == 7);
@@ -58,7 +66,7 @@ TEST_CASE("an amateur computes the rows of contrasted sequences, and logits wher
   CHECK(of == std::vector<std::int32_t>{1, 3, 4});
   CHECK(own.moves.size() == 1);
   of.clear();
-  plan.contrasted.clear();
+  plan.featured.clear();
   CHECK(amateurs_plan(plan, 31, of).tokens.empty());
   CHECK(of.empty());
 }
@@ -77,7 +85,7 @@ TEST_CASE("the rows of the amateur, and those of the expert, are the bits that e
   const auto expert = load_model(options, {})->make_runner(), amateur = other->make_runner();
   auto text = draft_cases::some_prompt(*other, 40, 1);
   auto plan = one_pass(text, 3);
-  plan.contrasted = {0};
+  plan.featured = contrasted({0});
   const auto output = runner->run(plan);
   REQUIRE(output.contrast);
   REQUIRE(output.contrast->at(0).size() == 1);
@@ -95,7 +103,7 @@ TEST_CASE("the rows of the amateur, and those of the expert, are the bits that e
   next.block_tables = {3, 4, 12};
   next.logit_rows = {0};
   next.samples = {{{1, 0}, 0, 0, nullptr}};
-  next.contrasted = {0};
+  next.featured = contrasted({0});
   const auto later = runner->run(next);
   const auto again = later.contrast->at(0).front();
   CHECK(std::vector(again.begin(), again.end()) == logits_of(amateur->run(one_pass(text, 0))));

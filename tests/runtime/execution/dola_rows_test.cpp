@@ -37,7 +37,9 @@ struct contrasted_decoder {
     plan.block_tables = {3, 1};
     plan.logit_rows.resize(count);
     std::iota(plan.logit_rows.begin(), plan.logit_rows.end(), 0);
-    plan.layered = layered;
+    for (const auto& l : layered)
+      plan.featured.push_back(
+        {std::make_shared<const row_features>(row_features{.layers = l.layers}), 0, l.logit_row, l.rows});
     const auto vocab = as_size(source.config.vocab);
     const auto memory = backend->allocate(count * vocab * sizeof(float));
     const kernels::tensor logits{memory.get(), dtype::f32, count, vocab, vocab};

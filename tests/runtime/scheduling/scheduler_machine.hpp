@@ -3,6 +3,7 @@
 // missing or misplaced move, a block granted too early or a wrongly filled placeholder changes the sampled tokens.
 #pragma once
 
+#include "runtime/execution/featured_rows.hpp"
 #include "runtime/execution/host_judge.hpp"
 #include "runtime/scheduling/block_manager.hpp"
 #include "runtime/scheduling/scheduler.hpp"
@@ -56,8 +57,9 @@ inline void steer_by(admission& a, std::uint64_t by) {
   a.params = std::make_shared<const sampling_params>(std::move(params));
   auto steered = std::make_shared<steering>();
   steered->id = by;
-  a.steering = std::move(steered);
-  a.salt = salted(0, by);
+  row_features features{.steering = std::move(steered)};
+  features.salt = salted(0, by);
+  a.features = std::make_shared<const row_features>(std::move(features));
 }
 
 /// Lengths beyond which all positions of a sequence are rotated otherwise; of all machines of a test.
@@ -293,7 +295,7 @@ public:
                   (move.what == kind::swap_out ? host_ : kv_).begin() + move.to * kernels::block_tokens);
     }
     std::vector<std::uint64_t> rows(plan->tokens.size()), steered_by(plan->tokens.size());
-    for (auto& s : plan->steered)
+    for (auto& s : steered_rows_of(*plan))
       for (int i = 0; i < s.rows; ++i)
         steered_by.at(static_cast<std::size_t>(s.first_row + i)) = s.by->id;
     for (auto& s : plan->sequences)
@@ -500,7 +502,7 @@ private:
       if (layered.contains(d.sequence.request))
         for (std::int32_t i = 0; i <= d.guesses; ++i)
           wanted.push_back(d.logit_row + i);
-    for (const auto& l : plan.layered)
+    for (const auto& l : layered_logits_of(plan))
       for (std::int32_t i = 0; i < l.rows; ++i)
         found.push_back(l.logit_row + i);
     std::ranges::sort(wanted);
