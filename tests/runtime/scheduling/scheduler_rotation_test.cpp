@@ -23,7 +23,8 @@ std::vector<token_id> tokens(int count, token_id first = 11) {
 /// Runs a request of one token and returns how much of its prompt was cached.
 int cached(machine& m, std::uint64_t id, std::vector<token_id> prompt, prefix_salt salt = 0) {
   auto a = make(id, std::move(prompt), 1);
-  a.salt = salt;
+  if (salt != 0)
+    a.features = std::make_shared<const row_features>(row_features{.salt = salt});
   submit(m, a);
   m.drain();
   check_transcripts(m, a);
