@@ -36,11 +36,6 @@ struct checked_generation {
   std::chrono::milliseconds timeout{0};                       // from submission to the last token; 0: none
   std::shared_ptr<const std::vector<token_id>> negative = {}; // the twin's prompt, if sampling->paired()
   row_features_ptr features = {};                             // of its rows; null: none
-};                                                            // from submission to the last token; 0: none
-std::shared_ptr<const troupe::steering> steering = {};        // null: none
-std::shared_ptr<const std::vector<token_id>> negative = {};   // the twin's prompt, if sampling->paired()
-std::shared_ptr<const packed_adapter> adapter = {};           // null: none
-prefix_salt salt = 0;                                         // of what K and V depend on, or are kept apart by
 };
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
