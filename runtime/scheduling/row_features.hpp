@@ -15,11 +15,11 @@ struct packed_adapter; // runtime/adapters/packed_adapter.hpp
 struct steering;       // runtime/steering/steering.hpp
 
 struct row_features {
-  std::shared_ptr<const troupe::steering> steering; // null: none
-  std::shared_ptr<const packed_adapter> adapter;    // null: none
-  bool contrasted = false;                          // the amateur computes its rows, too
-  dola_layers layers;                               // whose logits sampled rows are contrasted with; or nothing
-  prefix_salt salt = 0;                             // of what K and V depend on, or are kept apart by
+  std::shared_ptr<const troupe::steering> steering = {}; // null: none
+  std::shared_ptr<const packed_adapter> adapter = {};    // null: none
+  bool contrasted = false;                               // the amateur computes its rows, too
+  dola_layers layers = {};                               // whose logits sampled rows are contrasted with; or nothing
+  prefix_salt salt = 0;                                  // of what K and V depend on, or are kept apart by
 };
 
 /// Null: none.
