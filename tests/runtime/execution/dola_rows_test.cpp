@@ -1,6 +1,7 @@
 // The rows that logits are contrasted with behind inner layers: what they are, and that no other row changes them.
 #include "runtime/execution/cpu/dola_rows.hpp"
 #include "runtime/execution/device.hpp"
+#include "runtime/execution/featured_rows.hpp"
 #include "runtime/model/last_states.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 
