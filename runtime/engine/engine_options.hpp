@@ -5,7 +5,7 @@
 #include "runtime/chat/output/find_chat_format.hpp"
 #include "runtime/execution/compute_options.hpp"
 #include "runtime/model/model_config.hpp"
-#include "runtime/model/pooling.hpp"
+#include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/speculation/drafter.hpp"
 #include "runtime/support/error.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/guide/guide_source.hpp"
-#include "runtime/model/pooling.hpp"
+#include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/steering/steering.hpp"

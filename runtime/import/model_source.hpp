@@ -5,7 +5,7 @@
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/model/model_config.hpp"
-#include "runtime/model/pooling.hpp"
+#include "runtime/sampling/pooling.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <filesystem>

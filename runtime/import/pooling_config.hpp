@@ -2,7 +2,7 @@
 // module. Called by open_model.
 #pragma once
 
-#include "runtime/model/pooling.hpp"
+#include "runtime/sampling/pooling.hpp"
 
 #include <filesystem>
 

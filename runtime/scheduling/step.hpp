@@ -3,8 +3,8 @@
 #pragma once
 
 #include "kernels/ops.hpp"
-#include "runtime/model/pooling.hpp"
 #include "runtime/sampling/group_strategy.hpp"
+#include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/scheduling/row_features.hpp"
