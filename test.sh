@@ -2,7 +2,7 @@
 # Installs missing packages, builds and runs tests. The last line counts test cases: N passed, N failed, N skipped.
 #   ./test.sh                             everything
 #   ./test.sh format unit asan tsan e2e   or parts of it:
-#     format   checks that all C++ is formatted with .clang-format
+#     format   checks that all C++ is formatted with .clang-format, and that folders include what their READMEs allow
 #     unit     the tests of the release build, including those that run the program
 #     asan     all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #     tsan     the tests of kernels/ and runtime/ under ThreadSanitizer
@@ -60,11 +60,16 @@ run_tests() {
 # built ARGUMENT...: runs build. A failure counts as one failed test, and the other parts still run.
 built() { (build "$@") || ! failed=$((failed + 1)); }
 
-# Counts as one test case.
+# Counts as two test cases.
 format() {
   log "== format"
   if find kernels runtime actors api tests examples \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' \) -print0 |
     xargs -0 clang-format --dry-run -Werror; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+  fi
+  if .ci/rooms; then
     passed=$((passed + 1))
   else
     failed=$((failed + 1))
