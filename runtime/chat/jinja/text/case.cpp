@@ -35,8 +35,6 @@ void add_title(output& out, char32_t c) {
     out.add(mapped(c, utf8proc_totitle));
 }
 
-utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
-
 bool is_cased(char32_t c) {
   const auto k = category(c);
   return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LT) ||

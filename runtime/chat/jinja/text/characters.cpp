@@ -7,12 +7,6 @@
 
 namespace troupe::jinja::text {
 
-namespace {
-
-utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
-
-} // namespace
-
 // -- code points --------------------------------------------------------------
 
 std::size_t length(meter& m, std::string_view s) {

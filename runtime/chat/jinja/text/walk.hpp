@@ -3,6 +3,8 @@
 
 #include "runtime/chat/jinja/text/text.hpp"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -12,6 +14,8 @@ namespace troupe::jinja::text {
 
 /// Steps per byte of a code point that is looked up.
 inline constexpr std::size_t step = 4;
+
+inline utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
 /// Calls `each(code point, begin, end)` until it returns false. Charges in growing parts, so that a walk which ends
 /// early costs little.
