@@ -8,8 +8,6 @@ using namespace troupe;
 
 namespace {
 
-using refusal = connection_table::refusal;
-
 /// Names for connections.
 std::array<char, 64> names;
 connection_table::id name(std::size_t i) { return &names.at(i); }
@@ -19,13 +17,13 @@ connection_table::id name(std::size_t i) { return &names.at(i); }
 TEST_CASE("One address leaves an eighth of the connections to others") {
   connection_table table(16);
   for (std::size_t i = 0; i < 14; ++i) {
-    REQUIRE(table.judge("a").why == refusal::none);
+    REQUIRE(table.judge("a").why == connection_table::refusal::none);
     table.open(name(i), "a");
   }
-  CHECK(table.judge("a").why == refusal::share);
-  CHECK(table.judge("b").why == refusal::none);
+  CHECK(table.judge("a").why == connection_table::refusal::share);
+  CHECK(table.judge("b").why == connection_table::refusal::none);
   table.close(name(3));
-  CHECK(table.judge("a").why == refusal::none);
+  CHECK(table.judge("a").why == connection_table::refusal::none);
   CHECK(table.size_of("a") == 13);
 }
 
@@ -34,14 +32,14 @@ TEST_CASE("When all connections are open, the address that has most closes the o
   for (std::size_t i = 0; i < 3; ++i)
     table.open(name(i), "a");
   table.open(name(3), "b");
-  CHECK(table.judge("c").why == refusal::full); // none is idle
+  CHECK(table.judge("c").why == connection_table::refusal::full); // none is idle
   table.set_idle(name(3), true);
-  CHECK(table.judge("c").why == refusal::full); // b has no more than c would have
+  CHECK(table.judge("c").why == connection_table::refusal::full); // b has no more than c would have
   table.set_idle(name(2), true);
   table.set_idle(name(0), true);
   CHECK(table.judge("c").gives_way == name(2));
   CHECK(table.judge("b").gives_way == name(2));
-  CHECK(table.judge("a").why == refusal::full); // it has most itself
+  CHECK(table.judge("a").why == connection_table::refusal::full); // it has most itself
   table.set_idle(name(2), false);
   CHECK(table.judge("c").gives_way == name(0));
 }

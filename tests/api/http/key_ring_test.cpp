@@ -4,13 +4,11 @@
 
 #include <doctest/doctest.h>
 
-#include <fstream>
+#include <filesystem>
 
 using namespace troupe;
 
 namespace {
-
-void write(const std::filesystem::path& file, const std::string& text) { std::ofstream(file) << text; }
 
 std::string whose(key_ring& ring, const std::string& key, key_ring::clock::time_point now = key_ring::clock::now()) {
   const auto found = ring.find("Bearer " + key, now);
@@ -18,7 +16,7 @@ std::string whose(key_ring& ring, const std::string& key, key_ring::clock::time_
 }
 
 std::string refusal(const std::filesystem::path& file, const std::string& text) {
-  write(file, text);
+  test::write(file, text);
   try {
     read_keys(file);
   } catch (const failure& f) {
@@ -35,7 +33,7 @@ TEST_CASE("Keys have owners: by their order, or by their name in a file") {
   CHECK(open.find("")->number == 0);
   const test::temp_folder folder;
   const auto file = folder.path() / "keys";
-  write(file, "# who may\n\nalice=a1\r\n bob = b=1 \nalice=a2\n");
+  test::write(file, "# who may\n\nalice=a1\r\n bob = b=1 \nalice=a2\n");
   key_ring ring({"first", "second"}, file);
   CHECK_FALSE(ring.is_open());
   CHECK(whose(ring, "first") == "key-1");
@@ -46,33 +44,33 @@ TEST_CASE("Keys have owners: by their order, or by their name in a file") {
   for (const auto* none : {"", "a", "a11", "# who may", "alice", "alice=a1"})
     CHECK(whose(ring, none) == "nobody");
   CHECK_FALSE(ring.find("a1"));
-  write(file, "");
+  test::write(file, "");
   CHECK_FALSE(key_ring({}, file).is_open()); // nobody is let in
 }
 
 TEST_CASE("A file of keys is read again when it changes, and one that is wrong leaves the old keys") {
   const test::temp_folder folder;
   const auto file = folder.path() / "keys";
-  write(file, "alice=a1\nbob=b1\n");
+  test::write(file, "alice=a1\nbob=b1\n");
   std::vector<std::string> told;
   key_ring ring({}, file,
                 [&](std::size_t keys, const std::string& why) { told.push_back(std::to_string(keys) + " " + why); });
   auto now = key_ring::clock::now();
   const auto later = [&] { return now += std::chrono::seconds(2); };
   const auto alice = ring.find("Bearer a1")->number;
-  write(file, "carol=c1\nalice=a22\n");
+  test::write(file, "carol=c1\nalice=a22\n");
   CHECK(whose(ring, "c1", now) == "nobody"); // it was looked at less than a second ago
   CHECK(whose(ring, "c1", later()) == "carol");
   CHECK(whose(ring, "a1", now) == "nobody");
   CHECK(whose(ring, "b1", now) == "nobody");
   CHECK(ring.find("Bearer a22", now)->number == alice);
-  write(file, "carol=c1\nalice\n");
+  test::write(file, "carol=c1\nalice\n");
   CHECK(whose(ring, "c1", later()) == "carol");
   CHECK(whose(ring, "a22", later()) == "alice");
   std::filesystem::remove(file);
   CHECK(whose(ring, "c1", later()) == "carol");
   CHECK(whose(ring, "c1", later()) == "carol");
-  write(file, "dave=d1\n");
+  test::write(file, "dave=d1\n");
   CHECK(whose(ring, "d1", later()) == "dave");
   REQUIRE(told.size() == 4);
   CHECK(told[0] == "2 ");
@@ -91,8 +89,8 @@ TEST_CASE("What is wrong in a file of keys is named by its line, and no key is t
   CHECK(refusal(file, "a=") == line(1) + "a key must be visible ASCII characters without spaces");
   CHECK(refusal(file, "a=secret\nb=secret\n") == line(2) + "this is also the key of a");
   CHECK_THROWS_AS(read_keys(folder.path() / "none"), failure);
-  write(file, "secret\n");
+  test::write(file, "secret\n");
   CHECK(read_key(file) == "secret");
-  write(file, "two\nkeys\n");
+  test::write(file, "two\nkeys\n");
   CHECK_THROWS_AS(read_key(file), failure);
 }
