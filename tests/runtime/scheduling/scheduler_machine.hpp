@@ -543,12 +543,16 @@ inline admission make(std::uint64_t id, std::vector<token_id> prompt, int max_to
   return a;
 }
 
-inline void submit(machine& m, const admission& a) {
+inline void submit(machine& m, admission a) {
   m.max_tokens[a.request] = a.params->max_tokens;
   if (a.guide)
     m.guided.insert(a.request);
-  if (a.params->dola)
+  if (a.params->dola) {
     m.layered.insert(a.request);
+    row_features features = a.features ? *a.features : row_features();
+    features.layers = a.params->dola;
+    a.features = std::make_shared<const row_features>(std::move(features));
+  }
   REQUIRE_FALSE(m.sched.submit(a).has_value());
 }
 
