@@ -127,7 +127,7 @@ def test_input_items_come_in_pages(scripted, checker):
 
 
 @pytest.mark.parametrize("path, body, status, code", [
-    ("/v1/responses", {}, 400, "invalid_value"),
+    ("/v1/responses", {}, 400, "missing_required_parameter"),
     ("/v1/responses", {"input": "x", "model": "other"}, 404, "model_not_found"),
     ("/v1/responses", {"input": "x", "previous_response_id": "resp_0"}, 404, "previous_response_not_found"),
     ("/v1/responses", {"input": "x", "background": True}, 400, "unsupported_value"),

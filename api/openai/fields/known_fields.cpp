@@ -100,6 +100,7 @@ constexpr auto fields = std::to_array<known_field>({
   {"safety_identifier"},
   {"prompt_cache_key"},
   {"prompt_cache_retention"},
+  {"client_metadata"}, // Codex
   {"request_id"},
   {"cache_prompt"},
   {"id_slot"},
