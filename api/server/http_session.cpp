@@ -25,7 +25,7 @@ using request_head = http::request<budgeted_body>;
 
 /// Bodies up to this size are read and dropped after a refusal, so that the connection can be kept.
 constexpr std::uint64_t droppable_body = 64 << 10;
-/// For the only request of a connection that came while the server was draining.
+/// For the only request of a connection that came while the server was draining, or just before.
 constexpr std::chrono::milliseconds late_timeout{2000};
 
 reply no_proxy() {
@@ -81,6 +81,7 @@ private:
   std::optional<request_scope> request_; // the one being answered
   key_ring::owner caller_;               // of the request being answered
   bool idle_ = true;
+  bool fresh_ = true; // nothing was received yet: its first request may be under way
   bool draining_ = false;
   bool cut_ = false;
 };
@@ -90,6 +91,8 @@ void http_session::drain() {
     self->draining_ = true;
     if (self->websocket_)
       self->websocket_->drain();
+    else if (self->idle_ && self->fresh_)
+      self->link_->set_deadline(late_timeout);
     else if (self->idle_)
       self->link_->close();
   });
@@ -162,9 +165,10 @@ asio::awaitable<bool> http_session::await_request() {
   if (buffer.size() > 0)
     co_return true;
   idle_ = true;
-  if (late_ ? std::exchange(draining_, true) : context_.draining.load())
+  const bool draining = context_.draining;
+  if (late_ ? std::exchange(draining_, true) : draining && !fresh_)
     co_return false;
-  link_->set_deadline(late_ ? late_timeout : context_.options.idle_timeout);
+  link_->set_deadline(late_ || draining ? late_timeout : context_.options.idle_timeout);
   context_.set_idle(this, true);
   boost::system::error_code ec;
   const auto room = buffer.prepare(4096);
@@ -172,7 +176,7 @@ asio::awaitable<bool> http_session::await_request() {
   link_->clear_deadline();
   context_.set_idle(this, false);
   buffer.commit(count);
-  idle_ = false;
+  idle_ = fresh_ = false;
   co_return !ec;
 }
 

@@ -38,14 +38,6 @@ def test_health_is_503_with_progress_until_the_model_is_loaded(launch):
     assert refused.status_code == 503 and refused.json()["error"]["message"]
 
 
-def draining_health(server):
-    try:
-        answer = server.get("/health")
-    except httpx.TransportError:  # opened just before the drain, and closed with the idle connections
-        return None
-    return answer if answer.status_code == 503 else None
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_streams_finish_and_ends_cleanly(launch, number):
     server = launch()
@@ -54,7 +46,7 @@ def test_a_signal_lets_streams_finish_and_ends_cleanly(launch, number):
         lines = answer.iter_lines()
         next(lines)
         server.process.send_signal(number)
-        draining = wait_until(lambda: draining_health(server), "the drain")
+        draining = wait_until(lambda: (answer := server.get("/health")).status_code == 503 and answer, "the drain")
         refused = server.post("/v1/completions", LONG)
         rest = [line for line in lines if line]
     assert draining.json()["status"] == "draining" and draining.headers["connection"] == "close"
