@@ -17,8 +17,6 @@
 
 namespace troupe {
 
-class device; // runtime/execution/device.hpp
-
 namespace guides {
 class guide_cache; // runtime/guide/guide_cache.hpp
 }

@@ -84,8 +84,6 @@ public:
   /// The group that had this sequence has ended.
   void forget(sequence_id id) { groups_.erase(id.request); }
 
-  std::size_t groups() const { return groups_.size(); }
-
 private:
   struct group {
     std::shared_ptr<const sampling_start> start; // what it was made from
