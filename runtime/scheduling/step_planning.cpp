@@ -84,61 +84,6 @@ scheduler::next scheduler::granted(const block_grant& grant) {
   return std::monostate{};
 }
 
-scheduler::sequence* scheduler::first_waiting(const slots_by_client& held) {
-  fair_queue::turns turns(waiting_, held);
-  while (const auto id = turns.next())
-    if (auto& s = sequences_.at(*id); admissible(s))
-      return &s;
-  return nullptr;
-}
-
-// Who gives a slot to a client that has none: the youngest sequence of the client that holds most, if that is more than an
-// equal share. A group loses all of its slots at once, so it has some steps between two losses.
-scheduler::sequence* scheduler::fair_victim(const sequence& first, const slots_by_client& held) {
-  constexpr int fewest_judged = 16;
-  if (held.contains(first.client))
-    return nullptr;
-  const auto share = std::max(1, equal_share());
-  sequence* found = nullptr;
-  for (auto& [_, s] : running_) {
-    const auto slots = held.at(s->client);
-    if (slots <= share || s->priority > first.priority ||
-        (s->grouped() && groups_.at(s->id.request).judged < fewest_judged))
-      continue;
-    if (!found || slots >= held.at(found->client))
-      found = s;
-  }
-  return found;
-}
-
-// Preempts paused or less important sequences for the first waiting one, if it lacks slots or was refused blocks, or one
-// of a client that has more than others.
-void scheduler::preempt_for_waiting(block_request& request) {
-  if (waiting_.empty())
-    return;
-  const auto held = held_slots();
-  const auto* first = first_waiting(held);
-  if (!first)
-    return;
-  const auto wanted = static_cast<std::size_t>(first->slots_needed());
-  auto slots = free_slots_.size();
-  std::size_t yielding = 0;
-  for (auto& [_, s] : running_)
-    if (s->gives_way() || s->priority < first->priority) {
-      slots += static_cast<std::size_t>(slots_of(*s));
-      ++yielding;
-    }
-  if (slots >= wanted && yielding > 0) {
-    if (starved_)
-      preempt(*victim(), request, true);
-    while (free_slots_.size() < wanted)
-      preempt(*victim(), request, true);
-  } else if (free_slots_.size() < wanted || starved_) {
-    if (auto* s = fair_victim(*first, held))
-      preempt(*s, request, true);
-  }
-}
-
 // Asks for guesses of the sequences that have nothing but their last known token to compute.
 void scheduler::ask_for_guesses() {
   guesses_.clear();
