@@ -1,6 +1,7 @@
 // How the rows of a request are computed beside what their tokens say. One immutable value, made when the request is
-// checked (runtime/engine/checked_generation) and read by the runners of its steps (runtime/execution/featured_rows); all
-// between only pass it on. A new feature of this kind is a member here, and a part of the salt if K and V depend on it.
+// checked (runtime/engine/checked_generation) and read by the runners of its steps (runtime/execution/featured_rows);
+// all between only pass it on. A new feature of this kind is a member here, and a part of the salt if K and V depend
+// on it.
 #pragma once
 
 #include "runtime/sampling/dola_layers.hpp"

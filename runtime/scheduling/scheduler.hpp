@@ -2,12 +2,13 @@
 // scheduler actor carries its block requests to the block manager and its plans to the executor. Single-threaded.
 //
 // A step takes running sequences first (one row per decoding sequence, then chunks of prompts under way), then waiting
-// ones (Sarathi-Serve, Agrawal et al. 2024: stall-free batching with chunked prefill). Within a priority, clients share:
-// those who wait are taken in turn by client, prompts of several clients divide a step's rows, and a client that waits for
-// its first slot takes one from whoever has more than an equal share. Up to `steps_ahead` plans may be in flight: a plan refers by placeholder to tokens that the plan before it
-// will sample. What cannot be planned ahead, because its positions depend on what is accepted (guesses), on a guide, which
-// may force several tokens, or on the others of its group, holds the next step back until it is known. A sequence whose
-// mask is late (deferred) holds nothing back; it has rows again once its token is known.
+// ones (Sarathi-Serve, Agrawal et al. 2024: stall-free batching with chunked prefill). Within a priority, clients
+// share: those who wait are taken in turn by client, prompts of several clients divide a step's rows, and a client that
+// waits for its first slot takes one from whoever has more than an equal share. Up to `steps_ahead` plans may be in
+// flight: a plan refers by placeholder to tokens that the plan before it will sample. What cannot be planned ahead,
+// because its positions depend on what is accepted (guesses), on a guide, which may force several tokens, or on the
+// others of its group, holds the next step back until it is known. A sequence whose mask is late (deferred) holds
+// nothing back; it has rows again once its token is known.
 #pragma once
 
 #include "runtime/scheduling/fair_queue.hpp"
