@@ -12,6 +12,7 @@
 #pragma once
 
 #include "runtime/scheduling/fair_queue.hpp"
+#include "runtime/scheduling/scheduler_counters.hpp"
 #include "runtime/scheduling/step.hpp"
 #include "runtime/scheduling/step_budget.hpp"
 #include "runtime/speculation/proposer.hpp"
@@ -65,15 +66,6 @@ struct admission {
   pooling embed = pooling::none;         // of the prompt's hidden states, instead of samples
   row_features_ptr features = {};        // of all its rows
   token_list negative = {};              // the prompt of the twin, if params->paired()
-};
-
-struct scheduler_counters {
-  std::uint64_t running = 0, waiting = 0, paused = 0; // sequences
-  std::uint64_t steps = 0, prefill_rows = 0, decode_rows = 0, discarded_rows = 0;
-  std::uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
-  std::uint64_t drafts = 0, draft_tokens = 0, accepted_tokens = 0; // of speculation: proposals, their guesses
-  std::int32_t step_rows = 0;                                      // that a step may have now
-  step_cost_summary cost;
 };
 
 class scheduler {
