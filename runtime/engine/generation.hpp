@@ -37,6 +37,7 @@ struct generation {
   std::string client = {};                                // who asks: those who wait are served in turn by it
   bool begins_text = false; // the answer is a text of its own, as a chat's message is; else it continues the prompt's
   std::string cache_salt = {}; // only requests of the same one share cached prefixes
+  std::string model = {};      // that it is for, by its name; empty: the only one
 };
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws
