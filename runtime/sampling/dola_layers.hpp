@@ -30,6 +30,9 @@ public:
   /// Whether a contrast is asked for.
   explicit operator bool() const { return asked_ != part::none; }
 
+  /// "low" or "high"; empty: it has no word.
+  std::string_view word() const { return asked_ == part::low ? "low" : asked_ == part::high ? "high" : ""; }
+
   /// The layers that it names in a model of `layers` layers, whose head is its embedding matrix if it is `tied`; the
   /// ranges are transformers'. Throws failure(bad_request) if it has no such layer.
   dola_layers of_model(int layers, bool tied) const;
