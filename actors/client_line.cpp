@@ -7,7 +7,9 @@
 namespace troupe {
 
 client_line::client_line(const client_actor& client, std::uint64_t id)
-  : sink_([client, id](event e) { caf::anon_send(client, id, std::make_shared<const event>(std::move(e))); }),
+  : sink_([client, id](event e) {
+      caf::anon_send(client, event_atom::value, id, std::make_shared<const event>(std::move(e)));
+    }),
     client_(client) {}
 
 void client_line::send(event e) {

@@ -18,8 +18,8 @@ public:
 
   drafter_actor::behavior_type make_behavior() {
     return {
-      [this](const draft_request_ptr& request, const draft_reply_actor& client) {
-        self_->send(client, std::make_shared<const draft_reply>(draft_.serve(*request)));
+      [this](draft_atom, const draft_request_ptr& request, const draft_reply_actor& client) {
+        self_->send(client, draft_atom::value, std::make_shared<const draft_reply>(draft_.serve(*request)));
       },
     };
   }

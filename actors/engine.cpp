@@ -57,6 +57,9 @@ public:
       [this](check_atom) { expire(); },
       [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
       [this](loaded_atom, const error& why) { fail(why); },
+      [this](record_atom, const step_record_ptr& record) { pass_on(record); },
+      [this](watch_atom, const step_watcher_actor& watcher) { add_watcher(watcher); },
+      [this](unwatch_atom, const step_watcher_actor& watcher) { dismiss_watcher(watcher); },
       [this](news_atom, std::string& line) { tell(std::move(line)); },
       [this](stats_atom) { return stats(); },
     };
@@ -106,6 +109,7 @@ private:
       return;
     model_ = model;
     replicas_.push_back(std::make_unique<replica>(self_, 0, model_));
+    watch_steps();
     for (auto& each : replicas_)
       start(*each, {});
   }
@@ -165,7 +169,7 @@ private:
   }
 
   void refuse(const request_actor& request, error why) {
-    self_->send(request, std::make_shared<const admit_reply>(admit_reply{.why = std::move(why)}));
+    self_->send(request, admit_atom::value, std::make_shared<const admit_reply>(admit_reply{.why = std::move(why)}));
   }
 
   std::optional<error> refusal(bool is_new) const {
@@ -223,7 +227,7 @@ private:
       reply.number = ++last_number_;
     }
     pending.waiting = to == nullptr;
-    self_->send(pending.request, std::make_shared<const admit_reply>(std::move(reply)));
+    self_->send(pending.request, admit_atom::value, std::make_shared<const admit_reply>(std::move(reply)));
   }
 
   /// Null if none runs.
@@ -234,41 +238,52 @@ private:
 
   caf::result<engine_stats> stats() {
     auto promise = self_->make_response_promise<engine_stats>();
-    const auto* asked = running_replica();
-    if (!asked) {
+    if (!running_replica()) {
       promise.deliver(caf::make_error(caf::sec::unexpected_message, "there is no model"));
       return promise;
     }
-    const auto give_up = [promise](caf::error& e) mutable { promise.deliver(std::move(e)); };
-    self_->request(asked->running()->scheduler, stats_deadline, stats_atom::value)
-      .then(
-        [this, promise, give_up, blocks = asked->running()->blocks](const scheduler_counters& s) {
-          self_->request(blocks, stats_deadline, stats_atom::value)
-            .then([this, promise, s](const block_counters& b) mutable { promise.deliver(merge(s, b)); }, give_up);
-        },
-        give_up);
+    const auto counted = std::make_shared<std::map<int, replica_stats>>();
+    for (auto& each : replicas_)
+      each->count([promise, counted, all = replicas_.size()](const replica_stats& its) mutable {
+        counted->emplace(its.number, its);
+        if (counted->size() < all)
+          return;
+        std::vector<replica_stats> replicas;
+        for (const auto& [_, one] : *counted)
+          replicas.push_back(one);
+        promise.deliver(in_all(std::move(replicas)));
+      });
     return promise;
   }
 
-  engine_stats merge(const scheduler_counters& s, const block_counters& b) const {
-    engine_stats e;
-    for (const auto& each : replicas_)
-      e.restarts += each->restarts();
-    e.running = s.running, e.waiting = s.waiting, e.paused = s.paused;
-    e.blocks_total = b.total, e.blocks_in_use = b.in_use, e.blocks_cached = b.cached;
-    e.prompt_tokens = b.looked_up_tokens, e.cached_tokens = b.found_tokens, e.generated_tokens = s.generated_tokens;
-    e.steps = s.steps, e.prefill_rows = s.prefill_rows, e.decode_rows = s.decode_rows;
-    e.discarded_rows = s.discarded_rows, e.preemptions = s.preemptions;
-    e.drafts = s.drafts, e.draft_tokens = s.draft_tokens, e.accepted_tokens = s.accepted_tokens;
-    e.step_rows = static_cast<std::uint64_t>(s.step_rows), e.measured_steps = s.cost.steps;
-    for (std::size_t i = 0; s.cost.steps > 0 && i < step_cost::knots.size(); ++i)
-      e.step_times.push_back({step_cost::knots[i], s.cost.knot_ms[i]});
-    e.logit_row_ms = s.cost.logit_row_ms, e.attended_position_ms = s.cost.attended_ms;
-    e.read_position_ms = s.cost.read_ms, e.step_time_error = s.cost.error;
-    e.copied_blocks = b.copied, e.evicted_blocks = b.evicted;
-    e.host_blocks_total = b.host_total, e.host_blocks_in_use = b.host_in_use;
-    e.swapped_out_blocks = b.swapped_out, e.swapped_in_blocks = b.swapped_in;
-    return e;
+  // -- those who watch steps ------------------------------------------------------------------------------------------
+
+  void add_watcher(const step_watcher_actor& watcher) {
+    if (watchers_.emplace(watcher.address(), watcher).second)
+      self_->monitor(watcher);
+    watch_steps();
+  }
+
+  void dismiss_watcher(const step_watcher_actor& watcher) {
+    self_->demonitor(watcher.address());
+    remove_watcher(watcher.address());
+  }
+
+  void remove_watcher(const caf::actor_addr& watcher) {
+    if (watchers_.erase(watcher) > 0)
+      watch_steps();
+  }
+
+  void watch_steps() {
+    for (auto& each : replicas_)
+      each->watch_steps(!watchers_.empty());
+  }
+
+  void pass_on(const step_record_ptr& record) {
+    if (!record->remark.empty())
+      tell(record->remark);
+    for (auto& [_, watcher] : watchers_)
+      self_->send(watcher, record_atom::value, record);
   }
 
   // -- supervision ----------------------------------------------------------------------------------------------------
@@ -292,6 +307,7 @@ private:
   void child_ended(const caf::down_msg& down) {
     requests_.erase(down.source);
     deadlines_.erase(down.source);
+    remove_watcher(down.source);
     if (down.source == loader_) {
       loader_ = {};
       if (!model_ && !failed_ && !stopping_) // it had no memory to report why
@@ -342,8 +358,6 @@ private:
     self_->quit(*stopping_);
   }
 
-  static constexpr auto stats_deadline = std::chrono::seconds(5);
-
   engine_actor::pointer self_;
   engine_listener on_status_;
   // Set when the load is no longer wanted.
@@ -353,6 +367,7 @@ private:
   caf::actor_addr loader_; // while it loads
   std::map<caf::actor_addr, pending_request> requests_;
   deadlines<caf::actor_addr> deadlines_;
+  std::map<caf::actor_addr, step_watcher_actor> watchers_;
   std::uint64_t arrivals_ = 0, last_number_ = 0;
   std::optional<error> failed_;
   std::optional<caf::error> stopping_;

@@ -19,8 +19,8 @@ public:
 
   executor_actor::behavior_type make_behavior() {
     return {
-      [this](const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
-      [this](const step_tokens_ptr& tokens) { fill_placeholders(*tokens), run(); },
+      [this](plan_atom, const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
+      [this](tokens_atom, const step_tokens_ptr& tokens) { fill_placeholders(*tokens), run(); },
     };
   }
 
@@ -36,7 +36,7 @@ private:
       message->output = runner_->run(*plans_.front());
       message->plan = std::move(plans_.front());
       plans_.pop_front();
-      self_->send(sampler_, step_logits_ptr(std::move(message)), executor_actor(self_));
+      self_->send(sampler_, logits_atom::value, step_logits_ptr(std::move(message)), executor_actor(self_));
     }
   }
 

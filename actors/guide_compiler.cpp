@@ -28,8 +28,8 @@ public:
 
   guide_worker_actor::behavior_type make_behavior() {
     return {
-      [this](const guide_order_ptr& order, const guide_compiler_actor& compiler) {
-        self_->send(compiler, std::make_shared<const guide_outcome>(compile(*order)));
+      [this](compile_atom, const guide_order_ptr& order, const guide_compiler_actor& compiler) {
+        self_->send(compiler, guide_atom::value, std::make_shared<const guide_outcome>(compile(*order)));
       },
     };
   }
@@ -83,10 +83,10 @@ public:
 
   guide_compiler_actor::behavior_type make_behavior() {
     return {
-      [this](const generation_ptr& what, std::uint64_t number, const request_actor& client) {
+      [this](compile_atom, const generation_ptr& what, std::uint64_t number, const request_actor& client) {
         take(what, number, client);
       },
-      [this](const guide_outcome_ptr& outcome) { finish(*outcome); },
+      [this](guide_atom, const guide_outcome_ptr& outcome) { finish(*outcome); },
     };
   }
 
@@ -116,9 +116,9 @@ private:
       self_->monitor(client);
       hand_out();
     } catch (const failure& f) {
-      self_->send(client, number, f.what_failed());
+      self_->send(client, failed_atom::value, number, f.what_failed());
     } catch (const std::bad_alloc&) {
-      self_->send(client, number, error_of(std::current_exception()));
+      self_->send(client, failed_atom::value, number, error_of(std::current_exception()));
     }
   }
 
@@ -138,7 +138,7 @@ private:
     one.worker = lane.back();
     lane.pop_back();
     self_->send(
-      one.worker,
+      one.worker, compile_atom::value,
       std::make_shared<const guide_order>(guide_order{*ticket, one.what, &lane == &brief_, one.stop.get_token()}),
       self_);
     return true;
@@ -152,9 +152,9 @@ private:
     } else {
       for (const auto& [address, client] : one.clients) {
         if (outcome.guide)
-          self_->send(client.second, client.first, outcome.guide);
+          self_->send(client.second, guide_atom::value, client.first, outcome.guide);
         else
-          self_->send(client.second, client.first, outcome.why);
+          self_->send(client.second, failed_atom::value, client.first, outcome.why);
         self_->demonitor(address);
         tickets_.erase(address);
       }

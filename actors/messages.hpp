@@ -25,13 +25,18 @@
 //   stand for. On an asynchronous device messages carry events instead of results, logits and tokens stay on the
 //   device, and the device notifies the sampler when a sample is done.
 // - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is
-//   immutable and travels as shared_ptr<const T>, never copied. No message leaves the process.
+//   immutable and travels as shared_ptr<const T>, never copied.
+// - A message begins with an atom. What a client sends and receives (generation, event) is plain values, whose fields
+//   runtime/engine/fields.hpp lists, so that they may leave the process one day. All other messages are local for good.
+// - Each step leaves a record (step_record) for whoever watches the engine; while nobody does, none is made.
 #pragma once
 
+#include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/scheduling/block_manager.hpp"
 #include "runtime/scheduling/scheduler.hpp"
+#include "runtime/scheduling/step_record.hpp"
 #include "runtime/speculation/draft_request.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
@@ -64,6 +69,7 @@ using step_plan_ptr = std::shared_ptr<const step_plan>;
 using step_logits_ptr = std::shared_ptr<const step_logits>;
 using step_tokens_ptr = std::shared_ptr<const step_tokens>;
 using step_result_ptr = std::shared_ptr<const step_result>;
+using step_record_ptr = std::shared_ptr<const step_record>;
 using hypotheses_ptr = std::shared_ptr<const std::vector<hypothesis>>;
 using prompt_scores_ptr = std::shared_ptr<const prompt_scores>;
 using prompt_embedding_ptr = std::shared_ptr<const prompt_embedding>;
@@ -76,6 +82,7 @@ using guide_outcome_ptr = std::shared_ptr<const guide_outcome>;
 using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
 
 using submit_atom = caf::atom_constant<caf::atom("submit")>;
+using event_atom = caf::atom_constant<caf::atom("event")>;
 using admit_atom = caf::atom_constant<caf::atom("admit")>;
 using attach_atom = caf::atom_constant<caf::atom("attach")>;
 using cancel_atom = caf::atom_constant<caf::atom("cancel")>;
@@ -84,11 +91,28 @@ using pause_atom = caf::atom_constant<caf::atom("pause")>;
 using started_atom = caf::atom_constant<caf::atom("started")>;
 using timeout_atom = caf::atom_constant<caf::atom("timeout")>;
 using sampled_atom = caf::atom_constant<caf::atom("sampled")>;
+using scores_atom = caf::atom_constant<caf::atom("scores")>;
+using embedding_atom = caf::atom_constant<caf::atom("embedding")>;
+using ended_atom = caf::atom_constant<caf::atom("ended")>;
+using judged_atom = caf::atom_constant<caf::atom("judged")>;
+using failed_atom = caf::atom_constant<caf::atom("failed")>;
+using compile_atom = caf::atom_constant<caf::atom("compile")>;
+using guide_atom = caf::atom_constant<caf::atom("guide")>;
+using blocks_atom = caf::atom_constant<caf::atom("blocks")>;
+using grant_atom = caf::atom_constant<caf::atom("grant")>;
+using plan_atom = caf::atom_constant<caf::atom("plan")>;
+using logits_atom = caf::atom_constant<caf::atom("logits")>;
+using tokens_atom = caf::atom_constant<caf::atom("tokens")>;
+using result_atom = caf::atom_constant<caf::atom("result")>;
+using late_atom = caf::atom_constant<caf::atom("late")>;
+using draft_atom = caf::atom_constant<caf::atom("draft")>;
 using check_atom = caf::atom_constant<caf::atom("check")>;
 using stats_atom = caf::atom_constant<caf::atom("stats")>;
+using watch_atom = caf::atom_constant<caf::atom("watch")>;
+using unwatch_atom = caf::atom_constant<caf::atom("unwatch")>;
+using record_atom = caf::atom_constant<caf::atom("record")>;
 using news_atom = caf::atom_constant<caf::atom("news")>;
 using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
-using late_atom = caf::atom_constant<caf::atom("late")>;
 
 // clang-format off
 
@@ -96,21 +120,22 @@ using late_atom = caf::atom_constant<caf::atom("late")>;
 
 /// Receives the events of its requests, each under the number given at submission: token_events, then a done_event or
 /// an error.
-using client_actor = caf::typed_actor<caf::reacts_to<std::uint64_t, event_ptr>>;
+using client_actor = caf::typed_actor<caf::reacts_to<event_atom, std::uint64_t, event_ptr>>;
 
 // -- request: one per client request; owns its transcripts, the detokenisers, the deadline ----------------------------
 
 using request_actor = caf::typed_actor<
-  caf::reacts_to<admit_reply_ptr>,                           // engine: the outcome of admit
+  caf::reacts_to<admit_atom, admit_reply_ptr>,               // engine: the outcome of admit
   // scheduler: first rows planned; cached tokens, and when it was by the clock of actors, for this may be read late
   caf::reacts_to<started_atom, std::uint64_t, std::int32_t, caf::timespan>,
-  caf::reacts_to<sequence_id, sampled_token>,                // sampler: next token of one of its sequences
-  caf::reacts_to<prompt_scores_ptr>,                         // sampler: log-probabilities of prompt tokens
-  caf::reacts_to<prompt_embedding_ptr>,                      // sampler: the embedding of its prompt
-  caf::reacts_to<std::uint64_t, hypotheses_ptr>,             // sampler: its group of sequences has ended
-  caf::reacts_to<std::uint64_t, std::int32_t, std::int32_t>, // sampler: guesses in one step, and right ones of them
-  caf::reacts_to<std::uint64_t, error>,                      // scheduler, sampler: the request cannot continue
-  caf::reacts_to<std::uint64_t, answer_guide_ptr>,           // guide_compiler: the request's guide
+  caf::reacts_to<sampled_atom, sequence_id, sampled_token>,  // sampler: next token of one of its sequences
+  caf::reacts_to<scores_atom, prompt_scores_ptr>,            // sampler: log-probabilities of prompt tokens
+  caf::reacts_to<embedding_atom, prompt_embedding_ptr>,      // sampler: the embedding of its prompt
+  caf::reacts_to<ended_atom, std::uint64_t, hypotheses_ptr>, // sampler: its group of sequences has ended
+  // sampler: guesses in one step, and right ones of them
+  caf::reacts_to<judged_atom, std::uint64_t, std::int32_t, std::int32_t>,
+  caf::reacts_to<failed_atom, std::uint64_t, error>,         // scheduler, sampler, guide_compiler: it cannot continue
+  caf::reacts_to<guide_atom, std::uint64_t, answer_guide_ptr>, // guide_compiler: the request's guide
   caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up
   caf::reacts_to<cancel_atom>,                               // client, engine
   caf::reacts_to<timeout_atom>>;                             // engine: its time is over
@@ -122,31 +147,32 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<submit_atom, admission_ptr, request_actor>,  // request: run this
   caf::reacts_to<finish_atom, sequence_id>,                   // request: a stop string ended this sequence
   caf::reacts_to<pause_atom, std::uint64_t, bool>,            // request
-  caf::reacts_to<block_grant_ptr>,                            // kv_block_manager: answers each block_request
-  caf::reacts_to<step_result_ptr>,                            // sampler: the tokens of a step
+  caf::reacts_to<grant_atom, block_grant_ptr>,                // kv_block_manager: answers each block_request
+  caf::reacts_to<result_atom, step_result_ptr>,               // sampler: the tokens of a step
   caf::reacts_to<late_atom, step_result_ptr>,                 // sampler: tokens that earlier steps deferred
-  caf::reacts_to<draft_reply_ptr>,                            // drafter: answers a draft_request
+  caf::reacts_to<draft_atom, draft_reply_ptr>,                // drafter: answers a draft_request
+  caf::reacts_to<watch_atom, bool>,                           // engine: whether to send it a record of each step
   caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
 
 // -- kv_block_manager: decides which sequence holds which block -------------------------------------------------------
 
 using kv_block_manager_actor = caf::typed_actor<
-  caf::reacts_to<block_request_ptr, scheduler_actor>,         // scheduler: block_grant follows
-  caf::replies_to<stats_atom>::with<block_counters>>;         // engine
+  caf::reacts_to<blocks_atom, block_request_ptr, scheduler_actor>, // scheduler: block_grant follows
+  caf::replies_to<stats_atom>::with<block_counters>>;              // engine
 
 // -- executor: weights, KV memory, compute threads; one forward pass per plan, in order -------------------------------
 
 using executor_actor = caf::typed_actor<
-  caf::reacts_to<step_plan_ptr>,                          // scheduler: run this once its placeholders are known
-  caf::reacts_to<step_tokens_ptr>>;                       // sampler: the tokens of placeholders
+  caf::reacts_to<plan_atom, step_plan_ptr>,               // scheduler: run this once its placeholders are known
+  caf::reacts_to<tokens_atom, step_tokens_ptr>>;          // sampler: the tokens of placeholders
 
 // -- sampler: logits to tokens ----------------------------------------------------------------------------------------
 
 using sampler_actor = caf::typed_actor<
   caf::reacts_to<attach_atom, scheduler_actor>,              // engine, once: receives step results
   caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: receives this request's tokens
-  caf::reacts_to<step_plan_ptr>,                             // scheduler: these guides will be followed in a step
-  caf::reacts_to<step_logits_ptr, executor_actor>,           // executor: sample
+  caf::reacts_to<plan_atom, step_plan_ptr>,                  // scheduler: these guides will be followed in a step
+  caf::reacts_to<logits_atom, step_logits_ptr, executor_actor>, // executor: sample
   caf::reacts_to<late_atom>,                                 // thread that makes masks: a deferred one is ready
   caf::reacts_to<sampled_atom>,                              // device: the oldest sample is done
   caf::reacts_to<check_atom>>;                               // itself: has the device failed?
@@ -154,21 +180,22 @@ using sampler_actor = caf::typed_actor<
 
 // -- drafter: guesses of a draft model --------------------------------------------------------------------------------
 
-using draft_reply_actor = caf::typed_actor<caf::reacts_to<draft_reply_ptr>>; // a part of the scheduler's interface
+using draft_reply_actor = caf::typed_actor<caf::reacts_to<draft_atom, draft_reply_ptr>>; // a part of the scheduler's interface
 
 using drafter_actor = caf::typed_actor<
-  caf::reacts_to<draft_request_ptr, draft_reply_actor>>;   // scheduler: draft_reply follows; one at a time
+  caf::reacts_to<draft_atom, draft_request_ptr, draft_reply_actor>>; // scheduler: draft_reply follows; one at a time
 
 // -- guide_compiler: compiles the guides of requests -------------------------------------------------------------------
 
 using guide_compiler_actor = caf::typed_actor<
-  caf::reacts_to<generation_ptr, std::uint64_t, request_actor>, // request: its guide, or an error, follows by this number
-  caf::reacts_to<guide_outcome_ptr>>;                           // guide_worker: answers each guide_order
+  // request: its guide, or an error, follows by this number
+  caf::reacts_to<compile_atom, generation_ptr, std::uint64_t, request_actor>,
+  caf::reacts_to<guide_atom, guide_outcome_ptr>>;               // guide_worker: answers each guide_order
 
 // -- guide_worker: one thread of the guide compiler ----------------------------------------------------------------------
 
 using guide_worker_actor = caf::typed_actor<
-  caf::reacts_to<guide_order_ptr, guide_compiler_actor>>;       // guide_compiler: compile this
+  caf::reacts_to<compile_atom, guide_order_ptr, guide_compiler_actor>>; // guide_compiler: compile this
 
 // -- engine: supervisor of all above ----------------------------------------------------------------------------------
 
@@ -197,6 +224,9 @@ struct admit_reply {
   error why = {};                 // if model is null: refused
 };
 
+/// Receives a record of each step: until it says `unwatch`, or ends. What it does not take in time piles up.
+using step_watcher_actor = caf::typed_actor<caf::reacts_to<record_atom, step_record_ptr>>;
+
 using engine_actor = caf::typed_actor<
   caf::replies_to<submit_atom, std::uint64_t, generation_ptr, client_actor>::with<request_actor>, // any actor
   caf::reacts_to<admit_atom, request_actor>,                              // request: admit_reply follows
@@ -204,12 +234,22 @@ using engine_actor = caf::typed_actor<
   caf::reacts_to<check_atom>,                                             // itself: is the time of any over?
   caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
   caf::reacts_to<loaded_atom, error>,                                     // loader
-  caf::reacts_to<news_atom, std::string>,                                 // scheduler, rarely: a line for the log
-  caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while there is no group
+  caf::reacts_to<record_atom, step_record_ptr>,                           // scheduler: if watched, or with a remark
+  caf::reacts_to<watch_atom, step_watcher_actor>,                         // any actor
+  caf::reacts_to<unwatch_atom, step_watcher_actor>,                       // any actor
+  caf::reacts_to<news_atom, std::string>,                                 // engine::submit (api/embed): a line for the log
+  caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while no replica runs
 
 // clang-format on
 
 } // namespace troupe
+
+// -- between an engine and its clients: plain values, which are shared as long as they stay in the process --------------
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::event_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::generation_ptr)
+
+// -- local: never leaves the process -----------------------------------------------------------------------------------
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sequence_id)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sampled_token)
@@ -217,8 +257,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::error)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::scheduler_counters)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_counters)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_stats)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::event_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::generation_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admission_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_grant_ptr)
@@ -226,6 +264,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_plan_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_logits_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_tokens_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_record_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::hypotheses_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_scores_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_embedding_ptr)

@@ -15,8 +15,13 @@
 
 namespace troupe {
 
+// Shorter than what those who ask the engine wait (api/embed).
+constexpr auto stats_deadline = std::chrono::seconds(3);
+
 replica::replica(engine_actor::pointer engine, int number, loaded_model_ptr model)
-  : engine_(engine), number_(number), model_(std::move(model)) {}
+  : engine_(engine), number_(number), model_(std::move(model)) {
+  seen_.number = number;
+}
 
 void replica::start() {
   try {
@@ -30,7 +35,8 @@ void replica::start() {
 replica::workers replica::spawn() {
   auto& system = engine_->system();
   workers w;
-  watch(w.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks));
+  watch(w.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks,
+                                          former_blocks_));
   watch(w.sampler = spawn_sampler(system, model_));
   watch(w.executor = spawn_executor(system, model_, w.sampler));
   watch(w.guides = spawn_guide_compiler(system, model_));
@@ -38,8 +44,11 @@ replica::workers replica::spawn() {
   if (model_->draft)
     watch(drafter = spawn_drafter(system, model_));
   watch(w.scheduler = spawn_scheduler(system, model_->limits, {w.blocks, w.executor, w.sampler, drafter}, model_->swap,
-                                      model_->speculation, caf::actor_cast<caf::weak_actor_ptr>(engine_)));
+                                      model_->speculation,
+                                      {caf::actor_cast<caf::weak_actor_ptr>(engine_), number_, former_schedulers_}));
   engine_->send(w.sampler, attach_atom::value, w.scheduler);
+  if (steps_watched_)
+    engine_->send(w.scheduler, watch_atom::value, true);
   return w;
 }
 
@@ -48,6 +57,41 @@ void replica::watch(const Handle& child) {
   // First, so that the child is ended even if monitor() throws.
   children_.emplace(child.address(), caf::actor_cast<caf::actor>(child));
   engine_->monitor(child);
+}
+
+// What former lives counted is read ahead of the answer: whoever answers is none of them.
+template <class Handle, class Counters>
+void replica::ask(const Handle& who, const former_lives<Counters>& former, Counters replica_stats::*what,
+                  const std::function<void()>& answered) {
+  engine_->request(who, stats_deadline, stats_atom::value)
+    .then(
+      [this, what, answered, past = former.counted()](const Counters& counted) {
+        seen_.*what = counted;
+        add_former(seen_.*what, past);
+        answered();
+      },
+      [answered](const caf::error&) { answered(); });
+}
+
+void replica::count(const std::function<void(const replica_stats&)>& then) {
+  if (!workers_) {
+    if (has_ended()) {
+      seen_.scheduler = former_schedulers_->counted();
+      seen_.blocks = former_blocks_->counted();
+    }
+    return then(seen_);
+  }
+  const auto answered = [this, then, missing = std::make_shared<int>(2)] {
+    if (--*missing == 0)
+      then(seen_);
+  };
+  ask(workers_->scheduler, *former_schedulers_, &replica_stats::scheduler, answered);
+  ask(workers_->blocks, *former_blocks_, &replica_stats::blocks, answered);
+}
+
+void replica::watch_steps(bool watched) {
+  if (std::exchange(steps_watched_, watched) != watched && workers_)
+    engine_->send(workers_->scheduler, watch_atom::value, watched);
 }
 
 void replica::end() {
@@ -69,7 +113,7 @@ std::optional<error> replica::fail(const fault& f) {
     why.message = "a part of the engine failed again after " + std::to_string(policy_.restarts()) +
       " restarts within " + std::to_string(policy_.within().count()) + " s: " + why.message;
   } else {
-    ++restarts_;
+    ++seen_.restarts;
     restarting_ = "a part of the engine failed and was restarted: " + why.message;
   }
   return failed_ ? std::optional(std::move(why)) : std::nullopt;

@@ -9,7 +9,9 @@
 #include <caf/actor.hpp>
 #include <caf/actor_addr.hpp>
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -32,8 +34,14 @@ public:
   ~replica() { end(); }
 
   int number() const { return number_; }
-  std::uint64_t restarts() const { return restarts_; }
   bool has_failed() const { return failed_; }
+
+  /// Asks its actors what they have counted and calls `then` once with the sums over all their lives. What does not
+  /// answer in time is as when it answered last.
+  void count(const std::function<void(const replica_stats&)>& then);
+
+  /// Whether its scheduler is to send a record of each step, also after the next start.
+  void watch_steps(bool watched);
 
   /// Null while it does not run.
   const workers* running() const { return workers_ ? &*workers_ : nullptr; }
@@ -63,13 +71,21 @@ private:
   template <class Handle>
   void watch(const Handle& child);
 
+  template <class Handle, class Counters>
+  void ask(const Handle& who, const former_lives<Counters>& former, Counters replica_stats::*what,
+           const std::function<void()>& answered);
+
   engine_actor::pointer engine_;
   int number_;
   loaded_model_ptr model_;
   std::optional<workers> workers_;
   std::map<caf::actor_addr, caf::actor> children_;
   restart_policy policy_;
-  std::uint64_t restarts_ = 0;
+  bool steps_watched_ = false;
+  replica_stats seen_; // as its actors answered last; `restarts` is true
+  std::shared_ptr<former_lives<scheduler_counters>> former_schedulers_ =
+    std::make_shared<former_lives<scheduler_counters>>();
+  std::shared_ptr<former_lives<block_counters>> former_blocks_ = std::make_shared<former_lives<block_counters>>();
   std::optional<std::string> restarting_;
   bool failed_ = false; // and is not started again
 };

@@ -40,17 +40,19 @@ public:
 
   request_actor::behavior_type make_behavior() {
     return {
-      [this](const admit_reply_ptr& reply) { handle_reply(*reply); },
+      [this](admit_atom, const admit_reply_ptr& reply) { handle_reply(*reply); },
       [this](started_atom, std::uint64_t number, std::int32_t cached, caf::timespan when) {
         note_start(number, cached, when);
       },
-      [this](const sequence_id& id, const sampled_token& token) { append(id, token); },
-      [this](const prompt_scores_ptr& scores) { add_scores(*scores); },
-      [this](const prompt_embedding_ptr& embedding) { conclude(*embedding); },
-      [this](std::uint64_t number, const hypotheses_ptr& found) { conclude(number, *found); },
-      [this](std::uint64_t number, std::int32_t guesses, std::int32_t right) { count_guesses(number, guesses, right); },
-      [this](std::uint64_t number, const error& why) { fail(number, why); },
-      [this](std::uint64_t number, const answer_guide_ptr& guide) { follow(number, guide); },
+      [this](sampled_atom, const sequence_id& id, const sampled_token& token) { append(id, token); },
+      [this](scores_atom, const prompt_scores_ptr& scores) { add_scores(*scores); },
+      [this](embedding_atom, const prompt_embedding_ptr& embedding) { conclude(*embedding); },
+      [this](ended_atom, std::uint64_t number, const hypotheses_ptr& found) { conclude(number, *found); },
+      [this](judged_atom, std::uint64_t number, std::int32_t guesses, std::int32_t right) {
+        count_guesses(number, guesses, right);
+      },
+      [this](failed_atom, std::uint64_t number, const error& why) { fail(number, why); },
+      [this](guide_atom, std::uint64_t number, const answer_guide_ptr& guide) { follow(number, guide); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
       [this](timeout_atom) { expire(); },
@@ -75,7 +77,7 @@ private:
     number_ = reply.number;
     arrival_ = reply.arrival;
     if (what_->guide && !guide_)
-      self_->send(reply.guides, what_, number_, self_handle_);
+      self_->send(reply.guides, compile_atom::value, what_, number_, self_handle_);
     else
       submit();
   }

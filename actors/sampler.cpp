@@ -28,8 +28,8 @@ public:
     return {
       [this](attach_atom, const scheduler_actor& scheduler) { scheduler_ = scheduler; },
       [this](attach_atom, std::uint64_t request, const request_actor& client) { attach(request, client); },
-      [this](const step_plan_ptr& plan) { sampler_->prepare(*plan); },
-      [this](const step_logits_ptr& logits, const executor_actor& executor) { sample(*logits, executor); },
+      [this](plan_atom, const step_plan_ptr& plan) { sampler_->prepare(*plan); },
+      [this](logits_atom, const step_logits_ptr& logits, const executor_actor& executor) { sample(*logits, executor); },
       [this](late_atom) { deliver_late(); },
       [this](sampled_atom) { --on_device_, deliver(std::make_shared<const step_result>(sampler_->collect())); },
       [this](check_atom) { check(); },
@@ -67,7 +67,7 @@ private:
 
   void sample(const step_logits& logits, const executor_actor& executor) {
     auto tokens = std::make_shared<const step_tokens>(sampler_->sample(logits.plan, logits.output));
-    self_->send(executor, tokens);
+    self_->send(executor, tokens_atom::value, tokens);
     if (tokens->sampled)
       return deliver(tokens->sampled);
     if (on_device_++ == 0 && !std::exchange(checking_, true))
@@ -83,7 +83,7 @@ private:
   }
 
   void deliver(const step_result_ptr& result) {
-    self_->send(scheduler_, result);
+    self_->send(scheduler_, result_atom::value, result);
     tell_clients(result);
   }
 
@@ -96,25 +96,25 @@ private:
   void tell_clients(const step_result_ptr& result) {
     for (auto& scores : result->scores)
       if (auto client = clients_.find(scores.request); client != clients_.end())
-        self_->send(client->second, std::make_shared<const prompt_scores>(scores));
+        self_->send(client->second, scores_atom::value, std::make_shared<const prompt_scores>(scores));
     for (auto& embedding : result->embeddings)
       if (auto client = clients_.find(embedding.request); client != clients_.end())
-        self_->send(client->second, std::make_shared<const prompt_embedding>(embedding));
+        self_->send(client->second, embedding_atom::value, std::make_shared<const prompt_embedding>(embedding));
     for (auto& judged : result->judged)
       if (auto client = clients_.find(judged.sequence.request); client != clients_.end())
-        self_->send(client->second, judged.sequence.request, judged.guesses, judged.accepted);
+        self_->send(client->second, judged_atom::value, judged.sequence.request, judged.guesses, judged.accepted);
     for (auto& sampled : result->sampled)
       if (auto client = clients_.find(sampled.sequence.request); client != clients_.end())
-        self_->send(client->second, sampled.sequence, sampled.token);
+        self_->send(client->second, sampled_atom::value, sampled.sequence, sampled.token);
     for (auto& group : result->groups)
       if (auto client = clients_.find(group.request); group.told && client != clients_.end())
-        self_->send(client->second, sequence_id{group.request, 0}, *group.told);
+        self_->send(client->second, sampled_atom::value, sequence_id{group.request, 0}, *group.told);
     for (auto& [request, found] : result->hypotheses)
       if (auto client = clients_.find(request); client != clients_.end())
-        self_->send(client->second, request, std::make_shared<const std::vector<hypothesis>>(found));
+        self_->send(client->second, ended_atom::value, request, std::make_shared<const std::vector<hypothesis>>(found));
     for (auto& failed : result->failed)
       if (auto client = clients_.find(failed.sequence.request); client != clients_.end())
-        self_->send(client->second, failed.sequence.request, failed.why);
+        self_->send(client->second, failed_atom::value, failed.sequence.request, failed.why);
   }
 
   static constexpr auto check_interval = std::chrono::milliseconds(500);

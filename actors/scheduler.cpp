@@ -1,11 +1,13 @@
 #include "actors/scheduler.hpp"
 
 #include "actors/spawn.hpp"
+#include "runtime/scheduling/step_recorder.hpp"
 #include "runtime/scheduling/step_times.hpp"
 
 #include <chrono>
 #include <map>
 #include <optional>
+#include <string>
 
 namespace troupe {
 
@@ -16,15 +18,20 @@ public:
   static constexpr const char* name = "scheduler";
 
   scheduler_state(scheduler_actor::pointer self, scheduler_limits limits, scheduler_peers peers, swap_rates rates,
-                  speculation_settings speculation, engine_addr engine)
+                  speculation_settings speculation, scheduler_place place)
     : self_(self),
       speculator_(
         std::make_shared<speculator>(std::move(speculation), [this](int rows) { return scheduler_.estimate(rows); })),
       scheduler_(limits, speculator_),
       swap_(rates),
       peers_(std::move(peers)),
-      engine_(std::move(engine)) {
+      place_(std::move(place)) {
     self_->set_down_handler([this](caf::down_msg& down) { cancel(down.source); });
+  }
+
+  ~scheduler_state() {
+    if (place_.former)
+      place_.former->end(scheduler_.counters());
   }
 
   scheduler_actor::behavior_type make_behavior() {
@@ -32,10 +39,11 @@ public:
       [this](submit_atom, const admission_ptr& a, const request_actor& client) { submit(*a, client); },
       [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), plan_step(); },
       [this](pause_atom, std::uint64_t request, bool paused) { pause(request, paused); },
-      [this](const block_grant_ptr& grant) { apply_grant(*grant); },
-      [this](const step_result_ptr& result) { finish_step(*result); },
-      [this](late_atom, const step_result_ptr& result) { scheduler_.finished_late(*result), plan_step(); },
-      [this](const draft_reply_ptr& reply) { take_drafts(*reply); },
+      [this](grant_atom, const block_grant_ptr& grant) { apply_grant(*grant); },
+      [this](result_atom, const step_result_ptr& result) { finish_step(*result); },
+      [this](late_atom, const step_result_ptr& result) { finish_late(*result); },
+      [this](draft_atom, const draft_reply_ptr& reply) { take_drafts(*reply); },
+      [this](watch_atom, bool watched) { watch(watched); },
       [this](stats_atom) { return scheduler_.counters(); },
     };
   }
@@ -45,7 +53,7 @@ private:
     const auto refused = scheduler_.submit(a);
     tell_failed();
     if (refused) {
-      self_->send(client, a.request, *refused);
+      self_->send(client, failed_atom::value, a.request, *refused);
       return;
     }
     self_->monitor(client);
@@ -58,7 +66,7 @@ private:
   void pause(std::uint64_t request, bool paused) {
     for (const auto dropped : scheduler_.pause(request, paused))
       if (auto client = clients_.find(dropped); client != clients_.end())
-        self_->send(client->second, dropped,
+        self_->send(client->second, failed_atom::value, dropped,
                     error{errc::overloaded, "too many requests are paused, and this one has been for longest", {}});
     plan_step();
   }
@@ -79,12 +87,12 @@ private:
     const std::chrono::duration<double, std::milli> since = busy_since_ ? now - *std::exchange(busy_since_, now)
                                                                         : clock::duration(0);
     const auto step = times_.finished(result, now);
-    if (step)
-      if (auto news = scheduler_.observe(step->shape, step->ms); !news.empty())
-        tell_engine(std::move(news));
+    auto remark = step ? scheduler_.observe(step->shape, step->ms) : std::string();
     if (!result.news.empty())
-      tell_engine(result.news);
+      remark += (remark.empty() ? "" : "; ") + result.news;
     scheduler_.finished(result, since.count(), step ? step->ms : since.count());
+    if (recorder_ || !remark.empty())
+      record(result, step ? step->ms : 0, std::move(remark));
     if (scheduler_.idle())
       busy_since_.reset();
     plan_step();
@@ -93,12 +101,36 @@ private:
   void tell_failed() {
     for (auto& [request, why] : scheduler_.collect_failed())
       if (auto client = clients_.find(request); client != clients_.end())
-        self_->send(client->second, request, why);
+        self_->send(client->second, failed_atom::value, request, why);
   }
 
-  void tell_engine(std::string news) {
-    if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(engine_))
-      self_->send(caf::actor_cast<engine_actor>(alive), news_atom::value, std::move(news));
+  void finish_late(const step_result& result) {
+    if (recorder_)
+      recorder_->finished_late(result);
+    scheduler_.finished_late(result);
+    plan_step();
+  }
+
+  void watch(bool watched) {
+    recorder_.reset();
+    if (watched)
+      recorder_.emplace(scheduler_.counters());
+  }
+
+  void record(const step_result& result, double ms, std::string remark) {
+    auto made = recorder_ ? recorder_->finished(result, scheduler_.counters()) : std::nullopt;
+    if (!made && remark.empty())
+      return;
+    auto r = std::move(made).value_or(step_record{.step = result.step});
+    r.end = self_->clock().now();
+    r.replica = place_.replica;
+    r.ms = ms;
+    if (ms > 0)
+      r.stage_ms = {ms};
+    r.remark = std::move(remark);
+    if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(place_.engine))
+      self_->send(caf::actor_cast<engine_actor>(alive), record_atom::value,
+                  std::make_shared<const step_record>(std::move(r)));
   }
 
   void take_drafts(const draft_reply& reply) {
@@ -110,7 +142,7 @@ private:
   void plan_step() {
     if (peers_.drafter)
       if (auto request = scheduler_.collect_draft_request())
-        self_->send(peers_.drafter, std::make_shared<const draft_request>(std::move(*request)),
+        self_->send(peers_.drafter, draft_atom::value, std::make_shared<const draft_request>(std::move(*request)),
                     draft_reply_actor(scheduler_actor(self_)));
     if (scheduler_.wants_step())
       request_blocks(scheduler_.begin_step());
@@ -119,10 +151,13 @@ private:
   // Sent rather than requested: if the block manager dies, the engine ends the whole group.
   void request_blocks(block_request request) {
     request.swap = decide_swap(swap_, scheduler_.cost(), scheduler_.step_rows());
-    self_->send(peers_.blocks, std::make_shared<const block_request>(std::move(request)), scheduler_actor(self_));
+    self_->send(peers_.blocks, blocks_atom::value, std::make_shared<const block_request>(std::move(request)),
+                scheduler_actor(self_));
   }
 
   void apply_grant(const block_grant& grant) {
+    if (recorder_)
+      recorder_->granted(grant);
     auto next = scheduler_.granted(grant);
     if (auto* request = std::get_if<block_request>(&next))
       return request_blocks(std::move(*request));
@@ -135,11 +170,13 @@ private:
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
       const auto now = self_->clock().now();
       times_.planned(**plan, now);
+      if (recorder_)
+        recorder_->planned(**plan, scheduler_.counters());
       if (!busy_since_)
         busy_since_ = now;
       if (scheduler::follows_guides(**plan))
-        self_->send(peers_.sampler, *plan);
-      self_->send(peers_.executor, *plan);
+        self_->send(peers_.sampler, plan_atom::value, *plan);
+      self_->send(peers_.executor, plan_atom::value, *plan);
     }
     plan_step();
   }
@@ -153,7 +190,8 @@ private:
   std::optional<clock::time_point> busy_since_; // the end of the last step, or when the next one could begin
   swap_rates swap_;
   scheduler_peers peers_;
-  engine_addr engine_;
+  scheduler_place place_;
+  std::optional<step_recorder> recorder_; // while someone watches
   std::map<std::uint64_t, request_actor> clients_;
   std::map<caf::actor_addr, std::uint64_t> requests_;
 };
@@ -161,9 +199,9 @@ private:
 } // namespace
 
 scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, scheduler_peers peers,
-                                swap_rates rates, speculation_settings speculation, engine_addr engine) {
+                                swap_rates rates, speculation_settings speculation, scheduler_place place) {
   return spawn_state<scheduler_actor, scheduler_state>(system, limits, std::move(peers), rates, std::move(speculation),
-                                                       std::move(engine));
+                                                       std::move(place));
 }
 
 } // namespace troupe

@@ -8,8 +8,12 @@
 
 namespace troupe {
 
-/// `engine` hears of what steps cost. Held weakly: the engine owns the scheduler.
-using engine_addr = caf::weak_actor_ptr;
+/// Whose scheduler it is.
+struct scheduler_place {
+  caf::weak_actor_ptr engine = {}; // hears of steps; held weakly, for it owns the scheduler
+  int replica = 0;
+  std::shared_ptr<former_lives<scheduler_counters>> former = {}; // gets what it has counted when it ends
+};
 
 /// The other actors of the group. `drafter`: null without a draft model.
 struct scheduler_peers {
@@ -20,6 +24,7 @@ struct scheduler_peers {
 };
 
 scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, scheduler_peers peers,
-                                swap_rates rates = {}, speculation_settings speculation = {}, engine_addr engine = {});
+                                swap_rates rates = {}, speculation_settings speculation = {},
+                                scheduler_place place = {});
 
 } // namespace troupe

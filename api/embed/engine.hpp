@@ -5,6 +5,7 @@
 
 #include "api/embed/conversation.hpp"
 #include "runtime/engine/engine_options.hpp"
+#include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/engine/request_handle.hpp"
 

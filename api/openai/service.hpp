@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/chat/output/chat_output.hpp"
+#include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/engine/request_handle.hpp"
 

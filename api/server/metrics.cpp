@@ -6,8 +6,12 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <chrono>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <malloc.h>
 
@@ -34,73 +38,73 @@ const char* outcome_of(const done_event& done) {
   return result;
 }
 
-prometheus::MetricFamily family(const char* name, const char* help, prometheus::MetricType type, double value) {
+prometheus::MetricFamily gauge_family(const char* name, const char* help, double value) {
   prometheus::ClientMetric metric;
-  if (type == prometheus::MetricType::Counter)
-    metric.counter.value = value;
-  else
-    metric.gauge.value = value;
-  return {name, help, type, {metric}};
+  metric.gauge.value = value;
+  return {name, help, prometheus::MetricType::Gauge, {metric}};
 }
 
-std::vector<prometheus::MetricFamily> families(const engine_stats& s) {
-  std::vector<prometheus::MetricFamily> result;
-  auto gauge = [&](const char* name, const char* help, double value) {
-    result.push_back(family(name, help, prometheus::MetricType::Gauge, value));
-  };
-  auto counter = [&](const char* name, const char* help, std::uint64_t value) {
-    result.push_back(family(name, help, prometheus::MetricType::Counter, static_cast<double>(value)));
-  };
-  auto real = [](std::uint64_t v) { return static_cast<double>(v); };
-  gauge("troupe_sequences_running", "Sequences that take part in steps.", real(s.running));
-  gauge("troupe_sequences_waiting", "Sequences that wait for room.", real(s.waiting));
-  gauge("troupe_sequences_paused", "Sequences whose client reads too slowly.", real(s.paused));
-  gauge("troupe_kv_blocks", "KV blocks in the pool.", real(s.blocks_total));
-  gauge("troupe_kv_blocks_in_use", "KV blocks that sequences refer to.", real(s.blocks_in_use));
-  gauge("troupe_kv_blocks_cached", "Unreferenced KV blocks that hold reusable prefixes.", real(s.blocks_cached));
-  counter("troupe_prompt_tokens_total", "Prompt tokens admitted.", s.prompt_tokens);
-  counter("troupe_prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.", s.cached_tokens);
-  gauge("troupe_prefix_cache_hit_rate", "Share of prompt tokens found in the prefix cache since the start.",
-        s.prompt_tokens ? real(s.cached_tokens) / real(s.prompt_tokens) : 0);
-  counter("troupe_generated_tokens_total", "Tokens sampled.", s.generated_tokens);
-  counter("troupe_steps_total", "Steps computed.", s.steps);
-  counter("troupe_prefill_rows_total", "Rows of prompts computed.", s.prefill_rows);
-  counter("troupe_decode_rows_total", "Rows of generated tokens computed.", s.decode_rows);
-  counter("troupe_discarded_rows_total", "Rows computed and discarded.", s.discarded_rows);
-  counter("troupe_preemptions_total", "Sequences preempted for lack of blocks.", s.preemptions);
-  counter("troupe_kv_blocks_copied_total", "Blocks copied on write.", s.copied_blocks);
-  counter("troupe_kv_blocks_evicted_total", "Cached blocks given up for others.", s.evicted_blocks);
-  gauge("troupe_host_blocks", "Slots of host memory for evicted blocks.", real(s.host_blocks_total));
-  gauge("troupe_host_blocks_in_use", "Slots of host memory that hold a block.", real(s.host_blocks_in_use));
-  counter("troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory.", s.swapped_out_blocks);
-  counter("troupe_kv_blocks_restored_total", "Blocks brought back from host memory.", s.swapped_in_blocks);
-  counter("troupe_spec_decode_num_drafts_total", "Times that guesses of next tokens were checked.", s.drafts);
-  counter("troupe_spec_decode_num_draft_tokens_total", "Guesses judged.", s.draft_tokens);
-  counter("troupe_spec_decode_num_accepted_tokens_total", "Guesses that were right.", s.accepted_tokens);
-  gauge("troupe_step_rows", "Rows that a step may have now.", real(s.step_rows));
-  if (!s.step_times.empty()) {
-    prometheus::MetricFamily times{"troupe_step_expected_seconds",
-                                   "Measured time of a step with this many rows, without context and logits.",
-                                   prometheus::MetricType::Gauge,
-                                   {}};
-    for (const auto& time : s.step_times) {
-      prometheus::ClientMetric metric;
-      metric.label.push_back({"rows", std::to_string(time.rows)});
-      metric.gauge.value = time.ms / 1e3;
-      times.metric.push_back(std::move(metric));
-    }
-    result.push_back(std::move(times));
-    gauge("troupe_step_logit_row_seconds", "What each row with logits adds.", s.logit_row_ms / 1e3);
-    gauge("troupe_step_attended_position_seconds", "What each position adds that a row attends to.",
-          s.attended_position_ms / 1e3);
-    gauge("troupe_step_read_position_seconds", "What each position adds whose K and V a sequence reads.",
-          s.read_position_ms / 1e3);
-    gauge("troupe_step_time_error_ratio", "Mean error of the expected times of recent steps.", s.step_time_error);
+/// What the replicas of an engine count: each number under its name, once for each replica.
+class replica_families {
+public:
+  explicit replica_families(const engine_stats& all) : several_(all.replicas.size() > 1) {
+    for (const auto& each : all.replicas)
+      add(each);
   }
-  counter("troupe_measured_steps_total", "Steps that the expected times are from.", s.measured_steps);
-  counter("troupe_restarts_total", "Times that the engine was restarted after a failure.", s.restarts);
-  return result;
-}
+
+  std::vector<prometheus::MetricFamily> collect() { return std::move(families_); }
+
+private:
+  void add(const replica_stats& of) {
+    replica_ = std::to_string(of.number);
+    for_each_statistic(
+      of, [this](const statistic_info& about, std::uint64_t value) { add(about, static_cast<double>(value)); });
+    const auto looked_up = static_cast<double>(of.blocks.looked_up_tokens);
+    add_gauge("troupe_prefix_cache_hit_rate",
+              "Share of the tokens looked up that the prefix cache had, since the start.",
+              looked_up > 0 ? static_cast<double>(of.blocks.found_tokens) / looked_up : 0);
+    add(of.scheduler.cost);
+  }
+
+  void add(const step_cost_summary& cost) {
+    add_gauge("troupe_measured_steps", "Steps that the expected times are from.", static_cast<double>(cost.steps));
+    if (cost.steps == 0)
+      return;
+    for (std::size_t i = 0; i < cost.knots.size(); ++i)
+      add_gauge("troupe_step_expected_seconds",
+                "Measured time of a step with this many rows, without context and logits.", cost.knot_ms[i] / 1e3,
+                {{"rows", std::to_string(cost.knots[i])}});
+    add_gauge("troupe_step_logit_row_seconds", "What each row with logits adds.", cost.logit_row_ms / 1e3);
+    add_gauge("troupe_step_attended_position_seconds", "What each position adds that a row attends to.",
+              cost.attended_ms / 1e3);
+    add_gauge("troupe_step_read_position_seconds", "What each position adds whose K and V a sequence reads.",
+              cost.read_ms / 1e3);
+    add_gauge("troupe_step_time_error_ratio", "Mean error of the expected times of recent steps.", cost.error);
+  }
+
+  void add_gauge(const char* name, const char* help, double value,
+                 std::vector<prometheus::ClientMetric::Label> labels = {}) {
+    add({statistic_info::kind::gauge, name, help}, value, std::move(labels));
+  }
+
+  void add(const statistic_info& about, double value, std::vector<prometheus::ClientMetric::Label> labels = {}) {
+    const bool counts = about.what == statistic_info::kind::counter;
+    prometheus::ClientMetric metric;
+    (counts ? metric.counter.value : metric.gauge.value) = value;
+    metric.label = std::move(labels);
+    if (several_)
+      metric.label.push_back({"replica", replica_});
+    auto known = std::ranges::find(families_, about.name, &prometheus::MetricFamily::name);
+    if (known == families_.end())
+      known = families_.insert(
+        known, {about.name, about.help, counts ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge, {}});
+    known->metric.push_back(std::move(metric));
+  }
+
+  bool several_;
+  std::string replica_; // that is being added
+  std::vector<prometheus::MetricFamily> families_;
+};
 
 } // namespace
 
@@ -245,13 +249,13 @@ void metrics::answered(unsigned status) { all_->responses.Add({{"status", std::t
 
 std::string metrics::text() const {
   auto all = all_->registry.Collect();
-  all.push_back(family("troupe_ready", "1 once the model is loaded.", prometheus::MetricType::Gauge,
-                       engine_.status().ready ? 1 : 0));
+  all.push_back(gauge_family("troupe_ready", "1 once the model is loaded.", engine_.status().ready ? 1 : 0));
   const auto heap = ::mallinfo2();
-  all.push_back(family("troupe_heap_bytes", "Memory allocated and not freed: the same before and after any request.",
-                       prometheus::MetricType::Gauge, static_cast<double>(heap.uordblks + heap.hblkhd)));
+  all.push_back(gauge_family("troupe_heap_bytes",
+                             "Memory allocated and not freed: the same before and after any request.",
+                             static_cast<double>(heap.uordblks + heap.hblkhd)));
   try {
-    const auto engine = families(engine_.stats());
+    const auto engine = replica_families(engine_.stats()).collect();
     all.insert(all.end(), engine.begin(), engine.end());
   } catch (const failure&) {
     // There are no counters before the model is loaded.

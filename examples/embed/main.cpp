@@ -55,7 +55,7 @@ void generate_with_callback(const troupe::engine& engine) {
 void generate_with_messages(const troupe::engine& engine, caf::actor_system& system) {
   std::promise<std::string> ended;
   const auto listener = system.spawn([&](troupe::client_actor::pointer self) -> troupe::client_actor::behavior_type {
-    return {[&, self](std::uint64_t, const troupe::event_ptr& e) {
+    return {[&, self](troupe::event_atom, std::uint64_t, const troupe::event_ptr& e) {
       if (const auto* tokens = std::get_if<troupe::token_event>(e.get())) {
         std::cout << tokens->text << std::flush;
         return;

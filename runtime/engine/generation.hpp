@@ -97,28 +97,4 @@ using event = std::variant<token_event, done_event, error>;
 /// the sink is offered one last event, the error.
 using event_sink = std::function<void(event)>;
 
-/// How long a step takes, by rows, without context and logits; as measured.
-struct step_time {
-  std::int32_t rows = 0;
-  double ms = 0;
-};
-
-/// A snapshot of the engine's counters. `restarts` counts since its start, all others since the last restart.
-struct engine_stats {
-  std::uint64_t running = 0, waiting = 0, paused = 0;                       // sequences
-  std::uint64_t blocks_total = 0, blocks_in_use = 0, blocks_cached = 0;     // cached: unreferenced, reusable
-  std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0; // admitted; found cached; sampled
-  std::uint64_t steps = 0, prefill_rows = 0, decode_rows = 0, discarded_rows = 0;
-  std::uint64_t preemptions = 0, copied_blocks = 0, evicted_blocks = 0;
-  std::uint64_t host_blocks_total = 0, host_blocks_in_use = 0; // slots of host memory (engine_options::swap_bytes)
-  std::uint64_t swapped_out_blocks = 0, swapped_in_blocks = 0; // moved there and back
-  std::uint64_t drafts = 0, draft_tokens = 0;                  // times that guesses were judged, and their tokens
-  std::uint64_t accepted_tokens = 0;                           // guesses that were right
-  std::uint64_t restarts = 0;                                  // of the worker group, after one of its actors failed
-  std::uint64_t step_rows = 0, measured_steps = 0;             // that a step may have now; that the times are from
-  std::vector<step_time> step_times;                           // empty before the first step
-  double logit_row_ms = 0, attended_position_ms = 0, read_position_ms = 0; // each
-  double step_time_error = 0;                                              // relative, of recent steps
-};
-
 } // namespace troupe

@@ -255,9 +255,11 @@ block_manager::block_id block_manager::acquire(swap_decision swap, block_grant& 
       }
     content = {};
     ++counters_.evicted;
+    ++grant.evicted;
   }
   blocks_[static_cast<std::size_t>(b)].references = 1;
   ++counters_.in_use;
+  ++grant.acquired;
   return b;
 }
 

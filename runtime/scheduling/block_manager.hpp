@@ -6,6 +6,7 @@
 // can only be granted to a later step, and moves run in the order of the grants.
 #pragma once
 
+#include "runtime/scheduling/block_counters.hpp"
 #include "runtime/scheduling/host_block_pool.hpp"
 #include "runtime/scheduling/step.hpp"
 
@@ -16,16 +17,6 @@
 #include <vector>
 
 namespace troupe {
-
-struct block_counters {
-  std::uint64_t total = 0;  // blocks of the pool
-  std::uint64_t in_use = 0; // referenced by a sequence
-  std::uint64_t cached = 0; // unreferenced, kept for their content
-  std::uint64_t looked_up_tokens = 0, found_tokens = 0, copied = 0, evicted = 0;
-  std::uint64_t host_total = 0;  // slots of host memory
-  std::uint64_t host_in_use = 0; // slots with content, which may be in the pool as well
-  std::uint64_t swapped_out = 0, swapped_in = 0;
-};
 
 class block_manager {
 public:

@@ -361,7 +361,7 @@ std::vector<scheduler::started> scheduler::collect_started() { return std::excha
 
 scheduler_counters scheduler::counters() const {
   auto c = counters_;
-  c.step_rows = step_rows();
+  c.step_rows = static_cast<std::uint64_t>(step_rows());
   c.cost = cost_.summary();
   for (auto& [_, s] : sequences_)
     ++(s.paused() ? c.paused : s.running() ? c.running : c.waiting);

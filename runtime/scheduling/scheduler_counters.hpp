@@ -1,19 +1,54 @@
-// What a scheduler counts: of steps, rows, tokens and guesses.
+// What a scheduler counts: sequences, steps, rows, tokens and guesses; and what its steps cost.
 #pragma once
 
-#include "runtime/scheduling/step_cost.hpp"
+#include "runtime/support/statistic.hpp"
 
+#include <array>
 #include <cstdint>
 
 namespace troupe {
+
+/// The model of what a step costs (step_cost.hpp) as numbers, for metrics and the log.
+struct step_cost_summary {
+  /// Rows between which the time is linear.
+  static constexpr std::array<std::int32_t, 14> knots{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+
+  std::uint64_t steps = 0;                    // observed
+  std::array<double, knots.size()> knot_ms{}; // steps of `knots` rows, without context and logits
+  double logit_row_ms = 0, attended_ms = 0;   // each
+  double read_ms = 0;
+  double error = 0; // mean of |measured − expected| / expected, of recent steps
+};
 
 struct scheduler_counters {
   std::uint64_t running = 0, waiting = 0, paused = 0; // sequences
   std::uint64_t steps = 0, prefill_rows = 0, decode_rows = 0, discarded_rows = 0;
   std::uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::uint64_t drafts = 0, draft_tokens = 0, accepted_tokens = 0; // of speculation: proposals, their guesses
-  std::int32_t step_rows = 0;                                      // that a step may have now
-  step_cost_summary cost;
+  std::uint64_t step_rows = 0;                                     // that a step may have now
+  step_cost_summary cost;                                          // no statistic: it cannot be summed
 };
+
+template <>
+inline constexpr std::array statistics_of<scheduler_counters>{
+  gauge_of(&scheduler_counters::running, "troupe_sequences_running", "Sequences that take part in steps."),
+  gauge_of(&scheduler_counters::waiting, "troupe_sequences_waiting", "Sequences that wait for room."),
+  gauge_of(&scheduler_counters::paused, "troupe_sequences_paused", "Sequences whose client reads too slowly."),
+  counter_of(&scheduler_counters::prompt_tokens, "troupe_prompt_tokens_total",
+             "Tokens of prompts whose computation began, again after a restart."),
+  counter_of(&scheduler_counters::generated_tokens, "troupe_generated_tokens_total", "Tokens sampled."),
+  counter_of(&scheduler_counters::steps, "troupe_steps_total", "Steps computed."),
+  counter_of(&scheduler_counters::prefill_rows, "troupe_prefill_rows_total", "Rows of prompts computed."),
+  counter_of(&scheduler_counters::decode_rows, "troupe_decode_rows_total", "Rows of generated tokens computed."),
+  counter_of(&scheduler_counters::discarded_rows, "troupe_discarded_rows_total", "Rows computed and discarded."),
+  counter_of(&scheduler_counters::preemptions, "troupe_preemptions_total", "Sequences preempted for lack of blocks."),
+  counter_of(&scheduler_counters::drafts, "troupe_spec_decode_num_drafts_total",
+             "Times that guesses of next tokens were checked."),
+  counter_of(&scheduler_counters::draft_tokens, "troupe_spec_decode_num_draft_tokens_total", "Guesses judged."),
+  counter_of(&scheduler_counters::accepted_tokens, "troupe_spec_decode_num_accepted_tokens_total",
+             "Guesses that were right."),
+  gauge_of(&scheduler_counters::step_rows, "troupe_step_rows", "Rows that a step may have now."),
+};
+static_assert(well_described<scheduler_counters>(sizeof(step_cost_summary)));
 
 } // namespace troupe

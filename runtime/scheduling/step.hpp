@@ -96,6 +96,8 @@ struct block_grant {
   std::vector<block_answer> answers; // one per demand, in order
   std::vector<std::int32_t> tables;  // of the sequences with rows > 0, concatenated
   std::vector<block_move> moves;     // to be done before the step, in order
+  std::uint32_t acquired = 0;        // blocks given to sequences, beside those that they had or found cached
+  std::uint32_t evicted = 0;         // of these, taken from cached content
 };
 
 // -- scheduler → executor → sampler -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 // row costs: rows carry what is left open, and guesses, which are such rows, are expected to take what rows take.
 #pragma once
 
+#include "runtime/scheduling/scheduler_counters.hpp"
 #include "runtime/scheduling/step.hpp"
 
 #include <array>
@@ -39,20 +40,11 @@ step_shape shape_of(const step_plan& plan);
 /// `rows` rows, all with logits, behind others of the same sequence that end before `position`.
 step_shape shape_of_guesses(std::int32_t position, std::int32_t rows);
 
-/// The model as numbers, for metrics and the log.
-struct step_cost_summary {
-  std::uint64_t steps = 0;                  // observed
-  std::array<double, 14> knot_ms{};         // steps of step_cost::knots rows, without context and logits
-  double logit_row_ms = 0, attended_ms = 0; // each
-  double read_ms = 0;
-  double error = 0; // mean of |measured − expected| / expected, of recent steps
-};
-
 class step_cost {
 public:
   /// Rows between which the time is linear. Until steps near them are observed, those beyond the eleventh only go on
   /// with the line through the two before.
-  static constexpr std::array<std::int32_t, 14> knots{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+  static constexpr auto knots = step_cost_summary::knots;
 
   /// Learns from a step that took `ms`. Times that are not positive and finite, and steps without rows, are ignored.
   void observe(const step_shape& step, double ms);

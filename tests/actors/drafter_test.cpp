@@ -18,7 +18,7 @@ namespace {
 
 /// Collects replies and why the drafter ended.
 draft_reply_actor::behavior_type collect_replies(draft_reply_actor::pointer, std::promise<draft_reply_ptr>* to) {
-  return {[to](const draft_reply_ptr& reply) { to->set_value(reply); }};
+  return {[to](draft_atom, const draft_reply_ptr& reply) { to->set_value(reply); }};
 }
 
 } // namespace
@@ -53,7 +53,7 @@ TEST_CASE("a drafter answers a request with guesses, and ends by an exit message
        4});
     std::promise<draft_reply_ptr> replied;
     const auto client = system.spawn(collect_replies, &replied);
-    caf::anon_send(drafter, draft_request_ptr(request), client);
+    caf::anon_send(drafter, draft_atom::value, draft_request_ptr(request), client);
     auto reply = replied.get_future();
     REQUIRE(reply.wait_for(std::chrono::minutes(1)) == std::future_status::ready);
     const auto answer = reply.get();

@@ -16,6 +16,7 @@
 
 #include <deque>
 #include <future>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -40,6 +41,11 @@ engine_options small() {
   o.step_tokens = 32;
   o.compute.threads = 1;
   return o;
+}
+
+/// Sequences, and blocks that they refer to.
+std::uint64_t in_use(const replica_stats& s) {
+  return s.scheduler.running + s.scheduler.waiting + s.scheduler.paused + s.blocks.in_use;
 }
 
 /// An engine whose device follows `script`.
@@ -97,19 +103,27 @@ public:
     return l.result();
   }
 
-  /// Nothing while there is no worker group.
+  /// Nothing while there is no worker group. No counter may ever go back.
   std::optional<engine_stats> stats() {
     caf::scoped_actor self{system_};
     std::optional<engine_stats> stats;
     self->request(engine, std::chrono::minutes(5), stats_atom::value)
       .receive([&](const engine_stats& s) { stats = s; }, [](const caf::error&) {});
+    if (stats)
+      for_each_statistic(stats->total, [this](const statistic_info& about, std::uint64_t value) {
+        CAPTURE(about.name);
+        if (auto& last = counted_[about.name]; about.what == statistic_info::kind::counter) {
+          CHECK(value >= last);
+          last = value;
+        }
+      });
     return stats;
   }
 
   /// Waits until nothing runs and no block is in use.
   std::optional<engine_stats> settled() {
     for (int i = 0; i < 1'000'000; ++i, std::this_thread::yield())
-      if (auto s = stats(); s && s->running + s->waiting + s->paused + s->blocks_in_use == 0)
+      if (auto s = stats(); s && in_use(s->total) == 0)
         return s;
     return std::nullopt;
   }
@@ -119,15 +133,15 @@ public:
     auto admitted = std::make_shared<std::promise<scheduler_actor>>();
     auto scout = system_.spawn([admitted](request_actor::pointer self) -> request_actor::behavior_type {
       return {
-        [=](const admit_reply_ptr& reply) { admitted->set_value(reply->scheduler), self->quit(); },
+        [=](admit_atom, const admit_reply_ptr& reply) { admitted->set_value(reply->scheduler), self->quit(); },
         [](started_atom, std::uint64_t, std::int32_t, caf::timespan) {},
-        [](const sequence_id&, const sampled_token&) {},
-        [](const prompt_scores_ptr&) {},
-        [](const prompt_embedding_ptr&) {},
-        [](std::uint64_t, const answer_guide_ptr&) {},
-        [](std::uint64_t, const hypotheses_ptr&) {},
-        [](std::uint64_t, std::int32_t, std::int32_t) {},
-        [](std::uint64_t, const error&) {},
+        [](sampled_atom, const sequence_id&, const sampled_token&) {},
+        [](scores_atom, const prompt_scores_ptr&) {},
+        [](embedding_atom, const prompt_embedding_ptr&) {},
+        [](guide_atom, std::uint64_t, const answer_guide_ptr&) {},
+        [](ended_atom, std::uint64_t, const hypotheses_ptr&) {},
+        [](judged_atom, std::uint64_t, std::int32_t, std::int32_t) {},
+        [](failed_atom, std::uint64_t, const error&) {},
         [](pause_atom, bool) {},
         [](cancel_atom) {},
         [](timeout_atom) {},
@@ -141,8 +155,9 @@ public:
 
   /// Kills the scheduler and waits until the engine has noticed. The next group starts when this one has ended.
   void lose_scheduler() {
+    const auto before = stats();
     caf::anon_send_exit(scheduler(), caf::exit_reason::kill);
-    while (stats())
+    for (auto now = stats(); now && before && now->total.restarts == before->total.restarts; now = stats())
       std::this_thread::yield();
   }
 
@@ -154,6 +169,7 @@ private:
   std::condition_variable changed_;
   load_status status_;
   std::vector<std::string> lines_;
+  std::map<std::string, std::uint64_t> counted_; // as stats() said last
   sharing_config config_;
   caf::actor_system system_{config_};
   int runners_ = 1; // of a group
@@ -241,6 +257,26 @@ int check_same(troubled_engine& e, const std::vector<generation>& work, const st
 
 } // namespace
 
+TEST_CASE("what was counted before a restart stays counted") {
+  troubled_engine e;
+  e.run(ask(5, 12));
+  const auto before = e.settled();
+  REQUIRE(before.has_value());
+  CHECK(before->total.scheduler.generated_tokens == 12);
+  e.lose_scheduler();
+  e.run(ask(40, 9));
+  const auto after = e.settled();
+  REQUIRE(after.has_value());
+  CHECK(after->total.restarts == 1);
+  CHECK(after->total.scheduler.generated_tokens == 21);
+  CHECK(after->total.scheduler.prompt_tokens == 45);
+  CHECK(after->total.scheduler.steps > before->total.scheduler.steps);
+  CHECK(after->total.blocks.looked_up_tokens == before->total.blocks.looked_up_tokens + 40);
+  CHECK(after->total.blocks.total == before->total.blocks.total);
+  REQUIRE(after->replicas.size() == 1);
+  CHECK(after->replicas[0].scheduler.steps == after->total.scheduler.steps);
+}
+
 TEST_CASE("a fault in any step of any work changes no event that clients receive") {
   const auto work = mixed_work();
   const auto expected = undisturbed(work);
@@ -265,8 +301,8 @@ TEST_CASE("a fault in any step of any work changes no event that clients receive
     check_same(e, work, expected);
     const auto stats = e.settled();
     REQUIRE(stats.has_value());
-    CHECK(stats->restarts <= 1);
-    restarts += stats->restarts;
+    CHECK(stats->total.restarts <= 1);
+    restarts += stats->total.restarts;
   }
   CHECK(restarts * 2 > static_cast<std::uint64_t>(steps / stride)); // how much fits a step is a matter of timing
 }
@@ -286,7 +322,7 @@ TEST_CASE("work continues after three faults in a row, whatever is thrown and by
   };
   troubled_engine e(script);
   check_same(e, work, expected);
-  CHECK(e.settled()->restarts == 3);
+  CHECK(e.settled()->total.restarts == 3);
   const auto lines = e.lines();
   const auto told = [&](const std::string& why) {
     return std::ranges::count(lines, "a part of the engine failed and was restarted: " + why);
@@ -315,7 +351,7 @@ TEST_CASE("contrasted requests survive faults of the model, and of the amateur, 
                       }),
                       options);
     check_same(e, work, expected);
-    CHECK(e.settled()->restarts == 1);
+    CHECK(e.settled()->total.restarts == 1);
   }
 }
 
@@ -331,7 +367,7 @@ TEST_CASE("a scheduler that dies is replaced like any other actor") {
   });
   check_same(e, work, expected);
   killer.join();
-  CHECK(e.settled()->restarts == 1);
+  CHECK(e.settled()->total.restarts == 1);
 }
 
 TEST_CASE("between two worker groups requests are accepted, refused and cancelled") {
@@ -355,7 +391,7 @@ TEST_CASE("between two worker groups requests are accepted, refused and cancelle
   REQUIRE(accepted.wait());
   CHECK(same(running.result(), expected[0]));
   CHECK(same(accepted.result(), expected[1]));
-  CHECK(e.settled()->restarts == 1);
+  CHECK(e.settled()->total.restarts == 1);
 }
 
 TEST_CASE("between two worker groups no more requests are accepted than fit the queue") {

@@ -153,7 +153,7 @@ namespace {
 /// An actor that collects a request's events.
 client_actor spawn_client(caf::actor_system& system, std::vector<event>& events) {
   return system.spawn([&events]() -> client_actor::behavior_type {
-    return {[&events](std::uint64_t, const event_ptr& e) { events.push_back(*e); }};
+    return {[&events](event_atom, std::uint64_t, const event_ptr& e) { events.push_back(*e); }};
   });
 }
 

@@ -41,15 +41,15 @@ TEST_CASE("stale messages of an old worker group are ignored") {
     REQUIRE(workers.coordinator.try_run_once());
   const auto old = workers.script->last_number;
   const auto stale = [&] {
-    caf::anon_send(request, sequence_id{old, 0}, sampled_token{.id = 30});
-    caf::anon_send(request, old, error{errc::internal, "of old", {}});
+    caf::anon_send(request, sampled_atom::value, sequence_id{old, 0}, sampled_token{.id = 30});
+    caf::anon_send(request, failed_atom::value, old, error{errc::internal, "of old", {}});
     caf::anon_send(request, started_atom::value, old, 17, caf::timespan(0));
   };
   workers.end();
   stale();
   workers.coordinator.run();
   workers.start();
-  caf::anon_send(request, workers.script->next());
+  caf::anon_send(request, admit_atom::value, workers.script->next());
   stale();
   workers.coordinator.run();
   std::vector<token_id> expected(20);

@@ -34,8 +34,8 @@ public:
 
   executor_actor::behavior_type make_behavior() {
     return {
-      [this](const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
-      [this](const step_tokens_ptr& tokens) {
+      [this](plan_atom, const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
+      [this](tokens_atom, const step_tokens_ptr& tokens) {
         for (auto& d : tokens->sampled->sampled)
           slots_[d.slot] = d.token.id;
         known_up_to_ = tokens->step;
@@ -58,7 +58,7 @@ private:
       auto message = std::make_shared<step_logits>();
       message->plan = plan;
       message->output = {{logits, logits->data()}, vocab, nullptr};
-      self_->send(sampler_, step_logits_ptr(message), executor_actor(self_));
+      self_->send(sampler_, logits_atom::value, step_logits_ptr(message), executor_actor(self_));
     }
   }
 
@@ -73,6 +73,7 @@ private:
 struct admission_script {
   admit_reply reply;
   std::vector<request_actor> asked;
+  std::vector<step_record_ptr> records = {}; // that the scheduler has sent
   std::uint64_t last_number = 0;
 
   admit_reply_ptr next() {
@@ -97,7 +98,7 @@ public:
       [](submit_atom, std::uint64_t, const generation_ptr&, const client_actor&) { return request_actor{}; },
       [this](admit_atom, const request_actor& request) {
         script_->asked.push_back(request);
-        self_->send(request, script_->next());
+        self_->send(request, admit_atom::value, script_->next());
       },
       [this](timeout_atom, std::int64_t ms, const request_actor& request) {
         self_->monitor(request);
@@ -107,6 +108,9 @@ public:
       [this](check_atom) { expire(); },
       [](loaded_atom, const loaded_model_ptr&) {},
       [](loaded_atom, const error&) {},
+      [this](record_atom, const step_record_ptr& record) { script_->records.push_back(record); },
+      [](watch_atom, const step_watcher_actor&) {},
+      [](unwatch_atom, const step_watcher_actor&) {},
       [](news_atom, std::string&) {},
       [](stats_atom) { return engine_stats{}; },
     };
@@ -164,7 +168,8 @@ struct worker_group {
     blocks = spawn_kv_block_manager(system, 20, true);
     sampler = spawn_sampler(system, model);
     executor = spawn_state<executor_actor, counting_executor>(system, sampler);
-    scheduler = spawn_scheduler(system, {16, 4, 4}, {blocks, executor, sampler});
+    scheduler = spawn_scheduler(system, {16, 4, 4}, {blocks, executor, sampler}, {}, {},
+                                {caf::actor_cast<caf::weak_actor_ptr>(engine)});
     caf::anon_send(sampler, attach_atom::value, scheduler);
     script->reply.scheduler = scheduler;
     coordinator.run();
@@ -185,7 +190,7 @@ struct worker_group {
     end();
     start();
     for (auto& request : std::exchange(script->asked, {}))
-      caf::anon_send(request, script->next());
+      caf::anon_send(request, admit_atom::value, script->next());
     coordinator.run();
   }
 

@@ -193,7 +193,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     options.prefix_cache = seed % 2 == 0;
     if (seed % 2 == 1) { // so few blocks that sequences preempt each other
       options.max_context = 256;
-      const auto block = reference.model()->kv_cache_bytes / reference.stats().blocks_total;
+      const auto block = reference.model()->kv_cache_bytes / reference.stats().total.blocks.total;
       options.kv_cache_bytes = (options.draft.empty() ? 18 : 36) * block; // a draft as large as its target has half
     }
     auto crowd = engine::start(options);
@@ -217,11 +217,11 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
       }
     }
     CHECK(idle(crowd));
-    const auto s = crowd.stats();
-    taken.preemptions += s.preemptions;
-    taken.drafts += s.drafts;
-    taken.accepted += s.accepted_tokens;
-    taken.cached_tokens += s.cached_tokens;
+    const auto s = crowd.stats().total;
+    taken.preemptions += s.scheduler.preemptions;
+    taken.drafts += s.scheduler.drafts;
+    taken.accepted += s.scheduler.accepted_tokens;
+    taken.cached_tokens += s.blocks.found_tokens;
   }
   return taken;
 }

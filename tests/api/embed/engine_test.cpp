@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <future>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -45,7 +46,7 @@ TEST_CASE("an actor gets tokens as messages") {
   std::promise<std::pair<std::uint64_t, std::vector<token_id>>> heard_all;
   auto client = system.spawn([&](client_actor::pointer self) -> client_actor::behavior_type {
     auto ids = std::make_shared<std::vector<token_id>>();
-    return {[&, self, ids](std::uint64_t id, const event_ptr& e) {
+    return {[&, self, ids](event_atom, std::uint64_t id, const event_ptr& e) {
       if (auto* t = std::get_if<token_event>(e.get()))
         ids->insert(ids->end(), t->token_ids.begin(), t->token_ids.end());
       else {
@@ -60,6 +61,60 @@ TEST_CASE("an actor gets tokens as messages") {
   auto [id, ids] = heard_all.get_future().get();
   CHECK(id == 77);
   CHECK(ids == run(e, ask({0, 54, 51}, 10)).ids[0]);
+}
+
+TEST_CASE("who watches an engine gets a record of each step, until it says otherwise") {
+  struct seen {
+    std::mutex mutex;
+    std::vector<step_record> records;
+  } seen;
+  caf::actor_system_config config;
+  engine::configure(config);
+  caf::actor_system system{config};
+  auto e = engine::start(system, small());
+  const auto watcher = system.spawn([&seen](step_watcher_actor::pointer) -> step_watcher_actor::behavior_type {
+    return {[&seen](record_atom, const step_record_ptr& record) {
+      const std::lock_guard lock(seen.mutex);
+      seen.records.push_back(*record);
+    }};
+  });
+  // Nothing is on its way to the watcher once it has answered behind the engine.
+  const auto heard = [&] {
+    for (int i = 0; i < 1000; ++i) {
+      const auto steps = e.stats().total.scheduler.steps;
+      const std::lock_guard lock(seen.mutex);
+      if (!seen.records.empty() && seen.records.back().step == steps)
+        break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    const std::lock_guard lock(seen.mutex);
+    return seen.records;
+  };
+  caf::anon_send(handle_of(e), watch_atom::value, watcher); // the model may be loading
+  e.wait_until_ready();
+  run(e, ask({0, 54, 51}, 10));
+  REQUIRE(idle(e));
+  const auto records = heard();
+  const auto counted = e.stats().total.scheduler;
+  CHECK(records.size() == counted.steps);
+  step_rows rows;
+  std::uint64_t granted = 0;
+  for (const auto& record : records) {
+    rows.decode += record.rows.decode, rows.prefill += record.rows.prefill;
+    granted += record.blocks.granted;
+    CHECK(record.replica == 0);
+    CHECK(record.ms > 0);
+    CHECK(record.stage_ms.size() == 1);
+  }
+  CHECK(rows.decode + counted.draft_tokens == counted.decode_rows);
+  CHECK(rows.prefill == counted.prefill_rows);
+  CHECK(granted == 1);
+  CHECK(records.back().sequences.running == 0);
+  caf::anon_send(handle_of(e), unwatch_atom::value, watcher);
+  run(e, ask({0, 54, 51}, 10));
+  REQUIRE(idle(e));
+  const std::lock_guard lock(seen.mutex);
+  CHECK(seen.records.size() == records.size());
 }
 
 TEST_CASE("a cancelled request ends at once and leaves no block behind") {
@@ -89,7 +144,7 @@ TEST_CASE("a paused request gets no more tokens until it is resumed") {
   auto handle = e.submit(g, slow.sink());
   REQUIRE(slow.wait_for_tokens(1));
   handle.pause();
-  while (e.stats().paused == 0)
+  while (e.stats().total.scheduler.paused == 0)
     std::this_thread::yield();
   auto other = run(e, g); // not delayed
   auto seen = slow.result().ids[0].size();
@@ -124,7 +179,7 @@ TEST_CASE("a request that cannot be served ends with an error and a sentence") {
   e.submit(longest, runs.sink());
   REQUIRE(runs.wait_for_tokens(1));
   auto second = e.submit(longest, waits.sink());
-  while (e.stats().waiting == 0)
+  while (e.stats().total.scheduler.waiting == 0)
     std::this_thread::yield();
   e.submit(longest, refused.sink());
   REQUIRE(refused.wait());
@@ -294,7 +349,7 @@ TEST_CASE("a request ends with the actor that submitted it") {
   auto e = engine::start(system, small());
   e.wait_until_ready();
   auto client = system.spawn([](client_actor::pointer self) -> client_actor::behavior_type {
-    return {[self](std::uint64_t, const event_ptr&) { self->quit(); }}; // at its first token
+    return {[self](event_atom, std::uint64_t, const event_ptr&) { self->quit(); }}; // at its first token
   });
   SUBCASE("by a call") { submit(e, endless(), 1, client); }
   SUBCASE("by a message") {

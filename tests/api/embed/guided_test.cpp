@@ -170,7 +170,7 @@ TEST_CASE("guided requests of every kind give the same bits in a crowd as alone,
     options.prefix_cache = seed % 2 == 0;
     if (seed != 2) {
       options.max_context = 256;
-      options.kv_cache_bytes = 18 * reference.model()->kv_cache_bytes / reference.stats().blocks_total;
+      options.kv_cache_bytes = 18 * reference.model()->kv_cache_bytes / reference.stats().total.blocks.total;
     }
     const auto crowd = engine::start(options);
     crowd.wait_until_ready();
@@ -189,7 +189,7 @@ TEST_CASE("guided requests of every kind give the same bits in a crowd as alone,
         CHECK(same(listeners[i].result(), expected[i]));
       }
     }
-    preemptions += crowd.stats().preemptions;
+    preemptions += crowd.stats().total.scheduler.preemptions;
   }
   CHECK(preemptions > 0);
 }
@@ -200,11 +200,11 @@ TEST_CASE("a schema's answer is a whole document, and forced text takes fewer st
   auto g = guided_request(
     guide_of(guide_source::kind::regex, "The noble citizens of the noble friends shall make their heart\\."), 100);
   g.sampling.speculate = speculation::off;
-  const auto before = e.stats().steps;
+  const auto before = e.stats().total.scheduler.steps;
   const auto h = answer_of(e, g);
   CHECK(h.text.at(0) == "The noble citizens of the noble friends shall make their heart.");
   CHECK(h.finish.at(0) == finish_reason::stop);
-  const auto steps = e.stats().steps - before;
+  const auto steps = e.stats().total.scheduler.steps - before;
   CAPTURE(steps);
   CAPTURE(h.ids.at(0).size());
   CHECK(2 * steps < h.ids.at(0).size());

@@ -38,8 +38,8 @@ inline heard run(const engine& e, generation g) {
 /// Whether it soon has no sequence and uses no block.
 inline bool idle(const engine& e) {
   for (int i = 0; i < 1000; ++i) {
-    auto s = e.stats();
-    if (s.running + s.waiting + s.paused == 0 && s.blocks_in_use == 0)
+    const auto s = e.stats().total;
+    if (s.scheduler.running + s.scheduler.waiting + s.scheduler.paused == 0 && s.blocks.in_use == 0)
       return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }

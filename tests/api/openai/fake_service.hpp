@@ -183,6 +183,7 @@ private:
 class fake_service : public service {
 public:
   std::shared_ptr<served_model> served = byte_model();
+  std::size_t replicas = 1; // that stats() tells of
 
   void set_loading() { set_status({false, "loading", 2, 8, "reading weights"}); }
   void set_failed() { set_status({false, "failed", 8, 8, "the device is lost"}); }
@@ -203,15 +204,19 @@ public:
   engine_stats stats() const override {
     if (!status().ready)
       throw failure(errc::unavailable, "still loading");
-    engine_stats s;
-    s.running = 3;
-    s.prompt_tokens = 10;
-    s.cached_tokens = 4;
-    s.step_rows = 96, s.measured_steps = 12, s.step_times = {{1, 62.5}, {64, 250}};
-    s.logit_row_ms = 125, s.attended_position_ms = 31.25, s.read_position_ms = 15.625, s.step_time_error = 0.125;
+    replica_stats one;
+    auto& s = one.scheduler;
+    s.running = 3, s.prompt_tokens = 10, s.step_rows = 96;
+    s.cost.steps = 12, s.cost.knot_ms[0] = 62.5, s.cost.knot_ms[6] = 250;
+    s.cost.logit_row_ms = 125, s.cost.attended_ms = 31.25, s.cost.read_ms = 15.625, s.cost.error = 0.125;
     s.drafts = 11, s.draft_tokens = 44, s.accepted_tokens = 33;
-    s.host_blocks_total = 8, s.host_blocks_in_use = 7, s.swapped_out_blocks = 6, s.swapped_in_blocks = 5;
-    return s;
+    auto& b = one.blocks;
+    b.looked_up_tokens = 10, b.found_tokens = 4;
+    b.host_total = 8, b.host_in_use = 7, b.swapped_out = 6, b.swapped_in = 5;
+    std::vector<replica_stats> all(replicas, one);
+    for (std::size_t i = 0; i < replicas; ++i)
+      all[i].number = static_cast<int>(i);
+    return in_all(std::move(all));
   }
 
   /// Makes the next submission fail.

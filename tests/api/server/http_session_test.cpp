@@ -438,6 +438,7 @@ TEST_CASE("Metrics show latencies, outcomes and the engine's counters") {
                            "troupe_http_responses_total{status=\"429\"} 1\n",
                            "troupe_sequences_running 3\n",
                            "troupe_prompt_tokens_total 10\n",
+                           "troupe_prefix_cache_queries_total 10\n",
                            "troupe_prompt_tokens_cached_total 4\n",
                            "troupe_prefix_cache_hit_rate 0.4",
                            "# TYPE troupe_preemptions_total counter\n",
@@ -456,11 +457,31 @@ TEST_CASE("Metrics show latencies, outcomes and the engine's counters") {
                            "troupe_step_attended_position_seconds 0.03125\n",
                            "troupe_step_read_position_seconds 0.015625\n",
                            "troupe_step_time_error_ratio 0.125\n",
-                           "troupe_measured_steps_total 12\n",
+                           "# TYPE troupe_measured_steps gauge\n",
+                           "troupe_measured_steps 12\n",
                            "troupe_ready 1\n"}) {
     CAPTURE(line);
     CHECK(answer.body.find(line) != std::string::npos);
   }
+  CHECK(answer.body.find("replica") == std::string::npos);
+  CHECK(answer.body.find("_total gauge") == std::string::npos);
+}
+
+TEST_CASE("Metrics name the replica where there are several") {
+  live_server live;
+  live.fake.replicas = 2;
+  raw_client client(live.port());
+  client.get("/metrics");
+  const auto body = client.read_response().body;
+  for (const auto* line :
+       {"troupe_sequences_running{replica=\"0\"} 3\n", "troupe_sequences_running{replica=\"1\"} 3\n",
+        "troupe_restarts_total{replica=\"1\"} 0\n", "troupe_step_expected_seconds{rows=\"64\",replica=\"1\"} 0.25\n"}) {
+    CAPTURE(line);
+    CHECK(body.find(line) != std::string::npos);
+  }
+  const std::string type = "# TYPE troupe_sequences_running gauge\n";
+  CHECK(body.find(type) != std::string::npos);
+  CHECK(body.find(type) == body.rfind(type));
 }
 
 TEST_CASE("Stopping lets running requests finish, and cancels them after the grace time") {

@@ -59,7 +59,7 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
     {
       gpu_engine reference(alone); // runs work when it is queued
       REQUIRE(reference.status().now == load_status::stage::ready);
-      block_bytes = alone.kv_cache_bytes / reference.stats().blocks_total;
+      block_bytes = alone.kv_cache_bytes / reference.stats().total.blocks.total;
       for (int i = 0; i < 5; ++i) {
         work.push_back(random_generation(rng));
         if (i == 0)
@@ -114,11 +114,11 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
         for (const std::size_t i : {0, 1, 2, 0})
           CHECK(same(engine.run(turns[i]), expected_of_turns[i]));
       CHECK(counted().replays > before.replays);
-      const auto stats = engine.stats();
-      copied += stats.copied_blocks;
+      const auto blocks = engine.stats().total.blocks;
+      copied += blocks.copied;
       if (seed == 3) {
-        CHECK(stats.swapped_out_blocks > 0);
-        CHECK(stats.swapped_in_blocks > 0);
+        CHECK(blocks.swapped_out > 0);
+        CHECK(blocks.swapped_in > 0);
       }
     }
   }

@@ -1,0 +1,55 @@
+// What an engine counts, by replica and in all: a snapshot. Plain values.
+#pragma once
+
+#include "runtime/scheduling/block_counters.hpp"
+#include "runtime/scheduling/scheduler_counters.hpp"
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Counters never go back: they go on where an actor is started again.
+struct replica_stats {
+  int number = 0;
+  std::uint64_t restarts = 0;
+  scheduler_counters scheduler = {};
+  block_counters blocks = {};
+};
+
+template <>
+inline constexpr std::array statistics_of<replica_stats>{
+  counter_of(&replica_stats::restarts, "troupe_restarts_total", "Times that the engine was restarted after a failure."),
+};
+
+struct engine_stats {
+  replica_stats total = {}; // over the replicas; of no cost, which is each one's own
+  std::vector<replica_stats> replicas = {};
+};
+
+inline engine_stats in_all(std::vector<replica_stats> replicas) {
+  engine_stats all;
+  for (const auto& each : replicas) {
+    add_beside(all.total, each);
+    add_beside(all.total.scheduler, each.scheduler);
+    add_beside(all.total.blocks, each.blocks);
+  }
+  all.replicas = std::move(replicas);
+  return all;
+}
+
+/// Calls `visit(const statistic_info&, std::uint64_t)` with each of a replica's statistics.
+template <class Visit>
+void for_each_statistic(const replica_stats& of, Visit&& visit) {
+  const auto each_of = [&]<class Counters>(const Counters& counters) {
+    for (const auto& each : statistics_of<Counters>)
+      visit(each.about, counters.*each.member);
+  };
+  each_of(of.scheduler);
+  each_of(of.blocks);
+  each_of(of);
+}
+
+} // namespace troupe

@@ -1,0 +1,39 @@
+// What a block manager counts: the blocks of the KV cache, their host memory, and what was found in the prefix cache.
+#pragma once
+
+#include "runtime/support/statistic.hpp"
+
+#include <array>
+#include <cstdint>
+
+namespace troupe {
+
+struct block_counters {
+  std::uint64_t total = 0;  // blocks of the pool
+  std::uint64_t in_use = 0; // referenced by a sequence
+  std::uint64_t cached = 0; // unreferenced, kept for their content
+  std::uint64_t looked_up_tokens = 0, found_tokens = 0, copied = 0, evicted = 0;
+  std::uint64_t host_total = 0;  // slots of host memory
+  std::uint64_t host_in_use = 0; // slots with content, which may be in the pool as well
+  std::uint64_t swapped_out = 0, swapped_in = 0;
+};
+
+template <>
+inline constexpr std::array statistics_of<block_counters>{
+  gauge_of(&block_counters::total, "troupe_kv_blocks", "KV blocks in the pool."),
+  gauge_of(&block_counters::in_use, "troupe_kv_blocks_in_use", "KV blocks that sequences refer to."),
+  gauge_of(&block_counters::cached, "troupe_kv_blocks_cached", "Unreferenced KV blocks that hold reusable prefixes."),
+  counter_of(&block_counters::looked_up_tokens, "troupe_prefix_cache_queries_total",
+             "Tokens looked up in the prefix cache: prompts, and after a preemption what was computed before."),
+  counter_of(&block_counters::found_tokens, "troupe_prompt_tokens_cached_total",
+             "Tokens found in the prefix cache, of those looked up."),
+  counter_of(&block_counters::copied, "troupe_kv_blocks_copied_total", "Blocks copied on write."),
+  counter_of(&block_counters::evicted, "troupe_kv_blocks_evicted_total", "Cached blocks given up for others."),
+  gauge_of(&block_counters::host_total, "troupe_host_blocks", "Slots of host memory for evicted blocks."),
+  gauge_of(&block_counters::host_in_use, "troupe_host_blocks_in_use", "Slots of host memory that hold a block."),
+  counter_of(&block_counters::swapped_out, "troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory."),
+  counter_of(&block_counters::swapped_in, "troupe_kv_blocks_restored_total", "Blocks brought back from host memory."),
+};
+static_assert(well_described<block_counters>());
+
+} // namespace troupe

@@ -1,0 +1,58 @@
+#include "runtime/scheduling/step_recorder.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+void step_recorder::granted(const block_grant& grant) {
+  planning_.blocks.granted += grant.acquired;
+  planning_.blocks.evicted += grant.evicted;
+  for (const auto& move : grant.moves)
+    ++(move.what == block_move::kind::copy         ? planning_.blocks.copied
+         : move.what == block_move::kind::swap_out ? planning_.blocks.swapped_out
+                                                   : planning_.blocks.swapped_in);
+  planning_.waits.blocks += static_cast<std::uint64_t>(std::ranges::count(grant.answers, 0, &block_answer::rows));
+}
+
+void step_recorder::planned(const step_plan& plan, const scheduler_counters& now) {
+  auto record = std::exchange(planning_, {});
+  record.step = plan.step;
+  const auto guesses = now.draft_tokens - before_.draft_tokens;
+  record.rows.prefill = now.prefill_rows - before_.prefill_rows;
+  record.rows.decode = now.decode_rows - before_.decode_rows - guesses;
+  record.waits.preempted = now.preemptions - before_.preemptions;
+  before_ = now;
+  in_flight_.push_back(std::move(record));
+}
+
+// What is taken behind the first token of a sequence was guessed right or forced.
+void step_recorder::judge(const step_result& result, step_rows& rows) {
+  std::uint64_t kept = 0;
+  for (const auto& judged : result.judged) {
+    kept += static_cast<std::uint64_t>(judged.accepted);
+    rows.guesses_lost += static_cast<std::uint64_t>(judged.guesses - judged.accepted);
+  }
+  const auto more = static_cast<std::uint64_t>(std::ranges::count(result.sampled, true, &sequence_sample::more));
+  rows.guesses_kept += kept;
+  rows.forced += more - std::min(more, kept);
+}
+
+std::optional<step_record> step_recorder::finished(const step_result& result, const scheduler_counters& now) {
+  while (!in_flight_.empty() && in_flight_.front().step < result.step)
+    in_flight_.pop_front();
+  if (in_flight_.empty() || in_flight_.front().step != result.step)
+    return std::nullopt;
+  auto record = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  judge(result, record.rows);
+  const auto late = std::exchange(late_, {});
+  record.rows.guesses_kept += late.guesses_kept;
+  record.rows.guesses_lost += late.guesses_lost;
+  record.rows.forced += late.forced;
+  record.sequences = {now.running, now.waiting, now.paused};
+  record.waits.masks = result.deferred.size();
+  return record;
+}
+
+} // namespace troupe

@@ -1,0 +1,89 @@
+#include "runtime/scheduling/step_recorder.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+
+namespace {
+
+step_plan plan_of(std::uint64_t step) {
+  step_plan plan;
+  plan.step = step;
+  return plan;
+}
+
+step_result result_of(std::uint64_t step) {
+  step_result result;
+  result.step = step;
+  return result;
+}
+
+sequence_sample sample_of(std::uint64_t request, bool more) { return {{request, 0}, 0, {}, more}; }
+
+} // namespace
+
+TEST_CASE("a record has the rows, blocks and waits of its own step") {
+  scheduler_counters counted;
+  counted.decode_rows = 100, counted.prefill_rows = 50; // before the watch
+  step_recorder recorder(counted);
+  block_grant grant;
+  grant.answers.resize(3);
+  grant.answers[0].rows = 4;
+  grant.acquired = 5, grant.evicted = 2;
+  grant.moves = {{block_move::kind::copy, 0, 1}, {block_move::kind::swap_out, 1, 0}, {block_move::kind::swap_in, 0, 2}};
+  recorder.granted(grant);
+  grant = {};
+  grant.acquired = 1;
+  recorder.granted(grant);
+  counted.decode_rows += 7, counted.prefill_rows += 16, counted.draft_tokens += 4, counted.preemptions += 1;
+  recorder.planned(plan_of(8), counted);
+  counted.decode_rows += 2;
+  recorder.planned(plan_of(9), counted); // ahead of the result of the first
+  auto result = result_of(8);
+  result.judged = {{{1, 0}, 4, 3, {}}};
+  for (const bool more : {true, true, true, false})
+    result.sampled.push_back(sample_of(1, more));
+  for (const bool more : {true, true, false}) // a guide forces two tokens
+    result.sampled.push_back(sample_of(2, more));
+  result.deferred = {{3, 0}};
+  counted.running = 3, counted.waiting = 2, counted.paused = 1;
+  const auto first = recorder.finished(result, counted);
+  REQUIRE(first.has_value());
+  CHECK(first->step == 8);
+  CHECK(first->rows.decode == 3);
+  CHECK(first->rows.prefill == 16);
+  CHECK(first->rows.guesses_kept == 3);
+  CHECK(first->rows.guesses_lost == 1);
+  CHECK(first->rows.forced == 2);
+  CHECK(first->blocks.granted == 6);
+  CHECK(first->blocks.evicted == 2);
+  CHECK(first->blocks.copied == 1);
+  CHECK(first->blocks.swapped_out == 1);
+  CHECK(first->blocks.swapped_in == 1);
+  CHECK(first->sequences.running == 3);
+  CHECK(first->sequences.waiting == 2);
+  CHECK(first->sequences.paused == 1);
+  CHECK(first->waits.blocks == 2);
+  CHECK(first->waits.preempted == 1);
+  CHECK(first->waits.masks == 1);
+  const auto second = recorder.finished(result_of(9), counted);
+  REQUIRE(second.has_value());
+  CHECK(second->rows.decode == 2);
+  CHECK(second->rows.prefill + second->blocks.granted + second->waits.preempted == 0);
+}
+
+TEST_CASE("steps that were planned before the watch leave no record, and late guesses count with the next one") {
+  step_recorder recorder({});
+  CHECK_FALSE(recorder.finished(result_of(3), {}).has_value());
+  recorder.planned(plan_of(5), {});
+  CHECK_FALSE(recorder.finished(result_of(4), {}).has_value());
+  auto late = result_of(0);
+  late.judged = {{{1, 0}, 3, 1, {}}};
+  late.sampled = {sample_of(1, true), sample_of(1, false)};
+  recorder.finished_late(late);
+  const auto record = recorder.finished(result_of(5), {});
+  REQUIRE(record.has_value());
+  CHECK(record->rows.guesses_kept == 1);
+  CHECK(record->rows.guesses_lost == 2);
+  CHECK(record->rows.forced == 0);
+}
