@@ -25,7 +25,8 @@ public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target),
       kernels_(find_target(options.target)),
-      pool_(options.threads),
+      shared_pool_(options.pool ? options.pool : std::make_shared<thread_pool>(options.threads, options.cores)),
+      pool_(*shared_pool_),
       linear_(kernels_, pool_, options.cache),
       grouped_(kernels_, pool_, options.cache),
       low_rank_(kernels_, pool_),
@@ -74,6 +75,7 @@ public:
 
   isa instruction_set() const override { return isa_; }
   int layout_version() const override { return packed_layout_version; }
+  thread_pool& pool() const override { return pool_; }
 
   std::vector<std::span<const std::byte>> bytes_of(const matrix& packed) const override {
     return bytes_of_stack(packed);
@@ -275,7 +277,8 @@ private:
 
   isa isa_;
   const target& kernels_;
-  thread_pool pool_;
+  const std::shared_ptr<thread_pool> shared_pool_;
+  thread_pool& pool_;
   weight_memory weight_memory_;
   cpu_linear linear_;
   cpu_grouped_linear grouped_;

@@ -1,6 +1,7 @@
-// The CPU backend: run-time dispatch over instruction sets, and its own thread pool. Idle threads sleep.
+// The CPU backend: run-time dispatch over instruction sets, and a thread pool. Idle threads sleep.
 #pragma once
 
+#include "kernels/cpu/instruction_sets.hpp"
 #include "kernels/ops.hpp"
 
 #include <cstddef>
@@ -13,19 +14,15 @@
 
 namespace troupe::kernels {
 
-/// Dispatch targets, slowest first. Results differ between targets; on each they are schedule-invariant.
-enum class isa : std::uint8_t { portable, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, avx512_amx };
-
-std::string_view to_string(isa target);
-
-/// The targets that this machine can run, slowest first; never empty. On processors with tile registers, the first call
-/// requests them from the system for the whole process, including threads that are already running.
-std::vector<isa> available_isas();
+class thread_pool; // kernels/cpu/thread_pool.hpp
 
 struct cpu_options {
   int threads = 0; // 0: one per core that this process may use
   isa target = available_isas().back();
-  std::size_t cache = 0; // bytes of a core's L2, to size blocks; 0: ask the system. Changes no bit
+  std::size_t cache = 0;       // bytes of a core's L2, to size blocks; 0: ask the system. Changes no bit
+  std::vector<int> cores = {}; // that threads stay on; empty: any
+  std::shared_ptr<thread_pool> pool =
+    nullptr; // to compute with, of backends that compute in turn; null: one of its own
 };
 
 /// Packed matrices of a CPU backend are plain bytes, which a file can keep and lend to any process. See
@@ -37,6 +34,9 @@ public:
   /// Backends of one instruction set and version make the same bytes of the same weights.
   virtual isa instruction_set() const = 0;
   virtual int layout_version() const = 0;
+
+  /// The backend's threads, for work between its own.
+  virtual thread_pool& pool() const = 0;
 
   /// The memory of a matrix made by `pack` or `pack_gate_up`, in parts, each a multiple of 64 bytes.
   virtual std::vector<std::span<const std::byte>> bytes_of(const matrix& packed) const = 0;

@@ -1,5 +1,5 @@
-#include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/dispatch.hpp"
+#include "kernels/cpu/instruction_sets.hpp"
 
 #include <algorithm>
 

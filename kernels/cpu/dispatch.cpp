@@ -1,6 +1,9 @@
 #include "kernels/cpu/dispatch.hpp"
 
+#include "kernels/ops.hpp"
+
 #include <algorithm>
+#include <string>
 
 namespace troupe::kernels {
 

@@ -1,7 +1,7 @@
 // From an instruction set to the kernels that are compiled for it.
 #pragma once
 
-#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/instruction_sets.hpp"
 #include "kernels/cpu/target.hpp"
 
 namespace troupe::kernels {

@@ -20,15 +20,28 @@ int usable_cores() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+/// A refusal affects only speed.
+void stay_on(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores)
+    CPU_SET(core, &set);
+  if (!cores.empty())
+    static_cast<void>(sched_setaffinity(0, sizeof set, &set));
+}
+
 } // namespace
 
-thread_pool::thread_pool(int threads) : cores_(usable_cores()) {
+thread_pool::thread_pool(int threads, const std::vector<int>& cores) : cores_(usable_cores()) {
   const int count = std::clamp(threads > 0 ? threads : cores_, 1, static_cast<int>(active_mask));
   ranges_ = std::vector<counter>(count);
   workers_.reserve(count - 1);
   try {
     for (int i = 1; i < count; ++i)
-      workers_.emplace_back([this, i] { worker_loop(i); });
+      workers_.emplace_back([this, i, cores] {
+        stay_on(cores);
+        worker_loop(i);
+      });
   } catch (...) { // the system has no more threads
     end_workers();
     throw;

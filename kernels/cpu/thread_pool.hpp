@@ -1,4 +1,4 @@
-// The compute threads of one CPU backend. The thread that calls `parallel_for` takes part. The pool's own threads spin
+// The compute threads of CPU backends that compute in turn. The thread that calls `parallel_for` takes part. The pool's own threads spin
 // for some microseconds after a job, so that the next op of a step finds them awake, then sleep. Pools know how many
 // threads of all pools are awake: where these are more than the cores, waiting ones yield instead of spinning. One thread
 // at a time may call, and jobs do not nest.
@@ -15,8 +15,9 @@ namespace troupe::kernels {
 
 class thread_pool {
 public:
-  /// `threads` counts the caller: 1 makes no thread. 0: one per core that this process may use.
-  explicit thread_pool(int threads);
+  /// `threads` counts the caller: 1 makes no thread. 0: one per core that this process may use. The pool's own threads
+  /// stay on `cores`, unless there are none.
+  explicit thread_pool(int threads, const std::vector<int>& cores = {});
   ~thread_pool();
 
   thread_pool(const thread_pool&) = delete;

@@ -1,10 +1,10 @@
 #include "runtime/support/available_memory.hpp"
 
+#include "runtime/support/control_groups.hpp"
+
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <limits>
-#include <sstream>
 #include <string>
 
 #include <sys/resource.h>
@@ -68,34 +68,23 @@ std::size_t left_of_address_space() {
 
 std::size_t memory_left_in_groups(std::string_view groups, const fs::path& mount) {
   auto left = unknown;
-  std::istringstream lines{std::string(groups)};
-  for (std::string line; std::getline(lines, line);) { // "4:memory:/a/b", or "0::/a/b" for version 2
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (first == line.npos || second == line.npos)
-      continue;
-    const auto controllers = line.substr(first + 1, second - first - 1);
-    const bool unified = controllers.empty();
-    if (!unified && ("," + controllers + ",").find(",memory,") == line.npos)
-      continue;
-    // In a container the path may name a group of the host that is not mounted here; the root then is our group.
-    const auto root = unified ? mount : mount / "memory";
-    auto path = fs::path(line.substr(second + 1)).relative_path();
-    for (;; path = path.parent_path()) {
-      left = std::min(left, left_in(root / path, unified ? version_2 : version_1));
-      if (path.empty())
-        break;
-    }
-  }
+  for_each_group(groups, "memory", mount, [&](const fs::path& folder, bool unified) {
+    left = std::min(left, left_in(folder, unified ? version_2 : version_1));
+  });
   return left;
 }
 
 std::size_t available_memory() {
   const auto kib = number_in("/proc/meminfo", "MemAvailable:");
   const auto machine = kib == unknown ? unknown : kib * 1024;
-  std::ifstream file("/proc/self/cgroup");
-  const std::string groups{std::istreambuf_iterator(file), {}};
-  return std::min({machine, memory_left_in_groups(groups, "/sys/fs/cgroup"), left_of_address_space()});
+  return std::min({machine, memory_left_in_groups(own_groups(), "/sys/fs/cgroup"), left_of_address_space()});
+}
+
+std::size_t anonymous_memory() {
+  std::ifstream in("/proc/self/statm"); // in pages
+  std::size_t size = 0, resident = 0, of_files = 0;
+  in >> size >> resident >> of_files;
+  return (resident - std::min(resident, of_files)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
 } // namespace troupe

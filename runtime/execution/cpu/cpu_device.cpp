@@ -1,8 +1,13 @@
 #include "runtime/execution/cpu/cpu_device.hpp"
 
+#include "kernels/cpu/thread_pool.hpp"
 #include "runtime/execution/cpu/cpu_step_runner.hpp"
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/support/available_memory.hpp"
+
+#include <map>
+#include <mutex>
+#include <thread>
 
 namespace troupe {
 
@@ -17,7 +22,11 @@ public:
   device_capabilities capabilities() const override {
     return {.hidden_states = true, .steering = true, .adapters = true, .dola = true};
   }
-  std::unique_ptr<kernels::backend> open() const override { return kernels::make_cpu_backend(options_); }
+  std::unique_ptr<kernels::backend> open() const override {
+    auto options = options_;
+    options.pool = pool_of_this_thread();
+    return kernels::make_cpu_backend(options);
+  }
   std::size_t available_memory() const override { return troupe::available_memory(); }
   int decode_rows(int sequences) const override { return sequences; }
 
@@ -43,8 +52,22 @@ public:
   }
 
 private:
+  /// A thread does one thing at a time, so its backends (of a model and its amateur) share their threads. Those of other
+  /// threads (a draft model, adapters that are being loaded) compute at the same time.
+  std::shared_ptr<kernels::thread_pool> pool_of_this_thread() const {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(pools_, [](const auto& each) { return each.second.expired(); });
+    auto& known = pools_[std::this_thread::get_id()];
+    auto pool = known.lock();
+    if (!pool)
+      known = pool = std::make_shared<kernels::thread_pool>(options_.threads, options_.cores);
+    return pool;
+  }
+
   kernels::cpu_options options_;
   std::string description_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::thread::id, std::weak_ptr<kernels::thread_pool>> pools_;
 };
 
 } // namespace

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <string>
 
+#include <sched.h>
+
 using troupe::kernels::thread_pool;
 
 TEST_CASE("parallel_for runs every task once, with any number of threads, job after job") {
@@ -86,4 +88,26 @@ TEST_CASE("pools know how many threads of all pools are awake") {
     CHECK(settles_at(0)); // asleep, but not gone
   }
   CHECK(settles_at(0));
+}
+
+TEST_CASE("a pool's own threads stay on the cores that it is given") {
+  cpu_set_t usable;
+  REQUIRE(sched_getaffinity(0, sizeof usable, &usable) == 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &usable))
+    ++core;
+  thread_pool pool(2, {core});
+  std::atomic<int> arrived = 0, own = -1;
+  pool.parallel_for(2, [&](std::size_t, int thread) {
+    ++arrived;
+    while (arrived < 2) // the other thread has the other task
+      std::this_thread::yield();
+    cpu_set_t set;
+    if (thread == 1 && sched_getaffinity(0, sizeof set, &set) == 0)
+      own = CPU_COUNT(&set) == 1 && CPU_ISSET(core, &set) ? core : -2;
+  });
+  CHECK(own == core);
+  cpu_set_t after;
+  REQUIRE(sched_getaffinity(0, sizeof after, &after) == 0);
+  CHECK(CPU_EQUAL(&after, &usable)); // the caller goes where it likes
 }
