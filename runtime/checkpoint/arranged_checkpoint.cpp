@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
 
+#include "runtime/checkpoint/tensor_index.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/support/error.hpp"
 
@@ -43,11 +44,8 @@ public:
   std::string name() const override { return stored_->name(); }
 
   std::vector<std::string> tensors() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, _] : tensors_)
-      names.push_back(name);
-    for (const auto& [name, _] : others_)
-      names.push_back(name);
+    auto names = names_in(tensors_);
+    append_names(names, others_);
     return names;
   }
 

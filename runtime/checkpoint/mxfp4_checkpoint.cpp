@@ -77,8 +77,7 @@ public:
   std::vector<std::string> tensors() const override {
     auto names = stored_->tensors();
     std::erase_if(names, [&](const std::string& name) { return std::ranges::binary_search(hidden_, name); });
-    for (const auto& [name, _] : matrices_)
-      names.push_back(name);
+    append_names(names, matrices_);
     return names;
   }
 

@@ -213,8 +213,7 @@ public:
     for (const auto& name : stored_->tensors())
       if (!is_part(name))
         names.push_back(name);
-    for (const auto& [name, _] : matrices_)
-      names.push_back(name);
+    append_names(names, matrices_);
     std::ranges::sort(names);
     return names;
   }

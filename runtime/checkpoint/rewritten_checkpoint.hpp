@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/checkpoint/tensor_index.hpp"
 
 #include <functional>
 #include <map>

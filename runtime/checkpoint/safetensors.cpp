@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/safetensors.hpp"
 
+#include "runtime/checkpoint/tensor_index.hpp"
 #include "runtime/support/json.hpp"
 #include "runtime/support/mapped_file.hpp"
 #include "runtime/support/not_a_model.hpp"
@@ -164,12 +165,7 @@ public:
 
   std::string name() const override { return folder_.string(); }
 
-  std::vector<std::string> tensors() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, _] : tensors_)
-      names.push_back(name);
-    return names;
-  }
+  std::vector<std::string> tensors() const override { return names_in(tensors_); }
 
   const tensor_info* find(std::string_view tensor) const override {
     const auto found = tensors_.find(tensor);

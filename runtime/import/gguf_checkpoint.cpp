@@ -1,3 +1,4 @@
+#include "runtime/checkpoint/tensor_index.hpp"
 #include "runtime/import/gguf_architectures.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
@@ -94,12 +95,7 @@ public:
 
   std::string name() const override { return file_->name(); }
 
-  std::vector<std::string> tensors() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, _] : tensors_)
-      names.push_back(name);
-    return names;
-  }
+  std::vector<std::string> tensors() const override { return names_in(tensors_); }
 
   const tensor_info* find(std::string_view tensor) const override {
     const auto found = tensors_.find(tensor);

@@ -1,4 +1,5 @@
 // Random weights in the shape of real models, for measurements.
+#include "runtime/checkpoint/tensor_index.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/error.hpp"
@@ -101,12 +102,7 @@ public:
 
   std::string name() const override { return name_; }
 
-  std::vector<std::string> tensors() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, _] : tensors_)
-      names.push_back(name);
-    return names;
-  }
+  std::vector<std::string> tensors() const override { return names_in(tensors_); }
 
   const tensor_info* find(std::string_view tensor) const override {
     const auto found = tensors_.find(tensor);

@@ -27,8 +27,9 @@ std::vector<std::vector<float>> last_states(decoder& graph, kernels::backend& ba
   const auto most = as_size(graph.max_rows());
   for (std::size_t first = 0; first < prompt.size(); first += most) {
     const auto rows = std::min(most, prompt.size() - first);
-    const kernels::sequence_rows sequence{0, static_cast<std::int32_t>(rows), static_cast<std::int32_t>(first), 0,
-                                          static_cast<std::int32_t>(prompt.size())};
+    const kernels::sequence_rows sequence{.rows = static_cast<std::int32_t>(rows),
+                                          .first_position = static_cast<std::int32_t>(first),
+                                          .length = static_cast<std::int32_t>(prompt.size())};
     const bool complete = first + rows == prompt.size();
     graph.forward(prompt.subspan(first, rows), {std::span(&sequence, 1), table}, {}, cache, {}, {}, {},
                   complete ? layer_hook(keep_last) : layer_hook());

@@ -57,8 +57,9 @@ perplexity_result measure_perplexity(decoder& graph, kernels::backend& backend, 
       for (std::size_t r = 0; r < rows; ++r)
         if (begin + first + r + 1 >= counted)
           wanted.push_back(static_cast<std::int32_t>(r));
-      const kernels::sequence_rows all{0, static_cast<std::int32_t>(rows), static_cast<std::int32_t>(first), 0,
-                                       static_cast<std::int32_t>(window.size())};
+      const kernels::sequence_rows all{.rows = static_cast<std::int32_t>(rows),
+                                       .first_position = static_cast<std::int32_t>(first),
+                                       .length = static_cast<std::int32_t>(window.size())};
       const kernels::tensor out{memory.get(), kernels::dtype::f32, wanted.size(), vocab, vocab};
       graph.forward(window.subspan(first, rows), {{&all, 1}, blocks}, wanted, cache, out);
       if (!wanted.empty())

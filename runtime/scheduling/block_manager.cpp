@@ -1,5 +1,7 @@
 #include "runtime/scheduling/block_manager.hpp"
 
+#include "runtime/scheduling/blocks.hpp"
+
 #include <algorithm>
 #include <cassert>
 
@@ -8,8 +10,6 @@ namespace troupe {
 namespace {
 
 constexpr std::int32_t block_size = kernels::block_tokens;
-
-std::int32_t blocks_for(std::int32_t tokens) { return (tokens + block_size - 1) / block_size; }
 
 } // namespace
 
