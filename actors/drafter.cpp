@@ -1,8 +1,6 @@
 #include "actors/drafter.hpp"
 
 #include "actors/spawn.hpp"
-#include "runtime/engine/loader.hpp"
-#include "runtime/execution/device.hpp"
 #include "runtime/execution/draft_model.hpp"
 
 namespace troupe {
@@ -13,8 +11,8 @@ class drafter_state {
 public:
   static constexpr const char* name = "drafter";
 
-  drafter_state(drafter_actor::pointer self, const loaded_model_ptr& model)
-    : self_(self), self_handle_(self), draft_(*model->device, model->drafting()) {}
+  drafter_state(drafter_actor::pointer self, const model_replica& what)
+    : self_(self), self_handle_(self), draft_(*what.plan.device, what.drafting()) {}
 
   drafter_actor::behavior_type make_behavior() {
     return {
@@ -33,8 +31,8 @@ private:
 
 } // namespace
 
-drafter_actor spawn_drafter(caf::actor_system& system, loaded_model_ptr model) {
-  return spawn_state<drafter_actor, drafter_state, caf::detached>(system, std::move(model));
+drafter_actor spawn_drafter(caf::actor_system& system, model_replica what) {
+  return spawn_state<drafter_actor, drafter_state, caf::detached>(system, std::move(what));
 }
 
 } // namespace troupe

@@ -3,10 +3,11 @@
 #pragma once
 
 #include "actors/messages.hpp"
+#include "runtime/engine/loaded_model.hpp"
 
 namespace troupe {
 
 /// `model` has a draft.
-drafter_actor spawn_drafter(caf::actor_system& system, loaded_model_ptr model);
+drafter_actor spawn_drafter(caf::actor_system& system, model_replica what);
 
 } // namespace troupe

@@ -108,7 +108,8 @@ private:
     if (stopping_)
       return;
     model_ = model;
-    replicas_.push_back(std::make_unique<replica>(self_, 0, model_));
+    for (std::size_t i = 0; i < model_->replicas.size(); ++i)
+      replicas_.push_back(std::make_unique<replica>(self_, static_cast<int>(i), replica_of(model_, i)));
     watch_steps();
     for (auto& each : replicas_)
       start(*each, {});
@@ -179,8 +180,7 @@ private:
       return error{errc::unavailable, "the engine is stopping", {}};
     if (!model_)
       return error{errc::unavailable, "the model is still loading", {}};
-    const auto room = static_cast<std::size_t>(model_->limits.max_queue + model_->limits.max_sequences);
-    if (!running_replica() && is_new && requests_.size() >= room)
+    if (!running_replica() && is_new && requests_.size() >= model_->room())
       return error{
         errc::overloaded, "the queue is full: " + std::to_string(requests_.size()) + " requests wait already", {}};
     return std::nullopt;
@@ -374,6 +374,12 @@ private:
 };
 
 } // namespace
+
+model_loader loader_with(engine_internals internals) {
+  return [internals = std::move(internals)](const engine_options& options, const progress_sink& progress) {
+    return load_model(options, progress, internals);
+  };
+}
 
 engine_actor spawn_engine(caf::actor_system& system, engine_options options, engine_listener on_status,
                           model_loader loader) {

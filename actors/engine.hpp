@@ -18,7 +18,10 @@ using engine_listener = std::function<void(const load_status&, const loaded_mode
 /// Loads the model, on a thread of its own; throws failure with a sentence.
 using model_loader = std::function<loaded_model_ptr(const engine_options&, const progress_sink&)>;
 
+/// load_model.
+model_loader loader_with(engine_internals internals = {});
+
 engine_actor spawn_engine(caf::actor_system& system, engine_options options, engine_listener on_status,
-                          model_loader loader = load_model);
+                          model_loader loader = loader_with());
 
 } // namespace troupe

@@ -1,8 +1,6 @@
 #include "actors/executor.hpp"
 
 #include "actors/spawn.hpp"
-#include "runtime/engine/loader.hpp"
-#include "runtime/execution/device.hpp"
 
 #include <deque>
 
@@ -14,8 +12,8 @@ class executor_state {
 public:
   static constexpr const char* name = "executor";
 
-  executor_state(executor_actor::pointer self, const loaded_model_ptr& model, sampler_actor sampler)
-    : self_(self), self_handle_(self), sampler_(std::move(sampler)), runner_(model->make_runner()) {}
+  executor_state(executor_actor::pointer self, const model_replica& what, sampler_actor sampler)
+    : self_(self), self_handle_(self), sampler_(std::move(sampler)), runner_(what.make_runner()) {}
 
   executor_actor::behavior_type make_behavior() {
     return {
@@ -51,8 +49,8 @@ private:
 
 } // namespace
 
-executor_actor spawn_executor(caf::actor_system& system, loaded_model_ptr model, sampler_actor sampler) {
-  return spawn_state<executor_actor, executor_state, caf::detached>(system, std::move(model), std::move(sampler));
+executor_actor spawn_executor(caf::actor_system& system, model_replica what, sampler_actor sampler) {
+  return spawn_state<executor_actor, executor_state, caf::detached>(system, std::move(what), std::move(sampler));
 }
 
 } // namespace troupe

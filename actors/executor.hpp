@@ -4,9 +4,10 @@
 #pragma once
 
 #include "actors/messages.hpp"
+#include "runtime/engine/loaded_model.hpp"
 
 namespace troupe {
 
-executor_actor spawn_executor(caf::actor_system& system, loaded_model_ptr model, sampler_actor sampler);
+executor_actor spawn_executor(caf::actor_system& system, model_replica what, sampler_actor sampler);
 
 } // namespace troupe

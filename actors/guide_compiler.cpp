@@ -2,7 +2,7 @@
 
 #include "actors/faults.hpp"
 #include "actors/spawn.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loaded_model.hpp"
 #include "runtime/guide/compile_queue.hpp"
 #include "runtime/guide/guide_cache.hpp"
 #include "runtime/support/threads.hpp"

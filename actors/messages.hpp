@@ -52,7 +52,7 @@ namespace troupe {
 struct admit_reply;
 struct guide_order;
 struct guide_outcome;
-struct loaded_model; // runtime/engine/loader.hpp
+struct loaded_model; // runtime/engine/loaded_model.hpp
 
 /// A step's logits, lent by the executor to the sampler.
 struct step_logits {

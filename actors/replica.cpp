@@ -6,7 +6,6 @@
 #include "actors/kv_block_manager.hpp"
 #include "actors/sampler.hpp"
 #include "actors/scheduler.hpp"
-#include "runtime/engine/loader.hpp"
 
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
@@ -18,8 +17,8 @@ namespace troupe {
 // Shorter than what those who ask the engine wait (api/embed).
 constexpr auto stats_deadline = std::chrono::seconds(3);
 
-replica::replica(engine_actor::pointer engine, int number, loaded_model_ptr model)
-  : engine_(engine), number_(number), model_(std::move(model)) {
+replica::replica(engine_actor::pointer engine, int number, model_replica what)
+  : engine_(engine), number_(number), what_(std::move(what)) {
   seen_.number = number;
 }
 
@@ -34,17 +33,17 @@ void replica::start() {
 
 replica::workers replica::spawn() {
   auto& system = engine_->system();
+  const auto& [model, plan] = what_;
   workers w;
-  watch(w.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks,
-                                          former_blocks_));
-  watch(w.sampler = spawn_sampler(system, model_));
-  watch(w.executor = spawn_executor(system, model_, w.sampler));
-  watch(w.guides = spawn_guide_compiler(system, model_));
+  watch(w.blocks = spawn_kv_block_manager(system, plan.blocks, model->prefix_cache, plan.host_blocks, former_blocks_));
+  watch(w.sampler = spawn_sampler(system, what_));
+  watch(w.executor = spawn_executor(system, what_, w.sampler));
+  watch(w.guides = spawn_guide_compiler(system, model));
   drafter_actor drafter;
-  if (model_->draft)
-    watch(drafter = spawn_drafter(system, model_));
-  watch(w.scheduler = spawn_scheduler(system, model_->limits, {w.blocks, w.executor, w.sampler, drafter}, model_->swap,
-                                      model_->speculation,
+  if (model->draft)
+    watch(drafter = spawn_drafter(system, what_));
+  watch(w.scheduler = spawn_scheduler(system, plan.limits, {w.blocks, w.executor, w.sampler, drafter}, plan.swap,
+                                      model->speculation,
                                       {caf::actor_cast<caf::weak_actor_ptr>(engine_), number_, former_schedulers_}));
   engine_->send(w.sampler, attach_atom::value, w.scheduler);
   if (steps_watched_)

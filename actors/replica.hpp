@@ -4,6 +4,7 @@
 
 #include "actors/faults.hpp"
 #include "actors/messages.hpp"
+#include "runtime/engine/loaded_model.hpp"
 #include "runtime/engine/restart_policy.hpp"
 
 #include <caf/actor.hpp>
@@ -28,7 +29,7 @@ public:
     guide_compiler_actor guides;
   };
 
-  replica(engine_actor::pointer engine, int number, loaded_model_ptr model);
+  replica(engine_actor::pointer engine, int number, model_replica what);
   replica(const replica&) = delete;
   replica& operator=(const replica&) = delete;
   ~replica() { end(); }
@@ -77,7 +78,7 @@ private:
 
   engine_actor::pointer engine_;
   int number_;
-  loaded_model_ptr model_;
+  model_replica what_;
   std::optional<workers> workers_;
   std::map<caf::actor_addr, caf::actor> children_;
   restart_policy policy_;

@@ -4,7 +4,7 @@
 #include "actors/watch.hpp"
 #include "runtime/engine/best_of.hpp"
 #include "runtime/engine/checked_generation.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loaded_model.hpp"
 #include "runtime/engine/transcript.hpp"
 #include "runtime/execution/device.hpp"
 
@@ -112,12 +112,12 @@ private:
 
   void begin(const loaded_model& model) {
     try {
-      const auto checked = check(
-        *what_,
-        {model.info.vocab_size, model.info.max_context, model.request_timeout, model.draft != nullptr,
-         model.device->capabilities().hidden_states, model.info.steering.get(), model.info.adapters.get(),
-         model.amateur ? model.amateur->sizes.context : 0, model.amateur ? model.amateur->vocab : 0,
-         model.device->capabilities().dola, model.info.layers, model.info.tied});
+      const auto checked = check(*what_,
+                                 {model.info.vocab_size, model.info.max_context, model.request_timeout,
+                                  model.draft != nullptr, model.capabilities.hidden_states, model.info.steering.get(),
+                                  model.info.adapters.get(), model.amateur ? model.amateur->sizes.context : 0,
+                                  model.amateur ? model.amateur->vocab : 0, model.capabilities.dola, model.info.layers,
+                                  model.info.tied});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
       features_ = checked.features;

@@ -1,8 +1,6 @@
 #include "actors/sampler.hpp"
 
 #include "actors/spawn.hpp"
-#include "runtime/engine/loader.hpp"
-#include "runtime/execution/device.hpp"
 
 #include <caf/send.hpp>
 
@@ -16,11 +14,11 @@ class sampler_state {
 public:
   static constexpr const char* name = "sampler";
 
-  sampler_state(sampler_actor::pointer self, const loaded_model_ptr& model)
+  sampler_state(sampler_actor::pointer self, const model_replica& what)
     : self_(self),
       self_handle_(self),
-      sampler_(model->device->make_sampler(
-        spec_of(*model, self), [me = caf::actor_cast<sampler_addr>(self)] { notify(me, sampled_atom::value); })) {
+      sampler_(what.plan.device->make_sampler(
+        spec_of(what, self), [me = caf::actor_cast<sampler_addr>(self)] { notify(me, sampled_atom::value); })) {
     self_->set_down_handler([this](caf::down_msg& down) { detach(down.source); });
   }
 
@@ -46,8 +44,8 @@ private:
       caf::anon_send(caf::actor_cast<sampler_actor>(alive), what);
   }
 
-  static sampler_spec spec_of(const loaded_model& model, sampler_actor::pointer self) {
-    auto spec = model.sampler();
+  static sampler_spec spec_of(const model_replica& what, sampler_actor::pointer self) {
+    auto spec = what.sampler();
     spec.guided.late = [me = caf::actor_cast<sampler_addr>(self)] { notify(me, late_atom::value); };
     return spec;
   }
@@ -132,10 +130,10 @@ private:
 
 } // namespace
 
-sampler_actor spawn_sampler(caf::actor_system& system, const loaded_model_ptr& model) {
-  if (model->device->capabilities().own_thread)
-    return spawn_state<sampler_actor, sampler_state, caf::detached>(system, model);
-  return spawn_state<sampler_actor, sampler_state>(system, model);
+sampler_actor spawn_sampler(caf::actor_system& system, model_replica what) {
+  if (what.model->capabilities.own_thread)
+    return spawn_state<sampler_actor, sampler_state, caf::detached>(system, std::move(what));
+  return spawn_state<sampler_actor, sampler_state>(system, std::move(what));
 }
 
 } // namespace troupe

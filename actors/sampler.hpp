@@ -4,9 +4,10 @@
 #pragma once
 
 #include "actors/messages.hpp"
+#include "runtime/engine/loaded_model.hpp"
 
 namespace troupe {
 
-sampler_actor spawn_sampler(caf::actor_system& system, const loaded_model_ptr& model);
+sampler_actor spawn_sampler(caf::actor_system& system, model_replica what);
 
 } // namespace troupe

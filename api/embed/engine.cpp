@@ -4,6 +4,7 @@
 #include "actors/faults.hpp"
 #include "actors/request.hpp"
 #include "api/embed/callbacks.hpp"
+#include "api/embed/engine_internals.hpp"
 #include "api/embed/gpu.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/support/threads.hpp"
@@ -54,7 +55,7 @@ struct destroy_elsewhere {
       delete all;
       return;
     }
-    all->engine.stop(); // does not wait
+    all->started.stop(); // does not wait
     try {
       std::thread([all] { delete all; }).detach();
     } catch (const std::system_error&) { // no thread is left: its memory is lost
@@ -84,7 +85,8 @@ public:
 } // namespace
 
 struct engine::impl {
-  impl(caf::actor_system& in, engine_options options, progress_sink progress) : system(in) {
+  impl(caf::actor_system& in, engine_options options, progress_sink progress, engine_internals internals = {})
+    : system(in) {
     std::optional<callback<const load_status&>> told;
     if (progress)
       told.emplace(std::move(progress));
@@ -103,7 +105,7 @@ struct engine::impl {
     };
     if (!options.open_gpu)
       options.open_gpu = built_in_gpus();
-    actor = spawn_engine(system, std::move(options), std::move(listener));
+    actor = spawn_engine(system, std::move(options), std::move(listener), loader_with(std::move(internals)));
   }
 
   ~impl() { stop(); }
@@ -182,16 +184,21 @@ engine engine::start(caf::actor_system& system, engine_options options, progress
 }
 
 engine engine::start(engine_options options, progress_sink progress) {
+  return start_with({}, std::move(options), std::move(progress));
+}
+
+engine start_with(engine_internals internals, engine_options options, progress_sink progress) {
   struct with_system {
     own_system_config config;
     caf::actor_system system{config};
-    impl engine;
-    with_system(engine_options options, progress_sink progress)
-      : engine(system, std::move(options), std::move(progress)) {}
+    engine::impl started;
+    with_system(engine_options options, progress_sink progress, engine_internals internals)
+      : started(system, std::move(options), std::move(progress), std::move(internals)) {}
   };
-  const std::shared_ptr<with_system> all(new with_system(std::move(options), std::move(progress)), destroy_elsewhere());
+  const std::shared_ptr<with_system> all(new with_system(std::move(options), std::move(progress), std::move(internals)),
+                                         destroy_elsewhere());
   engine e;
-  e.impl_ = std::shared_ptr<impl>(all, &all->engine);
+  e.impl_ = std::shared_ptr<engine::impl>(all, &all->started);
   return e;
 }
 

@@ -20,6 +20,8 @@ class actor_system_config;
 
 namespace troupe {
 
+struct engine_internals; // runtime/engine/engine_internals.hpp
+
 class engine {
 public:
   /// The last event is always a done_event or an error.
@@ -63,6 +65,8 @@ public:
   impl& self() const { return *impl_; }
 
 private:
+  friend engine start_with(engine_internals internals, engine_options options, progress_sink progress);
+
   std::shared_ptr<impl> impl_;
 };
 

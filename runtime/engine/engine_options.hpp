@@ -51,8 +51,6 @@ struct engine_options {
   std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
   std::string amateur = {};                       // a model of the same vocabulary to contrast with; empty: none
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
-  drafter_factory drafter_for_bench = {};         // what it makes is a sequence's only source of guesses
-  int guesses_for_tests = 0;                      // of each sequence in a step, whatever they cost; 0: as many as pay
   std::vector<steering_source> steer = {};        // for requests to choose from
   std::vector<adapter_source> lora = {};          // likewise
   bool lora_endpoints = false;                    // clients may load and unload adapters, by paths of this machine

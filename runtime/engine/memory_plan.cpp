@@ -1,5 +1,6 @@
 #include "runtime/engine/memory_plan.hpp"
 
+#include "runtime/scheduling/blocks.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
 
@@ -52,9 +53,6 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
                     "the weights and what steps need only " + to_size(left) + " of memory are available",
                   "kv_cache");
 
-  const auto blocks_for = [](std::size_t tokens) {
-    return (tokens + kernels::block_tokens - 1) / kernels::block_tokens;
-  };
   const auto one_sequence = blocks_for(static_cast<std::size_t>(plan.max_context));
   const auto useful = one_sequence * static_cast<std::size_t>(options.max_sequences);
   const auto by_bytes = (options.kv_cache_bytes > 0
@@ -74,8 +72,10 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
     plan.max_context = static_cast<int>(holds);
   }
   plan.blocks = static_cast<std::int32_t>(blocks);
-  plan.line = "weights " + to_size(need.weights) + ", activations " + to_size(need.steps()) + ", KV cache " +
-    to_size(blocks * need.kv_block) + " (" + std::to_string(blocks * kernels::block_tokens) + " tokens); up to " +
+  plan.parts = {{"weights", need.weights}, {"activations", need.steps()}, {"KV cache", blocks * need.kv_block}};
+  for (const auto& part : plan.parts)
+    plan.line += (plan.line.empty() ? "" : ", ") + part.what + " " + to_size(part.bytes);
+  plan.line += " (" + std::to_string(blocks * kernels::block_tokens) + " tokens); up to " +
     std::to_string(plan.max_context) + " tokens per sequence";
   if (options.max_context > model_context)
     plan.line += ", the model's limit, although " + std::to_string(options.max_context) + " were asked for";

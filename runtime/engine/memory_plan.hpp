@@ -3,19 +3,22 @@
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
+#include "runtime/engine/memory_ledger.hpp"
 #include "runtime/model/memory_estimate.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
 struct memory_plan {
   std::int32_t blocks = 0;
-  int max_context = 0; // tokens; as asked for, or less if the cache cannot hold one such sequence
-  std::string line;    // "weights 2.0 GiB, activations 12 MiB, KV cache 1.5 GiB: ...", for the log
+  int max_context = 0;               // tokens; as asked for, or less if the cache cannot hold one such sequence
+  std::vector<memory_promise> parts; // "weights", "activations", "KV cache"
+  std::string line;                  // "weights 2.0 GiB, activations 12 MiB, KV cache 1.5 GiB: ...", for the log
 };
 
 /// The memory that the KV cache is taken from if no size is asked for. A machine's memory is shared: the cache gets

@@ -1,5 +1,7 @@
 #include "runtime/engine/second_model.hpp"
 
+#include "runtime/engine/named_precision.hpp"
+#include "runtime/engine/weight_loading.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/support/json_text.hpp"
 
@@ -54,7 +56,8 @@ void second_model::prepare(const engine_options& options, const device& device, 
   loaded_.precision = precision_of(options.compute, *source_.tensors, device.capabilities());
   loaded_.precision.sparsity = {}; // guesses and contrasts are made as well as the model can
   loaded_.vocab = source_.config.vocab;
-  loaded_.sizes = {rows, options.max_sequences, std::min(context, source_.config.max_context)};
+  loaded_.sizes = {
+    .rows = rows, .sequences = options.max_sequences, .context = std::min(context, source_.config.max_context)};
   need_ = estimate_memory(*source_.tensors, source_.config, loaded_.precision, device, backend, loaded_.sizes);
 }
 

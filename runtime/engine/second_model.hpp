@@ -3,7 +3,8 @@
 // load_model, which first plans the memory of all.
 #pragma once
 
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loaded_model.hpp"
+#include "runtime/import/model_source.hpp"
 #include "runtime/model/memory_estimate.hpp"
 
 #include <memory>

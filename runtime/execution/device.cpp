@@ -1,5 +1,6 @@
 #include "runtime/execution/device.hpp"
 
+#include "runtime/execution/core_plan.hpp"
 #include "runtime/execution/cpu/cpu_device.hpp"
 #include "runtime/execution/cpu/dola_rows.hpp"
 #include "runtime/support/error.hpp"
@@ -15,7 +16,8 @@ std::shared_ptr<const device> open_cpu(const compute_options& options,
                                        kernels::isa target = kernels::available_isas().back()) {
   if (options.unified_maximum)
     throw failure(errc::bad_request, "`unified_maximum` is for NVIDIA GPUs", "unified_maximum");
-  return make_cpu_device(kernels::cpu_options{.threads = options.threads, .target = target});
+  const auto group = core_plan(options.threads, usable_cores()).group(0, 0, 0);
+  return make_cpu_device(kernels::cpu_options{.threads = group.threads, .target = target, .cores = group.cores});
 }
 
 /// Refuses options for CPUs only.
@@ -44,9 +46,10 @@ std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_opti
 memory_estimate estimate_memory(const checkpoint& tensors, const model_config& config, precision precision,
                                 const device& device, const kernels::backend& backend, const step_sizes& sizes) {
   const int decodes = device.decode_rows(sizes.sequences);
-  auto estimate = estimate_memory(
-    tensors, config, precision, backend,
-    {std::max(sizes.rows, decodes), std::max(sizes.logit_rows(), decodes), sizes.context});
+  auto estimate = estimate_memory(tensors, config, precision, backend,
+                                  {.rows = std::max(sizes.rows, decodes),
+                                   .logit_rows = std::max(sizes.logit_rows(), decodes),
+                                   .context = sizes.context});
   estimate.scratch += device.step_memory(sizes, config.vocab, estimate.kv_block);
   if (sizes.dola)
     estimate.scratch += dola_rows::memory(sizes, config, precision.compute);
@@ -56,7 +59,10 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
 std::shared_ptr<const device> open_device(const compute_options& options, const gpu_opener& open_gpu,
                                           std::string* why) {
   const auto& name = options.device;
-  gpu_options gpu{0, options.deterministic, options.graphs, options.unified_maximum, options.time_steps};
+  gpu_options gpu{.deterministic = options.deterministic,
+                  .graphs = options.graphs,
+                  .unified_maximum = options.unified_maximum,
+                  .time_steps = options.time_steps};
   if (name == "cpu")
     return open_cpu(options);
   if (name == "auto") {

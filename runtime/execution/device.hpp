@@ -45,7 +45,7 @@ public:
 
   virtual device_capabilities capabilities() const = 0;
 
-  /// For the calling thread. Throws device_error.
+  /// For the calling thread, on which backends of a CPU share their threads. Throws device_error.
   virtual std::unique_ptr<kernels::backend> open() const = 0;
 
   /// Bytes still available of the memory that holds weights and K/V.

@@ -3,6 +3,7 @@
 #include "runtime/execution/device.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/model/weights.hpp"
+#include "runtime/scheduling/blocks.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -19,8 +20,6 @@ constexpr std::size_t little = 64; // rows of one sequence that hardly prolong a
 double ms_since(clock::time_point start) {
   return std::chrono::duration<double, std::milli>(clock::now() - start).count();
 }
-
-std::size_t blocks_for(std::size_t tokens) { return (tokens + kernels::block_tokens - 1) / kernels::block_tokens; }
 
 } // namespace
 
@@ -165,11 +164,14 @@ step_result draft_model::run(std::span<const job> jobs) {
     plan.tokens.insert(plan.tokens.end(), s.computed.end() - rows.rows, s.computed.end());
     if (static_cast<int>(guessed) >= j.wanted)
       continue;
-    sample_demand d{j.id, slot++, static_cast<std::int32_t>(plan.logit_rows.size()), nullptr};
+    sample_demand d{.sequence = j.id,
+                    .slot = slot++,
+                    .logit_row = static_cast<std::int32_t>(plan.logit_rows.size()),
+                    .start = nullptr};
     plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
     if (guessed == 0)
       d.start = std::make_shared<const sampling_start>(sampling_start{
-        s.params, s.prompt, std::vector<token_id>(s.text.begin() + std::ssize(*s.prompt), s.text.end()), 0});
+        .params = s.params, .prompt = s.prompt, .emitted = {s.text.begin() + std::ssize(*s.prompt), s.text.end()}});
     plan.samples.push_back(std::move(d));
   }
   const auto shared = std::make_shared<const step_plan>(std::move(plan));
@@ -225,7 +227,8 @@ draft_reply draft_model::serve(const draft_request& request) {
         demand.known + demand.tokens.size() < std::max<std::size_t>(demand.prompt_tokens, 1))
       continue; // not a continuation of what it knows
     take(demand, s);
-    jobs.push_back({demand.sequence, &s, &reply.answers[i], std::max(demand.guesses, 1), 0});
+    jobs.push_back(
+      {.id = demand.sequence, .of = &s, .answer = &reply.answers[i], .wanted = std::max(demand.guesses, 1)});
   }
   begin_pass(jobs);
   if (jobs.empty())

@@ -34,7 +34,7 @@ TEST_CASE("a drafter answers a request with guesses, and ends by an exit message
   const auto model = load_model(o, {});
   caf::actor_system_config config;
   caf::actor_system system(config);
-  const auto drafter = spawn_drafter(system, model);
+  const auto drafter = spawn_drafter(system, replica_of(model));
   sampling_params params;
   params.temperature = 0;
   params.max_tokens = 50;

@@ -56,7 +56,8 @@ public:
     : script(std::move(script)) {
     auto load = [script = this->script](const engine_options& o, const progress_sink&) -> loaded_model_ptr {
       auto model = std::make_shared<loaded_model>(*load_model(o, {}));
-      model->device = std::make_shared<faulty_device>(model->device, script);
+      for (auto& each : model->replicas)
+        each.device = std::make_shared<faulty_device>(each.device, script);
       return model;
     };
     auto listen = [this](const load_status& s, const loaded_model_ptr&) {

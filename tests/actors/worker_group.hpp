@@ -8,7 +8,7 @@
 #include "actors/scheduler.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/deadlines.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loaded_model.hpp"
 #include "runtime/execution/device.hpp"
 
 #include <caf/actor_system_config.hpp>
@@ -151,7 +151,8 @@ struct worker_group {
     model->info.max_context = 100;
     model->request_timeout = std::chrono::seconds(60);
     model->info.defaults.stops = {31};
-    model->device = open_device({.device = "cpu", .threads = 1}, nullptr);
+    model->replicas.push_back({.device = open_device({.device = "cpu", .threads = 1}, nullptr)});
+    model->capabilities = model->replicas.front().device->capabilities();
     script->reply.model = refuse.message.empty() ? model : nullptr;
     script->reply.why = refuse;
     engine = spawn_state<engine_actor, scripted_engine>(system, script);
@@ -166,7 +167,7 @@ struct worker_group {
 
   void start() {
     blocks = spawn_kv_block_manager(system, 20, true);
-    sampler = spawn_sampler(system, model);
+    sampler = spawn_sampler(system, replica_of(model));
     executor = spawn_state<executor_actor, counting_executor>(system, sampler);
     scheduler = spawn_scheduler(system, {16, 4, 4}, {blocks, executor, sampler}, {}, {},
                                 {caf::actor_cast<caf::weak_actor_ptr>(engine)});

@@ -1,7 +1,8 @@
 #include "api/cli/commands/model_bench.hpp"
 
-#include "runtime/engine/loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "runtime/engine/named_precision.hpp"
+#include "runtime/engine/weight_loading.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/adapter_target.hpp"
 #include "runtime/support/error.hpp"

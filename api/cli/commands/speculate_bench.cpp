@@ -181,7 +181,7 @@ struct measurement {
 class speculate_bench {
 public:
   explicit speculate_bench(const speculate_bench_options& options)
-    : options_(options), engine_(start_engine(with_oracle(options.engine), false)) {}
+    : options_(options), engine_(start_engine(options.engine, false, true, with_oracle())) {}
 
   const model_info& model() const { return *engine_.model(); }
 
@@ -226,11 +226,10 @@ public:
   }
 
 private:
-  engine_options with_oracle(engine_options o) {
-    o.drafter_for_bench = [oracle = oracle_](sequence_id id, std::span<const token_id> prompt) {
+  engine_internals with_oracle() const {
+    return {.drafter = [oracle = oracle_](sequence_id id, std::span<const token_id> prompt) {
       return oracle->make(id, prompt);
-    };
-    return o;
+    }};
   }
 
   std::vector<generation> requests_for(int batch) const {

@@ -62,11 +62,11 @@ void progress::show(const load_status& status) {
   write_("\r[" + bar + "] " + std::string(3 - number.size(), ' ') + number + " %\033[K");
 }
 
-engine start_engine(const engine_options& options, bool quiet, bool stages) {
+engine start_engine(const engine_options& options, bool quiet, bool stages, const engine_internals& internals) {
   require_model(options.model);
   const auto shown = std::make_shared<progress>(quiet, stages);
-  auto started = engine::start(with_bundled_draft(options),
-                               [shown](const load_status& status) { shown->show(status); });
+  auto started = start_with(internals, with_bundled_draft(options),
+                            [shown](const load_status& status) { shown->show(status); });
   try {
     started.wait_until_ready();
   } catch (...) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/embed/engine.hpp"
+#include "api/embed/engine_internals.hpp"
 
 #include <functional>
 #include <memory>
@@ -39,6 +40,7 @@ private:
 };
 
 /// Starts an engine, shows its progress and waits until it is ready. Throws failure if loading fails.
-engine start_engine(const engine_options& options, bool quiet, bool stages = true);
+engine start_engine(const engine_options& options, bool quiet, bool stages = true,
+                    const engine_internals& internals = {});
 
 } // namespace troupe::cli

@@ -1,4 +1,5 @@
 // Schedule invariance of the whole engine: random requests have the same bits in any crowd as alone.
+#include "api/embed/engine_internals.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "tests/api/embed/small_adapters.hpp"
 #include "tests/api/embed/small_engine.hpp"
@@ -186,7 +187,8 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     }
     auto options = crowded;
     options.speculate = speculation::automatic;
-    options.guesses_for_tests = static_cast<int>(seed % 4); // in one of four, how many is left to measured times
+    // In one of four, how many is left to measured times.
+    const engine_internals internals{.guesses = static_cast<int>(seed % 4)};
     options.compute.threads = pick(1, 3);
     options.step_tokens = pick(0, 1) ? pick(4, 40) : 512; // four beams must fit
     options.max_sequences = pick(4, 12);
@@ -196,7 +198,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
       const auto block = reference.model()->kv_cache_bytes / reference.stats().total.blocks.total;
       options.kv_cache_bytes = (options.draft.empty() ? 18 : 36) * block; // a draft as large as its target has half
     }
-    auto crowd = engine::start(options);
+    auto crowd = start_with(internals, options);
     crowd.wait_until_ready();
     std::vector<std::size_t> order(work.size());
     std::iota(order.begin(), order.end(), 0u);

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/weight_loading.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/memory_estimate.hpp"

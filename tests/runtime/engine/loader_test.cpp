@@ -1,5 +1,8 @@
 #include "runtime/engine/loader.hpp"
 
+#include "runtime/engine/load_plan.hpp"
+#include "runtime/support/available_memory.hpp"
+
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -46,4 +49,61 @@ TEST_CASE("options that make no sense are refused by name, before anything is re
     CAPTURE(wrong);
     CHECK(blamed([&](auto& o) { o.compute.sparsity = wrong; }) == "sparsity");
   }
+}
+
+TEST_CASE("a second model in the process plans within what the first was promised but has not taken") {
+  engine_options o;
+  o.model = golden("llama-gqa");
+  o.compute = {.device = "cpu", .threads = 1};
+  o.max_context = 64;
+  o.kv_cache_bytes = available_memory() / 5 * 3; // taken only as blocks are filled
+  auto first = load_model(o, {});
+  try {
+    load_model(o, {});
+    FAIL("two caches of three fifths of the memory fit");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().code == errc::out_of_memory);
+    CHECK(f.what_failed().param == "kv_cache");
+  }
+  o.kv_cache_bytes /= 4;
+  std::string lines;
+  load_model(o, [&](const load_status& s) { lines += s.line + "\n"; });
+  CHECK(lines.find("that other models of this process were promised") != std::string::npos);
+  first.reset();
+  o.kv_cache_bytes *= 4;
+  CHECK_NOTHROW(load_model(o, {}));
+}
+
+TEST_CASE("options are refused before the model is looked for") {
+  engine_options o;
+  o.model = "/no/such/model";
+  o.max_queue = 0;
+  try {
+    load_model(o, {});
+    FAIL("accepted");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().param == "max_queue");
+  }
+}
+
+TEST_CASE("borders of rotation are those of the model and the amateur, ascending, once a sequence can reach them") {
+  model_config plain, shorter, longer;
+  for (auto [config, original] : {std::pair(&shorter, 100), {&longer, 200}}) {
+    config->rope.type = rope_type::longrope;
+    config->rope.original_context = original;
+  }
+  CHECK(rope_borders(plain, nullptr, 1000).empty());
+  CHECK(rope_borders(longer, nullptr, 1000).size() == 1);
+  const auto both = rope_borders(longer, &shorter, 1000);
+  REQUIRE(both.size() == 2);
+  CHECK(both[0] < both[1]);
+  CHECK(rope_borders(longer, &shorter, 150).size() == 1);
+}
+
+TEST_CASE("an engine without replicas of its model has no room, and each replica adds its queue and its sequences") {
+  loaded_model model;
+  CHECK(model.room() == 0);
+  model.replicas.push_back({.device = nullptr, .limits = {16, 4, 10}});
+  model.replicas.push_back({.device = nullptr, .limits = {16, 2, 3}});
+  CHECK(model.room() == 19);
 }

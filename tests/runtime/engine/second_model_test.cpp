@@ -1,5 +1,7 @@
 #include "runtime/engine/second_model.hpp"
 
+#include "runtime/engine/loader.hpp"
+
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -43,13 +45,14 @@ TEST_CASE("a draft model is loaded with its target, and both KV caches fit in wh
   REQUIRE(both->draft);
   CHECK(both->speculation.draft_model);
   CHECK(both->info.draft == "llama-gqa");
-  CHECK(both->blocks == alone->blocks / 2); // the draft is as large as its target
+  const auto own = replica_of(both);
+  CHECK(own.plan.blocks == replica_of(alone).plan.blocks / 2); // the draft is as large as its target
   CHECK(both->info.weight_bytes == alone->info.weight_bytes);
   CHECK(lines.find("with the draft model llama-gqa") != std::string::npos);
-  const auto spec = both->drafting();
-  CHECK(spec.runner.blocks == both->blocks);
+  const auto spec = own.drafting();
+  CHECK(spec.runner.blocks == own.plan.blocks);
   CHECK(spec.runner.sizes.context == 128);
-  CHECK(spec.sampler.eos_ids == both->sampler().eos_ids);
+  CHECK(spec.sampler.eos_ids == own.sampler().eos_ids);
   CHECK(spec.target_vocab == both->info.vocab_size);
 }
 
@@ -61,9 +64,9 @@ TEST_CASE("an amateur is loaded beside model and draft, and all KV caches fit in
   REQUIRE(all->amateur);
   const auto alone = load_model(with_draft("llama-gqa", ""), {});
   CHECK_FALSE(alone->amateur);
-  CHECK(all->blocks == alone->blocks / 3);
+  CHECK(replica_of(all).plan.blocks == replica_of(alone).plan.blocks / 3);
   CHECK(all->amateur->sizes.context == 128);
-  CHECK(all->amateur->sizes.rows == all->limits.step_tokens);
+  CHECK(all->amateur->sizes.rows == replica_of(all).plan.limits.step_tokens);
   CHECK(lines.find("with the draft model llama-gqa; with the amateur model llama-gqa") != std::string::npos);
   CHECK(lines.find("loading llama-gqa") != std::string::npos);
 }

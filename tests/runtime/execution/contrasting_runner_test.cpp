@@ -77,13 +77,13 @@ TEST_CASE("the rows of the amateur, and those of the expert, are the bits that e
   options.amateur = golden("qwen2");
   const auto both = load_model(options, {});
   REQUIRE(both->amateur);
-  const auto runner = both->make_runner();
+  const auto runner = replica_of(both).make_runner();
   options.amateur.clear();
   options.model = golden("qwen2");
-  const auto other = load_model(options, {});
+  const auto other = replica_of(load_model(options, {}));
   options.model = golden("qwen3");
-  const auto expert = load_model(options, {})->make_runner(), amateur = other->make_runner();
-  auto text = draft_cases::some_prompt(*other, 40, 1);
+  const auto expert = replica_of(load_model(options, {})).make_runner(), amateur = other.make_runner();
+  auto text = draft_cases::some_prompt(other, 40, 1);
   auto plan = one_pass(text, 3);
   plan.featured = contrasted({0});
   const auto output = runner->run(plan);
@@ -93,7 +93,7 @@ TEST_CASE("the rows of the amateur, and those of the expert, are the bits that e
   CHECK(logits_of(output) == logits_of(expert->run(plan)));
   CHECK(std::vector(found.begin(), found.end()) == logits_of(amateur->run(plan)));
   // Another sequence alone, whose step also copies a block of the first; then the first goes on in the copy.
-  auto plain = one_pass(draft_cases::some_prompt(*other, 20, 2), 10);
+  auto plain = one_pass(draft_cases::some_prompt(other, 20, 2), 10);
   plain.moves = {{block_move::kind::copy, 5, 12}};
   CHECK(runner->run(plain).contrast->at(0).empty());
   text.push_back(7);

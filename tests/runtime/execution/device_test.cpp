@@ -1,7 +1,7 @@
 #include "runtime/execution/device.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/named_precision.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/support/error.hpp"
 #include "tests/test_data.hpp"
@@ -9,6 +9,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <thread>
 
 using namespace troupe;
 
@@ -160,4 +163,23 @@ TEST_CASE("The memory of a model on a device is that of its decoder and the logi
     CHECK(whole.kv_block == decoder.kv_block);
     CHECK(whole.fixed() == whole.weights + whole.activations + whole.scratch);
   }
+}
+
+TEST_CASE("backends of one thread share their compute threads; those of another thread have their own") {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator all("/proc/self/task");
+    return std::distance(begin(all), end(all));
+  };
+  const auto device = open_device({.device = "cpu", .threads = 3}, nullptr);
+  const auto before = threads();
+  auto one = device->open(), other = device->open();
+  CHECK(threads() == before + 2);
+  CHECK(&one->storable()->pool() == &other->storable()->pool());
+  const kernels::thread_pool* elsewhere = nullptr;
+  std::thread([&] { elsewhere = &device->open()->storable()->pool(); }).join();
+  CHECK(elsewhere != &one->storable()->pool());
+  one.reset();
+  CHECK(threads() == before + 2);
+  other.reset();
+  CHECK(threads() == before);
 }

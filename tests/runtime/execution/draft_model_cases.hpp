@@ -29,8 +29,8 @@ inline engine_options on_cpu() {
   return o;
 }
 
-inline draft_spec spec_of(const loaded_model& model, int rows, int blocks, int context = 256) {
-  draft_spec spec{model.runner(), model.sampler(), model.info.vocab_size};
+inline draft_spec spec_of(const model_replica& of, int rows, int blocks, int context = 256) {
+  draft_spec spec{.runner = of.runner(), .sampler = of.sampler(), .target_vocab = of.model->info.vocab_size};
   spec.runner.sizes = {rows, 8, context};
   spec.runner.blocks = blocks;
   return spec;
@@ -52,9 +52,9 @@ inline sampling_params sampled() {
 /// A model that generates one sequence at a time, a row a step.
 class lone_target {
 public:
-  explicit lone_target(const loaded_model& model)
-    : runner_(model.device->make_runner(model.runner())),
-      sampler_(model.device->make_sampler(model.sampler(), [this] { reported_.release(); })) {}
+  explicit lone_target(const model_replica& of)
+    : runner_(of.plan.device->make_runner(of.runner())),
+      sampler_(of.plan.device->make_sampler(of.sampler(), [this] { reported_.release(); })) {}
 
   ids continuation(const ids& prompt, const ids& emitted, const sampling_params& params, std::size_t tokens,
                    std::uint32_t index = 0) {
@@ -96,10 +96,10 @@ private:
   std::uint64_t step_ = 0;
 };
 
-inline ids some_prompt(const loaded_model& model, int tokens, int from) {
+inline ids some_prompt(const model_replica& of, int tokens, int from) {
   ids p;
   for (int i = 0; i < tokens; ++i)
-    p.push_back(static_cast<token_id>((from + i * 37) % model.info.vocab_size));
+    p.push_back(static_cast<token_id>((from + i * 37) % of.model->info.vocab_size));
   return p;
 }
 
@@ -125,13 +125,13 @@ inline drafted_sequence drafted(std::uint64_t number, ids prompt, const sampling
 }
 
 inline void guesses_of_an_equal_model(const engine_options& options, int rounds = 6) {
-  const auto model = load_model(options, {});
-  lone_target target(*model);
-  draft_model draft(*model->device, spec_of(*model, 128, 64));
+  const auto target_model = replica_of(load_model(options, {}));
+  lone_target target(target_model);
+  draft_model draft(*target_model.plan.device, spec_of(target_model, 128, 64));
   std::vector<drafted_sequence> sequences;
-  sequences.push_back(drafted(1, some_prompt(*model, 9, 3), greedy()));
-  sequences.push_back(drafted(2, some_prompt(*model, 30, 5), sampled()));
-  sequences.push_back(drafted(3, some_prompt(*model, 17, 8), sampled()));
+  sequences.push_back(drafted(1, some_prompt(target_model, 9, 3), greedy()));
+  sequences.push_back(drafted(2, some_prompt(target_model, 30, 5), sampled()));
+  sequences.push_back(drafted(3, some_prompt(target_model, 17, 8), sampled()));
   sequences[2].id.index = 2;
   for (int round = 0; round < rounds; ++round) {
     draft_request request{.number = static_cast<std::uint64_t>(round + 1)};
@@ -153,7 +153,7 @@ inline void guesses_of_an_equal_model(const engine_options& options, int rounds 
       const auto right = (round + static_cast<int>(i)) % 2 == 0 ? 5 : 1;
       s.emitted.insert(s.emitted.end(), next.begin(), next.begin() + right);
       if (right == 1)
-        s.emitted.push_back((next[1] + 1) % model->info.vocab_size);
+        s.emitted.push_back((next[1] + 1) % target_model.model->info.vocab_size);
     }
   }
   draft.serve({.number = 9, .ended = {{1, 0}, {2, 0}, {3, 2}}});
@@ -161,11 +161,11 @@ inline void guesses_of_an_equal_model(const engine_options& options, int rounds 
 }
 
 inline void chunks(const engine_options& options) {
-  const auto model = load_model(options, {});
-  lone_target target(*model);
-  draft_model draft(*model->device, spec_of(*model, 32, 64));
-  auto long_one = drafted(1, some_prompt(*model, 150, 3), greedy());
-  auto short_one = drafted(2, some_prompt(*model, 10, 3), greedy());
+  const auto target_model = replica_of(load_model(options, {}));
+  lone_target target(target_model);
+  draft_model draft(*target_model.plan.device, spec_of(target_model, 32, 64));
+  auto long_one = drafted(1, some_prompt(target_model, 150, 3), greedy());
+  auto short_one = drafted(2, some_prompt(target_model, 10, 3), greedy());
   int requests = 0;
   for (bool behind = true; behind;) {
     const auto reply = draft.serve({.number = 1, .demands = {long_one.demand(3), short_one.demand(2)}});
@@ -185,12 +185,12 @@ inline void chunks(const engine_options& options) {
 }
 
 inline void few_blocks(const engine_options& options) {
-  const auto model = load_model(options, {});
-  lone_target target(*model);
-  draft_model draft(*model->device, spec_of(*model, 128, 6)); // two sequences of 40 tokens
+  const auto target_model = replica_of(load_model(options, {}));
+  lone_target target(target_model);
+  draft_model draft(*target_model.plan.device, spec_of(target_model, 128, 6)); // two sequences of 40 tokens
   std::vector<drafted_sequence> sequences;
   for (std::uint64_t i = 0; i < 3; ++i)
-    sequences.push_back(drafted(i, some_prompt(*model, 36, static_cast<int>(i)), sampled()));
+    sequences.push_back(drafted(i, some_prompt(target_model, 36, static_cast<int>(i)), sampled()));
   std::uint64_t number = 0;
   for (const std::size_t i : {0, 1, 2, 0, 0, 2, 1, 0}) {
     auto& s = sequences[i];
@@ -213,12 +213,12 @@ inline void few_blocks(const engine_options& options) {
 }
 
 inline void limits(const engine_options& options) {
-  const auto model = load_model(options, {});
-  lone_target target(*model);
-  auto spec = spec_of(*model, 64, 64, 40);
+  const auto target_model = replica_of(load_model(options, {}));
+  lone_target target(target_model);
+  auto spec = spec_of(target_model, 64, 64, 40);
   spec.target_vocab = 1 << 20;
-  draft_model draft(*model->device, spec);
-  auto s = drafted(1, some_prompt(*model, 38, 3), greedy());
+  draft_model draft(*target_model.plan.device, spec);
+  auto s = drafted(1, some_prompt(target_model, 38, 3), greedy());
   auto reply = draft.serve({.number = 1, .demands = {s.demand(8)}});
   CHECK(reply.answers[0].guesses == target.continuation(s.prompt, {}, greedy(), 3)); // of tokens 38, 39 and 40
   for (int i = 0; i < 3; ++i)
@@ -252,7 +252,7 @@ inline void limits(const engine_options& options) {
 
   // A target of a smaller vocabulary never gets a guess outside it.
   spec.target_vocab = 1;
-  draft_model wide(*model->device, spec);
+  draft_model wide(*target_model.plan.device, spec);
   auto narrow = drafted(5, {1, 2, 3}, greedy());
   reply = wide.serve({.number = 1, .demands = {narrow.demand(8)}});
   for (const auto guess : reply.answers[0].guesses)

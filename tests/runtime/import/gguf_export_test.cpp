@@ -2,7 +2,6 @@
 
 #include "runtime/checkpoint/quantise_blocks.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/engine/loader.hpp"
 #include "runtime/import/gguf_export.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"

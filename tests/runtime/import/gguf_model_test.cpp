@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/engine/weight_loading.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/gguf_words.hpp"
 #include "runtime/import/model_source.hpp"

@@ -1,5 +1,5 @@
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/weight_loading.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/memory_estimate.hpp"

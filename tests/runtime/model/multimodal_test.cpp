@@ -2,7 +2,7 @@
 // of other checkpoints are presented as parts of multimodal ones.
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/text_tensors.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/import/model_source.hpp"
 #include "runtime/model/families/text_part.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/mapped_file.hpp"

@@ -2,6 +2,7 @@
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
 #include "api/cli/commands/model_bench.hpp"
+#include "runtime/import/model_source.hpp"
 #include "tests/emulation/cuda/memory.hpp"
 
 #include <doctest/doctest.h>

@@ -2,7 +2,9 @@
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
 #include "kernels/cuda/cuda_backend.hpp"
+#include "runtime/engine/named_precision.hpp"
 #include "runtime/execution/device.hpp"
+#include "runtime/import/model_source.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "tests/emulation/cuda/memory.hpp"
@@ -22,9 +24,10 @@ constexpr std::size_t pool_blocks = 40;
 /// The largest steps that the limits allow, over a cache with arbitrary contents.
 struct largest_steps {
   explicit largest_steps(std::shared_ptr<const loaded_model> of)
-    : model(std::move(of)),
-      runner(model->device->make_runner(model->runner())),
-      sampler(model->device->make_sampler(model->sampler(), [] {})) {}
+    : own(replica_of(of)),
+      model(std::move(of)),
+      runner(own.plan.device->make_runner(own.runner())),
+      sampler(own.plan.device->make_sampler(own.sampler(), [] {})) {}
 
   /// Runs rows of `sequences` sequences that fill the context, with logits and a sample of the last row of each.
   void run(int rows, int sequences) {
@@ -37,7 +40,7 @@ struct largest_steps {
       plan->sequences.push_back({static_cast<std::int32_t>(plan->tokens.size()), count, context - count,
                                  static_cast<std::int32_t>(plan->block_tables.size())});
       for (int b = 0; b < blocks; ++b) // some partitions are shared, most are not
-        plan->block_tables.push_back((b + i / 2) % model->blocks);
+        plan->block_tables.push_back((b + i / 2) % own.plan.blocks);
       plan->tokens.resize(plan->tokens.size() + static_cast<std::size_t>(count), 7);
       plan->logit_rows.push_back(static_cast<std::int32_t>(plan->tokens.size()) - 1);
       sample_demand demand{{steps, static_cast<std::uint32_t>(i)}, i, i, start()};
@@ -63,6 +66,7 @@ struct largest_steps {
       sampling_start{params, std::make_shared<const std::vector<token_id>>(all), {}});
   }
 
+  model_replica own;
   std::shared_ptr<const loaded_model> model;
   std::unique_ptr<step_runner> runner;
   std::unique_ptr<step_sampler> sampler;
@@ -104,7 +108,7 @@ TEST_CASE("the largest steps of every mode fit in memory when the KV cache takes
     limited_memory memory(need.fixed() + pool_blocks * need.kv_block);
     o.kv_cache_bytes = pool_blocks * need.kv_block;
     const auto loaded = load_model(o, {});
-    CHECK(loaded->blocks == pool_blocks);
+    CHECK(replica_of(loaded).plan.blocks == pool_blocks);
     CHECK(loaded->weights->bytes == need.weights);
     CHECK(loaded->info.schedule_invariant == deterministic);
     {

@@ -60,12 +60,12 @@ std::vector<token_id> driven_prompt(int sequence) {
 class driven_plans {
 public:
   explicit driven_plans(const engine_options& options)
-    : model_(load_model(options, {})), swaps_(model_->device->capabilities().own_memory) {
-    REQUIRE(model_->blocks > swapped_to);
-    auto spec = model_->runner();
+    : model_(replica_of(load_model(options, {}))), swaps_(model_.plan.device->capabilities().own_memory) {
+    REQUIRE(model_.plan.blocks > swapped_to);
+    auto spec = model_.runner();
     spec.host_blocks = swaps_ ? 4 : 0;
-    runner_ = model_->device->make_runner(spec);
-    sampler_ = model_->device->make_sampler(model_->sampler(), [this] { reported_.release(); });
+    runner_ = model_.plan.device->make_runner(spec);
+    sampler_ = model_.plan.device->make_sampler(model_.sampler(), [this] { reported_.release(); });
     for (int s = 0; s < driven_sequences; ++s) {
       lengths_.push_back(static_cast<int>(driven_prompt(s).size()));
       tables_.emplace_back(blocks_each);
@@ -140,7 +140,7 @@ private:
       sampled_.push_back(one.token);
   }
 
-  std::shared_ptr<const loaded_model> model_;
+  model_replica model_;
   bool swaps_;
   std::counting_semaphore<> reported_{0};
   std::unique_ptr<step_runner> runner_;

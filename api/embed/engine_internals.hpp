@@ -1,0 +1,12 @@
+// Starts an engine with internals of its own, for tests and benches. Not for programs that embed one.
+#pragma once
+
+#include "api/embed/engine.hpp"
+#include "runtime/engine/engine_internals.hpp"
+
+namespace troupe {
+
+/// As engine::start with an actor system of its own.
+engine start_with(engine_internals internals, engine_options options, progress_sink progress = {});
+
+} // namespace troupe

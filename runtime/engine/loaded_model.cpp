@@ -1,0 +1,64 @@
+#include "runtime/engine/loaded_model.hpp"
+
+#include "runtime/execution/contrasting_runner.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr int mask_threads = 3; // for guides; they sleep unless there are any
+
+} // namespace
+
+std::size_t loaded_model::room() const {
+  std::size_t sum = 0;
+  for (const auto& each : replicas)
+    sum += static_cast<std::size_t>(each.limits.max_queue) + static_cast<std::size_t>(each.limits.max_sequences);
+  return sum;
+}
+
+model_replica replica_of(std::shared_ptr<const loaded_model> model, std::size_t number) {
+  auto plan = model->replicas.at(number);
+  return {std::move(model), std::move(plan)};
+}
+
+runner_spec model_replica::runner() const {
+  return {.weights = model->weights,
+          .precision = model->precision,
+          .sizes = {.rows = plan.limits.step_tokens,
+                    .sequences = plan.limits.max_sequences,
+                    .context = model->info.max_context},
+          .blocks = plan.blocks,
+          .host_blocks = plan.host_blocks};
+}
+
+sampler_spec model_replica::sampler() const {
+  return {.eos_ids = model->info.defaults.stops,
+          .vocab = model->info.vocab_size,
+          .max_sequences = plan.limits.max_sequences,
+          .guided = {.threads = mask_threads}};
+}
+
+std::unique_ptr<step_runner> model_replica::make_runner() const {
+  auto own = plan.device->make_runner(runner());
+  if (!model->amateur)
+    return own;
+  const auto& amateur = *model->amateur;
+  auto other = plan.device->make_runner(
+    {.weights = amateur.weights, .precision = amateur.precision, .sizes = amateur.sizes, .blocks = plan.blocks});
+  return std::make_unique<contrasting_runner>(std::move(own), std::move(other), amateur.vocab);
+}
+
+draft_spec model_replica::drafting() const {
+  const auto& draft = *model->draft;
+  return {
+    .runner = {.weights = draft.weights, .precision = draft.precision, .sizes = draft.sizes, .blocks = plan.blocks},
+    .sampler = {.eos_ids = model->info.defaults.stops,
+                .vocab = draft.vocab,
+                .max_sequences = plan.limits.max_sequences},
+    .target_vocab = model->info.vocab_size};
+}
+
+} // namespace troupe

@@ -1,0 +1,30 @@
+#include "runtime/engine/option_checks.hpp"
+
+namespace troupe {
+
+namespace {
+
+void check_at_least(int value, int least, const char* name) {
+  if (value < least)
+    throw failure(
+      errc::bad_request,
+      std::string("`") + name + "` must be at least " + std::to_string(least) + ", not " + std::to_string(value), name);
+}
+
+} // namespace
+
+void check_options(const engine_options& options) {
+  check_at_least(options.max_context, 0, "max_context");
+  check_at_least(options.max_sequences, 1, "max_sequences");
+  if (options.max_sequences > 65536)
+    throw failure(errc::bad_request,
+                  "`max_sequences` must be at most 65536, not " + std::to_string(options.max_sequences),
+                  "max_sequences");
+  check_at_least(options.max_queue, 1, "max_queue");
+  check_at_least(options.step_tokens, 0, "step_tokens");
+  if (options.itl_target.count() < 0)
+    throw failure(errc::bad_request, "`itl_target` must not be negative", "itl_target");
+  check_at_least(options.compute.threads, 0, "threads");
+}
+
+} // namespace troupe
