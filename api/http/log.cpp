@@ -1,6 +1,7 @@
 #include "api/http/log.hpp"
 
 #include "api/http/line_sink.hpp"
+#include "runtime/support/hex.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
@@ -78,14 +79,6 @@ struct threaded_loggers {
   std::shared_ptr<spdlog::async_logger> lines, plain;
 };
 
-std::string unicode_escape(unsigned code) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string result = "\\u";
-  for (int shift = 12; shift >= 0; shift -= 4)
-    result += digits[code >> shift & 15];
-  return result;
-}
-
 } // namespace
 
 std::optional<std::uint64_t> rate_limit::pass(clock::time_point now) {
@@ -110,12 +103,12 @@ std::string log_text(std::string_view text, std::size_t most) {
       return i + ahead < quoted.size() ? static_cast<unsigned char>(quoted[i + ahead]) : 0u;
     };
     if (at(0) == 0x7f) {
-      result += unicode_escape(0x7f);
+      append_unicode_escape(result, 0x7f);
     } else if (at(0) == 0xc2 && at(1) < 0xa0) {
-      result += unicode_escape(at(1));
+      append_unicode_escape(result, at(1));
       i += 1;
     } else if (at(0) == 0xe2 && at(1) == 0x80 && (at(2) == 0xa8 || at(2) == 0xa9)) {
-      result += unicode_escape(0x2000 + (at(2) & 0x3f));
+      append_unicode_escape(result, 0x2000 + (at(2) & 0x3f));
       i += 2;
     } else {
       result += quoted[i];

@@ -5,17 +5,14 @@
 #include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
 #include "runtime/engine/checked_generation.hpp"
+#include "runtime/support/base64.hpp"
 #include "runtime/support/utf8.hpp"
-
-#include <boost/archive/iterators/base64_from_binary.hpp>
-#include <boost/archive/iterators/transform_width.hpp>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 
 namespace troupe {
 
@@ -27,14 +24,7 @@ constexpr auto fields = std::to_array<std::string_view>({"model", "input", "enco
 /// The bytes of little-endian floats, as OpenAI has it.
 std::string base64_of(std::span<const float> values) {
   static_assert(std::endian::native == std::endian::little);
-  using namespace boost::archive::iterators;
-  using encoder = base64_from_binary<transform_width<const char*, 6, 8>>;
-  const auto size = values.size_bytes(), padding = (3 - size % 3) % 3;
-  std::string bytes(size + padding, '\0'); // whole groups, as the encoder reads them
-  if (size > 0)
-    std::memcpy(bytes.data(), values.data(), size);
-  std::string result(encoder(bytes.data()), encoder(bytes.data() + bytes.size()));
-  return result.replace(result.size() - padding, padding, padding, '=');
+  return encode_base64({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
 }
 
 /// Calls `add` for each input: one text, one list of ids, a list of texts, or a list of lists of ids.
@@ -116,6 +106,7 @@ void require_embeddings(const served_model& model) {
 generation embedding_of(std::vector<token_id> prompt, const served_model& model, std::string_view field) {
   check_prompt_length(prompt.size(), model.max_context, field, false);
   generation result;
+  result.model = model.id;
   result.prompt = std::move(prompt);
   result.sampling.max_tokens = 1; // valid, though nothing is sampled
   result.embed = model.embeddings.how;

@@ -1,6 +1,8 @@
 // Ids of objects that clients may ask for again or send back: unguessable. Any thread.
 #pragma once
 
+#include "runtime/support/hex.hpp"
+
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -29,15 +31,11 @@ inline unsigned char random_byte() {
 }
 
 /// "resp_" and 48 random hexadecimal digits, for the prefix "resp_".
-inline std::string object_id(std::string_view prefix) {
-  constexpr std::string_view digits = "0123456789abcdef";
+inline std::string object_id(std::string_view prefix, std::size_t bytes = 24) {
   std::string result(prefix);
-  result.reserve(prefix.size() + 48);
-  for (int i = 0; i < 24; ++i) {
-    const auto byte = random_byte();
-    result += digits[byte >> 4];
-    result += digits[byte & 15];
-  }
+  result.reserve(prefix.size() + 2 * bytes);
+  for (std::size_t i = 0; i < bytes; ++i)
+    append_hex(result, random_byte());
   return result;
 }
 

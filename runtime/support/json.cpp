@@ -34,6 +34,22 @@ std::string place_of_fault(std::string_view text) {
   return line == 0 ? std::string() : "line " + std::to_string(line) + ": ";
 }
 
+/// The first number that a double cannot hold, cut short, if the text is JSON otherwise.
+std::optional<std::string> number_out_of_range(std::string_view text) {
+  if (line_of_fault(text) != 0)
+    return std::nullopt;
+  constexpr std::size_t longest = 40;
+  simdjson::dom::parser parser;
+  number_tokens tokens(text);
+  for (auto number = tokens.next(); !number.empty(); number = tokens.next()) {
+    const auto real = std::string(number) + (is_wide_integer(number) ? ".0" : "");
+    value one;
+    if (parser.parse(real).get(one))
+      return std::string(number.substr(0, longest)) + (number.size() > longest ? "..." : "");
+  }
+  return std::nullopt;
+}
+
 /// Finds duplicate keys within one object. Sorting bounds the work for any choice of keys.
 class duplicate_search {
 public:
@@ -125,6 +141,8 @@ document document::parse(std::string_view text, std::string name, errc code) {
     ec = result.parser_->parse(with_wide_integers_as_reals(text)).get(result.root_);
   if (ec == simdjson::MEMALLOC)
     throw std::bad_alloc();
+  if (const auto number = ec == simdjson::NUMBER_ERROR ? number_out_of_range(text) : std::nullopt)
+    throw failure(code, result.name_ + ": the number " + *number + " is out of range, which ends at about 1.8e308");
   if (ec)
     throw failure(code, result.name_ + ": " + place_of_fault(text) + "not valid JSON: " + simdjson::error_message(ec));
   if (code != errc::bad_file) // files' numbers are only computed with

@@ -1,5 +1,6 @@
 #include "runtime/support/json_fault.hpp"
 
+#include "runtime/support/hex.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
@@ -9,7 +10,7 @@ namespace troupe::json {
 
 namespace {
 
-constexpr std::string_view digits = "0123456789", hex_digits = "0123456789abcdefABCDEF", space = " \t\r\n";
+constexpr std::string_view digits = "0123456789", space = " \t\r\n";
 
 /// Reads a text from its start. Each function says whether the text can go on; else `at` is where it cannot.
 struct scanner {
@@ -64,7 +65,7 @@ struct scanner {
         return false;
       for (int left = text[at] == 'u' ? 4 : 0; left > 0; --left) {
         ++at;
-        if (!next_is_in(hex_digits))
+        if (at >= text.size() || !hex_value(text[at]))
           return false;
       }
     }

@@ -1,5 +1,6 @@
 #include "runtime/support/json_text.hpp"
 
+#include "runtime/support/hex.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <array>
@@ -25,18 +26,11 @@ constexpr auto escape_letters = [] {
   return result;
 }();
 
-void append_unit(std::string& out, unsigned unit) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  out += "\\u";
-  for (int shift = 12; shift >= 0; shift -= 4)
-    out += digits[(unit >> shift) & 15u];
-}
-
 void append_code_point(std::string& out, char32_t c) {
   if (c < 0x10000)
-    return append_unit(out, c);
-  append_unit(out, 0xD800 + ((c - 0x10000) >> 10));
-  append_unit(out, 0xDC00 + ((c - 0x10000) & 0x3FF));
+    return append_unicode_escape(out, c);
+  append_unicode_escape(out, 0xD800 + ((c - 0x10000) >> 10));
+  append_unicode_escape(out, 0xDC00 + ((c - 0x10000) & 0x3FF));
 }
 
 template <class T>

@@ -1,7 +1,7 @@
 #include "runtime/tokenizer/normalizer.hpp"
 
+#include "runtime/support/base64.hpp"
 #include "runtime/tokenizer/charsmap.hpp"
-#include "runtime/tokenizer/formats/base64.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "api/cli/terminal/standard_streams.hpp"
 
 #include "runtime/support/file_reading.hpp"
+#include "runtime/support/hex.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <atomic>
@@ -54,7 +55,6 @@ std::string printable(std::string_view piece) {
   const bool whole = is_utf8(piece);
   std::string text;
   for (const unsigned char c : piece) {
-    constexpr std::string_view hex = "0123456789abcdef";
     if (c == '\n')
       text += "\\n";
     else if (c == '\t')
@@ -62,7 +62,7 @@ std::string printable(std::string_view piece) {
     else if (c == '\\')
       text += "\\\\";
     else if (c < 0x20 || c == 0x7f || (c > 0x7f && !whole))
-      (text += "\\x") += {hex[c >> 4], hex[c & 15]};
+      append_hex(text += "\\x", c);
     else
       text += static_cast<char>(c);
   }

@@ -5,9 +5,9 @@
 #include "api/openai/object_id.hpp"
 #include "api/openai/responses/item_fields.hpp"
 #include "api/openai/responses/response_tools.hpp"
+#include "runtime/support/base64.hpp"
 #include "runtime/support/json_digits.hpp"
 #include "runtime/support/utf8.hpp"
-#include "runtime/tokenizer/formats/base64.hpp"
 
 #include <array>
 
@@ -137,12 +137,10 @@ std::string listed_item(const field_reader& item) {
 
 } // namespace
 
-std::string sealed_reasoning(std::string_view text) {
-  return tokenization::encode_base64(std::string(seal) + std::string(text));
-}
+std::string sealed_reasoning(std::string_view text) { return encode_base64(std::string(seal) + std::string(text)); }
 
 std::string opened_reasoning(std::string_view sealed) {
-  const auto text = tokenization::decode_base64(sealed);
+  const auto text = decode_base64(sealed);
   return text && text->starts_with(seal) && is_utf8(*text) ? text->substr(seal.size()) : std::string();
 }
 

@@ -1,13 +1,13 @@
 #include "runtime/chat/output/json_scanner.hpp"
 
 #include "runtime/chat/output/text_search.hpp"
+#include "runtime/support/hex.hpp"
 
 namespace troupe {
 
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
 } // namespace
 
@@ -101,7 +101,7 @@ json_scanner::status json_scanner::take(char c) {
         at_ = at::string;
       return status::more;
     case at::hex:
-      if (!is_hex(c))
+      if (!hex_value(c))
         return status::failed;
       if (--hex_ == 0)
         at_ = at::string;

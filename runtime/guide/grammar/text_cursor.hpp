@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/guide/limits.hpp"
+#include "runtime/support/hex.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
@@ -93,14 +94,10 @@ private:
   char32_t hex(int digits) {
     char32_t c = 0;
     for (int i = 0; i < digits; ++i, ++pos_) {
-      const auto d = peek();
-      const int v = d >= '0' && d <= '9' ? d - '0'
-        : d >= 'a' && d <= 'f'           ? d - 'a' + 10
-        : d >= 'A' && d <= 'F'           ? d - 'A' + 10
-                                         : -1;
-      if (v < 0)
+      const auto digit = hex_value(peek());
+      if (!digit)
         refuse("has a malformed escape");
-      c = c * 16 + static_cast<char32_t>(v);
+      c = c * 16 + *digit;
     }
     if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
       refuse("names a character that Unicode lacks");

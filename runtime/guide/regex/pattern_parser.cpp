@@ -1,5 +1,6 @@
 #include "runtime/guide/regex/pattern_parser.hpp"
 
+#include "runtime/support/hex.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
@@ -221,14 +222,10 @@ private:
   char32_t hex(int digits) {
     char32_t c = 0;
     for (int i = 0; i < digits; ++i, ++pos_) {
-      const auto d = peek();
-      const int v = d >= '0' && d <= '9' ? d - '0'
-        : d >= 'a' && d <= 'f'           ? d - 'a' + 10
-        : d >= 'A' && d <= 'F'           ? d - 'A' + 10
-                                         : -1;
-      if (v < 0)
+      const auto digit = hex_value(peek());
+      if (!digit)
         refuse("has a malformed escape");
-      c = c * 16 + static_cast<char32_t>(v);
+      c = c * 16 + *digit;
     }
     return c;
   }

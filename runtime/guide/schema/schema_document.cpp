@@ -2,6 +2,7 @@
 
 #include "runtime/support/json.hpp"
 #include "runtime/support/json_digits.hpp"
+#include "runtime/support/percent_encoding.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
@@ -49,25 +50,6 @@ std::string resolved(const std::string& base, const std::string& reference) {
   if (slash == base.npos || (authority != base.npos && slash < authority + 3))
     return authority == base.npos ? reference : base + "/" + reference;
   return base.substr(0, slash + 1) + reference;
-}
-
-int hex_value(char c) {
-  return c >= '0' && c <= '9' ? c - '0'
-    : c >= 'a' && c <= 'f'    ? c - 'a' + 10
-    : c >= 'A' && c <= 'F'    ? c - 'A' + 10
-                              : -1;
-}
-
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0) {
-      out += static_cast<char>(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2]));
-      i += 2;
-    } else
-      out += text[i];
-  }
-  return out;
 }
 
 } // namespace

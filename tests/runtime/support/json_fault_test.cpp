@@ -68,3 +68,20 @@ TEST_CASE("Errors of texts with several lines name the line") {
   CHECK(told("{\n\"a\": 1,\n}").starts_with("f.json: line 3: not valid JSON: "));
   CHECK(told("{\"a\": 1,}").starts_with("f.json: not valid JSON: "));
 }
+
+TEST_CASE("a number beyond a double is named, wherever the text is JSON otherwise") {
+  const auto told = [](const std::string& text) -> std::string {
+    try {
+      json::document::parse(text, "f.json");
+    } catch (const failure& f) {
+      return f.what_failed().message;
+    }
+    return {};
+  };
+  CHECK(told(R"({"a":[1,"1e999",-1.5e400]})") ==
+        "f.json: the number -1.5e400 is out of range, which ends at about 1.8e308");
+  CHECK(told("[" + std::string(400, '9') + "]") ==
+        "f.json: the number " + std::string(40, '9') + "... is out of range, which ends at about 1.8e308");
+  CHECK(told("[1e400,]").starts_with("f.json: not valid JSON: "));
+  CHECK(told("[1e-400,1e308,\"1e400\"]").empty());
+}

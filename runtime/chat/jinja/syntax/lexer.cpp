@@ -1,10 +1,10 @@
 #include "runtime/chat/jinja/syntax/lexer.hpp"
 
 #include "runtime/chat/jinja/text/text.hpp"
+#include "runtime/support/hex.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
-#include <cctype>
 
 namespace troupe::jinja {
 
@@ -34,7 +34,7 @@ std::string normalized(std::string_view source) {
 bool decimal(char c) { return c >= '0' && c <= '9'; }
 bool octal(char c) { return c >= '0' && c <= '7'; }
 bool binary(char c) { return c == '0' || c == '1'; }
-bool hex(char c) { return std::isxdigit(static_cast<unsigned char>(c)); }
+bool hex(char c) { return hex_value(c).has_value(); }
 
 class lexer {
 public:
@@ -302,10 +302,10 @@ private:
     }
     char32_t code = 0;
     for (std::size_t i = 2; i < 2 + size; ++i) {
-      const char digit = peek(i);
-      if (!hex(digit))
+      const auto digit = hex_value(peek(i));
+      if (!digit)
         fail(std::string("an escape \\") + c + " needs " + std::to_string(size) + " hexadecimal digits", at_);
-      code = code * 16 + static_cast<char32_t>(digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
+      code = code * 16 + *digit;
       if (code > 0x10FFFF)
         fail("an escape names no Unicode character", at_);
     }

@@ -1,19 +1,19 @@
-#include "runtime/tokenizer/formats/base64.hpp"
+#include "runtime/support/base64.hpp"
 
 #include <array>
 #include <cstdint>
 
-namespace troupe::tokenization {
+namespace troupe {
 
 namespace {
 
-constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view base64_digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 constexpr auto values_of_digits = [] {
   std::array<std::int8_t, 256> values{};
   values.fill(-1);
-  for (std::size_t i = 0; i < digits.size(); ++i)
-    values[static_cast<unsigned char>(digits[i])] = static_cast<std::int8_t>(i);
+  for (std::size_t i = 0; i < base64_digits.size(); ++i)
+    values[static_cast<unsigned char>(base64_digits[i])] = static_cast<std::int8_t>(i);
   return values;
 }();
 
@@ -50,9 +50,9 @@ std::string encode_base64(std::string_view bytes) {
     for (std::size_t k = 0; k < 3; ++k)
       bits = bits << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0u);
     for (std::size_t k = 0; k < 4; ++k)
-      text += i + k <= bytes.size() ? digits[bits >> (18 - 6 * k) & 63] : '=';
+      text += i + k <= bytes.size() ? base64_digits[bits >> (18 - 6 * k) & 63] : '=';
   }
   return text;
 }
 
-} // namespace troupe::tokenization
+} // namespace troupe
