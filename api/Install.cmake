@@ -12,8 +12,11 @@ foreach(header IN LISTS public_headers)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${public_include}/troupe/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder})
 endforeach()
-install(FILES ${public_include}/troupe/engine.hpp ${public_include}/troupe/engine_caf.hpp
-  ${public_include}/troupe/version.hpp
+foreach(header IN LISTS entries)
+  get_filename_component(name ${header} NAME)
+  install(FILES ${public_include}/troupe/${name} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe)
+endforeach()
+install(FILES ${public_include}/troupe/version.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe)
 
 if(TROUPE_PROGRAM)

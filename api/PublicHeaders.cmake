@@ -1,9 +1,13 @@
-# The public headers: <troupe/engine.hpp>, <troupe/engine_caf.hpp>, <troupe/version.hpp> and the headers they include, below troupe/. They are
-# copies whose includes begin with troupe/, so that other projects get one include folder and names such as runtime/ and
+# The public headers: <troupe/engine.hpp>, <troupe/engine_caf.hpp>, <troupe/server.hpp> (with the server),
+# <troupe/version.hpp> and the headers they include, below troupe/. They are copies whose includes begin with troupe/, so that other projects get one include folder and names such as runtime/ and
 # api/ stay theirs.
 set(public_include ${PROJECT_BINARY_DIR}/include)
 
-set(pending api/embed/engine.hpp api/embed/engine_caf.hpp)
+set(entries api/embed/engine.hpp api/embed/engine_caf.hpp)
+if(TROUPE_PROGRAM)
+  list(APPEND entries api/serving/server.hpp)
+endif()
+set(pending ${entries})
 set(public_headers ${pending})
 while(pending)
   list(POP_FRONT pending header)
@@ -20,9 +24,10 @@ while(pending)
   string(REGEX REPLACE "#include \"([^\"]+)\"" "#include \"troupe/\\1\"" text "${text}")
   file(CONFIGURE OUTPUT ${public_include}/troupe/${header} CONTENT "${text}" @ONLY)
 endwhile()
-foreach(header engine engine_caf)
-  file(CONFIGURE OUTPUT ${public_include}/troupe/${header}.hpp
-    CONTENT "#pragma once\n\n#include \"troupe/api/embed/${header}.hpp\"\n")
+foreach(header IN LISTS entries)
+  get_filename_component(name ${header} NAME)
+  file(CONFIGURE OUTPUT ${public_include}/troupe/${name}
+    CONTENT "#pragma once\n\n#include \"troupe/${header}\"\n")
 endforeach()
 
 file(CONFIGURE OUTPUT ${public_include}/troupe/version.hpp @ONLY CONTENT [[

@@ -42,8 +42,8 @@ engine_options with_bundled_draft(engine_options options);
 /// Throws failure(not_found) if no model was given and none is bundled.
 void require_model(const std::string& model);
 
-/// Throws failure(unsupported) if the model has no chat template and none was given, and as open_chat_template. Reads no
-/// weights.
+/// Throws failure(unsupported) if the model has no chat template and none was given, and as open_chat_template. Reads
+/// no weights.
 void require_chat_template(const engine_options& options);
 
 } // namespace troupe::cli

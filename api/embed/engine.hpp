@@ -51,7 +51,8 @@ public:
   full_answer generate(const question& asked, const std::function<void(std::string_view)>& on_text = {}) const;
 
   /// Sinks run on the engine's threads: one that blocks holds up other requests, and after 100 ms `progress` is told of
-  /// it (load_status::news). Never throws: every refusal (still loading, queue full, a bad parameter) arrives as an `error` event.
+  /// it (load_status::news). Never throws: every refusal (still loading, queue full, a bad parameter) arrives as an
+  /// `error` event.
   request_handle submit(generation request, event_sink sink) const;
 
   /// Throws failure(unavailable) while loading or after stop.

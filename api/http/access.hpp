@@ -1,5 +1,5 @@
-// Access control: bearer tokens, browser origins and the hosts that requests name. Pure functions over configured lists; any
-// thread.
+// Access control: bearer tokens, browser origins and the hosts that requests name. Pure functions over configured
+// lists; any thread.
 #pragma once
 
 #include <boost/asio/ip/address.hpp>

@@ -36,8 +36,8 @@ public:
     account(const account&) = delete;
     account& operator=(const account&) = delete;
 
-    /// Takes as many bytes more. False if there is no room for them, or the place was lost: nothing was taken. The place
-    /// is lost, too, if this waits for its client and would grow beyond the budget.
+    /// Takes as many bytes more. False if there is no room for them, or the place was lost: nothing was taken. The
+    /// place is lost, too, if this waits for its client and would grow beyond the budget.
     bool add(std::size_t bytes, clock::time_point now = clock::now());
     void release(std::size_t bytes);
     /// At the end of an answer.

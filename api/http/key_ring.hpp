@@ -62,8 +62,8 @@ private:
   std::map<std::string, std::size_t> numbers_;
 };
 
-/// Reads `name=key` lines; empty ones and those that begin with # are skipped. A name may have several keys, so that they
-/// can be replaced without a gap. Throws failure(not_found | bad_file) naming file and line, never a key.
+/// Reads `name=key` lines; empty ones and those that begin with # are skipped. A name may have several keys, so that
+/// they can be replaced without a gap. Throws failure(not_found | bad_file) naming file and line, never a key.
 std::vector<key_ring::named_key> read_keys(const std::filesystem::path& file);
 
 /// The key that is all of a file but its line break. Throws failure(not_found | bad_file).

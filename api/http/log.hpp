@@ -60,8 +60,8 @@ public:
   bool wants(log_level level) const;
   void write(log_level level, std::string_view what, const log_fields& fields = {});
 
-  /// Writes a text for a person as it is, whatever the level, between the lines: it cannot fall into one. A text without
-  /// an end of line is a progress bar, which the next text replaces. Nothing on a stream.
+  /// Writes a text for a person as it is, whatever the level, between the lines: it cannot fall into one. A text
+  /// without an end of line is a progress bar, which the next text replaces. Nothing on a stream.
   void print(std::string_view text);
 
   /// Writes at `warn`, rate-limited so that a flood of refusals cannot fill a disk. The next line has the number of

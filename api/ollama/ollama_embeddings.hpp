@@ -3,7 +3,7 @@
 
 #include "api/openai/answer_writer.hpp"
 #include "api/openai/fields/field_reader.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
 
 #include <memory>
 #include <stop_token>

@@ -89,23 +89,33 @@ json_object entry_of(const served_model& model) {
   return entry;
 }
 
-std::string list_of(const json_object& entry) {
-  return json_object().raw("models", json_list(std::array{entry.str()})).str();
+/// An entry for each model, to which `add` adds.
+template <class Add>
+std::string list_of(const model_list& models, Add add) {
+  std::vector<std::string> entries;
+  for (const auto& model : models) {
+    auto entry = entry_of(*model);
+    add(entry, *model);
+    entries.push_back(entry.str());
+  }
+  return json_object().list("models", entries).str();
 }
 
 } // namespace
 
-std::string ollama_tags(const served_model& model) {
+std::string ollama_tags(const model_list& models) {
   static const auto started = ollama_time();
-  return list_of(entry_of(model).text("modified_at", started));
+  return list_of(models, [](json_object& entry, const served_model&) { entry.text("modified_at", started); });
 }
 
-std::string ollama_running(const served_model& model) {
-  const auto in_vram = model.device.starts_with("cpu") ? 0 : model.weight_bytes;
-  return list_of(entry_of(model)
-                   .text("expires_at", "9999-12-31T23:59:59Z") // it never is unloaded
-                   .number("size_vram", in_vram)
-                   .number("context_length", model.max_context));
+std::string ollama_running(const model_list& models) {
+  return list_of(models, [](json_object& entry, const served_model& model) {
+    const auto in_vram = model.device.starts_with("cpu") ? 0 : model.weight_bytes;
+    entry
+      .text("expires_at", "9999-12-31T23:59:59Z") // it never is unloaded
+      .number("size_vram", in_vram)
+      .number("context_length", model.max_context);
+  });
 }
 
 std::string ollama_show(const field_reader& body, const served_model& model) {

@@ -1,18 +1,21 @@
-// What Ollama's clients ask of models: /api/tags, /api/ps, /api/show. There is one model, always loaded. Pure functions.
+// What Ollama's clients ask of models: /api/tags, /api/ps, /api/show. All that are listed are loaded. Pure functions.
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
 
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace troupe {
 
+using model_list = std::vector<std::shared_ptr<const served_model>>;
+
 /// {"models":[...]} of GET /api/tags.
-std::string ollama_tags(const served_model& model);
+std::string ollama_tags(const model_list& models);
 /// {"models":[...]} of GET /api/ps.
-std::string ollama_running(const served_model& model);
+std::string ollama_running(const model_list& models);
 /// The answer to POST /api/show. Throws failure(not_found) for another model.
 std::string ollama_show(const field_reader& body, const served_model& model);
 /// The lines of the answer to POST /api/pull of the model served, which is there already. Throws failure(not_found) for

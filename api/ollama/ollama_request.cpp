@@ -152,8 +152,8 @@ std::string why_without_effect(const field_reader& options, std::string_view nam
   return {};
 }
 
-/// Calls `use` with each option that is not null and has an effect; the others are told in `notes`, as Ollama does in its
-/// log.
+/// Calls `use` with each option that is not null and has an effect; the others are told in `notes`, as Ollama does in
+/// its log.
 template <class Use>
 void for_each_option(const field_reader& options, const served_model& model, std::vector<std::string>& notes, Use use) {
   const auto add_note = [&](std::string note) {

@@ -4,7 +4,7 @@
 
 #include "api/openai/fields/field_reader.hpp"
 #include "api/openai/openai_request.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
 
 #include <cstdint>
 #include <stop_token>

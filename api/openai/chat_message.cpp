@@ -1,9 +1,10 @@
 #include "api/openai/chat_message.hpp"
 
-#include "runtime/support/json_text.hpp"
+#include "api/openai/object_id.hpp"
 
-#include <random>
+#include <array>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -12,17 +13,18 @@ namespace {
 using delta_kind = output_delta::kind;
 
 std::string call_entropy() {
-  thread_local std::random_device device;
   constexpr std::string_view letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   std::string result;
   for (int i = 0; i < 24; ++i)
-    result += letters[device() % letters.size()];
+    result += letters[random_byte() % letters.size()];
   return result;
 }
 
-std::string call_json(const std::string& id, const std::string& name, const std::string& arguments) {
-  return "\"id\":" + json_text(id) + ",\"type\":\"function\",\"function\":{\"name\":" + json_text(name) +
-    ",\"arguments\":" + json_text(arguments) + '}';
+/// Adds a call to an object that may have its index already.
+json_object& add_call(json_object& to, const std::string& id, const std::string& name, const std::string& arguments) {
+  return to.text("id", id)
+    .text("type", "function")
+    .object("function", json_object().text("name", name).text("arguments", arguments));
 }
 
 } // namespace
@@ -37,28 +39,38 @@ void chat_message::add(const output_delta& delta) {
 }
 
 std::string chat_message::json() const {
-  std::string result = "{\"role\":\"assistant\"";
+  json_object result;
+  result.text("role", "assistant");
   if (!reasoning_.empty())
-    result += ",\"reasoning_content\":" + json_text(reasoning_);
-  result += ",\"content\":" + (content_.empty() && !calls_.empty() ? "null" : json_text(content_));
-  result += ",\"refusal\":null";
-  for (const auto& one : calls_)
-    result += (&one == calls_.data() ? ",\"tool_calls\":[{" : ",{") + call_json(one.id, one.name, one.arguments) + '}';
-  return result += calls_.empty() ? "}" : "]}";
+    result.text("reasoning_content", reasoning_);
+  if (content_.empty() && !calls_.empty())
+    result.null("content");
+  else
+    result.text("content", content_);
+  result.null("refusal");
+  std::vector<std::string> calls;
+  for (const auto& one : calls_) {
+    json_object call;
+    calls.push_back(add_call(call, one.id, one.name, one.arguments).str());
+  }
+  if (!calls.empty())
+    result.list("tool_calls", calls);
+  return result.str();
 }
 
 std::string call_delta(const output_delta& delta) {
-  const auto index = "{\"index\":" + std::to_string(delta.call) + ',';
+  json_object result;
+  result.number("index", delta.call);
   if (delta.what == delta_kind::call_begin)
-    return index + call_json(delta.id, delta.text, {}) + '}';
-  return index + "\"function\":{\"arguments\":" + json_text(delta.text) + "}}";
+    return add_call(result, delta.id, delta.text, {}).str();
+  return result.object("function", json_object().text("arguments", delta.text)).str();
 }
 
-std::string delta_members(const output_delta& delta) {
+void add_delta(json_object& to, const output_delta& delta) {
   switch (delta.what) {
-    case delta_kind::content: return "\"content\":" + json_text(delta.text);
-    case delta_kind::reasoning: return "\"reasoning_content\":" + json_text(delta.text);
-    default: return "\"tool_calls\":[" + call_delta(delta) + ']';
+    case delta_kind::content: to.text("content", delta.text); break;
+    case delta_kind::reasoning: to.text("reasoning_content", delta.text); break;
+    default: to.list("tool_calls", std::array{call_delta(delta)});
   }
 }
 

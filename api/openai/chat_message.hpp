@@ -2,6 +2,7 @@
 // `reasoning_content`, as DeepSeek and most clients name it.
 #pragma once
 
+#include "api/openai/json_object.hpp"
 #include "runtime/chat/output/chat_output_parser.hpp"
 
 #include <string>
@@ -27,8 +28,8 @@ private:
   std::vector<call> calls_;
 };
 
-/// The members of a stream's `delta`: `"content":…`.
-std::string delta_members(const output_delta& delta);
+/// Adds the member of a stream's `delta`: `content`, `reasoning_content` or `tool_calls`.
+void add_delta(json_object& to, const output_delta& delta);
 /// {"index":…,"id":…,"type":"function","function":{…}} of a call's delta.
 std::string call_delta(const output_delta& delta);
 

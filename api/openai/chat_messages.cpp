@@ -258,8 +258,8 @@ std::optional<jinja::value> respelled(const jinja::value& messages, const call_s
   return differs ? std::optional(jinja::value::list(std::move(result))) : std::nullopt;
 }
 
-/// Templates disagree about messages with tool calls: tries the spellings in turn. Null content stays as long as it can,
-/// because some templates know by it that there are calls.
+/// Templates disagree about messages with tool calls: tries the spellings in turn. Null content stays as long as it
+/// can, because some templates know by it that there are calls.
 std::string rendered(const served_model& model, const chat_input& chat) {
   try {
     return model.render(chat);

@@ -4,8 +4,8 @@
 
 #include "api/openai/fields/field_reader.hpp"
 #include "api/openai/fields/output_fields.hpp"
-#include "api/openai/service.hpp"
-#include "runtime/chat/jinja/value.hpp"
+#include "api/service/chat_input.hpp"
+#include "api/service/served_model.hpp"
 
 #include <cstddef>
 #include <stop_token>
@@ -20,28 +20,19 @@ inline constexpr std::size_t most_tool_bytes = 1 << 20;
 inline constexpr std::size_t most_variable_bytes = 64 << 10;
 inline constexpr std::size_t most_messages = 16384;
 
-/// The template's input.
-struct chat_input {
-  // Dicts; `content` is a string or null; `tool_calls[].function.arguments` a dict, or a text where a call was cut off.
-  jinja::value messages;
-  jinja::value tools = nullptr; // dicts, or none
-  jinja::dict variables;        // chat_template_kwargs
-  bool add_generation_prompt = true;
-  bool continue_final_message = false;
-  std::stop_token stop; // cancels the rendering
-};
-
-/// The member `arguments` of a function: an object, or JSON of one in a text, as OpenAI's clients send it. A text that is
-/// something else (of a call that was cut off) stays a text. Throws failure naming it.
+/// The member `arguments` of a function: an object, or JSON of one in a text, as OpenAI's clients send it. A text that
+/// is something else (of a call that was cut off) stays a text. Throws failure naming it.
 jinja::value open_arguments(const field_reader& function, json::value given);
 
-/// Reads messages, tools, chat_template_kwargs, reasoning_effort, add_generation_prompt and continue_final_message; with
-/// `tool_choice` "none" the template sees no tools. Throws failure naming the field. Images are refused as unsupported.
+/// Reads messages, tools, chat_template_kwargs, reasoning_effort, add_generation_prompt and continue_final_message;
+/// with `tool_choice` "none" the template sees no tools. Throws failure naming the field. Images are refused as
+/// unsupported.
 chat_input read_chat(const field_reader& body);
 
 /// The prompt. With continue_final_message it ends right after the last message's text. Of messages with tool calls, a
-/// template that fails on null content or on arguments as dicts gets empty content and arguments as JSON; one that fails
-/// on texts, dicts that hold them. Throws failure(bad_request) on `messages` if the model has no template or the template raises.
+/// template that fails on null content or on arguments as dicts gets empty content and arguments as JSON; one that
+/// fails on texts, dicts that hold them. Throws failure(bad_request) on `messages` if the model has no template or the
+/// template raises.
 std::string render_chat(const served_model& model, const chat_input& chat);
 
 } // namespace troupe

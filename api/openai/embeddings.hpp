@@ -4,7 +4,8 @@
 
 #include "api/openai/answer_writer.hpp"
 #include "api/openai/fields/field_reader.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
+#include "runtime/engine/generation.hpp"
 
 #include <memory>
 #include <optional>

@@ -22,8 +22,18 @@ public:
   }
   /// `value`: valid UTF-8.
   json_object& text(std::string_view key, std::string_view value) { return raw(key, json_text(value)); }
+  /// The same, or null if it is empty.
+  json_object& text_or_null(std::string_view key, std::string_view value) {
+    return value.empty() ? null(key) : text(key, value);
+  }
+  json_object& null(std::string_view key) { return raw(key, "null"); }
   json_object& flag(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
   json_object& number(std::string_view key, std::integral auto value) { return raw(key, std::to_string(value)); }
+  json_object& number(std::string_view key, std::floating_point auto value) { return raw(key, json_number(value)); }
+  json_object& object(std::string_view key, const json_object& value) { return raw(key, value.str()); }
+  /// Of elements that are JSON already.
+  template <class List>
+  json_object& list(std::string_view key, const List& elements);
   json_object& members_of(const json_object& other) {
     text_ += text_.size() > 1 && other.text_.size() > 1 ? "," : "";
     text_ += std::string_view(other.text_).substr(1);
@@ -31,6 +41,7 @@ public:
   }
   json_object& value(std::string_view key, json::value v) { return raw(key, json::minified(v)); }
 
+  bool empty() const { return text_.size() == 1; }
   std::string str() const { return text_ + '}'; }
 
 private:
@@ -46,6 +57,11 @@ std::string json_list(const List& elements) {
     result += one;
   }
   return result += ']';
+}
+
+template <class List>
+json_object& json_object::list(std::string_view key, const List& elements) {
+  return raw(key, json_list(elements));
 }
 
 } // namespace troupe

@@ -3,9 +3,11 @@
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
+#include "runtime/engine/generation.hpp"
 
 #include <cstdint>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -41,9 +43,10 @@ struct generation_request {
 
 /// Parses the body of POST /v1/completions or /v1/chat/completions. Fields that would change the result but are not
 /// implemented are refused by name; unknown fields and those without influence are ignored, as by OpenAI and vLLM.
-/// Throws failure, and failure(cancelled) soon after `stop` is requested.
+/// `envelope`: members of the body that the caller reads. Throws failure, and failure(cancelled) soon after `stop` is
+/// requested.
 generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model,
-                                    const std::stop_token& stop = {});
+                                    const std::stop_token& stop = {}, std::span<const std::string_view> envelope = {});
 
 /// Parses the body of POST /tokenize: `prompt`, or `messages` as in a chat.
 std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model,

@@ -1,26 +1,17 @@
 #include "api/openai/openai_response.hpp"
 
+#include "api/openai/object_id.hpp"
 #include "api/openai/token_logprobs.hpp"
 #include "runtime/engine/context_length.hpp"
-#include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
+#include <array>
 #include <ctime>
-#include <random>
 #include <utility>
 
 namespace troupe {
 
 namespace {
-
-std::string random_id() {
-  thread_local std::random_device device;
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string result;
-  for (int i = 0; i < 24; ++i)
-    result += digits[device() % digits.size()];
-  return result;
-}
 
 struct error_kind {
   unsigned status;
@@ -89,15 +80,18 @@ std::string_view code_of(const error& what) {
 
 std::string error_object(const error& what) {
   const auto kind = kind_of(what.code);
-  return "{\"message\":" + json_text(to_utf8(what.message)) + ",\"type\":" + json_text(kind.type) +
-    ",\"param\":" + (what.param.empty() ? "null" : json_text(to_utf8(what.param))) +
-    ",\"code\":" + json_text(code_of(what)) + '}';
+  return json_object()
+    .text("message", to_utf8(what.message))
+    .text("type", kind.type)
+    .text_or_null("param", to_utf8(what.param))
+    .text("code", code_of(what))
+    .str();
 }
 
-std::string error_body(const error& what) { return "{\"error\":" + error_object(what) + '}'; }
+std::string error_body(const error& what) { return json_object().raw("error", error_object(what)).str(); }
 
-std::string json_ranking(const choice_summary& one) {
-  return ",\"cumulative_logprob\":" + json_logprob(one.cumulative_logprob) + ",\"score\":" + json_logprob(one.score);
+void add_ranking(json_object& to, const choice_summary& one) {
+  to.raw("cumulative_logprob", json_logprob(one.cumulative_logprob)).raw("score", json_logprob(one.score));
 }
 
 std::string sse(std::string_view data) {
@@ -115,13 +109,17 @@ void usage::add(const done_event& done) {
 }
 
 std::string usage::json() const {
-  return "{\"prompt_tokens\":" + std::to_string(prompt_tokens) +
-    ",\"completion_tokens\":" + std::to_string(completion_tokens) +
-    ",\"total_tokens\":" + std::to_string(prompt_tokens + completion_tokens) +
-    ",\"prompt_tokens_details\":{\"cached_tokens\":" + std::to_string(cached_tokens) +
-    "},\"completion_tokens_details\":{\"reasoning_tokens\":" + std::to_string(reasoning_tokens) +
-    ",\"accepted_prediction_tokens\":" + std::to_string(accepted_guesses) +
-    ",\"rejected_prediction_tokens\":" + std::to_string(rejected_guesses) + "}}";
+  return json_object()
+    .number("prompt_tokens", prompt_tokens)
+    .number("completion_tokens", completion_tokens)
+    .number("total_tokens", prompt_tokens + completion_tokens)
+    .object("prompt_tokens_details", json_object().number("cached_tokens", cached_tokens))
+    .object("completion_tokens_details",
+            json_object()
+              .number("reasoning_tokens", reasoning_tokens)
+              .number("accepted_prediction_tokens", accepted_guesses)
+              .number("rejected_prediction_tokens", rejected_guesses))
+    .str();
 }
 
 response_writer::response_writer(const generation_request& request, std::shared_ptr<const served_model> model)
@@ -148,13 +146,14 @@ response_writer::response_writer(const generation_request& request, std::shared_
     for (std::size_t i = 0; i < request.prompts.size() * n_; ++i)
       choices_[i];
   const bool chat = speaks_ == dialect::chat;
-  const auto now = std::time(nullptr);
-  head_ = "{\"id\":\"" + std::string(chat ? "chatcmpl-" : "cmpl-") + random_id() + "\",\"object\":\"" +
-    (!chat       ? "text_completion"
-       : stream_ ? "chat.completion.chunk"
-                 : "chat.completion") +
-    "\",\"created\":" + std::to_string(now) + ",\"model\":" +
-    json_text(to_utf8(request.prompts.front().adapter.empty() ? model_->id : request.prompts.front().adapter));
+  const auto& adapter = request.prompts.front().adapter;
+  head_.text("id", object_id(chat ? "chatcmpl-" : "cmpl-", 12))
+    .text("object",
+          !chat       ? "text_completion"
+            : stream_ ? "chat.completion.chunk"
+                      : "chat.completion")
+    .number("created", std::time(nullptr))
+    .text("model", to_utf8(adapter.empty() ? model_->id : adapter));
 }
 
 response_writer::piece response_writer::next_piece(std::size_t prompt, const token_event& e) {
@@ -194,58 +193,59 @@ std::string response_writer::logprobs_of(std::size_t prompt, const piece& p) con
 }
 
 std::string response_writer::prompt_logprobs(std::size_t prompt) const {
-  return ",\"prompt_logprobs\":" + prompt_logprobs_json(scored_.at(prompt), prompt_logprobs_, *model_);
-}
-
-std::string response_writer::prompt_ids(std::size_t prompt) const {
-  return ",\"prompt_token_ids\":" + json_ids(prompts_[prompt]);
+  return prompt_logprobs_json(scored_.at(prompt), prompt_logprobs_, *model_);
 }
 
 std::string response_writer::running_usage(std::size_t prompt, std::size_t index) const {
   const auto asked = prompt_sizes_[prompt], said = choices_.at(index).tokens;
-  return "{\"prompt_tokens\":" + std::to_string(asked) + ",\"completion_tokens\":" + std::to_string(said) +
-    ",\"total_tokens\":" + std::to_string(asked + said) + '}';
+  return json_object()
+    .number("prompt_tokens", asked)
+    .number("completion_tokens", said)
+    .number("total_tokens", asked + said)
+    .str();
 }
 
 std::string response_writer::choice_json(std::size_t index, const piece& p, bool whole) const {
-  std::string result = "{\"index\":" + std::to_string(index);
-  if (speaks_ == dialect::completions) {
-    result += ",\"text\":" + json_text(p.text);
-    result += ",\"logprobs\":" + (logprobs_ >= 0 ? logprobs_of(index / n_, p) : "null");
+  const bool completion = speaks_ == dialect::completions;
+  json_object result;
+  result.number("index", index);
+  if (completion) {
+    result.text("text", p.text).raw("logprobs", logprobs_ >= 0 ? logprobs_of(index / n_, p) : "null");
   } else {
-    result += (whole ? ",\"message\":" : ",\"delta\":") + message_of(p, whole);
-    const bool list = logprobs_ >= 0 && (whole || !p.logprobs.empty());
-    result += ",\"logprobs\":";
-    result += list ? "{\"content\":" + chat_logprobs(p.logprobs, *model_) + ",\"refusal\":null}" : "null";
+    result.raw(whole ? "message" : "delta", message_of(p, whole));
+    if (logprobs_ >= 0 && (whole || !p.logprobs.empty()))
+      result.object("logprobs", json_object().raw("content", chat_logprobs(p.logprobs, *model_)).null("refusal"));
+    else
+      result.null("logprobs");
   }
-  result += ",\"finish_reason\":";
-  result += p.finish ? json_text(name_of(*p.finish, p.calls)) : "null";
+  result.text_or_null("finish_reason", p.finish ? name_of(*p.finish, p.calls) : "");
   if (p.finish)
-    result += ",\"stop_reason\":" + (p.stop.empty() ? "null" : json_text(to_utf8(p.stop)));
+    result.text_or_null("stop_reason", to_utf8(p.stop));
   if (p.ranking)
-    result += json_ranking(*p.ranking);
-  if (speaks_ == dialect::completions && prompt_logprobs_ >= 0)
-    result += prompt_logprobs(index / n_);
+    add_ranking(result, *p.ranking);
+  if (completion && prompt_logprobs_ >= 0)
+    result.raw("prompt_logprobs", prompt_logprobs(index / n_));
   if (return_token_ids_) {
-    result += ",\"token_ids\":" + json_ids(p.ids);
-    if (speaks_ == dialect::completions && (whole || p.first))
-      result += prompt_ids(index / n_);
+    result.raw("token_ids", json_ids(p.ids));
+    if (completion && (whole || p.first))
+      result.raw("prompt_token_ids", json_ids(prompts_[index / n_]));
   }
-  return result += '}';
+  return result.str();
 }
 
 std::string response_writer::message_of(const piece& p, bool whole) const {
   if (whole && output_)
     return p.message.json();
+  json_object result;
   if (whole)
-    return "{\"role\":\"assistant\",\"content\":" + json_text(p.text) + ",\"refusal\":null}";
-  std::string members = p.first ? "\"role\":\"assistant\"" : "";
-  const auto add = [&](const std::string& more) { members += (members.empty() ? "" : ",") + more; };
+    return result.text("role", "assistant").text("content", p.text).null("refusal").str();
+  if (p.first)
+    result.text("role", "assistant");
   if (!p.deltas.empty())
-    add(delta_members(p.deltas.front()));
+    add_delta(result, p.deltas.front());
   else if (p.first || !p.text.empty())
-    add("\"content\":" + json_text(p.text));
-  return '{' + members + '}';
+    result.text("content", p.text);
+  return result.str();
 }
 
 bool response_writer::keep_scores(std::size_t prompt, const token_event& e) {
@@ -286,12 +286,13 @@ std::string response_writer::events_of(std::size_t prompt, std::size_t index, pi
 }
 
 std::string response_writer::event_of(std::size_t prompt, std::size_t index, const piece& p) const {
-  auto data = head_ + ",\"choices\":[" + choice_json(index, p, false) + ']';
+  auto data = head_;
+  data.list("choices", std::array{choice_json(index, p, false)});
   if (return_token_ids_ && speaks_ == dialect::chat && p.first)
-    data += prompt_ids(prompt);
+    data.raw("prompt_token_ids", json_ids(prompts_[prompt]));
   if (include_usage_)
-    data += ",\"usage\":" + (running_usage_ ? running_usage(prompt, index) : "null");
-  return sse(data + '}');
+    data.raw("usage", running_usage_ ? running_usage(prompt, index) : "null");
+  return sse(data.str());
 }
 
 std::string response_writer::last_chunks(std::size_t prompt) {
@@ -305,7 +306,7 @@ std::string response_writer::last_chunks(std::size_t prompt) {
 std::string response_writer::last_chunks() const {
   std::string result;
   if (include_usage_)
-    result = sse(head_ + ",\"choices\":[],\"usage\":" + usage_.json() + '}');
+    result = sse(json_object(head_).raw("choices", "[]").raw("usage", usage_.json()).str());
   return result + sse("[DONE]");
 }
 
@@ -341,15 +342,16 @@ void response_writer::add(std::size_t prompt, const done_event& done) {
 }
 
 std::string response_writer::body() const {
-  std::string result = head_ + ",\"choices\":[";
+  std::vector<std::string> all;
   for (const auto& [index, choice] : choices_)
-    result += (index ? "," : "") + choice_json(index, choice.all, true);
-  result += "],\"usage\":" + usage_.json();
+    all.push_back(choice_json(index, choice.all, true));
+  auto result = head_;
+  result.list("choices", all).raw("usage", usage_.json());
   if (speaks_ == dialect::chat && prompt_logprobs_ >= 0)
-    result += prompt_logprobs(0);
+    result.raw("prompt_logprobs", prompt_logprobs(0));
   if (return_token_ids_ && speaks_ == dialect::chat)
-    result += prompt_ids(0);
-  return result + '}';
+    result.raw("prompt_token_ids", json_ids(prompts_[0]));
+  return result.str();
 }
 
 } // namespace troupe

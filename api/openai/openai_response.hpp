@@ -3,8 +3,10 @@
 #pragma once
 
 #include "api/openai/chat_message.hpp"
+#include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
+#include "runtime/engine/generation.hpp"
 
 #include <map>
 #include <optional>
@@ -21,7 +23,8 @@ std::string_view name_of(finish_reason reason, std::size_t calls);
 
 /// HTTP's status for an error.
 unsigned status_of(errc code);
-/// OpenAI's name for an error, by which clients act: "model_not_found", "context_length_exceeded", "rate_limit_exceeded".
+/// OpenAI's name for an error, by which clients act: "model_not_found", "context_length_exceeded",
+/// "rate_limit_exceeded".
 std::string_view code_of(const error& what);
 
 /// {"error":{"message","type","param","code"}}
@@ -29,8 +32,8 @@ std::string error_body(const error& what);
 /// Only the object under "error".
 std::string error_object(const error& what);
 
-/// `,"cumulative_logprob":…,"score":…`, for choices of beams and best_of.
-std::string json_ranking(const choice_summary& one);
+/// Adds `cumulative_logprob` and `score`, for choices of beams and best_of.
+void add_ranking(json_object& to, const choice_summary& one);
 
 /// One event of a stream: `data: …` and an empty line.
 std::string sse(std::string_view data);
@@ -98,7 +101,6 @@ private:
   bool scores_echo() const { return logprobs_ >= 0 && !echoes_.empty(); }
   std::string logprobs_of(std::size_t prompt, const piece& p) const;
   std::string prompt_logprobs(std::size_t prompt) const;
-  std::string prompt_ids(std::size_t prompt) const;
   std::string running_usage(std::size_t prompt, std::size_t index) const;
 
   std::shared_ptr<const served_model> model_;
@@ -112,7 +114,7 @@ private:
   std::vector<std::vector<token_id>> prompts_; // if return_token_ids
   std::vector<std::string> echoes_;
   std::vector<std::vector<sampled_token>> scored_; // by prompt, if asked for
-  std::string head_;                               // `{"id":…,"object":…,"created":…,"model":…`
+  json_object head_;                               // id, object, created and model
   std::map<std::size_t, choice> choices_;
   usage usage_;
 };

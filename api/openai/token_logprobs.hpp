@@ -1,7 +1,9 @@
-// Log-probabilities of tokens as JSON: OpenAI's forms for chats and for completions, vLLM's for prompts. Pure functions.
+// Log-probabilities of tokens as JSON: OpenAI's forms for chats and for completions, vLLM's for prompts. Pure
+// functions.
 #pragma once
 
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
+#include "runtime/engine/generation.hpp"
 
 #include <cstddef>
 #include <string>
@@ -44,7 +46,7 @@ private:
 
   const served_model* model_;
   std::size_t most_;
-  std::string tokens_, values_, tops_, offsets_;
+  std::vector<std::string> tokens_, values_, tops_, offsets_; // as JSON
 };
 
 } // namespace troupe

@@ -1,7 +1,5 @@
 #include "api/server/connection.hpp"
 
-#include "api/ollama/ollama_answer.hpp"
-
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -21,7 +19,14 @@ namespace {
 constexpr std::size_t most_read_ahead = 64 << 10;
 constexpr auto linger_time = std::chrono::seconds(2);
 constexpr std::chrono::milliseconds first_look{10}, between_probes{5000};
-constexpr std::string_view continue_line = "HTTP/1.1 100 Continue\r\n\r\n", comment_chunk = "3\r\n:\n\n\r\n";
+constexpr std::string_view continue_line = "HTTP/1.1 100 Continue\r\n\r\n", comment_chunk = "3\r\n:\n\n\r\n",
+                           space_chunk = "1\r\n \r\n";
+
+std::string_view probe_within(std::string_view content_type) {
+  return content_type.starts_with("text/event-stream") ? comment_chunk
+    : content_type.starts_with("application/x-ndjson") ? space_chunk
+                                                       : std::string_view();
+}
 
 std::string http_date() {
   const auto now = std::time(nullptr);
@@ -93,8 +98,8 @@ asio::awaitable<void> connection::send(const reply& what, const answer_form& for
 
 asio::awaitable<void> connection::write_response(const reply& what, const answer_form& form) {
   auto out = response<http::span_body<const char>>(what.status, what.content_type, form, record_);
-  const auto brief = form.short_errors && !what.complaint.empty() ? ollama_error(what.complaint) : std::string();
-  const auto& body = brief.empty() ? what.body : brief;
+  const auto own = form.error_format && !what.complaint.empty() ? form.error_format(what) : std::string();
+  const auto& body = own.empty() ? what.body : own;
   keep_alive_ = form.keep_alive && !last_ && !context_.draining;
   out.keep_alive(keep_alive_);
   for (const auto& [name, value] : what.headers)
@@ -137,8 +142,8 @@ asio::awaitable<void> connection::start_stream(std::string_view content_type, co
   set_deadline(context_.options.write_timeout);
   co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
   clear_deadline();
-  if (form.version >= 11 && content_type.starts_with("text/event-stream"))
-    probe_ = comment_chunk;
+  if (form.version >= 11)
+    probe_ = probe_within(content_type);
 }
 
 asio::awaitable<void> connection::stream(std::string_view data, const answer_form& form) {
@@ -199,7 +204,8 @@ asio::awaitable<void> connection::watch() {
 
 // A closed socket and one whose sending side was shut down look the same until something is sent: the first answers
 // with a reset. 100 Continue is what every client of HTTP/1.1 skips ahead of its answer, any number of times, and a
-// comment is what clients of event streams skip. Within other answers, the answer itself is the probe.
+// comment is what clients of event streams skip. In a stream of JSON lines a space may stand ahead of the next object.
+// Within other answers, the answer itself is the probe.
 asio::awaitable<void> connection::wait_until_gone() {
   asio::steady_timer timer(bytes_.get_executor());
   for (auto pause = first_look;; pause = std::min(2 * pause, between_probes)) {

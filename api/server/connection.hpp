@@ -4,8 +4,8 @@
 #include "api/http/answer_budget.hpp"
 #include "api/http/byte_stream.hpp"
 #include "api/http/request_scope.hpp"
+#include "api/server/reply.hpp"
 #include "api/server/request_record.hpp"
-#include "api/server/routes.hpp"
 #include "api/server/server_context.hpp"
 
 #include <boost/beast/core/flat_buffer.hpp>
@@ -23,7 +23,7 @@ struct answer_form {
   unsigned version = 11;
   bool head = false;
   bool keep_alive = true;
-  bool short_errors = false; // {"error": sentence}
+  std::string (*error_format)(const reply& why) = nullptr; // the body of an error; null: OpenAI's
   /// CORS headers.
   std::vector<std::pair<std::string, std::string>> headers;
 };

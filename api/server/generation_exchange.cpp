@@ -2,7 +2,6 @@
 
 #include "api/openai/fields/known_fields.hpp"
 #include "api/openai/openai_response.hpp"
-#include "api/server/generation_jobs.hpp"
 #include "api/server/request_set.hpp"
 
 #include <optional>
@@ -18,12 +17,16 @@ struct parsed_request {
   std::optional<error> wrong;
 };
 
-parsed_request parse(server_context& context, endpoint to, std::size_t owner, const std::string& body,
+parsed_request parse(server_context& context, generated how, std::size_t owner, const std::string& body,
                      const std::stop_token& stop) {
   parsed_request result;
   try {
-    check(stop); // it may have waited in the lane for long
-    result.job = parse_job(to, body, ready_model(context.engine), context.responses, owner, stop, &result.user);
+    check(stop);          // it may have waited in the lane for long
+    context.models.all(); // nothing is read before there is a model
+    const auto document = json::document::parse(body, "the body", errc::bad_request);
+    const field_reader fields(document.root());
+    result.user = requested_user(fields);
+    result.job = how.parsed_by({fields, context.models.named_in(fields), context.responses, owner, stop});
   } catch (...) {
     result.wrong = caught_error();
   }
@@ -68,10 +71,10 @@ std::size_t count_sequences(const std::vector<generation>& prompts) {
   return result;
 }
 
-asio::awaitable<parsed_request> parse_on_lane(server_context& context, endpoint to, const std::string& body,
+asio::awaitable<parsed_request> parse_on_lane(server_context& context, generated how, const std::string& body,
                                               const request_scope& scope) {
   parsed_request result;
-  const auto work = [&, stop = scope.token()] { return parse(context, to, scope.key(), body, stop); };
+  const auto work = [&, stop = scope.token()] { return parse(context, how, scope.key(), body, stop); };
   try {
     result = co_await context.lane_for(body.size()).run(work);
     if (!result.wrong)
@@ -83,8 +86,8 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, endpoint 
 }
 
 asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
-                                      request_set& requests, endpoint to, held_text body, answer_form form) {
-  auto parsed = co_await parse_on_lane(context, to, body.text, scope);
+                                      request_set& requests, generated how, held_text body, answer_form form) {
+  auto parsed = co_await parse_on_lane(context, how, body.text, scope);
   link.record().set_user(std::move(parsed.user));
   if (scope.why_cut())
     parsed.wrong = scope.why_cut();
@@ -103,8 +106,7 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
   auto open = job.prompts.size();
   for (const auto& one : job.prompts)
     link.record().parsed(one);
-  for (const auto& note : job.notes)
-    context.log->write(log_level::info, "left out", {{"id", link.record().id()}, {"what", note}});
+  log_notes(*context.log, link.record().id(), job.notes);
   if (!job.notes.empty())
     form.headers.emplace_back("X-Troupe-Warning", header_of_notes(job.notes));
   for (std::size_t i = 0; i < job.prompts.size(); ++i)
@@ -167,8 +169,16 @@ struct close_at_end {
 
 } // namespace
 
-asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope, endpoint to,
-                                          held_text body, answer_form form) {
+std::string requested_user(const field_reader& body) {
+  constexpr std::size_t longest = 64;
+  for (const auto* key : {"user", "safety_identifier"})
+    if (const auto found = json::find(body.body(), key); found && found->is_string())
+      return std::string(std::string_view(*found).substr(0, longest));
+  return {};
+}
+
+asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
+                                          generated how, held_text body, answer_form form) {
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes, link.account());
   requests->speak_for(context.client_of(scope.key(), link.bytes().peer()));
@@ -176,7 +186,7 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
   scope.on_cut([&requests = *requests] { requests.poke(); });
   const auto version = form.version;
   const bool reusable = co_await link.attend(
-    scope, version, generate_answer(context, link, scope, *requests, to, std::move(body), std::move(form)));
+    scope, version, generate_answer(context, link, scope, *requests, how, std::move(body), std::move(form)));
   scope.on_cut(nullptr);
   const auto ends = co_await requests->end_all(cancelling_time); // of a client that has left
   for (const auto& one : ends)

@@ -1,13 +1,19 @@
-// One generation_job over HTTP: parses the request, submits it, and writes the answer whole or as a stream while watching
-// for the client to leave. Runs within its connection's coroutine.
+// One generation_job over HTTP: parses the request, submits it, and writes the answer whole or as a stream while
+// watching for the client to leave. Runs within its connection's coroutine.
 #pragma once
 
 #include "api/server/connection.hpp"
+#include "api/server/endpoint.hpp"
 
 namespace troupe {
 
-/// Answers one POST to an endpoint that makes jobs. Returns whether the connection can be used for another request.
-asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope, endpoint to,
-                                          held_text body, answer_form form);
+/// Answers one POST to an endpoint that makes generations. Returns whether the connection can be used for another
+/// request.
+asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
+                                          generated how, held_text body, answer_form form);
+
+/// For whom the client asks, as it says in `user` or `safety_identifier`, for the log; cut short. Empty: it does not
+/// say.
+std::string requested_user(const field_reader& body);
 
 } // namespace troupe

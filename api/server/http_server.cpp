@@ -1,7 +1,7 @@
 #include "api/server/http_server.hpp"
 
 #include "api/server/http_session.hpp"
-#include "api/server/routes.hpp"
+#include "api/server/reply.hpp"
 #include "api/server/server_context.hpp"
 
 #include <boost/asio/detached.hpp>
@@ -225,6 +225,7 @@ server_context::server_context(service& engine, server_options given)
   : engine(engine),
     options(std::move(given)),
     log(options.log ? options.log : server_log::on_stream(std::clog, log_level::off, log_format::text)),
+    models(engine, options),
     counted(engine),
     keys(options.api_keys, options.key_file, tell_of_keys(log)),
     quotas("one API key", options.max_requests_per_key),

@@ -3,26 +3,27 @@
 #pragma once
 
 #include "api/http/log.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/service.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace troupe {
 
 struct server_options {
-  std::string host = "127.0.0.1";         // address or name
-  std::uint16_t port = 8080;              // 0: any free port
-  std::vector<std::string> api_keys;      // these and those of key_file; none of both: no key needed
-  std::filesystem::path key_file;         // of `name=key` lines, read again when it changes; empty: none
-  std::string metrics_key;                // opens /metrics alone, which needs a key then; empty: none
-  std::vector<std::string> cors_origins;  // browser origins that are allowed; "*": all
-  std::vector<std::string> allowed_hosts; // Host values allowed besides this machine's; "*": all
+  std::string host = "127.0.0.1";              // address or name
+  std::uint16_t port = 8080;                   // 0: any free port
+  std::vector<std::string> api_keys = {};      // these and those of key_file; none of both: no key needed
+  std::filesystem::path key_file = {};         // of `name=key` lines, read again when it changes; empty: none
+  std::string metrics_key = {};                // opens /metrics alone, which needs a key then; empty: none
+  std::vector<std::string> cors_origins = {};  // browser origins that are allowed; "*": all
+  std::vector<std::string> allowed_hosts = {}; // Host values allowed besides this machine's; "*": all
   std::size_t max_header_bytes = 16 << 10;
   std::size_t max_body_bytes = 16 << 20;
   std::size_t max_frame_bytes = 1 << 20;      // per WebSocket message
@@ -42,7 +43,9 @@ struct server_options {
     120); // between requests, and for a silent WebSocket peer
   std::chrono::milliseconds write_timeout = std::chrono::minutes(5); // for a client that reads nothing
   std::chrono::milliseconds stop_grace = std::chrono::seconds(30);   // for running requests when stopping
-  std::shared_ptr<server_log> log;                                   // null: no log
+  std::shared_ptr<const watermarks::options> watermark = {};         // of every answer; null: of those that ask for one
+  std::optional<watermarks::hash_key> watermark_key = {};            // of requests for one that bring none
+  std::shared_ptr<server_log> log = {};                              // null: no log
   int threads = 1;                                                   // for I/O
   int workers = 2; // threads that tokenise and apply templates; half as many more for long requests
 };

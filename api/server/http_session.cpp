@@ -1,8 +1,9 @@
 #include "api/server/http_session.hpp"
 
+#include "api/openai/fields/known_fields.hpp"
 #include "api/server/connection.hpp"
+#include "api/server/endpoint.hpp"
 #include "api/server/generation_exchange.hpp"
-#include "api/server/generation_jobs.hpp"
 #include "api/server/request_checks.hpp"
 #include "api/server/websocket_session.hpp"
 
@@ -30,7 +31,7 @@ constexpr std::chrono::milliseconds late_timeout{2000};
 
 reply no_proxy() {
   auto result = refusal(405, "this server is no proxy: CONNECT is not possible");
-  result.headers.emplace_back("Allow", "GET, HEAD, POST, DELETE, OPTIONS");
+  result.headers.emplace_back("Allow", allowed_methods("*"));
   return result;
 }
 
@@ -66,8 +67,9 @@ private:
   asio::awaitable<bool> refuse_and_close(const reply& why, answer_form form);
   asio::awaitable<bool> refuse(request_parser& parser, const reply& why, answer_form form);
   asio::awaitable<bool> read_body(request_parser& parser);
-  asio::awaitable<bool> dispatch(const route& to, held_text body, answer_form form);
-  asio::awaitable<bool> send_answer(const route& to, held_text body, answer_form form);
+  asio::awaitable<bool> dispatch(const found_endpoint& to, held_text body, answer_form form);
+  asio::awaitable<bool> send_answer(const found_endpoint& to, answered how, held_text body, answer_form form);
+  worker_lane* lane_of(thread_of where, std::size_t bytes);
   asio::awaitable<bool> upgrade(const request_head& head, answer_form form);
 
   answer_form form_of(const request_parser& parser) const;
@@ -279,12 +281,13 @@ asio::awaitable<bool> http_session::serve_one() {
   } catch (const failure& f) {
     ambiguous = reply::of(f.what_failed());
   }
-  form.short_errors = target.path.starts_with("/api/"); // Ollama's
+  form.error_format = error_format_at(target.path);
   auto& record = begin_record(parser.get(), ambiguous ? view(parser.get().target()) : std::string_view(target.path));
   if (ambiguous)
     co_return co_await refuse_and_close(*ambiguous, form);
-  const auto found = find_route(view(parser.get().method_string()), target.path);
-  if (is_probe(found))
+  const auto found = find_endpoint(view(parser.get().method_string()), target.path);
+  const auto* to = std::get_if<found_endpoint>(&found);
+  if (to && to->row->probe)
     record.set_minor();
   const auto verdict = check_header(parser.get(), target, found, context_.options, context_.hosts, context_.keys);
   caller_ = verdict.caller;
@@ -294,18 +297,16 @@ asio::awaitable<bool> http_session::serve_one() {
   const bool whole = co_await read_body(parser);
   if (!whole)
     co_return false;
-  const auto to = std::get<route>(found);
-  if (context_.draining && (late_ || to.to == endpoint::health))
-    if (const auto why = reply_while_draining(to)) {
-      co_await link_->send(*why, form);
-      co_return false;
-    }
-  if (to.to == endpoint::websocket)
+  if (context_.draining && late_ && !to->row->probe) {
+    co_await link_->send(reply::of(server_stops()), form);
+    co_return false;
+  }
+  if (std::holds_alternative<upgraded>(to->row->what))
     co_return co_await upgrade(parser.get(), form);
-  co_return co_await dispatch(to, std::move(parser.get().body()), form);
+  co_return co_await dispatch(*to, std::move(parser.get().body()), form);
 }
 
-asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, answer_form form) {
+asio::awaitable<bool> http_session::dispatch(const found_endpoint& to, held_text body, answer_form form) {
   if (!body.text.empty())
     context_.trim_memory_later();
   request_.emplace(caller_.number);
@@ -314,49 +315,62 @@ asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, an
     ~reset_at_end() { request.reset(); }
   } const ends{request_};
   bool reusable = false;
-  if (makes_jobs(to.to)) {
-    reusable = co_await exchange_generation(context_, *link_, *request_, to.to, std::move(body), form);
-  } else if (to.to == endpoint::tokenize || to.to == endpoint::detokenize || to.to == endpoint::load_adapter ||
-             to.to == endpoint::unload_adapter || to.to == endpoint::detect_watermark ||
-             to.to == endpoint::count_response) {
-    reusable = co_await link_->attend(*request_, form.version, send_answer(to, std::move(body), form));
-  } else {
-    reusable = co_await send_answer(to, std::move(body), form);
+  if (const auto* made = std::get_if<generated>(&to.row->what)) {
+    reusable = co_await exchange_generation(context_, *link_, *request_, *made, std::move(body), form);
+    co_return reusable;
   }
+  const auto how = std::get<answered>(to.row->what);
+  if (how.on == thread_of::parsing || how.on == thread_of::files)
+    reusable = co_await link_->attend(*request_, form.version, send_answer(to, how, std::move(body), form));
+  else
+    reusable = co_await send_answer(to, how, std::move(body), form);
   co_return reusable;
 }
 
-asio::awaitable<bool> http_session::send_answer(const route& to, held_text body, answer_form form) {
-  auto make = [this, &to, &body, stop = request_->token()] {
+/// Null: none.
+worker_lane* http_session::lane_of(thread_of where, std::size_t bytes) {
+  switch (where) {
+    case thread_of::parsing: return &context_.lane_for(bytes);
+    case thread_of::files: return &context_.arduous;
+    case thread_of::reports: return &context_.reports;
+    case thread_of::strand: break;
+  }
+  return nullptr;
+}
+
+asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answered how, held_text body,
+                                                answer_form form) {
+  auto make = [this, &to, how, &body, stop = request_->token()] {
     try {
       check(stop); // it may have waited in the lane for long
-      if (is_stored_response(to.to))
-        return answer_stored(to, context_.responses, caller_.number);
-      if (to.to == endpoint::count_response)
-        return answer_count(body.text, context_.engine, context_.responses, caller_.number, stop);
-      return answer(to, body.text, context_.engine, context_.counted, stop);
+      return how.by({.body = body.text,
+                     .id = to.id,
+                     .query = to.query,
+                     .engine = context_.engine,
+                     .models = context_.models,
+                     .counted = context_.counted,
+                     .stored = context_.responses,
+                     .owner = caller_.number,
+                     .draining = context_.draining,
+                     .stop = stop});
     } catch (...) {
       return reply::of(caught_error());
     }
   };
   reply result;
   try {
-    switch (to.to) {
-      case endpoint::tokenize:
-      case endpoint::count_response:
-      case endpoint::detokenize:
-      case endpoint::detect_watermark:
-      case endpoint::ollama_show: result = co_await context_.lane_for(body.text.size()).run(make); break;
-      case endpoint::load_adapter:
-      case endpoint::unload_adapter: result = co_await context_.arduous.run(make); break;
-      case endpoint::metrics: result = co_await context_.reports.run(make); break;
-      default: result = make(); // answered at once, even while every worker is busy
-    }
+    if (auto* lane = lane_of(how.on, body.text.size()))
+      result = co_await lane->run(make);
+    else
+      result = make();
   } catch (...) { // the lane is full, or memory
     result = reply::of(caught_error());
   }
   { const auto released = std::move(body); }
   result.body.shrink_to_fit(); // it grew by doubling, and may wait for its reader
+  log_notes(*context_.log, link_->record().id(), result.notes);
+  if (!result.notes.empty())
+    result.headers.emplace_back("X-Troupe-Warning", header_of_notes(result.notes));
   if (request_->why_cut()) {
     result = reply::of(*request_->why_cut());
     form.keep_alive = false;

@@ -2,7 +2,7 @@
 // per server. Thread-safe.
 #pragma once
 
-#include "api/openai/service.hpp"
+#include "api/service/service.hpp"
 
 #include <cstdint>
 #include <memory>

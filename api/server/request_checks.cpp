@@ -27,7 +27,7 @@ std::optional<reply> preflight(const http::request_header<>& head, std::string_v
                                const server_options& options) {
   if (head.method() != http::verb::options)
     return std::nullopt;
-  const auto methods = path == "*" ? "GET, HEAD, POST, DELETE, OPTIONS" : allowed_methods(path);
+  const auto methods = allowed_methods(path);
   if (methods.empty())
     return std::nullopt;
   reply result{204, {}, {}, {{"Allow", methods}}};
@@ -91,13 +91,8 @@ header_fields cors_headers(const http::request_header<>& head, const server_opti
   return result;
 }
 
-bool is_probe(const std::variant<route, reply>& found) {
-  const auto* to = std::get_if<route>(&found);
-  return to && (to->to == endpoint::health || to->to == endpoint::metrics);
-}
-
 header_verdict check_header(const http::request_header<>& head, const request_target& target,
-                            const std::variant<route, reply>& found, const server_options& options,
+                            const std::variant<found_endpoint, reply>& found, const server_options& options,
                             const known_hosts& hosts, key_ring& keys) {
   if (target.host && !hosts.allow(target.host->host))
     return {refusal(403,
@@ -107,11 +102,10 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
     return {std::move(allowed)};
   if (auto why = check_origin(head, options))
     return {std::move(why)};
-  const auto* to = std::get_if<route>(&found);
+  const auto* to = std::get_if<found_endpoint>(&found);
   const auto authorization = view(head[http::field::authorization]);
-  const bool guarded = to && to->to == endpoint::metrics && !options.metrics_key.empty();
-  const bool open = to &&
-    (to->to == endpoint::health || to->to == endpoint::greeting || (guarded && opens_metrics(authorization, options)));
+  const bool guarded = to && to->row->needs == access::metrics && !options.metrics_key.empty();
+  const bool open = to && (to->row->needs == access::open || (guarded && opens_metrics(authorization, options)));
   // With a key for /metrics alone, a server without others still asks for that one there.
   const auto caller = guarded && keys.is_open() ? std::nullopt : keys.find(authorization);
   header_verdict result{std::nullopt, caller.value_or(key_ring::owner{})};
@@ -119,9 +113,8 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
     result.answer = reply::of({errc::unauthorized, "send an API key: `Authorization: Bearer KEY`", {}});
   else if (!to)
     result.answer = std::get<reply>(found);
-  // A missing type is refused, too: pages of other origins may send that without a preflight. Ollama's clients do so as
-  // well (`curl -d` as its documentation has it); pages are kept from its endpoints by Origin and Host.
-  else if (head.method() == http::verb::post && !target.path.starts_with("/api/") &&
+  // A missing type is refused, too: pages of other origins may send that without a preflight.
+  else if (head.method() == http::verb::post && !to->row->any_content_type &&
            !is_json(view(head[http::field::content_type])))
     result.answer = refusal(415, "send JSON, with `Content-Type: application/json`");
   return result;

@@ -5,8 +5,8 @@
 #include "api/http/access.hpp"
 #include "api/http/key_ring.hpp"
 #include "api/http/request_target.hpp"
+#include "api/server/endpoint.hpp"
 #include "api/server/http_server.hpp"
-#include "api/server/routes.hpp"
 
 #include <boost/beast/core/string.hpp>
 
@@ -32,16 +32,13 @@ std::optional<reply> reply_to_unreadable(boost::system::error_code ec, std::size
 /// The CORS headers of every answer to `head`.
 header_fields cors_headers(const boost::beast::http::request_header<>& head, const server_options& options);
 
-/// Whether a route is polled continuously and so worth no log line.
-bool is_probe(const std::variant<route, reply>& found);
-
 struct header_verdict {
   std::optional<reply> answer; // a refusal, or the answer to a preflight; nothing if the request may proceed
   key_ring::owner caller{};    // whose key it has
 };
 
 header_verdict check_header(const boost::beast::http::request_header<>& head, const request_target& target,
-                            const std::variant<route, reply>& found, const server_options& options,
+                            const std::variant<found_endpoint, reply>& found, const server_options& options,
                             const known_hosts& hosts, key_ring& keys);
 
 } // namespace troupe

@@ -24,6 +24,17 @@ std::string accepted_request_id(std::string_view given) {
   return harmless && given.size() <= longest_id ? std::string(given) : std::string();
 }
 
+void log_notes(server_log& log, const std::string& id, const std::vector<std::string>& notes,
+               const std::string& frame) {
+  for (const auto& note : notes) {
+    log_fields fields{{"id", id}};
+    if (!frame.empty())
+      fields.push_back({"frame", frame});
+    fields.push_back({"what", note});
+    log.write(log_level::info, "left out", fields);
+  }
+}
+
 request_record::request_record(std::string id, std::string route) : id_(std::move(id)), route_(std::move(route)) {}
 
 void request_record::parsed(const generation& one) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -18,6 +19,10 @@ std::string accepted_request_id(std::string_view given);
 
 /// The status of a request whose client left before an answer was sent.
 inline constexpr unsigned client_left = 499;
+
+/// A line for each sentence on what of a request is left out. `frame`: its id on a WebSocket.
+void log_notes(server_log& log, const std::string& id, const std::vector<std::string>& notes,
+               const std::string& frame = {});
 
 class request_record {
 public:

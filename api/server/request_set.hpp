@@ -4,8 +4,8 @@
 #pragma once
 
 #include "api/http/answer_budget.hpp"
-#include "api/openai/service.hpp"
 #include "api/server/metrics.hpp"
+#include "api/service/service.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -31,8 +31,8 @@ public:
     event what;
   };
 
-  /// `high_mark` is in bytes, approximately as written to the client. What events take is counted in `account` from their
-  /// arrival until written().
+  /// `high_mark` is in bytes, approximately as written to the client. What events take is counted in `account` from
+  /// their arrival until written().
   request_set(boost::asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark,
               std::shared_ptr<answer_budget::account> account);
 

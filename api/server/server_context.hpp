@@ -12,6 +12,7 @@
 #include "api/openai/responses/response_store.hpp"
 #include "api/server/http_server.hpp"
 #include "api/server/metrics.hpp"
+#include "api/server/served_models.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -47,6 +48,7 @@ struct server_context {
   service& engine;
   const server_options options;
   const std::shared_ptr<server_log> log; // never null
+  const served_models models;
   metrics counted;
   key_ring keys;
   request_quota quotas; // of keys

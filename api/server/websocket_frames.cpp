@@ -1,30 +1,39 @@
 #include "api/server/websocket_frames.hpp"
 
+#include "api/openai/json_object.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/token_logprobs.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/utf8.hpp"
+
+#include <array>
 
 namespace troupe {
 
 namespace {
 
 constexpr std::size_t longest_frame_id = 256;
+/// What a frame has beside the fields of a request.
+constexpr auto envelope = std::to_array<std::string_view>({"type", "id"});
 
 bad_frame bad(std::string id, const std::string& message, std::string param) {
   return {std::move(id), {errc::bad_request, message, std::move(param)}};
 }
 
-std::string start_of(std::string_view type, std::string_view id) {
-  return "{\"type\":\"" + std::string(type) + "\",\"id\":" + (id.empty() ? "null" : json_text(id));
+json_object start_of(std::string_view type, std::string_view id) {
+  json_object result;
+  result.text("type", type).text_or_null("id", id);
+  return result;
 }
 
-std::string written(std::string_view id, const token_event& e, const served_model& model) {
-  auto result = start_of("token", id) + ",\"index\":" + std::to_string(e.index) +
-    ",\"position\":" + std::to_string(e.position) + ",\"text\":" + json_text(e.text) +
-    ",\"token_ids\":" + json_ids(e.token_ids);
+json_object token_object(std::string_view id, const token_event& e, const served_model& model) {
+  auto result = start_of("token", id);
+  result.number("index", e.index)
+    .number("position", e.position)
+    .text("text", e.text)
+    .raw("token_ids", json_ids(e.token_ids));
   if (!e.logprobs.empty())
-    result += ",\"logprobs\":" + chat_logprobs(e.logprobs, model);
-  return result += '}';
+    result.raw("logprobs", chat_logprobs(e.logprobs, model));
+  return result;
 }
 
 } // namespace
@@ -59,14 +68,14 @@ generation_request parse_frame_body(const client_frame& frame, const served_mode
     body.refuse("messages", "and `prompt` cannot both be given");
   if (body.boolean("echo").value_or(false))
     throw failure(errc::unsupported, "`echo` is not supported on WebSockets; `prompt_logprobs` is", "echo");
-  auto request = parse_generation(chat ? dialect::chat : dialect::completions, body, model, stop);
+  auto request = parse_generation(chat ? dialect::chat : dialect::completions, body, model, stop, envelope);
   if (request.prompts.size() != 1)
     body.refuse("prompt", "must be one prompt: send a frame for each");
   return request;
 }
 
 std::string token_frame(std::string_view id, const token_event& e, const served_model& model) {
-  return e.text.empty() && e.token_ids.empty() ? std::string() : written(id, e, model);
+  return e.text.empty() && e.token_ids.empty() ? std::string() : token_object(id, e, model).str();
 }
 
 std::string token_frame(std::string_view id, const token_event& e, const output_deltas& deltas,
@@ -74,23 +83,23 @@ std::string token_frame(std::string_view id, const token_event& e, const output_
   using kind = output_delta::kind;
   auto content = e;
   content.text.clear();
-  std::string reasoning, calls;
+  std::string reasoning;
+  std::vector<std::string> calls;
   for (const auto& delta : deltas)
     if (delta.what == kind::content)
       content.text += delta.text;
     else if (delta.what == kind::reasoning)
       reasoning += delta.text;
     else
-      calls += (calls.empty() ? "" : ",") + call_delta(delta);
+      calls.push_back(call_delta(delta));
   if (reasoning.empty() && calls.empty())
     return token_frame(id, content, model);
-  auto result = written(id, content, model);
-  result.pop_back();
+  auto result = token_object(id, content, model);
   if (!reasoning.empty())
-    result += ",\"reasoning_content\":" + json_text(reasoning);
+    result.text("reasoning_content", reasoning);
   if (!calls.empty())
-    result += ",\"tool_calls\":[" + calls + ']';
-  return result += '}';
+    result.list("tool_calls", calls);
+  return result.str();
 }
 
 std::string prompt_frame(std::string_view id, std::size_t position, const std::vector<sampled_token>& tokens,
@@ -98,30 +107,46 @@ std::string prompt_frame(std::string_view id, std::size_t position, const std::v
   std::vector<token_id> ids;
   for (const auto& token : tokens)
     ids.push_back(token.id);
-  return start_of("prompt", id) + ",\"position\":" + std::to_string(position) + ",\"token_ids\":" + json_ids(ids) +
-    ",\"logprobs\":" + chat_logprobs(tokens, model, position == 0) + '}';
+  return start_of("prompt", id)
+    .number("position", position)
+    .raw("token_ids", json_ids(ids))
+    .raw("logprobs", chat_logprobs(tokens, model, position == 0))
+    .str();
 }
 
 std::string done_frame(std::string_view id, const done_event& done, bool ranked, const std::vector<std::size_t>& calls,
-                       usage used) {
-  auto result = start_of("done", id) + ",\"choices\":[";
-  bool first = true;
+                       usage used, const std::vector<std::string>& notes) {
+  std::vector<std::string> choices;
   for (const auto& choice : done.choices) {
-    result += (first ? "" : ",") + ("{\"index\":" + std::to_string(choice.index)) + ",\"finish_reason\":\"" +
-      std::string(name_of(choice.reason, choice.index < calls.size() ? calls[choice.index] : 0)) + '"' +
-      (ranked ? json_ranking(choice) : "") + '}';
-    first = false;
+    json_object one;
+    one.number("index", choice.index)
+      .text("finish_reason", name_of(choice.reason, choice.index < calls.size() ? calls[choice.index] : 0));
+    if (ranked)
+      add_ranking(one, choice);
+    choices.push_back(one.str());
   }
   used.add(done);
-  return result + "],\"usage\":" + used.json() + ",\"timings\":{\"queue_ms\":" + json_number(done.queue_ms) +
-    ",\"prefill_ms\":" + json_number(done.prefill_ms) + ",\"decode_ms\":" + json_number(done.decode_ms) +
-    ",\"cached_tokens\":" + std::to_string(done.cached_tokens) +
-    ",\"draft_n\":" + std::to_string(done.accepted_guesses + done.rejected_guesses) +
-    ",\"draft_n_accepted\":" + std::to_string(done.accepted_guesses) + "}}";
+  auto result = start_of("done", id);
+  result.list("choices", choices)
+    .raw("usage", used.json())
+    .object("timings",
+            json_object()
+              .number("queue_ms", done.queue_ms)
+              .number("prefill_ms", done.prefill_ms)
+              .number("decode_ms", done.decode_ms)
+              .number("cached_tokens", done.cached_tokens)
+              .number("draft_n", done.accepted_guesses + done.rejected_guesses)
+              .number("draft_n_accepted", done.accepted_guesses));
+  std::vector<std::string> warnings;
+  for (const auto& note : notes)
+    warnings.push_back(json_text(to_utf8(note)));
+  if (!warnings.empty())
+    result.list("warnings", warnings);
+  return result.str();
 }
 
 std::string error_frame(std::string_view id, const error& why) {
-  return start_of("error", id) + ",\"error\":" + error_object(why) + '}';
+  return start_of("error", id).raw("error", error_object(why)).str();
 }
 
 } // namespace troupe

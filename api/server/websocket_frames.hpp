@@ -4,7 +4,7 @@
 #include "api/openai/chat_message.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/openai_response.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/service.hpp"
 
 #include <memory>
 #include <string>
@@ -42,9 +42,10 @@ std::string token_frame(std::string_view id, const token_event& e, const output_
 std::string prompt_frame(std::string_view id, std::size_t position, const std::vector<sampled_token>& tokens,
                          const served_model& model);
 /// `ranked`: its choices have scores. `calls`: of tools, by choice; may be shorter. `used`: what is known of the usage
-/// beside `done`.
+/// beside `done`. `notes`: on fields that nothing reads, told as `warnings`.
 std::string done_frame(std::string_view id, const done_event& done, bool ranked,
-                       const std::vector<std::size_t>& calls = {}, usage used = {});
+                       const std::vector<std::size_t>& calls = {}, usage used = {},
+                       const std::vector<std::string>& notes = {});
 /// An empty `id` is written as null.
 std::string error_frame(std::string_view id, const error& why);
 

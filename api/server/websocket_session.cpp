@@ -2,10 +2,9 @@
 
 #include "api/http/request_scope.hpp"
 #include "api/openai/openai_response.hpp"
-#include "api/server/generation_jobs.hpp"
+#include "api/server/generation_exchange.hpp"
 #include "api/server/request_record.hpp"
 #include "api/server/request_set.hpp"
-#include "api/server/routes.hpp"
 #include "api/server/websocket_frames.hpp"
 #include "api/server/websocket_stream.hpp"
 
@@ -60,6 +59,7 @@ private:
     std::string id;
     std::shared_ptr<const served_model> model;
     bool ranked = false;                               // choices have scores
+    std::vector<std::string> notes;                    // on what of it is left out
     std::size_t scored = 0;                            // tokens of the prompt whose log-probabilities were sent
     std::shared_ptr<const chat_output> output = {};    // null: the text is content
     std::map<std::size_t, choice_parser> parsers = {}; // by choice, if `output`
@@ -330,7 +330,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     outcome result;
     try {
       check(stop); // it may have waited in the lane for long
-      result.model = ready_model(context_.engine);
+      result.model = context_.models.named_in(field_reader(frame.body->root()));
       result.request = parse_frame_body(frame, *result.model, stop);
     } catch (...) {
       result.wrong = caught_error();
@@ -358,7 +358,10 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   }
   auto& request = parsed.request.prompts.front();
   mine.record.parsed(request);
-  by_key_[key] = {frame.id, parsed.model, request.sampling.ranked(), 0, parsed.request.output, {}, {}};
+  log_notes(*context_.log, id_, parsed.request.notes, frame.id);
+  by_key_[key] = {
+    frame.id, parsed.model, request.sampling.ranked(), std::move(parsed.request.notes), 0, parsed.request.output, {},
+    {}};
   by_key_[key].used.predicted = !request.prediction.empty();
   requests_->submit(key, std::move(request), std::move(quotas));
   if (mine.cancelled)
@@ -400,7 +403,7 @@ void websocket_session::add_frames(const request_set::item& item, std::deque<std
     return;
   }
   const auto* done = std::get_if<done_event>(&item.what);
-  frames.push_back(done ? done_frame(id, *done, its.ranked, its.calls(), its.used)
+  frames.push_back(done ? done_frame(id, *done, its.ranked, its.calls(), its.used, its.notes)
                         : error_frame(id, std::get<error>(item.what)));
   end(mine, done ? 200 : status_of(std::get<error>(item.what).code));
   forget(item.key, std::string(id));

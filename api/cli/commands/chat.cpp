@@ -178,8 +178,8 @@ private:
     }
   }
 
-  /// The conversation and the new turn, without the oldest turns if they exceed the model's context. The `note` says how
-  /// many; it is shown once the turn is accepted, for one that is too long by itself changes nothing.
+  /// The conversation and the new turn, without the oldest turns if they exceed the model's context. The `note` says
+  /// how many; it is shown once the turn is accepted, for one that is too long by itself changes nothing.
   std::vector<message> fitting(const model_info& model, const std::string& text, int answer, std::string& note) const {
     const std::size_t system = options_.system.empty() ? 0 : 1, earlier = (messages_.size() - system) / 2;
     const auto without = [&](std::size_t turns) {

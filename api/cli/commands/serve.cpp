@@ -2,7 +2,6 @@
 
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/engine_service.hpp"
 #include "api/cli/steering_options.hpp"
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
@@ -10,7 +9,8 @@
 #include "api/cli/values.hpp"
 #include "api/cli/watermark_options.hpp"
 #include "api/http/key_ring.hpp"
-#include "api/server/http_server.hpp"
+#include "api/server/endpoint.hpp"
+#include "api/serving/server.hpp"
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -135,8 +135,6 @@ progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, conso
 
 int serve(const serve_options& options) {
   require_model(options.engine.model);
-  const auto mark = options.watermark.parsed();
-  const auto mark_key = options.watermark.key();
   const auto& host = options.server.host;
   const bool with_keys = !options.server.api_keys.empty() || !options.server.key_file.empty();
   const bool open_to_others = !with_keys && !is_loopback(host);
@@ -153,8 +151,8 @@ int serve(const serve_options& options) {
                {{"limit", limit}, {"wanted", most_descriptors(options.server)}});
   log->write(log_level::info, "loading", {{"model", options.engine.model}});
   const auto engine = engine::start(with_bundled_draft(options.engine), follow(log, options.is_verbose(), terminal));
-  engine_service service(engine, mark, mark_key);
-  server listening(service, options.server);
+  catalogue models(engine);
+  server listening(models, options.server);
   const auto url = url_of(host, listening.port());
   print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
   const auto warn = [&](const char* what, const std::string& sentence) {
@@ -346,11 +344,8 @@ command add_serve(CLI::App& troupe) {
              "text, or json: an object on each line, and nothing else on stderr", log_formats, options->format);
   add_common_options(*app);
   app->footer(
-    "Endpoints: POST /v1/chat/completions, POST /v1/completions, POST /v1/responses, POST /v1/embeddings,\n"
-    "POST /v1/watermark/detect, GET /v1/models, POST /tokenize, POST /detokenize, GET /tokenizer_info, GET "
-    "/health, GET /metrics,\n"
-    "WebSocket /v1/ws; of Ollama's API: /api/generate, chat, embed, embeddings, tags, ps, show, pull, version.\n"
-    "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C, SIGTERM or\n"
+    "Endpoints:\n" + list_endpoints(100) +
+    "\nThe server listens at once and answers /health with 503 until the model is loaded. Ctrl-C, SIGTERM or\n"
     "SIGHUP lets running requests finish, a second one ends them with an error; the exit status is 0.\n"
     "Examples:\n"
     "  troupe serve\n"
@@ -375,6 +370,8 @@ command add_serve(CLI::App& troupe) {
             options->server.max_requests_per_key = options->per_key.value_or(
               options->server.api_keys.size() > 1 || !options->keys_file.empty() ? running_and_half_the_queue : 0);
             options->server.log = server_log::on_stderr(level, options->format);
+            options->server.watermark = options->watermark.parsed();
+            options->server.watermark_key = options->watermark.key();
             return serve(*options);
           }};
 }

@@ -14,8 +14,8 @@ void use_utf8_locale();
 /// Columns of the terminal that `descriptor` is; 0 if it is none or does not tell.
 std::size_t columns_of(int descriptor);
 
-/// Breaks a stream of text. Holds a word back until it is complete, for only then it is known whether it fits. Spaces at
-/// which a line is broken, and those at the end of a line, are dropped; a word longer than a line is left to the
+/// Breaks a stream of text. Holds a word back until it is complete, for only then it is known whether it fits. Spaces
+/// at which a line is broken, and those at the end of a line, are dropped; a word longer than a line is left to the
 /// terminal.
 class word_wrap {
 public:

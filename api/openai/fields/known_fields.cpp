@@ -159,6 +159,11 @@ void add_notes(const field_reader& of, std::span<const std::string_view> known, 
   }
 }
 
+void add_count(std::vector<std::string>& notes, std::size_t more) {
+  if (more > 0)
+    notes.push_back(std::to_string(more) + " more fields are not known here");
+}
+
 } // namespace
 
 bool is_known_field(std::string_view name, field_scope of) {
@@ -181,15 +186,24 @@ std::string note_on_unknown(std::string_view path, std::string_view name, std::s
     (best.empty() ? "" : "; did you mean `" + std::string(best) + "`?");
 }
 
-std::vector<std::string> notes_on_fields(const field_reader& body, field_scope of) {
+std::vector<std::string> notes_on_fields(const field_reader& body, field_scope of,
+                                         std::span<const std::string_view> envelope) {
   std::vector<std::string> notes;
   std::size_t more = 0;
-  const auto known = names_of(of);
+  auto known = names_of(of);
+  known.insert(known.end(), envelope.begin(), envelope.end());
   add_notes(body, known, notes, more);
   if (const auto options = body.find("stream_options"); options && options->is_object())
     add_notes(field_reader(*options, "stream_options"), stream_options, notes, more);
-  if (more > 0)
-    notes.push_back(std::to_string(more) + " more fields are not known here");
+  add_count(notes, more);
+  return notes;
+}
+
+std::vector<std::string> notes_on_members(const field_reader& body, std::span<const std::string_view> known) {
+  std::vector<std::string> notes;
+  std::size_t more = 0;
+  add_notes(body, known, notes, more);
+  add_count(notes, more);
   return notes;
 }
 

@@ -22,9 +22,13 @@ enum class field_scope : std::uint8_t { both, completions, chat };
 /// Whether completions or chats have such a field, with or without influence.
 bool is_known_field(std::string_view name, field_scope of);
 
-/// A sentence for each field that nothing reads, of the body and of its `stream_options`, with a known name that is much
-/// like it.
-std::vector<std::string> notes_on_fields(const field_reader& body, field_scope of);
+/// A sentence for each field that nothing reads, of the body and of its `stream_options`, with a known name that is
+/// much like it. `envelope`: further members of the body, which the caller reads.
+std::vector<std::string> notes_on_fields(const field_reader& body, field_scope of,
+                                         std::span<const std::string_view> envelope = {});
+
+/// A sentence for each member of the body whose name is none of these.
+std::vector<std::string> notes_on_members(const field_reader& body, std::span<const std::string_view> known);
 
 /// "`name` is not known here and has no effect", with the one of `known` that may be meant.
 std::string note_on_unknown(std::string_view path, std::string_view name, std::span<const std::string_view> known);

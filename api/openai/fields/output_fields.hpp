@@ -3,8 +3,9 @@
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
 #include "runtime/chat/output/chat_output.hpp"
+#include "runtime/engine/generation.hpp"
 
 #include <memory>
 #include <string_view>

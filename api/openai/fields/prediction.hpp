@@ -3,7 +3,7 @@
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
 
 #include <vector>
 

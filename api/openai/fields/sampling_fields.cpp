@@ -149,7 +149,7 @@ void refuse_unsupported(const field_reader& body) {
 
 sampling_params read_sampling(const field_reader& body, const served_model& model) {
   using namespace sampling_fields;
-  auto result = model.defaults;
+  auto result = model.defaults.sampling;
   for_each([&]<class T>(const sampling_field<T>& field) {
     if (!field.sources.request)
       return;

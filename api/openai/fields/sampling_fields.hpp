@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
 
 namespace troupe {
 

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
+#include "runtime/engine/generation.hpp"
 
 #include <vector>
 

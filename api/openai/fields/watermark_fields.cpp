@@ -1,7 +1,7 @@
 #include "api/openai/fields/watermark_fields.hpp"
 
+#include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
-#include "runtime/support/json_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -70,7 +70,7 @@ std::shared_ptr<const watermarks::options> read_mark(const field_reader& body, c
     return nullptr;
   if (!given->is_string())
     return std::make_shared<watermarks::options>(parse_watermark(*body.object("watermark"), model.watermark_key));
-  const auto text = json::document::parse("{\"type\":" + json_text(std::string_view(*given)) + '}', "`watermark`",
+  const auto text = json::document::parse(json_object().text("type", std::string_view(*given)).str(), "`watermark`",
                                           errc::bad_request);
   return std::make_shared<watermarks::options>(
     parse_watermark(field_reader(text.root(), "watermark"), model.watermark_key));
@@ -125,9 +125,14 @@ detection_request parse_detection(const field_reader& body, const served_model& 
 
 std::string detection_object(const watermarks::options& mark, const watermarks::detection& found) {
   const bool green = mark.what == kind::green;
-  return std::string("{\"object\":\"watermark.detection\",\"type\":") + (green ? "\"green\"" : "\"gumbel\"") +
-    ",\"tokens\":" + std::to_string(found.tokens) + (green ? ",\"green\":" : ",\"score\":") + json_number(found.score) +
-    ",\"z\":" + json_number(found.z) + ",\"p\":" + json_number(found.p) + '}';
+  return json_object()
+    .text("object", "watermark.detection")
+    .text("type", green ? "green" : "gumbel")
+    .number("tokens", found.tokens)
+    .number(green ? "green" : "score", found.score)
+    .number("z", found.z)
+    .number("p", found.p)
+    .str();
 }
 
 } // namespace troupe

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
 #include "runtime/sampling/watermark/detector.hpp"
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-/// An object of `type` ("green" or "gumbel"), `scheme`, `context_width`, `gamma`, `delta` and `key`. `fallback` stands in
-/// for the key. Throws failure(bad_request) naming the field.
+/// An object of `type` ("green" or "gumbel"), `scheme`, `context_width`, `gamma`, `delta` and `key`. `fallback` stands
+/// in for the key. Throws failure(bad_request) naming the field.
 watermarks::options parse_watermark(const field_reader& mark, const std::optional<watermarks::hash_key>& fallback);
 
 /// The mark of a generation: the server's, else what the request's `watermark` asks for (an object, or its type alone),

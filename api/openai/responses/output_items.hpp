@@ -4,8 +4,9 @@
 
 #include "api/openai/responses/conversation.hpp"
 #include "api/openai/responses/response_tools.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
 #include "runtime/chat/output/output_delta.hpp"
+#include "runtime/engine/generation.hpp"
 
 #include <cstdint>
 #include <memory>

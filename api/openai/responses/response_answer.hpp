@@ -4,7 +4,7 @@
 #include "api/openai/answer_writer.hpp"
 #include "api/openai/fields/field_reader.hpp"
 #include "api/openai/responses/response_store.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
 
 #include <memory>
 #include <stop_token>

@@ -1,12 +1,12 @@
-// The body of POST /v1/responses, translated into a chat (translated_request.hpp). Pure but for the store; runs on worker
-// threads.
+// The body of POST /v1/responses, translated into a chat (translated_request.hpp). Pure but for the store; runs on
+// worker threads.
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/openai/responses/response_tools.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/served_model.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -1,5 +1,5 @@
-// The responses that clients can ask for again, or continue: bounded in number and in bytes. The owner (an API key) that
-// has most is the first to lose its least recently used one. An owner sees its own only. Thread-safe.
+// The responses that clients can ask for again, or continue: bounded in number and in bytes. The owner (an API key)
+// that has most is the first to lose its least recently used one. An owner sees its own only. Thread-safe.
 #pragma once
 
 #include <cstddef>

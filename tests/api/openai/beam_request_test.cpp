@@ -68,9 +68,9 @@ TEST_CASE("Every field of beams and best_of arrives") {
 
 TEST_CASE("With beams, the checkpoint's temperature and filters do not apply unless the request has them") {
   auto model = *byte_model();
-  model.defaults.temperature = 0.6f;
-  model.defaults.top_k = 20;
-  model.defaults.top_p = 0.95f;
+  model.defaults.sampling.temperature = 0.6f;
+  model.defaults.sampling.top_k = 20;
+  model.defaults.sampling.top_p = 0.95f;
   const auto read = [&](const std::string& fields) {
     const auto body = json::document::parse(R"({"prompt":"a",)" + fields + "}", "the body", errc::bad_request);
     return parse_generation(dialect::completions, field_reader(body.root()), model).prompts.front().sampling;

@@ -1,7 +1,7 @@
 // A tokeniser for the fake service that stays busy until the test releases it. For tests only.
 #pragma once
 
-#include "tests/api/openai/fake_service.hpp"
+#include "tests/api/service/fake_service.hpp"
 
 #include <latch>
 #include <semaphore>

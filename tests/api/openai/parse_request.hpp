@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/openai/openai_request.hpp"
-#include "tests/api/openai/fake_service.hpp"
+#include "tests/api/service/fake_service.hpp"
 
 #include <string>
 #include <string_view>

@@ -147,8 +147,8 @@ TEST_CASE("Seeds are any 64 bits, and random by default") {
 
 TEST_CASE("Fields that a request leaves out take the model's defaults") {
   auto model = byte_model();
-  model->defaults.temperature = 0.75f;
-  model->defaults.top_k = 20;
+  model->defaults.sampling.temperature = 0.75f;
+  model->defaults.sampling.top_k = 20;
   const auto parsed = json::document::parse(R"({"prompt":"a","top_k":5})", "the body", errc::bad_request);
   const auto request = parse_generation(dialect::completions, field_reader(parsed.root()), *model);
   CHECK(request.prompts.front().sampling.temperature == 0.75f);

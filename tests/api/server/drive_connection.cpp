@@ -4,7 +4,7 @@
 #include "api/server/server_context.hpp"
 #include "runtime/support/json.hpp"
 #include "runtime/support/utf8.hpp"
-#include "tests/api/openai/fake_service.hpp"
+#include "tests/api/service/fake_service.hpp"
 
 #include <boost/asio/strand.hpp>
 #include <boost/beast/http.hpp>
@@ -48,7 +48,7 @@ public:
   bool held = false; // since the last reset
 
   service_status status() const override { return {true, "ready", 8, 8, ""}; }
-  std::shared_ptr<const served_model> model() const override { return served; }
+  std::vector<std::shared_ptr<const served_model>> models() const override { return {served}; }
   engine_stats stats() const override { return {}; }
 
   request_handle submit(generation request, event_sink sink) override {

@@ -120,3 +120,36 @@ TEST_CASE("Too many silent connections do not block others") {
   // In sequence they would take five times as long as allowed.
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
 }
+
+TEST_CASE(
+  "A client of a stream of lines that has shut down its sending side is noticed when it leaves between tokens") {
+  live_server live;
+  const std::string_view body = R"({"model":"org/bytes","prompt":"a","raw":true})";
+  {
+    raw_client client(live.port());
+    client.post("/api/generate", body);
+    const auto request = live.fake.next();
+    client.shutdown_send();
+    request->text("one");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100)); // spaces ahead of the next line
+    CHECK_FALSE(request->cancelled());
+    request->text("two");
+    request->done();
+    const auto answer = client.read_response();
+    CHECK(answer.status == 200);
+    CHECK(answer.body.starts_with(R"({"model":)"));
+    const auto second = answer.body.substr(answer.body.find('\n') + 1);
+    CHECK(second.find_first_not_of(' ') == second.find('{'));
+    CHECK(second.find("two") != std::string::npos);
+  }
+  raw_client client(live.port());
+  client.post("/api/generate", body);
+  const auto request = live.fake.next();
+  request->text("one");
+  client.read_head();
+  client.shutdown_send();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK_FALSE(request->cancelled());
+  client.close();
+  CHECK(request->wait_cancelled());
+}

@@ -557,3 +557,44 @@ TEST_CASE("An address in use is refused with a sentence") {
   options.host = "256.1.1.1.nowhere.invalid";
   CHECK_THROWS_AS(server(fake, options), failure);
 }
+
+TEST_CASE("Endpoints that generate nothing tell which fields nothing reads, too") {
+  live_server live;
+  const auto warning = [&](const char* path, const char* body) {
+    const auto answer = post(live.port(), path, body);
+    CHECK(answer.status == 200);
+    const auto found = answer.headers.find("x-troupe-warning");
+    return found == answer.headers.end() ? std::string() : found->second;
+  };
+  CHECK(warning("/tokenize", R"({"promt":"x","prompt":"a"})") ==
+        "`promt` is not known here and has no effect; did you mean `prompt`?");
+  CHECK(warning("/detokenize", R"({"tokens":[97],"skip_special_token":true})") ==
+        "`skip_special_token` is not known here and has no effect; did you mean `skip_special_tokens`?");
+  CHECK(warning("/v1/watermark/detect", R"({"tokens":[97],"watermark":{"type":"green","key":"k"},"mark":1})") ==
+        "`mark` is not known here and has no effect");
+  CHECK(warning("/tokenize", R"({"model":"org/bytes","prompt":"a","add_special_tokens":false})").empty());
+  CHECK(warning("/tokenize", R"({"messages":[{"role":"user","content":"x"}],"tools":[],"user":"me"})").empty());
+  CHECK(warning("/detokenize", R"({"tokens":[97]})").empty());
+}
+
+TEST_CASE("A number that is out of range is not called malformed") {
+  live_server live;
+  const auto answer = post(live.port(), "/v1/completions", R"({"prompt":"a","temperature":1e400})");
+  CHECK(answer.status == 400);
+  CHECK(answer.body.find("the body: the number 1e400 is out of range, which ends at about 1.8e308") !=
+        std::string::npos);
+}
+
+TEST_CASE("The server's watermark is in its own settings") {
+  server_options options;
+  options.watermark_key = watermarks::key_of("the server's own");
+  live_server live(options);
+  raw_client client(live.port());
+  client.post("/v1/completions", R"({"prompt":"a","watermark":"gumbel"})");
+  const auto request = live.fake.next();
+  REQUIRE(request->asked.sampling.watermark);
+  CHECK(request->asked.sampling.watermark->key == *options.watermark_key);
+  CHECK(request->asked.model == "org/bytes");
+  request->done();
+  CHECK(client.read_response().status == 200);
+}

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/server/http_server.hpp"
-#include "tests/api/openai/fake_service.hpp"
+#include "tests/api/service/fake_service.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -295,3 +295,16 @@ TEST_CASE("A WebSocket request without memory for it is answered, and its id is 
     CHECK(client.hear().find(enough ? "\"done\"" : "there is not enough memory for this request") != std::string::npos);
   }
 }
+
+TEST_CASE("A WebSocket tells which fields of a request nothing reads, with its end") {
+  live_server live;
+  ws_client client(live.port());
+  client.say(R"({"type":"generate","id":"a","prompt":"x","max_token":4})");
+  const auto request = live.fake.next();
+  request->done();
+  CHECK(client.hear().ends_with(
+    R"(,"warnings":["`max_token` is not known here and has no effect; did you mean `max_tokens`?"]})"));
+  client.say(R"({"type":"generate","id":"b","prompt":"x","max_tokens":4})");
+  live.fake.next()->done();
+  CHECK(client.hear().find("warnings") == std::string::npos);
+}

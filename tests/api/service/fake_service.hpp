@@ -2,8 +2,8 @@
 // model.
 #pragma once
 
-#include "api/openai/chat_messages.hpp"
-#include "api/openai/service.hpp"
+#include "api/service/chat_input.hpp"
+#include "api/service/service.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -191,7 +191,11 @@ public:
     const std::lock_guard lock(mutex_);
     return status_;
   }
-  std::shared_ptr<const served_model> model() const override { return status().ready ? served : nullptr; }
+  std::vector<std::shared_ptr<const served_model>> models() const override {
+    if (!status().ready)
+      return {};
+    return {served};
+  }
   request_handle submit(generation request, event_sink sink) override {
     const std::lock_guard lock(mutex_);
     if (std::exchange(short_of_memory_, false))

@@ -1,0 +1,107 @@
+// An endpoint is one row of a table (endpoints.cpp). What the server does with a request before and behind its function
+// (methods, keys, types, threads, errors, draining) it reads there.
+#pragma once
+
+#include "api/openai/answer_writer.hpp"
+#include "api/openai/fields/field_reader.hpp"
+#include "api/server/reply.hpp"
+#include "api/service/service.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace troupe {
+
+class metrics;
+class response_store;
+class served_models;
+
+/// What a function that answers may use; it lives as long as the call.
+struct call {
+  std::string_view body;  // of a POST
+  std::string_view id;    // what stands for {id} in the path, decoded
+  std::string_view query; // "?limit=3"; empty: none
+  const service& engine;
+  const served_models& models;
+  const metrics& counted;
+  response_store& stored;
+  std::size_t owner = 0; // index of the request's API key
+  bool draining = false;
+  std::stop_token stop = {};
+};
+
+/// What a parser of generations may use; it lives as long as the call.
+struct generation_call {
+  const field_reader& body;
+  std::shared_ptr<const served_model> model; // that the body names
+  response_store& stored;
+  std::size_t owner = 0; // as above; a response that is to be stored goes to `stored` under it
+  std::stop_token stop = {};
+};
+
+/// On which thread a function runs. Except on a strand, the client is watched meanwhile, and its leave stops the call.
+enum class thread_of : std::uint8_t {
+  strand,  // of the connection: at once, even while every worker is busy. For what takes no time
+  parsing, // workers for short or for long requests, by the size of the body
+  files,   // workers for what may take seconds
+  reports, // a worker that asks the engine; the client is not watched
+};
+
+/// Answered by a function. It throws failure, and failure(cancelled) soon after a stop request.
+struct answered {
+  reply (*by)(const call&);
+  thread_of on = thread_of::strand;
+};
+/// Makes generations, which the engine serves: the function parses the body, on a worker. Throws as above.
+struct generated {
+  generation_job (*parsed_by)(const generation_call&);
+};
+struct upgraded {}; // to a WebSocket
+
+enum class access : std::uint8_t {
+  key,     // any API key, if there are keys
+  open,    // everybody
+  metrics, // as `key`, or with the key of metrics alone
+};
+
+struct endpoint {
+  std::string_view method; // GET answers HEAD, too
+  std::string_view path;   // `{id}` stands for one or more characters, slashes among them
+  std::variant<answered, generated, upgraded> what;
+  access needs = access::key;
+  /// Polled continuously: not worth a log line, and answered while the server drains.
+  bool probe = false;
+  /// Whether a POST may say that it is something else than JSON, or not say what it is.
+  bool any_content_type = false;
+  /// The body of an error in the API's own format; null: OpenAI's.
+  std::string (*error_format)(const reply& why) = nullptr;
+};
+
+/// All rows. Of paths that fit several rows, the first decides.
+std::span<const endpoint> endpoints();
+
+struct found_endpoint {
+  const endpoint* row = nullptr; // never null
+  std::string id;
+  std::string query;
+};
+
+/// The row for a request, or a 404 or 405 (with Allow).
+std::variant<found_endpoint, reply> find_endpoint(std::string_view method, std::string_view target);
+
+/// The value of Allow for a path, or of all paths for "*"; empty if there is no such path.
+std::string allowed_methods(std::string_view target);
+
+/// In which format errors at `target` are written, even where no endpoint is: as those of endpoints that begin alike.
+std::string (*error_format_at(std::string_view target))(const reply& why);
+
+/// "POST /v1/completions, ...", for --help, in lines of at most `width` characters.
+std::string list_endpoints(std::size_t width);
+
+} // namespace troupe

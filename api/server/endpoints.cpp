@@ -1,0 +1,74 @@
+#include "api/ollama/ollama_answer.hpp"
+#include "api/ollama/ollama_embeddings.hpp"
+#include "api/openai/embeddings.hpp"
+#include "api/openai/openai_answer.hpp"
+#include "api/openai/responses/response_answer.hpp"
+#include "api/server/answers/answers.hpp"
+#include "api/server/endpoint.hpp"
+
+#include <array>
+
+namespace troupe {
+
+namespace {
+
+using in = const generation_call&;
+
+std::string as_ollama(const reply& why) { return ollama_error(why.complaint); }
+
+/// A row of Ollama's API, whose clients often send no content type (`curl -d` as its documentation has it). Pages of
+/// other origins, which may send that without a preflight, are kept away by Origin and Host.
+constexpr endpoint ollama(std::string_view method, std::string_view path,
+                          std::variant<answered, generated, upgraded> what) {
+  return {.method = method, .path = path, .what = what, .any_content_type = true, .error_format = as_ollama};
+}
+
+constexpr auto rows = std::to_array<endpoint>({
+  // OpenAI's
+  {"POST", "/v1/completions",
+   generated{[](in c) { return openai_job(dialect::completions, c.body, c.model, c.stop); }}},
+  {"POST", "/v1/chat/completions", generated{[](in c) { return openai_job(dialect::chat, c.body, c.model, c.stop); }}},
+  {"POST", "/v1/embeddings", generated{[](in c) { return embedding_job(c.body, c.model, c.stop); }}},
+  {"POST", "/v1/responses", generated{[](in c) { return response_job(c.body, c.model, c.stored, c.owner, c.stop); }}},
+  {"POST", "/v1/responses/input_tokens", answered{count_response, thread_of::parsing}},
+  {"POST", "/v1/responses/compact", answered{refuse_compaction}},
+  {"GET", "/v1/responses/{id}/input_items", answered{list_response_input}},
+  {"POST", "/v1/responses/{id}/cancel", answered{refuse_cancellation}},
+  {"GET", "/v1/responses/{id}", answered{tell_response}},
+  {"DELETE", "/v1/responses/{id}", answered{delete_response}},
+  {"GET", "/v1/models", answered{list_models}},
+  {"GET", "/v1/models/{id}", answered{tell_model}},
+  // vLLM's
+  {"POST", "/tokenize", answered{tokenize, thread_of::parsing}},
+  {"POST", "/detokenize", answered{detokenize, thread_of::parsing}},
+  {"GET", "/tokenizer_info", answered{tell_tokenizer}},
+  {"POST", "/v1/load_lora_adapter", answered{load_adapter, thread_of::files}},
+  {"POST", "/v1/unload_lora_adapter", answered{unload_adapter, thread_of::files}},
+  {.method = "GET", .path = "/health", .what = answered{tell_health}, .needs = access::open, .probe = true},
+  {.method = "GET",
+   .path = "/metrics",
+   .what = answered{tell_metrics, thread_of::reports},
+   .needs = access::metrics,
+   .probe = true},
+  // its own
+  {"POST", "/v1/watermark/detect", answered{detect_watermark, thread_of::parsing}},
+  {"GET", "/v1/ws", upgraded{}},
+  // Ollama's
+  ollama("POST", "/api/generate",
+         generated{[](in c) { return ollama_job(ollama_call::generate, c.body, c.model, c.stop); }}),
+  ollama("POST", "/api/chat", generated{[](in c) { return ollama_job(ollama_call::chat, c.body, c.model, c.stop); }}),
+  ollama("POST", "/api/embed", generated{[](in c) { return ollama_embed_job(c.body, c.model, c.stop); }}),
+  ollama("POST", "/api/embeddings", generated{[](in c) { return ollama_embedding_job(c.body, c.model); }}),
+  ollama("GET", "/api/tags", answered{list_ollama_models}),
+  ollama("GET", "/api/ps", answered{list_ollama_running}),
+  ollama("POST", "/api/show", answered{show_ollama_model, thread_of::parsing}),
+  ollama("POST", "/api/pull", answered{pull_ollama_model}),
+  ollama("GET", "/api/version", answered{tell_ollama_version}),
+  {.method = "GET", .path = "/", .what = answered{greet}, .needs = access::open}, // Ollama's sign of life
+});
+
+} // namespace
+
+std::span<const endpoint> endpoints() { return rows; }
+
+} // namespace troupe

@@ -1,0 +1,20 @@
+// What a chat template gets to see, checked and normalised: the values of one chat.
+#pragma once
+
+#include "runtime/chat/jinja/value.hpp"
+
+#include <stop_token>
+
+namespace troupe {
+
+struct chat_input {
+  // Dicts; `content` is a string or null; `tool_calls[].function.arguments` a dict, or a text where a call was cut off.
+  jinja::value messages;
+  jinja::value tools = nullptr; // dicts, or none
+  jinja::dict variables;        // chat_template_kwargs
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  std::stop_token stop; // cancels the rendering
+};
+
+} // namespace troupe

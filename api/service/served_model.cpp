@@ -1,0 +1,29 @@
+#include "api/service/served_model.hpp"
+
+#include "api/service/chat_input.hpp"
+
+namespace troupe {
+
+served_model::served_model(const model_info& facts) : model_info(facts) {
+  if (const auto tokens = tokenizer) {
+    most_bytes_per_token = tokens->most_bytes_per_token();
+    const auto written = [&](std::optional<token_id> id) {
+      return id ? std::optional<std::string>(tokens->token(*id)) : std::nullopt;
+    };
+    bos_token = written(tokens->bos());
+    eos_token = written(tokens->eos());
+    encode = [tokens](std::string_view text, bool special) { return tokens->encode(text, special); };
+    decode = [tokens](std::span<const token_id> ids, bool skip) { return tokens->decode(ids, skip); };
+    token_bytes = [tokens](token_id id) { return tokens->token_bytes(id); };
+  }
+  if (const auto its = chat)
+    render = [its](const chat_input& input) {
+      return its->render({.messages = input.messages,
+                          .tools = input.tools,
+                          .add_generation_prompt = input.add_generation_prompt,
+                          .extra = input.variables,
+                          .stop = input.stop});
+    };
+}
+
+} // namespace troupe

@@ -1,0 +1,37 @@
+// A loaded model as servers use it: its facts, and its tokenizer and its template as functions. Immutable once served.
+#pragma once
+
+#include "runtime/engine/engine_options.hpp"
+#include "runtime/support/types.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+struct chat_input;
+
+/// The functions are slow for long texts and run on worker threads. Tests put others in their place.
+struct served_model : model_info {
+  served_model() = default;
+  /// With the functions of the model's own tokenizer and template.
+  explicit served_model(const model_info& facts);
+
+  std::size_t most_bytes_per_token = 0;                                            // of text; 0: no such bound
+  std::optional<std::string> bos_token, eos_token;                                 // as written in texts
+  std::function<std::vector<token_id>(std::string_view, bool special)> encode;     // empty: no tokenizer
+  std::function<std::string(std::span<const token_id>, bool skip_special)> decode; // empty: no tokenizer
+  std::function<std::string(token_id)> token_bytes;                                // empty: no tokenizer
+  std::function<std::string(const chat_input&)> render;                            // empty: no chat template
+  // A server's settings (server_options), which it adds:
+  std::shared_ptr<const watermarks::options> watermark = nullptr; // of every answer; null: none
+  std::optional<watermarks::hash_key> watermark_key;              // of requests that bring none
+};
+
+} // namespace troupe
