@@ -6,6 +6,20 @@ import pytest
 from server import GOLDEN, STORYTELLER, Server
 
 
+def pytest_addoption(parser):
+    parser.addoption("--programs", action="store_true", help="also run programs that take gigabytes to install")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "programs: takes gigabytes to install; run with --programs only")
+
+
+def pytest_collection_modifyitems(config, items):
+    left_out = [] if config.getoption("--programs") else [item for item in items if item.get_closest_marker("programs")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
 def client_of(server, key="none"):
     return openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0, timeout=60)
 

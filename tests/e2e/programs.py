@@ -5,6 +5,7 @@ import hashlib
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,10 +14,23 @@ import time
 import pytest
 
 
-def installed(*packages, alone=(), seconds=300):
-    """The bin folder of an environment with these packages, and those of `alone` without what they require. Skips the test,
-    with the reason, if they cannot be had."""
-    mark = hashlib.sha256("\n".join((sys.version, *packages, *alone)).encode()).hexdigest()[:12]
+def interpreter(least):
+    """A Python of at least this version, (3, 12) for example; skips the test if there is none."""
+    if sys.version_info >= least:
+        return sys.executable
+    names = [f"python3.{minor}" for minor in range(least[1], 15)]
+    there = [shutil.which(name) for name in names]
+    there += [str(path) for name in names for path in pathlib.Path.home().glob(f".pyenv/versions/*/bin/{name}")]
+    for found in filter(None, there):
+        if subprocess.run([found, "-c", "import venv"], capture_output=True).returncode == 0:
+            return found
+    pytest.skip(f"there is no Python {least[0]}.{least[1]} or newer")
+
+
+def installed(*packages, alone=(), seconds=300, python=None):
+    """The bin folder of an environment with these packages, and those of `alone` without what they require, made by
+    `python` (this one). Skips the test, with the reason, if they cannot be had."""
+    mark = hashlib.sha256("\n".join((sys.version, *packages, *alone, *filter(None, [python]))).encode()).hexdigest()[:12]
     name = re.split(r"[\[=]", packages[0])[0] + "-" + mark
     root = pathlib.Path(os.environ.get("TROUPE_PROGRAMS", pathlib.Path(tempfile.gettempdir()) / f"troupe-{os.getuid()}"))
     place = root / name
@@ -28,7 +42,7 @@ def installed(*packages, alone=(), seconds=300):
             pytest.skip(failed.read_text())
         if not (place / "whole").is_file():
             try:
-                subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True, timeout=60)
+                subprocess.run([python or sys.executable, "-m", "venv", str(place)], check=True, capture_output=True, timeout=60)
                 for wanted in filter(None, (packages, ["--no-deps", *alone] if alone else ())):
                     subprocess.run([place / "bin" / "python", "-m", "pip", "install", "--quiet",
                                     "--disable-pip-version-check", *wanted],
