@@ -91,8 +91,8 @@ void cpu_grouped_linear::sum(const tensor& to, const tensor& in, std::span<const
 
     const auto& shape = products_.front().plan;
     const std::size_t panel_bytes = packed(groups.front()).bytes / shape.panels;
-    // Rows of several groups are summed side by side: in `to` they are far apart, so that caches would lose them between
-    // two groups.
+    // Rows of several groups are summed side by side: in `to` they are far apart, so that caches would lose them
+    // between two groups.
     const bool apart = rows_.size() > to.rows;
     const std::size_t row_bytes = to.rows * shape.panel_columns * sizeof(float);
     const auto most = outputs_per_linear_task / shape.panel_columns;

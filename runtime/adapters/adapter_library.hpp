@@ -27,8 +27,8 @@ public:
                   adapter_limits limits = {})
     : base_(std::move(base)), target_(std::move(target)), compute_(compute), open_(std::move(open)), limits_(limits) {}
 
-  /// Returns lines for the log. Throws failure(bad_request) that names the field `lora_name` if the name is empty, too long or taken, or there are
-  /// too many adapters or bytes; and as read_adapter.
+  /// Returns lines for the log. Throws failure(bad_request) that names the field `lora_name` if the name is empty, too
+  /// long or taken, or there are too many adapters or bytes; and as read_adapter.
   std::vector<std::string> load(const std::string& name, const std::filesystem::path& path);
 
   /// Throws failure(not_found) if there is none of this name.

@@ -25,8 +25,8 @@ public:
   };
   static std::optional<template_sources> source(const std::filesystem::path& folder);
 
-  /// From a file of another format. `tool_use`: for requests with tools, if there is one; `special_tokens`: texts by the
-  /// names that templates use, "bos_token" and so on. Throws failure(bad_file | unsupported).
+  /// From a file of another format. `tool_use`: for requests with tools, if there is one; `special_tokens`: texts by
+  /// the names that templates use, "bos_token" and so on. Throws failure(bad_file | unsupported).
   static chat_template parse(std::string_view source, std::optional<std::string_view> tool_use,
                              jinja::dict special_tokens);
   static chat_template parse(std::string_view source, std::string bos_token, std::string eos_token);
@@ -52,8 +52,8 @@ public:
 
 private:
   chat_template(jinja::program program, std::string text) : default_(std::move(program)), text_(std::move(text)) {}
-  /// Whether the template shows messages whose content is a list of parts, but not those whose content is a text, as many
-  /// of multimodal models do.
+  /// Whether the template shows messages whose content is a list of parts, but not those whose content is a text, as
+  /// many of multimodal models do.
   bool shows_parts_only() const;
   /// The rendering of a few short messages, each a role and its content; empty if the template refuses them.
   std::string render_probe(const std::vector<std::pair<std::string_view, jinja::value>>& messages) const;

@@ -1,6 +1,6 @@
-// A guide as the answers of a model follow it: behind the text at which it begins, with tokens that are forced where its
-// text is, and with the tokens that end an answer. An answer_guide is shared by all answers and threads; an answer_state
-// belongs to one answer, and is a function of its tokens.
+// A guide as the answers of a model follow it: behind the text at which it begins, with tokens that are forced where
+// its text is, and with the tokens that end an answer. An answer_guide is shared by all answers and threads; an
+// answer_state belongs to one answer, and is a function of its tokens.
 #pragma once
 
 #include "runtime/guide/guide.hpp"
@@ -33,8 +33,8 @@ public:
 private:
   friend class answer_state;
 
-  /// How far `bytes` brings the search for `after`, if `matched` bytes of it were found: whether it ends in them, where,
-  /// or how many are found then.
+  /// How far `bytes` brings the search for `after`, if `matched` bytes of it were found: whether it ends in them,
+  /// where, or how many are found then.
   struct progress {
     bool found = false;
     std::size_t at = 0;

@@ -1,6 +1,6 @@
-// Which guide is compiled next. One thread looks at all of them briefly, in turn by client; those that take longer go to
-// patient threads, in turn by client, too, and each client has only one of these at a time: so a client with many or slow
-// guides delays his own. A plain value.
+// Which guide is compiled next. One thread looks at all of them briefly, in turn by client; those that take longer go
+// to patient threads, in turn by client, too, and each client has only one of these at a time: so a client with many or
+// slow guides delays his own. A plain value.
 #pragma once
 
 #include <cstddef>

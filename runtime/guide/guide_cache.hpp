@@ -25,15 +25,16 @@ public:
     std::size_t all_bytes = 320u << 20; // of all guides, beyond which further ones are refused
   };
 
-  /// `ends`: tokens that end an answer. `markers`: special tokens that are text to guides, sorted. `tokens` may be null:
+  /// `ends`: tokens that end an answer. `markers`: special tokens that are text to guides, sorted. `tokens` may be
+  /// null:
   /// every guide is refused then.
   guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends) : guide_cache(tokens, ends, {}) {}
   guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends, const limits& l,
               std::vector<token_id> markers = {});
 
   /// `stops`: the request has token ids of its own that end an answer. Throws failure, naming the source's field:
-  /// bad_request if the guide is malformed, unsupported or too complex, or the model cannot follow guides; overloaded if
-  /// the guides in use take too much memory; cancelled soon after a stop request.
+  /// bad_request if the guide is malformed, unsupported or too complex, or the model cannot follow guides; overloaded
+  /// if the guides in use take too much memory; cancelled soon after a stop request.
   std::shared_ptr<const answer_guide> get(const guide_source& source, bool stops, const std::stop_token& stop = {});
 
   /// The same, or null if compiling it takes long. A guide is what `get` makes of it.

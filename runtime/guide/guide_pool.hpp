@@ -1,5 +1,5 @@
-// The memory of all guides of a model together. What a guide has learnt while it was followed can be built anew, so where
-// there is too much of it, guides with much drop theirs after each use. Any thread.
+// The memory of all guides of a model together. What a guide has learnt while it was followed can be built anew, so
+// where there is too much of it, guides with much drop theirs after each use. Any thread.
 #pragma once
 
 #include <algorithm>

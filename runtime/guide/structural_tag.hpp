@@ -2,7 +2,8 @@
 // `triggers`, and XGrammar's `format`. Beyond these, and of this program's own making:
 //   - `any_text` has `unless_begins`: texts that it must not begin with behind white space;
 //   - `json_schema` has `closed`, as guide_source::closed;
-//   - `enforced` {part, content, otherwise} is `content`, if that can be compiled, else `otherwise`. `part` is its number,
+// - `enforced` {part, content, otherwise} is `content`, if that can be compiled, else `otherwise`. `part` is its
+// number,
 //     an index of guide_source::parts; without `otherwise`, what cannot be compiled is an error of that field.
 #pragma once
 

@@ -36,10 +36,10 @@ std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const ggu
 /// "model.norm.weight" → "output_norm.weight"; a name without a counterpart is kept.
 std::string gguf_tensor_name(std::string_view hugging_face);
 
-/// Models `gpt2` (BPE that splits texts as `tokenizer.ggml.pre` says, gguf_words.hpp), `llama` (SentencePiece BPE, whose
-/// merges follow from scores: two neighbours whose joined text is a token may merge, highest score first; exact except
-/// for vocabularies with characters that only occur within pieces), `t5` (Unigram), `bert` (WordPiece) and `gemma4`.
-/// Throws failure(bad_file | unsupported) naming the `file` and the key.
+/// Models `gpt2` (BPE that splits texts as `tokenizer.ggml.pre` says, gguf_words.hpp), `llama` (SentencePiece BPE,
+/// whose merges follow from scores: two neighbours whose joined text is a token may merge, highest score first; exact
+/// except for vocabularies with characters that only occur within pieces), `t5` (Unigram), `bert` (WordPiece) and
+/// `gemma4`. Throws failure(bad_file | unsupported) naming the `file` and the key.
 std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_metadata& metadata, const std::string& file);
 inline std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_file& file) {
   return make_gguf_tokenizer(file.metadata(), file.name());

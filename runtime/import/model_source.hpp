@@ -26,8 +26,8 @@ struct model_source {
   generation_defaults generation;
   std::unique_ptr<const checkpoint> tensors;
   /// Read the rest of the model when called; empty for synthetic models. They throw
-  /// failure(not_found | bad_file | unsupported). A model may have no chat template; the argument, unless it is empty, is
-  /// a file with one to take instead.
+  /// failure(not_found | bad_file | unsupported). A model may have no chat template; the argument, unless it is empty,
+  /// is a file with one to take instead.
   std::function<std::shared_ptr<const tokenizer>()> load_tokenizer;
   std::function<std::optional<chat_template>(const std::string&)> load_chat_template;
   /// All files that weights depend on: those of `tensors`, and the configuration. Empty for synthetic models.
@@ -59,8 +59,8 @@ std::optional<chat_template> open_chat_template(const std::string& model, const 
 /// ".gguf", ignoring case.
 bool has_gguf_extension(const std::filesystem::path& file);
 
-/// A model in a GGUF file, or in several of which it is the first (gguf_model.hpp). Throws failure(not_found | bad_file |
-/// unsupported).
+/// A model in a GGUF file, or in several of which it is the first (gguf_model.hpp). Throws failure(not_found | bad_file
+/// | unsupported).
 model_source open_gguf(const std::filesystem::path& file);
 
 /// Whether `model` names a synthetic model. These have no tokenizer and no files.

@@ -9,13 +9,13 @@
 
 namespace troupe {
 
-/// Decides whether beams are wanted: as `use_beam_search` says or, if it is not given, where several or stochastic beams
-/// are asked for. Sets `num_beams` accordingly, by default to `best_of` or `n`. Throws failure(bad_request) naming the
-/// field if the options contradict each other.
+/// Decides whether beams are wanted: as `use_beam_search` says or, if it is not given, where several or stochastic
+/// beams are asked for. Sets `num_beams` accordingly, by default to `best_of` or `n`. Throws failure(bad_request)
+/// naming the field if the options contradict each other.
 void settle_beams(sampling_params& params, std::optional<bool> use_beam_search);
 
-/// The part of sampling_params::validate() that concerns beams and best_of: throws failure(bad_request) naming the field
-/// if an option has no effect or no defined meaning beside others.
+/// The part of sampling_params::validate() that concerns beams and best_of: throws failure(bad_request) naming the
+/// field if an option has no effect or no defined meaning beside others.
 void check_beams(const sampling_params& params);
 
 /// "true", "false" or "never". Throws failure(bad_request).

@@ -1,6 +1,6 @@
-// How the sequences of one request that are judged together (beams) go on: at each position the strategy sees the logits
-// of all of them and decides which continue, with which tokens, and which are forked or end. The scheduler books what it
-// decides and knows no strategy by name. A new strategy is a class and a line in make_group_strategy.
+// How the sequences of one request that are judged together (beams) go on: at each position the strategy sees the
+// logits of all of them and decides which continue, with which tokens, and which are forked or end. The scheduler books
+// what it decides and knows no strategy by name. A new strategy is a class and a line in make_group_strategy.
 #pragma once
 
 #include "runtime/sampling/sampler.hpp"
@@ -35,9 +35,9 @@ public:
   using rows = std::span<const std::span<const float>>;
 
   /// The next position. `logits[i]` [vocab] follow the i-th sequence, in the order of the children of the last call; at
-  /// first the prompt is the only sequence. `allowed[i]` is the same row with minus infinity for the tokens that must not
-  /// be chosen. Returns the sequences that go on, at most sampling_params::width(); none: the group has ended. Throws
-  /// failure(internal) if no token can be chosen.
+  /// first the prompt is the only sequence. `allowed[i]` is the same row with minus infinity for the tokens that must
+  /// not be chosen. Returns the sequences that go on, at most sampling_params::width(); none: the group has ended.
+  /// Throws failure(internal) if no token can be chosen.
   virtual std::vector<group_child> judge(rows logits, rows allowed, sampling_scratch& scratch) = 0;
   std::vector<group_child> judge(rows logits, sampling_scratch& scratch) { return judge(logits, logits, scratch); }
 

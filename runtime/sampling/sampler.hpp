@@ -93,10 +93,12 @@ public:
                    float mirostat_mu = 0);
 
   /// Chooses the next token from `logits` [vocab] and appends it to the transcript. With the transcript unchanged,
-  /// throws failure(internal) if every logit is NaN or minus infinity, failure(bad_request) if the request excludes all.
+  /// throws failure(internal) if every logit is NaN or minus infinity, failure(bad_request) if the request excludes
+  /// all.
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
-  /// The same, but chooses from `allowed` [vocab]: the logits, minus infinity for tokens that a guide forbids. `others`:
+  /// The same, but chooses from `allowed` [vocab]: the logits, minus infinity for tokens that a guide forbids.
+  /// `others`:
   /// the row of the amateur or the inner layer, if the request is contrasted with one.
   sampled_token sample(std::span<const float> logits, std::span<const float> allowed, sampling_scratch& scratch,
                        other_rows others = {});

@@ -1,5 +1,5 @@
-// What the speculator asks of a draft model, and its reply: the messages between scheduler and drafter actor. One request
-// serves all sequences; at most one is unanswered.
+// What the speculator asks of a draft model, and its reply: the messages between scheduler and drafter actor. One
+// request serves all sequences; at most one is unanswered.
 #pragma once
 
 #include "runtime/sampling/sampling_params.hpp"

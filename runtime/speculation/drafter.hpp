@@ -22,7 +22,8 @@ public:
   /// Tokens that the sequence has gained, in order; first its prompt.
   virtual void append(std::span<const token_id> tokens) = 0;
 
-  /// At most `most` guesses of the tokens that follow, appended to `guesses`; fewer, or none, if there is no good guess.
+  /// At most `most` guesses of the tokens that follow, appended to `guesses`; fewer, or none, if there is no good
+  /// guess.
   virtual void propose(std::size_t most, std::vector<token_id>& guesses) = 0;
 
   /// The grade of what `propose` would now propose, below `grades`. Acceptance is measured for each grade apart.

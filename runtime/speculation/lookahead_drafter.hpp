@@ -1,12 +1,13 @@
-// Lookahead decoding (Fu et al. 2024), which needs no second model: the model itself corrects a window of guesses of the
-// next tokens (Jacobi iteration). Each step's rows are the guesses; what the model chooses at each of them, even behind a
-// wrong one, is the next guess of the position that follows. The tokens that succeed each other in these corrections are
-// kept as n-grams, and a step proposes the newest n-gram that continues the last token, then the window's guesses.
+// Lookahead decoding (Fu et al. 2024), which needs no second model: the model itself corrects a window of guesses of
+// the next tokens (Jacobi iteration). Each step's rows are the guesses; what the model chooses at each of them, even
+// behind a wrong one, is the next guess of the position that follows. The tokens that succeed each other in these
+// corrections are kept as n-grams, and a step proposes the newest n-gram that continues the last token, then the
+// window's guesses.
 //
-// The paper runs the window and several n-grams side by side under a special attention mask. Here a proposal is one plain
-// continuation of the sequence, so that neither mask nor forked sequences are needed: n-grams are verified and the window
-// is corrected by the same rows, each in the context of those before it. Rows are what a step pays for, and where they
-// are cheap enough to try several n-grams, a longer proposal gains more.
+// The paper runs the window and several n-grams side by side under a special attention mask. Here a proposal is one
+// plain continuation of the sequence, so that neither mask nor forked sequences are needed: n-grams are verified and
+// the window is corrected by the same rows, each in the context of those before it. Rows are what a step pays for, and
+// where they are cheap enough to try several n-grams, a longer proposal gains more.
 #pragma once
 
 #include "runtime/speculation/drafter.hpp"

@@ -1,5 +1,5 @@
-// Guesses that the text goes on as it did after an earlier occurrence of its last tokens (prompt lookup: Saxena 2023), in
-// the sequence itself or in a predicted answer. Appending a token costs the same however long the text is: for a few
+// Guesses that the text goes on as it did after an earlier occurrence of its last tokens (prompt lookup: Saxena 2023),
+// in the sequence itself or in a predicted answer. Appending a token costs the same however long the text is: for a few
 // lengths n, a rolling hash of the last n tokens leads to the position behind their last occurrence, which is verified
 // token by token. Tables overwrite their oldest entries, so memory is bounded.
 #pragma once

@@ -1,5 +1,5 @@
-// What the scheduler asks for guesses of how sequences go on; the speculator is one, tests have others. Guesses decide how
-// fast tokens come, never which. Single-threaded.
+// What the scheduler asks for guesses of how sequences go on; the speculator is one, tests have others. Guesses decide
+// how fast tokens come, never which. Single-threaded.
 //
 // The scheduler's calls, step by step:
 //   begin      a sequence runs, and may speculate

@@ -1,13 +1,13 @@
 // Decides how many guesses each sequence of a step gets: as many as yield the most expected tokens per millisecond, at
 // measured rates of acceptance, by what step_cost says of rows. Single-threaded.
 //
-// Estimates may be wrong, so guesses that lose are bounded twice. Whoever gets none is tried again with one guess, after
-// ever more tokens. And an allowance, counted in steps of the decoding rows alone, pays for what guesses lose: it grows
-// by a small share of the time and by what guesses gain, up to a limit, and no step stakes more than a part of it. So
-// losses stay below that share. They are counted as measured until step_cost is certain of such steps, and then as it
-// knows them, which noise and a machine that slows down do not touch. What a step takes without guesses is checked: in
-// every 64 steps of a size, fewer where they gain little, one has none and takes what was expected. The one cost
-// learned here is that of not planning a step ahead; all others are step_cost's.
+// Estimates may be wrong, so guesses that lose are bounded twice. Whoever gets none is tried again with one guess,
+// after ever more tokens. And an allowance, counted in steps of the decoding rows alone, pays for what guesses lose: it
+// grows by a small share of the time and by what guesses gain, up to a limit, and no step stakes more than a part of
+// it. So losses stay below that share. They are counted as measured until step_cost is certain of such steps, and then
+// as it knows them, which noise and a machine that slows down do not touch. What a step takes without guesses is
+// checked: in every 64 steps of a size, fewer where they gain little, one has none and takes what was expected. The one
+// cost learned here is that of not planning a step ahead; all others are step_cost's.
 #pragma once
 
 #include "runtime/speculation/drafter.hpp"

@@ -71,8 +71,8 @@ void steering_library::check(std::span<const steering_choice> choices) const {
   }
 }
 
-// Without those that add nothing, and with the layers that a vector has, so that what is added alike is found to be. The
-// order stays: another one may round differently.
+// Without those that add nothing, and with the layers that a vector has, so that what is added alike is found to be.
+// The order stays: another one may round differently.
 steering_library::sum steering_library::normalised(std::span<const steering_choice> choices) const {
   sum parts;
   for (const auto& c : choices) {

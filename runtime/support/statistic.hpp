@@ -1,4 +1,5 @@
-// Statistics: plain structs of counters, and beside each a table that gives every one its name and its meaning. Sums and
+// Statistics: plain structs of counters, and beside each a table that gives every one its name and its meaning. Sums
+// and
 // `/metrics` go by the tables, so a new counter is a member, a row and the code that counts.
 #pragma once
 

@@ -8,8 +8,8 @@ namespace troupe {
 /// cached for the threads to come.
 void expect_threads(int count);
 
-/// From now on the calling thread gets about a quarter of a core that another thread wants, too. For work that may be slow
-/// and that nothing else should wait for. Where the system knows no such priority, nothing changes.
+/// From now on the calling thread gets about a quarter of a core that another thread wants, too. For work that may be
+/// slow and that nothing else should wait for. Where the system knows no such priority, nothing changes.
 void give_way();
 
 } // namespace troupe

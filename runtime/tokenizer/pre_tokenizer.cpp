@@ -135,8 +135,8 @@ void split_whitespace(word_list& list, match_scratch& scratch) {
   });
 }
 
-/// Rewrites the text word by word. `rewrite(word, start_until, out)` appends the new form, at most a few times as long, and
-/// moves `start_until` if it is not negative.
+/// Rewrites the text word by word. `rewrite(word, start_until, out)` appends the new form, at most a few times as long,
+/// and moves `start_until` if it is not negative.
 template <class Rewrite>
 void rewrite_words(word_list& list, match_scratch& scratch, const Rewrite& rewrite) {
   std::string out;

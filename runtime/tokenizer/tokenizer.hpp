@@ -21,8 +21,8 @@ public:
   struct parts;
 
   /// Reads `<folder>/tokenizer.json`, or a SentencePiece model or a file of tiktoken if there is none, and the names of
-  /// the BOS, EOS and UNK tokens from `tokenizer_config.json`, then from `special_tokens_map.json`. Throws failure(not_found | bad_file |
-  /// unsupported) naming the file and the part at fault.
+  /// the BOS, EOS and UNK tokens from `tokenizer_config.json`, then from `special_tokens_map.json`. Throws
+  /// failure(not_found | bad_file | unsupported) naming the file and the part at fault.
   static std::shared_ptr<const tokenizer> load(const std::filesystem::path& folder);
 
   /// The same from memory; `name` stands for the file in messages.

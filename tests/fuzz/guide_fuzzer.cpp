@@ -1,6 +1,7 @@
 // Mutates schemas, regular expressions, grammars, structural tags and documents, compiles them, and checks what guides
-// promise: a sentence for what is refused, masks that agree with advance, answers that do not depend on what ran before,
-// and no source that takes long. The same seed makes the same inputs; what breaks something is written to a file.
+// promise: a sentence for what is refused, masks that agree with advance, answers that do not depend on what ran
+// before, and no source that takes long. The same seed makes the same inputs; what breaks something is written to a
+// file.
 //   troupe_guide_fuzz SECONDS [SEED]
 //   troupe_guide_fuzz FILE...          KIND on the first line, then the source
 #include "runtime/guide/guide.hpp"

@@ -1,5 +1,5 @@
-// Reads calls written as JSON objects, {"name": ..., "arguments": {...}}, with members in any order; "parameters" stands
-// for "arguments", others are skipped. Plain values that write into a delta_sink.
+// Reads calls written as JSON objects, {"name": ..., "arguments": {...}}, with members in any order; "parameters"
+// stands for "arguments", others are skipped. Plain values that write into a delta_sink.
 #pragma once
 
 #include "runtime/chat/output/call_search.hpp"

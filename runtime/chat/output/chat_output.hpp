@@ -1,5 +1,5 @@
-// What is asked of one request's output: how its model marks reasoning and calls, and the tools that it may call. Shared
-// by the parsers of all its choices. Immutable.
+// What is asked of one request's output: how its model marks reasoning and calls, and the tools that it may call.
+// Shared by the parsers of all its choices. Immutable.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,8 @@ struct judged_rows {
   std::size_t emitted = 0; // tokens of each running sequence
 };
 
-/// How much less likely a token counts because other groups chose it at this position: its id, and the sum of penalties.
+/// How much less likely a token counts because other groups chose it at this position: its id, and the sum of
+/// penalties.
 struct token_penalty {
   token_id id = 0;
   double penalty = 0;

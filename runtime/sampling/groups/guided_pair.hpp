@@ -1,5 +1,5 @@
-// Classifier-free guidance: a request's sequence and its twin, which has the negative prompt, are judged together. Their
-// scores are combined, the next token is chosen from them as for any sequence, and both go on with it.
+// Classifier-free guidance: a request's sequence and its twin, which has the negative prompt, are judged together.
+// Their scores are combined, the next token is chosen from them as for any sequence, and both go on with it.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"

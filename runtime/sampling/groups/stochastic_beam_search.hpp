@@ -1,7 +1,7 @@
-// Stochastic beam search: sequences sampled without replacement (Kool, van Hoof, Welling: "Stochastic Beams and Where to
-// Find Them", ICML 2019). Every sequence has a Gumbel variable located at its log-probability, its perturbed
-// log-probability, which is also the largest of those of all its continuations; the sequences with the num_beams largest
-// are found from the top down. Of several results, the first k are a sample of size k.
+// Stochastic beam search: sequences sampled without replacement (Kool, van Hoof, Welling: "Stochastic Beams and Where
+// to Find Them", ICML 2019). Every sequence has a Gumbel variable located at its log-probability, its perturbed
+// log-probability, which is also the largest of those of all its continuations; the sequences with the num_beams
+// largest are found from the top down. Of several results, the first k are a sample of size k.
 //
 // The next tokens of a sequence are drawn one after the other, without replacement, and their perturbed
 // log-probabilities as the falling order statistics that belong to them: the same joint distribution as perturbing

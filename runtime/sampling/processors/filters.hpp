@@ -26,8 +26,8 @@ void keep_eta(candidates& tokens, float epsilon);
 /// Top-a: keeps tokens at least a * (probability of the likeliest)^2 likely, and the likeliest.
 void keep_top_a(candidates& tokens, float a);
 
-/// Exclude top choices: of the tokens at least `threshold` likely, if there are several, only the least likely stays (of
-/// equals the highest id). Less likely ones stay. Happens where `bits` / 2^64 is below `probability`.
+/// Exclude top choices: of the tokens at least `threshold` likely, if there are several, only the least likely stays
+/// (of equals the highest id). Less likely ones stay. Happens where `bits` / 2^64 is below `probability`.
 void exclude_top_choices(candidates& tokens, float threshold, float probability, std::uint64_t bits);
 
 /// Dynamic temperature, as llama.cpp: divides logits by low + (high - low) * (entropy / log(candidates)) ^ exponent,

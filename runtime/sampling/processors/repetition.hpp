@@ -26,8 +26,8 @@ struct dry_options {
 };
 
 /// "Don't repeat yourself" (p-e-w): where the end of `recent` was there before, of length n >= allowed_length without a
-/// breaker, the token that followed it loses multiplier * base ^ (n - allowed_length), for the longest such n. A breaker
-/// itself loses nothing. Takes time linear in `recent`.
+/// breaker, the token that followed it loses multiplier * base ^ (n - allowed_length), for the longest such n. A
+/// breaker itself loses nothing. Takes time linear in `recent`.
 void penalise_repeats(std::span<float> logits, std::span<const token_id> recent, const token_set& breakers,
                       const dry_options& options);
 

@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// In the default order: that of transformers' warpers, with what they lack at the place that text-generation-webui gives
-/// it.
+/// In the default order: that of transformers' warpers, with what they lack at the place that text-generation-webui
+/// gives it.
 enum class sampler_step : std::uint8_t {
   temperature, // or dynamic temperature
   smoothing,

@@ -42,8 +42,8 @@ public:
 /// Turns a text into ids, without special tokens.
 using encode_text = std::function<std::vector<token_id>(std::string_view)>;
 
-/// What forbids each of these words, as vLLM: at the beginning of a text, and behind a space where the tokens of that are
-/// as many but begin with another. Throws failure(bad_request) for a word without tokens.
+/// What forbids each of these words, as vLLM: at the beginning of a text, and behind a space where the tokens of that
+/// are as many but begin with another. Throws failure(bad_request) for a word without tokens.
 std::vector<sequence_bias> forbid_words(std::span<const std::string> words, const encode_text& encode);
 
 /// For each text the last of its tokens, alone and behind a letter, as the inventor of DRY has it. Throws

@@ -1,5 +1,5 @@
-// Vocabularies that are lists of tokens with kinds and scores, as SentencePiece models and GGUF files hold them, written
-// as parts of a tokenizer.json. Views into the file.
+// Vocabularies that are lists of tokens with kinds and scores, as SentencePiece models and GGUF files hold them,
+// written as parts of a tokenizer.json. Views into the file.
 #pragma once
 
 #include "runtime/support/types.hpp"

@@ -1,5 +1,5 @@
-// The BPE model of tokenizer.json: pairs of neighbours are merged in the order of their ranks. Immutable, shared between
-// threads.
+// The BPE model of tokenizer.json: pairs of neighbours are merged in the order of their ranks. Immutable, shared
+// between threads.
 #pragma once
 
 #include "runtime/tokenizer/models/flat_map.hpp"

@@ -12,8 +12,8 @@ namespace troupe::tokenization {
 class unigram final : public token_model {
 public:
   /// Beyond what `tokenizers` writes, a token's score may be null: it is then not looked for in texts; or true: it is
-  /// preferred to all others, as SentencePiece's user-defined ones. And `single_precision` makes sums round to float, as
-  /// SentencePiece's do. Throws failure naming the malformed part.
+  /// preferred to all others, as SentencePiece's user-defined ones. And `single_precision` makes sums round to float,
+  /// as SentencePiece's do. Throws failure naming the malformed part.
   explicit unigram(const json::reader& model);
 
   std::size_t most_bytes_per_token(bool byte_level) const override;

@@ -1,5 +1,5 @@
-// Replays tests/data/older_tokenizers: SentencePiece models, files of tiktoken and vocabularies in GGUF, with the results
-// of the packages that made them (written by make_older_tokenizers.py). And files that are damaged or hostile.
+// Replays tests/data/older_tokenizers: SentencePiece models, files of tiktoken and vocabularies in GGUF, with the
+// results of the packages that made them (written by make_older_tokenizers.py). And files that are damaged or hostile.
 #include "runtime/import/model_source.hpp"
 #include "runtime/support/json.hpp"
 #include "runtime/tokenizer/formats/sentencepiece_file.hpp"

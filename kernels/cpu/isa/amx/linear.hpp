@@ -105,8 +105,8 @@ inline void accumulate_pairs(const linear_op& op, const linear_task& task, float
 }
 
 /// The same sums of one row tile without the words of K that are not kept: the weights of a group are brought together
-/// in L1. A group's sums of even and odd inputs start at 0, and what is left out would add 0 to them, like a whole group
-/// to the sums so far.
+/// in L1. A group's sums of even and odd inputs start at 0, and what is left out would add 0 to them, like a whole
+/// group to the sums so far.
 void accumulate_kept_pairs(const linear_op& op, const linear_task& task, float* scratch) {
   constexpr std::size_t group = amx_words, lines = panel_row_bytes / 64;
   alignas(64) char weights[group * panel_row_bytes];

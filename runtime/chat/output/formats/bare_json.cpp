@@ -1,5 +1,5 @@
-// Llama 3 and models without a format of their own: the answer is the call, {"name": ..., "parameters": {...}}, or several
-// of them with semicolons between; Llama may begin it with <|python_tag|>.
+// Llama 3 and models without a format of their own: the answer is the call, {"name": ..., "parameters": {...}}, or
+// several of them with semicolons between; Llama may begin it with <|python_tag|>.
 #include "runtime/chat/output/call_object.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
 

@@ -1,5 +1,5 @@
-// Guides of answers with calls: every format's guide accepts what its parser reads as calls that follow their schemas, and
-// nothing else; free text around calls; reasoning ahead of them; schemas that cannot be enforced.
+// Guides of answers with calls: every format's guide accepts what its parser reads as calls that follow their schemas,
+// and nothing else; free text around calls; reasoning ahead of them; schemas that cannot be enforced.
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/guide/guide.hpp"
 #include "runtime/support/error.hpp"
