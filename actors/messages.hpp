@@ -34,8 +34,9 @@
 #include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/execution/step_runner.hpp"
+#include "runtime/scheduling/admission.hpp"
 #include "runtime/scheduling/block_manager.hpp"
-#include "runtime/scheduling/scheduler.hpp"
+#include "runtime/scheduling/scheduler_counters.hpp"
 #include "runtime/scheduling/step_record.hpp"
 #include "runtime/speculation/draft_request.hpp"
 

@@ -1,6 +1,7 @@
 #include "actors/scheduler.hpp"
 
 #include "actors/spawn.hpp"
+#include "runtime/scheduling/scheduler.hpp"
 #include "runtime/scheduling/step_recorder.hpp"
 #include "runtime/scheduling/step_times.hpp"
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/messages.hpp"
+#include "runtime/scheduling/scheduler_limits.hpp"
 #include "runtime/scheduling/swap_policy.hpp"
 #include "runtime/speculation/speculator.hpp"
 

@@ -8,7 +8,7 @@
 #include "runtime/execution/draft_model.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/model/weights.hpp"
-#include "runtime/scheduling/scheduler.hpp"
+#include "runtime/scheduling/scheduler_limits.hpp"
 #include "runtime/scheduling/swap_policy.hpp"
 #include "runtime/speculation/speculator.hpp"
 

@@ -1,8 +1,8 @@
 #include "runtime/engine/memory_plan.hpp"
 
-#include "runtime/scheduling/blocks.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/kv_blocks.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -3,7 +3,7 @@
 #include "runtime/execution/device.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/model/weights.hpp"
-#include "runtime/scheduling/blocks.hpp"
+#include "runtime/support/kv_blocks.hpp"
 
 #include <algorithm>
 #include <chrono>

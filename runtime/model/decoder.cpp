@@ -3,6 +3,7 @@
 #include "kernels/activation_sparsity.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/kv_blocks.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
@@ -443,7 +444,7 @@ void decoder::check(const kernels::batch& who, const kernels::kv_cache& cache) c
     covered += s.rows;
     const auto end = std::int64_t{s.first_position} + s.rows;
     require(s.first_position >= 0 && end <= max_context_, "a position beyond the context");
-    const auto blocks = (end + kernels::block_tokens - 1) / kernels::block_tokens;
+    const auto blocks = blocks_for(end);
     require(s.first_block >= 0 && s.first_block + blocks <= static_cast<std::int64_t>(who.block_tables.size()),
             "a block table that does not cover its sequence");
     require(

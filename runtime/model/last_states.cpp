@@ -1,6 +1,7 @@
 #include "runtime/model/last_states.hpp"
 
 #include "runtime/support/error.hpp"
+#include "runtime/support/kv_blocks.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -14,7 +15,7 @@ std::vector<std::vector<float>> last_states(decoder& graph, kernels::backend& ba
   if (prompt.empty() || prompt.size() > context)
     throw failure(errc::bad_request,
                   "a prompt has " + std::to_string(prompt.size()) + " tokens, not 1 to " + std::to_string(context));
-  std::vector<std::int32_t> table((prompt.size() + kernels::block_tokens - 1) / kernels::block_tokens);
+  std::vector<std::int32_t> table(blocks_for(prompt.size()));
   std::iota(table.begin(), table.end(), 0);
   const auto& config = graph.weights().config;
   std::vector<std::vector<float>> states(as_size(config.layers), std::vector<float>(as_size(config.hidden)));

@@ -1,6 +1,6 @@
 #include "runtime/scheduling/block_manager.hpp"
 
-#include "runtime/scheduling/blocks.hpp"
+#include "runtime/support/kv_blocks.hpp"
 
 #include <algorithm>
 #include <cassert>

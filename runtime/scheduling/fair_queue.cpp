@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 namespace troupe {
 
@@ -47,14 +46,18 @@ std::optional<std::string> fair_queue::largest_beside(const std::string& newcome
   return largest->first;
 }
 
-fair_queue::turns::turns(const fair_queue& queue, slots_by_client held) {
-  for (const auto& [name, places] : queue.waiting_)
-    clients_.emplace(name, client{places.begin(), places.end(), held[name], queue.last_turn_of(name)});
+fair_queue::turns::turns(const fair_queue& queue, const slots_by_client& held) {
+  clients_.reserve(queue.waiting_.size());
+  for (const auto& [name, places] : queue.waiting_) {
+    const auto slots = held.find(name);
+    clients_.push_back(
+      {places.begin(), places.end(), slots == held.end() ? 0 : slots->second, queue.last_turn_of(name)});
+  }
 }
 
 std::optional<sequence_id> fair_queue::turns::next() {
   last_ = nullptr;
-  for (auto& [_, each] : clients_)
+  for (auto& each : clients_)
     if (each.next != each.end && (!last_ || each.rank() < last_->rank()))
       last_ = &each;
   if (!last_)
@@ -87,7 +90,7 @@ void row_shares::divide(std::int32_t rows, std::int32_t least) {
   }
 }
 
-std::int32_t row_shares::left(const std::string& client) const {
+std::int32_t row_shares::left(std::string_view client) const {
   if (!most_)
     return std::numeric_limits<std::int32_t>::max();
   const auto taken = taken_.find(client);

@@ -9,11 +9,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <vector>
 
 namespace troupe {
 
-using slots_by_client = std::map<std::string, std::int32_t>;
+/// Names are those of the sequences or queues from which it was made, and live as long as these.
+using slots_by_client = std::map<std::string_view, std::int32_t>;
 
 class fair_queue {
 public:
@@ -38,7 +41,7 @@ public:
   /// Goes through those who wait in their order. The queue must not change meanwhile.
   class turns {
   public:
-    turns(const fair_queue& queue, slots_by_client held);
+    turns(const fair_queue& queue, const slots_by_client& held);
     /// Nothing at the end.
     std::optional<sequence_id> next();
     /// The last one gets so many slots, which counts for its client's others.
@@ -51,7 +54,7 @@ public:
       std::uint64_t last_turn = 0;
       auto rank() const { return std::tuple(-next->priority, held, last_turn, next->arrival, next->id); }
     };
-    std::map<std::string, client> clients_;
+    std::vector<client> clients_;
     client* last_ = nullptr;
   };
 
@@ -68,18 +71,19 @@ private:
   std::uint64_t turn_ = 0;
 };
 
-/// Divides the rows that prompts get in a step among clients: equally, and what one does not want the others get.
+/// Divides the rows that prompts get in a step among clients: equally, and what one does not want the others get. Names
+/// of clients must outlive it.
 class row_shares {
 public:
-  void want(const std::string& client, std::int32_t rows) { wanted_[client] += rows; }
+  void want(std::string_view client, std::int32_t rows) { wanted_[client] += rows; }
   /// A share is `least` rows at least, as long as there are any: in many small pieces nobody's prompt would end.
   void divide(std::int32_t rows, std::int32_t least);
   /// How many rows the client may still have.
-  std::int32_t left(const std::string& client) const;
-  void take(const std::string& client, std::int32_t rows) { taken_[client] += rows; }
+  std::int32_t left(std::string_view client) const;
+  void take(std::string_view client, std::int32_t rows) { taken_[client] += rows; }
 
 private:
-  std::map<std::string, std::int32_t> wanted_, taken_;
+  std::map<std::string_view, std::int32_t> wanted_, taken_;
   std::optional<std::int32_t> most_; // of each client; nothing: no limit
 };
 

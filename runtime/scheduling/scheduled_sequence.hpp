@@ -1,0 +1,80 @@
+// What the scheduler knows of one sequence, and of the sequences that are judged together. Plain values, kept by
+// sequence_table; step_planner and result_booking write how far a sequence is, the table itself where it stands.
+#pragma once
+
+#include "runtime/scheduling/admission.hpp"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct scheduled_sequence {
+  static constexpr auto all = std::numeric_limits<std::int32_t>::max();
+
+  // What was asked. Does not change.
+  sequence_id id;
+  std::string client;
+  int priority = 0;
+  std::uint64_t arrival = 0;
+  std::shared_ptr<const sampling_params> params;
+  token_list prompt, prediction;
+  std::shared_ptr<const guides::answer_guide> guide; // null: none
+  row_features_ptr features;
+  pooling embed = pooling::none; // nothing is sampled
+  std::int32_t last_row = 0;     // rows are planned for positions below this
+
+  // How far it is.
+  std::vector<token_id> tokens;       // known ones: prompt and sampled
+  float mirostat_mu = 0;              // after the last known token
+  std::int32_t planned = 0;           // positions computed or in flight
+  std::int32_t committed = 0;         // tokens that the block manager may index
+  std::int32_t samples_in_flight = 0; // steps that will sample it
+  std::int32_t guesses = 0;           // in flight, in the rows behind the known tokens
+  // Prompt tokens up to this position have their log-probabilities, or will; of embeddings, their hidden states.
+  std::int32_t scored = all;
+  bool deferred = false;      // its sample is late
+  bool announced = false;     // its request was told that it started
+  bool sampler_knows = false; // its sampling state was sent since its admission
+  std::int32_t rotation = 0;  // while running: number of borders that it was beyond
+
+  // Where it stands.
+  std::int32_t slot = -1;                  // while running
+  std::uint64_t paused_since = 0;          // number of the pause() that paused it; 0: not paused
+  std::int32_t siblings = 0;               // to be forked when the prompt is computed (n > 1)
+  std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs; those without one will wait
+
+  prefix_salt salt() const { return features ? features->salt : 0; }
+  bool running() const { return slot >= 0; }
+  bool decodes() const { return planned >= known() - 1; }
+  bool paused() const { return paused_since != 0; }
+  bool grouped() const { return params->grouped(); }
+  bool embeds() const { return embed != pooling::none; }
+  /// Its embedding is made, or will be by what is in flight: it waits for its request to end.
+  bool embedded() const { return embeds() && scored == all; }
+  /// Log-probabilities of its prompt are wanted still.
+  bool scoring() const { return scored < prompt_tokens() && !embeds(); }
+  /// Loses its blocks and slots before all others.
+  bool gives_way() const { return paused() || embedded(); }
+  bool guesses_help() const { return !grouped() && !embeds(); }
+  std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
+  std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(prompt->size()); }
+  /// That it cannot start without.
+  std::int32_t slots_needed() const { return grouped() ? 1 + siblings : 1; }
+};
+
+/// The sequences of a request that are judged together. They are preempted together, and their last rows planned
+/// together.
+struct sequence_group {
+  std::vector<sequence_id> members; // in the strategy's order
+  std::vector<std::int32_t> spare_slots;
+  std::uint32_t next_index = 1;
+  int losses = 0;        // preemptions since it was last judged
+  bool judging = false;  // its rows are in flight
+  bool deferred = false; // its outcome is late
+  bool sampler_knows = false;
+  int judged = 0; // times since it was admitted
+};
+
+} // namespace troupe

@@ -1,0 +1,21 @@
+// What a scheduler may do at most. Plain values, from the options and the memory plan.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+struct scheduler_limits {
+  std::int32_t step_tokens = 512; // rows of a step
+  std::int32_t max_sequences = 64;
+  std::int32_t max_queue = 1024; // waiting requests, beyond those for which a slot is free
+  std::int32_t steps_ahead = 2;  // plans in flight at once
+  bool measured_budget = false;  // steps of fewer rows than step_tokens if those are efficient enough
+  double step_target_ms = 0;     // that a step may take; 0: no target
+  // Lengths of a sequence beyond which all its positions are rotated otherwise, so that it is computed again
+  // (LongRoPE); ascending
+  std::vector<std::int32_t> rope_borders = {};
+};
+
+} // namespace troupe

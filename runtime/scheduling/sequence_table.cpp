@@ -1,0 +1,230 @@
+#include "runtime/scheduling/sequence_table.hpp"
+
+#include "runtime/scheduling/step_guesses.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+sequence_table::sequence_table(std::int32_t slots, step_guesses& guesses) : guesses_(guesses) {
+  while (slots-- > 0)
+    free_slots_.push_back(slots);
+}
+
+// -- who there is -------------------------------------------------------------------------------------------------------
+
+scheduled_sequence* sequence_table::find(sequence_id id) {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : &found->second;
+}
+
+const scheduled_sequence* sequence_table::find(sequence_id id) const {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : &found->second;
+}
+
+sequence_group* sequence_table::find_group(std::uint64_t request) {
+  const auto found = groups_.find(request);
+  return found == groups_.end() ? nullptr : &found->second;
+}
+
+const sequence_group* sequence_table::find_group(std::uint64_t request) const {
+  const auto found = groups_.find(request);
+  return found == groups_.end() ? nullptr : &found->second;
+}
+
+void sequence_table::count(scheduler_counters& into) const {
+  for (auto& [_, s] : sequences_)
+    ++(s.paused() ? into.paused : s.running() ? into.running : into.waiting);
+}
+
+// -- queues and slots ---------------------------------------------------------------------------------------------------
+
+void sequence_table::enqueue(scheduled_sequence& s) {
+  if (s.running())
+    running_.emplace(order(s), &s);
+  else if (s.paused())
+    paused_.emplace(order(s), &s);
+  else
+    waiting_.add(s.client, place_of(s));
+}
+
+void sequence_table::dequeue(const scheduled_sequence& s) {
+  if (s.running())
+    running_.erase(order(s));
+  else if (s.paused())
+    paused_.erase(order(s));
+  else
+    waiting_.remove(s.client, place_of(s));
+}
+
+std::int32_t sequence_table::take_slot() {
+  const auto slot = free_slots_.back();
+  free_slots_.pop_back();
+  return slot;
+}
+
+void sequence_table::free(std::vector<std::int32_t>& slots) {
+  free_slots_.insert(free_slots_.end(), slots.begin(), slots.end());
+  slots.clear();
+}
+
+// -- how they come and go -----------------------------------------------------------------------------------------------
+
+scheduled_sequence& sequence_table::add(scheduled_sequence s) {
+  auto& stored = sequences_.insert_or_assign(s.id, std::move(s)).first->second;
+  enqueue(stored);
+  paused_count_ += stored.paused();
+  if (stored.running())
+    guesses_.begin(stored);
+  return stored;
+}
+
+void sequence_table::admit(scheduled_sequence& s) {
+  dequeue(s);
+  waiting_.served(s.client);
+  s.slot = take_slot();
+  enqueue(s);
+  guesses_.begin(s);
+}
+
+void sequence_table::reserve_slots(scheduled_sequence& s, std::int32_t slots) {
+  auto& reserved = s.grouped() ? group_of(s).spare_slots : s.sibling_slots;
+  for (; slots > 0; --slots)
+    reserved.push_back(take_slot());
+  if (s.grouped()) {
+    s.siblings = 0;
+    group_of(s).judged = 0;
+  }
+}
+
+void sequence_table::commit(block_request& request) {
+  for (auto& s : running())
+    commit(s, request);
+}
+
+void sequence_table::commit(scheduled_sequence& s, block_request& request) {
+  constexpr auto block = kernels::block_tokens;
+  const auto full = std::min(s.planned, s.known()) / block * block;
+  if (full <= s.committed)
+    return;
+  request.commits.push_back({s.id, {s.tokens.begin() + s.committed, s.tokens.begin() + full}});
+  s.committed = full;
+}
+
+void sequence_table::leave(scheduled_sequence& s, block_request& request) {
+  commit(s, request);
+  request.releases.push_back(s.id);
+  running_.erase(order(s));
+  guesses_.end(s);
+  free_slots_.push_back(std::exchange(s.slot, -1));
+  free(s.sibling_slots);
+  s.planned = 0;
+}
+
+void sequence_table::suspend(scheduled_sequence& s, block_request& request) {
+  leave(s, request);
+  enqueue(s);
+}
+
+void sequence_table::suspend(sequence_group& g, block_request& request) {
+  for (const auto id : g.members)
+    if (auto& s = at(id); s.running())
+      suspend(s, request);
+  free(g.spare_slots);
+  settle(g);
+}
+
+void sequence_table::end(sequence_id id) {
+  auto* s = find(id);
+  if (!s)
+    return;
+  if (s->running())
+    leave(*s, later_);
+  else
+    dequeue(*s);
+  const auto* g = find_group(id.request);
+  if (g ? g->sampler_knows : s->samples_in_flight > 0 || s->known() > s->prompt_tokens() || s->embeds())
+    ended_.push_back(id); // else the sampler does not know it
+  const auto since = s->paused_since;
+  sequences_.erase(id);
+  if (since != 0) {
+    --paused_count_;
+    if (const auto other = sequences_.lower_bound({id.request, 0});
+        other == sequences_.end() || other->first.request != id.request)
+      pauses_.erase(since);
+  }
+  changed();
+}
+
+void sequence_table::cancel(std::uint64_t request) {
+  auto first = sequences_.lower_bound({request, 0});
+  while (first != sequences_.end() && first->first.request == request)
+    end((first++)->first);
+  if (const auto g = groups_.find(request); g != groups_.end()) {
+    free(g->second.spare_slots);
+    groups_.erase(g);
+  }
+}
+
+void sequence_table::fail(std::uint64_t request, error why) {
+  failed_.emplace_back(request, std::move(why));
+  cancel(request);
+}
+
+std::vector<std::uint64_t> sequence_table::pause(std::uint64_t request, bool paused, std::size_t most) {
+  std::vector<std::uint64_t> dropped;
+  const auto first = sequences_.lower_bound({request, 0});
+  if (first == sequences_.end() || first->first.request != request || first->second.paused() == paused)
+    return dropped;
+  if (paused)
+    pauses_.emplace(++last_pause_, request);
+  else
+    pauses_.erase(first->second.paused_since);
+  for (auto i = first; i != sequences_.end() && i->first.request == request; ++i) {
+    auto& s = i->second;
+    dequeue(s);
+    s.paused_since = paused ? last_pause_ : 0;
+    enqueue(s);
+    paused_count_ += paused ? 1 : -1;
+  }
+  changed();
+  while (paused_count_ > most) {
+    dropped.push_back(pauses_.begin()->second);
+    cancel(dropped.back());
+  }
+  return dropped;
+}
+
+// -- groups -------------------------------------------------------------------------------------------------------------
+
+void sequence_table::drop(scheduled_sequence& member, sequence_group& g) {
+  if (member.running()) {
+    release_blocks(member.id);
+    g.spare_slots.push_back(member.slot);
+  }
+  dequeue(member);
+  paused_count_ -= member.paused();
+  sequences_.erase(member.id);
+}
+
+sequence_id sequence_table::fork(const scheduled_sequence& parent, sequence_group& g) {
+  auto forked = parent;
+  forked.id.index = g.next_index++;
+  if (parent.running()) {
+    forked.slot = g.spare_slots.back();
+    g.spare_slots.pop_back();
+    fork_blocks(parent.id, forked.id);
+  }
+  forked.siblings = 0;
+  return add(std::move(forked)).id;
+}
+
+void sequence_table::settle(sequence_group& g) {
+  for (const auto id : g.members)
+    at(id).siblings = 0;
+  if (auto& first = at(g.members.front()); !first.running())
+    first.siblings = first.params->width() - static_cast<std::int32_t>(g.members.size());
+}
+
+} // namespace troupe

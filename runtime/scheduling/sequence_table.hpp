@@ -1,0 +1,134 @@
+// Which sequences there are, and where each stands: waiting, running in a slot, or paused. Owns sequences, groups, queues
+// and slots, and keeps what a change of place means for others until they ask: forks and releases for the block manager,
+// sequences that have ended for the sampler, requests that have failed for their clients. Decides nothing. Owned by the
+// scheduler; single-threaded.
+#pragma once
+
+#include "runtime/scheduling/fair_queue.hpp"
+#include "runtime/scheduling/scheduled_sequence.hpp"
+#include "runtime/scheduling/scheduler_counters.hpp"
+#include "runtime/support/error.hpp"
+
+#include <cstddef>
+#include <map>
+#include <ranges>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+class step_guesses;
+
+class sequence_table {
+public:
+  /// `guesses` hears who runs.
+  sequence_table(std::int32_t slots, step_guesses& guesses);
+
+  // -- who there is -----------------------------------------------------------------------------------------------------
+
+  scheduled_sequence* find(sequence_id id);
+  const scheduled_sequence* find(sequence_id id) const;
+  scheduled_sequence& at(sequence_id id) { return sequences_.at(id); }
+  const scheduled_sequence& at(sequence_id id) const { return sequences_.at(id); }
+
+  /// Null for a request whose sequences are not judged together.
+  sequence_group* find_group(std::uint64_t request);
+  const sequence_group* find_group(std::uint64_t request) const;
+  sequence_group& group_of(const scheduled_sequence& s) { return groups_.at(s.id.request); }
+  const sequence_group& group_of(const scheduled_sequence& s) const { return groups_.at(s.id.request); }
+
+  /// In scheduling order.
+  auto running() {
+    return running_ | std::views::values |
+      std::views::transform([](scheduled_sequence* s) -> scheduled_sequence& { return *s; });
+  }
+  auto running() const {
+    return running_ | std::views::values |
+      std::views::transform([](const scheduled_sequence* s) -> const scheduled_sequence& { return *s; });
+  }
+  bool idle() const { return running_.empty(); }
+  std::int32_t running_count() const { return static_cast<std::int32_t>(running_.size()); }
+  const fair_queue& waiting() const { return waiting_; }
+  std::int32_t free_slots() const { return static_cast<std::int32_t>(free_slots_.size()); }
+  void count(scheduler_counters& into) const;
+
+  /// Grows whenever something has happened that may allow, or forbid, to plan a step.
+  std::uint64_t version() const { return version_; }
+  void changed() { ++version_; }
+
+  // -- how they come and go ---------------------------------------------------------------------------------------------
+
+  /// Of a request whose sequences are judged together: before they are added.
+  sequence_group& add_group(std::uint64_t request) { return groups_[request]; }
+
+  /// To the queue or, with a slot, to those that run.
+  scheduled_sequence& add(scheduled_sequence s);
+
+  /// A sequence that waits gets a slot.
+  void admit(scheduled_sequence& s);
+  /// More slots for a sequence that was just admitted, for those that will be forked from it.
+  void reserve_slots(scheduled_sequence& s, std::int32_t slots);
+  /// Back to the queue, to be computed again from the transcript. Its blocks go back with `request`.
+  void suspend(scheduled_sequence& s, block_request& request);
+  void suspend(sequence_group& g, block_request& request);
+
+  /// Ends a sequence in any state. Unknown ones are ignored.
+  void end(sequence_id id);
+  void cancel(std::uint64_t request);
+  /// Cancels a request that can never run.
+  void fail(std::uint64_t request, error why);
+  /// Returns the requests paused longest, which were dropped because more than `most` sequences are paused.
+  std::vector<std::uint64_t> pause(std::uint64_t request, bool paused, std::size_t most);
+
+  /// A member of a group does not go on; its slot is spare.
+  void drop(scheduled_sequence& member, sequence_group& g);
+  /// A new member of a group, which begins with all that `parent` has, and in a spare slot if that one runs.
+  sequence_id fork(const scheduled_sequence& parent, sequence_group& g);
+  /// When a group is admitted again, its first member brings the slots of sequences that may be forked.
+  void settle(sequence_group& g);
+
+  // -- what others are to be told ---------------------------------------------------------------------------------------
+
+  /// Tells the block manager of tokens that are known and computed.
+  void commit(block_request& request);
+  /// Another sequence starts with all blocks of `from`.
+  void fork_blocks(sequence_id from, sequence_id to) { later_.forks.push_back({from, to}); }
+  void release_blocks(sequence_id id) { later_.releases.push_back(id); }
+  /// For the next block request: forks, and commits and releases of sequences that have ended.
+  const block_request& later() const { return later_; }
+  block_request take_later() { return std::exchange(later_, {}); }
+  /// Sequences of which the sampler has a state that it can drop.
+  std::vector<sequence_id> take_ended() { return std::exchange(ended_, {}); }
+  std::vector<std::pair<std::uint64_t, error>> take_failed() { return std::exchange(failed_, {}); }
+
+private:
+  using key = std::tuple<int, std::uint64_t, sequence_id>; // -priority, arrival, id: scheduling order
+  using queue = std::map<key, scheduled_sequence*>;
+
+  static key order(const scheduled_sequence& s) { return {-s.priority, s.arrival, s.id}; }
+  static fair_queue::place place_of(const scheduled_sequence& s) { return {s.priority, s.arrival, s.id}; }
+  static void commit(scheduled_sequence& s, block_request& request);
+  void enqueue(scheduled_sequence& s);
+  void dequeue(const scheduled_sequence& s);
+  void leave(scheduled_sequence& s, block_request& request);
+  std::int32_t take_slot();
+  void free(std::vector<std::int32_t>& slots);
+
+  step_guesses& guesses_;
+  std::map<sequence_id, scheduled_sequence> sequences_;
+  std::map<std::uint64_t, sequence_group> groups_; // by request
+  queue running_, paused_;                         // paused_: those that do not run
+  fair_queue waiting_;
+  std::map<std::uint64_t, std::uint64_t> pauses_; // paused_since -> request
+  std::uint64_t last_pause_ = 0;
+  std::size_t paused_count_ = 0; // sequences, running ones included
+  std::vector<std::int32_t> free_slots_;
+  std::uint64_t version_ = 0;
+
+  block_request later_;
+  std::vector<sequence_id> ended_;
+  std::vector<std::pair<std::uint64_t, error>> failed_;
+};
+
+} // namespace troupe
