@@ -73,7 +73,7 @@ void row_demands::of_prompts(row_shares& shares) {
 
 void row_demands::of_waiting(row_shares& shares) {
   auto left = draft_.rows_left();
-  if (left <= 0 || draft_.starved() || table_.waiting().empty())
+  if (left <= 0 || slots_left() <= 0 || draft_.starved() || table_.waiting().empty())
     return;
   fair_queue::turns turns(table_.waiting(), shares_.held());
   while (const auto id = turns.next()) {

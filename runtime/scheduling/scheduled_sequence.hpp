@@ -1,5 +1,5 @@
 // What the scheduler knows of one sequence, and of the sequences that are judged together. Plain values, kept by
-// sequence_table; step_planner and result_booking write how far a sequence is, the table itself where it stands.
+// sequence_table; row_grants and result_booking write how far a sequence is, the table itself where it stands.
 #pragma once
 
 #include "runtime/scheduling/admission.hpp"

@@ -92,7 +92,7 @@ public:
   std::int32_t step_rows() const { return budget_.rows(cost_); }
 
   /// Requests whose first rows were planned since the last call, with the prompt tokens found in the prefix cache.
-  using started = step_planner::started;
+  using started = started_request;
   std::vector<started> collect_started() { return planner_.take_started(); }
 
   /// Requests that have ended since the last call because they can never run, and why.

@@ -22,12 +22,12 @@ slots_by_client slot_shares::held() const {
 }
 
 std::int32_t slot_shares::equal() const {
-  std::set<std::string_view> clients;
+  const auto& waiting = table_.waiting().by_client();
+  std::set<std::string_view> others;
   for (auto& s : table_.running())
-    clients.insert(s.client);
-  for (auto& [client, places] : table_.waiting().by_client())
-    clients.insert(client);
-  return limits_.max_sequences / std::max(1, static_cast<std::int32_t>(clients.size()));
+    if (!waiting.contains(s.client))
+      others.insert(s.client);
+  return limits_.max_sequences / std::max(1, static_cast<std::int32_t>(waiting.size() + others.size()));
 }
 
 // Other clients keep what they need to start with, and share the rest with this one. A group has all or none.

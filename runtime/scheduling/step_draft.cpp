@@ -13,10 +13,11 @@ void step_draft::begin_without() {
   demands_.clear();
 }
 
-void step_draft::begin(std::int32_t rows) {
+void step_draft::begin(std::int32_t rows, std::uint64_t sampled) {
   begin_without();
   plan_.emplace();
   rows_ = rows;
+  sampled_ = sampled;
   extra_logits_ = extra_logit_rows;
 }
 
@@ -40,7 +41,7 @@ std::int32_t step_draft::rows_left() const {
 }
 
 void step_draft::add_rows(const scheduled_sequence& s, const block_answer& answer, const block_grant& grant,
-                          std::span<const token_id> guesses, std::uint64_t sampled) {
+                          std::span<const token_id> guesses) {
   auto& plan = *plan_;
   kernels::sequence_rows rows;
   rows.first_row = static_cast<std::int32_t>(plan.tokens.size());
@@ -57,7 +58,7 @@ void step_draft::add_rows(const scheduled_sequence& s, const block_answer& answe
     if (p < s.known()) {
       plan.tokens.push_back(s.tokens[static_cast<std::size_t>(p)]);
     } else if (s.samples_in_flight > 0) {
-      plan.after_tokens_of = sampled;
+      plan.after_tokens_of = sampled_;
       plan.tokens.push_back(placeholder(s.slot));
     } else {
       plan.tokens.push_back(guesses[static_cast<std::size_t>(p - s.known())]);

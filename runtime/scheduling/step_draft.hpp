@@ -17,8 +17,8 @@ namespace troupe {
 
 class step_draft {
 public:
-  /// A step of at most so many rows.
-  void begin(std::int32_t rows);
+  /// A step of at most so many rows. `sampled`: the step whose samples fill placeholders.
+  void begin(std::int32_t rows, std::uint64_t sampled);
   /// No step: only what the block manager is to be told.
   void begin_without();
   bool exists() const { return plan_.has_value(); }
@@ -65,10 +65,9 @@ public:
   /// Moves are kept apart from the step, which may be dropped: the block manager counts them as done.
   void add_moves(const std::vector<block_move>& moves) { moves_.insert(moves_.end(), moves.begin(), moves.end()); }
 
-  /// The rows granted to a sequence: its known tokens, then a placeholder or guesses. `sampled`: the step whose samples
-  /// fill placeholders.
+  /// The rows granted to a sequence: its known tokens, then a placeholder or guesses.
   void add_rows(const scheduled_sequence& s, const block_answer& answer, const block_grant& grant,
-                std::span<const token_id> guesses, std::uint64_t sampled);
+                std::span<const token_id> guesses);
   /// Of the rows just added, before `s` is told of them: the prompt's tokens to be scored, or the hidden states wanted.
   /// Returns up to where the sequence is scored then.
   std::int32_t add_scores(const scheduled_sequence& s, std::int32_t rows);
@@ -91,6 +90,7 @@ private:
   std::vector<block_demand> demands_;
   std::vector<block_move> moves_; // not yet part of a plan
   std::int32_t rows_ = 0;         // not granted
+  std::uint64_t sampled_ = 0;     // the step whose samples fill placeholders
   std::int32_t extra_logits_ = 0;
   std::int32_t slots_promised_ = 0;
   bool starved_ = false;

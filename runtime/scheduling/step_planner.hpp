@@ -1,11 +1,12 @@
-// Plans steps, in rounds of block requests and grants: when a step can be planned, what it asks for (row_demands), who
-// gives way when it is refused (preemption), and what sequences become of what it is granted. Counts the steps in flight.
-// Writes the table. Owned by the scheduler; single-threaded.
+// Plans steps, in rounds of block requests and grants: when a step can be planned, then what it asks for (row_demands),
+// what sequences get of what is granted (row_grants), and who gives way when something is refused (preemption). Counts
+// the steps in flight. Owned by the scheduler; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/ahead_policy.hpp"
 #include "runtime/scheduling/preemption.hpp"
 #include "runtime/scheduling/row_demands.hpp"
+#include "runtime/scheduling/row_grants.hpp"
 
 #include <deque>
 #include <memory>
@@ -17,11 +18,6 @@ namespace troupe {
 
 class step_planner {
 public:
-  /// A request whose first rows were planned, with the prompt tokens found in the prefix cache.
-  struct started {
-    std::uint64_t request;
-    std::int32_t cached_tokens;
-  };
   /// Another block request, the plan, or nothing if the step has no rows.
   using next = std::variant<std::monostate, block_request, std::shared_ptr<const step_plan>>;
 
@@ -38,28 +34,16 @@ public:
   /// The oldest step in flight is over; its result is booked. As scheduler::finished.
   void finished(double ms, double computed_ms);
 
-  std::vector<started> take_started() { return std::exchange(started_, {}); }
+  std::vector<started_request> take_started() { return grants_.take_started(); }
   void count(scheduler_counters& into) const;
 
 private:
-  // When.
   bool can_plan();
   bool held_back();
   bool can_do_without_unpredictable() const;
 
-  // What is granted, or refused.
-  void apply(const block_demand& asked, const block_answer& answer, const block_grant& grant);
-  std::vector<std::uint64_t> apply_groups(const std::vector<block_demand>& asked, const block_grant& grant);
   void handle_refusal(const block_demand& refused, block_request& next);
   void handle_group_refusal(std::uint64_t request, block_request& next);
-  void admit(scheduled_sequence& s, std::int32_t cached);
-
-  // What sequences have in the step.
-  void add_rows(scheduled_sequence& s, const block_answer& answer, const block_grant& grant);
-  void add_samples(scheduled_sequence& s, std::int32_t guesses);
-  void add_sample(scheduled_sequence& s, std::int32_t logit_row, std::int32_t guesses);
-  void add_siblings(scheduled_sequence& s, std::int32_t logit_row);
-  void add_group(sequence_group& g, std::uint64_t request, std::vector<std::int32_t> logit_rows);
   std::shared_ptr<const step_plan> finish_draft();
 
   const scheduler_limits& limits_;
@@ -72,6 +56,7 @@ private:
   slot_shares shares_;
   step_draft draft_;
   row_demands demands_;
+  row_grants grants_;
   preemption preemption_;
   ahead_policy ahead_;
 
@@ -86,10 +71,6 @@ private:
   // As found at a version of the table.
   std::optional<std::uint64_t> stalled_; // the last step had no rows, and nothing has changed since it began
   std::optional<std::pair<std::uint64_t, bool>> held_back_;
-
-  std::vector<started> started_;
-  std::uint64_t prefill_rows_ = 0, decode_rows_ = 0, prompt_tokens_ = 0;
-  std::uint64_t drafts_ = 0, draft_tokens_ = 0;
 };
 
 } // namespace troupe

@@ -386,10 +386,15 @@ public:
   bool book() {
     if (results_.empty())
       return false;
-    if (const auto step = step_times_.finished(results_.front(), {}); step && step->ms > 0)
+    const auto step = step_times_.finished(results_.front(), {});
+    if (step && step->ms > 0)
       sched.observe(step->shape, step->ms);
-    sched.finished(results_.front());
+    if (step && step->ms > 0 && gap)
+      sched.finished(results_.front(), step->ms + gap(unbooked_.front().ahead), step->ms);
+    else
+      sched.finished(results_.front());
     results_.pop_front();
+    unbooked_.pop_front();
     return true;
   }
 
@@ -443,6 +448,8 @@ public:
   std::function<void()> on_round;
   std::function<swap_decision()> swap;
   std::function<double(const step_plan&)> time; // that a step takes, in ms
+  std::function<double(bool ahead)> gap;        // ms that pass before it
+  int ahead_of_guides = 0;                      // plans made while sequences with guides, or groups, were in flight
 
 private:
   sampled_token draw(const sample_demand& d, std::uint64_t history) {
@@ -487,6 +494,10 @@ private:
   void send(const std::shared_ptr<const step_plan>& plan) {
     step_times_.planned(*plan, {});
     plans_.push_back(plan);
+    ahead_of_guides += std::ranges::any_of(unbooked_, &unbooked::guides);
+    unbooked_.push_back(
+      {.ahead = !unbooked_.empty(),
+       .guides = !plan->groups.empty() || std::ranges::any_of(plan->samples, &sample_demand::guided)});
     if (!guesses_)
       return;
     auto rows = static_cast<int>(plan->tokens.size());
@@ -517,6 +528,10 @@ private:
     return kv_.at(static_cast<std::size_t>(block * kernels::block_tokens + p % kernels::block_tokens));
   }
 
+  struct unbooked {
+    bool ahead = false, guides = false;
+  };
+
   std::shared_ptr<test_proposer> guesses_;
   int budget_;
   std::vector<std::uint64_t> kv_, host_;
@@ -525,6 +540,7 @@ private:
   std::map<std::uint64_t, test_group> groups_;
   std::deque<std::shared_ptr<const step_plan>> plans_;
   std::deque<step_result> results_;
+  std::deque<unbooked> unbooked_;                            // steps in flight
   std::deque<std::pair<sample_demand, std::uint64_t>> late_; // deferred, with their histories
   std::deque<std::pair<std::uint64_t, std::vector<std::uint64_t>>> late_groups_;
   std::mt19937 rng_{1};

@@ -24,7 +24,7 @@ std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
 
 TEST_CASE("random workloads sample the same tokens as each sequence alone, and leave no block in use") {
   int swapped_out = 0, swapped_in = 0;
-  int accepted = 0, rejected = 0, groups = 0, groups_failed = 0;
+  int accepted = 0, rejected = 0, groups = 0, groups_failed = 0, ahead_of_guides = 0;
   const restored_borders restore;
   for (int seed = 0; seed < rounds(1000); ++seed) {
     CAPTURE(seed);
@@ -48,6 +48,8 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     m.time = [&](const step_plan& p) {
       return std::exp(std::normal_distribution<>()(speed)) * (5.0 + double(p.tokens.size()));
     };
+    if (seed % 4 > 0)
+      m.gap = [&](bool ahead) { return ahead ? 0.0 : 5.0 * static_cast<double>(speed() % 16); };
     std::vector<admission> all;
     std::set<std::uint64_t> cancelled, paused;
     std::set<sequence_id> ended;
@@ -175,9 +177,11 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     auto c = m.sched.counters();
     CHECK(c.running + c.waiting + c.paused == 0);
     CHECK(m.manager.counters().in_use == 0);
+    ahead_of_guides += m.gap ? m.ahead_of_guides : 0;
     swapped_out += static_cast<int>(m.manager.counters().swapped_out);
     swapped_in += static_cast<int>(m.manager.counters().swapped_in);
   }
+  CHECK(ahead_of_guides > rounds(500));
   CHECK(swapped_out > rounds(1000));
   CHECK(swapped_in > rounds(1000));
   CHECK(accepted > rounds(1000));

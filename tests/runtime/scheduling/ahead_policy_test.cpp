@@ -1,0 +1,130 @@
+// Planning ahead of sequences that must be left out.
+#include "runtime/scheduling/ahead_policy.hpp"
+#include "tests/runtime/scheduling/scheduler_machine.hpp"
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+constexpr double step_ms = 10;
+
+step_cost flat_cost() {
+  step_cost cost;
+  for (int i = 0; i < 50; ++i)
+    for (const auto rows : {1, 8, 64})
+      cost.observe({.rows = double(rows), .logit_rows = double(rows)}, step_ms);
+  return cost;
+}
+
+/// A request whose answer alone has `tokens` tokens.
+admission lasting(std::uint64_t id, int tokens) {
+  for (token_id first = 20;; ++first) {
+    auto a = make(id, {first, static_cast<token_id>(20 + id)}, tokens);
+    if (std::ssize(solo(a, 0)) == tokens)
+      return a;
+  }
+}
+
+admission grouped(std::uint64_t id, int tokens) {
+  auto a = make(id, {15, 16}, tokens);
+  auto params = *a.params;
+  params.num_beams = 3;
+  a.params = std::make_shared<const sampling_params>(params);
+  return a;
+}
+
+admission guided(std::uint64_t id, int tokens) {
+  auto a = make(id, {17, 18}, tokens);
+  auto params = *a.params;
+  params.ignore_eos = true; // tells the machine
+  a.params = std::make_shared<const sampling_params>(params);
+  a.guide = forcing_guide();
+  return a;
+}
+
+/// Two plans are in flight whenever there can be two.
+void step(machine& m) { m.plan(), m.plan(), m.execute(), m.book(), m.late(); }
+
+/// `others` decode beside one that cannot be planned ahead; holding a step back costs `gap_ms`. Checks all results.
+int plans_ahead(const admission& a, std::uint64_t others, double gap_ms) {
+  machine m(1000, true, {64, 32, 100, 2});
+  m.time = [](const step_plan&) { return step_ms; };
+  m.gap = [=](bool ahead) { return ahead ? 0.0 : gap_ms; };
+  submit(m, a);
+  std::vector<admission> all;
+  for (std::uint64_t id = 1; id <= others; ++id) {
+    all.push_back(lasting(id, 100));
+    submit(m, all.back());
+  }
+  for (int i = 0; i < 80; ++i)
+    step(m);
+  const auto ahead = m.ahead_of_guides;
+  m.drain();
+  for (auto& other : all)
+    check_transcripts(m, other);
+  if (a.params->grouped())
+    CHECK(m.group_results.at(a.request) == solo_group(a));
+  else
+    check_transcripts(m, a);
+  return ahead;
+}
+
+} // namespace
+
+TEST_CASE("sequences are left out where the others would idle for longer than these are delayed") {
+  const auto cost = flat_cost();
+  const step_shape rest{.rows = 8, .logit_rows = 8};
+  ahead_policy policy(2);
+  CHECK_FALSE(policy.leaves_out(cost, rest, 1, 1000)); // it is not known how long one would idle
+  policy.finished(false, 1, step_ms);
+  CHECK(policy.leaves_out(cost, rest, 1, 6));       // 12 ms of idling, 10 of delay
+  CHECK_FALSE(policy.leaves_out(cost, rest, 1, 4)); // 8 ms
+  CHECK_FALSE(policy.leaves_out(cost, rest, 2, 6)); // 20 ms of delay
+  CHECK_FALSE(policy.leaves_out(cost, rest, 1, 0)); // nobody is there to go ahead
+  policy.finished(true, 0.5, step_ms);
+  CHECK(policy.leaves_out(cost, rest, 1, 12)); // planned ahead, they idle for half of it
+  CHECK_FALSE(policy.leaves_out(cost, rest, 1, 9));
+  CHECK_FALSE(policy.leaves_out(step_cost(), rest, 1, 12));
+}
+
+TEST_CASE("what holding a step back costs is measured again from time to time") {
+  const auto cost = flat_cost();
+  const step_shape rest{.rows = 8, .logit_rows = 8};
+  ahead_policy policy(2);
+  policy.finished(false, 5, step_ms);
+  int ahead = 0;
+  for (; policy.leaves_out(cost, rest, 1, 8); ++ahead)
+    policy.finished(true, 0, step_ms);
+  CHECK(ahead > 100);
+  CHECK(ahead < 1000);
+  policy.finished(false, 5, step_ms);
+  CHECK(policy.leaves_out(cost, rest, 1, 8));
+}
+
+TEST_CASE(
+  "a sequence with a guide, or a group, is left out of steps planned ahead if that pays, with the same results") {
+  for (const auto& a : {guided(100, 40), grouped(100, 20)}) {
+    CAPTURE(a.params->grouped());
+    CHECK(plans_ahead(a, 8, 4) > 5);
+    CHECK(plans_ahead(a, 8, 0) == 0);
+    CHECK(plans_ahead(a, 1, 1) == 0); // one sequence does not make another wait for so little
+  }
+}
+
+TEST_CASE("whoever is left out has every other step") {
+  machine m(1000, true, {64, 32, 100, 2});
+  m.time = [](const step_plan&) { return step_ms; };
+  m.gap = [](bool ahead) { return ahead ? 0.0 : 4.0; };
+  const auto group = grouped(100, 40);
+  submit(m, group);
+  for (std::uint64_t id = 1; id <= 8; ++id)
+    submit(m, lasting(id, 100));
+  int steps = 0;
+  for (; !m.group_results.contains(100) && steps < 1000; ++steps)
+    step(m);
+  CHECK(m.ahead_of_guides > 20);
+  CHECK(steps < 90);
+  m.drain();
+  CHECK(m.group_results.at(100) == solo_group(group));
+}
