@@ -85,6 +85,22 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, generated
   co_return result;
 }
 
+// What has become long is written on a lane, as what comes is parsed there: it may take as long as hundreds of requests.
+asio::awaitable<reply> whole_answer(server_context& context, answer_writer& writer, std::size_t bytes) {
+  const auto write = [&writer] {
+    auto whole = reply::json(writer.body());
+    whole.body.shrink_to_fit(); // it grew by doubling, and may wait for its reader
+    return whole;
+  };
+  reply result;
+  try {
+    result = bytes > context.options.brief_bytes ? co_await context.lengthy.run(write) : write();
+  } catch (...) { // the lane is full, or memory
+    result = reply::of(caught_error());
+  }
+  co_return result;
+}
+
 asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
                                       request_set& requests, generated how, held_text body, answer_form form) {
   auto parsed = co_await parse_on_lane(context, how, body.text, scope);
@@ -144,9 +160,8 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     requests.resume_if_drained();
   }
   if (!stream) {
-    auto whole = reply::json(writer.body());
+    const auto whole = co_await whole_answer(context, writer, requests.in_hand());
     job.writer.reset();
-    whole.body.shrink_to_fit(); // it grew by doubling, and may wait for its reader
     requests.written();
     co_await link.send(whole, form);
     co_return form.keep_alive;

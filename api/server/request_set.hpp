@@ -58,6 +58,8 @@ public:
   std::vector<item> receive();
   /// Whether events were lost because the account had no room for them: the connection cannot go on.
   bool overflowed() const;
+  /// Bytes of the events received since written().
+  std::size_t in_hand() const { return in_hand_; }
   /// The received events take no memory any more.
   void written();
   /// Resumes paused requests if the queue has drained. Call once the received events are written.
