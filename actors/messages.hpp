@@ -133,8 +133,8 @@ using request_actor = caf::typed_actor<
   caf::reacts_to<scores_atom, prompt_scores_ptr>,            // sampler: log-probabilities of prompt tokens
   caf::reacts_to<embedding_atom, prompt_embedding_ptr>,      // sampler: the embedding of its prompt
   caf::reacts_to<ended_atom, std::uint64_t, hypotheses_ptr>, // sampler: its group of sequences has ended
-  // sampler: guesses in one step, and right ones of them
-  caf::reacts_to<judged_atom, std::uint64_t, std::int32_t, std::int32_t>,
+  // sampler: guesses in one step, right ones of them, and whether they are of the request's prediction
+  caf::reacts_to<judged_atom, std::uint64_t, std::int32_t, std::int32_t, bool>,
   caf::reacts_to<failed_atom, std::uint64_t, error>,         // scheduler, sampler, guide_compiler: it cannot continue
   caf::reacts_to<guide_atom, std::uint64_t, answer_guide_ptr>, // guide_compiler: the request's guide
   caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up

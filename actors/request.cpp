@@ -48,8 +48,8 @@ public:
       [this](scores_atom, const prompt_scores_ptr& scores) { add_scores(*scores); },
       [this](embedding_atom, const prompt_embedding_ptr& embedding) { conclude(*embedding); },
       [this](ended_atom, std::uint64_t number, const hypotheses_ptr& found) { conclude(number, *found); },
-      [this](judged_atom, std::uint64_t number, std::int32_t guesses, std::int32_t right) {
-        count_guesses(number, guesses, right);
+      [this](judged_atom, std::uint64_t number, std::int32_t guesses, std::int32_t right, bool predicted) {
+        count_guesses(number, guesses, right, predicted);
       },
       [this](failed_atom, std::uint64_t number, const error& why) { fail(number, why); },
       [this](guide_atom, std::uint64_t number, const answer_guide_ptr& guide) { follow(number, guide); },
@@ -213,11 +213,13 @@ private:
       }
   }
 
-  void count_guesses(std::uint64_t number, std::int32_t guesses, std::int32_t right) {
+  void count_guesses(std::uint64_t number, std::int32_t guesses, std::int32_t right, bool predicted) {
     if (number != number_)
       return;
     accepted_guesses_ += static_cast<std::uint32_t>(right);
     rejected_guesses_ += static_cast<std::uint32_t>(guesses - right);
+    accepted_predicted_ += static_cast<std::uint32_t>(predicted ? right : 0);
+    rejected_predicted_ += static_cast<std::uint32_t>(predicted ? guesses - right : 0);
   }
 
   // After a restart of the replica, they come again from the start.
@@ -309,6 +311,8 @@ private:
     e.cached_tokens = cached_tokens_;
     e.accepted_guesses = accepted_guesses_;
     e.rejected_guesses = rejected_guesses_;
+    e.accepted_predicted = accepted_predicted_;
+    e.rejected_predicted = rejected_predicted_;
     const auto started = started_.value_or(first_token_.value_or(now));
     const auto first = first_token_.value_or(now);
     e.embedding = std::move(embedding_);
@@ -383,7 +387,7 @@ private:
   bool ended_ = false;
   std::optional<best_of> ranking_;
   std::vector<std::vector<token_event>> held_; // of candidates
-  std::uint32_t accepted_guesses_ = 0, rejected_guesses_ = 0;
+  std::uint32_t accepted_guesses_ = 0, rejected_guesses_ = 0, accepted_predicted_ = 0, rejected_predicted_ = 0;
   std::vector<float> embedding_; // of the prompt, if asked for
   std::size_t scored_ = 0;       // prompt tokens whose log-probabilities were sent
   std::uint32_t cached_tokens_ = 0;

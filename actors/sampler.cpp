@@ -100,7 +100,8 @@ private:
         self_->send(client->second, embedding_atom::value, std::make_shared<const prompt_embedding>(embedding));
     for (auto& judged : result->judged)
       if (auto client = clients_.find(judged.sequence.request); client != clients_.end())
-        self_->send(client->second, judged_atom::value, judged.sequence.request, judged.guesses, judged.accepted);
+        self_->send(client->second, judged_atom::value, judged.sequence.request, judged.guesses, judged.accepted,
+                    judged.predicted);
     for (auto& sampled : result->sampled)
       if (auto client = clients_.find(sampled.sequence.request); client != clients_.end())
         self_->send(client->second, sampled_atom::value, sampled.sequence, sampled.token);

@@ -104,8 +104,8 @@ void usage::add(const done_event& done) {
   prompt_tokens += done.prompt_tokens;
   completion_tokens += done.completion_tokens;
   cached_tokens += done.cached_tokens;
-  accepted_guesses += predicted ? done.accepted_guesses : 0;
-  rejected_guesses += predicted ? done.rejected_guesses : 0;
+  accepted_prediction += done.accepted_predicted;
+  rejected_prediction += done.rejected_predicted;
 }
 
 std::string usage::json() const {
@@ -117,8 +117,8 @@ std::string usage::json() const {
     .object("completion_tokens_details",
             json_object()
               .number("reasoning_tokens", reasoning_tokens)
-              .number("accepted_prediction_tokens", accepted_guesses)
-              .number("rejected_prediction_tokens", rejected_guesses))
+              .number("accepted_prediction_tokens", accepted_prediction)
+              .number("rejected_prediction_tokens", rejected_prediction))
     .str();
 }
 
@@ -137,7 +137,6 @@ response_writer::response_writer(const generation_request& request, std::shared_
     prompt_sizes_(sizes_of(request.prompts)),
     echoes_(request.echoes),
     scored_(request.prompts.size()) {
-  usage_.predicted = !request.prompts.front().prediction.empty();
   if (return_token_ids_)
     for (const auto& one : request.prompts)
       prompts_.push_back(one.prompt);

@@ -41,8 +41,7 @@ std::string sse(std::string_view data);
 struct usage {
   std::uint64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
   std::uint64_t reasoning_tokens = 0;
-  std::uint64_t accepted_guesses = 0, rejected_guesses = 0; // told of requests with a `prediction`
-  bool predicted = false;                                   // this is one: the server's own guesses are its own matter
+  std::uint64_t accepted_prediction = 0, rejected_prediction = 0; // guesses; the server's own are its own matter
 
   void add(const done_event& done);
   std::string json() const;

@@ -362,7 +362,6 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   by_key_[key] = {
     frame.id, parsed.model, request.sampling.ranked(), std::move(parsed.request.notes), 0, parsed.request.output, {},
     {}};
-  by_key_[key].used.predicted = !request.prediction.empty();
   requests_->submit(key, std::move(request), std::move(quotas));
   if (mine.cancelled)
     requests_->cancel(key);

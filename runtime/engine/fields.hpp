@@ -200,7 +200,7 @@ constexpr void for_each_field(T& x, Visit&& visit) {
 template <fields_of<done_event> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
   auto& [choices, prompt_tokens, completion_tokens, cached_tokens, queue_ms, prefill_ms, decode_ms, accepted_guesses,
-         rejected_guesses, embedding] = x;
+         rejected_guesses, accepted_predicted, rejected_predicted, embedding] = x;
   visit("choices", choices);
   visit("prompt_tokens", prompt_tokens);
   visit("completion_tokens", completion_tokens);
@@ -210,6 +210,8 @@ constexpr void for_each_field(T& x, Visit&& visit) {
   visit("decode_ms", decode_ms);
   visit("accepted_guesses", accepted_guesses);
   visit("rejected_guesses", rejected_guesses);
+  visit("accepted_predicted", accepted_predicted);
+  visit("rejected_predicted", rejected_predicted);
   visit("embedding", embedding);
 }
 

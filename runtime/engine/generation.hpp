@@ -81,13 +81,14 @@ struct choice_summary {
 struct done_event {
   std::vector<choice_summary> choices;
   std::uint32_t prompt_tokens = 0;
-  std::uint32_t completion_tokens = 0;                      // over all choices
-  std::uint32_t cached_tokens = 0;                          // of the prompt, found in the prefix cache
-  double queue_ms = 0;                                      // submission to first planned step
-  double prefill_ms = 0;                                    // to the first token
-  double decode_ms = 0;                                     // to the last
-  std::uint32_t accepted_guesses = 0, rejected_guesses = 0; // of speculation
-  std::vector<float> embedding = {};                        // [hidden], as pooled; of requests for one
+  std::uint32_t completion_tokens = 0;                          // over all choices
+  std::uint32_t cached_tokens = 0;                              // of the prompt, found in the prefix cache
+  double queue_ms = 0;                                          // submission to first planned step
+  double prefill_ms = 0;                                        // to the first token
+  double decode_ms = 0;                                         // to the last
+  std::uint32_t accepted_guesses = 0, rejected_guesses = 0;     // of speculation
+  std::uint32_t accepted_predicted = 0, rejected_predicted = 0; // of these, from the request's `prediction`
+  std::vector<float> embedding = {};                            // [hidden], as pooled; of requests for one
 };
 
 /// Exactly one done_event or error ends every request.

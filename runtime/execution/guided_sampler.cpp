@@ -76,7 +76,8 @@ void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, se
     next = following;
   }
   if (demand.guesses > 0) {
-    judged_guesses judged{demand.sequence, demand.guesses, static_cast<std::int32_t>(taken.size()) - 1, taken};
+    judged_guesses judged{demand.sequence, demand.guesses, static_cast<std::int32_t>(taken.size()) - 1, taken,
+                          demand.predicted};
     if (goes_on && !right) // also what would have followed the wrong guesses, had they been right
       for (auto i = judged.accepted + 1; i <= demand.guesses; ++i) {
         const auto row = rows(demand.logit_row + i);

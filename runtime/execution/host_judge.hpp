@@ -30,7 +30,7 @@ bool take_tokens(const step_plan& plan, const sample_demand& demand, Draw draw, 
     if (more)
       continue;
     if (demand.guesses > 0)
-      result.judged.push_back({demand.sequence, demand.guesses, i, {}});
+      result.judged.push_back({demand.sequence, demand.guesses, i, {}, demand.predicted});
     return goes_on;
   }
 }

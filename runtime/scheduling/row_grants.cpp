@@ -141,7 +141,8 @@ void row_grants::add_sample(scheduled_sequence& s, std::int32_t logit_row, std::
                   .logit_row = logit_row,
                   .start = nullptr,
                   .guesses = guesses,
-                  .guided = s.guide != nullptr};
+                  .guided = s.guide != nullptr,
+                  .predicted = guesses > 0 && guesses_.predicted(s.id)};
   if (!std::exchange(s.sampler_knows, true))
     d.start = start_of(s);
   ++s.samples_in_flight;

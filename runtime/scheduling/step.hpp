@@ -120,6 +120,7 @@ struct sample_demand {
   std::shared_ptr<const sampling_start> start; // on the first sample since the sequence was (re)admitted; else null
   std::int32_t guesses = 0;                    // rows that follow, each the guess of the token sampled before
   bool guided = false;                         // the sequence follows a guide
+  bool predicted = false;                      // the guesses are of the request's prediction
 };
 
 /// The sequences of a group, judged together.
@@ -188,6 +189,7 @@ struct judged_guesses {
   sequence_id sequence;
   std::int32_t guesses = 0, accepted = 0;
   std::vector<token_id> choices; // sampled after the last known token and after each guess, also the wrong ones
+  bool predicted = false;        // they are of the request's prediction
 };
 
 struct group_outcome {

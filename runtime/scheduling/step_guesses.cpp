@@ -80,19 +80,24 @@ std::int32_t step_guesses::propose(const sequence_table& table, const row_rules&
   auto proposals = proposer_->propose(next.step, next.sequences, room);
   std::int32_t taken = 0;
   for (std::size_t i = 0; i < proposals.size(); ++i) {
-    auto& guesses = proposals[i];
+    auto& guesses = proposals[i].tokens;
     const auto fit = std::min(next.sequences[i].most, most - taken);
     guesses.resize(std::min(guesses.size(), static_cast<std::size_t>(fit)));
     taken += static_cast<std::int32_t>(guesses.size());
     if (!guesses.empty())
-      guesses_.emplace(next.sequences[i].id, std::move(guesses));
+      guesses_.emplace(next.sequences[i].id, std::move(proposals[i]));
   }
   return taken;
 }
 
 std::span<const token_id> step_guesses::of(sequence_id id) const {
   const auto found = guesses_.find(id);
-  return found == guesses_.end() ? std::span<const token_id>() : found->second;
+  return found == guesses_.end() ? std::span<const token_id>() : found->second.tokens;
+}
+
+bool step_guesses::predicted(sequence_id id) const {
+  const auto found = guesses_.find(id);
+  return found != guesses_.end() && found->second.predicted;
 }
 
 void step_guesses::planned(const step_plan& plan) {

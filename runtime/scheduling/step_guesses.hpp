@@ -44,6 +44,8 @@ public:
 
   /// Of a sequence in the step being planned; mostly none.
   std::span<const token_id> of(sequence_id id) const;
+  /// Whether they are of its request's prediction.
+  bool predicted(sequence_id id) const;
 
   void planned(const step_plan& plan);
 
@@ -74,7 +76,7 @@ private:
   std::shared_ptr<proposer> proposer_;
   const scheduler_limits& limits_;
   const step_cost& cost_;
-  std::map<sequence_id, std::vector<token_id>> guesses_;
+  std::map<sequence_id, guess_run> guesses_;
   std::deque<planned_step> in_flight_;
   double context_ = 0; // positions of the sequences that decode
   int decoding_ = 0;   // these sequences

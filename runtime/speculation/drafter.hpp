@@ -32,6 +32,9 @@ public:
   /// Whether `propose` would now propose anything.
   virtual bool ready() const { return true; }
 
+  /// Whether what `propose` would now propose is of the request's prediction.
+  virtual bool predicts() const { return false; }
+
   /// What the model chose at every row of the last proposal, also behind the first wrong guess: choices[0] follows the
   /// last known token, choices[i] its guess i. Fewer than guesses + 1 if rows were left out at the end. Called before
   /// the `append` of those that were accepted.

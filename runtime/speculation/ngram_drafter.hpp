@@ -24,6 +24,7 @@ public:
   /// By the length of the match: from 4, 8 and 16 tokens on, 1, 2 and 3.
   std::size_t grade() const override;
   bool ready() const override { return source_.has_value(); }
+  bool predicts() const override { return source_ && *source_ < predicted_; }
 
   /// Bytes of text and tables.
   std::size_t memory() const;

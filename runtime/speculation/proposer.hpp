@@ -51,6 +51,12 @@ struct decoding_sequence {
   int most = 0; // guesses that there is room for, in its context and its max_tokens
 };
 
+/// Guesses of the tokens of one sequence that follow.
+struct guess_run {
+  std::vector<token_id> tokens = {};
+  bool predicted = false; // all are of the request's prediction, not of the server's own making
+};
+
 class proposer {
 public:
   virtual ~proposer() = default;
@@ -72,8 +78,8 @@ public:
   virtual bool asked() const = 0;
 
   /// The guesses for each sequence, none for most; of all at most `room`. The scheduler may leave out the last ones.
-  virtual std::vector<std::vector<token_id>> propose(const plain_step& step,
-                                                     std::span<const decoding_sequence> decoding, int room) = 0;
+  virtual std::vector<guess_run> propose(const plain_step& step, std::span<const decoding_sequence> decoding,
+                                         int room) = 0;
 
   /// What the model chose at the rows of a sequence that had guesses: choices[0] follows its last known token,
   /// choices[i] its guess i. Returns how many guesses were right, and appends them and the choice that follows.

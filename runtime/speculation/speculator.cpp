@@ -245,9 +245,9 @@ void speculator::deliver(const draft_reply& reply) {
   catch_up_ms_ += reply.catch_up_ms;
 }
 
-std::vector<std::vector<token_id>> speculator::propose(const plain_step& step,
-                                                       std::span<const decoding_sequence> decoding, int room) {
-  std::vector<std::vector<token_id>> proposals(decoding.size());
+std::vector<guess_run> speculator::propose(const plain_step& step, std::span<const decoding_sequence> decoding,
+                                           int room) {
+  std::vector<guess_run> proposals(decoding.size());
   if (sequences_.empty())
     return proposals;
   const auto p = decide(step, decoding, room, false);
@@ -261,11 +261,12 @@ std::vector<std::vector<token_id>> speculator::propose(const plain_step& step,
       next.guesses.resize(std::min(next.guesses.size(), as_size(p.guesses[i])));
     } else {
       next.grade = s.drafters[next.from]->grade();
+      proposals[i].predicted = s.drafters[next.from]->predicts();
       s.drafters[next.from]->propose(as_size(p.guesses[i]), next.guesses);
     }
     if (next.guesses.empty())
       continue;
-    proposals[i] = next.guesses;
+    proposals[i].tokens = next.guesses;
     proposals_ += !s.proposed;
     s.proposed = std::move(next);
   }

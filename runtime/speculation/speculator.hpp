@@ -48,8 +48,8 @@ public:
   bool asked() const override { return asked_; }
   void deliver(const draft_reply& reply);
 
-  std::vector<std::vector<token_id>> propose(const plain_step& step, std::span<const decoding_sequence> decoding,
-                                             int room) override;
+  std::vector<guess_run> propose(const plain_step& step, std::span<const decoding_sequence> decoding,
+                                 int room) override;
   std::size_t judged(sequence_id id, std::span<const token_id> choices) override;
   void append(sequence_id id, std::span<const token_id> tokens) override;
   void finished(const finished_step& step) override;

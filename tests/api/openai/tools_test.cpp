@@ -152,15 +152,16 @@ TEST_CASE("a whole answer has reasoning, content and calls apart") {
   CHECK(std::string_view(call["function"]["arguments"]) == R"({"a": 1})");
 }
 
-TEST_CASE("usage counts the tokens of reasoning, told or not, and the guesses only of those who brought a prediction") {
-  const auto used = [](const std::string& fields) {
+TEST_CASE("usage counts the tokens of reasoning, told or not, and of guesses only those of a prediction") {
+  const auto used = [](const std::string& fields, std::uint32_t accepted = 0, std::uint32_t rejected = 0) {
     response_writer writer(ask_for(fields), tool_model());
     for (const auto* text : {"<think>", "Hm", ".", "</think>", "\n\nHello"})
       writer.add(0, text_event(text));
     writer.add(0, text_event("", finish_reason::stop));
     done_event done;
     done.choices.push_back({0, finish_reason::stop, 25});
-    done.prompt_tokens = 1, done.completion_tokens = 25, done.accepted_guesses = 3, done.rejected_guesses = 2;
+    done.prompt_tokens = 1, done.completion_tokens = 25, done.accepted_guesses = 7, done.rejected_guesses = 5;
+    done.accepted_predicted = accepted, done.rejected_predicted = rejected;
     writer.add(0, done);
     const auto body = json::document::parse(writer.body(), "the answer", errc::bad_request);
     return minified(body.root()["usage"]["completion_tokens_details"].value());
@@ -168,7 +169,8 @@ TEST_CASE("usage counts the tokens of reasoning, told or not, and the guesses on
   const std::string none = R"({"reasoning_tokens":10,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0})";
   CHECK(used("") == none);
   CHECK(used(R"(,"include_reasoning":false)") == none);
-  CHECK(used(R"(,"prediction":{"type":"content","content":"Hello"})") ==
+  CHECK(used(R"(,"prediction":{"type":"content","content":"Hello"})") == none);
+  CHECK(used(R"(,"prediction":{"type":"content","content":"Hello"})", 3, 2) ==
         R"({"reasoning_tokens":10,"accepted_prediction_tokens":3,"rejected_prediction_tokens":2})");
 }
 

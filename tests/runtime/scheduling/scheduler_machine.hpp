@@ -191,17 +191,16 @@ public:
   bool asked() const override { return asked_; }
   bool reply() { return std::exchange(asked_, false); }
 
-  std::vector<std::vector<token_id>> propose(const plain_step&, std::span<const decoding_sequence> decoding,
-                                             int) override {
+  std::vector<guess_run> propose(const plain_step&, std::span<const decoding_sequence> decoding, int) override {
     REQUIRE(!asked_);
-    std::vector<std::vector<token_id>> all;
+    std::vector<guess_run> all;
     for (auto& d : decoding) {
       REQUIRE(d.most >= 0);
       const auto& s = known_.at(d.id);
       all.emplace_back();
       for (std::size_t i = 0, n = rng_() % 6; i < n; ++i) { // now and then more than there is room for
         const bool right = std::uniform_real_distribution<>()(rng_) < right_ && s.known + i < s.all.size();
-        all.back().push_back(right ? s.all[s.known + i] : token_id(5000 + rng_() % 3));
+        all.back().tokens.push_back(right ? s.all[s.known + i] : token_id(5000 + rng_() % 3));
       }
     }
     return all;

@@ -77,6 +77,7 @@ TEST_CASE("n-grams: a prediction is guessed from its start, and found again behi
   d.append(ids{1, 2, 3});
   CHECK(proposal_of(d, 4) == ids{10, 11, 12, 13});
   CHECK(d.grade() == 3);
+  CHECK(d.predicts());
   d.append(ids{10, 11});
   CHECK(proposal_of(d, 2) == ids{12, 13});
   d.append(ids{50}); // instead of 12
@@ -87,6 +88,10 @@ TEST_CASE("n-grams: a prediction is guessed from its start, and found again behi
   CHECK(proposal_of(d, 9) == ids{15, 16}); // its end is the end of the guesses
   d.append(ids{15, 16});
   CHECK_FALSE(d.ready());
+  CHECK_FALSE(d.predicts());
+  d.append(ids{1, 2});
+  CHECK(proposal_of(d, 2) == ids{3, 10}); // as in the sequence
+  CHECK_FALSE(d.predicts());
 }
 
 TEST_CASE("n-grams: the last match is found wherever it is, as a search through the whole text finds it") {

@@ -112,12 +112,13 @@ struct speculating_machine {
     std::size_t rows = sequences.size();
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       auto& r = sequences[i];
-      auto& guesses = proposals[i];
+      auto& guesses = proposals[i].tokens;
       REQUIRE(guesses.size() <= as_size(decoding[i].most));
       if (!guesses.empty() && random() % 8 == 0)
         guesses.resize(random() % guesses.size()); // too few blocks
       rows += guesses.size();
       const bool had_guesses = !guesses.empty();
+      (proposals[i].predicted ? predicted : own) += guesses.size();
       auto seen = r.text;
       ids choices{target_token(seen, r.prompt.size())};
       for (const auto g : guesses) {
@@ -167,6 +168,7 @@ struct speculating_machine {
   std::minstd_rand random{5};
   std::size_t draft_wrong_every = 1'000'000;
   int room = 100, steps = 0, waited = 0, requests = 0;
+  std::size_t predicted = 0, own = 0; // guesses
 };
 
 ids prompt_of(int tokens, token_id from = 0) {
@@ -225,6 +227,15 @@ TEST_CASE("speculator: a prediction that comes true") {
   m.add({1, 0}, prompt_of(10, 3), 200, speculation::automatic, ids(text.begin() + 10, text.end()));
   m.run();
   CHECK(m.steps < 40);
+  CHECK(m.predicted > 100);
+}
+
+TEST_CASE("speculator: guesses of its own are told apart from those of a prediction that does not come true") {
+  speculating_machine m({});
+  m.add({1, 0}, prompt_of(30), 200, speculation::automatic, ids(200, 999));
+  m.run();
+  CHECK(m.predicted <= 16); // its beginning
+  CHECK(m.own > 50);
 }
 
 TEST_CASE("speculator: a drafter of the engine's choice is the only source") {
@@ -260,7 +271,7 @@ TEST_CASE("speculator: unknown sequences and late replies are ignored") {
   s.finished({{1, 1}, 20, 20, 20, 0, true});
   const std::vector<decoding_sequence> unknown{{{9, 9}, 4}};
   CHECK_FALSE(s.waits({1, 1}, unknown));
-  CHECK(s.propose({1, 1}, unknown, 10)[0].empty());
+  CHECK(s.propose({1, 1}, unknown, 10)[0].tokens.empty());
 
   // A sequence that ends while the draft model works for it.
   sampling_params params;
