@@ -17,10 +17,10 @@ class low_rank_products {
 public:
   virtual ~low_rank_products() = default;
 
-  /// Pairs for a product of so many inputs and outputs (if gated, gate's and then up's), in ascending order of outputs,
+  /// Pairs for a product of so many inputs and outputs (`gated`: gate's and then up's), in ascending order of outputs,
   /// none twice. Values are rounded to `compute`, f32 or bf16.
   virtual std::unique_ptr<const matrix> pack_low_rank(std::span<const low_rank_pair> pairs, std::size_t inputs,
-                                                      std::size_t outputs, dtype compute) = 0;
+                                                      std::size_t outputs, dtype compute, bool gated = false) = 0;
 
   /// backend::linear, to which each of `groups` adds what its rows of `in` give with its packed pairs; its bias and
   /// factors are not used, and no row is in two groups. Rows in none have the bits of backend::linear.

@@ -25,7 +25,8 @@ public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target),
       kernels_(find_target(options.target)),
-      shared_pool_(options.pool ? options.pool : std::make_shared<thread_pool>(options.threads, options.cores)),
+      shared_pool_(options.pool ? options.pool
+                                : std::make_shared<thread_pool>(options.threads, options.cores, !options.led)),
       pool_(*shared_pool_),
       linear_(kernels_, pool_, options.cache),
       grouped_(kernels_, pool_, options.cache),
@@ -175,7 +176,7 @@ public:
   }
 
   std::unique_ptr<const matrix> pack_low_rank(std::span<const low_rank_pair> pairs, std::size_t inputs,
-                                              std::size_t outputs, dtype compute) override {
+                                              std::size_t outputs, dtype compute, bool) override {
     return pack_low_rank_pairs(pairs, inputs, outputs, compute);
   }
 

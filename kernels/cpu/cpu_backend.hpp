@@ -22,7 +22,8 @@ struct cpu_options {
   std::size_t cache = 0;       // bytes of a core's L2, to size blocks; 0: ask the system. Changes no bit
   std::vector<int> cores = {}; // that threads stay on; empty: any
   std::shared_ptr<thread_pool> pool =
-    nullptr; // to compute with, of backends that compute in turn; null: one of its own
+    nullptr;         // to compute with, of backends that compute in turn; null: one of its own
+  bool led = false;  // its caller is a thread of another pool, which counts it (thread_pool)
 };
 
 /// Packed matrices of a CPU backend are plain bytes, which a file can keep and lend to any process. See
@@ -37,6 +38,9 @@ public:
 
   /// The backend's threads, for work between its own.
   virtual thread_pool& pool() const = 0;
+
+  /// Ranks that the columns of matrices are divided among (kernels/sharded), which their bytes depend on.
+  virtual int shards() const { return 1; }
 
   /// The memory of a matrix made by `pack` or `pack_gate_up`, in parts, each a multiple of 64 bytes.
   virtual std::vector<std::span<const std::byte>> bytes_of(const matrix& packed) const = 0;

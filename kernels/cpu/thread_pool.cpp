@@ -20,7 +20,8 @@ int usable_cores() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-/// A refusal affects only speed.
+} // namespace
+
 void stay_on(const std::vector<int>& cores) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -30,9 +31,8 @@ void stay_on(const std::vector<int>& cores) {
     static_cast<void>(sched_setaffinity(0, sizeof set, &set));
 }
 
-} // namespace
-
-thread_pool::thread_pool(int threads, const std::vector<int>& cores) : cores_(usable_cores()) {
+thread_pool::thread_pool(int threads, const std::vector<int>& cores, bool counts_caller)
+  : cores_(usable_cores()), caller_(counts_caller ? 1 : 0) {
   const int count = std::clamp(threads > 0 ? threads : cores_, 1, static_cast<int>(active_mask));
   ranges_ = std::vector<counter>(count);
   workers_.reserve(count - 1);
@@ -71,12 +71,12 @@ void thread_pool::pause(std::uint32_t spins) const {
 
 void thread_pool::wake() {
   const bool first = awake_.fetch_add(1, std::memory_order_relaxed) == 0;
-  awake_in_all_.fetch_add(first ? 2 : 1, std::memory_order_relaxed);
+  awake_in_all_.fetch_add(first ? 1 + caller_ : 1, std::memory_order_relaxed);
 }
 
 void thread_pool::doze() {
   const bool last = awake_.fetch_sub(1, std::memory_order_relaxed) == 1;
-  awake_in_all_.fetch_sub(last ? 2 : 1, std::memory_order_relaxed);
+  awake_in_all_.fetch_sub(last ? 1 + caller_ : 1, std::memory_order_relaxed);
 }
 
 void thread_pool::run(const job& next) {

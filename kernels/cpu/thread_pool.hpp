@@ -13,11 +13,15 @@
 
 namespace troupe::kernels {
 
+/// Keeps the calling thread on some cores, unless there are none. A refusal affects only speed.
+void stay_on(const std::vector<int>& cores);
+
 class thread_pool {
 public:
   /// `threads` counts the caller: 1 makes no thread. 0: one per core that this process may use. The pool's own threads
-  /// stay on `cores`, unless there are none.
-  explicit thread_pool(int threads, const std::vector<int>& cores = {});
+  /// stay on `cores`, unless there are none. `counts_caller`: among those awake; not if the caller is a thread of another
+  /// pool.
+  explicit thread_pool(int threads, const std::vector<int>& cores = {}, bool counts_caller = true);
   ~thread_pool();
 
   thread_pool(const thread_pool&) = delete;
@@ -73,6 +77,7 @@ private:
   std::atomic<bool> failed_ = false;
   std::exception_ptr failure_;
   const int cores_;
+  const int caller_;                                // what it counts as
   std::atomic<int> awake_ = 0;                      // workers that do not sleep
   inline static std::atomic<int> awake_in_all_ = 0; // of all pools, with the callers of those that have any
   std::vector<std::thread> workers_;

@@ -1,0 +1,122 @@
+#include "kernels/sharded/sharded_attention.hpp"
+
+#include "kernels/cpu/tensor_rows.hpp"
+#include "kernels/sharded/column_ranges.hpp"
+
+namespace troupe::kernels {
+
+namespace {
+
+/// Rows whose rotation is not worth a barrier.
+constexpr std::size_t few_rows = 4;
+
+/// Rows of each rank from which on they are better divided than heads that are not as many for all.
+constexpr std::size_t many_rows = 16;
+
+/// Neighbouring heads of all rows.
+tensor heads_in(const tensor& rows, int first, int count, int dim) {
+  return columns_of(rows,
+                    {static_cast<std::size_t>(first) * static_cast<std::size_t>(dim),
+                     static_cast<std::size_t>(count) * static_cast<std::size_t>(dim)});
+}
+
+/// What differs by heads begins at the first one.
+attention_scores scores_from(attention_scores scores, int first) {
+  if (scores.slopes != nullptr)
+    scores.slopes += first;
+  if (scores.sinks != nullptr)
+    scores.sinks += first;
+  return scores;
+}
+
+} // namespace
+
+std::unique_ptr<kv_cache> sharded_attention::make_cache(const kv_shape& shape) {
+  auto cache = std::make_unique<sharded_cache>();
+  cache->shape = shape;
+  cache->parts.resize(static_cast<std::size_t>(shape.kv_heads) >= ranks_.size() ? ranks_.size() : 1);
+  ranks_.each(cache->parts.size(), [&](rank& r, std::size_t i) {
+    auto own = shape;
+    own.kv_heads = cache->kv_heads(i).count;
+    cache->parts[i] = r.device->make_kv_cache(own);
+  });
+  return cache;
+}
+
+void sharded_attention::copy(sharded_cache& cache, std::span<const block_copy> copies) {
+  if (!copies.empty())
+    ranks_.each(cache.parts.size(), [&](rank& r, std::size_t i) { r.device->copy_blocks(*cache.parts[i], copies); });
+}
+
+std::size_t sharded_attention::scratch_bytes(const kv_shape& shape, int heads, std::size_t rows) const {
+  if (static_cast<std::size_t>(shape.kv_heads) < ranks_.size())
+    return 0;
+  return rows * static_cast<std::size_t>(heads + 2 * shape.kv_heads) * static_cast<std::size_t>(shape.head_dim) *
+    sizeof(float);
+}
+
+template <class F>
+void sharded_attention::by_rows(const batch& step, int window, const F& f) {
+  divide_rows(step, window, ranks_.size(), ends_);
+  ranks_.each(ends_.size(), [&](rank& r, std::size_t i) {
+    cut_rows(step, i == 0 ? 0 : ends_[i - 1], ends_[i], r.sequences);
+    f(r, batch{r.sequences, step.block_tables});
+  });
+}
+
+void sharded_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope,
+                                      sharded_cache& cache, int layer, const batch& step) {
+  if (!cache.divided())
+    return by_rows(step, 1, [&](rank& r, const batch& own) {
+      r.device->rope_write_kv(qkv, heads, norm, rope, *cache.parts.front(), layer, own);
+    });
+  const int kv_heads = cache.shape.kv_heads, dim = cache.shape.head_dim, group = heads / kv_heads;
+  // A rank's backend takes q, k and v as neighbours: they are brought together, and rotated queries brought back.
+  const auto rotate = [&](rank& r, std::size_t i) {
+    const auto kv = cache.kv_heads(i);
+    const int q = kv.count * group;
+    const auto cols = static_cast<std::size_t>(q + 2 * kv.count) * static_cast<std::size_t>(dim);
+    const tensor own{r.qkv.reserve(qkv.rows * cols), dtype::f32, qkv.rows, cols, cols};
+    const auto queries = heads_in(qkv, kv.first * group, q, dim);
+    r.device->gather_rows(heads_in(own, 0, q, dim), queries);
+    r.device->gather_rows(heads_in(own, q, kv.count, dim), heads_in(qkv, heads + kv.first, kv.count, dim));
+    r.device->gather_rows(heads_in(own, q + kv.count, kv.count, dim),
+                          heads_in(qkv, heads + kv_heads + kv.first, kv.count, dim));
+    r.device->rope_write_kv(own, q, norm, rope, *cache.parts[i], layer, step);
+    r.device->gather_rows(queries, heads_in(own, 0, q, dim));
+  };
+  if (qkv.rows > few_rows)
+    return ranks_.each(rotate);
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    rotate(ranks_[i], i);
+}
+
+void sharded_attention::run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                            const sharded_cache& cache, int layer, const batch& step) {
+  const int kv_heads = cache.shape.kv_heads, dim = cache.shape.head_dim;
+  expect(heads % kv_heads == 0, "attention: heads must be a multiple of the KV heads");
+  const auto attend = [&](rank& r, const kv_cache& part, head_range own, const batch& rows) {
+    r.device->shaped_attention(heads_in(out, own.first, own.count, dim), heads_in(qkv, own.first, own.count, dim),
+                               own.count, scores_from(scores, own.first), part, layer, rows);
+  };
+  const auto heads_of_part = [&](std::size_t i) {
+    const auto kv = cache.kv_heads(i);
+    const int group = heads / kv_heads;
+    return head_range{kv.first * group, kv.count * group};
+  };
+  const bool even = static_cast<std::size_t>(kv_heads) % ranks_.size() == 0;
+  if (cache.divided() && (even || static_cast<std::size_t>(rows_of(step)) < many_rows * ranks_.size()))
+    return ranks_.each([&](rank& r, std::size_t i) { attend(r, *cache.parts[i], heads_of_part(i), step); });
+  if (kv_heads == 1) {
+    const auto parts = std::min(static_cast<std::size_t>(heads), ranks_.size());
+    return ranks_.each(parts, [&](rank& r, std::size_t i) {
+      attend(r, *cache.parts.front(), heads_of(heads, static_cast<int>(i), static_cast<int>(parts)), step);
+    });
+  }
+  by_rows(step, scores.window, [&](rank& r, const batch& own) {
+    for (std::size_t i = 0; i < cache.parts.size(); ++i)
+      attend(r, *cache.parts[i], heads_of_part(i), own);
+  });
+}
+
+} // namespace troupe::kernels

@@ -1,0 +1,43 @@
+// Attention divided among ranks. With at least as many KV heads as ranks, a rank has neighbouring KV heads with all of
+// their query heads, and K and V of these alone. One KV head for all, as in latent and multi-query attention, is read by
+// every rank for queries of its own. In between, ranks divide the rows of a step; so they do for prompts where some rank
+// would have more heads than others. All of it gives the same bits.
+#pragma once
+
+#include "kernels/sharded/rank_team.hpp"
+#include "kernels/sharded/sharded_cache.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe::kernels {
+
+class sharded_attention {
+public:
+  explicit sharded_attention(rank_team& ranks) : ranks_(ranks) {}
+
+  std::unique_ptr<kv_cache> make_cache(const kv_shape& shape);
+  void copy(sharded_cache& cache, std::span<const block_copy> copies);
+
+  /// Bytes of scratch for so many rows.
+  std::size_t scratch_bytes(const kv_shape& shape, int heads, std::size_t rows) const;
+
+  /// See backend::rope_write_kv.
+  void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope, sharded_cache& cache,
+                     int layer, const batch& step);
+
+  /// See backend::shaped_attention.
+  void run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores, const sharded_cache& cache,
+           int layer, const batch& step);
+
+private:
+  /// Calls f(rank, batch) with the rows of each rank, so that these see as many positions, at most `window` of each.
+  template <class F>
+  void by_rows(const batch& step, int window, const F& f);
+
+  rank_team& ranks_;
+  std::vector<std::int32_t> ends_; // of the op at hand
+};
+
+} // namespace troupe::kernels
