@@ -94,6 +94,15 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->group(model_group);
   command
     .add_option(
+      "--tensor-parallel", options.tensor_parallel,
+      "On a CPU, divide each layer by columns and heads among this many ranks, which share --threads equally; "
+      "results are the same")
+    ->check(integer_between(1, 64))
+    ->type_name("INT")
+    ->capture_default_str()
+    ->group(model_group);
+  command
+    .add_option(
       "--packed-cache", options.packed_cache,
       "On a CPU, a folder to keep the weights in, packed for computing, which makes the next start faster; created "
       "if absent")

@@ -22,8 +22,8 @@ struct cpu_options {
   std::size_t cache = 0;       // bytes of a core's L2, to size blocks; 0: ask the system. Changes no bit
   std::vector<int> cores = {}; // that threads stay on; empty: any
   std::shared_ptr<thread_pool> pool =
-    nullptr;         // to compute with, of backends that compute in turn; null: one of its own
-  bool led = false;  // its caller is a thread of another pool, which counts it (thread_pool)
+    nullptr;        // to compute with, of backends that compute in turn; null: one of its own
+  bool led = false; // its caller is a thread of another pool, which counts it (thread_pool)
 };
 
 /// Packed matrices of a CPU backend are plain bytes, which a file can keep and lend to any process. See

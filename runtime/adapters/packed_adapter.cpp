@@ -27,7 +27,8 @@ packed_adapter::site pack_site(const std::array<low_rank, projection_count>& lay
     }
     outputs += shapes[p].outputs;
   }
-  return pairs.empty() ? nullptr : backend.pack_low_rank(pairs, inputs, outputs, compute);
+  const bool gated = range.first == projection::gate && shapes[static_cast<std::size_t>(projection::gate)].outputs > 0;
+  return pairs.empty() ? nullptr : backend.pack_low_rank(pairs, inputs, outputs, compute, gated);
 }
 
 } // namespace

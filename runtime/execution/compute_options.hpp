@@ -16,6 +16,7 @@ struct gpu_options {
   bool graphs = true;
   std::optional<float> unified_maximum = {};
   bool time_steps = false;
+  int ranks = 1; // GPUs from `index` on that share each layer
 };
 
 /// Opens GPU `index`. Throws failure(bad_request) if there is no such device. Null in programs without GPU support.
@@ -26,7 +27,8 @@ struct compute_options {
   std::string quantize = "none";             // none | int8 | int4 | fp8: weights that are stored as floats
   std::string kv_dtype = "auto";             // K and V: auto | f32 | bf16 | int8 | fp8
   std::string device = "auto";               // auto | cpu | cpu:INSTRUCTION_SET | cuda:N
-  int threads = 0;                           // CPU; 0: one per core
+  int threads = 0;                           // CPU, of all ranks; 0: one per core
+  int tensor_parallel = 1;                   // CPU: ranks that share each layer, with equally many threads
   std::string sparsity = "0";                // CPU: DOWN or DOWN:UP, shares of the MLPs' inputs that count as zero
   std::string packed_cache = {};             // CPU: a folder that keeps packed weights; empty: none
   bool deterministic = false;                // GPU: schedule-invariant, at some cost; a CPU always is

@@ -16,8 +16,14 @@ std::shared_ptr<const device> open_cpu(const compute_options& options,
                                        kernels::isa target = kernels::available_isas().back()) {
   if (options.unified_maximum)
     throw failure(errc::bad_request, "`unified_maximum` is for NVIDIA GPUs", "unified_maximum");
-  const auto group = core_plan(options.threads, usable_cores()).group(0, 0, 0);
-  return make_cpu_device(kernels::cpu_options{.threads = group.threads, .target = target, .cores = group.cores});
+  const core_plan cores(options.threads, usable_cores(), {.ranks = options.tensor_parallel});
+  std::vector<kernels::cpu_options> ranks;
+  for (int i = 0; i < options.tensor_parallel; ++i) {
+    const auto& group = cores.group(0, 0, i);
+    ranks.push_back(
+      {.threads = group.threads, .target = target, .cores = group.cores, .led = options.tensor_parallel > 1});
+  }
+  return make_cpu_device(std::move(ranks));
 }
 
 /// Refuses options for CPUs only.
@@ -33,7 +39,9 @@ std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_opti
     if (open_gpu)
       return open_gpu(first);
     why.clear();
-  } catch (const failure&) { // there is none: not worth a word, as the user has not asked for one
+  } catch (const failure& f) { // there is none: not worth a word, as the user has not asked for one
+    if (f.what_failed().param == "tensor_parallel")
+      throw; // there are some, but too few
     why.clear();
   } catch (const kernels::device_error& e) {
     why = "the first GPU does not work: " + std::string(e.what());
@@ -45,6 +53,11 @@ std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_opti
 
 memory_estimate estimate_memory(const checkpoint& tensors, const model_config& config, precision precision,
                                 const device& device, const kernels::backend& backend, const step_sizes& sizes) {
+  if (const int ranks = device.capabilities().ranks_by_kv_head; ranks > config.kv_heads)
+    throw failure(errc::unsupported,
+                  "`tensor_parallel` divides K and V of a model among GPUs by KV heads, of which this one has only " +
+                    std::to_string(config.kv_heads) + ", not " + std::to_string(ranks),
+                  "tensor_parallel");
   const int decodes = device.decode_rows(sizes.sequences);
   auto estimate = estimate_memory(tensors, config, precision, backend,
                                   {.rows = std::max(sizes.rows, decodes),
@@ -59,10 +72,15 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
 std::shared_ptr<const device> open_device(const compute_options& options, const gpu_opener& open_gpu,
                                           std::string* why) {
   const auto& name = options.device;
+  if (options.tensor_parallel < 1)
+    throw failure(errc::bad_request,
+                  "`tensor_parallel` must be at least 1, not " + std::to_string(options.tensor_parallel),
+                  "tensor_parallel");
   gpu_options gpu{.deterministic = options.deterministic,
                   .graphs = options.graphs,
                   .unified_maximum = options.unified_maximum,
-                  .time_steps = options.time_steps};
+                  .time_steps = options.time_steps,
+                  .ranks = options.tensor_parallel};
   if (name == "cpu")
     return open_cpu(options);
   if (name == "auto") {

@@ -34,6 +34,7 @@ struct device_capabilities {
   bool steering = false;          // runners steer rows
   bool adapters = false;          // runners add low-rank adapters to rows
   bool dola = false;              // runners give logits behind inner layers that plans want
+  int ranks_by_kv_head = 1;       // models need as many KV heads
 };
 
 class device {

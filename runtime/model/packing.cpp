@@ -137,6 +137,8 @@ packed_contents packed_contents_of(const checkpoint& tensors, const model_config
   packed_contents contents;
   contents.precision = std::string(kernels::to_string(precision.compute)) + " " + to_string(precision.weights);
   contents.target = kernels::to_string(storable.instruction_set());
+  if (storable.shards() > 1)
+    contents.target += ", " + std::to_string(storable.shards()) + " ranks";
   contents.layout = storable.layout_version();
   for (const auto& group : packed_groups(config, precision))
     contents.matrices.push_back({group.name(), packed_bytes(tensors, group, precision, backend)});

@@ -1,32 +1,63 @@
 #include "runtime/execution/cpu/cpu_device.hpp"
 
 #include "kernels/cpu/thread_pool.hpp"
+#include "kernels/sharded/sharded_backend.hpp"
 #include "runtime/execution/cpu/cpu_step_runner.hpp"
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/support/available_memory.hpp"
 
 #include <map>
 #include <mutex>
+#include <span>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
 namespace {
 
+/// The threads of backends that compute in turn.
+struct thread_team {
+  std::vector<std::unique_ptr<kernels::thread_pool>> ranks;
+  std::unique_ptr<kernels::thread_pool> leaders; // of several ranks
+};
+using shared_team = std::shared_ptr<const thread_team>;
+
+shared_team make_team(std::span<const kernels::cpu_options> ranks) {
+  auto team = std::make_shared<thread_team>();
+  const bool led = ranks.size() > 1;
+  for (const auto& rank : ranks)
+    team->ranks.push_back(std::make_unique<kernels::thread_pool>(rank.threads, rank.cores, !led));
+  if (led)
+    team->leaders = std::make_unique<kernels::thread_pool>(static_cast<int>(ranks.size()));
+  return team;
+}
+
+std::unique_ptr<kernels::backend> make_backend(std::span<const kernels::cpu_options> ranks, const shared_team& team) {
+  std::vector<std::unique_ptr<kernels::backend>> backends;
+  // Each pool keeps the team alive.
+  kernels::rank_leaders leaders{{team, team->leaders.get()}, {}};
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    auto own = ranks[i];
+    own.pool = {team, team->ranks[i].get()};
+    backends.push_back(kernels::make_cpu_backend(own));
+    leaders.cores.push_back(own.cores);
+  }
+  return backends.size() == 1 ? std::move(backends.front())
+                              : kernels::make_sharded_backend(std::move(backends), leaders);
+}
+
 class cpu_device final : public device {
 public:
-  explicit cpu_device(const kernels::cpu_options& options)
-    : options_(options), description_(kernels::make_cpu_backend(options)->description()) {}
+  explicit cpu_device(std::vector<kernels::cpu_options> ranks)
+    : ranks_(std::move(ranks)), description_(make_backend(ranks_, make_team(ranks_))->description()) {}
 
   std::string description() const override { return description_; }
   device_capabilities capabilities() const override {
     return {.hidden_states = true, .steering = true, .adapters = true, .dola = true};
   }
-  std::unique_ptr<kernels::backend> open() const override {
-    auto options = options_;
-    options.pool = pool_of_this_thread();
-    return kernels::make_cpu_backend(options);
-  }
+  std::unique_ptr<kernels::backend> open() const override { return make_backend(ranks_, team_of_this_thread()); }
   std::size_t available_memory() const override { return troupe::available_memory(); }
   int decode_rows(int sequences) const override { return sequences; }
 
@@ -40,7 +71,10 @@ public:
   swap_rates measure_moves(const kernels::kv_shape&) const override { return {}; }
 
   device_peaks measure_peaks(kernels::dtype compute, bool quantised) const override {
-    return peaks_of(kernels::measure_machine(options_.threads), compute, quantised);
+    int threads = 0;
+    for (const auto& rank : ranks_)
+      threads += rank.threads;
+    return peaks_of(kernels::measure_machine(threads), compute, quantised);
   }
 
   std::unique_ptr<step_runner> make_runner(runner_spec spec) const override {
@@ -54,26 +88,26 @@ public:
 private:
   /// A thread does one thing at a time, so its backends (of a model and its amateur) share their threads. Those of other
   /// threads (a draft model, adapters that are being loaded) compute at the same time.
-  std::shared_ptr<kernels::thread_pool> pool_of_this_thread() const {
+  shared_team team_of_this_thread() const {
     const std::lock_guard lock(mutex_);
-    std::erase_if(pools_, [](const auto& each) { return each.second.expired(); });
-    auto& known = pools_[std::this_thread::get_id()];
-    auto pool = known.lock();
-    if (!pool)
-      known = pool = std::make_shared<kernels::thread_pool>(options_.threads, options_.cores);
-    return pool;
+    std::erase_if(teams_, [](const auto& each) { return each.second.expired(); });
+    auto& known = teams_[std::this_thread::get_id()];
+    auto team = known.lock();
+    if (!team)
+      known = team = make_team(ranks_);
+    return team;
   }
 
-  kernels::cpu_options options_;
+  std::vector<kernels::cpu_options> ranks_;
   std::string description_;
   mutable std::mutex mutex_;
-  mutable std::map<std::thread::id, std::weak_ptr<kernels::thread_pool>> pools_;
+  mutable std::map<std::thread::id, std::weak_ptr<const thread_team>> teams_;
 };
 
 } // namespace
 
-std::shared_ptr<const device> make_cpu_device(const kernels::cpu_options& options) {
-  return std::make_shared<cpu_device>(options);
+std::shared_ptr<const device> make_cpu_device(std::vector<kernels::cpu_options> ranks) {
+  return std::make_shared<cpu_device>(std::move(ranks));
 }
 
 device_peaks peaks_of(const kernels::machine_peaks& peaks, kernels::dtype compute, bool quantised) {

@@ -6,7 +6,8 @@
 
 namespace troupe {
 
-std::shared_ptr<const device> make_cpu_device(const kernels::cpu_options& options);
+/// Of one rank, or of several that divide layers among them (kernels/sharded); instruction sets are the same.
+std::shared_ptr<const device> make_cpu_device(std::vector<kernels::cpu_options> ranks);
 
 /// The fastest instruction that weights of that kind can be multiplied with. Floats in bf16 are multiplied in f32 if
 /// there is no such instruction for them.

@@ -106,6 +106,9 @@ std::shared_ptr<const device> open_gpu(const gpu_options& options) {
                   "there is no device `cuda:" + std::to_string(options.index) +
                     "`: " + (count == 0 ? why_none : "the last is cuda:" + std::to_string(count - 1)),
                   "device");
+  if (options.ranks != 1)
+    throw failure(errc::bad_request, "`tensor_parallel` must be 1 on a GPU: only threads of a CPU share layers so far",
+                  "tensor_parallel");
   return std::make_shared<gpu_device>(options);
 }
 

@@ -189,7 +189,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     options.speculate = speculation::automatic;
     // In one of four, how many is left to measured times.
     const engine_internals internals{.guesses = static_cast<int>(seed % 4)};
-    options.compute.threads = pick(1, 3);
+    options.compute.threads = pick(1, 3) * options.compute.tensor_parallel;
     options.step_tokens = pick(0, 1) ? pick(4, 40) : 512; // four beams must fit
     options.max_sequences = pick(4, 12);
     options.prefix_cache = seed % 2 == 0;
@@ -274,6 +274,26 @@ TEST_CASE("crowds of requests with and without adapters give every request the s
     CHECK(taken.cached_tokens > 0);
     CHECK(taken.accepted > 0);
   }
+}
+
+TEST_CASE("crowds on two ranks give every request the bits that it has alone on one") {
+  const test::temp_folder folder;
+  const auto lora = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two", "three"});
+  for (const std::string model : {"golden/llama-gqa", "families/mixtral", "families/gpt-oss"})
+    for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "int8"}}) {
+      CAPTURE(model);
+      CAPTURE(types.quantize);
+      auto alone = without_guesses(test_data() + "/" + model, types, devices().back());
+      if (model == "golden/llama-gqa")
+        alone.lora = lora;
+      auto crowded = alone;
+      crowded.compute.tensor_parallel = 2;
+      const auto taken = check_crowds(alone, crowded, 2);
+      CHECK(taken.adapted > (alone.lora.empty() ? -1 : 6));
+      CHECK(taken.preemptions > 0);
+      CHECK(taken.cached_tokens > 0);
+      CHECK(taken.accepted > 0);
+    }
 }
 
 TEST_CASE("crowds of a mixture of experts give every request the same bits as alone") {

@@ -44,6 +44,11 @@ TEST_CASE("options that make no sense are refused by name, before anything is re
   CHECK(blamed([](auto& o) { o.max_sequences = 65537; }) == "max_sequences");
   CHECK(blamed([](auto& o) { o.max_queue = 0; }) == "max_queue");
   CHECK(blamed([](auto& o) { o.compute.threads = -1; }) == "threads");
+  CHECK(blamed([](auto& o) { o.compute.tensor_parallel = 0; }) == "tensor_parallel");
+  CHECK(blamed([](auto& o) {
+          o.compute.threads = 2;
+          o.compute.tensor_parallel = 3;
+        }) == "threads");
   for (const char* wrong :
        {"", "-0.1", "1", "0.995", "nan", "x", "0.5x", "0.5:", ":0.5", "0.5:2", "0.5:0.5:0.5", "0.5,0.5"}) {
     CAPTURE(wrong);

@@ -51,6 +51,40 @@ TEST_CASE("A device is chosen by name; auto is a CPU if there is no GPU") {
   CHECK(device_refusal("cuda:0") == "there is no device `cuda:0`: this program was built without CUDA");
 }
 
+TEST_CASE("The threads of a CPU are divided among ranks, as many for each; GPUs are ranks themselves") {
+  const auto ranks = [](int threads, int ranks) {
+    return open_device({.device = "cpu:portable", .threads = threads, .tensor_parallel = ranks}, nullptr);
+  };
+  CHECK(ranks(4, 1)->description() == "cpu, portable, 4 threads");
+  CHECK(ranks(2, 2)->description() == "cpu, portable, 2 ranks of 1 thread");
+  CHECK(ranks(4, 2)->description() == "cpu, portable, 2 ranks of 2 threads");
+  CHECK(ranks(5, 2)->description() == "cpu, portable, 2 ranks of 2 or 3 threads");
+  CHECK(ranks(3, 3)->open()->description() == "cpu, portable, 3 ranks of 1 thread");
+  const auto refused = [](const compute_options& options, const gpu_opener& open_gpu = nullptr,
+                          const std::string& for_what = "tensor_parallel") {
+    try {
+      open_device(options, open_gpu);
+    } catch (const failure& f) {
+      CHECK(f.what_failed().param == for_what);
+      return f.what_failed().message;
+    }
+    return std::string("nothing");
+  };
+  CHECK(refused({.device = "cpu", .threads = 2, .tensor_parallel = 3}, nullptr, "threads") ==
+        "`threads` must be at least 3, one for each part of the model that computes by itself, not 2");
+  CHECK(refused({.device = "cpu", .threads = 2, .tensor_parallel = -1}) ==
+        "`tensor_parallel` must be at least 1, not -1");
+  int asked = 0;
+  const gpu_opener too_few = [&](const gpu_options& options) -> std::shared_ptr<const device> {
+    asked = options.ranks;
+    throw failure(errc::bad_request, "there are too few GPUs", "tensor_parallel");
+  };
+  for (const char* gpu : {"auto", "cuda:0"}) {
+    CHECK(refused({.device = gpu, .threads = 2, .tensor_parallel = 2}, too_few) == "there are too few GPUs");
+    CHECK(asked == 2);
+  }
+}
+
 TEST_CASE("A GPU is opened by its number, with the options given") {
   gpu_options asked;
   int opened = 0;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -172,8 +173,12 @@ inline void check_golden(const std::string& model, isa target) {
   CHECK(worst_logprob < 1e-3);
 }
 
-/// Logits are bit-equal under random schedules.
-inline void check_schedules(const std::string& model, isa target, precision as, std::mt19937& random) {
+/// A backend for each of three random schedules, 1 to 3.
+using backend_maker = std::function<std::unique_ptr<kernels::backend>(int round)>;
+
+/// Logits are bit-equal under random schedules, on as many threads or on what `make` makes.
+inline void check_schedules(const std::string& model, isa target, precision as, std::mt19937& random,
+                            const backend_maker& make = {}) {
   CAPTURE(model);
   CAPTURE(std::string(to_string(target)));
   CAPTURE(size_of(as.compute));
@@ -195,7 +200,7 @@ inline void check_schedules(const std::string& model, isa target, precision as, 
   }
   for (int threads = 1; threads <= 3; ++threads) {
     CAPTURE(threads);
-    engine e(source, target, threads, as);
+    engine e(source, make ? make(threads) : kernels::make_cpu_backend({threads, target}), as);
     std::vector<std::int32_t> pool(pool_blocks);
     std::iota(pool.begin(), pool.end(), 0);
     std::shuffle(pool.begin(), pool.end(), random);
