@@ -28,7 +28,7 @@ struct compute_options {
   std::string kv_dtype = "auto";             // K and V: auto | f32 | bf16 | int8 | fp8
   std::string device = "auto";               // auto | cpu | cpu:INSTRUCTION_SET | cuda:N
   int threads = 0;                           // CPU, of all ranks; 0: one per core
-  int tensor_parallel = 1;                   // CPU: ranks that share each layer, with equally many threads
+  int tensor_parallel = 1;                   // ranks that share each layer: groups of a CPU's threads, or GPUs
   std::string sparsity = "0";                // CPU: DOWN or DOWN:UP, shares of the MLPs' inputs that count as zero
   std::string packed_cache = {};             // CPU: a folder that keeps packed weights; empty: none
   bool deterministic = false;                // GPU: schedule-invariant, at some cost; a CPU always is

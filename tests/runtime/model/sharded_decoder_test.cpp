@@ -1,6 +1,5 @@
 // Tensor parallelism: whatever the model, any number of ranks gives the bits of one.
-#include "kernels/cpu/thread_pool.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/weight_loading.hpp"
 #include "runtime/model/memory_estimate.hpp"
 #include "tests/kernels/sharded/sharded_support.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
