@@ -17,7 +17,7 @@ namespace {
 
 /// Counts the tokens of one answer, which arrive as messages.
 troupe::client_actor::behavior_type count_tokens(troupe::client_actor::pointer self, std::promise<std::string>* ended) {
-  return {[=](std::uint64_t, const troupe::event_ptr& e) {
+  return {[=](troupe::event_atom, std::uint64_t, const troupe::event_ptr& e) {
     if (std::holds_alternative<troupe::token_event>(*e))
       return;
     const auto* done = std::get_if<troupe::done_event>(e.get());
