@@ -141,7 +141,7 @@ public:
         [](embedding_atom, const prompt_embedding_ptr&) {},
         [](guide_atom, std::uint64_t, const answer_guide_ptr&) {},
         [](ended_atom, std::uint64_t, const hypotheses_ptr&) {},
-        [](judged_atom, std::uint64_t, std::int32_t, std::int32_t) {},
+        [](judged_atom, std::uint64_t, std::int32_t, std::int32_t, bool) {},
         [](failed_atom, std::uint64_t, const error&) {},
         [](pause_atom, bool) {},
         [](cancel_atom) {},
