@@ -15,9 +15,9 @@ namespace {
 constexpr int most_guesses = 16; // of a sequence in one step
 
 /// What the sink of a load is told: lines for the log, and how far the weights are.
-class load_report {
+class load_progress {
 public:
-  explicit load_report(const progress_sink& to) : to_(to) {}
+  explicit load_progress(const progress_sink& to) : to_(to) {}
 
   // Said once: the line of `status_` is that of the bar.
   void log(std::string line) const {
@@ -42,7 +42,7 @@ private:
 };
 
 /// All weights, into `model`.
-void load_all(const engine_options& options, opened_model& from, load_report& report, loaded_model& model) {
+void load_all(const engine_options& options, opened_model& from, load_progress& report, loaded_model& model) {
   const auto show = [&](std::size_t done, std::size_t total) { report.show(done, total); };
   const auto log = [&](std::string line) { report.log(std::move(line)); };
   report.begin(from.info.id);
@@ -86,7 +86,7 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress,
                                                const engine_internals& internals) {
   check_options(options);
-  load_report report(progress);
+  load_progress report(progress);
   report.log("reading " + options.model);
   auto opened = open_for(options, [&](std::string line) { report.log(std::move(line)); });
   auto plan = plan_load(options, opened);

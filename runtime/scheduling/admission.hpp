@@ -34,6 +34,7 @@ struct admission {
   std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
   pooling embed = pooling::none;         // of the prompt's hidden states, instead of samples
   row_features_ptr features = {};        // of all its rows
+  std::int32_t expected_cached = 0;      // tokens of the prompt, as it was routed; for load reports alone
   token_list negative = {};              // the prompt of a twin, which has the same answer; null: none
 };
 

@@ -54,6 +54,8 @@ block_grant block_manager::serve(const block_request& request) {
     grant.answers.push_back(d.open && refused ? block_answer{.sequence = d.sequence} : answer(d, request.swap, grant));
     refused = refused || (d.open && grant.answers.back().rows == 0);
   }
+  grant.free_blocks = static_cast<std::int32_t>(free_.size());
+  grant.cached_blocks = static_cast<std::int32_t>(counters_.cached);
   return grant;
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/scheduling/row_demands.hpp"
 
+#include "runtime/scheduling/block_chain.hpp"
+
 #include <algorithm>
 #include <limits>
 
@@ -20,8 +22,7 @@ void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
     d.open = end == s.prompt_tokens()
       ? s.prompt
       : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
-    const auto rotation = static_cast<std::uint64_t>(rules_.rotation_of(s.known()));
-    d.salt = salted(s.salt(), rotation > 0 ? rotation_salt + rotation : 0);
+    d.salt = chain_root(s.salt(), rules_.rotation_of(s.known()));
     d.from = s.scored; // the rows of tokens to be scored must be computed
     // Leave a block per running sequence, so that the new one is not preempted again at once.
     d.watermark = table_.running_count();

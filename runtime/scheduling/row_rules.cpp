@@ -1,11 +1,13 @@
 #include "runtime/scheduling/row_rules.hpp"
 
+#include "runtime/scheduling/block_chain.hpp"
+
 #include <algorithm>
 
 namespace troupe {
 
 std::int32_t row_rules::rotation_of(std::int32_t length) const {
-  return static_cast<std::int32_t>(std::ranges::count_if(limits_.rope_borders, [=](auto b) { return b < length; }));
+  return troupe::rotation_of(length, limits_.rope_borders);
 }
 
 std::int32_t row_rules::end_of_rows(const scheduled_sequence& s) const {

@@ -22,8 +22,9 @@ struct scheduled_sequence {
   token_list prompt, prediction;
   std::shared_ptr<const guides::answer_guide> guide; // null: none
   row_features_ptr features;
-  pooling embed = pooling::none; // nothing is sampled
-  std::int32_t last_row = 0;     // rows are planned for positions below this
+  pooling embed = pooling::none;    // nothing is sampled
+  std::int32_t last_row = 0;        // rows are planned for positions below this
+  std::int32_t expected_cached = 0; // of its tokens, while it waits
 
   // How far it is.
   std::vector<token_id> tokens;       // known ones: prompt and sampled

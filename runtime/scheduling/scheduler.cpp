@@ -49,6 +49,7 @@ std::optional<error> scheduler::submit(admission a) {
   s.prediction = std::move(a.prediction);
   s.guide = std::move(a.guide);
   s.features = std::move(a.features);
+  s.expected_cached = a.expected_cached;
   auto* group = s.grouped() ? &table_.add_group(a.request) : nullptr;
   if (group)
     group->members = {s.id};
@@ -135,6 +136,18 @@ scheduler_counters scheduler::counters() const {
   c.step_rows = static_cast<std::uint64_t>(step_rows());
   c.cost = cost_.summary();
   return c;
+}
+
+load_report scheduler::load() const {
+  load_report r;
+  table_.add_load(r);
+  r.queue_room = limits_.max_queue + r.free_slots - static_cast<std::int32_t>(table_.waiting().size());
+  r.step_rows = step_rows();
+  r.cost = cost_.summary();
+  scheduler_counters counted;
+  booking_.count(counted);
+  r.generated_tokens = counted.generated_tokens;
+  return r;
 }
 
 } // namespace troupe

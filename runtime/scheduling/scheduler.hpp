@@ -13,6 +13,7 @@
 #pragma once
 
 #include "runtime/scheduling/admission.hpp"
+#include "runtime/scheduling/load_report.hpp"
 #include "runtime/scheduling/result_booking.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
@@ -99,6 +100,9 @@ public:
   std::vector<std::pair<std::uint64_t, error>> collect_failed() { return table_.take_failed(); }
 
   scheduler_counters counters() const;
+
+  /// For the router, but for blocks, and who reports what.
+  load_report load() const;
 
 private:
   void add_twin(scheduled_sequence s, sequence_group& g, token_list prompt);

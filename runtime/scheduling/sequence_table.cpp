@@ -122,6 +122,24 @@ void sequence_table::leave(scheduled_sequence& s, block_request& request) {
   s.planned = 0;
 }
 
+void sequence_table::add_load(load_report& to) const {
+  for (const auto& [_, s] : sequences_) {
+    if (s.gives_way())
+      continue;
+    const auto with_slots = static_cast<std::int32_t>(s.sibling_slots.size());
+    to.running += (s.running() ? 1 : 0) + with_slots;
+    to.waiting += (s.running() ? 0 : 1) + s.siblings - with_slots;
+    if (s.running() && s.decodes()) {
+      to.decodes += shape_of(s.known() - 1, 1, 1);
+      continue;
+    }
+    const auto done = s.running() ? s.planned : std::min(s.expected_cached, s.known() - 1);
+    to.prompts += shape_of(done, s.known() - done, 1);
+  }
+  to.free_slots = free_slots();
+  to.ended_answers = ended_answers_;
+}
+
 void sequence_table::suspend(scheduled_sequence& s, block_request& request) {
   leave(s, request);
   enqueue(s);
@@ -146,6 +164,7 @@ void sequence_table::end(sequence_id id) {
   const auto* g = find_group(id.request);
   if (g ? g->sampler_knows : s->samples_in_flight > 0 || s->known() > s->prompt_tokens() || s->embeds())
     ended_.push_back(id); // else the sampler does not know it
+  ended_answers_ += s->known() > s->prompt_tokens();
   const auto since = s->paused_since;
   sequences_.erase(id);
   if (since != 0) {

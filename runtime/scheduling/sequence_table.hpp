@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/scheduling/fair_queue.hpp"
+#include "runtime/scheduling/load_report.hpp"
 #include "runtime/scheduling/scheduled_sequence.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
 #include "runtime/support/error.hpp"
@@ -52,6 +53,7 @@ public:
   const fair_queue& waiting() const { return waiting_; }
   std::int32_t free_slots() const { return static_cast<std::int32_t>(free_slots_.size()); }
   void count(scheduler_counters& into) const;
+  void add_load(load_report& to) const;
 
   /// Grows whenever something has happened that may allow, or forbid, to plan a step.
   std::uint64_t version() const { return version_; }
@@ -125,6 +127,7 @@ private:
   std::size_t paused_count_ = 0; // sequences, running ones included
   std::vector<std::int32_t> free_slots_;
   std::uint64_t version_ = 0;
+  std::uint64_t ended_answers_ = 0; // sequences of which anything was generated
 
   block_request later_;
   std::vector<sequence_id> ended_;

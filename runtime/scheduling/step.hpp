@@ -98,6 +98,7 @@ struct block_grant {
   std::vector<block_move> moves;     // to be done before the step, in order
   std::uint32_t acquired = 0;        // blocks given to sequences, beside those that they had or found cached
   std::uint32_t evicted = 0;         // of these, taken from cached content
+  std::int32_t free_blocks = 0, cached_blocks = 0; // left after it; cached: unreferenced
 };
 
 // -- scheduler → executor → sampler -----------------------------------------------------------------------------------

@@ -365,4 +365,11 @@ step_cost_summary step_cost::summary() const {
   return s;
 }
 
+double expected_ms(const step_cost_summary& cost, const step_shape& step) {
+  const auto low = piece_of(step.rows);
+  const auto along = (step.rows - rows_at(low)) / (rows_at(low + 1) - rows_at(low));
+  return std::lerp(cost.knot_ms[low], cost.knot_ms[low + 1], along) + step.logit_rows * cost.logit_row_ms +
+    step.attended * cost.attended_ms + step.read * cost.read_ms;
+}
+
 } // namespace troupe

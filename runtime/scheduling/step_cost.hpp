@@ -108,4 +108,7 @@ private:
   step_cost_summary summary_;
 };
 
+/// What step_cost::expected_ms says, from the model as numbers.
+double expected_ms(const step_cost_summary& cost, const step_shape& step);
+
 } // namespace troupe

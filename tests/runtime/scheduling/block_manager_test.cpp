@@ -344,3 +344,19 @@ TEST_CASE("colliding hashes never swap in different content") {
   release(m, b);
   CHECK(ask_with(m, always, b, 17, tokens(17)).answers.at(0).first_position == 16);
 }
+
+TEST_CASE("a grant says what is left") {
+  block_manager m(8, true);
+  block_request r;
+  const auto prompt = tokens(40);
+  r.demands.push_back({a, 40, prompt, 0});
+  auto left = m.serve(r);
+  CHECK(left.free_blocks == 5);
+  CHECK(left.cached_blocks == 0);
+  r = {};
+  r.commits.push_back({a, {prompt->begin(), prompt->begin() + 32}});
+  r.releases.push_back(a);
+  left = m.serve(r);
+  CHECK(left.free_blocks == 6);
+  CHECK(left.cached_blocks == 2);
+}

@@ -441,3 +441,34 @@ TEST_CASE("a prompt under way takes blocks from a paused request") {
   for (auto& a : {paused, decoding, prompt})
     check_transcripts(m, a);
 }
+
+TEST_CASE("the load of a scheduler is what it has left to compute, as far as it is not expected to be cached") {
+  machine m(100, true, {.step_tokens = 64, .max_sequences = 2, .max_queue = 5, .steps_ahead = 1});
+  CHECK(m.sched.load().queue_room == 7);
+  submit(m, make(1, std::vector<token_id>(40, 11), 4));
+  submit(m, make(2, std::vector<token_id>(100, 12), 4));
+  auto late = make(3, std::vector<token_id>(50, 13), 4);
+  late.expected_cached = 32;
+  submit(m, late);
+  auto load = m.sched.load();
+  CHECK(load.running == 0);
+  CHECK(load.waiting == 3);
+  CHECK(load.free_slots == 2);
+  CHECK(load.queue_room == 4);
+  CHECK(load.prompts.rows == 40 + 100 + 18);
+  CHECK(load.step_rows == 64);
+  m.plan(), m.execute(), m.book(); // all of the first prompt, 24 rows of the second
+  load = m.sched.load();
+  CHECK(load.running == 2);
+  CHECK(load.waiting == 1);
+  CHECK(load.prompts.rows == 76 + 18);
+  CHECK(load.decodes.rows == 1);
+  CHECK(load.decodes.read == 41);
+  CHECK(load.generated_tokens == 1);
+  CHECK(load.ended_answers == 0);
+  m.drain();
+  load = m.sched.load();
+  CHECK(load.running + load.waiting == 0);
+  CHECK(load.prompts.rows == 0);
+  CHECK(load.ended_answers == 3);
+}

@@ -320,3 +320,13 @@ TEST_CASE("logit rows that are dear are found to be, once steps have different s
   CHECK(cost.summary().logit_row_ms == doctest::Approx(m.logit_row_ms).epsilon(0.25));
   CHECK(mean_error_of(cost, m) < 0.06);
 }
+
+TEST_CASE("the summary says of any step what the model says") {
+  step_cost cost;
+  plateau_machine m;
+  train_on(cost, m, 300);
+  for (int i = 0; i < 100; ++i) {
+    const auto step = usual_step(m);
+    CHECK(expected_ms(cost.summary(), step) == doctest::Approx(cost.expected_ms(step)));
+  }
+}

@@ -1,0 +1,45 @@
+#include "runtime/scheduling/route_query.hpp"
+
+#include "runtime/scheduling/block_chain.hpp"
+#include "runtime/scheduling/scheduler.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+/// As scheduler::submit decides it.
+std::int32_t most_cached(const admission& what, std::int32_t tokens) {
+  if (what.embed != pooling::none)
+    return what.embed == pooling::last ? tokens - 1 : 0;
+  return what.params->prompt_logprobs >= 0 && what.resumed.empty() ? 0 : tokens;
+}
+
+} // namespace
+
+route_query query_of(const admission& what, bool prefix_cache, std::span<const std::int32_t> rope_borders) {
+  const auto& params = *what.params;
+  auto tokens = *what.prompt;
+  route_query q;
+  q.sequences = params.width();
+  if (!what.resumed.empty()) { // the first answer stands for all
+    const auto& first = what.resumed.front().emitted;
+    tokens.insert(tokens.end(), first.begin(), first.end());
+    for (const auto& other : std::span(what.resumed).subspan(1))
+      q.beside += static_cast<std::int32_t>(other.emitted.size());
+    q.sequences = static_cast<std::int32_t>(what.resumed.size()) * (params.paired() ? 2 : 1);
+  }
+  q.tokens = static_cast<std::int32_t>(tokens.size());
+  if (what.negative)
+    q.beside += static_cast<std::int32_t>(what.negative->size());
+  if (prefix_cache)
+    q.chain = block_chain(tokens,
+                          chain_root(what.features ? what.features->salt : 0, rotation_of(q.tokens, rope_borders)));
+  q.most_cached = most_cached(what, q.tokens);
+  const auto answered = q.tokens - static_cast<std::int32_t>(what.prompt->size());
+  q.most_answer = what.embed == pooling::none ? std::max(0, params.max_tokens - answered) : 0;
+  return q;
+}
+
+} // namespace troupe

@@ -1,0 +1,82 @@
+// Chooses the replica that computes a request: the one where it is expected to be answered first. That is the time until
+// its first token (what is queued and under way there, as last reported, and what was sent there since; then its own
+// prompt, but for what is cached there; and the time until slots and blocks are free, where there are too few), and what
+// its answer takes at the pace of those that decode there. All of it is milliseconds by each replica's own step cost, so
+// nothing is weighed against anything else. Without the answer's part, those who share the beginning of their prompts
+// would fill one replica to its last slot while others idle.
+//
+// Prefixes make it sticky: it remembers which chains of blocks each replica was sent. Deterministic: equal times go to the
+// replica with fewer sequences, then to the lower number. Owned by the engine; single-threaded.
+#pragma once
+
+#include "runtime/scheduling/load_report.hpp"
+#include "runtime/scheduling/prefix_memory.hpp"
+#include "runtime/scheduling/route_query.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+
+namespace troupe {
+
+struct route {
+  int replica = 0;
+  std::int32_t cached_tokens = 0; // expected to be found there
+  double ms = 0;                  // that the request is expected to take
+};
+
+class router {
+public:
+  /// What replicas are like. `bytes`: for all that is remembered of one replica's prefixes.
+  struct capacity {
+    std::int32_t blocks = 0, slots = 0, queue = 0;
+    std::int32_t step_rows = 0; // before it has reported any
+    std::size_t bytes = 16 << 20;
+  };
+
+  /// A replica runs, with an empty cache. Reports of other lives of it count for nothing.
+  void start(int replica, std::uint64_t life, const capacity& of);
+
+  /// It takes no more requests, and what was sent there is gone.
+  void stop(int replica);
+
+  void take(const load_report& report);
+
+  /// Nothing if no replica runs. The request counts as sent.
+  std::optional<route> choose(std::uint64_t request, const route_query& what);
+
+  /// A request has ended, perhaps before its replica heard of it.
+  void end(std::uint64_t request);
+
+  /// Whether any replica's queue has room for one more request.
+  bool has_room() const;
+
+private:
+  /// Requests ahead of another one.
+  struct queue {
+    step_shape prompts; // but for what is cached
+    std::int32_t sequences = 0, requests = 0;
+  };
+  struct replica_state {
+    load_report load;
+    capacity of;
+    prefix_memory prefixes;
+    queue sent = {}; // and not part of the report
+  };
+  struct sent_request {
+    int replica = 0;
+    step_shape prompt;
+    std::int32_t sequences = 0;
+  };
+
+  static bool has_room(const replica_state& r) { return r.sent.requests < r.load.queue_room; }
+  const load_report& measured(const replica_state& r) const;
+  double mean_answer() const;
+  double expected_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const;
+
+  std::map<int, replica_state> replicas_;      // that run, by number
+  std::map<std::uint64_t, sent_request> sent_; // not yet part of a report
+};
+
+} // namespace troupe
