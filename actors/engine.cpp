@@ -5,6 +5,7 @@
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/deadlines.hpp"
+#include "runtime/scheduling/router.hpp"
 
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
@@ -26,7 +27,9 @@ namespace {
 struct pending_request {
   request_actor request;
   std::uint64_t arrival = 0;
-  bool waiting = false; // for a replica
+  std::uint64_t number = 0;   // of its last admission to a replica
+  route_query_ptr query = {}; // until it is admitted; null where there is one replica
+  bool waiting = false;       // for a replica
 };
 
 class engine_state {
@@ -52,7 +55,9 @@ public:
       [this](submit_atom, std::uint64_t id, const generation_ptr& what, const client_actor& client) {
         return submit(id, what, client);
       },
-      [this](admit_atom, const request_actor& request) { handle_admit(request); },
+      [this](admit_atom, const request_actor& request) { handle_admit(request, nullptr); },
+      [this](admit_atom, const request_actor& request, const route_query_ptr& query) { handle_admit(request, query); },
+      [this](load_atom, const load_report_ptr& report) { router_.take(*report); },
       [this](timeout_atom, std::int64_t ms, const request_actor& request) { set_deadline(ms, request); },
       [this](check_atom) { expire(); },
       [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
@@ -113,6 +118,8 @@ private:
     watch_steps();
     for (auto& each : replicas_)
       start(*each, {});
+    if (!failed_)
+      report_ready({});
   }
 
   void tell(std::string line) {
@@ -150,15 +157,15 @@ private:
     }
   }
 
-  void handle_admit(const request_actor& request) {
+  void handle_admit(const request_actor& request, const route_query_ptr& query) {
     try {
-      admit(request);
+      admit(request, query);
     } catch (const std::bad_alloc&) {
       refuse(request, error_of(std::current_exception()));
     }
   }
 
-  void admit(const request_actor& request) {
+  void admit(const request_actor& request, const route_query_ptr& query) {
     auto known = requests_.find(request.address());
     if (auto why = refusal(known == requests_.end()))
       return refuse(request, std::move(*why));
@@ -166,7 +173,16 @@ private:
       self_->monitor(request);
       known = requests_.emplace(request.address(), pending_request{request, ++arrivals_}).first;
     }
+    if (has_router() && !query)
+      return ask(known->second);
+    known->second.query = query;
     send_to_replica(known->second);
+  }
+
+  // With the model, the request can say what there is to know of it.
+  void ask(const pending_request& pending) {
+    self_->send(pending.request, admit_atom::value,
+                std::make_shared<const admit_reply>(admit_reply{.model = model_, .asks = true}));
   }
 
   void refuse(const request_actor& request, error why) {
@@ -220,14 +236,31 @@ private:
   // While no replica runs, the request gets the model, so that it is validated and its deadline runs.
   void send_to_replica(pending_request& pending) {
     admit_reply reply{.model = model_, .arrival = pending.arrival};
-    const auto* to = running_replica();
+    router_.end(pending.number);
+    const auto* to = choose_replica(pending, reply.expected_cached);
     if (to) {
       reply.scheduler = to->running()->scheduler;
       reply.guides = to->running()->guides;
-      reply.number = ++last_number_;
+      reply.replica = to->number();
+      reply.number = pending.number = last_number_;
+      pending.query = {};
     }
     pending.waiting = to == nullptr;
     self_->send(pending.request, admit_atom::value, std::make_shared<const admit_reply>(std::move(reply)));
+  }
+
+  bool has_router() const { return replicas_.size() > 1; }
+
+  /// For the next number. Null if none runs.
+  const replica* choose_replica(const pending_request& pending, std::int32_t& expected_cached) {
+    ++last_number_;
+    if (!has_router())
+      return running_replica();
+    const auto to = router_.choose(last_number_, *pending.query);
+    if (!to)
+      return nullptr;
+    expected_cached = to->cached_tokens;
+    return replicas_.at(static_cast<std::size_t>(to->replica)).get();
   }
 
   /// Null if none runs.
@@ -291,21 +324,56 @@ private:
   /// `line`: the reason for this start, for a person.
   void start(replica& which, std::string line) {
     try {
-      which.start();
+      which.start(has_router() ? ++lives_ : 0);
     } catch (...) {
-      return on_exception(std::current_exception());
+      which.give_up();
+      if (all_failed())
+        return on_exception(std::current_exception());
+      return fail_one(which, error_of(std::current_exception()));
     }
-    load_status ready;
-    ready.now = load_status::stage::ready;
-    ready.line = std::move(line);
-    on_status_(ready, model_);
+    if (has_router())
+      open_route(which);
+    if (!line.empty())
+      report_ready(std::move(line));
     for (auto& [_, pending] : requests_)
       if (pending.waiting)
         send_to_replica(pending);
   }
 
+  void open_route(const replica& to) {
+    const auto& plan = model_->replicas.at(static_cast<std::size_t>(to.number()));
+    router_.start(to.number(), lives_,
+                  {.blocks = plan.blocks,
+                   .slots = plan.limits.max_sequences,
+                   .queue = plan.limits.max_queue,
+                   .step_rows = plan.limits.step_tokens});
+  }
+
+  void report_ready(std::string line) {
+    load_status ready;
+    ready.now = load_status::stage::ready;
+    ready.line = std::move(line);
+    ready.degraded = degraded_;
+    on_status_(ready, model_);
+  }
+
+  bool all_failed() const {
+    return std::ranges::all_of(replicas_, [](auto& each) { return each->has_failed(); });
+  }
+
+  // Others go on.
+  void fail_one(const replica& which, const error& why) {
+    const auto left = std::ranges::count_if(replicas_, [](auto& each) { return !each->has_failed(); });
+    degraded_ = std::to_string(left) + " of " + std::to_string(replicas_.size()) + " replicas are left: replica " +
+      std::to_string(which.number()) + ": " + why.message;
+    report_ready(degraded_);
+  }
+
   void child_ended(const caf::down_msg& down) {
-    requests_.erase(down.source);
+    if (const auto request = requests_.find(down.source); request != requests_.end()) {
+      router_.end(request->second.number);
+      requests_.erase(request);
+    }
     deadlines_.erase(down.source);
     remove_watcher(down.source);
     if (down.source == loader_) {
@@ -322,12 +390,13 @@ private:
 
   // Requests notice the scheduler's end and ask the engine again.
   void replica_lost(replica& which, const fault& f) {
-    if (auto why = which.fail(f); why && std::ranges::all_of(replicas_, [](auto& each) { return each->has_failed(); }))
+    router_.stop(which.number());
+    if (auto why = which.fail(f); why && all_failed())
       return fail(*why);
     else if (why)
-      return tell("replica " + std::to_string(which.number()) + ": " + why->message);
+      return fail_one(which, *why);
     if (auto line = which.take_restart())
-      start(which, std::move(*line));
+      start(which, (has_router() ? "replica " + std::to_string(which.number()) + ": " : "") + *line);
   }
 
   void stop(const caf::error& reason) {
@@ -364,7 +433,10 @@ private:
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   loaded_model_ptr model_;
   std::vector<std::unique_ptr<replica>> replicas_;
-  caf::actor_addr loader_; // while it loads
+  router router_;           // of several replicas
+  std::uint64_t lives_ = 0; // of all of them
+  std::string degraded_;    // why fewer serve than there were
+  caf::actor_addr loader_;  // while it loads
   std::map<caf::actor_addr, pending_request> requests_;
   deadlines<caf::actor_addr> deadlines_;
   std::map<caf::actor_addr, step_watcher_actor> watchers_;

@@ -1,8 +1,8 @@
 // The protocol: the interface of every actor, and for every message its sender and its meaning.
 //
-//   client ── submit ──▶ engine          kv_block_manager
-//     ▲                    │ spawns           ▲      │ block_grant
-//     │                    ▼    block_request │      ▼
+//   client ── submit ──▶ engine ◀───┐    kv_block_manager
+//     ▲             spawns │      load_report ▲      │ block_grant
+//     │        admit_reply ▼        │  block_request   ▼
 //     └────── event ─── request ──────────▶ scheduler ◀────────────────────┐
 //                          ▲    submit,         │ step_plan                │ step_result
 //                          │    finish,         ▼                          │
@@ -17,9 +17,12 @@
 // - A client submits by submit_atom or engine::submit (api/embed); either way spawn_request makes the request actor.
 // - A request asks the engine for admission and receives an admit_reply: the scheduler to go to, or why there is none.
 //   If it has a guide, the guide_compiler compiles it before the scheduler hears of the request.
-//   When that scheduler dies, the request asks again; the engine ends the whole group, starts another one, and requests
-//   bring it their transcripts.
-// - Request numbers are per replica and its start, so stale messages are recognised.
+//   When that scheduler dies, the request asks again; the engine ends the whole replica and starts it again, and requests
+//   bring their transcripts to it, or to another one that runs.
+// - Where a model has several replicas, the first admit_reply asks what the prompt is like; the request tells in a
+//   route_query, the engine's router chooses a replica, and the second admit_reply names it. Schedulers report their load
+//   to the engine. With one replica there is none of this.
+// - Request numbers are those of an admission, so stale messages are recognised.
 // - A request ends by ending its actor. All who hold state for it monitor it and release that state then.
 // - The executor runs on a thread of its own. It holds a plan back until the step_tokens arrive that its placeholders
 //   stand for. On an asynchronous device messages carry events instead of results, logits and tokens stay on the
@@ -36,6 +39,8 @@
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/scheduling/admission.hpp"
 #include "runtime/scheduling/block_manager.hpp"
+#include "runtime/scheduling/load_report.hpp"
+#include "runtime/scheduling/route_query.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
 #include "runtime/scheduling/step_record.hpp"
 #include "runtime/speculation/draft_request.hpp"
@@ -78,6 +83,8 @@ using draft_request_ptr = std::shared_ptr<const draft_request>;
 using draft_reply_ptr = std::shared_ptr<const draft_reply>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
 using admit_reply_ptr = std::shared_ptr<const admit_reply>;
+using route_query_ptr = std::shared_ptr<const route_query>;
+using load_report_ptr = std::shared_ptr<const load_report>;
 using guide_order_ptr = std::shared_ptr<const guide_order>;
 using guide_outcome_ptr = std::shared_ptr<const guide_outcome>;
 using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
@@ -113,6 +120,7 @@ using watch_atom = caf::atom_constant<caf::atom("watch")>;
 using unwatch_atom = caf::atom_constant<caf::atom("unwatch")>;
 using record_atom = caf::atom_constant<caf::atom("record")>;
 using news_atom = caf::atom_constant<caf::atom("news")>;
+using load_atom = caf::atom_constant<caf::atom("load")>;
 using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
 
 // clang-format off
@@ -218,9 +226,12 @@ struct guide_outcome {
 /// The engine's answer to admit.
 struct admit_reply {
   loaded_model_ptr model = {};
+  bool asks = false;              // for a route_query, to be sent with admit: there are several replicas
   scheduler_actor scheduler = {}; // null while no replica runs: another reply follows
-  guide_compiler_actor guides = {}; // of the same group
-  std::uint64_t number = 0;       // of the request, within this replica
+  guide_compiler_actor guides = {}; // of the same replica
+  int replica = 0;                // its number
+  std::int32_t expected_cached = 0; // tokens of the prompt, there
+  std::uint64_t number = 0;       // of the request, for this admission
   std::uint64_t arrival = 0;      // of the request, at this engine
   error why = {};                 // if model is null: refused
 };
@@ -231,6 +242,8 @@ using step_watcher_actor = caf::typed_actor<caf::reacts_to<record_atom, step_rec
 using engine_actor = caf::typed_actor<
   caf::replies_to<submit_atom, std::uint64_t, generation_ptr, client_actor>::with<request_actor>, // any actor
   caf::reacts_to<admit_atom, request_actor>,                              // request: admit_reply follows
+  caf::reacts_to<admit_atom, request_actor, route_query_ptr>,             // request, if asked: admit_reply follows
+  caf::reacts_to<load_atom, load_report_ptr>,                             // scheduler, beside other replicas
   caf::reacts_to<timeout_atom, std::int64_t, request_actor>,              // request: timeout follows after so many ms
   caf::reacts_to<check_atom>,                                             // itself: is the time of any over?
   caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
@@ -273,6 +286,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::route_query_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::load_report_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_order_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_outcome_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_guide_ptr)

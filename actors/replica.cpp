@@ -22,16 +22,16 @@ replica::replica(engine_actor::pointer engine, int number, model_replica what)
   seen_.number = number;
 }
 
-void replica::start() {
+void replica::start(std::uint64_t life) {
   try {
-    workers_ = spawn();
+    workers_ = spawn(life);
   } catch (...) {
     end();
     throw;
   }
 }
 
-replica::workers replica::spawn() {
+replica::workers replica::spawn(std::uint64_t life) {
   auto& system = engine_->system();
   const auto& [model, plan] = what_;
   workers w;
@@ -44,7 +44,11 @@ replica::workers replica::spawn() {
     watch(drafter = spawn_drafter(system, what_));
   watch(w.scheduler = spawn_scheduler(system, plan.limits, {w.blocks, w.executor, w.sampler, drafter}, plan.swap,
                                       model->speculation,
-                                      {caf::actor_cast<caf::weak_actor_ptr>(engine_), number_, former_schedulers_}));
+                                      {.engine = caf::actor_cast<caf::weak_actor_ptr>(engine_),
+                                       .replica = number_,
+                                       .life = life,
+                                       .blocks = plan.blocks,
+                                       .former = former_schedulers_}));
   engine_->send(w.sampler, attach_atom::value, w.scheduler);
   if (steps_watched_)
     engine_->send(w.scheduler, watch_atom::value, true);

@@ -47,11 +47,15 @@ public:
   /// Null while it does not run.
   const workers* running() const { return workers_ ? &*workers_ : nullptr; }
 
+  /// It is not started again.
+  void give_up() { failed_ = true; }
+
   /// Whether none of its actors is alive.
   bool has_ended() const { return children_.empty(); }
 
-  /// Spawns and monitors its actors. Throws if it cannot, and ends those that it has spawned.
-  void start();
+  /// Spawns and monitors its actors. `life`: under which its scheduler reports loads; 0: it reports none. Throws if it
+  /// cannot, and ends those that it has spawned.
+  void start(std::uint64_t life);
 
   /// Ends its actors. Requests notice the scheduler's end.
   void end();
@@ -67,7 +71,7 @@ public:
   std::optional<std::string> take_restart();
 
 private:
-  workers spawn();
+  workers spawn(std::uint64_t life);
 
   template <class Handle>
   void watch(const Handle& child);

@@ -71,8 +71,13 @@ private:
       return fail(reply.why);
     if (sequences_.empty())
       begin(*reply.model);
-    if (ended_ || !reply.scheduler)
+    if (ended_)
       return;
+    if (reply.asks)
+      return describe(*reply.model);
+    if (!reply.scheduler)
+      return;
+    expected_cached_ = reply.expected_cached;
     scheduler_ = watch(self_, reply.scheduler);
     number_ = reply.number;
     arrival_ = reply.arrival;
@@ -89,7 +94,23 @@ private:
     submit();
   }
 
+  // For the router, where there are several replicas.
+  void describe(const loaded_model& model) {
+    auto query = query_of(transcripts(), model.prefix_cache, model.replicas.front().limits.rope_borders);
+    self_->send(*engine_, admit_atom::value, self_handle_, std::make_shared<const route_query>(std::move(query)));
+  }
+
   void submit() {
+    auto a = transcripts();
+    a.again = std::exchange(admitted_, true);
+    a.expected_cached = expected_cached_;
+    self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
+    if (paused_)
+      self_->send(*scheduler_, pause_atom::value, number_, true);
+  }
+
+  // As they are now.
+  admission transcripts() const {
     admission a;
     a.request = number_;
     a.prompt = token_list(what_, &what_->prompt);
@@ -103,11 +124,8 @@ private:
     a.embed = what_->embed;
     a.features = features_;
     a.negative = negative_;
-    a.again = std::exchange(admitted_, true);
     a.resumed = unfinished();
-    self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
-    if (paused_)
-      self_->send(*scheduler_, pause_atom::value, number_, true);
+    return a;
   }
 
   void begin(const loaded_model& model) {
@@ -374,6 +392,7 @@ private:
   client client_;
   watch<client_actor> client_watch_;
   watch<scheduler_actor> scheduler_; // null between two replicas
+  std::int32_t expected_cached_ = 0; // tokens of its prompt, there
   std::uint64_t number_ = 0;         // of this request in the replica; 0: in none
   std::uint64_t arrival_ = 0;        // at the engine
   answer_guide_ptr guide_;           // once it has been compiled

@@ -1,6 +1,7 @@
 #include "actors/scheduler.hpp"
 
 #include "actors/spawn.hpp"
+#include "runtime/scheduling/load_reporter.hpp"
 #include "runtime/scheduling/scheduler.hpp"
 #include "runtime/scheduling/step_recorder.hpp"
 #include "runtime/scheduling/step_times.hpp"
@@ -28,6 +29,8 @@ public:
       peers_(std::move(peers)),
       place_(std::move(place)) {
     self_->set_down_handler([this](caf::down_msg& down) { cancel(down.source); });
+    if (place_.life > 0)
+      reporter_.emplace(place_.replica, place_.life, place_.blocks);
   }
 
   ~scheduler_state() {
@@ -51,6 +54,8 @@ public:
 
 private:
   void submit(const admission& a, const request_actor& client) {
+    if (reporter_)
+      reporter_->received(a.request);
     const auto refused = scheduler_.submit(a);
     tell_failed();
     if (refused) {
@@ -81,6 +86,7 @@ private:
     clients_.erase(found->second);
     requests_.erase(found);
     plan_step();
+    report_load();
   }
 
   void finish_step(const step_result& result) {
@@ -97,6 +103,15 @@ private:
     if (scheduler_.idle())
       busy_since_.reset();
     plan_step();
+  }
+
+  void report_load() {
+    auto report = reporter_ ? reporter_->due(scheduler_, self_->clock().now()) : std::nullopt;
+    if (!report)
+      return;
+    if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(place_.engine))
+      self_->send(caf::actor_cast<engine_actor>(alive), load_atom::value,
+                  std::make_shared<const load_report>(std::move(*report)));
   }
 
   void tell_failed() {
@@ -159,6 +174,8 @@ private:
   void apply_grant(const block_grant& grant) {
     if (recorder_)
       recorder_->granted(grant);
+    if (reporter_)
+      reporter_->granted(grant);
     auto next = scheduler_.granted(grant);
     if (auto* request = std::get_if<block_request>(&next))
       return request_blocks(std::move(*request));
@@ -179,6 +196,7 @@ private:
         self_->send(peers_.sampler, plan_atom::value, *plan);
       self_->send(peers_.executor, plan_atom::value, *plan);
     }
+    report_load();
     plan_step();
   }
 
@@ -193,6 +211,7 @@ private:
   scheduler_peers peers_;
   scheduler_place place_;
   std::optional<step_recorder> recorder_; // while someone watches
+  std::optional<load_reporter> reporter_; // beside other replicas
   std::map<std::uint64_t, request_actor> clients_;
   std::map<caf::actor_addr, std::uint64_t> requests_;
 };

@@ -13,6 +13,8 @@ namespace troupe {
 struct scheduler_place {
   caf::weak_actor_ptr engine = {}; // hears of steps; held weakly, for it owns the scheduler
   int replica = 0;
+  std::uint64_t life = 0;  // of the replica; 0: it is the only one, and reports no load
+  std::int32_t blocks = 0; // of its pool
   std::shared_ptr<former_lives<scheduler_counters>> former = {}; // gets what it has counted when it ends
 };
 

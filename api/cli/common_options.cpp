@@ -165,6 +165,14 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->type_name("HOW")
     ->default_str("auto")
     ->group(model_group);
+  command
+    .add_option("--replicas", options.replicas,
+                "On a CPU, run so many copies of the model side by side: they share weights, and divide threads and KV "
+                "cache. Requests go where they are expected to be answered first")
+    ->check(integer_between(1, 1024))
+    ->type_name("INT")
+    ->capture_default_str()
+    ->group(model_group);
   add_steer_option(command, options.steer);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     command.add_option(flag, value, help)
@@ -191,7 +199,7 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->group(limits_group);
   count("--max-context", options.max_context, 0,
         "Tokens that a prompt and its answer may have together; 0: the model's limit");
-  count("--max-sequences", options.max_sequences, 1, "Sequences that may run at once");
+  count("--max-sequences", options.max_sequences, 1, "Sequences that may run at once, in each replica");
   count("--max-queue", options.max_queue, 1,
         "Requests that may wait; further ones are refused. Requests whose clients read too slowly do not count");
   command

@@ -19,7 +19,8 @@ struct service_status {
   bool ready = false;
   std::string state; // loading, ready, failed or stopped
   std::size_t done_bytes = 0, total_bytes = 0;
-  std::string line; // for a person
+  std::string line;          // for a person
+  std::string degraded = {}; // if ready: why not all of it serves; mostly empty
 };
 
 class service {

@@ -13,6 +13,7 @@ service_status catalogue::status() const {
     case stage::failed: status.state = "failed"; break;
     case stage::stopped: status.state = "stopped"; break;
   }
+  status.degraded = now.degraded;
   return status;
 }
 

@@ -43,7 +43,8 @@ struct engine_options {
   std::size_t kv_cache_bytes = 0;          // 0: enough for max_sequences × max_context, within what the machine has
   std::size_t swap_bytes = 0;              // host memory to swap K/V out to; for devices with their own memory
   int max_context = 0;                     // tokens of prompt and answer; 0: the model's limit
-  int max_sequences = 64;                  // running at once
+  int replicas = 1;                        // executors of the whole model, which divide a CPU's threads
+  int max_sequences = 64;                  // running at once, in each replica
   int max_queue = 1024;                    // waiting requests; further ones are refused as overloaded
   int step_tokens = 0;                     // rows of one step at most; 0: by what steps cost, as measured
   std::chrono::microseconds itl_target{0}; // that a step may take; it has fewer rows of prompts then; 0: no target
@@ -63,6 +64,7 @@ struct load_status {
   std::string line;                            // progress, for the log
   std::optional<error> why;                    // if failed
   std::string news;                            // of a ready engine, for the log; mostly empty
+  std::string degraded = {};                   // of a ready engine: why not all of its replicas serve; mostly empty
 };
 
 /// Receives the progress of a load, on the loader's thread.

@@ -17,6 +17,13 @@ struct decided {
   int step_tokens = 0;
 };
 
+/// Weights are shared, what steps need is not.
+memory_estimate in_replicas(memory_estimate need, int replicas) {
+  need.activations *= static_cast<std::size_t>(replicas);
+  need.scratch *= static_cast<std::size_t>(replicas);
+  return need;
+}
+
 decided decide(const engine_options& options, opened_model& opened, memory_ledger::planning& memory, load_plan& plan) {
   const auto& device = *opened.device;
   const auto& config = opened.source.config;
@@ -31,7 +38,9 @@ decided decide(const engine_options& options, opened_model& opened, memory_ledge
   const auto left = memory.left();
   result.step_tokens = options.step_tokens > 0
     ? options.step_tokens
-    : plan_step_rows(device.most_step_tokens(options.max_sequences), options, need_of, left);
+    : plan_step_rows(
+        device.most_step_tokens(options.max_sequences), options,
+        [&](int rows) { return in_replicas(need_of(rows), options.replicas); }, left);
   auto need = need_of(result.step_tokens);
   result.kv_block = need.kv_block;
   plan.weight_bytes = need.weights;
@@ -44,7 +53,7 @@ decided decide(const engine_options& options, opened_model& opened, memory_ledge
     need = opened.amateur->with(need);
   }
   const auto share = capabilities.own_memory ? cache_share::of_a_device : cache_share::of_a_machine;
-  result.memory = plan_memory(options, need, config.max_context, left, share);
+  result.memory = plan_memory(options, in_replicas(need, options.replicas), config.max_context, left, share);
   if (const auto others = memory.promised(); others > 0)
     result.memory.line += ", beside " + to_size(others) + " that other models of this process were promised";
   for (const auto& part : result.memory.parts)
@@ -68,12 +77,18 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   const auto& device = *opened.device;
   const auto& config = opened.source.config;
   const bool own_memory = device.capabilities().own_memory;
+  std::vector<std::shared_ptr<const troupe::device>> devices{opened.device};
+  if (options.replicas > 1) {
+    devices.clear();
+    for (int i = 0; i < options.replicas; ++i)
+      devices.push_back(device.part_of(options.replicas, i));
+  }
   const auto [memory, kv_block, step_tokens] = [&] {
     auto planning = plan_memory_of(device);
     return decide(options, opened, planning, plan);
   }();
   plan.max_context = memory.max_context;
-  plan.kv_cache_bytes = static_cast<std::size_t>(memory.blocks) * kv_block;
+  plan.kv_cache_bytes = devices.size() * static_cast<std::size_t>(memory.blocks) * kv_block;
   plan.lines.push_back(opened.info.weights + " " + memory.line +
                        (opened.draft ? "; with the draft model " + opened.info.draft : "") +
                        (opened.amateur ? "; with the amateur model " + opened.amateur->name() : ""));
@@ -92,11 +107,14 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   replica.limits = {
     .step_tokens = step_tokens,
     .max_sequences = options.max_sequences,
-    .max_queue = options.max_queue,
+    .max_queue = (options.max_queue + options.replicas - 1) / options.replicas,
     .measured_budget = options.step_tokens == 0,
     .step_target_ms = std::chrono::duration<double, std::milli>(options.itl_target).count(),
     .rope_borders = rope_borders(config, opened.amateur ? &opened.amateur->config() : nullptr, plan.max_context)};
-  plan.replicas.push_back(std::move(replica));
+  for (auto& own : devices) {
+    plan.replicas.push_back(replica);
+    plan.replicas.back().device = std::move(own);
+  }
   return plan;
 }
 

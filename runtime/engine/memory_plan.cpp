@@ -55,10 +55,11 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
 
   const auto one_sequence = blocks_for(static_cast<std::size_t>(plan.max_context));
   const auto useful = one_sequence * static_cast<std::size_t>(options.max_sequences);
+  const auto replicas = static_cast<std::size_t>(options.replicas);
   const auto by_bytes = (options.kv_cache_bytes > 0
                            ? options.kv_cache_bytes
                            : static_cast<std::size_t>(static_cast<double>(left) * portion(share))) /
-    need.kv_block;
+    replicas / need.kv_block;
   auto blocks = options.kv_cache_bytes > 0 ? by_bytes : std::min(useful, by_bytes);
   blocks = std::min<std::size_t>(blocks, std::numeric_limits<std::int32_t>::max() / kernels::block_tokens);
   if (blocks < one_sequence) {
@@ -67,15 +68,18 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
       throw failure(errc::out_of_memory,
                     "a sequence of " + std::to_string(plan.max_context) + " tokens needs " +
                       to_size(one_sequence * need.kv_block) + " of KV cache, but there is room for " +
-                      std::to_string(holds) + " tokens in " + to_size(blocks * need.kv_block),
+                      std::to_string(holds) + " tokens in " + to_size(blocks * need.kv_block) +
+                      (replicas > 1 ? ", the part of one of " + std::to_string(replicas) + " replicas" : ""),
                     "max_context");
     plan.max_context = static_cast<int>(holds);
   }
   plan.blocks = static_cast<std::int32_t>(blocks);
-  plan.parts = {{"weights", need.weights}, {"activations", need.steps()}, {"KV cache", blocks * need.kv_block}};
+  plan.parts = {
+    {"weights", need.weights}, {"activations", need.steps()}, {"KV cache", replicas * blocks * need.kv_block}};
   for (const auto& part : plan.parts)
     plan.line += (plan.line.empty() ? "" : ", ") + part.what + " " + to_size(part.bytes);
-  plan.line += " (" + std::to_string(blocks * kernels::block_tokens) + " tokens); up to " +
+  plan.line += " (" + std::to_string(blocks * kernels::block_tokens) + " tokens" +
+    (replicas > 1 ? " in each of " + std::to_string(replicas) + " replicas" : "") + "); up to " +
     std::to_string(plan.max_context) + " tokens per sequence";
   if (options.max_context > model_context)
     plan.line += ", the model's limit, although " + std::to_string(options.max_context) + " were asked for";

@@ -15,7 +15,7 @@
 namespace troupe {
 
 struct memory_plan {
-  std::int32_t blocks = 0;
+  std::int32_t blocks = 0;           // of each replica
   int max_context = 0;               // tokens; as asked for, or less if the cache cannot hold one such sequence
   std::vector<memory_promise> parts; // "weights", "activations", "KV cache"
   std::string line;                  // "weights 2.0 GiB, activations 12 MiB, KV cache 1.5 GiB: ...", for the log
@@ -36,7 +36,7 @@ void require_memory(const std::string& what, std::size_t needed, std::size_t ava
 int plan_step_rows(int most, const engine_options& options, const std::function<memory_estimate(int)>& need_of,
                    std::size_t available);
 
-/// `model_context`: the model's own limit, which larger wishes are cut to. Throws failure(out_of_memory | bad_request)
+/// `need`: of all replicas, but for the blocks. `model_context`: the model's own limit, which larger wishes are cut to. Throws failure(out_of_memory | bad_request)
 /// with a sentence that names what would be needed and what is available.
 memory_plan plan_memory(const engine_options& options, const memory_estimate& need, int model_context,
                         std::size_t available, cache_share share);

@@ -104,6 +104,8 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
 
   const auto capabilities = device.capabilities();
   info.device = device.description();
+  if (options.replicas > 1)
+    info.device += ", divided among " + std::to_string(options.replicas) + " replicas";
   info.schedule_invariant = capabilities.schedule_invariant;
   info.steering = load_steering(options, source.config, device);
   opened.precision = precision_of(options.compute, *source.tensors, capabilities);

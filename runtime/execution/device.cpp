@@ -69,6 +69,12 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
   return estimate;
 }
 
+std::shared_ptr<const device> device::part_of(int, int) const {
+  throw failure(errc::unsupported,
+                "`replicas` divide the cores of a CPU (--device cpu); on " + description() + " a model has one",
+                "replicas");
+}
+
 std::shared_ptr<const device> open_device(const compute_options& options, const gpu_opener& open_gpu,
                                           std::string* why) {
   const auto& name = options.device;

@@ -49,6 +49,10 @@ public:
   /// For the calling thread, on which backends of a CPU share their threads. Throws device_error.
   virtual std::unique_ptr<kernels::backend> open() const = 0;
 
+  /// What replica `number` of so many computes on: its part of this device's threads, with the same results. Throws
+  /// failure(unsupported | bad_request).
+  virtual std::shared_ptr<const device> part_of(int replicas, int number) const;
+
   /// Bytes still available of the memory that holds weights and K/V.
   virtual std::size_t available_memory() const = 0;
 

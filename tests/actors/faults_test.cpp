@@ -66,8 +66,7 @@ public:
       lines_.push_back(s.line);
       changed_.notify_all();
     };
-    if (!options.amateur.empty())
-      runners_ = 2;
+    runners_ = options.replicas * (options.amateur.empty() ? 1 : 2);
     engine = spawn_engine(system_, std::move(options), listen, load);
     wait_for(load_status::stage::ready);
   }
@@ -173,7 +172,7 @@ private:
   std::map<std::string, std::uint64_t> counted_; // as stats() said last
   sharing_config config_;
   caf::actor_system system_{config_};
-  int runners_ = 1; // of a group
+  int runners_ = 1; // of all replicas
 };
 
 std::shared_ptr<faults> failing(std::function<void(int)> on_step) {
@@ -306,6 +305,61 @@ TEST_CASE("a fault in any step of any work changes no event that clients receive
     restarts += stats->total.restarts;
   }
   CHECK(restarts * 2 > static_cast<std::uint64_t>(steps / stride)); // how much fits a step is a matter of timing
+}
+
+TEST_CASE("a fault in any step on two replicas changes no event that clients receive") {
+  const auto work = mixed_work();
+  const auto expected = undisturbed(work);
+  auto options = small();
+  options.replicas = options.compute.threads = 2;
+  options.kv_cache_bytes *= 2;
+  int steps = 0;
+  {
+    troubled_engine calm(std::make_shared<faults>(), options);
+    steps = check_same(calm, work, expected);
+  }
+  REQUIRE(steps > 20);
+  std::uint64_t restarts = 0;
+  for (int at = 1; at <= steps; at += 5) {
+    CAPTURE(at);
+    troubled_engine e(failing([=](int step) {
+                        if (step == at)
+                          fail_device();
+                      }),
+                      options);
+    check_same(e, work, expected);
+    const auto stats = e.settled();
+    REQUIRE(stats.has_value());
+    CHECK(stats->total.restarts <= 1);
+    restarts += stats->total.restarts;
+  }
+  CHECK(restarts > 0);
+}
+
+TEST_CASE("a replica that is lost for good leaves the other one serving, and the status says so") {
+  const auto work = mixed_work();
+  const auto expected = undisturbed(work);
+  auto options = small();
+  options.replicas = options.compute.threads = 2;
+  options.kv_cache_bytes *= 2;
+  std::atomic<bool> lose_another = false;
+  troubled_engine e(failing([&](int step) {
+                      if (step == 6 || lose_another)
+                        throw kernels::device_error("it fell off the bus", true);
+                    }),
+                    options);
+  check_same(e, work, expected);
+  const auto status = e.wait_for(load_status::stage::ready);
+  CHECK(status.degraded.starts_with("1 of 2 replicas are left: replica "));
+  CHECK(status.degraded.ends_with(": the device is lost: it fell off the bus"));
+  const auto stats = e.settled();
+  REQUIRE(stats.has_value());
+  CHECK(stats->replicas.size() == 2);
+  check_same(e, work, expected);
+  CHECK(e.script->runners == 2);
+  lose_another = true;
+  CHECK(e.run(ask(10, 30)).failed->message == "the device is lost: it fell off the bus");
+  CHECK(e.wait_for(load_status::stage::failed).why.has_value());
 }
 
 TEST_CASE("work continues after three faults in a row, whatever is thrown and by whichever actor") {

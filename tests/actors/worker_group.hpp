@@ -100,6 +100,8 @@ public:
         script_->asked.push_back(request);
         self_->send(request, admit_atom::value, script_->next());
       },
+      [](admit_atom, const request_actor&, const route_query_ptr&) {},
+      [](load_atom, const load_report_ptr&) {},
       [this](timeout_atom, std::int64_t ms, const request_actor& request) {
         self_->monitor(request);
         deadlines_.set(request.address(), self_->clock().now() + std::chrono::milliseconds(ms));

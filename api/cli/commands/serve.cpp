@@ -365,8 +365,9 @@ command add_serve(CLI::App& troupe) {
               options->server.metrics_key = key;
             const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
             // With several keys, one may keep all sequences busy but not fill the queue.
-            const auto running_and_half_the_queue = static_cast<std::size_t>(options->engine.max_sequences +
-                                                                             (options->engine.max_queue + 1) / 2);
+            const auto& engine = options->engine;
+            const auto running_and_half_the_queue = static_cast<std::size_t>(engine.replicas * engine.max_sequences +
+                                                                             (engine.max_queue + 1) / 2);
             options->server.max_requests_per_key = options->per_key.value_or(
               options->server.api_keys.size() > 1 || !options->keys_file.empty() ? running_and_half_the_queue : 0);
             options->server.log = server_log::on_stderr(level, options->format);

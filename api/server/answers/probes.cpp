@@ -9,6 +9,8 @@ reply tell_health(const call& c) {
   if (c.draining)
     return reply::json(json_object().text("status", "draining").str(), 503);
   const auto status = c.engine.status();
+  if (status.ready && !status.degraded.empty())
+    return reply::json(json_object().text("status", "degraded").text("detail", to_utf8(status.degraded)).str());
   if (status.ready)
     return reply::json(json_object().text("status", "ok").str());
   const auto done = static_cast<double>(status.done_bytes), total = static_cast<double>(status.total_bytes);

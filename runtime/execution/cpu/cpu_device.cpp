@@ -2,9 +2,11 @@
 
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/sharded/sharded_backend.hpp"
+#include "runtime/execution/core_plan.hpp"
 #include "runtime/execution/cpu/cpu_step_runner.hpp"
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/support/available_memory.hpp"
+#include "runtime/support/error.hpp"
 
 #include <map>
 #include <mutex>
@@ -58,6 +60,24 @@ public:
     return {.hidden_states = true, .steering = true, .adapters = true, .dola = true};
   }
   std::unique_ptr<kernels::backend> open() const override { return make_backend(ranks_, team_of_this_thread()); }
+  std::shared_ptr<const device> part_of(int replicas, int number) const override {
+    const int ranks = static_cast<int>(ranks_.size()), most = threads() / ranks;
+    if (replicas > most)
+      throw failure(errc::bad_request,
+                    "`replicas` must be at most " + std::to_string(most) + ", one for each " +
+                      (ranks > 1 ? std::to_string(ranks) + " threads" : "thread") + " to compute with, not " +
+                      std::to_string(replicas),
+                    "replicas");
+    const core_plan plan(threads(), usable_cores(), {.replicas = replicas, .ranks = ranks});
+    auto own = ranks_;
+    for (int i = 0; i < ranks; ++i) {
+      const auto& group = plan.group(number, 0, i);
+      auto& rank = own[static_cast<std::size_t>(i)];
+      rank.threads = group.threads;
+      rank.cores = group.cores;
+    }
+    return std::make_shared<cpu_device>(std::move(own));
+  }
   std::size_t available_memory() const override { return troupe::available_memory(); }
   int decode_rows(int sequences) const override { return sequences; }
 
@@ -71,10 +91,7 @@ public:
   swap_rates measure_moves(const kernels::kv_shape&) const override { return {}; }
 
   device_peaks measure_peaks(kernels::dtype compute, bool quantised) const override {
-    int threads = 0;
-    for (const auto& rank : ranks_)
-      threads += rank.threads;
-    return peaks_of(kernels::measure_machine(threads), compute, quantised);
+    return peaks_of(kernels::measure_machine(threads()), compute, quantised);
   }
 
   std::unique_ptr<step_runner> make_runner(runner_spec spec) const override {
@@ -86,6 +103,13 @@ public:
   }
 
 private:
+  int threads() const {
+    int all = 0;
+    for (const auto& rank : ranks_)
+      all += rank.threads;
+    return all;
+  }
+
   /// A thread does one thing at a time, so its backends (of a model and its amateur) share their threads. Those of other
   /// threads (a draft model, adapters that are being loaded) compute at the same time.
   shared_team team_of_this_thread() const {

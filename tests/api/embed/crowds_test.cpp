@@ -189,14 +189,15 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     options.speculate = speculation::automatic;
     // In one of four, how many is left to measured times.
     const engine_internals internals{.guesses = static_cast<int>(seed % 4)};
-    options.compute.threads = pick(1, 3) * options.compute.tensor_parallel;
+    options.compute.threads = options.replicas * pick(1, 3) * options.compute.tensor_parallel;
     options.step_tokens = pick(0, 1) ? pick(4, 40) : 512; // four beams must fit
     options.max_sequences = pick(4, 12);
     options.prefix_cache = seed % 2 == 0;
     if (seed % 2 == 1) { // so few blocks that sequences preempt each other
       options.max_context = 256;
       const auto block = reference.model()->kv_cache_bytes / reference.stats().total.blocks.total;
-      options.kv_cache_bytes = (options.draft.empty() ? 18 : 36) * block; // a draft as large as its target has half
+      options.kv_cache_bytes = static_cast<std::size_t>(options.replicas) * (options.draft.empty() ? 18 : 36) *
+        block; // a draft as large as its target has half
     }
     auto crowd = start_with(internals, options);
     crowd.wait_until_ready();
@@ -361,4 +362,18 @@ TEST_CASE("crowds of requests with and without a contrast give every request the
     CHECK(taken.cached_tokens > 0);
     CHECK(taken.drafts > 0);
   }
+}
+
+TEST_CASE("crowds on two replicas give every request the same bits as alone on one") {
+  const test::temp_folder folder;
+  auto alone = without_guesses(golden("llama-gqa"), {"bf16", "int8", "auto"}, devices().back());
+  alone.lora = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two"});
+  auto crowded = alone;
+  crowded.replicas = 2;
+  SUBCASE("with guesses of its own") {}
+  SUBCASE("with a draft model") { crowded.draft = golden("llama-gqa"); }
+  const auto taken = check_crowds(alone, crowded, 2);
+  CHECK(taken.adapted > 6);
+  CHECK(taken.cached_tokens > 0);
+  CHECK(taken.drafts > 0);
 }
