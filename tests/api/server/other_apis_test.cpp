@@ -19,7 +19,7 @@ response fetch(std::uint16_t port, std::string_view method, std::string_view pat
 }
 
 /// The answer to a POST whose request the engine answers with "ab".
-response answered(live_server& live, std::string_view path, std::string_view body, std::string_view headers = {}) {
+response ab_answered(live_server& live, std::string_view path, std::string_view body, std::string_view headers = {}) {
   raw_client client(live.port());
   client.post(path, body, headers);
   const auto request = live.fake.next();
@@ -40,11 +40,11 @@ std::string response_id(const std::string& body) {
 TEST_CASE("Ollama's endpoints answer as Ollama does, errors included") {
   live_server live;
   const auto port = live.port();
-  const auto whole = answered(live, "/api/generate", R"({"model":"org/bytes","prompt":"x","stream":false})");
+  const auto whole = ab_answered(live, "/api/generate", R"({"model":"org/bytes","prompt":"x","stream":false})");
   CHECK(whole.status == 200);
   CHECK(whole.body.find(R"("response":"ab","done":true,"done_reason":"stop")") != std::string::npos);
-  const auto stream = answered(live, "/api/chat",
-                               R"({"model":"org/bytes","messages":[{"role":"user","content":"x"}]})");
+  const auto stream = ab_answered(live, "/api/chat",
+                                  R"({"model":"org/bytes","messages":[{"role":"user","content":"x"}]})");
   CHECK(stream.headers.at("content-type") == "application/x-ndjson");
   CHECK(stream.body.find(R"("message":{"role":"assistant","content":"ab"},"done":false})") != std::string::npos);
   CHECK(stream.body.ends_with("}\n"));
@@ -90,12 +90,12 @@ TEST_CASE("Ollama's clients find a server, need no content type, and pull what i
 
 TEST_CASE("What has no effect is told in a header, and a context that is exceeded by its code") {
   live_server live;
-  const auto warned = answered(live, "/api/generate",
-                               R"({"model":"org/bytes","prompt":"x","stream":false,"options":{"max_tokens":1}})");
+  const auto warned = ab_answered(live, "/api/generate",
+                                  R"({"model":"org/bytes","prompt":"x","stream":false,"options":{"max_tokens":1}})");
   CHECK(warned.headers.at("x-troupe-warning") == "`options.max_tokens` is not known here and has no effect");
-  CHECK(answered(live, "/v1/completions", R"({"prompt":"x","top_kk":1})").headers.at("x-troupe-warning") ==
+  CHECK(ab_answered(live, "/v1/completions", R"({"prompt":"x","top_kk":1})").headers.at("x-troupe-warning") ==
         "`top_kk` is not known here and has no effect; did you mean `top_k`?");
-  CHECK(answered(live, "/v1/completions", R"({"prompt":"x"})").headers.count("x-troupe-warning") == 0);
+  CHECK(ab_answered(live, "/v1/completions", R"({"prompt":"x"})").headers.count("x-troupe-warning") == 0);
   const std::string text(300, 'x');
   for (const auto& [path, body] : {
          std::pair<std::string, std::string>{"/v1/completions", R"({"prompt":")" + text + "\"}"},
@@ -141,7 +141,7 @@ TEST_CASE("A client of Ollama's that leaves has its request cancelled") {
 TEST_CASE("Responses are stored, told again, continued and deleted") {
   live_server live;
   const auto port = live.port();
-  const auto first = answered(live, "/v1/responses", R"({"input":"x"})");
+  const auto first = ab_answered(live, "/v1/responses", R"({"input":"x"})");
   CHECK(first.status == 200);
   const auto path = "/v1/responses/" + response_id(first.body);
   CHECK(fetch(port, "GET", path).body == first.body);
@@ -167,7 +167,7 @@ TEST_CASE("A response belongs to the key that asked for it, and a preflight may 
   options.cors_origins = {"http://page.example"};
   live_server live(options);
   const auto port = live.port();
-  const auto answer = answered(live, "/v1/responses", R"({"input":"x"})", "Authorization: Bearer one\r\n");
+  const auto answer = ab_answered(live, "/v1/responses", R"({"input":"x"})", "Authorization: Bearer one\r\n");
   const auto path = "/v1/responses/" + response_id(answer.body);
   CHECK(fetch(port, "GET", path, {}, "Authorization: Bearer two\r\n").status == 404);
   CHECK(fetch(port, "DELETE", path, {}, "Authorization: Bearer two\r\n").status == 404);
@@ -182,13 +182,13 @@ TEST_CASE("A server that may store nothing forgets its responses") {
   server_options options;
   options.max_response_memory = 0;
   live_server live(options);
-  const auto answer = answered(live, "/v1/responses", R"({"input":"x"})");
+  const auto answer = ab_answered(live, "/v1/responses", R"({"input":"x"})");
   CHECK(fetch(live.port(), "GET", "/v1/responses/" + response_id(answer.body)).status == 404);
 }
 
 TEST_CASE("A streamed response ends with its last event, and says so") {
   live_server live;
-  const auto stream = answered(live, "/v1/responses", R"({"input":"x","stream":true})");
+  const auto stream = ab_answered(live, "/v1/responses", R"({"input":"x","stream":true})");
   CHECK(stream.headers.at("content-type") == "text/event-stream");
   CHECK(stream.body.starts_with("event: response.created\n"));
   CHECK(stream.body.find("event: response.completed\n") != std::string::npos);
