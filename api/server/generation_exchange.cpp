@@ -94,7 +94,10 @@ asio::awaitable<reply> whole_answer(server_context& context, answer_writer& writ
   };
   reply result;
   try {
-    result = bytes > context.options.brief_bytes ? co_await context.lengthy.run(write) : write();
+    if (bytes > context.options.brief_bytes) // not by ?:, where GCC 12 destroys what co_await gives twice
+      result = co_await context.lengthy.run(write);
+    else
+      result = write();
   } catch (...) { // the lane is full, or memory
     result = reply::of(caught_error());
   }
