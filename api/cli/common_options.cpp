@@ -93,10 +93,9 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->capture_default_str()
     ->group(model_group);
   command
-    .add_option(
-      "--tensor-parallel", options.tensor_parallel,
-      "On a CPU, divide each layer by columns and heads among this many ranks, which share --threads equally; "
-      "results are the same")
+    .add_option("--tensor-parallel", options.tensor_parallel,
+                "Divide each layer by columns and heads among this many ranks: groups of threads of a CPU, which share "
+                "--threads equally, or GPUs, from the one that --device names on; a CPU's results are the same")
     ->check(integer_between(1, 64))
     ->type_name("INT")
     ->capture_default_str()

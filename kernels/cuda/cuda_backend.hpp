@@ -66,4 +66,10 @@ public:
 /// are rounded to bf16 (in fp8, activations become fp8). With f32 activations, quantised weights are expanded at load.
 std::unique_ptr<cuda_backend> make_cuda_backend(const cuda_options& options = {});
 
+/// One backend of the GPUs from options.device on: each keeps columns of all weights, and K and V of neighbouring KV
+/// heads, in its own memory. The first one has activations, norms and logits; the others copy inputs from there and
+/// their columns of results back, through addresses that are mapped between devices. Nothing is summed across GPUs, so
+/// with `deterministic` the bits are those of one. Steps are not recorded as graphs.
+std::unique_ptr<cuda_backend> make_device_ranks(const cuda_options& options, int ranks);
+
 } // namespace troupe::kernels::cuda

@@ -34,6 +34,13 @@ int device_count(std::string* why_none = nullptr);
 /// Makes `index` the calling thread's device. Every thread that uses the functions below does this once.
 device_info select_device(int index);
 
+/// The same for threads that use several devices, each of which they have selected before. Streams are used while their
+/// device is the thread's, but for copies and waits.
+void use_device(int index);
+
+/// Lets the thread's device address the memory of `other`. Throws device_error if the machine cannot.
+void map_device(int other);
+
 /// A queue of work on the device, with a timer. Used by one thread.
 class stream {
 public:

@@ -18,7 +18,7 @@ cudaStream_t handle(const stream& s) { return static_cast<cudaStream_t>(s.native
 } // namespace
 
 bool native::overlaps_launches() {
-  thread_local const bool overlaps = [] { // a thread has one device
+  thread_local const bool overlaps = [] { // devices of a thread are alike
     int device = 0, major = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
@@ -65,6 +65,22 @@ device_info select_device(int index) {
   info.peak_product_size = peak_product_size;
   check(cudaMemGetInfo(&info.available, &info.memory), "cudaMemGetInfo");
   return info;
+}
+
+void use_device(int index) { check(cudaSetDevice(index), "cudaSetDevice"); }
+
+void map_device(int other) {
+  int device = 0, possible = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceCanAccessPeer(&possible, device, other), "cudaDeviceCanAccessPeer");
+  if (possible == 0)
+    throw device_error("cuda:" + std::to_string(device) + " cannot address the memory of cuda:" +
+                       std::to_string(other) + ", which GPUs that share a model must");
+  const auto status = cudaDeviceEnablePeerAccess(other, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled)
+    cudaGetLastError(); // has been seen
+  else
+    check(status, "cudaDeviceEnablePeerAccess");
 }
 
 stream::stream() {

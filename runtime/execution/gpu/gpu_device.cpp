@@ -28,7 +28,8 @@ public:
             .own_memory = true,
             .own_thread = true,
             .f16_as_bf16 = true,
-            .step_times = options_.time_steps};
+            .step_times = options_.time_steps,
+            .ranks_by_kv_head = options_.ranks};
   }
 
   std::unique_ptr<kernels::backend> open() const override { return open_cuda(); }
@@ -89,8 +90,9 @@ public:
 
 private:
   std::unique_ptr<cuda::cuda_backend> open_cuda() const {
-    return cuda::make_cuda_backend(
-      {.device = options_.index, .deterministic = options_.deterministic, .unified_maximum = options_.unified_maximum});
+    const cuda::cuda_options options{
+      .device = options_.index, .deterministic = options_.deterministic, .unified_maximum = options_.unified_maximum};
+    return options_.ranks == 1 ? cuda::make_cuda_backend(options) : cuda::make_device_ranks(options, options_.ranks);
   }
 
   gpu_options options_;
@@ -106,8 +108,10 @@ std::shared_ptr<const device> open_gpu(const gpu_options& options) {
                   "there is no device `cuda:" + std::to_string(options.index) +
                     "`: " + (count == 0 ? why_none : "the last is cuda:" + std::to_string(count - 1)),
                   "device");
-  if (options.ranks != 1)
-    throw failure(errc::bad_request, "`tensor_parallel` must be 1 on a GPU: only threads of a CPU share layers so far",
+  if (const int count = cuda::device_count(&why_none); options.ranks > count - options.index)
+    throw failure(errc::bad_request,
+                  "`tensor_parallel` " + std::to_string(options.ranks) + " needs as many GPUs from cuda:" +
+                    std::to_string(options.index) + " on, but the last is cuda:" + std::to_string(count - 1),
                   "tensor_parallel");
   return std::make_shared<gpu_device>(options);
 }

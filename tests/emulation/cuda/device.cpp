@@ -11,9 +11,11 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 
 namespace troupe::kernels::cuda {
@@ -49,7 +51,12 @@ struct recording {
   bool broken = false; // by a call that is not permitted while recording
 };
 
+/// Devices that the machine shows, the one in use by a thread, and whose memory each can address beside its own.
+std::atomic<int> shown = 1;
+thread_local int in_use = 0;
+
 struct queue {
+  int device = in_use;
   std::deque<step> steps;
   std::optional<recording> recorded;
   clock::time_point timer;
@@ -181,6 +188,41 @@ public:
     throw_if_failed();
   }
 
+  /// Whose memory a piece is.
+  void add_piece(const void* at, int of, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    pieces_[static_cast<const char*>(at)] = {of, bytes};
+  }
+  void remove_piece(const void* at) {
+    std::lock_guard lock(mutex_);
+    pieces_.erase(static_cast<const char*>(at));
+  }
+  std::size_t bytes_on(int device) {
+    std::lock_guard lock(mutex_);
+    std::size_t bytes = 0;
+    for (const auto& [at, piece] : pieces_)
+      bytes += piece.device == device ? piece.bytes : 0;
+    return bytes;
+  }
+
+  void map(int device, int other) {
+    std::lock_guard lock(mutex_);
+    mapped_.insert({device, other});
+  }
+
+  /// Refuses what a stream of `device` copies from or to memory that it cannot address.
+  void check_address(int device, const void* at) {
+    std::lock_guard lock(mutex_);
+    auto found = pieces_.upper_bound(static_cast<const char*>(at));
+    if (found == pieces_.begin())
+      return;
+    --found;
+    const auto [owner, bytes] = found->second;
+    if (static_cast<const char*>(at) < found->first + bytes && owner != device && !mapped_.contains({device, owner}))
+      throw device_error("cudaMemcpyAsync: device " + std::to_string(device) + " cannot address device " +
+                         std::to_string(owner));
+  }
+
   watched_memory memory; // and pinned memory
   std::atomic<std::uint64_t> waits{0}, launches{0}, replays{0}, allocations{0};
 
@@ -244,6 +286,13 @@ private:
       q->steps.clear();
   }
 
+  struct owned_piece {
+    int device = 0;
+    std::size_t bytes = 0;
+  };
+  std::map<const char*, owned_piece> pieces_; // of device memory
+  std::set<std::pair<int, int>> mapped_;
+
   std::mutex mutex_;
   std::recursive_mutex running_;
   std::condition_variable wake_, idle_;
@@ -293,12 +342,25 @@ void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, st
     for (std::size_t i = 0; i < rows; ++i)
       std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(source) + i * pitch, bytes);
   };
+  device().check_address(of(on).device, from);
+  device().check_address(of(on).device, to);
   if (!device().memory.owns(from) && device().is_recorded(of(on)))
     throw device_error("cudaMemcpyAsync: from pageable memory, in a recording that outlives it");
   enqueue(on, [=] { rows_copied(from, from_pitch); });
 }
 
 } // namespace
+
+shown_devices::shown_devices(int count) { shown = count; }
+shown_devices::~shown_devices() { shown = 1; }
+
+std::size_t bytes_on(int index) { return device().bytes_on(index); }
+
+void check_launch(const stream& on) {
+  if (of(on).device != in_use)
+    throw device_error("cudaLaunchKernel: invalid resource handle: a stream of device " +
+                       std::to_string(of(on).device) + " while device " + std::to_string(in_use) + " is in use");
+}
 
 void enqueue(const stream& on, work what) { device().push(of(on), {std::move(what), nullptr}); }
 
@@ -335,9 +397,18 @@ void count_replay() { ++device().replays; }
 
 using emulated::device;
 
-int device_count(std::string*) { return 1; }
+int device_count(std::string*) { return emulated::shown; }
 
-device_info select_device(int) {
+void use_device(int index) {
+  if (index < 0 || index >= emulated::shown)
+    throw device_error("cudaSetDevice: invalid device ordinal");
+  emulated::in_use = index;
+}
+
+void map_device(int other) { device().map(emulated::in_use, other); }
+
+device_info select_device(int index) {
+  use_device(index);
   return {.name = emulated::device_name,
           .major = 9,
           .minor = 0,
@@ -408,7 +479,12 @@ void wait_for(const stream& on, const event& e) {
 void call_on_host(const stream& on, std::function<void()> f) { emulated::enqueue(on, std::move(f)); }
 
 buffer allocate(std::size_t bytes) {
-  return emulated::count_memory(bytes, [&] { return emulated::allocate_known(bytes, "cudaMalloc"); });
+  return emulated::count_memory(bytes, [&] {
+    auto made = emulated::allocate_known(bytes, "cudaMalloc");
+    auto* at = made.get();
+    device().add_piece(at, emulated::in_use, bytes);
+    return buffer(at, [made = std::move(made)](void* memory) { device().remove_piece(memory); });
+  });
 }
 
 buffer allocate_pinned(std::size_t bytes) { return emulated::allocate_known(bytes, "cudaMallocHost"); }

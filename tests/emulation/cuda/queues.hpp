@@ -42,6 +42,21 @@ public:
 void check_memory();
 void forget_writes();
 
+/// While it lives, the machine has so many devices. They share the emulated memory's size and the deferred work.
+class shown_devices {
+public:
+  explicit shown_devices(int count);
+  ~shown_devices();
+  shown_devices(const shown_devices&) = delete;
+  shown_devices& operator=(const shown_devices&) = delete;
+};
+
+/// Bytes that are allocated on a device.
+std::size_t bytes_on(int device);
+
+/// Throws device_error if the stream's device is not in use, as launches do.
+void check_launch(const stream& on);
+
 /// Calls of the host so far, in all threads.
 struct host_counts {
   std::uint64_t waits = 0;       // for streams and events
