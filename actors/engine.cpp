@@ -412,7 +412,7 @@ private:
   // Requests first, so that each client receives its last event; then replicas. The loader polls `abandoned_`, so that it
   // reports no progress after the engine has reported its end.
   void quit_when_done() {
-    if (!requests_.empty() || loader_)
+    if (!requests_.empty() || loader_ || !is_flushed())
       return;
     bool ended = true;
     for (auto& each : replicas_) {
@@ -426,6 +426,25 @@ private:
     on_status_(status, nullptr);
     self_->quit(*stopping_);
   }
+
+  /// Whether what is kept on a disk is written, or has had its time.
+  bool is_flushed() {
+    if (std::exchange(flush_begun_, true) || !model_ || !model_->kv_disk)
+      return flushing_ == 0;
+    const auto done = [this] {
+      --flushing_;
+      quit_when_done();
+    };
+    for (auto& each : replicas_)
+      if (const auto* running = each->running()) {
+        ++flushing_;
+        self_->request(running->blocks, flush_deadline, flush_atom::value)
+          .then([done](bool) { done(); }, [done](caf::error&) { done(); });
+      }
+    return flushing_ == 0;
+  }
+
+  static constexpr auto flush_deadline = std::chrono::seconds(10);
 
   engine_actor::pointer self_;
   engine_listener on_status_;
@@ -443,6 +462,8 @@ private:
   std::uint64_t arrivals_ = 0, last_number_ = 0;
   std::optional<error> failed_;
   std::optional<caf::error> stopping_;
+  bool flush_begun_ = false;
+  int flushing_ = 0; // replicas
 };
 
 } // namespace

@@ -8,6 +8,8 @@
 
 namespace troupe {
 
-executor_actor spawn_executor(caf::actor_system& system, model_replica what, sampler_actor sampler);
+/// `writer`: writes the images that blocks are saved to; null: none are.
+executor_actor spawn_executor(caf::actor_system& system, model_replica what, sampler_actor sampler,
+                              kv_mover_actor writer = {});
 
 } // namespace troupe

@@ -27,6 +27,11 @@
 // - The executor runs on a thread of its own. It holds a plan back until the step_tokens arrive that its placeholders
 //   stand for. On an asynchronous device messages carry events instead of results, logits and tokens stay on the
 //   device, and the device notifies the sampler when a sample is done.
+// - Where prefixes are kept on a disk, two kv_movers, which read and write files, belong to the replica. What is committed
+//   is saved: the block manager lists it among a grant's moves, the executor fills images, a kv_mover writes them. A
+//   scheduler holds a new request until what is missing of its prompt is read and adopted, or for as long as computing it
+//   would take. All moves of blocks reach the executor by way of the scheduler, in the order in which the block manager
+//   made them; a plan without rows is moves alone, and nothing follows from it.
 // - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is
 //   immutable and travels as shared_ptr<const T>, never copied.
 // - A message begins with an atom. What a client sends and receives (generation, event) is plain values, whose fields
@@ -49,6 +54,7 @@
 #include <caf/atom.hpp>
 #include <caf/typed_actor.hpp>
 
+#include <chrono>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -56,6 +62,7 @@
 namespace troupe {
 
 struct admit_reply;
+struct kv_fetch;
 struct guide_order;
 struct guide_outcome;
 struct loaded_model; // runtime/engine/loaded_model.hpp
@@ -79,6 +86,10 @@ using step_record_ptr = std::shared_ptr<const step_record>;
 using hypotheses_ptr = std::shared_ptr<const std::vector<hypothesis>>;
 using prompt_scores_ptr = std::shared_ptr<const prompt_scores>;
 using prompt_embedding_ptr = std::shared_ptr<const prompt_embedding>;
+using block_arrival_ptr = std::shared_ptr<const block_arrival>;
+using block_moves_ptr = std::shared_ptr<const std::vector<block_move>>;
+using block_images_ptr = std::shared_ptr<std::vector<block_image_ptr>>; // of its receiver
+using kv_fetch_ptr = std::shared_ptr<const kv_fetch>;
 using draft_request_ptr = std::shared_ptr<const draft_request>;
 using draft_reply_ptr = std::shared_ptr<const draft_reply>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
@@ -121,6 +132,13 @@ using unwatch_atom = caf::atom_constant<caf::atom("unwatch")>;
 using record_atom = caf::atom_constant<caf::atom("record")>;
 using news_atom = caf::atom_constant<caf::atom("news")>;
 using load_atom = caf::atom_constant<caf::atom("load")>;
+using fetch_atom = caf::atom_constant<caf::atom("fetch")>;
+using fetched_atom = caf::atom_constant<caf::atom("fetched")>;
+using adopt_atom = caf::atom_constant<caf::atom("adopt")>;
+using moves_atom = caf::atom_constant<caf::atom("moves")>;
+using save_atom = caf::atom_constant<caf::atom("save")>;
+using flush_atom = caf::atom_constant<caf::atom("flush")>;
+using room_atom = caf::atom_constant<caf::atom("room")>;
 using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
 
 // clang-format off
@@ -161,19 +179,34 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<late_atom, step_result_ptr>,                 // sampler: tokens that earlier steps deferred
   caf::reacts_to<draft_atom, draft_reply_ptr>,                // drafter: answers a draft_request
   caf::reacts_to<watch_atom, bool>,                           // engine: whether to send it a record of each step
+  caf::reacts_to<moves_atom, block_moves_ptr>,                // kv_block_manager: moves that belong to no grant
+  caf::reacts_to<fetched_atom, std::uint64_t>,                // kv_mover, kv_block_manager: all of a kv_fetch is sent
+  caf::reacts_to<timeout_atom, std::uint64_t>,                // itself: a kv_fetch takes too long
   caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
+
+// -- kv_mover: reads or writes the files of kept blocks ------------------------------------------------------------------
+
+using kv_mover_actor = caf::typed_actor<
+  caf::reacts_to<fetch_atom, kv_fetch_ptr, scheduler_actor>,     // kv_block_manager: adopt follows, then fetched
+  caf::reacts_to<save_atom, block_images_ptr, scheduler_actor>,  // executor: write these
+  caf::reacts_to<check_atom>>;                                   // itself: there is more to read
 
 // -- kv_block_manager: decides which sequence holds which block -------------------------------------------------------
 
 using kv_block_manager_actor = caf::typed_actor<
   caf::reacts_to<blocks_atom, block_request_ptr, scheduler_actor>, // scheduler: block_grant follows
+  caf::reacts_to<fetch_atom, kv_fetch_ptr, kv_mover_actor, scheduler_actor>, // scheduler: what is missing, to the kv_mover
+  caf::reacts_to<adopt_atom, block_arrival_ptr, scheduler_actor>,  // kv_mover: these were read
+  caf::reacts_to<room_atom, std::uint64_t, scheduler_actor>,       // kv_mover: so many images were written; itself: 0
+  caf::replies_to<flush_atom>::with<bool>,                         // engine, at its end: once all is written
   caf::replies_to<stats_atom>::with<block_counters>>;              // engine
 
 // -- executor: weights, KV memory, compute threads; one forward pass per plan, in order -------------------------------
 
 using executor_actor = caf::typed_actor<
   caf::reacts_to<plan_atom, step_plan_ptr>,               // scheduler: run this once its placeholders are known
-  caf::reacts_to<tokens_atom, step_tokens_ptr>>;          // sampler: the tokens of placeholders
+  caf::reacts_to<tokens_atom, step_tokens_ptr>,           // sampler: the tokens of placeholders
+  caf::reacts_to<attach_atom, scheduler_actor>>;          // engine, once: whom saved images concern
 
 // -- sampler: logits to tokens ----------------------------------------------------------------------------------------
 
@@ -207,6 +240,17 @@ using guide_worker_actor = caf::typed_actor<
   caf::reacts_to<compile_atom, guide_order_ptr, guide_compiler_actor>>; // guide_compiler: compile this
 
 // -- engine: supervisor of all above ----------------------------------------------------------------------------------
+
+/// Blocks of a prompt that may be on the disk.
+struct kv_fetch {
+  std::uint64_t request = 0;
+  token_list tokens;
+  prefix_salt salt = 0;
+  double recompute_ms = 0;                          // of a block; 0: not known
+  std::chrono::steady_clock::time_point until = {}; // by the clock of actors; what is read later is of no use
+  std::int32_t first = 0;                           // place of the first block that is not cached, which the
+  block_key before = {};                            // block manager fills in, and the key of the one before it
+};
 
 /// A guide to be compiled.
 struct guide_order {
@@ -282,6 +326,10 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_record_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::hypotheses_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_scores_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_embedding_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_arrival_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_moves_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_images_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_fetch_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)

@@ -4,6 +4,7 @@
 #include "actors/executor.hpp"
 #include "actors/guide_compiler.hpp"
 #include "actors/kv_block_manager.hpp"
+#include "actors/kv_mover.hpp"
 #include "actors/sampler.hpp"
 #include "actors/scheduler.hpp"
 
@@ -35,21 +36,26 @@ replica::workers replica::spawn(std::uint64_t life) {
   auto& system = engine_->system();
   const auto& [model, plan] = what_;
   workers w;
-  watch(w.blocks = spawn_kv_block_manager(system, plan.blocks, model->prefix_cache, plan.host_blocks, former_blocks_));
+  const auto engine = caf::actor_cast<caf::weak_actor_ptr>(engine_);
+  const auto& disk = model->kv_disk;
+  watch(w.blocks = spawn_kv_block_manager(system, plan.blocks, model->prefix_cache, plan.host_blocks, former_blocks_,
+                                          disk ? std::optional(disk->keeping()) : std::nullopt));
+  kv_mover_actor reader, writer;
+  if (disk) {
+    watch(reader = spawn_kv_mover(system, model, w.blocks, engine));
+    watch(writer = spawn_kv_mover(system, model, w.blocks, engine));
+  }
   watch(w.sampler = spawn_sampler(system, what_));
-  watch(w.executor = spawn_executor(system, what_, w.sampler));
+  watch(w.executor = spawn_executor(system, what_, w.sampler, writer));
   watch(w.guides = spawn_guide_compiler(system, model));
   drafter_actor drafter;
   if (model->draft)
     watch(drafter = spawn_drafter(system, what_));
-  watch(w.scheduler = spawn_scheduler(system, plan.limits, {w.blocks, w.executor, w.sampler, drafter}, plan.swap,
-                                      model->speculation,
-                                      {.engine = caf::actor_cast<caf::weak_actor_ptr>(engine_),
-                                       .replica = number_,
-                                       .life = life,
-                                       .blocks = plan.blocks,
-                                       .former = former_schedulers_}));
+  watch(w.scheduler = spawn_scheduler(
+          system, plan.limits, {w.blocks, w.executor, w.sampler, drafter, reader}, plan.swap, model->speculation,
+          {.engine = engine, .replica = number_, .life = life, .blocks = plan.blocks, .former = former_schedulers_}));
   engine_->send(w.sampler, attach_atom::value, w.scheduler);
+  engine_->send(w.executor, attach_atom::value, w.scheduler);
   if (steps_watched_)
     engine_->send(w.scheduler, watch_atom::value, true);
   return w;
@@ -77,6 +83,8 @@ void replica::ask(const Handle& who, const former_lives<Counters>& former, Count
 }
 
 void replica::count(const std::function<void(const replica_stats&)>& then) {
+  if (const auto& disk = what_.model->kv_disk; disk && number_ == 0)
+    seen_.kept = disk->store->counters();
   if (!workers_) {
     if (has_ended()) {
       seen_.scheduler = former_schedulers_->counted();

@@ -6,10 +6,14 @@
 #include "runtime/scheduling/step_recorder.hpp"
 #include "runtime/scheduling/step_times.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -40,7 +44,10 @@ public:
 
   scheduler_actor::behavior_type make_behavior() {
     return {
-      [this](submit_atom, const admission_ptr& a, const request_actor& client) { submit(*a, client); },
+      [this](submit_atom, const admission_ptr& a, const request_actor& client) {
+        if (!fetch(a, client))
+          submit(*a, client);
+      },
       [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), plan_step(); },
       [this](pause_atom, std::uint64_t request, bool paused) { pause(request, paused); },
       [this](grant_atom, const block_grant_ptr& grant) { apply_grant(*grant); },
@@ -48,11 +55,65 @@ public:
       [this](late_atom, const step_result_ptr& result) { finish_late(*result); },
       [this](draft_atom, const draft_reply_ptr& reply) { take_drafts(*reply); },
       [this](watch_atom, bool watched) { watch(watched); },
-      [this](stats_atom) { return scheduler_.counters(); },
+      [this](moves_atom, const block_moves_ptr& moves) { move_blocks(*moves); },
+      [this](fetched_atom, std::uint64_t request) { stop_holding(request); },
+      [this](timeout_atom, std::uint64_t request) { stop_holding(request); },
+      [this](stats_atom) { return counters(); },
     };
   }
 
 private:
+  // Holds a request whose prompt may be on the disk, as long as computing it is expected to take.
+  bool fetch(const admission_ptr& a, const request_actor& client) {
+    constexpr std::size_t most_held = 64;
+    constexpr double least_ms = 20, most_ms = 10'000;
+    if (!peers_.reader || held_.size() >= most_held || (a->features && !a->features->lasting) ||
+        a->prompt->size() <= kernels::block_tokens || a->embed != pooling::none || a->params->prompt_logprobs >= 0)
+      return false; // of the last two, all rows are computed
+    kv_fetch what;
+    what.request = a->request;
+    what.tokens = a->prompt;
+    what.salt = a->features ? a->features->salt : 0;
+    what.recompute_ms = recompute_ms(scheduler_.cost(), scheduler_.step_rows());
+    const auto blocks = static_cast<double>(a->prompt->size() / kernels::block_tokens);
+    const auto wait = what.recompute_ms > 0 ? std::clamp(what.recompute_ms * blocks, least_ms, most_ms) : most_ms;
+    const auto longest = std::chrono::duration_cast<clock::duration>(std::chrono::duration<double, std::milli>(wait));
+    what.until = self_->clock().now() + longest;
+    self_->monitor(client);
+    requests_.emplace(client.address(), a->request);
+    held_.emplace(a->request, held_request{a, client});
+    self_->send(peers_.blocks, fetch_atom::value, std::make_shared<const kv_fetch>(std::move(what)), peers_.reader,
+                scheduler_actor(self_));
+    self_->delayed_send(self_, longest, timeout_atom::value, a->request);
+    return true;
+  }
+
+  void stop_holding(std::uint64_t request) {
+    const auto found = held_.find(request);
+    if (found == held_.end())
+      return; // the other came first, or it was cancelled
+    const auto held = std::move(found->second);
+    held_.erase(found);
+    submit(*held.what, held.client);
+    if (held.paused)
+      pause(request, true);
+  }
+
+  // In the order in which the block manager makes them.
+  void move_blocks(const std::vector<block_move>& more) {
+    auto plan = std::make_shared<step_plan>();
+    plan->moves = scheduler_.take_moves();
+    plan->moves.insert(plan->moves.end(), more.begin(), more.end());
+    if (!plan->moves.empty())
+      self_->send(peers_.executor, plan_atom::value, step_plan_ptr(std::move(plan)));
+  }
+
+  scheduler_counters counters() const {
+    auto c = scheduler_.counters();
+    c.waiting += held_.size();
+    return c;
+  }
+
   void submit(const admission& a, const request_actor& client) {
     if (reporter_)
       reporter_->received(a.request);
@@ -62,14 +123,18 @@ private:
       self_->send(client, failed_atom::value, a.request, *refused);
       return;
     }
-    self_->monitor(client);
+    if (requests_.emplace(client.address(), a.request).second)
+      self_->monitor(client);
     clients_.emplace(a.request, client);
-    requests_.emplace(client.address(), a.request);
     self_->send(peers_.sampler, attach_atom::value, a.request, client);
     plan_step();
   }
 
   void pause(std::uint64_t request, bool paused) {
+    if (const auto held = held_.find(request); held != held_.end()) {
+      held->second.paused = paused;
+      return;
+    }
     for (const auto dropped : scheduler_.pause(request, paused))
       if (auto client = clients_.find(dropped); client != clients_.end())
         self_->send(client->second, failed_atom::value, dropped,
@@ -82,6 +147,7 @@ private:
     auto found = requests_.find(client);
     if (found == requests_.end())
       return;
+    held_.erase(found->second);
     scheduler_.cancel(found->second);
     clients_.erase(found->second);
     requests_.erase(found);
@@ -195,12 +261,20 @@ private:
       if (scheduler::follows_guides(**plan))
         self_->send(peers_.sampler, plan_atom::value, *plan);
       self_->send(peers_.executor, plan_atom::value, *plan);
+    } else if (peers_.reader) {
+      move_blocks({}); // what is to be saved waits for no step
     }
     report_load();
     plan_step();
   }
 
   using clock = std::chrono::steady_clock;
+
+  struct held_request {
+    admission_ptr what;
+    request_actor client;
+    bool paused = false;
+  };
 
   scheduler_actor::pointer self_;
   std::shared_ptr<speculator> speculator_;
@@ -214,6 +288,7 @@ private:
   std::optional<load_reporter> reporter_; // beside other replicas
   std::map<std::uint64_t, request_actor> clients_;
   std::map<caf::actor_addr, std::uint64_t> requests_;
+  std::map<std::uint64_t, held_request> held_; // until their prompts are read
 };
 
 } // namespace

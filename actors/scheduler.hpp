@@ -24,6 +24,7 @@ struct scheduler_peers {
   executor_actor executor;
   sampler_actor sampler;
   drafter_actor drafter = {};
+  kv_mover_actor reader = {}; // of files of kept blocks; null: there are none
 };
 
 scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, scheduler_peers peers,

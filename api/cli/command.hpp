@@ -53,5 +53,6 @@ command add_bench_model(CLI::App& bench);
 command add_bench_machine(CLI::App& bench);
 command add_bench_speculate(CLI::App& bench);
 command add_bench_perplexity(CLI::App& bench);
+command add_bench_kv_move(CLI::App& bench);
 
 } // namespace troupe::cli

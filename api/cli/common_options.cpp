@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
+#include <tuple>
 
 namespace troupe::cli {
 
@@ -189,12 +190,25 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->default_str("0")
     ->group(limits_group);
   command
-    .add_option(
-      "--swap", options.swap_bytes,
-      "Host memory to swap a GPU's KV cache out to, used where copying back is faster than computing again; 0: none")
+    .add_option("--swap", options.swap_bytes,
+                "Memory to swap KV blocks out to, used where copying back is faster than computing again; 0: none")
     ->transform(size_value())
     ->type_name("SIZE")
     ->default_str("0")
+    ->group(limits_group);
+  command
+    .add_option_function<std::string>(
+      "--kv-disk",
+      [&](const std::string& text) {
+        try {
+          std::tie(options.kv_disk, options.kv_disk_bytes) = parse_folder_and_size(text);
+        } catch (const failure& f) {
+          throw CLI::ValidationError("--kv-disk", f.what());
+        }
+      },
+      "Folder in which cached prefixes outlive the process, and the most that its files may take, such as "
+      "/var/cache/troupe:50GiB; 16GiB without a size. Several servers may share it")
+    ->type_name("DIR[:SIZE]")
     ->group(limits_group);
   count("--max-context", options.max_context, 0,
         "Tokens that a prompt and its answer may have together; 0: the model's limit");

@@ -92,6 +92,20 @@ std::size_t parse_size(std::string_view text) {
   return static_cast<std::size_t>(bytes);
 }
 
+std::pair<std::string, std::size_t> parse_folder_and_size(const std::string& text) {
+  std::pair<std::string, std::size_t> found{text, 0};
+  const auto colon = text.rfind(':');
+  if (colon != text.npos && colon + 1 < text.size() && text[colon + 1] >= '0' && text[colon + 1] <= '9' &&
+      text.find('/', colon) == text.npos) {
+    found = {text.substr(0, colon), parse_size(std::string_view(text).substr(colon + 1))};
+    if (found.second == 0)
+      throw failure(errc::bad_request, "the size must not be 0");
+  }
+  if (found.first.empty())
+    throw failure(errc::bad_request, "must name a folder");
+  return found;
+}
+
 std::int64_t parse_integer(std::string_view text, std::int64_t low, std::int64_t high) {
   std::int64_t value = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);

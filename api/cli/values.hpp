@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace CLI {
@@ -27,6 +28,10 @@ std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low
 
 /// The microseconds of "80ms", "0.2s" or "80" (milliseconds): from 100 us to 10 minutes. Throws failure(bad_request).
 std::chrono::microseconds parse_time(std::string_view text);
+
+/// "DIR" or "DIR:SIZE"; 0 without a size. A colon that no size follows belongs to the folder. Throws
+/// failure(bad_request) for an empty folder and for a size of 0.
+std::pair<std::string, std::size_t> parse_folder_and_size(const std::string& text);
 
 /// Transforms a size into plain bytes.
 CLI::Validator size_value();

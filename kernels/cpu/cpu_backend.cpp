@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 
 #include "kernels/activation_sparsity.hpp"
+#include "kernels/block_transfer.hpp"
 #include "kernels/cpu/attention.hpp"
 #include "kernels/cpu/dispatch.hpp"
 #include "kernels/cpu/grouped_linear.hpp"
@@ -20,7 +21,11 @@ namespace troupe::kernels {
 
 namespace {
 
-class cpu_backend : public backend, public storable_matrices, public low_rank_products, public activation_sparsity {
+class cpu_backend : public backend,
+                    public storable_matrices,
+                    public low_rank_products,
+                    public activation_sparsity,
+                    public block_transfer {
 public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target),
@@ -258,6 +263,14 @@ public:
 
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
     dynamic_cast<cpu_kv_cache&>(cache).copy(copies, pool_);
+  }
+
+  void export_blocks(const kv_cache& cache, std::span<const block_export> blocks) override {
+    dynamic_cast<const cpu_kv_cache&>(cache).export_blocks(blocks, pool_);
+  }
+
+  void import_blocks(kv_cache& cache, std::span<const block_import> blocks) override {
+    dynamic_cast<cpu_kv_cache&>(cache).import_blocks(blocks, pool_);
   }
 
   void download(float* to, const tensor& from) override {

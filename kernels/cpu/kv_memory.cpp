@@ -46,4 +46,37 @@ void cpu_kv_cache::copy(std::span<const block_copy> copies, thread_pool& pool) {
   });
 }
 
+/// Calls move(part of the cache, block, offset in its canonical form, bytes) for K and V of every layer, head and block.
+template <class Block, class Move>
+void cpu_kv_cache::move_parts(std::span<const Block> blocks, thread_pool& pool, const Move& move) const {
+  for (const auto& b : blocks)
+    expect(b.block >= 0 && static_cast<std::size_t>(b.block) < shape.blocks, "a block outside the KV cache");
+  const auto layers = static_cast<std::size_t>(shape.layers);
+  pool.parallel_for(blocks.size() * layers, [&](std::size_t i, int) {
+    const auto& block = blocks[i / layers];
+    const auto layer = this->layer(static_cast<int>(i % layers));
+    const auto index = static_cast<std::size_t>(block.block);
+    auto offset = i % layers * static_cast<std::size_t>(layer.kv_heads) * (layer.key_bytes + layer.value_bytes);
+    for (int head = 0; head < layer.kv_heads; ++head) {
+      char* keys = layer.data + static_cast<std::size_t>(head) * layer.head_bytes;
+      move(keys + index * layer.key_bytes, block, offset, layer.key_bytes);
+      offset += layer.key_bytes;
+      move(keys + layer.value_offset + index * layer.value_bytes, block, offset, layer.value_bytes);
+      offset += layer.value_bytes;
+    }
+  });
+}
+
+void cpu_kv_cache::export_blocks(std::span<const block_export> blocks, thread_pool& pool) const {
+  move_parts(blocks, pool, [](const char* part, const block_export& b, std::size_t offset, std::size_t bytes) {
+    std::memcpy(static_cast<char*>(b.to) + offset, part, bytes);
+  });
+}
+
+void cpu_kv_cache::import_blocks(std::span<const block_import> blocks, thread_pool& pool) {
+  move_parts(blocks, pool, [](char* part, const block_import& b, std::size_t offset, std::size_t bytes) {
+    std::memcpy(part, static_cast<const char*>(b.from) + offset, bytes);
+  });
+}
+
 } // namespace troupe::kernels

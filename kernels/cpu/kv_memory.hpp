@@ -1,6 +1,7 @@
 // The memory of a paged KV cache in the layout of the CPU kernels, see layer_cache.
 #pragma once
 
+#include "kernels/block_transfer.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/target.hpp"
 #include "kernels/cpu/thread_pool.hpp"
@@ -20,7 +21,14 @@ public:
   /// Copies whole blocks, K and V of all layers, in order.
   void copy(std::span<const block_copy> copies, thread_pool& pool);
 
+  /// Whole blocks in their canonical form.
+  void export_blocks(std::span<const block_export> blocks, thread_pool& pool) const;
+  void import_blocks(std::span<const block_import> blocks, thread_pool& pool);
+
 private:
+  template <class Block, class Move>
+  void move_parts(std::span<const Block> blocks, thread_pool& pool, const Move& move) const;
+
   buffer data_;
 };
 

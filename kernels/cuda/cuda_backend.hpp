@@ -4,6 +4,7 @@
 // has selected the device.
 #pragma once
 
+#include "kernels/block_transfer.hpp"
 #include "kernels/cuda/device.hpp"
 #include "kernels/ops.hpp"
 
@@ -33,7 +34,7 @@ struct step_inputs {
   bool repeatable = false; // pad the plan, so that similar steps can replay its launches
 };
 
-class cuda_backend : public backend {
+class cuda_backend : public backend, public block_transfer {
 public:
   /// The streams of the ops and of concurrent copies.
   virtual const stream& queue() const = 0;
@@ -52,8 +53,8 @@ public:
   virtual std::vector<std::uint64_t> launch_shape() const = 0;
   virtual std::uint64_t memory_moves() const = 0;
 
-  /// Copies one block, K and V of all layers, to or from `host` (block_bytes of the cache's shape; asynchronous if
-  /// pinned).
+  /// Copies one block in its canonical form to or from `host` (asynchronous if pinned). Unlike `export_blocks` and
+  /// `import_blocks`, which wait for the stream of the ops.
   virtual void save_block(const stream& on, const kv_cache& cache, std::int32_t block, void* host) = 0;
   virtual void restore_block(const stream& on, kv_cache& cache, std::int32_t block, const void* host) = 0;
 

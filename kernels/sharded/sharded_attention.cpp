@@ -3,6 +3,9 @@
 #include "kernels/cpu/tensor_rows.hpp"
 #include "kernels/sharded/column_ranges.hpp"
 
+#include <cstring>
+#include <vector>
+
 namespace troupe::kernels {
 
 namespace {
@@ -46,6 +49,50 @@ std::unique_ptr<kv_cache> sharded_attention::make_cache(const kv_shape& shape) {
 void sharded_attention::copy(sharded_cache& cache, std::span<const block_copy> copies) {
   if (!copies.empty())
     ranks_.each(cache.parts.size(), [&](rank& r, std::size_t i) { r.device->copy_blocks(*cache.parts[i], copies); });
+}
+
+namespace {
+
+/// Calls f(offset in a block's form, offset in the form of a part's block, bytes) for each layer.
+template <class F>
+void for_each_layer(const sharded_cache& cache, std::size_t part, const F& f) {
+  const auto& shape = cache.shape;
+  const auto [first, count] = cache.kv_heads(part);
+  const auto head = block_tokens * kv_bytes(shape.type, shape.head_dim);
+  const auto bytes = static_cast<std::size_t>(count) * head;
+  for (std::size_t layer = 0; layer < static_cast<std::size_t>(shape.layers); ++layer)
+    f((layer * static_cast<std::size_t>(shape.kv_heads) + static_cast<std::size_t>(first)) * head, layer * bytes,
+      bytes);
+}
+
+} // namespace
+
+void sharded_attention::export_blocks(const sharded_cache& cache, std::span<const block_export> blocks) {
+  ranks_.each(cache.parts.size(), [&](rank& r, std::size_t i) {
+    const auto& part = *cache.parts[i];
+    std::vector<char> own(part.shape.block_bytes());
+    for (const auto& b : blocks) {
+      const block_export one[] = {{b.block, own.data()}};
+      dynamic_cast<block_transfer&>(*r.device).export_blocks(part, one);
+      for_each_layer(cache, i, [&](std::size_t whole, std::size_t at, std::size_t bytes) {
+        std::memcpy(static_cast<char*>(b.to) + whole, own.data() + at, bytes);
+      });
+    }
+  });
+}
+
+void sharded_attention::import_blocks(sharded_cache& cache, std::span<const block_import> blocks) {
+  ranks_.each(cache.parts.size(), [&](rank& r, std::size_t i) {
+    auto& part = *cache.parts[i];
+    std::vector<char> own(part.shape.block_bytes());
+    for (const auto& b : blocks) {
+      for_each_layer(cache, i, [&](std::size_t whole, std::size_t at, std::size_t bytes) {
+        std::memcpy(own.data() + at, static_cast<const char*>(b.from) + whole, bytes);
+      });
+      const block_import one[] = {{own.data(), b.block}};
+      dynamic_cast<block_transfer&>(*r.device).import_blocks(part, one);
+    }
+  });
 }
 
 std::size_t sharded_attention::scratch_bytes(const kv_shape& shape, int heads, std::size_t rows) const {

@@ -4,6 +4,7 @@
 // would have more heads than others. All of it gives the same bits.
 #pragma once
 
+#include "kernels/block_transfer.hpp"
 #include "kernels/sharded/rank_team.hpp"
 #include "kernels/sharded/sharded_cache.hpp"
 
@@ -19,6 +20,10 @@ public:
 
   std::unique_ptr<kv_cache> make_cache(const kv_shape& shape);
   void copy(sharded_cache& cache, std::span<const block_copy> copies);
+
+  /// As block_transfer: the form is that of one rank.
+  void export_blocks(const sharded_cache& cache, std::span<const block_export> blocks);
+  void import_blocks(sharded_cache& cache, std::span<const block_import> blocks);
 
   /// Bytes of scratch for so many rows.
   std::size_t scratch_bytes(const kv_shape& shape, int heads, std::size_t rows) const;

@@ -12,7 +12,8 @@ namespace {
 class sharded_backend final : public backend,
                               public storable_matrices,
                               public low_rank_products,
-                              public activation_sparsity {
+                              public activation_sparsity,
+                              public block_transfer {
 public:
   sharded_backend(std::vector<std::unique_ptr<backend>> ranks, const rank_leaders& leaders, std::size_t unit)
     : ranks_(std::move(ranks), leaders), linear_(ranks_, unit), attention_(ranks_) {}
@@ -204,6 +205,14 @@ public:
 
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
     attention_.copy(dynamic_cast<sharded_cache&>(cache), copies);
+  }
+
+  void export_blocks(const kv_cache& cache, std::span<const block_export> blocks) override {
+    attention_.export_blocks(dynamic_cast<const sharded_cache&>(cache), blocks);
+  }
+
+  void import_blocks(kv_cache& cache, std::span<const block_import> blocks) override {
+    attention_.import_blocks(dynamic_cast<sharded_cache&>(cache), blocks);
   }
 
   void download(float* to, const tensor& from) override { ranks_.first().device->download(to, from); }

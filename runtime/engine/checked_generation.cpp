@@ -127,6 +127,7 @@ checked_generation check(const generation& asked, const generation_limits& limit
   features.salt = salted(features.salt, features.adapter ? features.adapter->id : 0);
   features.salt = salted(features.salt, features.contrasted ? contrast_salt : 0);
   features.salt = salted(features.salt, client_salt(asked.cache_salt));
+  features.lasting = !features.steering && !features.adapter; // whose ids are numbers of this process
   const auto timeout = timeout_of(asked.timeout, limits.timeout);
   const bool plain = features.salt == 0 && !features.layers; // all others have a part in the salt
   return {.sampling = std::make_shared<const sampling_params>(std::move(sampling)),

@@ -41,7 +41,9 @@ struct engine_options {
   compute_options compute = {};            // device and types
   gpu_opener open_gpu = nullptr;           // opens cuda:N; api/ sets it if null
   std::size_t kv_cache_bytes = 0;          // 0: enough for max_sequences × max_context, within what the machine has
-  std::size_t swap_bytes = 0;              // host memory to swap K/V out to; for devices with their own memory
+  std::size_t swap_bytes = 0;              // other host memory to swap K/V out to
+  std::string kv_disk = {};                // a folder in which cached prefixes outlive the process; empty: none
+  std::size_t kv_disk_bytes = 0;           // of the files in it; 0: 16 GiB
   int max_context = 0;                     // tokens of prompt and answer; 0: the model's limit
   int replicas = 1;                        // executors of the whole model, which divide a CPU's threads
   int max_sequences = 64;                  // running at once, in each replica

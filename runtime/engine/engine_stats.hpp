@@ -1,6 +1,7 @@
 // What an engine counts, by replica and in all: a snapshot. Plain values.
 #pragma once
 
+#include "runtime/kv/kv_store.hpp"
 #include "runtime/scheduling/block_counters.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
 
@@ -17,6 +18,7 @@ struct replica_stats {
   std::uint64_t restarts = 0;
   scheduler_counters scheduler = {};
   block_counters blocks = {};
+  kv_store_counters kept = {}; // files are those of all replicas: the first one's
 };
 
 template <>
@@ -35,6 +37,7 @@ inline engine_stats in_all(std::vector<replica_stats> replicas) {
     add_beside(all.total, each);
     add_beside(all.total.scheduler, each.scheduler);
     add_beside(all.total.blocks, each.blocks);
+    add_beside(all.total.kept, each.kept);
   }
   all.replicas = std::move(replicas);
   return all;
@@ -49,6 +52,7 @@ void for_each_statistic(const replica_stats& of, Visit&& visit) {
   };
   each_of(of.scheduler);
   each_of(of.blocks);
+  each_of(of.kept);
   each_of(of);
 }
 

@@ -76,7 +76,6 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   load_plan plan;
   const auto& device = *opened.device;
   const auto& config = opened.source.config;
-  const bool own_memory = device.capabilities().own_memory;
   std::vector<std::shared_ptr<const troupe::device>> devices{opened.device};
   if (options.replicas > 1) {
     devices.clear();
@@ -99,7 +98,7 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   replica_plan replica{.device = opened.device, .blocks = memory.blocks};
   if (options.swap_bytes > 0) {
     auto host = plan_host_memory();
-    replica.host_blocks = plan_swap(options, kv_block, own_memory, host.left());
+    replica.host_blocks = plan_swap(options, kv_block, host.left());
     plan.promised.push_back(host.reserve("host block pool of " + opened.info.id, options.swap_bytes));
   }
   if (replica.host_blocks > 0)

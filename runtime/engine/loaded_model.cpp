@@ -46,8 +46,11 @@ std::unique_ptr<step_runner> model_replica::make_runner() const {
   if (!model->amateur)
     return own;
   const auto& amateur = *model->amateur;
-  auto other = plan.device->make_runner(
-    {.weights = amateur.weights, .precision = amateur.precision, .sizes = amateur.sizes, .blocks = plan.blocks});
+  auto other = plan.device->make_runner({.weights = amateur.weights,
+                                         .precision = amateur.precision,
+                                         .sizes = amateur.sizes,
+                                         .blocks = plan.blocks,
+                                         .host_blocks = plan.host_blocks});
   return std::make_unique<contrasting_runner>(std::move(own), std::move(other), amateur.vocab);
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/execution/device.hpp"
 #include "runtime/execution/draft_model.hpp"
 #include "runtime/execution/step_runner.hpp"
+#include "runtime/kv/kv_disk.hpp"
 #include "runtime/model/weights.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
 #include "runtime/scheduling/swap_policy.hpp"
@@ -51,6 +52,7 @@ struct loaded_model {
   std::chrono::milliseconds request_timeout{0};
   std::shared_ptr<const loaded_second> draft, amateur; // null: none
   speculation_settings speculation;
+  std::shared_ptr<const troupe::kv_disk> kv_disk;            // where cached prefixes are kept; null: nowhere
   std::shared_ptr<guides::guide_cache> guides;               // compiles those of requests
   std::vector<replica_plan> replicas;                        // at least one
   std::shared_ptr<const std::vector<memory_entry>> promised; // what all of this takes, until it is gone

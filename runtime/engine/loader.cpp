@@ -1,11 +1,13 @@
 #include "runtime/engine/loader.hpp"
 
+#include "runtime/engine/kept_prefixes.hpp"
 #include "runtime/engine/load_plan.hpp"
 #include "runtime/engine/opened_model.hpp"
 #include "runtime/engine/option_checks.hpp"
 #include "runtime/engine/weight_loading.hpp"
 #include "runtime/guide/guide_cache.hpp"
 
+#include <optional>
 #include <utility>
 
 namespace troupe {
@@ -93,6 +95,11 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   for (auto& line : plan.lines)
     report.log(std::move(line));
   auto model = std::make_shared<loaded_model>(wire(options, internals, opened, std::move(plan)));
+  model->kv_disk = open_kv_disk(
+    options, {opened.source, opened.precision},
+    opened.amateur ? std::optional(kept_model{opened.amateur->source(), opened.amateur->precision()}) : std::nullopt,
+    *opened.backend, model->replicas.front().limits.rope_borders,
+    [&](std::string line) { report.log(std::move(line)); });
   load_all(options, opened, report, *model);
   return model;
 }

@@ -88,12 +88,9 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
   return plan;
 }
 
-std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, bool own_memory, std::size_t available) {
+std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, std::size_t available) {
   if (options.swap_bytes == 0)
     return 0;
-  if (!own_memory)
-    throw failure(errc::bad_request,
-                  "`swap` is for GPUs; on a CPU, give the " + to_size(options.swap_bytes) + " to the KV cache", "swap");
   if (!options.prefix_cache)
     throw failure(errc::bad_request, "`swap` keeps what the prefix cache evicts, but the prefix cache is off", "swap");
   if (options.swap_bytes > available)

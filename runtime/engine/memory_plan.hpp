@@ -41,8 +41,8 @@ int plan_step_rows(int most, const engine_options& options, const std::function<
 memory_plan plan_memory(const engine_options& options, const memory_estimate& need, int model_context,
                         std::size_t available, cache_share share);
 
-/// Blocks of the host block pool in options.swap_bytes of host memory, of which `available` are left. `own_memory`: the
-/// device's memory is not the host's. Throws failure(out_of_memory | bad_request).
-std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, bool own_memory, std::size_t available);
+/// Blocks of the host block pool in options.swap_bytes of host memory, of which `available` are left beside all else.
+/// Throws failure(out_of_memory | bad_request).
+std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, std::size_t available);
 
 } // namespace troupe

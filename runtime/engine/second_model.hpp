@@ -26,6 +26,8 @@ public:
 
   const std::string& name() const { return source_.name; }
   const model_config& config() const { return source_.config; }
+  const model_source& source() const { return source_; }
+  troupe::precision precision() const { return loaded_.precision; }
 
   /// The memory of `others` and this. A block is one of each KV cache.
   memory_estimate with(memory_estimate others) const;

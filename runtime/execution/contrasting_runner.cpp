@@ -48,12 +48,31 @@ step_plan amateurs_plan(const step_plan& plan, token_id vocab, std::vector<std::
   return own;
 }
 
+// Images begin with the part of the expert, which needs no more than their first bytes.
+std::vector<block_move> contrasting_runner::amateurs_moves(std::span<const block_move> moves) const {
+  std::vector<block_move> own(moves.begin(), moves.end());
+  for (auto& m : own)
+    if (m.image) {
+      auto part = std::make_shared<block_image>();
+      part->bytes = m.image->bytes.subspan(expert_->block_bytes());
+      m.image = std::move(part); // the plan keeps the whole one
+    }
+  return own;
+}
+
+void contrasting_runner::move(std::span<const block_move> moves) {
+  expert_->move(moves);
+  amateur_->move(amateurs_moves(moves));
+}
+
 step_output contrasting_runner::run(const step_plan& plan) {
   auto output = expert_->run(plan);
   if (contrasted_places(plan).empty() && plan.moves.empty())
     return output;
   std::vector<std::int32_t> of;
-  const auto amateurs = amateur_->run(amateurs_plan(plan, vocab_, of));
+  auto own = amateurs_plan(plan, vocab_, of);
+  own.moves = amateurs_moves(plan.moves);
+  const auto amateurs = amateur_->run(own);
   output.ms += amateurs.ms;
   auto rows = output.contrast ? std::make_shared<contrast_rows>(*output.contrast) // of DoLa
                               : std::make_shared<contrast_rows>();

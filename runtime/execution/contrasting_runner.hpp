@@ -8,6 +8,7 @@
 #include "runtime/execution/step_runner.hpp"
 
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -22,9 +23,15 @@ public:
   /// The expert's output, with the amateur's rows for the samples of contrasted sequences.
   step_output run(const step_plan& plan) override;
 
+  /// An image is the expert's and the amateur's, one after the other.
+  void move(std::span<const block_move> moves) override;
+  std::size_t block_bytes() const override { return expert_->block_bytes() + amateur_->block_bytes(); }
+
   double device_ms() override { return expert_->device_ms(); }
 
 private:
+  std::vector<block_move> amateurs_moves(std::span<const block_move> moves) const;
+
   std::unique_ptr<step_runner> expert_, amateur_;
   token_id vocab_;
 };

@@ -66,7 +66,7 @@ public:
   /// Bytes that runner and sampler take beside decoder and KV cache. `kv_block`: bytes of a block.
   virtual std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t kv_block) const = 0;
 
-  /// How fast K/V blocks of this shape move to host memory and back; zero without memory of its own.
+  /// How fast K/V blocks of this shape move to other host memory and back.
   virtual swap_rates measure_moves(const kernels::kv_shape& shape) const = 0;
 
   /// For weights that are multiplied in `compute`, or, `quantised`, in less. Takes seconds, in which nothing else

@@ -94,8 +94,14 @@ public:
   /// Receives a step's tokens, before the first plan that has placeholders for them.
   virtual void receive(const step_tokens& tokens) = 0;
 
-  /// One forward pass. Plans come in order.
+  /// One forward pass, behind the plan's moves. Plans come in order.
   virtual step_output run(const step_plan& plan) = 0;
+
+  /// Moves blocks without a pass. Images saved to, here and by `run`, have their bytes when the call returns.
+  virtual void move(std::span<const block_move> moves) = 0;
+
+  /// Bytes of a block's image.
+  virtual std::size_t block_bytes() const = 0;
 
   /// Total milliseconds that steps have taken on the device so far, each from when it could begin there to its end;
   /// waits for the last. 0 unless the device can time steps.

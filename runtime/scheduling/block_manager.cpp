@@ -7,12 +7,6 @@
 
 namespace troupe {
 
-namespace {
-
-constexpr std::int32_t block_size = kernels::block_tokens;
-
-} // namespace
-
 // splitmix64's finaliser (Steele, Lea, Flood 2014) over the tokens, seeded by the predecessor's hash.
 std::uint64_t block_manager::content_hash(std::uint64_t parent, std::span<const token_id> tokens) {
   std::uint64_t h = parent ^ 0x9e3779b97f4a7c15;
@@ -48,6 +42,11 @@ block_grant block_manager::serve(const block_request& request) {
     fork(f);
   for (auto id : request.releases)
     release(id);
+  save_some(grant);
+  for (auto& a : request.arrivals)
+    arrive(a, request.swap, grant);
+  for (auto& l : request.lookups)
+    grant.found.push_back(look_up(l));
   grant.answers.reserve(request.demands.size());
   bool refused = false;
   for (auto& d : request.demands) {
@@ -75,14 +74,21 @@ void block_manager::index_full_block(sequence& s) {
   auto& own = s.table[static_cast<std::size_t>(s.committed_blocks)];
   auto hash = hash_(s.hash, s.tail);
   auto known = find(s.content, hash, s.tail);
+  const bool kept = kept_ && s.lasting;
+  if (kept)
+    s.key = kept_->keys.next(s.key, s.tail);
   if (known == none) {
-    block_content content{0, s.content, hash, {}};
+    block_content content{0, s.content, hash, {}, s.key, s.committed_blocks};
     std::copy(s.tail.begin(), s.tail.end(), content.tokens.begin());
     // A block that is in host memory and was recomputed keeps its content id, so that its successors are found from
     // either.
     const auto twin = host_pool_.find(s.content, hash, s.tail);
     content.id = twin ? host_pool_.content(*twin).id : ++last_content_;
     put_into_index(own, content);
+    if (kept && !twin) {
+      blocks_[static_cast<std::size_t>(own)].unsaved = true;
+      to_save_.emplace_back(own, content.id);
+    }
   } else if (known != own) {
     // Another sequence computed the same content meanwhile, to the same bits: keep one of the two.
     reference(known);
@@ -131,6 +137,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     if (!d.open)
       return a;
     found = sequences_.try_emplace(d.sequence).first;
+    found->second.lasting = d.lasting;
     hits = open(found->second, *d.open, d.from, d.salt, swap.swap_in);
   } else if (d.from < found->second.length) {
     truncate(found->second, d.from);
@@ -161,7 +168,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     swap_in(s, hits, swap, grant);
   }
   if (copy) {
-    auto fresh = acquire(swap, grant);
+    auto fresh = acquire(swap, &grant);
     grant.moves.push_back({block_move::kind::copy, s.table.back(), fresh});
     unreference(s.table.back());
     s.table.back() = fresh;
@@ -170,7 +177,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   a.first_position = s.length;
   s.length += a.rows;
   while (static_cast<std::int32_t>(s.table.size()) < blocks_for(s.length))
-    s.table.push_back(acquire(swap, grant));
+    s.table.push_back(acquire(swap, &grant));
   a.first_block = static_cast<std::int32_t>(grant.tables.size());
   a.blocks = static_cast<std::int32_t>(s.table.size());
   grant.tables.insert(grant.tables.end(), s.table.begin(), s.table.end());
@@ -190,6 +197,9 @@ std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std:
                                                          std::int32_t most, prefix_salt salt, bool from_host) {
   std::vector<host_hit> hits;
   s.content = s.hash = salt; // the root of its chain of blocks
+  const bool kept = kept_ && s.lasting;
+  if (kept)
+    s.key = kept_->keys.root(salt);
   if (!prefix_cache_ || tokens.empty())
     return hits;
   // The last token is always recomputed, for its logits.
@@ -210,6 +220,8 @@ std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std:
       break;
     }
     s.hash = hash;
+    if (kept)
+      s.key = kept_->keys.next(s.key, chunk);
     ++s.committed_blocks;
     s.length += block_size;
   }
@@ -219,7 +231,7 @@ std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std:
 // The slots keep their content, so that a block evicted again need not be swapped out again.
 void block_manager::swap_in(sequence& s, const std::vector<host_hit>& hits, swap_decision swap, block_grant& grant) {
   for (const auto& p : hits) {
-    const auto b = s.table[p.place] = acquire(swap, grant);
+    const auto b = s.table[p.place] = acquire(swap, &grant);
     put_into_index(b, host_pool_.content(p.slot));
     grant.moves.push_back({block_move::kind::swap_in, p.slot, b});
     ++counters_.swapped_in;
@@ -238,7 +250,7 @@ block_manager::block_id block_manager::find(std::uint64_t parent_content, std::u
   return none;
 }
 
-block_manager::block_id block_manager::acquire(swap_decision swap, block_grant& grant) {
+block_manager::block_id block_manager::acquire(swap_decision swap, block_grant* grant) {
   auto b = none;
   if (!free_.empty()) {
     b = free_.back();
@@ -250,18 +262,24 @@ block_manager::block_id block_manager::acquire(swap_decision swap, block_grant& 
     auto& content = blocks_[static_cast<std::size_t>(b)].content;
     auto [first, last] = index_.equal_range(content.hash);
     index_.erase(std::find_if(first, last, [b](auto& entry) { return entry.second == b; }));
-    if (swap.swap_out && !host_pool_.refresh(content.id))
+    if (blocks_[static_cast<std::size_t>(b)].unsaved && !(grant && save(b, *grant))) {
+      blocks_[static_cast<std::size_t>(b)].unsaved = false;
+      ++counters_.unkept;
+    }
+    if (grant && swap.swap_out && !host_pool_.refresh(content.id))
       if (const auto slot = host_pool_.store(content)) {
-        grant.moves.push_back({block_move::kind::swap_out, b, *slot});
+        grant->moves.push_back({block_move::kind::swap_out, b, *slot});
         ++counters_.swapped_out;
       }
     content = {};
     ++counters_.evicted;
-    ++grant.evicted;
+    if (grant)
+      ++grant->evicted;
   }
   blocks_[static_cast<std::size_t>(b)].references = 1;
   ++counters_.in_use;
-  ++grant.acquired;
+  if (grant)
+    ++grant->acquired;
   return b;
 }
 

@@ -2,6 +2,12 @@
 // order, and the evicted blocks kept in host memory. Never sees K/V data. Owned by the kv_block_manager actor;
 // single-threaded.
 //
+// Content leaves and comes, too. What is committed is kept outside, once: it is listed to be saved to images as there
+// are any, at the latest when it is evicted. What arrives is adopted: it becomes cached content, no more; whatever of it
+// is late, missing, or has no room is computed. Who copies blocks without moves (between pools, beside running steps)
+// holds a lease: lent blocks keep their content, reserved ones are in no table, until the lease ends by its owner or by
+// time.
+//
 // Safe because steps run in the order in which they are planned: a block released while a planned step still uses it
 // can only be granted to a later step, and moves run in the order of the grants.
 #pragma once
@@ -10,13 +16,33 @@
 #include "runtime/scheduling/host_block_pool.hpp"
 #include "runtime/scheduling/step.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <memory>
+#include <optional>
+#include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace troupe {
+
+/// That content is kept outside, and how it gets there.
+struct kept_outside {
+  block_keys keys;
+  std::shared_ptr<const image_pool> images; // to save to
+  std::int32_t most_saves = 16;             // in a grant, beside those of evicted blocks
+};
+
+/// Blocks referenced by somebody who copies them.
+struct block_lease {
+  std::uint64_t id = 0;             // 0: none
+  std::int32_t first = 0;           // place in its chain of the first block
+  std::vector<std::int32_t> blocks; // ids
+};
 
 class block_manager {
 public:
@@ -27,17 +53,44 @@ public:
   /// `host_blocks`: slots of host memory for cached blocks that are evicted.
   block_manager(std::int32_t blocks, bool prefix_cache, std::int32_t host_blocks = 0, hash_fn hash = content_hash);
 
+  /// Before anything is served.
+  void keep_outside(kept_outside how) { kept_ = std::move(how); }
+
   block_grant serve(const block_request& request);
+
+  // -- leases, whose times are those of the caller's clock ------------------------------------------------------------
+
+  using time_point = std::chrono::steady_clock::time_point;
+
+  /// The cached blocks of a chain from its place `first` on, as far as they follow one another; none of a lease without.
+  block_lease lend(std::span<const token_id> tokens, prefix_salt salt, std::int32_t first, time_point until);
+
+  /// Up to so many blocks without content. Cached content is given up for them, referenced content never is.
+  block_lease reserve(std::int32_t blocks, time_point until);
+
+  /// Ends the lease of reserved blocks that hold the chain's blocks from place `first` on: they become cached content.
+  /// Returns their ids in that order, with -1 where a block is free again instead: its content is known already, its
+  /// predecessor is not cached, or the chain is shorter. Empty for a lease that has ended.
+  std::vector<std::int32_t> adopt(std::uint64_t lease, std::span<const token_id> tokens, prefix_salt salt,
+                                  std::int32_t first);
+
+  /// Ends a lease. Whether it was still there: if not, what was copied meanwhile may be anything.
+  bool give_back(std::uint64_t lease);
+
+  /// Ends leases whose time is over.
+  void expire(time_point now);
 
   block_counters counters() const;
 
 private:
   using block_id = std::int32_t;
+  static constexpr std::int32_t block_size = kernels::block_tokens;
   static constexpr block_id none = -1;
 
   struct block {
     std::int32_t references = 0;
     block_content content;               // id 0: not in the prefix index
+    bool unsaved = false;                // its content is to be kept outside
     block_id older = none, newer = none; // eviction order while unreferenced
   };
 
@@ -48,6 +101,26 @@ private:
     std::uint64_t content = 0;         // of the last committed block
     std::uint64_t hash = 0;
     std::vector<token_id> tail; // committed tokens of the block not yet full
+    bool lasting = false;       // may be kept outside
+    block_key key;              // then, of the last committed block
+  };
+
+  struct lease {
+    std::vector<block_id> blocks;
+    time_point until;
+    bool reserved = false;
+  };
+
+  /// The way along a chain of cached blocks.
+  struct chain {
+    std::uint64_t content = 0, hash = 0; // of its last block
+  };
+
+  /// Where a block of a chain is cached: in the pool, or else in host memory.
+  struct place {
+    block_id block = none;
+    std::optional<host_block_pool::slot_id> slot = {};
+    explicit operator bool() const { return block != none || slot; }
   };
 
   /// A block in host memory that a sequence being opened shares.
@@ -65,10 +138,18 @@ private:
   void truncate(sequence& s, std::int32_t length);
   std::vector<host_hit> open(sequence& s, const std::vector<token_id>& tokens, std::int32_t most, prefix_salt salt,
                              bool from_host);
+  place follow(chain& at, std::span<const token_id> tokens) const;
+  block_found look_up(const block_lookup& l) const;
+  void arrive(const block_arrival& a, swap_decision swap, block_grant& grant);
+  block_lease reserve(std::int32_t blocks, time_point until, swap_decision swap, block_grant* grant);
+  void end(std::map<std::uint64_t, lease>::iterator which);
+  void save_some(block_grant& grant);
+  bool save(block_id b, block_grant& grant);
   void swap_in(sequence& s, const std::vector<host_hit>& hits, swap_decision swap, block_grant& grant);
   void put_into_index(block_id b, const block_content& content);
   block_id find(std::uint64_t parent_content, std::uint64_t hash, std::span<const token_id> tokens) const;
-  block_id acquire(swap_decision swap, block_grant& grant); // evicts, and swaps out, if no block is free
+  // Evicts if no block is free; with a grant, the content may be swapped out or saved.
+  block_id acquire(swap_decision swap, block_grant* grant);
   void reference(block_id b);
   void unreference(block_id b);
   void unlink(block_id b); // from the eviction order
@@ -83,6 +164,10 @@ private:
   std::uint64_t last_content_ = 0;
   std::unordered_multimap<std::uint64_t, block_id> index_;
   std::map<sequence_id, sequence> sequences_;
+  std::map<std::uint64_t, lease> leases_;
+  std::uint64_t last_lease_ = 0;
+  std::optional<kept_outside> kept_;
+  std::deque<std::pair<block_id, std::uint64_t>> to_save_; // with the id of their content, unless evicted
   block_counters counters_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/ops.hpp"
+#include "runtime/scheduling/block_image.hpp"
 #include "runtime/support/types.hpp"
 
 #include <array>
@@ -22,6 +23,9 @@ struct block_content {
   std::uint64_t parent = 0;
   std::uint64_t hash = 0;
   std::array<token_id, kernels::block_tokens> tokens{};
+  // If content is kept outside:
+  block_key key = {};
+  std::int32_t place = 0; // in its chain
 
   bool is(std::uint64_t parent_id, std::span<const token_id> own) const;
 };

@@ -1,6 +1,7 @@
 // What K and V of a sequence depend on beside its tokens, as a number: sequences of different salts never share blocks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -18,6 +19,9 @@ inline constexpr std::uint64_t rotation_salt = std::uint64_t{1} << 61;
 /// The number of a client's own text that separates its prefixes from others' (vLLM's `cache_salt`); 0 for an empty one.
 /// Nobody can choose texts that have a certain number, as it depends on a secret of this process.
 std::uint64_t client_salt(std::string_view text);
+
+/// Makes the secret that of all processes which keep prefixes in one place. Before requests are served.
+void set_client_salt_secret(const std::array<std::uint64_t, 2>& secret);
 
 /// `salt`, and something else that has a number; its 0 changes nothing. Feed each kind of thing in a fixed order.
 /// Distinct from the ids of cached blocks, which count from 1.

@@ -22,6 +22,7 @@ void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
     d.open = end == s.prompt_tokens()
       ? s.prompt
       : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
+    d.lasting = !s.features || s.features->lasting;
     d.salt = chain_root(s.salt(), rules_.rotation_of(s.known()));
     d.from = s.scored; // the rows of tokens to be scored must be computed
     // Leave a block per running sequence, so that the new one is not preempted again at once.

@@ -21,6 +21,7 @@ struct row_features {
   bool contrasted = false;                               // the amateur computes its rows, too
   dola_layers layers = {};                               // whose logits sampled rows are contrasted with; or nothing
   prefix_salt salt = 0;                                  // of what K and V depend on, or are kept apart by
+  bool lasting = true;                                   // the salt means the same in other processes
 };
 
 /// Null: none.

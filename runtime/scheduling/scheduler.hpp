@@ -63,6 +63,9 @@ public:
   using next = step_planner::next;
   next granted(const block_grant& grant) { return planner_.granted(grant); }
 
+  /// Granted moves that are not yet part of a plan, to be done ahead of the next one.
+  std::vector<block_move> take_moves() { return planner_.take_moves(); }
+
   /// Whether any sequence or group of a step follows a guide: its sampler should prepare.
   static bool follows_guides(const step_plan& plan);
 

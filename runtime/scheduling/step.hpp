@@ -7,6 +7,7 @@
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/scheduling/block_image.hpp"
 #include "runtime/scheduling/row_features.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
@@ -52,6 +53,22 @@ struct block_demand {
   std::int32_t from = anywhere; // its first row, if what was granted from there on (wrong guesses) is taken back;
                                 // with `open`: the cached prefix may be at most so long
   prefix_salt salt = 0;         // with `open`
+  bool lasting = true;          // with `open`: the salt has the same meaning in other processes
+};
+
+/// How much of a prompt is cached, before more of it is fetched.
+struct block_lookup {
+  sequence_id sequence;
+  token_list tokens;
+  prefix_salt salt = 0;
+};
+
+/// Blocks of a chain that come from outside, to be cached.
+struct block_arrival {
+  token_list tokens; // the chain from its start, perhaps longer
+  prefix_salt salt = 0;
+  std::int32_t first = 0; // place in the chain of the first of these
+  std::vector<block_image_ptr> images;
 };
 
 /// Whether it currently pays to swap evicted blocks out to host memory, and to swap them back in.
@@ -59,15 +76,20 @@ struct swap_decision {
   bool swap_out = false, swap_in = false;
 };
 
-/// Served in this order: commits, forks, releases, demands.
+/// Served in this order: commits, forks, releases, what is to be kept, arrivals, lookups, demands.
 struct block_request {
   std::vector<block_commit> commits;
   std::vector<block_fork> forks;
   std::vector<sequence_id> releases;
+  std::vector<block_arrival> arrivals = {};
+  std::vector<block_lookup> lookups = {};
   std::vector<block_demand> demands; // most important first
   swap_decision swap;
 
-  bool empty() const { return commits.empty() && forks.empty() && releases.empty() && demands.empty(); }
+  bool empty() const {
+    return commits.empty() && forks.empty() && releases.empty() && arrivals.empty() && lookups.empty() &&
+      demands.empty();
+  }
 };
 
 // -- block manager → scheduler ----------------------------------------------------------------------------------------
@@ -87,9 +109,18 @@ struct block_move {
     copy,     // from block to block (copy-on-write)
     swap_out, // from block to host slot
     swap_in,  // from host slot to block
+    save,     // from block to image
+    load,     // from image to block
   };
   kind what = kind::copy;
   std::int32_t from = 0, to = 0;
+  block_image_ptr image = {};
+};
+
+/// The answer to a lookup.
+struct block_found {
+  std::int32_t blocks = 0; // of the chain that are cached
+  block_key key;           // of the last one
 };
 
 struct block_grant {
@@ -99,6 +130,8 @@ struct block_grant {
   std::uint32_t acquired = 0;        // blocks given to sequences, beside those that they had or found cached
   std::uint32_t evicted = 0;         // of these, taken from cached content
   std::int32_t free_blocks = 0, cached_blocks = 0; // left after it; cached: unreferenced
+  std::vector<block_found> found = {};             // one per lookup, in order
+  bool unsaved = false;                            // more content could be saved, once there are images
 };
 
 // -- scheduler → executor → sampler -----------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ public:
   /// The oldest step in flight is over; its result is booked. As scheduler::finished.
   void finished(double ms, double computed_ms);
 
+  std::vector<block_move> take_moves() { return draft_.take_moves(); }
   std::vector<started_request> take_started() { return grants_.take_started(); }
   void count(scheduler_counters& into) const;
 

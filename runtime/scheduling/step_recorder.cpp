@@ -9,9 +9,13 @@ void step_recorder::granted(const block_grant& grant) {
   planning_.blocks.granted += grant.acquired;
   planning_.blocks.evicted += grant.evicted;
   for (const auto& move : grant.moves)
-    ++(move.what == block_move::kind::copy         ? planning_.blocks.copied
-         : move.what == block_move::kind::swap_out ? planning_.blocks.swapped_out
-                                                   : planning_.blocks.swapped_in);
+    switch (move.what) {
+      case block_move::kind::copy: ++planning_.blocks.copied; break;
+      case block_move::kind::swap_out: ++planning_.blocks.swapped_out; break;
+      case block_move::kind::swap_in: ++planning_.blocks.swapped_in; break;
+      case block_move::kind::save:
+      case block_move::kind::load: break; // between steps
+    }
   planning_.waits.blocks += static_cast<std::uint64_t>(std::ranges::count(grant.answers, 0, &block_answer::rows));
 }
 

@@ -17,6 +17,9 @@ struct swap_rates {
   double to_host = 0, to_device = 0;
 };
 
+/// Milliseconds in which a step of so many rows computes a block of a prompt. 0 before that many were measured.
+double recompute_ms(const step_cost& cost, std::int32_t step_rows);
+
 /// `step_rows`: rows of a step in which blocks would be recomputed. No swapping before a block's rows were measured.
 /// Attention makes tokens at the end of a long prompt cost more than these, so that swapping in pays slightly more
 /// often than decided here.

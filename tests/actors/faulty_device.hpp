@@ -43,6 +43,9 @@ public:
     return real_->run(plan);
   }
 
+  void move(std::span<const block_move> moves) override { real_->move(moves); }
+  std::size_t block_bytes() const override { return real_->block_bytes(); }
+
 private:
   std::unique_ptr<step_runner> real_;
   std::shared_ptr<faults> script_;

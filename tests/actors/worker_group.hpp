@@ -41,6 +41,7 @@ public:
         known_up_to_ = tokens->step;
         run();
       },
+      [](attach_atom, const scheduler_actor&) {},
     };
   }
 
@@ -49,6 +50,8 @@ private:
     while (!plans_.empty() && plans_.front()->after_tokens_of <= known_up_to_) {
       auto plan = plans_.front();
       plans_.erase(plans_.begin());
+      if (plan->tokens.empty()) // moves alone
+        continue;
       auto logits = std::make_shared<std::vector<float>>(plan->logit_rows.size() * vocab);
       for (std::size_t i = 0; i < plan->logit_rows.size(); ++i) {
         auto t = plan->tokens[static_cast<std::size_t>(plan->logit_rows[i])];

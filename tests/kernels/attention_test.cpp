@@ -1,3 +1,4 @@
+#include "kernels/block_transfer.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <algorithm>
@@ -407,6 +408,79 @@ TEST_CASE("copy_blocks copies K and V of all layers, in order") {
     m.device->attention(out.rows(1), {row.data(), dtype::f32, 1, columns, columns}, s.heads, 0.25f, 0, *m.cache, 1,
                         {{&who, 1}, m.table});
     CHECK(out == want.slice(want.size() - out.size(), out.size()));
+  }
+}
+
+TEST_CASE("blocks travel in their canonical form to a cache of another size, to the same bits") {
+  for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
+    for (const auto& s : {shape{2, 2, 16}, shape{6, 2, 64}, shape{3, 1, 576}, shape{5, 5, 6}}) {
+      CAPTURE(to_string(type));
+      CAPTURE(s.head_dim);
+      const int tokens = 64, blocks = tokens / block_tokens;
+      const sequence from(s, tokens, 17);
+      machine here(available_isas().back(), s, type, tokens), there(available_isas().back(), s, type, 3 * tokens, 1, 9);
+      const auto want = here.run(from, dtype::f32, 0, {tokens});
+      const auto bytes = here.cache->shape.block_bytes();
+      std::vector<std::byte> images(blocks * bytes);
+      std::vector<block_export> out;
+      std::vector<block_import> in;
+      for (int b = 0; b < blocks; ++b) {
+        out.push_back({here.table[b], images.data() + b * bytes});
+        in.push_back({images.data() + b * bytes, there.table[b]});
+      }
+      dynamic_cast<block_transfer&>(*here.device).export_blocks(*here.cache, out);
+      dynamic_cast<block_transfer&>(*there.device).import_blocks(*there.cache, in);
+      std::vector<std::byte> back(bytes);
+      const block_export again[] = {{there.table[1], back.data()}};
+      dynamic_cast<block_transfer&>(*there.device).export_blocks(*there.cache, again);
+      CHECK(std::equal(back.begin(), back.end(), images.begin() + static_cast<std::ptrdiff_t>(bytes)));
+
+      // The last row, computed where the others' blocks have come to. Its own K and V are there as well.
+      std::vector<float> row(from.qkv.end() - s.columns(), from.qkv.end());
+      const sequence_rows who{0, 1, tokens - 1, 0};
+      there.write(row, tokens - 1, 1, {}, from.rope);
+      numbers got(dtype::f32, std::size_t(s.heads) * s.head_dim);
+      const std::size_t columns = s.columns();
+      there.device->attention(got.rows(1), {row.data(), dtype::f32, 1, columns, columns}, s.heads,
+                              1 / std::sqrt(float(s.head_dim)), 0, *there.cache, 1, {{&who, 1}, there.table});
+      CHECK(got == want.slice(want.size() - got.size(), got.size()));
+
+      const block_import outside[] = {{images.data(), static_cast<std::int32_t>(there.cache->shape.blocks)}};
+      CHECK_THROWS_AS(dynamic_cast<block_transfer&>(*there.device).import_blocks(*there.cache, outside),
+                      std::invalid_argument);
+    }
+}
+
+TEST_CASE("the canonical form is layer by layer, head by head, K then V") {
+  const shape s{2, 2, 16};
+  machine m(available_isas().back(), s, kv_type::f32, 16);
+  std::vector<std::byte> whole(m.cache->shape.block_bytes());
+  const auto image = [&] {
+    const block_export out[] = {{m.table[0], whole.data()}};
+    dynamic_cast<block_transfer&>(*m.device).export_blocks(*m.cache, out);
+    return whole;
+  };
+  const auto before = image();
+  // A row of layer 1 changes the second half alone; of its heads, each has K in its first half, V in its second.
+  const sequence from(s, 16, 3);
+  auto qkv = from.qkv;
+  m.write(qkv, 0, 16, {}, from.rope, 1);
+  const auto after = image();
+  const auto half = static_cast<std::ptrdiff_t>(whole.size() / 2);
+  CHECK(std::equal(before.begin(), before.begin() + half, after.begin()));
+  const auto values = [&](std::ptrdiff_t part) { // of K or V, as a sorted list: their arrangement is the kernels' own
+    std::vector<float> numbers(16 * 16);
+    std::memcpy(numbers.data(), after.data() + half + part * half / 4, numbers.size() * sizeof(float));
+    std::ranges::sort(numbers);
+    return numbers;
+  };
+  for (int head = 0; head < 2; ++head) {
+    std::vector<float> v;
+    for (int t = 0; t < 16; ++t)
+      for (int d = 0; d < 16; ++d)
+        v.push_back(from.qkv[t * s.columns() + (s.heads + s.kv_heads + head) * 16 + d]);
+    std::ranges::sort(v);
+    CHECK(values(2 * head + 1) == v);
   }
 }
 

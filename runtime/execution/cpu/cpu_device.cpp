@@ -1,5 +1,6 @@
 #include "runtime/execution/cpu/cpu_device.hpp"
 
+#include "kernels/block_transfer.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/sharded/sharded_backend.hpp"
 #include "runtime/execution/core_plan.hpp"
@@ -8,6 +9,8 @@
 #include "runtime/support/available_memory.hpp"
 #include "runtime/support/error.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <span>
@@ -88,7 +91,32 @@ public:
     return cpu_step_runner::logits_bytes(static_cast<std::size_t>(sizes.logit_rows()), static_cast<std::size_t>(vocab));
   }
 
-  swap_rates measure_moves(const kernels::kv_shape&) const override { return {}; }
+  swap_rates measure_moves(const kernels::kv_shape& shape) const override {
+    const auto backend = open();
+    auto& transfer = dynamic_cast<kernels::block_transfer&>(*backend);
+    const auto cache = backend->make_kv_cache(shape);
+    const auto block = shape.block_bytes();
+    const auto host = backend->allocate(block * shape.blocks);
+    std::vector<kernels::block_export> out;
+    std::vector<kernels::block_import> in;
+    for (std::size_t i = 0; i < shape.blocks; ++i) {
+      auto* place = static_cast<char*>(host.get()) + i * block;
+      out.push_back({static_cast<std::int32_t>(i), place});
+      in.push_back({place, static_cast<std::int32_t>(i)});
+    }
+    const auto rate = [&](const auto& move) {
+      double best = 0;
+      for (int run = 0; run < 3; ++run) {
+        const auto began = std::chrono::steady_clock::now();
+        move();
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+        best = std::max(best, static_cast<double>(block * shape.blocks) / std::max(1e-9, took.count()));
+      }
+      return best;
+    };
+    return {block, rate([&] { transfer.export_blocks(*cache, out); }),
+            rate([&] { transfer.import_blocks(*cache, in); })};
+  }
 
   device_peaks measure_peaks(kernels::dtype compute, bool quantised) const override {
     return peaks_of(kernels::measure_machine(threads()), compute, quantised);

@@ -14,7 +14,10 @@ cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::back
     cache_(backend_->make_kv_cache(
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(spec.blocks)))),
     dola_(decoder_, *backend_),
-    slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {}
+    slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
+  if (spec.host_blocks > 0)
+    host_pool_ = backend_->allocate(static_cast<std::size_t>(spec.host_blocks) * block_bytes());
+}
 
 void cpu_step_runner::receive(const step_tokens& tokens) {
   for (auto& sampled : tokens.sampled->sampled)
@@ -27,13 +30,7 @@ step_output cpu_step_runner::run(const step_plan& plan) {
   for (auto& t : tokens_)
     if (t < 0)
       t = slot_tokens_[static_cast<std::size_t>(slot_of(t))];
-  copies_.clear();
-  for (const auto& move : plan.moves) {
-    if (move.what != block_move::kind::copy)
-      throw kernels::device_error("a CPU has no memory of its own to swap blocks to and from");
-    copies_.push_back({move.from, move.to});
-  }
-  backend_->copy_blocks(*cache_, copies_);
+  move(plan.moves);
   const auto vocab = static_cast<std::size_t>(decoder_.weights().config.vocab);
   kernels::tensor logits;
   auto memory = logits_.lend(logits_bytes(std::max<std::size_t>(plan.logit_rows.size(), 1), vocab),
@@ -63,6 +60,40 @@ step_output cpu_step_runner::run(const step_plan& plan) {
           std::static_pointer_cast<const float>(states),
           width,
           std::move(contrast)};
+}
+
+// In order; neighbours of a kind together, for then all threads have work.
+void cpu_step_runner::move(std::span<const block_move> moves) {
+  while (!moves.empty()) {
+    const auto end = std::ranges::find_if(moves, [&](const block_move& m) { return m.what != moves.front().what; });
+    const auto alike = moves.first(static_cast<std::size_t>(end - moves.begin()));
+    move_alike(alike);
+    moves = moves.subspan(alike.size());
+  }
+}
+
+void cpu_step_runner::move_alike(std::span<const block_move> moves) {
+  using kind = block_move::kind;
+  const auto slot = [this](std::int32_t index) {
+    return static_cast<char*>(host_pool_.get()) + static_cast<std::size_t>(index) * block_bytes();
+  };
+  copies_.clear();
+  exports_.clear();
+  imports_.clear();
+  for (const auto& m : moves)
+    switch (m.what) {
+      case kind::copy: copies_.push_back({m.from, m.to}); break;
+      case kind::swap_out: exports_.push_back({m.from, slot(m.to)}); break;
+      case kind::swap_in: imports_.push_back({slot(m.from), m.to}); break;
+      case kind::save: exports_.push_back({m.from, m.image->bytes.data()}); break;
+      case kind::load: imports_.push_back({m.image->bytes.data(), m.to}); break;
+    }
+  backend_->copy_blocks(*cache_, copies_);
+  if (exports_.empty() && imports_.empty())
+    return;
+  auto& transfer = dynamic_cast<kernels::block_transfer&>(*backend_);
+  transfer.export_blocks(*cache_, exports_);
+  transfer.import_blocks(*cache_, imports_);
 }
 
 std::size_t cpu_step_runner::skipped_bytes() const {

@@ -1,11 +1,13 @@
 // Runs steps on a synchronous backend in host memory: the CPU's. Owns KV memory and activations, borrows the weights.
 #pragma once
 
+#include "kernels/block_transfer.hpp"
 #include "runtime/execution/buffer_pool.hpp"
 #include "runtime/execution/cpu/dola_rows.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/model/decoder.hpp"
 
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -16,11 +18,15 @@ public:
 
   void receive(const step_tokens& tokens) override;
   step_output run(const step_plan& plan) override;
+  void move(std::span<const block_move> moves) override;
+  std::size_t block_bytes() const override { return cache_->shape.block_bytes(); }
   std::size_t skipped_bytes() const override;
 
   static std::size_t logits_bytes(std::size_t rows, std::size_t vocab) { return rows * vocab * sizeof(float); }
 
 private:
+  void move_alike(std::span<const block_move> moves);
+
   std::unique_ptr<kernels::backend> backend_;
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;
@@ -28,7 +34,10 @@ private:
   dola_rows dola_;
   std::vector<token_id> slot_tokens_; // the token last sampled for each slot
   std::vector<token_id> tokens_;      // of the step being run
+  kernels::buffer host_pool_;         // [host_blocks] of block_bytes; takes memory as it is written to
   std::vector<kernels::block_copy> copies_;
+  std::vector<kernels::block_export> exports_;
+  std::vector<kernels::block_import> imports_;
   buffer_pool logits_, hidden_;
 };
 

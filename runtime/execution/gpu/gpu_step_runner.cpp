@@ -57,7 +57,7 @@ step_output gpu_step_runner::run(const step_plan& plan) {
   lay_out(plan, decode ? bucket_of(rows) : rows);
   const kernels::batch batch{sequences_, tables_};
   backend_->stage({slots_or_tokens_, batch, logit_rows_, decode});
-  move_blocks(plan);
+  move(plan.moves);
   if (plan.after_tokens_of > 0)
     cuda::wait_for(backend_->queue(), on_device(tokens_of_last_sample_.ready));
   const auto began = timed_ ? std::make_shared<cuda::event>(true) : nullptr;
@@ -106,17 +106,20 @@ void gpu_step_runner::lay_out(const step_plan& plan, int rows) {
   std::ranges::transform(tokens_, tokens_.begin(), [](token_id t) { return std::max(t, 0); });
 }
 
-// On the copy stream, concurrent with the steps in flight unless one of them uses a block that is moved.
-void gpu_step_runner::move_blocks(const step_plan& plan) {
+// On the copy stream, concurrent with the steps in flight unless one of them uses a block that is moved. Images are in
+// ordinary memory of others, so they are waited for.
+void gpu_step_runner::move(std::span<const block_move> moves) {
   using kind = block_move::kind;
-  if (plan.moves.empty())
+  if (moves.empty())
     return;
   const auto& aside = backend_->copy_queue();
   cuda::event before, after;
   const auto in_use = [this](const block_move& m) {
-    return (m.what != kind::swap_in && hazards_.in_use(m.from)) || (m.what != kind::swap_out && hazards_.in_use(m.to));
+    const bool reads = m.what != kind::swap_in && m.what != kind::load;
+    const bool writes = m.what != kind::swap_out && m.what != kind::save;
+    return (reads && hazards_.in_use(m.from)) || (writes && hazards_.in_use(m.to));
   };
-  if (std::ranges::any_of(plan.moves, in_use)) {
+  if (std::ranges::any_of(moves, in_use)) {
     before.record(backend_->queue());
     cuda::wait_for(aside, before);
   }
@@ -124,7 +127,8 @@ void gpu_step_runner::move_blocks(const step_plan& plan) {
   const auto slot = [&](std::int32_t index) {
     return static_cast<char*>(host_pool_.get()) + static_cast<std::size_t>(index) * block_bytes;
   };
-  for (const auto& m : plan.moves)
+  bool images = false;
+  for (const auto& m : moves)
     switch (m.what) {
       case kind::copy: copies_.push_back({m.from, m.to}); break;
       case kind::swap_out:
@@ -135,8 +139,20 @@ void gpu_step_runner::move_blocks(const step_plan& plan) {
         copy_blocks();
         backend_->restore_block(aside, *cache_, m.to, slot(m.from));
         break;
+      case kind::save:
+        copy_blocks();
+        backend_->save_block(aside, *cache_, m.from, m.image->bytes.data());
+        images = true;
+        break;
+      case kind::load:
+        copy_blocks();
+        backend_->restore_block(aside, *cache_, m.to, m.image->bytes.data());
+        images = true;
+        break;
     }
   copy_blocks();
+  if (images)
+    aside.synchronise();
   after.record(aside);
   cuda::wait_for(backend_->queue(), after);
 }

@@ -13,6 +13,7 @@
 #include "runtime/model/decoder.hpp"
 
 #include <deque>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -28,6 +29,8 @@ public:
 
   void receive(const step_tokens& tokens) override { tokens_of_last_sample_ = tokens; }
   step_output run(const step_plan& plan) override;
+  void move(std::span<const block_move> moves) override;
+  std::size_t block_bytes() const override { return cache_->shape.block_bytes(); }
   double device_ms() override;
 
 private:
@@ -35,7 +38,6 @@ private:
     std::shared_ptr<kernels::cuda::event> began, done;
   };
 
-  void move_blocks(const step_plan& plan);
   void copy_blocks();
   void lay_out(const step_plan& plan, int rows);
 

@@ -155,7 +155,9 @@ TEST_CASE("a feature that the device lacks is reported in one line, with exit st
     CHECK(result.out.empty());
     return only_line(result.err);
   };
-  CHECK(told({"--swap", "64MiB"}) == "troupe: `swap` is for GPUs; on a CPU, give the 64.0 MiB to the KV cache");
+  CHECK(told({"--swap", "64MiB", "--no-prefix-cache"}) ==
+        "troupe: `swap` keeps what the prefix cache evicts, but the prefix cache is off");
+  CHECK(told({"--kv-disk", "/proc/version"}) == "troupe: `kv_disk` must name a folder, which /proc/version is not");
   CHECK(told({"--device", "cpu", "--quantize", "fp8"}) ==
         "troupe: `quantize` fp8 needs an NVIDIA GPU; on a CPU weights are quantised to int8 or int4");
   CHECK(told({"--device", "cpu", "--unified-maximum", "1"}) == "troupe: `unified_maximum` is for NVIDIA GPUs");

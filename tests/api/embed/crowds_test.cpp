@@ -8,6 +8,7 @@
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 #include <random>
 
@@ -153,6 +154,7 @@ struct paths {
   int contrasts = 0;
   int adapted = 0;
   int layered = 0; // contrasted with inner layers
+  std::uint64_t kept = 0, adopted = 0, swapped_in = 0;
 };
 
 /// Twelve random requests at a time: each has the same result alone, without guesses, and in batches of any shape.
@@ -192,7 +194,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     options.compute.threads = options.replicas * pick(1, 3) * options.compute.tensor_parallel;
     options.step_tokens = pick(0, 1) ? pick(4, 40) : 512; // four beams must fit
     options.max_sequences = pick(4, 12);
-    options.prefix_cache = seed % 2 == 0;
+    options.prefix_cache = seed % 2 == 0 || !crowded.kv_disk.empty();
     if (seed % 2 == 1) { // so few blocks that sequences preempt each other
       options.max_context = 256;
       const auto block = reference.model()->kv_cache_bytes / reference.stats().total.blocks.total;
@@ -225,6 +227,9 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     taken.drafts += s.scheduler.drafts;
     taken.accepted += s.scheduler.accepted_tokens;
     taken.cached_tokens += s.blocks.found_tokens;
+    taken.kept += s.blocks.kept;
+    taken.adopted += s.blocks.adopted;
+    taken.swapped_in += s.blocks.swapped_in;
   }
   return taken;
 }
@@ -376,4 +381,26 @@ TEST_CASE("crowds on two replicas give every request the same bits as alone on o
   CHECK(taken.adapted > 6);
   CHECK(taken.cached_tokens > 0);
   CHECK(taken.drafts > 0);
+}
+
+TEST_CASE("crowds whose prefixes are kept on a disk give every request the same bits as alone, also after restarts") {
+  std::uint64_t swapped_in = 0;
+  for (const bool contrasted : {false, true}) {
+    CAPTURE(contrasted);
+    auto name = (std::filesystem::temp_directory_path() / "troupe-crowds-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    auto alone = without_guesses(golden(contrasted ? "qwen3" : "llama-gqa"), {"bf16", "int8", "int8"},
+                                 devices().back());
+    if (contrasted)
+      alone.amateur = golden("qwen2");
+    auto crowded = alone;
+    crowded.kv_disk = name;
+    crowded.swap_bytes = 256 << 10;
+    const auto first = check_crowds(alone, crowded, 2), again = check_crowds(alone, crowded, 2);
+    CHECK(first.kept > 0);
+    CHECK(again.adopted > 0);
+    swapped_in += first.swapped_in + again.swapped_in;
+    std::filesystem::remove_all(name);
+  }
+  CHECK(swapped_in > 0);
 }

@@ -106,6 +106,20 @@ TEST_CASE("CUDA: blocks are copied in order over all layers, and moved to host m
     CHECK(content(5) == before[2]);
     CHECK(content(0) == before[0]);
     CHECK_THROWS_AS(device->save_block(device->queue(), *cache, blocks, before[0].data()), std::invalid_argument);
+
+    // Canonical form: the same bytes, whatever the size of the cache that they come from.
+    std::vector<unsigned char> image(bytes), again(bytes);
+    const block_export out[] = {{3, image.data()}, {2, again.data()}};
+    device->export_blocks(*cache, out);
+    CHECK(image == content(3));
+    const auto other = device->make_kv_cache({layers, kv_heads, dim, type, blocks + 5});
+    const block_import in[] = {{image.data(), 10}, {again.data(), 0}};
+    device->import_blocks(*other, in);
+    std::vector<unsigned char> back(bytes);
+    const block_export back_out[] = {{10, back.data()}};
+    device->export_blocks(*other, back_out);
+    CHECK(back == image);
+    CHECK_THROWS_AS(device->import_blocks(*cache, in), std::invalid_argument);
   }
 }
 

@@ -79,25 +79,23 @@ TEST_CASE("needs beyond the available memory are refused with both figures") {
 
 TEST_CASE("host memory to swap to is counted in blocks, and refused where it is useless") {
   engine_options o;
-  CHECK(plan_swap(o, mib, false, 0) == 0);
+  CHECK(plan_swap(o, mib, 0) == 0);
   o.swap_bytes = 25 * mib + 1;
-  CHECK(plan_swap(o, mib, true, 100 * mib) == 25);
-  const auto refused = [&](std::size_t block, bool own_memory, std::size_t available) -> std::string {
+  CHECK(plan_swap(o, mib, 100 * mib) == 25);
+  const auto refused = [&](std::size_t block, std::size_t available) -> std::string {
     try {
-      plan_swap(o, block, own_memory, available);
+      plan_swap(o, block, available);
     } catch (const failure& f) {
       CHECK(f.what_failed().param == "swap");
       return f.what();
     }
     return {};
   };
-  CHECK(refused(mib, false, 100 * mib) == "`swap` is for GPUs; on a CPU, give the 25.0 MiB to the KV cache");
-  CHECK(refused(mib, true, 20 * mib) ==
-        "25.0 MiB of host memory are wanted for swapping, but only 20.0 MiB are available");
-  CHECK(refused(26 * mib, true, 100 * mib) ==
+  CHECK(refused(mib, 20 * mib) == "25.0 MiB of host memory are wanted for swapping, but only 20.0 MiB are available");
+  CHECK(refused(26 * mib, 100 * mib) ==
         "`swap` must hold at least one block of the KV cache, which takes 26.0 MiB, not 25.0 MiB");
   o.prefix_cache = false;
-  CHECK(refused(mib, true, 100 * mib) == "`swap` keeps what the prefix cache evicts, but the prefix cache is off");
+  CHECK(refused(mib, 100 * mib) == "`swap` keeps what the prefix cache evicts, but the prefix cache is off");
 }
 
 TEST_CASE("memory that is not there is refused in one sentence") {

@@ -12,6 +12,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
@@ -289,10 +291,16 @@ public:
     REQUIRE(plan->tokens.size() <= static_cast<std::size_t>(budget_));
     for (const auto& move : plan->moves) {
       using kind = block_move::kind;
+      if (move.what == kind::save || move.what == kind::load) {
+        travel(move);
+        continue;
+      }
       std::copy_n((move.what == kind::swap_in ? host_ : kv_).begin() + move.from * kernels::block_tokens,
                   kernels::block_tokens,
                   (move.what == kind::swap_out ? host_ : kv_).begin() + move.to * kernels::block_tokens);
     }
+    if (plan->tokens.empty())
+      return true;
     std::vector<std::uint64_t> rows(plan->tokens.size()), steered_by(plan->tokens.size());
     for (auto& s : steered_rows_of(*plan))
       for (int i = 0; i < s.rows; ++i)
@@ -382,6 +390,44 @@ public:
     return true;
   }
 
+  /// Content that is kept outside, by key; of all machines that share it.
+  using shelf = std::map<block_key, std::vector<std::byte>>;
+
+  void keep_on(std::shared_ptr<shelf> outside, std::size_t images, int most_saves) {
+    outside_ = std::move(outside);
+    arriving_ = image_pool(image_bytes, images);
+    manager.keep_outside({keys(), std::make_shared<const image_pool>(image_bytes, images), most_saves});
+  }
+
+  static block_keys keys() {
+    block_keys::secret secret{};
+    secret[5] = std::byte{3};
+    return {secret, {7, 7}};
+  }
+
+  /// Adopts what the shelf has of a prompt, or its beginning; blocks may be missing and come late.
+  void bring(const admission& a) {
+    block_request look;
+    const auto salt = a.features ? a.features->salt : 0;
+    look.lookups.push_back({{a.request, 0}, a.prompt, salt});
+    const auto found = aside(look).found.at(0);
+    block_arrival arrival{a.prompt, salt, found.blocks, {}};
+    auto key = found.key;
+    for (auto i = static_cast<std::size_t>(found.blocks); (i + 1) * kernels::block_tokens < a.prompt->size(); ++i) {
+      key = keys().next(key, std::span(*a.prompt).subspan(i * kernels::block_tokens, kernels::block_tokens));
+      const auto kept = outside_->find(key);
+      auto image = kept != outside_->end() && rng_() % 8 > 0 ? arriving_.take() : nullptr;
+      if (!image)
+        break;
+      std::ranges::copy(kept->second, image->bytes.begin());
+      arrival.images.push_back(std::move(image));
+      ++brought;
+    }
+    block_request arrive;
+    arrive.arrivals.push_back(std::move(arrival));
+    aside(arrive);
+  }
+
   bool book() {
     if (results_.empty())
       return false;
@@ -442,6 +488,7 @@ public:
   std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> embedded; // request, position -> its hidden state
   std::map<std::uint64_t, int> completed;                                  // embeddings, by request
   std::map<std::uint64_t, int> max_tokens;
+  int brought = 0;                 // blocks from outside
   std::set<std::uint64_t> guided;  // requests
   std::set<std::uint64_t> layered; // requests that are contrasted with inner layers
   std::function<void()> on_round;
@@ -488,6 +535,27 @@ private:
       group_results[request] = found->second.tokens;
       groups_.erase(found);
     }
+  }
+
+  /// Outside of a step: its moves follow those of all grants before.
+  block_grant aside(const block_request& request) {
+    auto grant = manager.serve(request);
+    auto plan = std::make_shared<step_plan>();
+    plan->step = 1; // of moves alone, it is of no matter
+    plan->moves = sched.take_moves();
+    plan->moves.insert(plan->moves.end(), grant.moves.begin(), grant.moves.end());
+    if (!plan->moves.empty())
+      plans_.push_back(std::move(plan));
+    return grant;
+  }
+
+  void travel(const block_move& move) {
+    const bool saves = move.what == block_move::kind::save;
+    auto* entries = &kv_.at(static_cast<std::size_t>((saves ? move.from : move.to) * kernels::block_tokens));
+    if (!saves)
+      std::memcpy(entries, move.image->bytes.data(), image_bytes);
+    else if (const auto* bytes = reinterpret_cast<const std::byte*>(entries); true)
+      outside_->insert_or_assign(move.image->key, std::vector<std::byte>(bytes, bytes + image_bytes));
   }
 
   void send(const std::shared_ptr<const step_plan>& plan) {
@@ -544,6 +612,9 @@ private:
   std::deque<std::pair<std::uint64_t, std::vector<std::uint64_t>>> late_groups_;
   std::mt19937 rng_{1};
   step_times step_times_;
+  static constexpr std::size_t image_bytes = kernels::block_tokens * sizeof(std::uint64_t);
+  std::shared_ptr<shelf> outside_;
+  image_pool arriving_{image_bytes, 0};
 };
 
 inline admission make(std::uint64_t id, std::vector<token_id> prompt, int max_tokens, int n = 1, int priority = 0) {

@@ -1,0 +1,49 @@
+// Reads the blocks of one chain that are in a kv_store, a portion at a time, as long as reading is expected to take less
+// time than computing them. Single-threaded; made for each prompt, by the thread that reads.
+#pragma once
+
+#include "runtime/kv/kv_store.hpp"
+#include "runtime/scheduling/block_image.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// How long blocks take to read, learned from those read.
+class read_time {
+public:
+  /// 0 while nothing is known.
+  double block_ms() const { return ms_; }
+
+  void observe(double ms_per_block) { ms_ = ms_ == 0 ? ms_per_block : ms_ + (ms_per_block - ms_) / 8; }
+
+private:
+  double ms_ = 0;
+};
+
+class chain_fetch {
+public:
+  /// From the chain's place `first` on, whose predecessor has the key `before`. `recompute_ms`: of a block; 0: not known.
+  chain_fetch(kv_store& store, read_time& times, std::span<const token_id> tokens, std::int32_t first,
+              const block_key& before, double recompute_ms);
+
+  /// Whether there may be more.
+  bool goes_on() const { return goes_on_; }
+
+  /// The next blocks, at most so many and so many as there are images for. Ends the chain at a block that is missing or
+  /// damaged.
+  std::vector<block_image_ptr> next(const image_pool& images, std::size_t most);
+
+private:
+  kv_store& store_;
+  read_time& times_;
+  std::span<const token_id> tokens_;
+  std::int32_t place_;
+  block_key key_;
+  double recompute_ms_;
+  bool goes_on_;
+};
+
+} // namespace troupe

@@ -1,0 +1,35 @@
+// The files of a model's kept blocks, opened once and shared by its replicas, and how much is on its way to and from
+// them at a time.
+#pragma once
+
+#include "runtime/kv/kv_store.hpp"
+#include "runtime/scheduling/block_manager.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+
+namespace troupe {
+
+struct kv_disk {
+  std::shared_ptr<kv_store> store;
+
+  /// Images of a replica that are on their way, in each direction.
+  static std::size_t images_of(std::size_t block_bytes) {
+    return std::max<std::size_t>((std::size_t(64) << 20) / block_bytes, 4);
+  }
+
+  /// Blocks that are moved together: between steps, or before the thread of the disk looks after others.
+  static std::size_t portion_of(std::size_t block_bytes) {
+    return std::clamp<std::size_t>((std::size_t(8) << 20) / block_bytes, 1, 256);
+  }
+
+  /// For a replica's block manager.
+  kept_outside keeping() const {
+    const auto bytes = store->block_bytes();
+    return {store->keys(), std::make_shared<const image_pool>(bytes, images_of(bytes)),
+            static_cast<std::int32_t>(portion_of(bytes))};
+  }
+};
+
+} // namespace troupe

@@ -1,0 +1,110 @@
+// Blocks of K and V in files, which outlive the process: a cache, that may lose anything at any time. One file per
+// block: what it is (key, tokens, numerics, version), its bytes in canonical form, a checksum over both. A file is
+// written aside and renamed into place; it is never flushed to the disk by force, as what a loss of power damages is
+// noticed and computed again. The least recently used go first when the folder has reached its size; of a chain its end
+// goes before its beginning.
+//
+// Several processes may share a folder, also of different models: nothing is locked, and what another one removes is a
+// miss. Nothing in a file is trusted before its checksum, and nothing then that was not asked for. Any thread.
+#pragma once
+
+#include "runtime/kv/numerics_id.hpp"
+#include "runtime/scheduling/block_image.hpp"
+#include "runtime/support/statistic.hpp"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+struct kv_store_options {
+  std::filesystem::path folder;
+  std::size_t most_bytes = std::size_t(16) << 30; // of the files of all who share the folder
+};
+
+struct kv_store_counters {
+  std::uint64_t bytes = 0;                  // in the folder, as far as this process knows
+  std::uint64_t read = 0, damaged = 0;      // blocks; damaged ones are skipped and removed
+  std::uint64_t written = 0, unwritten = 0; // blocks; unwritten: the disk refused
+  std::uint64_t removed = 0;                // blocks that others had to make room for
+};
+
+template <>
+inline constexpr std::array statistics_of<kv_store_counters>{
+  gauge_of(&kv_store_counters::bytes, "troupe_kv_disk_bytes", "Size of the files of kept blocks."),
+  counter_of(&kv_store_counters::read, "troupe_kv_disk_blocks_read_total", "Blocks read from files."),
+  counter_of(&kv_store_counters::damaged, "troupe_kv_disk_blocks_damaged_total",
+             "Files that were damaged, skipped and removed."),
+  counter_of(&kv_store_counters::written, "troupe_kv_disk_blocks_written_total", "Blocks written to files."),
+  counter_of(&kv_store_counters::unwritten, "troupe_kv_disk_blocks_unwritten_total", "Blocks that the disk refused."),
+  counter_of(&kv_store_counters::removed, "troupe_kv_disk_blocks_removed_total",
+             "Files removed because the folder had reached its size."),
+};
+static_assert(well_described<kv_store_counters>());
+
+class kv_store {
+public:
+  using log_sink = std::function<void(std::string)>;
+
+  /// Makes the folder (0700), unless it is there, and the secret in it. Null if that fails, after `log` received why:
+  /// whoever serves goes on without. Throws failure(bad_request) if `folder` is something else than a folder. `log` is
+  /// called by this function alone. `block_bytes`: of each block.
+  static std::unique_ptr<kv_store> open(kv_store_options options, const numerics_id& id, std::size_t block_bytes,
+                                        const log_sink& log);
+
+  /// Makes the keys of blocks in this folder.
+  const block_keys& keys() const { return keys_; }
+  std::size_t block_bytes() const { return block_bytes_; }
+
+  /// Whether there is a file of this name.
+  bool contains(const block_key& key) const;
+
+  enum class outcome : std::uint8_t { found, absent, damaged };
+
+  /// Reads the block with the key and tokens of `image` into its bytes, and counts it as used.
+  outcome read(block_image& image);
+
+  /// Keeps a block, unless it is kept already. False if the disk refuses.
+  bool write(const block_image& image);
+
+  /// A sentence on why blocks cannot be kept, once.
+  std::optional<std::string> take_trouble();
+
+  kv_store_counters counters() const;
+
+  /// The file of a block, for tests.
+  std::filesystem::path file_of(const block_key& key) const;
+
+private:
+  kv_store(kv_store_options options, const numerics_id& id, std::size_t block_bytes, const block_keys::secret& secret);
+
+  struct head;
+  head head_of(const block_image& image) const;
+  void touch(int descriptor, std::int32_t place) const;
+  void trouble(const std::string& what, int error);
+  bool make_folders(const std::filesystem::path& file);
+  void trim(std::size_t most);
+
+  kv_store_options options_;
+  std::array<std::uint64_t, 2> numerics_;
+  std::filesystem::path own_; // the folder of these numerics
+  std::size_t block_bytes_;
+  block_keys keys_;
+  std::mutex trimming_, telling_;
+  std::optional<std::string> trouble_;
+  bool told_ = false;
+  std::atomic<std::int64_t> closed_until_{0}; // nothing is written before; of steady_clock
+  std::atomic<std::uint64_t> files_made_{0};
+  std::atomic<std::uint64_t> bytes_{0}, read_{0}, damaged_{0}, written_{0}, unwritten_{0}, removed_{0};
+};
+
+} // namespace troupe

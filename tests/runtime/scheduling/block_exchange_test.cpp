@@ -1,0 +1,538 @@
+#include "runtime/scheduling/block_manager.hpp"
+#include "tests/rounds.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+using namespace troupe;
+
+namespace {
+
+using kind = block_move::kind;
+constexpr auto forever = block_manager::time_point::max();
+constexpr sequence_id first_sequence{1, 0}, second_sequence{2, 0};
+
+block_manager::time_point at_second(int seconds) { return block_manager::time_point(std::chrono::seconds(seconds)); }
+
+token_list count_from(int first, int n) {
+  std::vector<token_id> t(static_cast<std::size_t>(n));
+  std::iota(t.begin(), t.end(), first);
+  return std::make_shared<const std::vector<token_id>>(std::move(t));
+}
+
+/// Computes `prompt`, a multiple of 16 tokens, and leaves it cached. Returns what the release was answered.
+block_grant leave_cached(block_manager& m, const token_list& prompt, prefix_salt salt = 0) {
+  block_request open;
+  open.demands.push_back(
+    {.sequence = first_sequence, .rows = static_cast<std::int32_t>(prompt->size()), .open = prompt, .salt = salt});
+  const auto granted = m.serve(open).answers.at(0);
+  REQUIRE(granted.first_position + granted.rows == std::ssize(*prompt));
+  block_request done;
+  done.commits.push_back({first_sequence, {prompt->begin() + granted.first_position, prompt->end()}});
+  done.releases.push_back(first_sequence);
+  return m.serve(done);
+}
+
+/// Of full blocks.
+std::int32_t cached_tokens(block_manager& m, const token_list& prompt, prefix_salt salt = 0) {
+  block_request ask;
+  ask.lookups.push_back({second_sequence, prompt, salt});
+  return m.serve(ask).found.at(0).blocks * kernels::block_tokens;
+}
+
+block_keys some_keys() {
+  block_keys::secret secret{};
+  secret[0] = std::byte{1};
+  return {secret, {1, 2}};
+}
+
+std::vector<block_image_ptr> images_of(const image_pool& pool, std::size_t n) {
+  std::vector<block_image_ptr> all;
+  for (std::size_t i = 0; i < n; ++i)
+    all.push_back(pool.take());
+  return all;
+}
+
+std::vector<block_move> of_kind(const block_grant& grant, kind what) {
+  std::vector<block_move> all;
+  std::ranges::copy_if(grant.moves, std::back_inserter(all), [what](auto& m) { return m.what == what; });
+  return all;
+}
+
+} // namespace
+
+TEST_CASE("lent blocks are referenced until given back, and their content is not given up meanwhile") {
+  block_manager m(3, true);
+  const auto prompt = count_from(0, 48);
+  leave_cached(m, prompt);
+  CHECK(m.counters().cached == 3);
+  const auto lent = m.lend(*prompt, 0, 1, forever);
+  REQUIRE(lent.id != 0);
+  CHECK(lent.first == 1);
+  CHECK(lent.blocks.size() == 2);
+  CHECK(m.counters().in_use == 2);
+  CHECK(m.counters().leased == 2);
+  CHECK(m.counters().cached == 1);
+  block_request other;
+  other.demands.push_back({.sequence = first_sequence, .rows = 48, .open = count_from(500, 48)});
+  CHECK(m.serve(other).answers.at(0).rows == 16); // the only block that is not lent
+  CHECK(m.give_back(lent.id));
+  CHECK_FALSE(m.give_back(lent.id));
+  CHECK(m.counters().leased == 0);
+  CHECK(m.counters().cached == 2);
+  CHECK(m.lend(*count_from(7, 48), 0, 0, forever).id == 0);
+  CHECK(m.lend(*prompt, salted(0, 1), 0, forever).id == 0);
+}
+
+TEST_CASE("a lease ends by time, and who comes back later is told") {
+  block_manager m(4, true);
+  const auto prompt = count_from(0, 32);
+  leave_cached(m, prompt);
+  const auto lent = m.lend(*prompt, 0, 0, at_second(10));
+  const auto reserved = m.reserve(2, at_second(20));
+  REQUIRE(reserved.blocks.size() == 2);
+  m.expire(at_second(9));
+  CHECK(m.counters().leased == 4);
+  m.expire(at_second(10));
+  CHECK(m.counters().leased == 2);
+  CHECK_FALSE(m.give_back(lent.id));
+  m.expire(at_second(30));
+  CHECK(m.counters().leased == 0);
+  CHECK(m.counters().in_use == 0);
+  CHECK(m.counters().cached == 2);
+  CHECK(m.adopt(reserved.id, *count_from(0, 64), 0, 2).empty()); // too late: nothing of it is believed
+  CHECK(m.counters().adopted == 0);
+}
+
+TEST_CASE("reserved blocks are in no table; adopted ones are found by an ordinary open, with a cached beginning") {
+  block_manager m(8, true);
+  const auto prompt = count_from(0, 80);
+  leave_cached(m, count_from(0, 32));
+  const auto reserved = m.reserve(2, forever);
+  CHECK(cached_tokens(m, prompt) == 32);
+  const auto ids = m.adopt(reserved.id, *prompt, 0, 2);
+  CHECK(ids == reserved.blocks);
+  CHECK(m.counters().adopted == 2);
+  CHECK(m.counters().leased == 0);
+  CHECK(m.counters().in_use == 0);
+  CHECK(m.counters().cached == 4);
+  CHECK(cached_tokens(m, prompt) == 64);
+  CHECK(cached_tokens(m, prompt, salted(0, 3)) == 0);
+}
+
+TEST_CASE(
+  "what is known already, has no predecessor, or is beyond its chain is not adopted; its blocks are free again") {
+  block_manager m(8, true);
+  const auto prompt = count_from(0, 64);
+  leave_cached(m, count_from(0, 48));
+  // Known: the second and third block. The fourth is new.
+  auto reserved = m.reserve(3, forever);
+  auto ids = m.adopt(reserved.id, *prompt, 0, 1);
+  CHECK(ids == std::vector{-1, -1, reserved.blocks[2]});
+  CHECK(m.counters().cached == 4);
+  // No predecessor, and another salt's does not count.
+  reserved = m.reserve(1, forever);
+  CHECK(m.adopt(reserved.id, *count_from(900, 64), 0, 1) == std::vector{-1});
+  reserved = m.reserve(1, forever);
+  CHECK(m.adopt(reserved.id, *prompt, salted(0, 5), 2) == std::vector{-1});
+  // More blocks than tokens.
+  reserved = m.reserve(3, forever);
+  ids = m.adopt(reserved.id, *count_from(900, 40), 0, 0);
+  CHECK(ids == std::vector{reserved.blocks[0], reserved.blocks[1], -1});
+  // A place that no chain has.
+  reserved = m.reserve(1, forever);
+  CHECK(m.adopt(reserved.id, *prompt, 0, -1) == std::vector{-1});
+  reserved = m.reserve(1, forever);
+  CHECK(m.adopt(reserved.id, *prompt, 0, 5) == std::vector{-1});
+  CHECK(m.counters().in_use == 0);
+  CHECK(m.counters().leased == 0);
+  CHECK(m.counters().adopted == 3);
+}
+
+TEST_CASE("no more blocks are reserved than are free or cached, and of the oldest content first") {
+  block_manager m(4, true);
+  leave_cached(m, count_from(0, 16));
+  leave_cached(m, count_from(500, 16));
+  block_request open;
+  open.demands.push_back({.sequence = second_sequence, .rows = 16, .open = count_from(800, 16)});
+  m.serve(open);
+  auto reserved = m.reserve(2, forever);
+  CHECK(reserved.blocks.size() == 2);
+  CHECK(cached_tokens(m, count_from(0, 17)) == 0);
+  m.give_back(reserved.id);
+  reserved = m.reserve(100, forever);
+  CHECK(reserved.blocks.size() == 3);
+  CHECK(m.reserve(1, forever).id == 0);
+  CHECK(m.counters().evicted == 2);
+}
+
+TEST_CASE("leased blocks of a cache without prefixes are never content") {
+  block_manager m(4, false);
+  leave_cached(m, count_from(0, 32));
+  CHECK(m.lend(*count_from(0, 32), 0, 0, forever).id == 0);
+  const auto reserved = m.reserve(2, forever);
+  CHECK(m.adopt(reserved.id, *count_from(0, 32), 0, 0) == std::vector{-1, -1});
+  CHECK(m.counters().in_use == 0);
+}
+
+TEST_CASE("what is committed is saved once, a few blocks in each grant, as there are images") {
+  block_manager m(8, true);
+  const auto images = std::make_shared<const image_pool>(4, 3);
+  m.keep_outside({some_keys(), images, 2});
+  const auto prompt = count_from(0, 64);
+  auto grant = leave_cached(m, prompt);
+  auto saves = of_kind(grant, kind::save);
+  REQUIRE(saves.size() == 2);
+  CHECK(grant.unsaved);
+  auto key = some_keys().root(0);
+  for (int i = 0; i < 2; ++i) {
+    const auto& image = *saves[static_cast<std::size_t>(i)].image;
+    key = some_keys().next(key, std::span(*prompt).subspan(std::size_t(i) * 16, 16));
+    CHECK(image.key == key);
+    CHECK(image.place == i);
+    CHECK(std::equal(image.tokens.begin(), image.tokens.end(), prompt->begin() + i * 16));
+  }
+  grant = m.serve({});
+  CHECK(of_kind(grant, kind::save).size() == 1); // there are three images
+  CHECK(grant.unsaved);
+  CHECK(m.serve({}).moves.empty());
+  saves.clear();
+  grant = m.serve({});
+  CHECK(of_kind(grant, kind::save).size() == 1);
+  CHECK_FALSE(grant.unsaved);
+  CHECK(m.counters().kept == 4);
+  leave_cached(m, prompt);
+  CHECK(m.serve({}).moves.empty()); // nothing of it is new
+}
+
+TEST_CASE("unsaved content is saved when it is evicted, before its block is used otherwise, or counted as lost") {
+  block_manager m(1, true);
+  const auto images = std::make_shared<const image_pool>(4, 1);
+  m.keep_outside({some_keys(), images, 0});
+  leave_cached(m, count_from(0, 16));
+  block_request open;
+  open.demands.push_back({.sequence = first_sequence, .rows = 16, .open = count_from(100, 16)});
+  auto grant = m.serve(open);
+  REQUIRE(of_kind(grant, kind::save).size() == 1);
+  CHECK(grant.moves[0].from == grant.tables.at(0));
+  block_request done;
+  done.commits.push_back({first_sequence, *count_from(100, 16)});
+  done.releases.push_back(first_sequence);
+  m.serve(done);
+  open.demands[0].open = count_from(200, 16);
+  CHECK(of_kind(m.serve(open), kind::save).empty()); // the image is still on its way
+  CHECK(m.counters().kept == 1);
+  CHECK(m.counters().unkept == 1);
+}
+
+TEST_CASE("sequences whose salt means nothing elsewhere are not kept") {
+  block_manager m(4, true);
+  m.keep_outside({some_keys(), std::make_shared<const image_pool>(4, 8), 8});
+  block_request open;
+  open.demands.push_back(
+    {.sequence = first_sequence, .rows = 16, .open = count_from(0, 16), .salt = salted(0, 3), .lasting = false});
+  m.serve(open);
+  block_request done;
+  done.commits.push_back({first_sequence, *count_from(0, 16)});
+  CHECK(m.serve(done).moves.empty());
+  CHECK(m.counters().kept == 0);
+}
+
+TEST_CASE("a lookup says how much of a prompt is cached, in both memories, and the key to go on from") {
+  block_manager m(4, true, 8);
+  m.keep_outside({some_keys(), std::make_shared<const image_pool>(4, 8), 8});
+  const auto prompt = count_from(0, 64);
+  leave_cached(m, prompt);
+  block_request evict;
+  evict.swap = {true, true};
+  evict.demands.push_back({.sequence = second_sequence, .rows = 48, .open = count_from(700, 48)});
+  m.serve(evict);
+  block_request ask;
+  ask.lookups.push_back({first_sequence, prompt, 0});
+  ask.lookups.push_back({first_sequence, count_from(1, 64), 0});
+  ask.lookups.push_back({first_sequence, prompt, salted(0, 2)});
+  const auto found = m.serve(ask).found;
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].blocks == 4);
+  auto key = some_keys().root(0);
+  for (int i = 0; i < 4; ++i)
+    key = some_keys().next(key, std::span(*prompt).subspan(std::size_t(i) * 16, 16));
+  CHECK(found[0].key == key);
+  CHECK(found[1].blocks == 0);
+  CHECK(found[1].key == some_keys().root(0));
+  CHECK(found[2].key == some_keys().root(salted(0, 2)));
+}
+
+TEST_CASE("arrivals are adopted behind what is cached, loaded before they are used, and evict no part of their chain") {
+  block_manager m(4, true);
+  const image_pool images(4, 8);
+  m.keep_outside({some_keys(), std::make_shared<const image_pool>(4, 8), 8});
+  const auto prompt = count_from(0, 100);
+  leave_cached(m, count_from(0, 32)); // the oldest
+  leave_cached(m, count_from(500, 32));
+  block_request r;
+  r.arrivals.push_back({prompt, 0, 2, images_of(images, 4)});
+  r.demands.push_back({.sequence = second_sequence, .rows = 0, .open = prompt});
+  auto grant = m.serve(r);
+  const auto loads = of_kind(grant, kind::load);
+  REQUIRE(loads.size() == 2); // there is room for two
+  CHECK(loads[0].image == r.arrivals[0].images[0]);
+  CHECK(m.counters().adopted == 2);
+  CHECK(m.counters().unwanted == 2);
+  CHECK(m.counters().cached == 4);
+  CHECK(cached_tokens(m, prompt) == 64);
+  CHECK(m.counters().kept == 4); // what came from there is not kept again
+  // The end of the chain goes first.
+  block_request more;
+  more.demands.push_back({.sequence = first_sequence, .rows = 16, .open = count_from(900, 16)});
+  m.serve(more);
+  CHECK(cached_tokens(m, prompt) == 48);
+}
+
+TEST_CASE("arrivals without their predecessors are dropped") {
+  block_manager m(4, true);
+  const image_pool images(4, 8);
+  block_request r;
+  r.arrivals.push_back({count_from(0, 64), 0, 1, images_of(images, 2)});
+  CHECK(m.serve(r).moves.empty());
+  CHECK(m.counters().unwanted == 2);
+  CHECK(m.counters().in_use == 0);
+  CHECK(m.counters().cached == 0);
+}
+
+TEST_CASE("images are lent up to a bound and come back when dropped, also after their pool") {
+  auto pool = std::make_unique<image_pool>(100, 2);
+  auto one = pool->take(), two = pool->take();
+  REQUIRE(one);
+  CHECK(one->bytes.size() == 100);
+  CHECK(pool->take() == nullptr);
+  one->place = 7;
+  one.reset();
+  one = pool->take();
+  REQUIRE(one);
+  CHECK(one->place == 0);
+  pool.reset();
+  two->bytes[99] = std::byte{1};
+}
+
+namespace {
+
+/// Blocks that hold hashes of their chain, moved as listed, beside a block manager under random calls.
+class exchanger {
+public:
+  explicit exchanger(unsigned seed) : rng_(seed) { manager_.keep_outside({some_keys(), images_, 2}); }
+
+  void step() {
+    switch (rng_() % 10) {
+      case 0:
+      case 1: open(); break;
+      case 2:
+      case 3: release(); break;
+      case 4: lend(); break;
+      case 5: reserve(); break;
+      case 6: give_back(); break;
+      case 7: adopt(); break;
+      case 8: arrive(); break;
+      case 9: expire(); break;
+    }
+    check();
+  }
+
+  void end() {
+    while (!running_.empty())
+      release();
+    while (!leases_.empty())
+      give_back();
+    CHECK(manager_.counters().in_use == 0);
+    CHECK(manager_.counters().leased == 0);
+    CHECK(manager_.counters().adopted > 0);
+    CHECK(manager_.counters().kept > 0);
+  }
+
+private:
+  struct held {
+    std::vector<std::int32_t> blocks;
+    std::vector<std::uint64_t> content; // of lent ones
+    std::vector<token_id> tokens;       // of reserved ones: the chain to come
+    std::int32_t first = 0;
+    bool reserved = false;
+    std::int64_t until = 0;
+  };
+
+  std::vector<token_id> some_tokens() {
+    std::vector<token_id> t((1 + rng_() % 5) * 16 + 1);
+    for (std::size_t i = 0; i < t.size(); ++i)
+      t[i] = static_cast<token_id>(i % 16 == 0 ? rng_() % 3 : i);
+    return t;
+  }
+
+  /// What the block at that place of a chain holds.
+  static std::uint64_t content_of(std::span<const token_id> tokens, std::int32_t place) {
+    std::uint64_t h = 1;
+    for (std::int32_t i = 0; i <= place; ++i)
+      h = block_manager::content_hash(h, tokens.subspan(std::size_t(i) * 16, 16));
+    return h;
+  }
+
+  block_grant serve(const block_request& r) {
+    auto grant = manager_.serve(r);
+    for (const auto& m : grant.moves) {
+      auto& image = outside_[m.image.get()];
+      if (m.what == kind::save) {
+        CHECK(pool_.at(std::size_t(m.from)) == expected_[m.image->key]);
+        image = 0;
+      } else if (m.what == kind::load) {
+        pool_.at(std::size_t(m.to)) = image;
+      } else {
+        const bool in = m.what == kind::swap_in, out = m.what == kind::swap_out;
+        (out ? host_ : pool_).at(std::size_t(m.to)) = (in ? host_ : pool_).at(std::size_t(m.from));
+      }
+    }
+    return grant;
+  }
+
+  void open() {
+    const auto tokens = std::make_shared<const std::vector<token_id>>(some_tokens());
+    const sequence_id id{++last_, 0};
+    block_request r;
+    r.swap = {rng_() % 2 == 0, rng_() % 2 == 0};
+    r.demands.push_back({.sequence = id, .rows = static_cast<std::int32_t>(tokens->size()), .open = tokens});
+    const auto grant = serve(r);
+    const auto& answer = grant.answers[0];
+    if (answer.rows == 0)
+      return;
+    const auto table = std::span(grant.tables).subspan(std::size_t(answer.first_block), std::size_t(answer.blocks));
+    for (std::int32_t i = 0; i < answer.first_position / 16; ++i)
+      REQUIRE(pool_.at(std::size_t(table[std::size_t(i)])) == content_of(*tokens, i));
+    const auto computed = (answer.first_position + answer.rows) / 16;
+    auto key = some_keys().root(0);
+    for (std::int32_t i = 0; i < computed; ++i) {
+      key = some_keys().next(key, std::span(*tokens).subspan(std::size_t(i) * 16, 16));
+      expected_[key] = content_of(*tokens, i);
+      if (i >= answer.first_position / 16)
+        pool_.at(std::size_t(table[std::size_t(i)])) = content_of(*tokens, i);
+    }
+    block_request c;
+    c.commits.push_back({id, {tokens->begin() + answer.first_position, tokens->begin() + computed * 16}});
+    serve(c);
+    running_.push_back(id);
+  }
+
+  void release() {
+    if (running_.empty())
+      return;
+    block_request r;
+    r.releases.push_back(running_.back());
+    running_.pop_back();
+    serve(r);
+  }
+
+  void lend() {
+    const auto tokens = some_tokens();
+    const auto first = static_cast<std::int32_t>(rng_() % 3);
+    const auto until = now_ + 1 + static_cast<std::int64_t>(rng_() % 20);
+    const auto lent = manager_.lend(tokens, 0, first, at_second(static_cast<int>(until)));
+    if (lent.id == 0)
+      return;
+    held h{lent.blocks, {}, {}, first, false, until};
+    for (std::size_t i = 0; i < lent.blocks.size(); ++i) {
+      h.content.push_back(content_of(tokens, first + static_cast<std::int32_t>(i)));
+      REQUIRE(pool_.at(std::size_t(lent.blocks[i])) == h.content[i]);
+    }
+    leases_.emplace(lent.id, std::move(h));
+  }
+
+  void reserve() {
+    const auto until = now_ + 1 + static_cast<std::int64_t>(rng_() % 20);
+    const auto reserved = manager_.reserve(static_cast<std::int32_t>(rng_() % 4), at_second(static_cast<int>(until)));
+    if (reserved.id == 0)
+      return;
+    held h{reserved.blocks, {}, some_tokens(), static_cast<std::int32_t>(rng_() % 3), true, until};
+    for (std::size_t i = 0; i < h.blocks.size(); ++i) // whoever copies writes at once
+      if (const auto place = h.first + static_cast<std::int32_t>(i); (place + 1) * 16 <= std::ssize(h.tokens))
+        pool_.at(std::size_t(h.blocks[i])) = content_of(h.tokens, place);
+    leases_.emplace(reserved.id, std::move(h));
+  }
+
+  void give_back() {
+    if (leases_.empty())
+      return;
+    REQUIRE(manager_.give_back(leases_.begin()->first));
+    leases_.erase(leases_.begin());
+  }
+
+  void adopt() {
+    const auto found = std::ranges::find_if(leases_, [](auto& l) { return l.second.reserved; });
+    if (found == leases_.end())
+      return;
+    const auto& h = found->second;
+    const auto adopted = manager_.adopt(found->first, h.tokens, 0, h.first);
+    REQUIRE(adopted.size() == h.blocks.size());
+    leases_.erase(found);
+  }
+
+  void arrive() {
+    const auto tokens = std::make_shared<const std::vector<token_id>>(some_tokens());
+    const auto first = static_cast<std::int32_t>(rng_() % 3);
+    block_request r;
+    r.swap = {rng_() % 2 == 0, rng_() % 2 == 0};
+    r.arrivals.push_back({tokens, 0, first, {}});
+    for (std::int32_t i = first; (i + 1) * 16 <= std::ssize(*tokens); ++i)
+      if (auto image = arriving_.take()) {
+        outside_[image.get()] = content_of(*tokens, i);
+        r.arrivals[0].images.push_back(std::move(image));
+      }
+    serve(r);
+  }
+
+  void expire() {
+    manager_.expire(at_second(static_cast<int>(++now_)));
+    std::erase_if(leases_, [this](auto& l) { return l.second.until <= now_; });
+  }
+
+  void check() {
+    const auto c = manager_.counters();
+    std::uint64_t leased = 0;
+    for (const auto& [_, h] : leases_) {
+      leased += h.blocks.size();
+      for (std::size_t i = 0; i < h.content.size(); ++i)
+        REQUIRE(pool_.at(std::size_t(h.blocks[i])) == h.content[i]);
+    }
+    REQUIRE(c.leased == leased);
+    REQUIRE(c.in_use + c.cached <= c.total);
+    if (running_.empty() && leases_.empty())
+      REQUIRE(c.in_use == 0);
+  }
+
+  static constexpr std::int32_t blocks = 12, host_blocks = 5;
+  std::mt19937 rng_;
+  block_manager manager_{blocks, true, host_blocks};
+  std::shared_ptr<const image_pool> images_ = std::make_shared<const image_pool>(1, 2);
+  image_pool arriving_{1, 3};
+  std::vector<std::uint64_t> pool_ = std::vector<std::uint64_t>(blocks);
+  std::vector<std::uint64_t> host_ = std::vector<std::uint64_t>(host_blocks);
+  std::map<const block_image*, std::uint64_t> outside_;
+  std::map<block_key, std::uint64_t> expected_; // content by key
+  std::vector<sequence_id> running_;
+  std::map<std::uint64_t, held> leases_;
+  std::uint64_t last_ = 0;
+  std::int64_t now_ = 0;
+};
+
+} // namespace
+
+TEST_CASE(
+  "under random calls every cached block holds its chain's content, lent ones keep theirs, and counts are exact") {
+  for (unsigned seed = 0; seed < static_cast<unsigned>(rounds(60)); ++seed) {
+    CAPTURE(seed);
+    exchanger e(seed);
+    for (int i = 0; i < 600; ++i)
+      e.step();
+    e.end();
+  }
+}
