@@ -1,5 +1,6 @@
 // Ops divided among ranks: bit by bit what one rank gives.
 #include "kernels/activation_sparsity.hpp"
+#include "kernels/block_transfer.hpp"
 #include "kernels/low_rank.hpp"
 #include "kernels/planned_steps.hpp"
 #include "tests/kernels/sharded/sharded_support.hpp"
@@ -315,4 +316,47 @@ TEST_CASE("what ranks cannot take is refused as one rank refuses it") {
   const auto w = device->pack({&square, 1}, dtype::f32);
   numbers in(dtype::f32, std::vector<float>(64)), out(dtype::f32, std::vector<float>(32));
   CHECK_THROWS_AS(device->linear(out.rows(1), in.rows(1), *w), std::invalid_argument);
+}
+
+TEST_CASE("blocks have the same canonical form with any number of ranks") {
+  const int layers = 3, heads = 6, kv_heads = 3, dim = 16, blocks = 4;
+  const std::size_t rows = blocks * block_tokens, columns = (heads + 2 * kv_heads) * dim;
+  generator random;
+  const auto values = random.normal(rows * columns);
+  const std::vector<float> rope(rows * dim, 0.5f);
+  std::vector<std::int32_t> table(blocks);
+  std::iota(table.begin(), table.end(), 0);
+  for (const auto type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
+    const kv_shape shape{layers, kv_heads, dim, type, blocks};
+    const auto filled = [&](backend& device) {
+      auto cache = device.make_kv_cache(shape);
+      for (int layer = 0; layer < layers; ++layer) {
+        auto qkv = values;
+        qkv[0] = static_cast<float>(layer);
+        const sequence_rows who{0, static_cast<std::int32_t>(rows), 0, 0};
+        device.rope_write_kv({qkv.data(), dtype::f32, rows, columns, columns}, heads, {}, rope.data(), *cache, layer,
+                             {{&who, 1}, table});
+      }
+      return cache;
+    };
+    const auto image_of = [&](backend& device, const kv_cache& cache, std::int32_t block) {
+      std::vector<std::byte> image(shape.block_bytes());
+      const block_export out[] = {{block, image.data()}};
+      dynamic_cast<block_transfer&>(device).export_blocks(cache, out);
+      return image;
+    };
+    const auto one = make_cpu_backend({.threads = 1, .target = available_isas().back()});
+    const auto alone = filled(*one);
+    for (const std::size_t ranks : {2, 3, 4}) { // with four, the heads are not divided
+      CAPTURE(ranks);
+      const auto several = make_ranks(available_isas().back(), ranks);
+      const auto divided = filled(*several), other = several->make_kv_cache(shape);
+      for (std::int32_t b = 0; b < blocks; ++b)
+        CHECK(image_of(*several, *divided, b) == image_of(*one, *alone, b));
+      const auto image = image_of(*one, *alone, 2);
+      const block_import in[] = {{image.data(), 1}};
+      dynamic_cast<block_transfer&>(*several).import_blocks(*other, in);
+      CHECK(image_of(*several, *other, 1) == image);
+    }
+  }
 }
