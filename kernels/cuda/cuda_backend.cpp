@@ -260,18 +260,6 @@ public:
                 memory.block_bytes(), memory.block_bytes(), cache.shape.layers);
   }
 
-  void export_blocks(const kv_cache& cache, std::span<const block_export> blocks) override {
-    for (const auto& b : blocks)
-      save_block(stream_, cache, b.block, b.to);
-    stream_.synchronise();
-  }
-
-  void import_blocks(kv_cache& cache, std::span<const block_import> blocks) override {
-    for (const auto& b : blocks)
-      restore_block(stream_, cache, b.block, b.from);
-    stream_.synchronise();
-  }
-
 private:
   std::unique_ptr<matrix> known(std::unique_ptr<device_matrix> weights) {
     linear_.add(*weights);

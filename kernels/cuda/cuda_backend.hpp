@@ -58,6 +58,18 @@ public:
   virtual void save_block(const stream& on, const kv_cache& cache, std::int32_t block, void* host) = 0;
   virtual void restore_block(const stream& on, kv_cache& cache, std::int32_t block, const void* host) = 0;
 
+  void export_blocks(const kv_cache& cache, std::span<const block_export> blocks) override {
+    for (const auto& b : blocks)
+      save_block(queue(), cache, b.block, b.to);
+    queue().synchronise();
+  }
+
+  void import_blocks(kv_cache& cache, std::span<const block_import> blocks) override {
+    for (const auto& b : blocks)
+      restore_block(queue(), cache, b.block, b.from);
+    queue().synchronise();
+  }
+
   /// `copy_blocks` on another stream.
   virtual void copy_blocks_on(const stream& on, kv_cache& cache, std::span<const block_copy> copies) = 0;
 };
