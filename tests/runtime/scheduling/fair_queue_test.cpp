@@ -109,8 +109,9 @@ TEST_CASE("rows of a step are divided equally, and what one client does not want
   CHECK(enough.left("a") == all);
 
   row_shares many;
-  for (int i = 0; i < 10; ++i)
-    many.want(std::to_string(i), 100);
+  const std::vector<std::string> names{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+  for (const auto& name : names) // which outlive the shares
+    many.want(name, 100);
   many.divide(64, 16);
   CHECK(many.left("0") == 16); // not 6: four clients go on well, rather than all badly
 }
