@@ -20,9 +20,9 @@ install(FILES ${public_include}/troupe/version.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe)
 
 if(TROUPE_PROGRAM)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe COMPONENT program)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/storyteller/model/
-    DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/storyteller)
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/storyteller COMPONENT program)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/storyteller/draft/
-    DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/storyteller-draft)
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/storyteller-draft COMPONENT program)
 endif()
