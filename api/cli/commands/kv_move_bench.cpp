@@ -1,4 +1,5 @@
 #include "api/cli/command.hpp"
+#include "api/cli/commands/median.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
@@ -63,11 +64,6 @@ public:
 private:
   fs::path path_;
 };
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 class kv_move_bench {
 public:

@@ -1,5 +1,6 @@
 #include "api/cli/commands/model_bench.hpp"
 
+#include "api/cli/commands/median.hpp"
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/engine/named_precision.hpp"
 #include "runtime/engine/weight_loading.hpp"
@@ -24,14 +25,6 @@ using clock = std::chrono::steady_clock;
 using milliseconds = std::chrono::duration<double, std::milli>;
 
 std::size_t size(int n) { return static_cast<std::size_t>(n); }
-
-double median(std::vector<double> values) {
-  if (values.empty())
-    return 0;
-  std::ranges::sort(values);
-  const auto half = values.size() / 2;
-  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 /// Small values for all projections.
 adapter_weights random_weights(const adapter_target& target, int rank, unsigned seed) {

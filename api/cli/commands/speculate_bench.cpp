@@ -1,4 +1,5 @@
 #include "api/cli/command.hpp"
+#include "api/cli/commands/median.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
@@ -163,12 +164,6 @@ batch_result run_batch(const engine& on, const std::vector<generation>& requests
   result.rate = rate(all->counted_together, all->first_end);
   result.whole_rate = rate(all->counted, all->end);
   return result;
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const auto n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
 struct measurement {
