@@ -98,7 +98,9 @@ asio::awaitable<void> connection::send(const reply& what, const answer_form& for
 
 asio::awaitable<void> connection::write_response(const reply& what, const answer_form& form) {
   auto out = response<http::span_body<const char>>(what.status, what.content_type, form, record_);
-  const auto own = form.error_format && !what.complaint.empty() ? form.error_format(what) : std::string();
+  const auto own = form.error_format && !what.complaint.empty()
+    ? form.error_format(what, record_ ? record_->id() : std::string())
+    : std::string();
   const auto& body = own.empty() ? what.body : own;
   keep_alive_ = form.keep_alive && !last_ && !context_.draining;
   out.keep_alive(keep_alive_);

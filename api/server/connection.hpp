@@ -23,7 +23,7 @@ struct answer_form {
   unsigned version = 11;
   bool head = false;
   bool keep_alive = true;
-  std::string (*error_format)(const reply& why) = nullptr; // the body of an error; null: OpenAI's
+  error_writer error_format = nullptr;
   /// CORS headers.
   std::vector<std::pair<std::string, std::string>> headers;
 };

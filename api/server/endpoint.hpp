@@ -79,8 +79,7 @@ struct endpoint {
   bool probe = false;
   /// Whether a POST may say that it is something else than JSON, or not say what it is.
   bool any_content_type = false;
-  /// The body of an error in the API's own format; null: OpenAI's.
-  std::string (*error_format)(const reply& why) = nullptr;
+  error_writer error_format = nullptr;
 };
 
 /// All rows. Of paths that fit several rows, the first decides.
@@ -99,7 +98,7 @@ std::variant<found_endpoint, reply> find_endpoint(std::string_view method, std::
 std::string allowed_methods(std::string_view target);
 
 /// In which format errors at `target` are written, even where no endpoint is: as those of endpoints that begin alike.
-std::string (*error_format_at(std::string_view target))(const reply& why);
+error_writer error_format_at(std::string_view target);
 
 /// "POST /v1/completions, ...", for --help, in lines of at most `width` characters.
 std::string list_endpoints(std::size_t width);

@@ -1,3 +1,4 @@
+#include "api/anthropic/message_answer.hpp"
 #include "api/ollama/ollama_answer.hpp"
 #include "api/ollama/ollama_embeddings.hpp"
 #include "api/openai/embeddings.hpp"
@@ -14,13 +15,22 @@ namespace {
 
 using in = const generation_call&;
 
-std::string as_ollama(const reply& why) { return ollama_error(why.complaint); }
+std::string as_ollama(const reply& why, std::string_view) { return ollama_error(why.complaint); }
+
+std::string as_anthropic(const reply& why, std::string_view request_id) {
+  return message_error(why.status, why.complaint, request_id);
+}
 
 /// A row of Ollama's API, whose clients often send no content type (`curl -d` as its documentation has it). Pages of
 /// other origins, which may send that without a preflight, are kept away by Origin and Host.
 constexpr endpoint ollama(std::string_view method, std::string_view path,
                           std::variant<answered, generated, upgraded> what) {
   return {.method = method, .path = path, .what = what, .any_content_type = true, .error_format = as_ollama};
+}
+
+/// A row of Anthropic's API.
+constexpr endpoint anthropic(std::string_view path, std::variant<answered, generated, upgraded> what) {
+  return {.method = "POST", .path = path, .what = what, .error_format = as_anthropic};
 }
 
 constexpr auto rows = std::to_array<endpoint>({
@@ -38,6 +48,9 @@ constexpr auto rows = std::to_array<endpoint>({
   {"DELETE", "/v1/responses/{id}", answered{delete_response}},
   {"GET", "/v1/models", answered{list_models}},
   {"GET", "/v1/models/{id}", answered{tell_model}},
+  // Anthropic's
+  anthropic("/v1/messages", generated{[](in c) { return message_job(c.body, c.model, c.stop); }}),
+  anthropic("/v1/messages/count_tokens", answered{count_message_tokens, thread_of::parsing}),
   // vLLM's
   {"POST", "/tokenize", answered{tokenize, thread_of::parsing}},
   {"POST", "/detokenize", answered{detokenize, thread_of::parsing}},

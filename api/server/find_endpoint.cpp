@@ -79,7 +79,7 @@ std::variant<found_endpoint, reply> find_endpoint(std::string_view method, std::
   return result;
 }
 
-std::string (*error_format_at(std::string_view target))(const reply&) {
+error_writer error_format_at(std::string_view target) {
   const auto path = path_of(target);
   const auto pattern = look_up(path).pattern;
   const auto is_like = [&](const endpoint& row) {

@@ -192,6 +192,10 @@ std::string requested_user(const field_reader& body) {
   for (const auto* key : {"user", "safety_identifier"})
     if (const auto found = json::find(body.body(), key); found && found->is_string())
       return std::string(std::string_view(*found).substr(0, longest));
+  // Anthropic's
+  if (const auto about = json::find(body.body(), "metadata"); about && about->is_object())
+    if (const auto found = json::find(*about, "user_id"); found && found->is_string())
+      return std::string(std::string_view(*found).substr(0, longest));
   return {};
 }
 

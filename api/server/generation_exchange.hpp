@@ -12,8 +12,8 @@ namespace troupe {
 asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
                                           generated how, held_text body, answer_form form);
 
-/// For whom the client asks, as it says in `user` or `safety_identifier`, for the log; cut short. Empty: it does not
-/// say.
+/// For whom the client asks, as it says in `user`, `safety_identifier` or `metadata.user_id`, for the log; cut short.
+/// Empty: it does not say.
 std::string requested_user(const field_reader& body);
 
 } // namespace troupe

@@ -63,10 +63,10 @@ private:
   asio::awaitable<bool> serve_one();
   request_record& begin_record(const request_head& head, std::string_view target);
   asio::awaitable<bool> await_request();
-  asio::awaitable<bool> refuse_unread(boost::system::error_code ec);
+  asio::awaitable<bool> refuse_unread(boost::system::error_code ec, answer_form form);
   asio::awaitable<bool> refuse_and_close(const reply& why, answer_form form);
   asio::awaitable<bool> refuse(request_parser& parser, const reply& why, answer_form form);
-  asio::awaitable<bool> read_body(request_parser& parser);
+  asio::awaitable<bool> read_body(request_parser& parser, const answer_form& form);
   asio::awaitable<bool> dispatch(const found_endpoint& to, held_text body, answer_form form);
   asio::awaitable<bool> send_answer(const found_endpoint& to, answered how, held_text body, answer_form form);
   worker_lane* lane_of(thread_of where, std::size_t bytes);
@@ -192,7 +192,7 @@ answer_form http_session::form_of(const request_parser& parser) const {
   return form;
 }
 
-asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec) {
+asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec, answer_form form) {
   auto why = reply_to_unreadable(ec, context_.options.max_body_bytes);
   if (ec == boost::system::errc::not_enough_memory)
     why = reply::of({errc::unavailable,
@@ -203,7 +203,7 @@ asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec) 
     why = refusal(408, "the request did not arrive in time");
   if (!why)
     co_return false;
-  co_return co_await refuse_and_close(*why, {});
+  co_return co_await refuse_and_close(*why, std::move(form));
 }
 
 /// For requests whose end is unknown, so that no other can follow on the connection.
@@ -221,7 +221,7 @@ asio::awaitable<bool> http_session::refuse(request_parser& parser, const reply& 
   const bool waits = parser.get()[http::field::expect].size() > 0; // for a 100 Continue
   const bool droppable = parser.is_done() || (length && *length <= droppable_body && !waits);
   if (droppable && !parser.is_done()) {
-    const bool whole = co_await read_body(parser);
+    const bool whole = co_await read_body(parser, form);
     if (!whole)
       co_return false;
   }
@@ -231,7 +231,7 @@ asio::awaitable<bool> http_session::refuse(request_parser& parser, const reply& 
   co_return form.keep_alive;
 }
 
-asio::awaitable<bool> http_session::read_body(request_parser& parser) {
+asio::awaitable<bool> http_session::read_body(request_parser& parser, const answer_form& form) {
   if (parser.is_done())
     co_return true;
   if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue"))
@@ -247,11 +247,11 @@ asio::awaitable<bool> http_session::read_body(request_parser& parser) {
   link_->clear_deadline();
   if (no_memory) {
     parser.get().body() = {}; // what has arrived takes memory that the answer needs
-    co_return co_await refuse_and_close(reply::of(*no_memory), {});
+    co_return co_await refuse_and_close(reply::of(*no_memory), form);
   }
   if (!ec)
     co_return true;
-  co_return co_await refuse_unread(ec);
+  co_return co_await refuse_unread(ec, form);
 }
 
 asio::awaitable<bool> http_session::serve_one() {
@@ -268,7 +268,7 @@ asio::awaitable<bool> http_session::serve_one() {
                                    asio::redirect_error(asio::use_awaitable, ec));
   link_->clear_deadline();
   if (ec)
-    co_return co_await refuse_unread(ec);
+    co_return co_await refuse_unread(ec, {});
 
   auto form = form_of(parser);
   request_target target;
@@ -294,7 +294,7 @@ asio::awaitable<bool> http_session::serve_one() {
   record.set_key(caller_.name);
   if (verdict.answer)
     co_return co_await refuse(parser, *verdict.answer, form);
-  const bool whole = co_await read_body(parser);
+  const bool whole = co_await read_body(parser, form);
   if (!whole)
     co_return false;
   if (context_.draining && late_ && !to->row->probe) {

@@ -28,6 +28,9 @@ struct reply {
   static reply of(const error& what);
 };
 
+/// Makes the body of an error in an API's own format; null stands for OpenAI's. The request's id is that of the log.
+using error_writer = std::string (*)(const reply& why, std::string_view request_id);
+
 /// The exception in flight as an error. For catch (...) at the edge of a worker.
 error caught_error();
 

@@ -107,10 +107,14 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
   const bool guarded = to && to->row->needs == access::metrics && !options.metrics_key.empty();
   const bool open = to && (to->row->needs == access::open || (guarded && opens_metrics(authorization, options)));
   // With a key for /metrics alone, a server without others still asks for that one there.
-  const auto caller = guarded && keys.is_open() ? std::nullopt : keys.find(authorization);
+  auto caller = guarded && keys.is_open() ? std::nullopt : keys.find(authorization);
+  // Anthropic's clients have the key in a header of its own, some beside a bearer's token of something else.
+  if (const auto key = view(head["x-api-key"]); !caller && !key.empty() && !keys.is_open())
+    caller = keys.find("Bearer " + std::string(key));
   header_verdict result{std::nullopt, caller.value_or(key_ring::owner{})};
   if (!open && !caller)
-    result.answer = reply::of({errc::unauthorized, "send an API key: `Authorization: Bearer KEY`", {}});
+    result.answer = reply::of(
+      {errc::unauthorized, "send an API key: `Authorization: Bearer KEY`, or `x-api-key: KEY`", {}});
   else if (!to)
     result.answer = std::get<reply>(found);
   // A missing type is refused, too: pages of other origins may send that without a preflight.

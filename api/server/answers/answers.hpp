@@ -26,6 +26,9 @@ reply refuse_cancellation(const call& c);
 reply tell_response(const call& c);
 reply delete_response(const call& c);
 
+// messages.cpp
+reply count_message_tokens(const call& c);
+
 // probes.cpp
 reply tell_health(const call& c);
 reply tell_metrics(const call& c);

@@ -68,9 +68,15 @@ TEST_CASE("errors have the format of the API whose endpoints begin alike") {
   for (const auto* path : {"/api/chat", "/api/none", "/api/chat?x"}) {
     INFO(path);
     REQUIRE(bool(error_format_at(path)));
-    CHECK(error_format_at(path)(why) == R"({"error":"no"})");
+    CHECK(error_format_at(path)(why, "r1") == R"({"error":"no"})");
   }
-  for (const auto* path : {"/v1/chat/completions", "/v1/none", "/none", "/", ""})
+  for (const auto* path : {"/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens"}) {
+    INFO(path);
+    REQUIRE(bool(error_format_at(path)));
+    CHECK(error_format_at(path)(why, "r1") ==
+          R"({"type":"error","error":{"type":"not_found_error","message":"no"},"request_id":"r1"})");
+  }
+  for (const auto* path : {"/v1/chat/completions", "/v1/messages/none", "/v1/none", "/none", "/", ""})
     CHECK_FALSE(bool(error_format_at(path)));
 }
 

@@ -88,6 +88,43 @@ TEST_CASE("Ollama's clients find a server, need no content type, and pull what i
   CHECK(bare("/api/pull", R"({"model":"x"})", "").status == 404);
 }
 
+TEST_CASE("Anthropic's endpoints answer as Anthropic does, errors included") {
+  server_options options;
+  options.max_body_bytes = 2000;
+  options.api_keys = {"first"};
+  live_server live(options);
+  const auto port = live.port();
+  const std::string key = "x-api-key: first\r\nanthropic-version: 2023-06-01\r\nanthropic-beta: x-2026\r\n";
+  const std::string hi = R"("messages":[{"role":"user","content":"x"}],"metadata":{"user_id":"ann"})";
+  const auto whole = generated(live, "/v1/messages?beta=true", R"({"max_tokens":9,)" + hi + '}', key);
+  CHECK(whole.status == 200);
+  CHECK(whole.body.find(R"("content":[{"type":"text","text":"ab"}],"stop_reason":"end_turn")") != std::string::npos);
+  const auto stream = generated(live, "/v1/messages", R"({"max_tokens":9,"stream":true,)" + hi + '}',
+                                "Authorization: Bearer of-something-else\r\n" + key);
+  CHECK(stream.headers.at("content-type") == "text/event-stream");
+  CHECK(stream.body.starts_with("event: message_start\ndata: {\"type\":\"message_start\""));
+  CHECK(stream.body.ends_with("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
+  CHECK(fetch(port, "POST", "/v1/messages/count_tokens", '{' + hi + '}', key).body == R"({"input_tokens":18})");
+
+  const auto error = [](const std::string& type) {
+    return R"({"type":"error","error":{"type":")" + type + R"(","message":")";
+  };
+  const auto bad = fetch(port, "POST", "/v1/messages", '{' + hi + '}', key + "X-Request-Id: mine\r\n");
+  CHECK(bad.status == 400);
+  CHECK(bad.body == error("invalid_request_error") + R"(`max_tokens` is required"},"request_id":"mine"})");
+  const auto refused = fetch(port, "POST", "/v1/messages", '{' + hi + '}', "x-api-key: other\r\n");
+  CHECK(refused.status == 401);
+  CHECK(refused.body.starts_with(error("authentication_error")));
+  const auto large = fetch(port, "POST", "/v1/messages", "{\"x\":\"" + std::string(3000, 'x') + "\"}", key);
+  CHECK(large.status == 413);
+  CHECK(large.body.starts_with(error("request_too_large")));
+  const auto absent = fetch(port, "POST", "/v1/messages", R"({"model":"claude","max_tokens":9,)" + hi + '}', key);
+  CHECK(absent.status == 404);
+  CHECK(absent.body.starts_with(error("not_found_error")));
+  CHECK(fetch(port, "GET", "/v1/messages", {}, key).body.starts_with(error("invalid_request_error")));
+  CHECK(live.fake.nothing_submitted());
+}
+
 TEST_CASE("What has no effect is told in a header, and a context that is exceeded by its code") {
   live_server live;
   const auto warned = ab_answered(live, "/api/generate",
