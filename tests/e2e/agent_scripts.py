@@ -26,9 +26,14 @@ AGENT_SCRIPTS = {
 }
 
 
-def write_agent(path, scripts):
+# As Qwen's: system messages stand at the beginning.
+STRICT = ("{%- for message in messages[1:] -%}{%- if message.role == 'system' -%}"
+          "{{- raise_exception('System message must be at the beginning.') -}}{%- endif -%}{%- endfor -%}")
+
+
+def write_agent(path, scripts, template=TEMPLATE):
     """A model that draws greedily: agents ask for no temperature. Returns the folder."""
-    folder = write_folder(path, scripts, template=TEMPLATE)
+    folder = write_folder(path, scripts, template=template)
     config = folder / "generation_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"temperature": 0}))
     return folder

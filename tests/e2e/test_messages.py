@@ -9,7 +9,7 @@ import anthropic
 import httpx
 import pytest
 
-from agent_scripts import AGENT_SCRIPTS, call, write_agent
+from agent_scripts import AGENT_SCRIPTS, STRICT, TEMPLATE, call, write_agent
 from expected import MODEL
 from programs import installed
 from scripted import SCRIPTS
@@ -157,9 +157,10 @@ def test_claude_code_runs_its_shell(tmp_path):
     python = installed(*CODE) / "python"
     where = "import claude_agent_sdk, pathlib; print(pathlib.Path(claude_agent_sdk.__file__).parent / '_bundled' / 'claude')"
     program = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True).stdout.strip()
-    scripts = {"tool ": ["The file ", "is there."], "make a file": [call("Bash", command="echo step one > one",
-                                                                         description="Makes a file")], "": ["Hello."]}
-    server = Server(write_agent(tmp_path / "scripted", scripts))
+    scripts = {"make a file": [call("Bash", command="echo step one > one", description="Makes a file")],
+               "": ["The file ", "is there."]}
+    # It puts system messages behind the user's, which this template refuses.
+    server = Server(write_agent(tmp_path / "scripted", scripts, TEMPLATE + STRICT))
     home = tmp_path / "home"
     home.mkdir()
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
