@@ -18,6 +18,7 @@ from server import Server
 FRAMEWORK = ["pydantic-ai-slim[anthropic]==2.68.0"]
 CODE = ["claude-agent-sdk==0.2.189"] # which carries the program, 400 MB
 COUNT, TOLD = "".join(SCRIPTS["count"]), "".join(SCRIPTS["tool "])
+GREEDY = {"extra_body": {"temperature": 0}} # the client has no such argument any more
 HELLO = [{"role": "user", "content": "Hello, who are you?"}]
 WEATHER = {"name": "get_weather", "description": "The weather of a city.", "input_schema": {
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
@@ -49,14 +50,14 @@ def test_a_message_equals_a_chat(messages, client):
         model=MODEL, messages=[{"role": "system", "content": "Be kind."}, *HELLO], temperature=0, max_tokens=12)
     asked = dict(model=MODEL, system=[{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
                  messages=HELLO)
-    answer = messages.create(**asked, max_tokens=12, temperature=0)
+    answer = messages.create(**asked, max_tokens=12, **GREEDY)
     assert [block.text for block in answer.content] == [expected.choices[0].message.content]
     assert (answer.role, answer.model, answer.stop_reason, answer.stop_sequence) == ("assistant", MODEL, "max_tokens", None)
     assert answer.usage.output_tokens == 12
     assert total(answer.usage) == expected.usage.prompt_tokens == messages.count_tokens(**asked).input_tokens
-    again = messages.create(**asked, max_tokens=12, temperature=0)
+    again = messages.create(**asked, max_tokens=12, **GREEDY)
     assert again.content == answer.content
-    with messages.stream(**asked, max_tokens=12, temperature=0) as stream:
+    with messages.stream(**asked, max_tokens=12, **GREEDY) as stream:
         pieces = list(stream.text_stream)
         whole = stream.get_final_message()
     assert "".join(pieces) == whole.content[0].text == answer.content[0].text and len(pieces) > 1
@@ -65,13 +66,13 @@ def test_a_message_equals_a_chat(messages, client):
 
 
 def test_stop_sequences_and_a_message_that_is_continued(messages):
-    text = messages.create(model=MODEL, messages=HELLO, max_tokens=12, temperature=0).content[0].text
+    text = messages.create(model=MODEL, messages=HELLO, max_tokens=12, **GREEDY).content[0].text
     stop = text[4:7]
-    cut = messages.create(model=MODEL, messages=HELLO, max_tokens=12, temperature=0, stop_sequences=["\0", stop])
+    cut = messages.create(model=MODEL, messages=HELLO, max_tokens=12, **GREEDY, stop_sequences=["\0", stop])
     assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", stop)
     assert "".join(block.text for block in cut.content) == text[:text.index(stop)]
     begun = [*HELLO, {"role": "assistant", "content": "I am"}]
-    assert messages.create(model=MODEL, messages=begun, max_tokens=3, temperature=0).usage.output_tokens == 3
+    assert messages.create(model=MODEL, messages=begun, max_tokens=3, **GREEDY).usage.output_tokens == 3
 
 
 def test_cached_tokens_are_told(messages):
