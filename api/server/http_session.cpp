@@ -267,8 +267,11 @@ asio::awaitable<bool> http_session::serve_one() {
   co_await http::async_read_header(link_->bytes(), link_->buffer(), parser,
                                    asio::redirect_error(asio::use_awaitable, ec));
   link_->clear_deadline();
-  if (ec)
-    co_return co_await refuse_unread(ec, {});
+  if (ec) {
+    answer_form form; // in the API's format, if it is known by now which one that is
+    form.error_format = error_format_at(view(parser.get().target()));
+    co_return co_await refuse_unread(ec, std::move(form));
+  }
 
   auto form = form_of(parser);
   request_target target;
