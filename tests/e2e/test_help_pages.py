@@ -1,4 +1,4 @@
-"""The manual pages and the shells' completions that packaging/help_pages.py makes name what the program has."""
+"""The manual pages and the shells' completions that api/packaging/help_pages.py makes name what the program has."""
 
 import gzip
 import re
@@ -43,7 +43,7 @@ def helps():
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("share")
-    subprocess.run([sys.executable, ROOT / "packaging" / "help_pages.py", server.binary(), folder], check=True,
+    subprocess.run([sys.executable, ROOT / "api" / "packaging" / "help_pages.py", server.binary(), folder], check=True,
                    timeout=120)
     return folder
 

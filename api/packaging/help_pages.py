@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the manual pages and the completions of bash, zsh and fish from what `troupe --help-all` prints.
 
-    packaging/help_pages.py PROGRAM FOLDER
+    api/packaging/help_pages.py PROGRAM FOLDER
 
 writes FOLDER/man/man1/*.1.gz, FOLDER/bash-completion/completions/troupe, FOLDER/zsh/vendor-completions/_troupe and
 FOLDER/fish/vendor_completions.d/troupe.fish: the names that they have below share/.

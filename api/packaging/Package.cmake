@@ -5,13 +5,13 @@ include(GNUInstallDirs)
 # Manual pages and completions are what the program says of itself.
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_FOUND AND NOT CMAKE_CROSSCOMPILING)
-  install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/packaging/help_pages.py\"
+  install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/api/packaging/help_pages.py\"
     \"$<TARGET_FILE:troupe>\" \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\" COMMAND_ERROR_IS_FATAL ANY)"
     COMPONENT program)
 endif()
 
 # Below the folders of the system. They are no part of `cmake --install`, whose prefix may be any folder.
-set(debian ${PROJECT_SOURCE_DIR}/packaging/debian)
+set(debian ${PROJECT_SOURCE_DIR}/api/packaging/debian)
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/packaging/changelog @ONLY CONTENT [[
 troupe (@PROJECT_VERSION@-1) unstable; urgency=medium
