@@ -154,6 +154,7 @@ def test_an_agent_of_pydantic_ai(scripted):
     assert json.loads(ended.stdout) == [["Paris"], "It is 18 degrees.", "Thought it over.", COUNT, "It is 18 degrees."]
 
 
+@pytest.mark.programs
 def test_claude_code_runs_its_shell(tmp_path):
     python = installed(*CODE) / "python"
     where = "import claude_agent_sdk, pathlib; print(pathlib.Path(claude_agent_sdk.__file__).parent / '_bundled' / 'claude')"
