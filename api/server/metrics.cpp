@@ -1,5 +1,7 @@
 #include "api/server/metrics.hpp"
 
+#include "runtime/support/utf8.hpp"
+
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -42,6 +44,20 @@ prometheus::MetricFamily gauge_family(const char* name, const char* help, double
   prometheus::ClientMetric metric;
   metric.gauge.value = value;
   return {name, help, prometheus::MetricType::Gauge, {metric}};
+}
+
+/// What is served, as labels to join others with.
+prometheus::MetricFamily model_family(const service& engine) {
+  prometheus::MetricFamily family{
+    "troupe_model_info", "1 for each model that is loaded.", prometheus::MetricType::Gauge, {}};
+  for (const auto& model : engine.models()) {
+    prometheus::ClientMetric metric;
+    metric.gauge.value = 1;
+    metric.label = {
+      {"model", to_utf8(model->id)}, {"family", model->family}, {"weights", model->weights}, {"device", model->device}};
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
 }
 
 /// What the replicas of an engine count: each number under its name, once for each replica.
@@ -250,6 +266,7 @@ void metrics::answered(unsigned status) { all_->responses.Add({{"status", std::t
 std::string metrics::text() const {
   auto all = all_->registry.Collect();
   all.push_back(gauge_family("troupe_ready", "1 once the model is loaded.", engine_.status().ready ? 1 : 0));
+  all.push_back(model_family(engine_));
   const auto heap = ::mallinfo2();
   all.push_back(gauge_family("troupe_heap_bytes",
                              "Memory allocated and not freed: the same before and after any request.",

@@ -459,7 +459,8 @@ TEST_CASE("Metrics show latencies, outcomes and the engine's counters") {
                            "troupe_step_time_error_ratio 0.125\n",
                            "# TYPE troupe_measured_steps gauge\n",
                            "troupe_measured_steps 12\n",
-                           "troupe_ready 1\n"}) {
+                           "troupe_ready 1\n",
+                           "troupe_model_info{model=\"org/bytes\","}) {
     CAPTURE(line);
     CHECK(answer.body.find(line) != std::string::npos);
   }
