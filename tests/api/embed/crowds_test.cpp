@@ -198,8 +198,10 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     if (seed % 2 == 1) { // so few blocks that sequences preempt each other
       options.max_context = 256;
       const auto block = reference.model()->kv_cache_bytes / reference.stats().total.blocks.total;
-      options.kv_cache_bytes = static_cast<std::size_t>(options.replicas) * (options.draft.empty() ? 18 : 36) *
-        block; // a draft as large as its target has half
+      // 18 for the target: a draft's are as large as those, an amateur's and its draft's a quarter each.
+      const bool drafts = !options.draft.empty();
+      const std::size_t blocks = options.amateur.empty() ? (drafts ? 36 : 18) : (drafts ? 28 : 24);
+      options.kv_cache_bytes = static_cast<std::size_t>(options.replicas) * blocks * block;
     }
     auto crowd = start_with(internals, options);
     crowd.wait_until_ready();

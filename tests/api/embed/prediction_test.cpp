@@ -18,12 +18,15 @@ TEST_CASE("Guesses from a request's prediction are counted apart from the engine
   CHECK(plain.done->accepted_guesses + plain.done->rejected_guesses > 0);
   CHECK(plain.done->accepted_predicted + plain.done->rejected_predicted == 0);
 
-  asked.prediction = std::vector<token_id>(40, answer[0] == 9 ? 10 : 9); // wrong from its first token on
+  // Wrong from its fourth token on: a prediction whose first token is wrong is never tried.
+  asked.prediction = {answer[0], answer[1], answer[2]};
+  asked.prediction.resize(40, answer[3] == 9 ? 10 : 9);
   const auto wrong = run(e, asked);
   CHECK(wrong.ids.at(0) == answer);
-  CHECK(wrong.done->accepted_predicted == 0);
-  CHECK(wrong.done->rejected_predicted >= 4);
-  CHECK(wrong.done->accepted_guesses + wrong.done->rejected_guesses > wrong.done->rejected_predicted);
+  CHECK(wrong.done->accepted_predicted > 0);
+  CHECK(wrong.done->rejected_predicted > 0);
+  CHECK(wrong.done->accepted_guesses + wrong.done->rejected_guesses >
+        wrong.done->accepted_predicted + wrong.done->rejected_predicted);
 
   asked.prediction = answer;
   const auto right = run(e, asked);

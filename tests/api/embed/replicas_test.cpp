@@ -39,7 +39,7 @@ double converse(const engine_options& options) {
   std::vector<token_id> system;
   say(system, 64);
   std::vector<std::vector<token_id>> said(8, system);
-  for (int turn = 0; turn < 4; ++turn) {
+  for (int turn = 0; turn < 8; ++turn) {
     std::deque<listener> clients(said.size());
     for (std::size_t i = 0; i < said.size(); ++i) {
       say(said[i], 24);

@@ -96,11 +96,11 @@ TEST_CASE("Anthropic's endpoints answer as Anthropic does, errors included") {
   const auto port = live.port();
   const std::string key = "x-api-key: first\r\nanthropic-version: 2023-06-01\r\nanthropic-beta: x-2026\r\n";
   const std::string hi = R"("messages":[{"role":"user","content":"x"}],"metadata":{"user_id":"ann"})";
-  const auto whole = generated(live, "/v1/messages?beta=true", R"({"max_tokens":9,)" + hi + '}', key);
+  const auto whole = ab_answered(live, "/v1/messages?beta=true", R"({"max_tokens":9,)" + hi + '}', key);
   CHECK(whole.status == 200);
   CHECK(whole.body.find(R"("content":[{"type":"text","text":"ab"}],"stop_reason":"end_turn")") != std::string::npos);
-  const auto stream = generated(live, "/v1/messages", R"({"max_tokens":9,"stream":true,)" + hi + '}',
-                                "Authorization: Bearer of-something-else\r\n" + key);
+  const auto stream = ab_answered(live, "/v1/messages", R"({"max_tokens":9,"stream":true,)" + hi + '}',
+                                  "Authorization: Bearer of-something-else\r\n" + key);
   CHECK(stream.headers.at("content-type") == "text/event-stream");
   CHECK(stream.body.starts_with("event: message_start\ndata: {\"type\":\"message_start\""));
   CHECK(stream.body.ends_with("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
