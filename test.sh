@@ -93,7 +93,7 @@ tsan() {
 }
 
 e2e() {
-  built release -- troupe || return
+  built release -- troupe troupe_embedded_server || return
   local pip=(.venv/bin/pip install --quiet --disable-pip-version-check) needs=tests/e2e/requirements
   if [ ! -x .venv/bin/pytest ] || [ $needs.txt -nt .venv/bin/pytest ] || [ $needs-alone.txt -nt .venv/bin/pytest ]; then
     python3 -m venv .venv && "${pip[@]}" -r $needs.txt && "${pip[@]}" --no-deps -r $needs-alone.txt ||

@@ -7,7 +7,7 @@ import urllib.request
 
 from server import GOLDEN, ROOT
 
-PROGRAM = ROOT / "build" / "release" / "examples" / "serve" / "troupe_embedded_server"
+PROGRAM = ROOT / "build" / "release" / "troupe_embedded_server"
 
 
 def test_an_embedding_program_serves_its_engine_and_uses_it_itself():

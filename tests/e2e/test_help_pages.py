@@ -24,7 +24,7 @@ def flags_in(text):
 
 def commands_in(text):
     listed = re.search(r"^Commands:\n((?: .*\n)+)", text, re.MULTILINE)
-    return re.findall(r"^  (\w+)", listed[1], re.MULTILINE) if listed else []
+    return re.findall(r"^  ([\w-]+)", listed[1], re.MULTILINE) if listed else []
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_zsh_knows_every_flag(helps, pages):
     script = pages / "zsh" / "vendor-completions" / "_troupe"
     text = script.read_text()
     for words, told_text in helps.items():
-        body = re.search(rf"^_{'_'.join(('troupe', *words))}\(\) {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL)[1]
+        body = re.search(rf"^_{'_'.join(('troupe', *words)).replace('-', '_')}\(\) {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL)[1]
         assert set(re.findall(r"'\*?(--?[\w-]+)\[", body)) == flags_in(told_text), words
     if shutil.which("zsh"):
         done = subprocess.run(["zsh", "-n", script], capture_output=True, text=True, timeout=60)
