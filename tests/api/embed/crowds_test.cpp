@@ -158,8 +158,10 @@ struct paths {
 };
 
 /// Twelve random requests at a time: each has the same result alone, without guesses, and in batches of any shape.
-/// `crowded`: as `alone`, but for what only the crowd has.
-paths check_crowds(const engine_options& alone, const engine_options& crowded, unsigned seeds) {
+/// `crowded`: as `alone`, but for what only the crowd has. `few_blocks`: memory of so many blocks of the model alone, which
+/// hold one sequence of 256 tokens and little more; other models have their part of it.
+paths check_crowds(const engine_options& alone, const engine_options& crowded, unsigned seeds,
+                   unsigned few_blocks = 18) {
   paths taken;
   auto reference = engine::start(alone);
   reference.wait_until_ready();
@@ -198,10 +200,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     if (seed % 2 == 1) { // so few blocks that sequences preempt each other
       options.max_context = 256;
       const auto block = reference.model()->kv_cache_bytes / reference.stats().total.blocks.total;
-      // 18 for the target: a draft's are as large as those, an amateur's and its draft's a quarter each.
-      const bool drafts = !options.draft.empty();
-      const std::size_t blocks = options.amateur.empty() ? (drafts ? 36 : 18) : (drafts ? 28 : 24);
-      options.kv_cache_bytes = static_cast<std::size_t>(options.replicas) * blocks * block;
+      options.kv_cache_bytes = static_cast<std::size_t>(options.replicas) * few_blocks * block;
     }
     auto crowd = start_with(internals, options);
     crowd.wait_until_ready();
@@ -323,7 +322,7 @@ TEST_CASE("crowds of sequences that cross borders of LongRoPE give every request
     alone.amateur = model("phi4-longrope"); // which has another border
     auto crowded = alone;
     crowded.draft = model("phi4-longrope");
-    const auto taken = check_crowds(alone, crowded, 4);
+    const auto taken = check_crowds(alone, crowded, 4, 36);
     CHECK(taken.preemptions > 0);
     CHECK(taken.cached_tokens > 0);
     CHECK(taken.drafts > 0);
@@ -350,7 +349,7 @@ TEST_CASE("crowds whose guesses a draft model draws give every request the same 
     const auto alone = without_guesses(golden(model), {"bf16", "int8", "auto"}, devices().back());
     auto crowded = alone;
     crowded.draft = golden(draft);
-    const auto taken = check_crowds(alone, crowded, 2);
+    const auto taken = check_crowds(alone, crowded, 2, 36);
     CHECK(taken.drafts > 0);
     CHECK(taken.preemptions > 0);
   }
@@ -363,7 +362,7 @@ TEST_CASE("crowds of requests with and without a contrast give every request the
     alone.amateur = golden("qwen2");
     auto crowded = alone;
     crowded.draft = golden("qwen2");
-    const auto taken = check_crowds(alone, crowded, 2);
+    const auto taken = check_crowds(alone, crowded, 2, 28);
     CHECK(taken.contrasts > 6);
     CHECK(taken.preemptions > 0);
     CHECK(taken.cached_tokens > 0);
@@ -379,7 +378,7 @@ TEST_CASE("crowds on two replicas give every request the same bits as alone on o
   crowded.replicas = 2;
   SUBCASE("with guesses of its own") {}
   SUBCASE("with a draft model") { crowded.draft = golden("llama-gqa"); }
-  const auto taken = check_crowds(alone, crowded, 2);
+  const auto taken = check_crowds(alone, crowded, 2, crowded.draft.empty() ? 18 : 36);
   CHECK(taken.adapted > 6);
   CHECK(taken.cached_tokens > 0);
   CHECK(taken.drafts > 0);
@@ -398,7 +397,8 @@ TEST_CASE("crowds whose prefixes are kept on a disk give every request the same 
     auto crowded = alone;
     crowded.kv_disk = name;
     crowded.swap_bytes = 256 << 10;
-    const auto first = check_crowds(alone, crowded, 2), again = check_crowds(alone, crowded, 2);
+    const unsigned blocks = contrasted ? 24 : 18;
+    const auto first = check_crowds(alone, crowded, 2, blocks), again = check_crowds(alone, crowded, 2, blocks);
     CHECK(first.kept > 0);
     CHECK(again.adopted > 0);
     swapped_in += first.swapped_in + again.swapped_in;
