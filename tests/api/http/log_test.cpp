@@ -175,7 +175,7 @@ TEST_CASE("Refusals are logged as warnings with their kind") {
 
 TEST_CASE("A request's line says who asked, and a refusal's why") {
   const test::temp_folder folder;
-  std::ofstream(folder.path() / "keys") << "alice=a1\nbob = b1\n";
+  std::ofstream(folder.path() / "keys") << "alice=key-a1\nbob = key-b1\n";
   server_options options;
   options.key_file = folder.path() / "keys";
   options.max_requests_per_key = 2;
@@ -183,24 +183,24 @@ TEST_CASE("A request's line says who asked, and a refusal's why") {
   auto& live = logged.live;
   raw_client client(live.port());
   client.post("/v1/completions", R"({"prompt":"a","user":"u-17"})",
-              "Authorization: Bearer a1\r\nX-Forwarded-For: 10.1.2.3, 10.0.0.1\r\n");
+              "Authorization: Bearer key-a1\r\nX-Forwarded-For: 10.1.2.3, 10.0.0.1\r\n");
   auto request = live.fake.next();
   request->text("xyz");
   request->done();
   client.read_response();
   client.post("/v1/completions", R"({"prompt":"a","n":3,"user":5,"safety_identifier":"s-1"})",
-              "Authorization: Bearer b1\r\n");
+              "Authorization: Bearer key-b1\r\n");
   client.read_response();
-  client.get("/v1/models", "Authorization: Bearer b2\r\n");
+  client.get("/v1/models", "Authorization: Bearer key-b2\r\n");
   client.read_response();
   {
-    ws_client socket(live.port(), "Authorization: Bearer b1\r\n");
+    ws_client socket(live.port(), "Authorization: Bearer key-b1\r\n");
     socket.say(R"({"type":"generate","id":"c","prompt":"x","user":"u-18"})");
     request = live.fake.next();
     request->done();
     socket.hear();
   }
-  client.get("/metrics", "Authorization: Bearer a1\r\n");
+  client.get("/metrics", "Authorization: Bearer key-a1\r\n");
   const auto metrics = client.read_response().body;
   for (const auto* line :
        {"troupe_key_requests_total{key=\"alice\",status=\"200\"} 1\n",
@@ -225,7 +225,7 @@ TEST_CASE("A request's line says who asked, and a refusal's why") {
   CHECK(lines[2].find("\"key\"") == std::string::npos);
   CHECK(missing(lines[4], {{"frame", "\"c\""}, {"key", "\"bob\""}, {"user", "\"u-18\""}}) == "");
   for (const auto& line : lines)
-    for (const auto* secret : {"a1", "b1", "b2"})
+    for (const auto* secret : {"key-a1", "key-b1", "key-b2"})
       CHECK(line.find(secret) == line.npos);
 }
 
