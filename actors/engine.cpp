@@ -409,8 +409,8 @@ private:
     quit_when_done();
   }
 
-  // Requests first, so that each client receives its last event; then replicas. The loader polls `abandoned_`, so that it
-  // reports no progress after the engine has reported its end.
+  // Requests first, so that each client receives its last event; then replicas. The loader polls `abandoned_`, so that
+  // it reports no progress after the engine has reported its end.
   void quit_when_done() {
     if (!requests_.empty() || loader_ || !is_flushed())
       return;

@@ -1,7 +1,7 @@
 // The engine actor: supervisor of one model and its replicas. A thread of its own loads the model while the engine
 // goes on answering. The engine starts replicas, admits requests and monitors both. If an actor of a replica dies, the
-// engine ends the whole replica and, if that may help, starts it again over the same weights; its requests resume. On its
-// own exit it cancels the requests and ends the replicas. Event-based.
+// engine ends the whole replica and, if that may help, starts it again over the same weights; its requests resume. On
+// its own exit it cancels the requests and ends the replicas. Event-based.
 #pragma once
 
 #include "actors/messages.hpp"

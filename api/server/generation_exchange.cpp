@@ -85,7 +85,8 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, generated
   co_return result;
 }
 
-// What has become long is written on a lane, as what comes is parsed there: it may take as long as hundreds of requests.
+// What has become long is written on a lane, as what comes is parsed there: it may take as long as hundreds of
+// requests.
 asio::awaitable<reply> whole_answer(server_context& context, answer_writer& writer, std::size_t bytes) {
   const auto write = [&writer] {
     auto whole = reply::json(writer.body());

@@ -1,5 +1,5 @@
-// Embeds two engines in a program's own caf::actor_system. One question is answered, one request delivers its tokens to a
-// callback, one sends them as messages to an actor, and one is cancelled.
+// Embeds two engines in a program's own caf::actor_system. One question is answered, one request delivers its tokens to
+// a callback, one sends them as messages to an actor, and one is cancelled.
 //   troupe_embed MODEL [OTHER_MODEL]
 #include <troupe/engine_caf.hpp>
 #include <troupe/version.hpp>
@@ -38,7 +38,8 @@ std::string summary(const troupe::event& last) {
   return "failed: " + std::get<troupe::error>(last).message;
 }
 
-/// Prints tokens from a callback, which runs on the engine's threads and should not block, and waits for the last event.
+/// Prints tokens from a callback, which runs on the engine's threads and should not block, and waits for the last
+/// event.
 void generate_with_callback(const troupe::engine& engine) {
   std::promise<std::string> ended;
   engine.submit(make_request(engine, "Once upon a time", 24), [&](troupe::event e) {

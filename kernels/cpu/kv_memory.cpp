@@ -46,7 +46,8 @@ void cpu_kv_cache::copy(std::span<const block_copy> copies, thread_pool& pool) {
   });
 }
 
-/// Calls move(part of the cache, block, offset in its canonical form, bytes) for K and V of every layer, head and block.
+/// Calls move(part of the cache, block, offset in its canonical form, bytes) for K and V of every layer, head and
+/// block.
 template <class Block, class Move>
 void cpu_kv_cache::move_parts(std::span<const Block> blocks, thread_pool& pool, const Move& move) const {
   for (const auto& b : blocks)

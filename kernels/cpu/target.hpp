@@ -37,7 +37,8 @@ inline constexpr std::size_t quantised_panel_outputs = 32;
 inline constexpr std::size_t super_groups = 8;
 
 /// The layout of a group in a panel, in bytes. Scales, then minima if the kind has them, are f16 [32]. Super-blocks
-/// have them in a header before 8 groups, and each group has int8 factors: [parts][32], then [parts][32] for the minima.
+/// have them in a header before 8 groups, and each group has int8 factors: [parts][32], then [parts][32] for the
+/// minima.
 struct quantised_layout {
   int code_bits = 8;
   int zero = 0;  // the code of weight 0, before the minimum is added
@@ -88,8 +89,8 @@ constexpr quantised_layout layout_of(weight_kind kind) {
 }
 
 /// Activations for quantised weights: a group of 32 inputs is a record of this many words: 8 of int8 inputs, the scale
-/// (f32), the start values of the integer sums of its parts (int32 [2]), the sum of the inputs times the scale (f32). For
-/// kinds with minima of both halves, the sums of the halves times the scale (f32 [2]) replace the start values.
+/// (f32), the start values of the integer sums of its parts (int32 [2]), the sum of the inputs times the scale (f32).
+/// For kinds with minima of both halves, the sums of the halves times the scale (f32 [2]) replace the start values.
 inline constexpr std::size_t activation_record = 12;
 
 /// Groups that a tile accumulates before it goes to the next rows: a panel's weights then stay in L1.
@@ -138,9 +139,9 @@ struct linear_task {
 
 // -- low-rank pairs ---------------------------------------------------------------------------------------------------
 
-// Of a pair's first matrix, tiles of 4 ranks: [tile][lines of K][4 ranks][16 words]. A word is an f32 or two bf16, as in
-// linear_op. What it gives of a row are words, too. Of all pairs' second matrices, blocks of 16 outputs, each with the
-// words of the ranks that it needs: [block][words][16 outputs].
+// Of a pair's first matrix, tiles of 4 ranks: [tile][lines of K][4 ranks][16 words]. A word is an f32 or two bf16, as
+// in linear_op. What it gives of a row are words, too. Of all pairs' second matrices, blocks of 16 outputs, each with
+// the words of the ranks that it needs: [block][words][16 outputs].
 
 inline constexpr std::size_t low_rank_line = 16;
 inline constexpr std::size_t low_rank_tile = 4;

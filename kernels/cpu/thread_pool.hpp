@@ -1,7 +1,7 @@
-// The compute threads of CPU backends that compute in turn. The thread that calls `parallel_for` takes part. The pool's own threads spin
-// for some microseconds after a job, so that the next op of a step finds them awake, then sleep. Pools know how many
-// threads of all pools are awake: where these are more than the cores, waiting ones yield instead of spinning. One thread
-// at a time may call, and jobs do not nest.
+// The compute threads of CPU backends that compute in turn. The thread that calls `parallel_for` takes part. The pool's
+// own threads spin for some microseconds after a job, so that the next op of a step finds them awake, then sleep. Pools
+// know how many threads of all pools are awake: where these are more than the cores, waiting ones yield instead of
+// spinning. One thread at a time may call, and jobs do not nest.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ void stay_on(const std::vector<int>& cores);
 class thread_pool {
 public:
   /// `threads` counts the caller: 1 makes no thread. 0: one per core that this process may use. The pool's own threads
-  /// stay on `cores`, unless there are none. `counts_caller`: among those awake; not if the caller is a thread of another
-  /// pool.
+  /// stay on `cores`, unless there are none. `counts_caller`: among those awake; not if the caller is a thread of
+  /// another pool.
   explicit thread_pool(int threads, const std::vector<int>& cores = {}, bool counts_caller = true);
   ~thread_pool();
 

@@ -91,12 +91,12 @@ constexpr std::size_t chunk_scale_bytes(weight_kind kind) {
 ///   8-bit codes, signed: words [row half][pair of groups][lane][group][step], inputs 0, 2, 1, 3 from the lowest byte.
 ///   Others are in pairs of inputs, four for each group, one input in either half of a word.
 ///   4-bit codes: words [row half][lane][group], pair j in nibbles j and j + 4.
-///   6-bit codes: a lane has words [row half][pair of groups][3] for each 8 pairs: the first six by twos from bits 0 and
+/// 6-bit codes: a lane has words [row half][pair of groups][3] for each 8 pairs: the first six by twos from bits 0 and
 ///   6; bits 12 to 15 hold four lower bits of the last two pairs, those of the third word the upper two of both.
 ///   5-bit codes: a lane has words [row half][5] for 16 pairs: 15 by threes from bits 0, 5 and 10; bit 15 of word i is
 ///   bit i of the last.
 ///   A lane's words of 5 and 6 bits are stored four at a time, [4 words][lane], then the two that are left.
-///   Scales per group: [16 rows][4 groups] f16; with minima [16][4][scale, minimum] f16. With factors: words [16] of the
+/// Scales per group: [16 rows][4 groups] f16; with minima [16][4][scale, minimum] f16. With factors: words [16] of the
 ///   two f16 factors, the minima's negated; words [16][2], of the groups' scales and their negated minima, or of scales
 ///   alone.
 struct weight_part {

@@ -9,16 +9,16 @@
 
 namespace troupe::kernels {
 
-/// Outputs of a rank's range are a multiple of this many, but for the last one's. Panels of kernels have 64 or 32: a half
-/// one more costs no time, as some rank would have the whole.
+/// Outputs of a rank's range are a multiple of this many, but for the last one's. Panels of kernels have 64 or 32: a
+/// half one more costs no time, as some rank would have the whole.
 inline constexpr std::size_t column_unit = 32;
 
 struct column_range {
   std::size_t first = 0, count = 0;
 };
 
-/// Range `rank` of `ranks`, as even as multiples of `unit` can be. The first ones have more, and those of a small matrix
-/// have it all.
+/// Range `rank` of `ranks`, as even as multiples of `unit` can be. The first ones have more, and those of a small
+/// matrix have it all.
 column_range columns_of(std::size_t outputs, std::size_t rank, std::size_t ranks, std::size_t unit);
 
 /// The rows of stacked matrices that make these outputs. `gated`: of gate, then of up. Data may be null.

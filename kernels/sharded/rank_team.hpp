@@ -1,7 +1,7 @@
 // The ranks of a sharded backend, each a CPU backend with threads of its own, and a thread for each that leads it; that
-// of the first is the caller. An op is called on all ranks at once and returns when the last one is done, so there is one
-// barrier behind an op, whatever the ranks do in it. Leaders spin between ops and sleep as threads of any pool do. A rank
-// whose leader the system has not scheduled is led by another that is done.
+// of the first is the caller. An op is called on all ranks at once and returns when the last one is done, so there is
+// one barrier behind an op, whatever the ranks do in it. Leaders spin between ops and sleep as threads of any pool do.
+// A rank whose leader the system has not scheduled is led by another that is done.
 #pragma once
 
 #include "kernels/activation_sparsity.hpp"

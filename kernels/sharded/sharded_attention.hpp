@@ -1,7 +1,7 @@
 // Attention divided among ranks. With at least as many KV heads as ranks, a rank has neighbouring KV heads with all of
-// their query heads, and K and V of these alone. One KV head for all, as in latent and multi-query attention, is read by
-// every rank for queries of its own. In between, ranks divide the rows of a step; so they do for prompts where some rank
-// would have more heads than others. All of it gives the same bits.
+// their query heads, and K and V of these alone. One KV head for all, as in latent and multi-query attention, is read
+// by every rank for queries of its own. In between, ranks divide the rows of a step; so they do for prompts where some
+// rank would have more heads than others. All of it gives the same bits.
 #pragma once
 
 #include "kernels/block_transfer.hpp"

@@ -15,7 +15,8 @@ class sharded_linear {
 public:
   sharded_linear(rank_team& ranks, std::size_t unit) : ranks_(ranks), unit_(unit) {}
 
-  /// See backend::pack and backend::pack_gate_up: every rank packs its own shard, in memory that its threads touch first.
+  /// See backend::pack and backend::pack_gate_up: every rank packs its own shard, in memory that its threads touch
+  /// first.
   std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated);
 
   std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated) const;

@@ -1,5 +1,5 @@
-// Weights divided by columns: a shard for each rank, packed by that rank's backend. Immutable, and shared by all sharded
-// backends of as many ranks.
+// Weights divided by columns: a shard for each rank, packed by that rank's backend. Immutable, and shared by all
+// sharded backends of as many ranks.
 #pragma once
 
 #include "kernels/low_rank.hpp"

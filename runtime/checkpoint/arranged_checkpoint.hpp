@@ -40,8 +40,8 @@ struct arrangement {
 };
 
 /// Stored tensors that `how` uses are hidden. Throws failure(bad_file | unsupported) naming the stored tensor where its
-/// shape or type does not allow what is asked, or where another one has the same name as presented; tensors that are not
-/// there stay missing.
+/// shape or type does not allow what is asked, or where another one has the same name as presented; tensors that are
+/// not there stay missing.
 std::unique_ptr<const checkpoint> arrange(std::unique_ptr<const checkpoint> stored, const arrangement& how);
 
 } // namespace troupe

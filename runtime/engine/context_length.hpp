@@ -1,5 +1,5 @@
-// Requests that do not fit into the model's context. Clients act on these errors, by compacting a conversation or taking
-// another model, and know them by their code or by how the sentence begins: all are made here. Pure.
+// Requests that do not fit into the model's context. Clients act on these errors, by compacting a conversation or
+// taking another model, and know them by their code or by how the sentence begins: all are made here. Pure.
 #pragma once
 
 #include "runtime/support/error.hpp"

@@ -1,10 +1,11 @@
-// The fields of what passes between an engine and its clients, generation and event with all that is in them, listed once:
+// The fields of what passes between an engine and its clients, generation and event with all that is in them, listed
+// once:
 //
 //   for_each_field(x, visit)   calls visit(name, field) for each, in the order in which they are declared
 //
 // Whatever treats them alike (printing, comparing, writing to a socket) is one function over this list. A field that is
-// added to a struct and forgotten here does not compile. Pointers among them share immutable values: another process gets
-// a copy. Lists that check what they hold (`list_field`) stand for what they are made of, and check it again.
+// added to a struct and forgotten here does not compile. Pointers among them share immutable values: another process
+// gets a copy. Lists that check what they hold (`list_field`) stand for what they are made of, and check it again.
 #pragma once
 
 #include "runtime/engine/generation.hpp"
@@ -22,7 +23,8 @@ namespace troupe {
 template <class T, class Of>
 concept fields_of = std::same_as<std::remove_const_t<T>, Of>;
 
-// -- requests ----------------------------------------------------------------------------------------------------------
+// -- requests
+// ----------------------------------------------------------------------------------------------------------
 
 template <fields_of<generation> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
@@ -165,7 +167,8 @@ constexpr void for_each_field(T& x, Visit&& visit) {
 
 } // namespace watermarks
 
-// -- events ------------------------------------------------------------------------------------------------------------
+// -- events
+// ------------------------------------------------------------------------------------------------------------
 
 template <fields_of<token_event> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
@@ -233,7 +236,8 @@ constexpr void for_each_field(T& x, Visit&& visit) {
   visit("param", param);
 }
 
-// -- lists that check what they hold -----------------------------------------------------------------------------------
+// -- lists that check what they hold
+// -----------------------------------------------------------------------------------
 
 inline std::vector<token_id> items_of(const stop_id_set& x) { return {x.begin(), x.end()}; }
 inline void make(stop_id_set& x, std::vector<token_id> items) { x = stop_id_set(std::move(items)); }

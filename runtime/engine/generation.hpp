@@ -63,8 +63,8 @@ struct token_event {
   std::vector<sampled_token> logprobs; // one per token id if asked for, else empty
   std::optional<finish_reason> finish;
   std::string stop; // the stop string that ended it, if one did
-  // The log-probabilities of prompt tokens, if asked for: with index 0, in order, before any token. The first token of a
-  // prompt has none (its logprob is 0 and `top` empty).
+  // The log-probabilities of prompt tokens, if asked for: with index 0, in order, before any token. The first token of
+  // a prompt has none (its logprob is 0 and `top` empty).
   std::vector<sampled_token> prompt;
 };
 

@@ -1,5 +1,6 @@
 // From options to a model in memory, ready to run: validates options, opens device and files, plans memory, loads
-// weights, and puts together what the actors get. Plain blocking code: the engine actor calls it on a thread of its own.
+// weights, and puts together what the actors get. Plain blocking code: the engine actor calls it on a thread of its
+// own.
 #pragma once
 
 #include "runtime/engine/engine_internals.hpp"

@@ -31,13 +31,13 @@ void require_memory(const std::string& what, std::size_t needed, std::size_t ava
                     const std::string& purpose = {});
 
 /// Rows of a step, unless the user says: `most`, or fewer, down to 1024 beside a full batch, if steps would take more
-/// than an eighth of what weights leave of `available`, or of what options.kv_cache_bytes need. `need_of`: the memory of
-/// a model with steps of so many rows.
+/// than an eighth of what weights leave of `available`, or of what options.kv_cache_bytes need. `need_of`: the memory
+/// of a model with steps of so many rows.
 int plan_step_rows(int most, const engine_options& options, const std::function<memory_estimate(int)>& need_of,
                    std::size_t available);
 
-/// `need`: of all replicas, but for the blocks. `model_context`: the model's own limit, which larger wishes are cut to. Throws failure(out_of_memory | bad_request)
-/// with a sentence that names what would be needed and what is available.
+/// `need`: of all replicas, but for the blocks. `model_context`: the model's own limit, which larger wishes are cut to.
+/// Throws failure(out_of_memory | bad_request) with a sentence that names what would be needed and what is available.
 memory_plan plan_memory(const engine_options& options, const memory_estimate& need, int model_context,
                         std::size_t available, cache_share share);
 

@@ -1,8 +1,8 @@
 // Contrastive decoding: a second model (the amateur) computes the rows of some sequences right behind the first, the
 // expert, from the same plans. Its KV cache has as many blocks, under the same numbers, so that block tables, copies,
-// prefixes, preemption and wrong guesses are the same for both; K and V of sequences that are not contrasted are missing
-// there, so a prefix must not be shared with those (prefix_salt). For devices whose logits are in host memory; made and
-// used by one thread.
+// prefixes, preemption and wrong guesses are the same for both; K and V of sequences that are not contrasted are
+// missing there, so a prefix must not be shared with those (prefix_salt). For devices whose logits are in host memory;
+// made and used by one thread.
 #pragma once
 
 #include "runtime/execution/step_runner.hpp"
@@ -36,9 +36,9 @@ private:
   token_id vocab_;
 };
 
-/// What the amateur computes of a plan: the rows of contrasted sequences, and logits where they sample. `of[i]`: the place in
-/// plan.logit_rows of the i-th of these logits. Tokens from `vocab` on, which no contrast chooses, are wrong guesses, and
-/// any other stands in for them.
+/// What the amateur computes of a plan: the rows of contrasted sequences, and logits where they sample. `of[i]`: the
+/// place in plan.logit_rows of the i-th of these logits. Tokens from `vocab` on, which no contrast chooses, are wrong
+/// guesses, and any other stands in for them.
 step_plan amateurs_plan(const step_plan& plan, token_id vocab, std::vector<std::int32_t>& of);
 
 } // namespace troupe

@@ -1,5 +1,5 @@
-// Shares a machine's cores out, once, among the groups of threads that compute at the same time: the ranks of the stages
-// of the replicas. What computes in turn (a model and its amateur) belongs to one group. Immutable.
+// Shares a machine's cores out, once, among the groups of threads that compute at the same time: the ranks of the
+// stages of the replicas. What computes in turn (a model and its amateur) belongs to one group. Immutable.
 #pragma once
 
 #include "runtime/support/machine_cores.hpp"
@@ -23,9 +23,10 @@ struct core_group {
 
 class core_plan {
 public:
-  /// `threads`: of all groups; 0: as many as the cores can run at once. Groups get as many each, the first ones one more
-  /// where it does not come out even, and neighbouring cores of their own if there are as many as threads. A single
-  /// group shares the machine as the system likes. Throws failure(bad_request) if some group would have no thread.
+  /// `threads`: of all groups; 0: as many as the cores can run at once. Groups get as many each, the first ones one
+  /// more where it does not come out even, and neighbouring cores of their own if there are as many as threads. A
+  /// single group shares the machine as the system likes. Throws failure(bad_request) if some group would have no
+  /// thread.
   core_plan(int threads, const machine_cores& on, core_layout layout = {});
 
   const core_group& group(int replica, int stage, int rank) const;

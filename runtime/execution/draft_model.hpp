@@ -1,8 +1,8 @@
-// A second, smaller model that guesses the next tokens of sequences. Owns a runner and a sampler of its own on a device,
-// and the KV blocks: a transcript's new tokens are computed behind those that still hold, wrong guesses are overwritten in
-// place, and the sequence that was not served for longest loses its blocks when they run out. Guesses are drawn as the
-// target draws its tokens, with its parameters and random numbers, so that two models which agree draw the same. Waits
-// for its device; made, used and destroyed by one thread.
+// A second, smaller model that guesses the next tokens of sequences. Owns a runner and a sampler of its own on a
+// device, and the KV blocks: a transcript's new tokens are computed behind those that still hold, wrong guesses are
+// overwritten in place, and the sequence that was not served for longest loses its blocks when they run out. Guesses
+// are drawn as the target draws its tokens, with its parameters and random numbers, so that two models which agree draw
+// the same. Waits for its device; made, used and destroyed by one thread.
 #pragma once
 
 #include "runtime/execution/step_runner.hpp"
@@ -31,8 +31,8 @@ public:
   draft_model(const device& on, draft_spec spec);
   ~draft_model();
 
-  /// Computes what is new, at most one pass of it, and draws guesses for sequences that are then complete. Sequences for
-  /// which there is no room get none. Throws device_error.
+  /// Computes what is new, at most one pass of it, and draws guesses for sequences that are then complete. Sequences
+  /// for which there is no room get none. Throws device_error.
   draft_reply serve(const draft_request& request);
 
   std::int32_t free_blocks() const { return static_cast<std::int32_t>(free_.size()); }

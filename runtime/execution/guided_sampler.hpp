@@ -1,6 +1,7 @@
 // Samples the sequences of one step_sampler that follow guides, on the host. Holds their sampling states and their
-// guided_texts, which it rebuilds whenever a plan brings a transcript. Masks are made while the forward pass runs; where
-// one is not ready in time, the row of logits is kept, the sequence is reported as deferred, and its token follows by
+// guided_texts, which it rebuilds whenever a plan brings a transcript. Masks are made while the forward pass runs;
+// where one is not ready in time, the row of logits is kept, the sequence is reported as deferred, and its token
+// follows by
 // `collect_late`. So a slow mask keeps nobody else waiting. Single-threaded but for the callback.
 #pragma once
 
@@ -21,7 +22,8 @@
 
 namespace troupe {
 
-/// What guides need to know of the one who samples: EOS ids, threads, how long to wait. Shared by the parts of a sampler.
+/// What guides need to know of the one who samples: EOS ids, threads, how long to wait. Shared by the parts of a
+/// sampler.
 struct guiding {
   std::vector<token_id> eos_ids;
   std::shared_ptr<mask_workers> workers;

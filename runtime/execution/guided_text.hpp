@@ -33,8 +33,8 @@ class guided_text {
 public:
   using clock = std::chrono::steady_clock;
 
-  /// The text of `start`, which has a guide, ending with EOS or a stop id. An end is allowed where the guide may end and,
-  /// before min_tokens, nothing else may follow. Begins to make what may follow.
+  /// The text of `start`, which has a guide, ending with EOS or a stop id. An end is allowed where the guide may end
+  /// and, before min_tokens, nothing else may follow. Begins to make what may follow.
   guided_text(std::shared_ptr<mask_workers> workers, const sampling_start& start, std::span<const token_id> eos_ids);
 
   /// What may follow the text, once it has been made; waits for it until then.

@@ -18,8 +18,8 @@
 
 namespace troupe {
 
-/// Appends the tokens that one demand yields. `draw(i)` samples from the row of guess i - 1 (0: of the last known token),
-/// appends the token to the sequence and returns it. Returns whether the sequence goes on.
+/// Appends the tokens that one demand yields. `draw(i)` samples from the row of guess i - 1 (0: of the last known
+/// token), appends the token to the sequence and returns it. Returns whether the sequence goes on.
 template <class Draw>
 bool take_tokens(const step_plan& plan, const sample_demand& demand, Draw draw, step_result& result) {
   for (std::int32_t i = 0;; ++i) {

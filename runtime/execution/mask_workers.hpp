@@ -1,6 +1,6 @@
-// Threads that make masks of tokens while forward passes run. Jobs belong to lanes (a lane is a guide): those of one lane
-// run one at a time and in order; lanes take turns, so that one slow guide delays no other. The threads give way to those
-// that compute. Jobs may be posted from any thread and must not throw.
+// Threads that make masks of tokens while forward passes run. Jobs belong to lanes (a lane is a guide): those of one
+// lane run one at a time and in order; lanes take turns, so that one slow guide delays no other. The threads give way
+// to those that compute. Jobs may be posted from any thread and must not throw.
 #pragma once
 
 #include <condition_variable>

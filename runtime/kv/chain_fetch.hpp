@@ -1,5 +1,5 @@
-// Reads the blocks of one chain that are in a kv_store, a portion at a time, as long as reading is expected to take less
-// time than computing them. Single-threaded; made for each prompt, by the thread that reads.
+// Reads the blocks of one chain that are in a kv_store, a portion at a time, as long as reading is expected to take
+// less time than computing them. Single-threaded; made for each prompt, by the thread that reads.
 #pragma once
 
 #include "runtime/kv/kv_store.hpp"
@@ -25,7 +25,8 @@ private:
 
 class chain_fetch {
 public:
-  /// From the chain's place `first` on, whose predecessor has the key `before`. `recompute_ms`: of a block; 0: not known.
+  /// From the chain's place `first` on, whose predecessor has the key `before`. `recompute_ms`: of a block; 0: not
+  /// known.
   chain_fetch(kv_store& store, read_time& times, std::span<const token_id> tokens, std::int32_t first,
               const block_key& before, double recompute_ms);
 

@@ -60,8 +60,8 @@ public:
                kernels::kv_cache& cache, const kernels::tensor& logits, std::span<const std::int32_t> hidden_rows = {},
                const kernels::tensor& hidden = {}, const layer_hook& hook = {}, adapter_products* adapters = nullptr);
 
-  // A decoder of a span of layers (model_config::span) runs in parts: `embed`, or `receive` with what the span before it
-  // gave; `run`; `conclude`, or `residual` for the span behind. `forward` does all of it. Conditions are the same.
+  // A decoder of a span of layers (model_config::span) runs in parts: `embed`, or `receive` with what the span before
+  // it gave; `run`; `conclude`, or `residual` for the span behind. `forward` does all of it. Conditions are the same.
 
   void embed(std::span<const token_id> tokens, const kernels::batch& who);
 

@@ -29,8 +29,8 @@ enum class norm_place : std::uint8_t { before, after, both };
 
 enum class position_type : std::uint8_t { rotary, learned, alibi };
 
-/// Multi-head latent attention (https://arxiv.org/abs/2405.04434, section 2.1), computed in the absorbed form: a token's
-/// key is [normed latent, rotated shared key], its value the latent; one KV head serves all heads of queries.
+/// Multi-head latent attention (https://arxiv.org/abs/2405.04434, section 2.1), computed in the absorbed form: a
+/// token's key is [normed latent, rotated shared key], its value the latent; one KV head serves all heads of queries.
 struct latent_config {
   int q_rank = 0;  // of the queries' own latent; 0: queries are projected at once
   int kv_rank = 0; // even; 0: attention is not latent

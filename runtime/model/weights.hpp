@@ -78,10 +78,11 @@ struct model_weights {
 /// Refuses models that need ops which the backend lacks: throws failure(unsupported).
 void check_backend(const model_config& config, const kernels::backend& backend);
 
-/// Checks, reads and packs all weights of the model, or of the part that `config` describes, and frees what it has read before it reads more. Where matrices are quantised,
-/// the one that makes logits is in int8 at least; the embedding table stays as stored. Matrices in `cache` are neither
-/// read nor packed; the others are added to it. Throws as `require_tensor` (unused tensors are not looked at) and
-/// check_sparsity, device_error where memory runs out, and what `progress` throws.
+/// Checks, reads and packs all weights of the model, or of the part that `config` describes, and frees what it has read
+/// before it reads more. Where matrices are quantised, the one that makes logits is in int8 at least; the embedding
+/// table stays as stored. Matrices in `cache` are neither read nor packed; the others are added to it. Throws as
+/// `require_tensor` (unused tensors are not looked at) and check_sparsity, device_error where memory runs out, and what
+/// `progress` throws.
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
                                                   kernels::backend& backend, precision precision,
                                                   const progress_fn& progress = {}, packed_cache* cache = nullptr);

@@ -58,8 +58,8 @@ public:
     client* last_ = nullptr;
   };
 
-  /// The client of whom one waiting request may be given up for one of `newcomer`, when no more may wait: the one who has
-  /// most, if that is more than the newcomer would have.
+  /// The client of whom one waiting request may be given up for one of `newcomer`, when no more may wait: the one who
+  /// has most, if that is more than the newcomer would have.
   std::optional<std::string> largest_beside(const std::string& newcomer) const;
 
 private:

@@ -1,5 +1,5 @@
-// How busy a replica is, as its scheduler sees it: what the router weighs. Plain values, sent only where there are several
-// replicas to choose from.
+// How busy a replica is, as its scheduler sees it: what the router weighs. Plain values, sent only where there are
+// several replicas to choose from.
 #pragma once
 
 #include "runtime/scheduling/scheduler_counters.hpp"

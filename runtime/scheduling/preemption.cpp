@@ -75,8 +75,8 @@ const scheduled_sequence* preemption::first_waiting(const slots_by_client& held)
   return nullptr;
 }
 
-// Who gives a slot to a client that has none: the youngest sequence of the client that holds most, if that is more than an
-// equal share. A group loses all of its slots at once, so it has some steps between two losses.
+// Who gives a slot to a client that has none: the youngest sequence of the client that holds most, if that is more than
+// an equal share. A group loses all of its slots at once, so it has some steps between two losses.
 scheduled_sequence* preemption::fair_victim(const scheduled_sequence& first, const slots_by_client& held) {
   constexpr int fewest_judged = 16;
   if (held.contains(first.client))

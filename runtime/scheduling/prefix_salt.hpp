@@ -16,8 +16,8 @@ inline constexpr std::uint64_t contrast_salt = std::uint64_t{1} << 62;
 /// Below the numbers of rotations other than the first one, by which sequences beyond a border of LongRoPE have K.
 inline constexpr std::uint64_t rotation_salt = std::uint64_t{1} << 61;
 
-/// The number of a client's own text that separates its prefixes from others' (vLLM's `cache_salt`); 0 for an empty one.
-/// Nobody can choose texts that have a certain number, as it depends on a secret of this process.
+/// The number of a client's own text that separates its prefixes from others' (vLLM's `cache_salt`); 0 for an empty
+/// one. Nobody can choose texts that have a certain number, as it depends on a secret of this process.
 std::uint64_t client_salt(std::string_view text);
 
 /// Makes the secret that of all processes which keep prefixes in one place. Before requests are served.

@@ -1,5 +1,5 @@
-// What became of a step's sequences: appends their tokens, takes back what was computed for wrong guesses, lets groups go
-// on as they were judged, and ends who has ended. Writes the table. Owned by the scheduler; single-threaded.
+// What became of a step's sequences: appends their tokens, takes back what was computed for wrong guesses, lets groups
+// go on as they were judged, and ends who has ended. Writes the table. Owned by the scheduler; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/sequence_table.hpp"

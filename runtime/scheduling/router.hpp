@@ -1,12 +1,12 @@
-// Chooses the replica that computes a request: the one where it is expected to be answered first. That is the time until
-// its first token (what is queued and under way there, as last reported, and what was sent there since; then its own
-// prompt, but for what is cached there; and the time until slots and blocks are free, where there are too few), and what
-// its answer takes at the pace of those that decode there. All of it is milliseconds by each replica's own step cost, so
-// nothing is weighed against anything else. Without the answer's part, those who share the beginning of their prompts
-// would fill one replica to its last slot while others idle.
+// Chooses the replica that computes a request: the one where it is expected to be answered first. That is the time
+// until its first token (what is queued and under way there, as last reported, and what was sent there since; then its
+// own prompt, but for what is cached there; and the time until slots and blocks are free, where there are too few), and
+// what its answer takes at the pace of those that decode there. All of it is milliseconds by each replica's own step
+// cost, so nothing is weighed against anything else. Without the answer's part, those who share the beginning of their
+// prompts would fill one replica to its last slot while others idle.
 //
-// Prefixes make it sticky: it remembers which chains of blocks each replica was sent. Deterministic: equal times go to the
-// replica with fewer sequences, then to the lower number. Owned by the engine; single-threaded.
+// Prefixes make it sticky: it remembers which chains of blocks each replica was sent. Deterministic: equal times go to
+// the replica with fewer sequences, then to the lower number. Owned by the engine; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/load_report.hpp"

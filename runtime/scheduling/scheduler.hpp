@@ -8,8 +8,8 @@
 // waits for its first slot takes one from whoever has more than an equal share. Up to `steps_ahead` plans may be in
 // flight: a plan refers by placeholder to tokens that the plan before it will sample. What cannot be planned ahead,
 // because its positions depend on what is accepted (guesses), on a guide, which may force several tokens, or on the
-// others of its group, is left out of the next step, or holds it back until it is known (ahead_policy). A sequence whose
-// mask is late (deferred) holds nothing back; it has rows again once its token is known.
+// others of its group, is left out of the next step, or holds it back until it is known (ahead_policy). A sequence
+// whose mask is late (deferred) holds nothing back; it has rows again once its token is known.
 #pragma once
 
 #include "runtime/scheduling/admission.hpp"

@@ -1,7 +1,7 @@
-// Which sequences there are, and where each stands: waiting, running in a slot, or paused. Owns sequences, groups, queues
-// and slots, and keeps what a change of place means for others until they ask: forks and releases for the block manager,
-// sequences that have ended for the sampler, requests that have failed for their clients. Decides nothing. Owned by the
-// scheduler; single-threaded.
+// Which sequences there are, and where each stands: waiting, running in a slot, or paused. Owns sequences, groups,
+// queues and slots, and keeps what a change of place means for others until they ask: forks and releases for the block
+// manager, sequences that have ended for the sampler, requests that have failed for their clients. Decides nothing.
+// Owned by the scheduler; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/fair_queue.hpp"
@@ -26,7 +26,8 @@ public:
   /// `guesses` hears who runs.
   sequence_table(std::int32_t slots, step_guesses& guesses);
 
-  // -- who there is -----------------------------------------------------------------------------------------------------
+  // -- who there is
+  // -----------------------------------------------------------------------------------------------------
 
   scheduled_sequence* find(sequence_id id);
   const scheduled_sequence* find(sequence_id id) const;
@@ -59,7 +60,8 @@ public:
   std::uint64_t version() const { return version_; }
   void changed() { ++version_; }
 
-  // -- how they come and go ---------------------------------------------------------------------------------------------
+  // -- how they come and go
+  // ---------------------------------------------------------------------------------------------
 
   /// Of a request whose sequences are judged together: before they are added.
   sequence_group& add_group(std::uint64_t request) { return groups_[request]; }
@@ -90,7 +92,8 @@ public:
   /// When a group is admitted again, its first member brings the slots of sequences that may be forked.
   void settle(sequence_group& g);
 
-  // -- what others are to be told ---------------------------------------------------------------------------------------
+  // -- what others are to be told
+  // ---------------------------------------------------------------------------------------
 
   /// Tells the block manager of tokens that are known and computed.
   void commit(block_request& request);

@@ -41,8 +41,8 @@ struct block_fork {
   sequence_id from, to;
 };
 
-/// Room for `rows` positions of a sequence. Granted whole, in part or not at all. Once a demand that opens a sequence is
-/// refused, so are all later ones that do: no sequence overtakes another.
+/// Room for `rows` positions of a sequence. Granted whole, in part or not at all. Once a demand that opens a sequence
+/// is refused, so are all later ones that do: no sequence overtakes another.
 struct block_demand {
   static constexpr auto anywhere = std::numeric_limits<std::int32_t>::max();
 

@@ -239,8 +239,8 @@ void step_cost::learn(const vector& h, double ms) {
 // Moves the means to what is possible: no coefficient is negative, more rows take no less time, and beyond the largest
 // steps observed the last slope goes on if it is known from enough rows. Each restriction is met by the likeliest
 // change of all coefficients, as if it had been observed; to cut off single ones would leave the time of the step just
-// observed wrong. The covariance stays as it is (Simon and Chia 2002). Knots of unusually large steps take no part until
-// such steps are observed: what is required of them would bend what is known of small ones.
+// observed wrong. The covariance stays as it is (Simon and Chia 2002). Knots of unusually large steps take no part
+// until such steps are observed: what is required of them would bend what is known of small ones.
 void step_cost::restrict_to_sense() {
   auto spread = spread_;
   const auto unit = units();

@@ -1,6 +1,6 @@
-// The step being assembled, over rounds of block requests and grants: what was demanded, what of it was granted, the rows
-// so far, and what room is left. Keeps account and writes the plan; decides nothing, and changes no sequence. Owned by
-// the scheduler; single-threaded.
+// The step being assembled, over rounds of block requests and grants: what was demanded, what of it was granted, the
+// rows so far, and what room is left. Keeps account and writes the plan; decides nothing, and changes no sequence.
+// Owned by the scheduler; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/scheduled_sequence.hpp"
@@ -23,7 +23,8 @@ public:
   void begin_without();
   bool exists() const { return plan_.has_value(); }
 
-  // -- what is demanded -------------------------------------------------------------------------------------------------
+  // -- what is demanded
+  // -------------------------------------------------------------------------------------------------
 
   /// `logits`: rows of it whose logits are wanted, beyond the last.
   void demand(block_demand d, std::int32_t logits);
@@ -41,7 +42,8 @@ public:
   bool demanded(sequence_id id) const { return demanded_.contains(id); }
   bool is_last_row(sequence_id id) const { return last_rows_.contains(id); }
 
-  // -- room -------------------------------------------------------------------------------------------------------------
+  // -- room
+  // -------------------------------------------------------------------------------------------------------------
 
   /// Rows that are neither granted nor demanded.
   std::int32_t rows_left() const;
@@ -56,7 +58,8 @@ public:
   bool starved() const { return starved_; }
   void starve(bool starved) { starved_ = starved; }
 
-  // -- what is granted --------------------------------------------------------------------------------------------------
+  // -- what is granted
+  // --------------------------------------------------------------------------------------------------
 
   bool any_granted() const { return !granted_.empty(); }
   bool granted(sequence_id id) const { return granted_.contains(id); }

@@ -1,5 +1,5 @@
-// What one step did: one record for each, sent to whoever watches. What shows an engine at work (a page, the log, traces)
-// reads it. Plain values.
+// What one step did: one record for each, sent to whoever watches. What shows an engine at work (a page, the log,
+// traces) reads it. Plain values.
 #pragma once
 
 #include <chrono>

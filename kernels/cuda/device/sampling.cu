@@ -25,8 +25,8 @@ TROUPE_DEVICE sampling_shared& shared() { return *reinterpret_cast<sampling_shar
 
 TROUPE_DEVICE std::uint64_t sum_of_block(std::uint64_t value) { return simt::block_sum(value, shared().warps); }
 
-// Shared memory adds 32 bits in one instruction; 64 bits would be a loop of compare-and-swap, in which the few bins that
-// most logits fall into hold up whole warps.
+// Shared memory adds 32 bits in one instruction; 64 bits would be a loop of compare-and-swap, in which the few bins
+// that most logits fall into hold up whole warps.
 TROUPE_DEVICE void add_to_bin(std::uint32_t bin, std::uint32_t amount) { simt::atomic_add(&shared().low[bin], amount); }
 TROUPE_DEVICE void add_to_bin(std::uint32_t bin, std::uint64_t amount) {
   const auto low = static_cast<std::uint32_t>(amount);

@@ -25,8 +25,8 @@ public:
   /// Bytes that it takes at most.
   static std::size_t memory(const step_sizes& sizes, const model_config& config, kernels::dtype compute);
 
-  /// The hook of a plan's forward pass: calls `first`, if there is one, then keeps the states of its layered rows. `first`
-  /// itself if nothing is wanted. Valid until the next plan.
+  /// The hook of a plan's forward pass: calls `first`, if there is one, then keeps the states of its layered rows.
+  /// `first` itself if nothing is wanted. Valid until the next plan.
   layer_hook keep_states(const step_plan& plan, layer_hook first);
 
   /// After that pass, whose logits are f32 [plan.logit_rows.size(), vocab]. Null if nothing is wanted.

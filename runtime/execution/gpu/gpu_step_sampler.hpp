@@ -2,9 +2,9 @@
 // leaves the tokens on the device for the next step, and copies them to the host, where `collect` appends them to their
 // sequences. Sequence state is that of the host's sampler; the device itself counts a token that the host does not know
 // yet. Guesses are sampled all at once, each as if those before it were right, and judged by `collect`. Sequences with
-// samplers that the device lacks are sampled on the host, by a callback in the stream's order, from logits copied there;
-// the tokens go back to the device. The logits of groups, of sequences that follow guides and of scored prompts are
-// copied to the host, too. Samples the same tokens as cpu_step_sampler.
+// samplers that the device lacks are sampled on the host, by a callback in the stream's order, from logits copied
+// there; the tokens go back to the device. The logits of groups, of sequences that follow guides and of scored prompts
+// are copied to the host, too. Samples the same tokens as cpu_step_sampler.
 #pragma once
 
 #include "kernels/cuda/device/sampling.hpp"

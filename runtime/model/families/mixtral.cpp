@@ -49,8 +49,8 @@ void read_gpt_oss(const reader& config, model_config& model) {
   model.experts.bias = model.experts.router_bias = true;
 }
 
-/// gate and up in turns: in MXFP4 a matrix [2 ffn, hidden] for each expert, else all as [experts, hidden, 2 ffn]; down as
-/// [hidden, ffn], or all as [experts, ffn, hidden].
+/// gate and up in turns: in MXFP4 a matrix [2 ffn, hidden] for each expert, else all as [experts, hidden, 2 ffn]; down
+/// as [hidden, ffn], or all as [experts, ffn, hidden].
 void arrange_gpt_oss(const model_config& model, const checkpoint& stored, arrangement& to) {
   tensor_arranger tensors(model, to);
   const auto count = as_size(model.experts.count), ffn = as_size(model.experts.ffn);

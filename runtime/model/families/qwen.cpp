@@ -57,8 +57,8 @@ void read_qwen3_moe(const reader& config, model_config& model) {
   read_experts(config, model, 768, 128, 8);
 }
 
-/// The text of Qwen3-VL keeps a layer's experts together: gate and up as [experts, hidden, 2 ffn], down as [experts, ffn,
-/// hidden], or each transposed.
+/// The text of Qwen3-VL keeps a layer's experts together: gate and up as [experts, hidden, 2 ffn], down as [experts,
+/// ffn, hidden], or each transposed.
 void arrange_qwen3_moe(const model_config& model, const checkpoint& stored, arrangement& to) {
   tensor_arranger tensors(model, to);
   for (int layer = 0; layer < model.layers; ++layer) {

@@ -1,4 +1,5 @@
-// Second models on the command line: --draft, --speculate and bench speculate; --amateur and contrasts, with layers too.
+// Second models on the command line: --draft, --speculate and bench speculate; --amateur and contrasts, with layers
+// too.
 #include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
 

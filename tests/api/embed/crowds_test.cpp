@@ -158,8 +158,8 @@ struct paths {
 };
 
 /// Twelve random requests at a time: each has the same result alone, without guesses, and in batches of any shape.
-/// `crowded`: as `alone`, but for what only the crowd has. `few_blocks`: memory of so many blocks of the model alone, which
-/// hold one sequence of 256 tokens and little more; other models have their part of it.
+/// `crowded`: as `alone`, but for what only the crowd has. `few_blocks`: memory of so many blocks of the model alone,
+/// which hold one sequence of 256 tokens and little more; other models have their part of it.
 paths check_crowds(const engine_options& alone, const engine_options& crowded, unsigned seeds,
                    unsigned few_blocks = 18) {
   paths taken;

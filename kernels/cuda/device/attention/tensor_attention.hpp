@@ -45,8 +45,8 @@ struct code_cells {
 using int8_cells = code_cells<int8_pair>;
 using fp8_cells = code_cells<fp8_pair>;
 
-/// Shared by both kernels: a warp's `Tiles` tiles of 16 queries over `Blocks` blocks of tokens. The parameter `heads` of
-/// functions returns the head_block of block i.
+/// Shared by both kernels: a warp's `Tiles` tiles of 16 queries over `Blocks` blocks of tokens. The parameter `heads`
+/// of functions returns the head_block of block i.
 template <class Cells, int Dim, int Tiles, int Blocks>
 struct tensor_attention {
   static_assert(Dim % 16 == 0);

@@ -15,16 +15,16 @@ constexpr bool has_minima(weight_kind kind) {
   return scales == scale_layout::with_minima || scales == scale_layout::factors_and_minima;
 }
 
-/// Chunks that a warp has in registers: one that is multiplied, the others on their way. A chunk (1 KiB of 4-bit codes, 4
-/// KiB of bf16) is too small to hide the latency of memory, 4-bit ones even two at a time if few blocks run.
+/// Chunks that a warp has in registers: one that is multiplied, the others on their way. A chunk (1 KiB of 4-bit codes,
+/// 4 KiB of bf16) is too small to hide the latency of memory, 4-bit ones even two at a time if few blocks run.
 template <weight_kind Kind, int Columns>
 constexpr int chunks_at_once() {
   return layout_of(Kind).code_bits == 4 && (Columns == 1 || (Columns == 2 && !has_minima(Kind))) ? 3 : 2;
 }
 
 /// A block has 16 outputs and 8 * Columns rows. Its warps process chunks of inputs in turn; their sums are added in
-/// order, so that the sum of an output and a row does not depend on the other rows. `Whole`: inputs are whole chunks, and
-/// activations may be read 16 bytes at a time.
+/// order, so that the sum of an output and a row does not depend on the other rows. `Whole`: inputs are whole chunks,
+/// and activations may be read 16 bytes at a time.
 template <weight_kind Kind, int Columns, bool Whole>
 struct flat_kernel {
   static constexpr const char* name = "linear_flat";

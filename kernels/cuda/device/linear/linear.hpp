@@ -36,8 +36,8 @@ void linear_flat(const stream& on, const weight_part& part, const linear_params&
 /// Weights in f32, f16 or bf16, activations in f32.
 void linear_plain(const stream& on, const weight_part& part, const linear_params& params);
 
-/// Expands quantised weights to bf16, row by row: `to` [tiles * 16][stride], aligned to 8 bytes, `stride` a multiple of 4.
-/// Rows are written in fours of inputs.
+/// Expands quantised weights to bf16, row by row: `to` [tiles * 16][stride], aligned to 8 bytes, `stride` a multiple of
+/// 4. Rows are written in fours of inputs.
 void dequantise_part(const stream& on, const weight_part& part, std::uint16_t* to, std::size_t stride);
 
 } // namespace troupe::kernels::cuda
