@@ -23,8 +23,7 @@ namespace troupe {
 template <class T, class Of>
 concept fields_of = std::same_as<std::remove_const_t<T>, Of>;
 
-// -- requests
-// ----------------------------------------------------------------------------------------------------------
+// -- requests ---------------------------------------------------------------------------------------------------------
 
 template <fields_of<generation> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
@@ -167,8 +166,7 @@ constexpr void for_each_field(T& x, Visit&& visit) {
 
 } // namespace watermarks
 
-// -- events
-// ------------------------------------------------------------------------------------------------------------
+// -- events -----------------------------------------------------------------------------------------------------------
 
 template <fields_of<token_event> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
@@ -236,8 +234,7 @@ constexpr void for_each_field(T& x, Visit&& visit) {
   visit("param", param);
 }
 
-// -- lists that check what they hold
-// -----------------------------------------------------------------------------------
+// -- lists that check what they hold ----------------------------------------------------------------------------------
 
 inline std::vector<token_id> items_of(const stop_id_set& x) { return {x.begin(), x.end()}; }
 inline void make(stop_id_set& x, std::vector<token_id> items) { x = stop_id_set(std::move(items)); }

@@ -23,8 +23,7 @@ void row_grants::count(scheduler_counters& into) const {
   into.draft_tokens = draft_tokens_;
 }
 
-// -- grants
-// -------------------------------------------------------------------------------------------------------------
+// -- grants -----------------------------------------------------------------------------------------------------------
 
 void row_grants::apply(const block_demand& asked, const block_answer& answer, const block_grant& grant) {
   auto* s = table_.find(asked.sequence);
@@ -76,8 +75,7 @@ std::vector<std::uint64_t> row_grants::apply_groups(const std::vector<block_dema
   return refused;
 }
 
-// -- what sequences have in the step
-// ------------------------------------------------------------------------------------
+// -- what sequences have in the step ----------------------------------------------------------------------------------
 
 void row_grants::add_rows(scheduled_sequence& s, const block_answer& answer, const block_grant& grant) {
   draft_.add_rows(s, answer, grant, guesses_.of(s.id));

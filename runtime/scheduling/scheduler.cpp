@@ -14,8 +14,7 @@ scheduler::scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses)
     planner_(limits_, table_, guesses_, cost_, budget_),
     booking_(table_, guesses_) {}
 
-// -- what clients ask
-// ---------------------------------------------------------------------------------------------------
+// -- what clients ask -------------------------------------------------------------------------------------------------
 
 std::optional<error> scheduler::submit(admission a) {
   const auto most = a.params->grouped() ? std::min(limits_.max_sequences, limits_.step_tokens) : limits_.max_sequences;
@@ -109,8 +108,7 @@ std::vector<std::uint64_t> scheduler::pause(std::uint64_t request, bool paused) 
   return table_.pause(request, paused, static_cast<std::size_t>(limits_.max_queue + limits_.max_sequences));
 }
 
-// -- what became of a step
-// ----------------------------------------------------------------------------------------------
+// -- what became of a step --------------------------------------------------------------------------------------------
 
 void scheduler::finished(const step_result& result, double ms, double computed_ms) {
   booking_.book(result);

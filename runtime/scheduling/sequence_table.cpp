@@ -11,8 +11,7 @@ sequence_table::sequence_table(std::int32_t slots, step_guesses& guesses) : gues
     free_slots_.push_back(slots);
 }
 
-// -- who there is
-// -------------------------------------------------------------------------------------------------------
+// -- who there is -----------------------------------------------------------------------------------------------------
 
 scheduled_sequence* sequence_table::find(sequence_id id) {
   const auto found = sequences_.find(id);
@@ -39,8 +38,7 @@ void sequence_table::count(scheduler_counters& into) const {
     ++(s.paused() ? into.paused : s.running() ? into.running : into.waiting);
 }
 
-// -- queues and slots
-// ---------------------------------------------------------------------------------------------------
+// -- queues and slots -------------------------------------------------------------------------------------------------
 
 void sequence_table::enqueue(scheduled_sequence& s) {
   if (s.running())
@@ -71,8 +69,7 @@ void sequence_table::free(std::vector<std::int32_t>& slots) {
   slots.clear();
 }
 
-// -- how they come and go
-// -----------------------------------------------------------------------------------------------
+// -- how they come and go ---------------------------------------------------------------------------------------------
 
 scheduled_sequence& sequence_table::add(scheduled_sequence s) {
   auto& stored = sequences_.insert_or_assign(s.id, std::move(s)).first->second;
@@ -218,8 +215,7 @@ std::vector<std::uint64_t> sequence_table::pause(std::uint64_t request, bool pau
   return dropped;
 }
 
-// -- groups
-// -------------------------------------------------------------------------------------------------------------
+// -- groups -----------------------------------------------------------------------------------------------------------
 
 void sequence_table::drop(scheduled_sequence& member, sequence_group& g) {
   if (member.running()) {

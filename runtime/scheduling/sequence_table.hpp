@@ -26,8 +26,7 @@ public:
   /// `guesses` hears who runs.
   sequence_table(std::int32_t slots, step_guesses& guesses);
 
-  // -- who there is
-  // -----------------------------------------------------------------------------------------------------
+  // -- who there is ---------------------------------------------------------------------------------------------------
 
   scheduled_sequence* find(sequence_id id);
   const scheduled_sequence* find(sequence_id id) const;
@@ -60,8 +59,7 @@ public:
   std::uint64_t version() const { return version_; }
   void changed() { ++version_; }
 
-  // -- how they come and go
-  // ---------------------------------------------------------------------------------------------
+  // -- how they come and go -------------------------------------------------------------------------------------------
 
   /// Of a request whose sequences are judged together: before they are added.
   sequence_group& add_group(std::uint64_t request) { return groups_[request]; }
@@ -92,8 +90,7 @@ public:
   /// When a group is admitted again, its first member brings the slots of sequences that may be forked.
   void settle(sequence_group& g);
 
-  // -- what others are to be told
-  // ---------------------------------------------------------------------------------------
+  // -- what others are to be told -------------------------------------------------------------------------------------
 
   /// Tells the block manager of tokens that are known and computed.
   void commit(block_request& request);

@@ -23,8 +23,7 @@ public:
   void begin_without();
   bool exists() const { return plan_.has_value(); }
 
-  // -- what is demanded
-  // -------------------------------------------------------------------------------------------------
+  // -- what is demanded -----------------------------------------------------------------------------------------------
 
   /// `logits`: rows of it whose logits are wanted, beyond the last.
   void demand(block_demand d, std::int32_t logits);
@@ -42,8 +41,7 @@ public:
   bool demanded(sequence_id id) const { return demanded_.contains(id); }
   bool is_last_row(sequence_id id) const { return last_rows_.contains(id); }
 
-  // -- room
-  // -------------------------------------------------------------------------------------------------------------
+  // -- room -----------------------------------------------------------------------------------------------------------
 
   /// Rows that are neither granted nor demanded.
   std::int32_t rows_left() const;
@@ -58,8 +56,7 @@ public:
   bool starved() const { return starved_; }
   void starve(bool starved) { starved_ = starved; }
 
-  // -- what is granted
-  // --------------------------------------------------------------------------------------------------
+  // -- what is granted ------------------------------------------------------------------------------------------------
 
   bool any_granted() const { return !granted_.empty(); }
   bool granted(sequence_id id) const { return granted_.contains(id); }

@@ -27,8 +27,7 @@ public:
   void begin(const scheduled_sequence& s);
   void end(const scheduled_sequence& s);
 
-  // -- before a step
-  // ----------------------------------------------------------------------------------------------------
+  // -- before a step --------------------------------------------------------------------------------------------------
 
   /// Whether to plan the next step only when all tokens of those in flight are known, or the draft model has replied.
   bool wait(const sequence_table& table, const row_rules& rules);
@@ -36,8 +35,7 @@ public:
   /// What to ask the draft model before the next step is planned. Call when nothing is in flight.
   std::optional<draft_request> ask_draft_model(const sequence_table& table, const row_rules& rules);
 
-  // -- planning a step
-  // --------------------------------------------------------------------------------------------------
+  // -- planning a step ------------------------------------------------------------------------------------------------
 
   /// Fetches guesses for the sequences that have nothing but their last known token to compute: at most `most`, in a
   /// step of so many rows. Returns how many.
@@ -51,8 +49,7 @@ public:
 
   void planned(const step_plan& plan);
 
-  // -- after a step
-  // -----------------------------------------------------------------------------------------------------
+  // -- after a step ---------------------------------------------------------------------------------------------------
 
   void judged(const scheduled_sequence& s, std::span<const token_id> choices);
   void append(const scheduled_sequence& s, token_id token);

@@ -25,8 +25,7 @@ void step_planner::count(scheduler_counters& into) const {
   grants_.count(into);
 }
 
-// -- when
-// ---------------------------------------------------------------------------------------------------------------
+// -- when -------------------------------------------------------------------------------------------------------------
 
 bool step_planner::wants_step() { return !awaiting_grant_ && (!table_.later().empty() || can_plan()); }
 
@@ -95,8 +94,7 @@ void step_planner::finished(double ms, double computed_ms) {
     ahead_.finished(step.ahead, ms - computed_ms, computed_ms);
 }
 
-// -- rounds
-// -------------------------------------------------------------------------------------------------------------
+// -- rounds -----------------------------------------------------------------------------------------------------------
 
 block_request step_planner::begin_step() {
   block_request request = table_.take_later();

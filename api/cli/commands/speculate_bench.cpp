@@ -339,8 +339,7 @@ command add_bench_speculate(CLI::App& bench) {
   add_common_options(*app);
   app->footer(
     "A model with random weights accepts no real guess, so an oracle proposes what the model is known to generate, "
-    "each "
-    "token right with the given probability. The tokens with and without speculation are checked to be the same. "
+    "each token right with the given probability. The tokens with and without speculation are checked to be the same. "
     "Tokens per second and their ratio cover the time in which all sequences decode; the ratio `to the end` covers all "
     "of it, in which sequences with more right guesses end earlier.\n"
     "Examples:\n"
