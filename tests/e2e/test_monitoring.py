@@ -69,10 +69,14 @@ class Prometheus:
         return answer["data"]["result"]
 
     def has(self, expression):
+        return self.query(expression) if self.ready() else []
+
+    def ready(self):
+        """Until its storage is open it refuses connections, then answers 503 in plain text."""
         try:
-            return self.query(expression)
+            return self.http.get("/-/ready").status_code == 200
         except httpx.TransportError:
-            return []  # it starts
+            return False
 
 
 @pytest.fixture(scope="module")
