@@ -5,6 +5,7 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 
 import httpx
 import pytest
@@ -89,11 +90,14 @@ def prometheus(tmp_path_factory):
                     "--metrics-key-file", str(folder / "metrics-key"))
     own = Prometheus(folder, server.url.removeprefix("http://"), "m1")
     try:
-        for round in range(1, 4):  # rates need samples before and after
-            key = {"Authorization": "Bearer a1"}
-            assert server.post("/v1/completions", REQUEST, headers=key).status_code == 200
-            wait_until(lambda: [s for s in own.has("troupe_key_requests_total") if float(s["value"][1]) >= round][1:],
-                       "Prometheus to scrape the server as both jobs")
+        def shown():
+            """One more request; whether both jobs have rates, also of guesses, which are judged where they pay."""
+            assert server.post("/v1/completions", REQUEST, headers={"Authorization": "Bearer a1"}).status_code == 200
+            time.sleep(0.6)  # more than a scrape: rates need samples before and after
+            return all(len(own.has(f"rate({counter}[1m]) > 0")) == 2 for counter in
+                       ("troupe_key_requests_total", "troupe_spec_decode_num_accepted_tokens_total"))
+
+        wait_until(shown, "Prometheus to have rates of both jobs", 60)
         own.names = set(re.findall(r"^(troupe_\w+)", server.get(
             "/metrics", headers={"Authorization": "Bearer m1"}).text, re.MULTILINE))
         yield own
