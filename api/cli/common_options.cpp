@@ -32,10 +32,12 @@ void add_common_options(CLI::App& command) {
 void add_model_option(CLI::App& command, std::string& model) {
   model = bundled_model();
   command
-    .add_option("-m,--model", model,
-                "The folder of a Hugging Face checkpoint, a .gguf file, ORG/NAME of a model in Hugging Face's cache, "
-                "or, for random weights, synthetic:SHAPE with llama-135m, llama-1b, llama-8b, moe-8x, qwen3-moe or "
-                "opt-1b as SHAPE")
+    .add_option(
+      "-m,--model", model,
+      "The folder of a Hugging Face checkpoint, a .gguf file, a name that `troupe models` lists, such as ORG/NAME of "
+      "a model in Hugging Face's cache, or, for random weights, synthetic:SHAPE with llama-135m, llama-1b, llama-8b, "
+      "moe-8x, qwen3-moe or "
+      "opt-1b as SHAPE")
     ->type_name("PATH")
     ->default_str(model.empty() ? "" : "the bundled storyteller")
     ->group(model_group);

@@ -46,19 +46,37 @@ fs::path hub_cache() {
   return (caches.empty() ? variable("HOME") / ".cache" : caches) / "huggingface" / "hub";
 }
 
-std::optional<fs::path> find_in_hub_cache(std::string_view id) {
+std::string hub_repository_of(std::string_view id) {
+  std::string folder(prefix);
   const auto slash = id.find('/');
-  const auto folder = hub_cache() /
-    (std::string(prefix) + std::string(id.substr(0, slash)) + std::string(separator) +
-     std::string(id.substr(slash + 1)));
-  const auto reference = folder / "refs" / "main";
+  folder += id.substr(0, slash);
+  if (slash != id.npos)
+    folder.append(separator).append(id.substr(slash + 1));
+  return folder;
+}
+
+std::optional<std::string> hub_id_of_repository(std::string_view folder) {
+  if (!folder.starts_with(prefix))
+    return std::nullopt;
+  std::string id(folder.substr(prefix.size()));
+  if (const auto at = id.find(separator); at != id.npos)
+    id.replace(at, separator.size(), "/");
+  return is_hub_id(id) || is_part(id) ? std::optional(id) : std::nullopt;
+}
+
+std::optional<fs::path> find_in_hub_cache(std::string_view id) {
+  return version_in_hub_cache(hub_cache() / hub_repository_of(id));
+}
+
+std::optional<fs::path> version_in_hub_cache(const fs::path& repository) {
+  const auto reference = repository / "refs" / "main";
   if (!is_there(reference))
     return std::nullopt;
   auto version = read_file(reference, reference_file);
   version.erase(std::min(version.find_last_not_of(" \r\n") + 1, version.size()));
   if (!is_part(version))
     throw failure(errc::bad_file, reference.string() + ": names no version");
-  const auto snapshot = folder / "snapshots" / version;
+  const auto snapshot = repository / "snapshots" / version;
   return is_there(snapshot) ? std::optional(snapshot) : std::nullopt;
 }
 
@@ -66,15 +84,8 @@ std::optional<std::string> hub_id_of(const fs::path& folder) {
   std::error_code ignored;
   const auto full = fs::weakly_canonical(folder, ignored);
   const auto snapshots = full.parent_path();
-  const auto name = snapshots.parent_path().filename().string();
-  if (snapshots.filename() != "snapshots" || !name.starts_with(prefix))
-    return std::nullopt;
-  auto id = name.substr(prefix.size());
-  const auto at = id.find(separator);
-  if (at == id.npos)
-    return std::nullopt;
-  id.replace(at, separator.size(), "/");
-  return is_hub_id(id) ? std::optional(id) : std::nullopt;
+  return snapshots.filename() == "snapshots" ? hub_id_of_repository(snapshots.parent_path().filename().string())
+                                             : std::nullopt;
 }
 
 } // namespace troupe

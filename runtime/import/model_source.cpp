@@ -5,6 +5,8 @@
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/hub_cache.hpp"
+#include "runtime/import/local_models.hpp"
+#include "runtime/import/model_names.hpp"
 #include "runtime/import/pooling_config.hpp"
 #include "runtime/model/families/family.hpp"
 #include "runtime/support/error.hpp"
@@ -12,7 +14,6 @@
 #include "runtime/support/not_a_model.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <system_error>
 
@@ -26,12 +27,6 @@ constexpr std::string_view synthetic_prefix = "synthetic:";
 
 /// Recognised by content, as blobs in download caches have no extension.
 bool begins_as_gguf(const fs::path& file) { return read_start(file, 4) == "GGUF"; }
-
-/// Not a later part of a model in several files, nor the encoders that llama.cpp's programs put beside a model.
-bool may_be_first(const fs::path& file) {
-  const auto part = gguf_part_name::of(file);
-  return (!part || part->number == 1) && !file.filename().string().starts_with("mmproj");
-}
 
 /// Whether a head is stored that is not the embeddings. Equal ones cost a look at all of both, once.
 bool has_other_head(const checkpoint& tensors) {
@@ -72,22 +67,29 @@ std::string name_of(const fs::path& folder) {
 
 } // namespace
 
-bool has_gguf_extension(const fs::path& file) {
-  auto extension = file.extension().string();
-  std::ranges::transform(extension, extension.begin(), [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
-  return extension == ".gguf";
-}
+bool has_gguf_extension(const fs::path& file) { return is_gguf_name(file.string()); }
 
 std::string path_of_model(const std::string& model) {
   if (is_synthetic(model) || is_there(model))
     return model;
+  if (is_hub_id(model))
+    if (const auto version = find_in_hub_cache(model)) {
+      const auto several = gguf_models_in(*version, model);
+      if (several.size() <= 1)
+        return (several.empty() ? *version : several.front().path).string();
+      std::string names;
+      for (const auto& one : several)
+        names += (names.empty() ? "" : ", ") + one.name;
+      throw failure(errc::not_found, model + ": there are several models, name one of " + names);
+    }
+  if (const auto found = find_local_model(model))
+    return found->path.string();
   if (!is_hub_id(model))
     throw failure(errc::not_found,
                   model +
                     ": no such folder; a model is a folder with config.json, model.safetensors and "
-                    "tokenizer.json, a .gguf file, or ORG/NAME as on the Hugging Face hub");
-  if (const auto found = find_in_hub_cache(model))
-    return found->string();
+                    "tokenizer.json, a .gguf file, ORG/NAME as on the Hugging Face hub, or a name that `troupe models` "
+                    "lists");
   throw failure(errc::not_found,
                 model + ": no such folder, and no such model in " + hub_cache().string() + "; `hf download " + model +
                   "` fetches it");
@@ -112,7 +114,7 @@ std::optional<fs::path> gguf_file_of(const std::string& model) {
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     std::error_code ignored;
     const auto& file = entry->path();
-    if (!has_gguf_extension(file) || !entry->is_regular_file(ignored) || !may_be_first(file))
+    if (!may_be_model_name(file.filename().string()) || !entry->is_regular_file(ignored))
       continue;
     if (only)
       throw failure(errc::bad_file, model + ": holds several .gguf files; name one of them");
@@ -129,8 +131,12 @@ model_source open_model(const std::string& name) {
   if (is_synthetic(name))
     return make_synthetic(std::string_view(name).substr(synthetic_prefix.size()));
   const auto model = path_of_model(name);
-  if (const auto file = gguf_file_of(model))
-    return open_gguf(*file);
+  if (const auto file = gguf_file_of(model)) {
+    auto source = open_gguf(*file);
+    if (model != name)
+      source.name = name; // caches name files by their checksums
+    return source;
+  }
   const fs::path folder(model);
   if (!is_there(folder / "config.json"))
     refuse_folder(folder, missing::configuration);

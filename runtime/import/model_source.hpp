@@ -37,7 +37,8 @@ struct model_source {
 };
 
 /// Opens `model`: the path of a folder or of a GGUF file (recognised by its extension or its first bytes), the
-/// "ORG/NAME" of a model in the hub's cache (hub_cache.hpp) if there is no such path, or "synthetic:SHAPE". A folder
+/// "ORG/NAME" of a model in the hub's cache (hub_cache.hpp) or the name of another model of this machine
+/// (local_models.hpp) if there is no such path, or "synthetic:SHAPE". A folder
 /// without config.json but with one .gguf file stands for that file, or for the parts of one model. Throws
 /// failure(not_found | bad_file | unsupported).
 model_source open_model(const std::string& model);

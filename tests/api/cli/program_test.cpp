@@ -55,6 +55,7 @@ TEST_CASE(
                                       {"detect"},
                                       {"quantize"},
                                       {"steer"},
+                                      {"models"},
                                       {"guide"},
                                       {"guide", "check"},
                                       {"guide", "bench"},
