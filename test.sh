@@ -104,7 +104,7 @@ e2e() {
 }
 
 wanted=("${build_packages[@]}")
-[[ " ${parts[*]} " == *" e2e "* ]] && wanted+=(python3-venv prometheus) # for promtool
+[[ " ${parts[*]} " == *" e2e "* ]] && wanted+=(python3-venv prometheus chromium node-typescript)
 [[ " ${parts[*]} " == *" format "* ]] && wanted+=(clang-format)
 install_packages "${wanted[@]}"
 for part in "${parts[@]}"; do

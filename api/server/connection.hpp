@@ -26,6 +26,7 @@ struct answer_form {
   error_writer error_format = nullptr;
   /// CORS headers.
   std::vector<std::pair<std::string, std::string>> headers;
+  std::string accept = {}; // the request's header
 };
 
 /// For an answer that finds no room among those under way.

@@ -24,9 +24,11 @@ class served_models;
 
 /// What a function that answers may use; it lives as long as the call.
 struct call {
-  std::string_view body;  // of a POST
-  std::string_view id;    // what stands for {id} in the path, decoded
-  std::string_view query; // "?limit=3"; empty: none
+  std::string_view body = {};   // of a POST
+  std::string_view id = {};     // what stands for {id} in the path, decoded
+  std::string_view query = {};  // "?limit=3"; empty: none
+  std::string_view accept = {}; // the header
+  bool page = true;             // server_options::page
   const service& engine;
   const served_models& models;
   const metrics& counted;

@@ -77,7 +77,9 @@ constexpr auto rows = std::to_array<endpoint>({
   ollama("POST", "/api/show", answered{show_ollama_model, thread_of::parsing}),
   ollama("POST", "/api/pull", answered{pull_ollama_model}),
   ollama("GET", "/api/version", answered{tell_ollama_version}),
-  {.method = "GET", .path = "/", .what = answered{greet}, .needs = access::open}, // Ollama's sign of life
+  // the web page; for clients that want no HTML, Ollama's sign of life
+  {.method = "GET", .path = "/", .what = answered{greet}, .needs = access::open},
+  {.method = "GET", .path = "/page/{id}", .what = answered{serve_page_file}, .needs = access::open},
 });
 
 } // namespace

@@ -24,6 +24,7 @@ struct server_options {
   std::string metrics_key = {};                // opens /metrics alone, which needs a key then; empty: none
   std::vector<std::string> cors_origins = {};  // browser origins that are allowed; "*": all
   std::vector<std::string> allowed_hosts = {}; // Host values allowed besides this machine's; "*": all
+  bool page = true;                            // whether `GET /` serves the web page to browsers
   std::size_t max_header_bytes = 16 << 10;
   std::size_t max_body_bytes = 16 << 20;
   std::size_t max_frame_bytes = 1 << 20;      // per WebSocket message

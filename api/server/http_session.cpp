@@ -189,6 +189,7 @@ answer_form http_session::form_of(const request_parser& parser) const {
   form.head = head.method() == http::verb::head;
   form.keep_alive = parser.keep_alive() && !draining_ && !context_.draining;
   form.headers = cors_headers(head, context_.options);
+  form.accept = view(head[http::field::accept]);
   return form;
 }
 
@@ -343,12 +344,14 @@ worker_lane* http_session::lane_of(thread_of where, std::size_t bytes) {
 
 asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answered how, held_text body,
                                                 answer_form form) {
-  auto make = [this, &to, how, &body, stop = request_->token()] {
+  auto make = [this, &to, how, &body, &form, stop = request_->token()] {
     try {
       check(stop); // it may have waited in the lane for long
       return how.by({.body = body.text,
                      .id = to.id,
                      .query = to.query,
+                     .accept = form.accept,
+                     .page = context_.options.page,
                      .engine = context_.engine,
                      .models = context_.models,
                      .counted = context_.counted,

@@ -1,5 +1,6 @@
 #include "api/server/request_checks.hpp"
 
+#include "runtime/support/base64.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <boost/beast/http/error.hpp>
@@ -51,6 +52,28 @@ std::optional<reply> check_origin(const http::request_header<>& head, const serv
     return std::nullopt;
   return refusal(403,
                  "pages of the origin `" + to_utf8(origin) + "` may not use this server; --cors-origin allows them");
+}
+
+/// The key in a list of subprotocols, all that a page in a browser can send with a WebSocket: `troupe.key.` and the key
+/// in base64 of URLs.
+std::optional<std::string> key_of_protocols(std::string_view list) {
+  constexpr std::string_view prefix = "troupe.key.";
+  for (std::size_t at = 0; at < list.size();) {
+    const auto end = std::min(list.find(',', at), list.size());
+    auto one = list.substr(at, end - at);
+    at = end + 1;
+    while (one.starts_with(' '))
+      one.remove_prefix(1);
+    while (one.ends_with(' '))
+      one.remove_suffix(1);
+    if (!one.starts_with(prefix))
+      continue;
+    std::string text(one.substr(prefix.size()));
+    std::ranges::replace(text, '-', '+');
+    std::ranges::replace(text, '_', '/');
+    return decode_base64(text);
+  }
+  return std::nullopt;
 }
 
 bool opens_metrics(std::string_view authorization, const server_options& options) {
@@ -111,6 +134,9 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
   // Anthropic's clients have the key in a header of its own, some beside a bearer's token of something else.
   if (const auto key = view(head["x-api-key"]); !caller && !key.empty() && !keys.is_open())
     caller = keys.find("Bearer " + std::string(key));
+  if (!caller && !keys.is_open() && to && std::holds_alternative<upgraded>(to->row->what))
+    if (const auto key = key_of_protocols(view(head[http::field::sec_websocket_protocol])))
+      caller = keys.find("Bearer " + *key);
   header_verdict result{std::nullopt, caller.value_or(key_ring::owner{})};
   if (!open && !caller)
     result.answer = reply::of(

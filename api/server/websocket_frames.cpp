@@ -25,6 +25,18 @@ json_object start_of(std::string_view type, std::string_view id) {
   return result;
 }
 
+/// Those of top_logprobs: with them a client can go on from another token than the one chosen.
+std::string top_ids(const std::vector<sampled_token>& tokens) {
+  std::vector<std::string> all;
+  for (const auto& token : tokens) {
+    std::vector<token_id> ids;
+    for (const auto& other : token.top)
+      ids.push_back(other.id);
+    all.push_back(json_ids(ids));
+  }
+  return json_list(all);
+}
+
 json_object token_object(std::string_view id, const token_event& e, const served_model& model) {
   auto result = start_of("token", id);
   result.number("index", e.index)
@@ -32,7 +44,7 @@ json_object token_object(std::string_view id, const token_event& e, const served
     .text("text", e.text)
     .raw("token_ids", json_ids(e.token_ids));
   if (!e.logprobs.empty())
-    result.raw("logprobs", chat_logprobs(e.logprobs, model));
+    result.raw("logprobs", chat_logprobs(e.logprobs, model)).raw("top_token_ids", top_ids(e.logprobs));
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/http/rfc7230.hpp>
 #include <boost/beast/websocket.hpp>
 
 #include <algorithm>
@@ -38,8 +39,12 @@ asio::awaitable<bool> websocket_stream::accept(const beast::http::request<budget
                                                std::function<void()> on_peer_close) {
   auto& stream = impl_->stream;
   stream.set_option(websocket::stream_base::timeout{handshake_timeout, idle_timeout, true});
-  stream.set_option(websocket::stream_base::decorator([id = std::move(id)](websocket::response_type& response) {
+  const auto protocols = head[beast::http::field::sec_websocket_protocol];
+  const bool named = beast::http::token_list(protocols).exists("troupe"); // browsers want one of theirs confirmed
+  stream.set_option(websocket::stream_base::decorator([id = std::move(id), named](websocket::response_type& response) {
     response.set(beast::http::field::server, "troupe");
+    if (named)
+      response.set(beast::http::field::sec_websocket_protocol, "troupe");
     response.set("X-Request-Id", id);
   }));
   stream.read_message_max(0); // read() has the limit

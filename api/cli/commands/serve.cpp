@@ -245,6 +245,10 @@ void add_server_options(CLI::App& command, serve_options& given) {
               "Serve everybody without a key, also other machines if --host lets them reach this one")
     ->group(server_group);
   command
+    .add_flag_callback(
+      "--no-page", [&options] { options.page = false; }, "Serve no web page at /, only the endpoints")
+    ->group(server_group);
+  command
     .add_option("--cors-origin", options.cors_origins,
                 "Allow requests from web pages of this origin; may be given several times; *: all pages")
     ->take_all()

@@ -39,6 +39,9 @@ reply list_ollama_running(const call& c);
 reply show_ollama_model(const call& c);
 reply pull_ollama_model(const call& c);
 reply tell_ollama_version(const call& c);
+
+// page.cpp
 reply greet(const call& c);
+reply serve_page_file(const call& c);
 
 } // namespace troupe

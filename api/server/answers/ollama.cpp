@@ -26,6 +26,4 @@ reply pull_ollama_model(const call& c) {
 
 reply tell_ollama_version(const call&) { return reply::json(ollama_version()); }
 
-reply greet(const call&) { return reply::text("Ollama is running"); }
-
 } // namespace troupe

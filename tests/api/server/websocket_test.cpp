@@ -45,7 +45,7 @@ TEST_CASE("A WebSocket streams tokens and ends with usage and timings") {
   CHECK(client.hear() ==
         R"({"type":"token","id":"a","index":0,"position":2,"text":"!","token_ids":[33],"logprobs":[{"token":"!",)"
         R"("logprob":-0.5,"bytes":[33],"top_logprobs":[{"token":"!","logprob":-0.5,"bytes":[33]},)"
-        R"({"token":"?","logprob":-1.5,"bytes":[63]}]}]})");
+        R"({"token":"?","logprob":-1.5,"bytes":[63]}]}],"top_token_ids":[[33,63]]})");
   request->finish();
   request->done();
   CHECK(

@@ -1,0 +1,130 @@
+// Shows one turn of a conversation. What its buttons do is the chat's (chat.js).
+import { button, copy, h } from './dom.js';
+import { markdown } from './markdown.js';
+import { tokenView } from './tokens.js';
+
+/**
+ * @typedef {import('./conversation.js').Turn} Turn
+ * @typedef {{ live: (turn: Turn) => boolean, siblings: (turn: Turn) => Turn[], show: (turn: Turn) => void,
+ *   regenerate: (turn: Turn) => void, edit: (turn: Turn, content: string) => void, remove: (turn: Turn) => void,
+ *   branch: (turn: Turn, place: number, id: number, text: string) => void, wantsTokens: () => boolean,
+ *   answerCalls: (turn: Turn, results: string[]) => void, answered: (turn: Turn) => boolean }} Actions
+ */
+
+const longestRendered = 200000; // characters; longer texts are shown as they are
+
+/** @param {Turn} turn @param {Actions} actions */
+export function turnView(turn, actions) {
+  const who = turn.role === 'user' ? 'You' : turn.role === 'tool' ? 'Result of a call' : turn.model || 'Assistant';
+  const body = h('div', { class: 'turn-body' });
+  const foot = h('div', { class: 'turn-foot' });
+  const box = h('article', { class: `turn ${turn.role}`, 'aria-label': who },
+    h('header', {}, h('strong', {}, who), turn.label ? h('span', { class: 'tag' }, turn.label) : null), body, foot);
+  box.dataset.turn = turn.id;
+  fill(box, turn, actions);
+  return box;
+}
+
+/**
+ * Shows what the turn now has; while it streams, many times.
+ * @param {HTMLElement} box made by turnView
+ * @param {Turn} turn
+ * @param {Actions} actions
+ */
+export function fill(box, turn, actions) {
+  const body = /** @type {HTMLElement} */ (box.querySelector('.turn-body'));
+  const foot = /** @type {HTMLElement} */ (box.querySelector('.turn-foot'));
+  const live = actions.live(turn);
+  box.setAttribute('aria-busy', String(live));
+  const parts = [];
+  if (turn.reasoning) parts.push(reasoning(body, turn, live));
+  for (const file of turn.files || [])
+    parts.push(h('details', { class: 'file' }, h('summary', {}, `${file.name}, ${file.text.length} characters`),
+      h('pre', { tabindex: '0' }, file.text)));
+  if (turn.role === 'assistant' && actions.wantsTokens() && turn.tokens?.length)
+    parts.push(tokenView(turn.tokens, turn.kept || 0, live ? null : (place, id, text) => actions.branch(turn, place, id, text)));
+  else if (turn.role === 'assistant' && turn.content.length < longestRendered)
+    parts.push(h('div', { class: 'text' }, markdown(turn.content)));
+  else
+    parts.push(h('div', { class: 'text raw' }, turn.content));
+  if (turn.role === 'assistant' && actions.wantsTokens() && !turn.tokens?.length && !live && !turn.error)
+    parts.push(h('p', { class: 'dim' }, 'This answer was made without the token view; regenerate it to see its tokens.'));
+  if (turn.calls?.length) parts.push(calls(turn, actions, live));
+  if (live && !turn.content && !turn.reasoning && !turn.calls?.length) parts.push(h('span', { class: 'waiting' }, 'waiting'));
+  if (turn.error) parts.push(h('p', { class: 'wrong', role: 'alert' }, turn.error));
+  for (const warning of turn.warnings || []) parts.push(h('p', { class: 'warning' }, warning));
+  body.replaceChildren(...parts);
+  foot.replaceChildren(...(live ? [] : footer(box, turn, actions)));
+}
+
+/** @param {HTMLElement} body @param {Turn} turn @param {boolean} live */
+function reasoning(body, turn, live) {
+  const before = /** @type {HTMLDetailsElement | null} */ (body.querySelector('details.reasoning'));
+  return h('details', { class: 'reasoning', open: before ? before.open : false },
+    h('summary', {}, live && !turn.content ? 'Thinking …' : 'Thoughts'), h('div', { class: 'text raw' }, turn.reasoning));
+}
+
+/** @param {Turn} turn @param {Actions} actions @param {boolean} live */
+function calls(turn, actions, live) {
+  const all = turn.calls || [];
+  const list = all.map((call) => h('div', { class: 'call' }, h('code', {}, `${call.name}(${call.arguments})`)));
+  if (live || actions.answered(turn)) return h('div', { class: 'calls' }, ...list);
+  const inputs = all.map((call) => h('textarea', { rows: 2, 'aria-label': `Result of ${call.name}`, placeholder: `Result of ${call.name}` }));
+  return h('div', { class: 'calls' }, ...list.flatMap((one, i) => [one, inputs[i]]),
+    button('Send the results', () => actions.answerCalls(turn, inputs.map((input) => input.value)), { class: 'main' }));
+}
+
+/** @param {HTMLElement} box @param {Turn} turn @param {Actions} actions */
+function footer(box, turn, actions) {
+  const siblings = actions.siblings(turn);
+  const at = siblings.indexOf(turn);
+  const parts = [];
+  if (siblings.length > 1 && !turn.pair)
+    parts.push(h('span', { class: 'branches' },
+      button('‹', () => actions.show(siblings[at - 1]), { class: 'quiet', disabled: at === 0, 'aria-label': 'The version before',
+        'data-key': `${turn.parent}-before` }),
+      h('span', { class: 'num' }, `${at + 1}/${siblings.length}`),
+      button('›', () => actions.show(siblings[at + 1]), { class: 'quiet', disabled: at + 1 === siblings.length,
+        'aria-label': 'The version after', 'data-key': `${turn.parent}-after` })));
+  if (turn.pair && siblings.length > 1)
+    parts.push(button('Go on with this', () => actions.show(turn), { class: 'quiet pick', 'data-key': `${turn.id}-pick` }));
+  parts.push(button('Copy', () => copy(turn.content), { class: 'quiet' }));
+  if (turn.role !== 'tool') parts.push(button('Edit', () => edit(box, turn, actions), { class: 'quiet' }));
+  if (turn.role === 'assistant') parts.push(button('Regenerate', () => actions.regenerate(turn), { class: 'quiet' }));
+  parts.push(button('Delete', () => actions.remove(turn), { class: 'quiet' }));
+  const facts = factsOf(turn);
+  if (facts) parts.push(h('span', { class: 'dim facts' }, facts));
+  return parts;
+}
+
+/** @param {HTMLElement} box @param {Turn} turn @param {Actions} actions */
+function edit(box, turn, actions) {
+  const text = h('textarea', { class: 'edit', rows: Math.min(16, turn.content.split('\n').length + 2), value: turn.content,
+    'aria-label': 'Edit the text' });
+  const body = /** @type {HTMLElement} */ (box.querySelector('.turn-body'));
+  body.replaceChildren(text, h('div', { class: 'row' },
+    button(turn.role === 'user' ? 'Send' : 'Keep', () => actions.edit(turn, text.value), { class: 'main' }),
+    button('Cancel', () => fill(box, turn, actions), { class: 'quiet' })));
+  box.querySelector('.turn-foot')?.replaceChildren();
+  text.focus();
+}
+
+const ends = new Map([['length', 'ended at the limit of tokens'], ['cancelled', 'stopped'], ['tool_calls', 'calls tools'],
+  ['timeout', 'out of time']]);
+
+/** @param {Turn} turn */
+function factsOf(turn) {
+  const facts = [];
+  const { usage, timings } = turn;
+  if (turn.kept) facts.push(`branched after ${turn.kept} tokens`);
+  if (usage?.completion_tokens !== undefined) facts.push(`${usage.completion_tokens} tokens`);
+  if (timings?.decode_ms > 0 && usage?.completion_tokens > 1)
+    facts.push(`${((usage.completion_tokens - 1) / timings.decode_ms * 1000).toFixed(1)} tokens/s`);
+  if (timings?.prefill_ms !== undefined)
+    facts.push(`first after ${Math.round((timings.queue_ms || 0) + timings.prefill_ms)} ms`);
+  if (usage?.prompt_tokens !== undefined)
+    facts.push(`prompt of ${usage.prompt_tokens}${timings?.cached_tokens > 0 ? `, ${timings.cached_tokens} shared` : ''}`);
+  if (timings?.draft_n > 0) facts.push(`${timings.draft_n_accepted} of ${timings.draft_n} guesses right`);
+  if (turn.finish && ends.has(turn.finish)) facts.push(/** @type {string} */ (ends.get(turn.finish)));
+  return facts.join(' · ');
+}

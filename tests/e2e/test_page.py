@@ -1,0 +1,395 @@
+"""The web page in a headless Chromium. Skipped where Debian's packages chromium and node-typescript are absent."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from server import ROOT, STORYTELLER, Server
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is absent")
+CHROMIUM = shutil.which("chromium")
+PAGE = ROOT / "api" / "page"
+needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="Debian's package chromium is absent")
+needs_model = pytest.mark.skipif(not STORYTELLER.exists(), reason="the storyteller is absent")
+
+
+@pytest.fixture(scope="module")
+def served():
+    server = Server(STORYTELLER)
+    yield server
+    assert server.stop() == 0, "".join(server.err)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page, and all that it asked for and complained of."""
+
+    def __init__(self, browser, url, **context):
+        self.context = browser.new_context(viewport={"width": 1240, "height": 820}, **context)
+        self.page = self.context.new_page()
+        self.url, self.requests, self.complaints = url, [], []
+        self.page.set_default_timeout(20000)
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("websocket", lambda socket: self.requests.append(socket.url.replace("ws", "http", 1)))
+        self.page.on("console", lambda line: line.type in ("error", "warning") and self.complaints.append(line.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(url)
+
+    def ask(self, text):
+        self.page.get_by_label("Message", exact=True).fill(text)
+        self.page.keyboard.press("Enter")
+
+    def answers(self):
+        return self.page.locator(".turn.assistant")
+
+    def wait_for_answer(self, number=0):
+        self.page.wait_for_function("n => document.querySelectorAll('.turn.assistant .facts').length > n && "
+                                    "!document.querySelector('[aria-busy=true]')", arg=number)
+
+    def text(self, number=-1):
+        return self.answers().nth(number).locator(".turn-body").inner_text()
+
+    def set(self, **values):
+        """Values of settings, as text."""
+        if not self.page.locator(".settings-pane").is_visible():
+            self.page.click("#settings")
+        for name, value in values.items():
+            field = self.page.locator(f"#set-A-{name}")
+            field.select_option(value) if value in ("true", "false") else field.fill(value)
+
+    def picture(self, name):
+        if os.environ.get("TROUPE_PICTURES"):
+            path = PAGE / "pictures" / f"{name}.png"
+            path.parent.mkdir(exist_ok=True)
+            self.page.screenshot(path=path)
+            assert path.stat().st_size < 150_000
+
+    def end(self):
+        assert self.complaints == []
+        assert [url for url in self.requests if not url.startswith((self.url, "data:", "blob:"))] == []
+        self.context.close()
+
+
+@pytest.fixture
+def visit(chromium, served):
+    visits = []
+
+    def open(url=served.url, **context):
+        visits.append(Visit(chromium, url, **context))
+        visits[-1].page.wait_for_selector(".settings-list", state="attached")
+        return visits[-1]
+
+    yield open
+    for one in visits:
+        one.end()
+
+
+pytestmark = [needs_chromium, needs_model]
+
+
+def test_a_chat_streams_stops_and_remembers(visit, served):
+    it = visit()
+    it.set(temperature="0", max_tokens="900", ignore_eos="true")
+    it.page.click("#settings")
+    it.ask("Tell me a story about a fox")
+    it.page.wait_for_function("() => document.querySelector('.turn.assistant .text')?.innerText.length > 20")
+    early = len(it.text())
+    it.page.wait_for_function("n => document.querySelector('.turn.assistant .text').innerText.length > n", arg=early)
+    assert it.page.locator("#send").inner_text() == "Stop"
+    it.page.click("#send")
+    it.wait_for_answer()
+    assert "stopped" in it.answers().first.locator(".facts").inner_text()
+    served.wait_until_idle(5)
+    text = it.text()
+    it.page.reload()
+    it.wait_for_answer()
+    assert it.text() == text, "a conversation lasts over a reload"
+
+
+def test_versions_of_a_turn_side_by_side_and_a_file_of_all(visit, tmp_path):
+    it = visit()
+    it.set(seed="1", max_tokens="12")
+    it.ask("Tell me a story about a fox")
+    it.wait_for_answer()
+    first = it.text()
+    it.set(seed="2")
+    it.page.get_by_role("button", name="Regenerate").click()
+    it.page.wait_for_function("() => document.querySelector('.branches')?.innerText.includes('2/2')")
+    it.wait_for_answer()
+    second = it.text()
+    assert second != first
+    it.page.get_by_role("button", name="The version before").click()
+    assert it.text() == first
+    it.page.locator(".turn.user").get_by_role("button", name="Edit").click()
+    it.page.get_by_label("Edit the text").fill("Tell me a story about the sea")
+    it.page.locator(".turn.user").get_by_role("button", name="Send").click()
+    it.wait_for_answer()
+    assert it.text() not in (first, second)
+    assert "2/2" in it.page.locator(".turn.user .branches").inner_text()
+    it.page.get_by_label("Side by side").check()
+    it.page.get_by_role("button", name="Answer B").click()
+    it.page.locator("#set-B-max_tokens").fill("3")
+    it.ask("Go on")
+    it.page.wait_for_selector(".pair")
+    it.wait_for_answer(2)
+    pair = it.page.locator(".pair .turn")
+    assert pair.count() == 2 and "12 tokens" in pair.nth(0).inner_text() and "3 tokens" in pair.nth(1).inner_text()
+    pair.nth(1).get_by_role("button", name="Go on with this").click()
+    assert "picked" in it.page.locator(".pair .turn").nth(1).get_attribute("class")
+    with it.page.expect_download() as download:
+        it.page.get_by_role("button", name="Export").click()
+    path = tmp_path / "export.json"
+    download.value.save_as(path)
+    assert len(json.loads(path.read_text())["conversations"]) == 1
+    shown = it.page.locator(".thread").inner_text()
+    with it.page.expect_file_chooser() as chooser:
+        it.page.get_by_role("button", name="Import").click()
+    chooser.value.set_files(path)
+    it.page.wait_for_function("() => document.querySelectorAll('.conversations li').length === 2")
+    assert it.page.locator(".thread").inner_text() == shown
+
+
+def test_the_token_view_shows_alternatives_and_branches(visit):
+    it = visit()
+    it.set(temperature="0", max_tokens="30")
+    it.page.click("#settings")
+    it.page.get_by_label("Token view").check()
+    it.ask("Tell me a story about a fox")
+    it.wait_for_answer()
+    tokens = it.page.locator(".tok")
+    assert tokens.count() == 30
+    before = tokens.all_inner_texts()
+    tokens.nth(9).click()
+    it.picture("tokens")
+    other = it.page.locator(".alternative:not(.chosen)").first
+    chosen = other.locator("code").inner_text().replace("␣", " ")
+    other.click()
+    it.page.wait_for_function("() => document.querySelector('.facts')?.innerText.includes('branched after 10 tokens')")
+    after = it.page.locator(".tok").all_inner_texts()
+    assert after[:9] == before[:9] and after[9].strip() == chosen.strip() != before[9].strip()
+    assert len(after) == 40
+    assert "shared" in it.page.locator(".facts").inner_text()
+    # The keyboard does the same.
+    it.page.locator(".tok").first.focus()
+    it.page.keyboard.press("ArrowRight")
+    it.page.keyboard.press("Enter")
+    assert it.page.evaluate("document.activeElement.className").startswith("alternative")
+    it.page.keyboard.press("Escape")
+    assert it.page.locator(".popover").count() == 0
+
+
+def test_calls_of_tools_are_answered_in_a_sandbox_and_by_hand(visit):
+    it = visit()
+    it.set(temperature="0")
+    it.page.click("#settings")
+    it.page.click("#tools")
+    it.page.get_by_role("button", name="Add a tool").click()
+    it.page.get_by_label("Name", exact=True).fill("get_weather")
+    it.page.get_by_label("Parameters, a JSON Schema").fill(
+        '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}')
+    it.page.get_by_label("JavaScript").fill(
+        "let cut = 'cut off'; try { await fetch('/health'); cut = 'reached'; } catch {}\n"
+        "try { localStorage.length; cut = 'reached'; } catch {}\n"
+        "return {weather: 'sunny', temperature: cut === 'cut off' ? 21 : 99};")
+    it.page.get_by_role("button", name="Done").click()
+    it.ask("What is the weather in Paris?")
+    it.page.wait_for_selector(".turn.tool")
+    it.wait_for_answer(1)
+    result = json.loads(it.page.locator(".turn.tool .turn-body").inner_text())
+    assert result == {"weather": "sunny", "temperature": 21}, "functions must reach nothing"
+    assert "Paris, with 21 degrees" in it.text()
+    it.complaints[:] = [line for line in it.complaints if "Content Security Policy" not in line and "fetch" not in line.lower()]
+    it.page.click("#tools")
+    it.page.get_by_label("JavaScript").fill("")
+    it.page.get_by_role("button", name="Done").click()
+    it.page.get_by_role("button", name="New conversation").click()
+    it.ask("What is the weather in Paris?")
+    it.page.get_by_label("Result of get_weather").fill('{"weather": "rainy", "temperature": 7}')
+    it.page.get_by_role("button", name="Send the results").click()
+    it.wait_for_answer(1)
+    assert "7" in it.text()
+
+
+HOSTILE = r"""<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">
+# A heading <b onmouseover=hacked()>bold</b>
+
+[click](javascript:window.hacked=3) [data](data:text/html,<script>alert(1)</script>) ![pixel](https://evil.example/p.png)
+<iframe src="https://evil.example"></iframe> [ok](https://example.org "title") <https://evil.example/auto> **bold *it* `code`**
+
+```html
+<script>window.hacked = 4</script>
+```
+> > > quote
+- item
+  1. nested **list**
+
+| a | b |
+|---|--:|
+| 1 | <svg onload=window.hacked=5> |
+"""
+
+
+def test_hostile_markdown_does_nothing(visit, tmp_path):
+    it = visit()
+    path = tmp_path / "hostile.json"
+    turns = {"u": {"id": "u", "parent": None, "role": "user", "content": HOSTILE},
+             "a": {"id": "a", "parent": "u", "role": "assistant", "content": HOSTILE, "reasoning": HOSTILE,
+                   "model": HOSTILE, "calls": [{"id": "c", "name": HOSTILE, "arguments": HOSTILE}]}}
+    path.write_text(json.dumps({"format": "troupe-conversations-1", "conversations": [
+        {"title": HOSTILE, "system": HOSTILE, "turns": turns, "chosen": {"__proto__": "u"}}]}))
+    with it.page.expect_file_chooser() as chooser:
+        it.page.get_by_role("button", name="Import").click()
+    chooser.value.set_files(path)
+    it.page.wait_for_selector(".turn.assistant table")
+    found = it.page.evaluate("""() => ({
+        hacked: window.hacked ?? null,
+        bad: document.querySelectorAll('.turn :is(script, img, iframe, svg, object, style, link, b)').length,
+        handlers: [...document.querySelectorAll('.turn *')].flatMap((e) => [...e.attributes])
+            .filter((a) => a.name.startsWith('on')).length,
+        links: [...document.querySelectorAll('.turn a')].map((a) => a.href + ' ' + a.rel),
+        heading: document.querySelector('.turn h3').textContent, code: document.querySelector('.turn pre code').textContent,
+        quotes: document.querySelectorAll('.turn blockquote blockquote blockquote').length,
+        nested: document.querySelector('.turn ul li ol li strong')?.textContent,
+        right: document.querySelectorAll('.turn td.to-right').length})""")
+    nofollow = "noopener noreferrer nofollow"
+    assert found == {
+        "hacked": None, "bad": 0, "handlers": 0, "heading": "A heading <b onmouseover=hacked()>bold</b>",
+        "code": "<script>window.hacked = 4</script>", "quotes": 1, "nested": "list", "right": 1,
+        "links": [f"https://evil.example/p.png {nofollow}", f"https://evil.example/ {nofollow}", f"https://example.org/ {nofollow}",
+                  f"https://evil.example/auto {nofollow}"]}
+    # Markup from a string is impossible even for the page's own scripts.
+    assert it.page.evaluate("() => { try { document.body.innerHTML = '<p>'; return 'done' } catch { return 'refused' } }") \
+        == "refused"
+    it.complaints[:] = [line for line in it.complaints if "TrustedHTML" not in line and "violates" not in line]
+
+
+def test_no_markdown_takes_long(visit):
+    """Texts that cost renderers quadratic time, of 100 kB each."""
+    it = visit()
+    costs = it.page.evaluate("""async () => {
+        const { markdown } = await import('/page/markdown.js');
+        const parts = ['[', '![', '`', '``a', '*a', '**a', '_a ', '~~', '<https://', 'https://a', '> ', '- ', '1. ', '|', '| - ',
+                       '#', '# ', ' ', '\\\\', 'a*', '*a **b', '](', '\\n- ', '\\n> ', '\\n|a|\\n|-|', '\\n```', '\\n# a #', '* * x',
+                       '`a\\n', 'a**b\\n'];
+        return parts.map((part) => {
+            const begun = performance.now();
+            markdown(part.repeat(Math.floor(100000 / part.length)));
+            return [part, performance.now() - begun];
+        });
+    }""")
+    assert [cost for cost in costs if cost[1] > 1500] == []
+
+
+def test_texts_have_contrast_and_controls_have_names(visit):
+    it = visit()
+    it.page.click("#settings")
+    it.page.get_by_label("Token view").check()
+    it.set(max_tokens="40")
+    it.ask("Tell me a story about a fox")
+    it.wait_for_answer()
+    for theme in ("light", "dark"):
+        while it.page.locator("#theme").inner_text() != f"Theme: {theme}":
+            it.page.click("#theme")
+        assert it.page.evaluate(FAULTS) == [], theme
+        it.picture(f"chat-{theme}")
+
+
+FAULTS = """() => {
+    const numbers = (color) => (color.match(/[\\d.]+/g) || []).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+        .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = (element) => {
+        for (let at = element; at; at = at.parentElement) {
+            const color = numbers(getComputedStyle(at).backgroundColor);
+            if (color.length === 3 || color[3] === 1) return color;
+        }
+        return [255, 255, 255];
+    };
+    const faults = [];
+    for (const element of document.querySelectorAll('body *')) {
+        if (!element.checkVisibility() || element.closest('.unseen, .skip, :disabled')) continue;
+        const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+        if (own) {
+            const [a, b] = [light(numbers(getComputedStyle(element).color)), light(behind(element))].sort((x, y) => y - x);
+            const size = parseFloat(getComputedStyle(element).fontSize);
+            const ratio = (a + 0.05) / (b + 0.05);
+            if (ratio < (size >= 24 ? 3 : 4.5)) faults.push(`${element.className} ${element.textContent.slice(0, 20)} ${ratio}`);
+        }
+        if (element.matches('button, input, select, textarea, [role=button], [role=tab], a, canvas')) {
+            const label = element.getAttribute('aria-label') || element.textContent.trim() ||
+                [...(element.labels || [])].map((one) => one.textContent).join('').trim();
+            if (!label) faults.push('no name: ' + element.outerHTML.slice(0, 100));
+        }
+    }
+    const ids = [...document.querySelectorAll('[id]')].map((one) => one.id);
+    for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) faults.push('twice: ' + id);
+    return faults;
+}"""
+
+
+def test_a_phone_has_all_within_its_width(visit):
+    it = visit()
+    it.page.set_viewport_size({"width": 375, "height": 700})
+    it.set(max_tokens="20")
+    it.page.get_by_role("button", name="Close").click()
+    it.ask("Tell me a story about a fox")
+    it.wait_for_answer()
+    it.page.get_by_role("button", name="Conversations").click()
+    assert it.page.locator(".sidebar").is_visible()
+    for tab in ("Chat", "Engine", "Figures"):
+        it.page.get_by_role("tab", name=tab).click()
+        assert it.page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_the_page_asks_for_the_key(chromium, launch):
+    guarded = launch("--api-key", "se/cret+1", model=STORYTELLER)
+    it = Visit(chromium, guarded.url)
+    field = it.page.get_by_label("API key", exact=True).locator("input")
+    field.fill("wrong")
+    it.page.get_by_role("button", name="Use it").click()
+    it.page.get_by_text("The server does not know this key.").wait_for()
+    field.fill("se/cret+1")
+    it.page.get_by_role("button", name="Use it").click()
+    it.page.wait_for_selector(".settings-list", state="attached")
+    it.set(max_tokens="5")
+    it.ask("Tell me a story about a fox")
+    it.wait_for_answer()
+    it.complaints[:] = [line for line in it.complaints if "401" not in line]
+    it.end()
+
+
+def test_settings_are_those_that_the_server_knows():
+    known = (ROOT / "api" / "openai" / "fields" / "known_fields.cpp").read_text()
+    names = re.findall(r"^  \{ name: '(\w+)'", (PAGE / "settings.js").read_text(), re.MULTILINE)
+    assert len(names) > 20
+    assert [name for name in names if f'{{"{name}"' not in known] == []
+
+
+@pytest.mark.skipif(not shutil.which("tsc"), reason="Debian's package node-typescript is absent")
+def test_types():
+    done = subprocess.run(["tsc", "-p", str(PAGE / "jsconfig.json")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_page_is_small():
+    import gzip
+    files = [path.read_bytes() for path in PAGE.iterdir() if path.suffix in (".html", ".js", ".css", ".svg")]
+    assert sum(len(gzip.compress(one)) for one in files) < 150_000
+
+
+def test_a_server_without_the_page(launch):
+    bare = launch("--no-page")
+    assert bare.get("/", headers={"Accept": "text/html"}).text == "Ollama is running"
