@@ -12,7 +12,7 @@ public:
   static constexpr const char* name = "drafter";
 
   drafter_state(drafter_actor::pointer self, const model_replica& what)
-    : self_(self), self_handle_(self), draft_(*what.plan.device, what.drafting()) {}
+    : self_(self), self_handle_(self), draft_(what.plan.last(), what.drafting()) {}
 
   drafter_actor::behavior_type make_behavior() {
     return {

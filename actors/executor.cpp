@@ -2,7 +2,12 @@
 
 #include "actors/spawn.hpp"
 
+#include <algorithm>
 #include <deque>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -12,15 +17,12 @@ class executor_state {
 public:
   static constexpr const char* name = "executor";
 
-  executor_state(executor_actor::pointer self, const model_replica& what, sampler_actor sampler, kv_mover_actor writer)
-    : self_(self),
-      self_handle_(self),
-      sampler_(std::move(sampler)),
-      writer_(std::move(writer)),
-      runner_(what.make_runner()) {}
+  executor_state(executor_actor::pointer self, const model_replica& what, std::size_t stage, stage_peers to)
+    : self_(self), self_handle_(self), to_(std::move(to)), runner_(what.make_runner(stage)) {}
 
   executor_actor::behavior_type make_behavior() {
     return {
+      [this](work_atom, const stage_work_ptr& work) { go_on(*work); },
       [this](plan_atom, const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
       [this](tokens_atom, const step_tokens_ptr& tokens) { fill_placeholders(*tokens), run(); },
       [this](attach_atom, const scheduler_actor& scheduler) {
@@ -37,19 +39,46 @@ private:
 
   void run() {
     while (!plans_.empty() && plans_.front()->after_tokens_of <= tokens_known_up_to_) {
-      auto plan = std::move(plans_.front());
+      stage_work work{.plan = std::move(plans_.front()), .first = executor_actor(self_)};
       plans_.pop_front();
-      if (plan->tokens.empty()) {
-        runner_->move(plan->moves);
-        pass_on_images(*plan);
-        continue;
-      }
-      auto message = std::make_shared<step_logits>();
-      message->output = runner_->run(*plan);
-      message->plan = plan;
-      self_->send(sampler_, logits_atom::value, step_logits_ptr(std::move(message)), executor_actor(self_));
-      pass_on_images(*plan);
+      go_on(work);
     }
+  }
+
+  void go_on(const stage_work& before) {
+    const auto& plan = *before.plan;
+    step_output output;
+    if (plan.tokens.empty())
+      runner_->move(plan.moves);
+    else
+      output = runner_->run(plan, before.rows.get());
+    if (to_.next)
+      return pass_on(before, output);
+    if (!plan.tokens.empty())
+      send_logits(before, std::move(output));
+    pass_on_images(plan); // whose last part is there now
+  }
+
+  void pass_on(const stage_work& before, const step_output& output) {
+    auto work = std::make_shared<stage_work>(before);
+    work->rows = output.passed;
+    work->stage_ms.push_back(output.ms);
+    self_->send(to_.next, work_atom::value, stage_work_ptr(std::move(work)));
+  }
+
+  void send_logits(const stage_work& before, step_output output) {
+    const bool timed = output.ms > 0 && std::ranges::all_of(before.stage_ms, [](double ms) { return ms > 0; });
+    if (!timed) // a device computes while its stage goes on
+      output.ms = 0;
+    else if (!before.stage_ms.empty()) {
+      output.stage_ms = before.stage_ms;
+      output.stage_ms.push_back(output.ms);
+      output.ms = std::reduce(output.stage_ms.begin(), output.stage_ms.end());
+    }
+    auto message = std::make_shared<step_logits>();
+    message->plan = before.plan;
+    message->output = std::move(output);
+    self_->send(to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
   }
 
   void pass_on_images(const step_plan& plan) {
@@ -60,15 +89,14 @@ private:
     if (images->empty())
       return;
     if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(scheduler_))
-      self_->send(writer_, save_atom::value, block_images_ptr(std::move(images)),
+      self_->send(to_.writer, save_atom::value, block_images_ptr(std::move(images)),
                   caf::actor_cast<scheduler_actor>(alive));
   }
 
   executor_actor::pointer self_;
   // Only an exit message may end the actor: the state must be destroyed on its own thread.
   executor_actor self_handle_;
-  sampler_actor sampler_;
-  kv_mover_actor writer_;
+  stage_peers to_;
   caf::weak_actor_ptr scheduler_; // which holds the executor
   std::unique_ptr<step_runner> runner_;
   std::deque<step_plan_ptr> plans_;
@@ -77,10 +105,8 @@ private:
 
 } // namespace
 
-executor_actor spawn_executor(caf::actor_system& system, model_replica what, sampler_actor sampler,
-                              kv_mover_actor writer) {
-  return spawn_state<executor_actor, executor_state, caf::detached>(system, std::move(what), std::move(sampler),
-                                                                    std::move(writer));
+executor_actor spawn_executor(caf::actor_system& system, model_replica what, std::size_t stage, stage_peers to) {
+  return spawn_state<executor_actor, executor_state, caf::detached>(system, std::move(what), stage, std::move(to));
 }
 
 } // namespace troupe

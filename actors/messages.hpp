@@ -7,11 +7,12 @@
 //                          ▲    submit,         │ step_plan                │ step_result
 //                          │    finish,         ▼                          │
 //                          │    pause        executor ── step_logits ──▶ sampler
+//                          │                 of each stage               │ │
 //                          │                    ▲                        │ │
 //                          │                    └────── step_tokens ─────┘ │
 //                          └────────────────────── sampled_token ──────────┘
 //
-// Scheduler, block manager, executor, sampler, guide compiler and drafter form a replica. They live and die together;
+// Scheduler, block manager, executors, sampler, guide compiler and drafter form a replica. They live and die together;
 // requests outlive them.
 //
 // - A client submits by submit_atom or engine::submit (api/embed); either way spawn_request makes the request actor.
@@ -27,6 +28,10 @@
 // - The executor runs on a thread of its own. It holds a plan back until the step_tokens arrive that its placeholders
 //   stand for. On an asynchronous device messages carry events instead of results, logits and tokens stay on the
 //   device, and the device notifies the sampler when a sample is done.
+// - Where a model's layers are divided among stages, there is an executor for each. The first receives plans and tokens;
+//   each passes a plan on with the rows that it has computed (stage_work), and the last one sends logits. So plans and
+//   moves of blocks run in the same order in every stage, and while one plan is in the second stage, the first computes
+//   the next.
 // - Where prefixes are kept on a disk, two kv_movers, which read and write files, belong to the replica. What is committed
 //   is saved: the block manager lists it among a grant's moves, the executor fills images, a kv_mover writes them. A
 //   scheduler holds a new request until what is missing of its prompt is read and adopted, or for as long as computing it
@@ -73,6 +78,8 @@ struct step_logits {
   step_output output;
 };
 
+struct stage_work;
+using stage_work_ptr = std::shared_ptr<const stage_work>;
 using event_ptr = std::shared_ptr<const event>;
 using generation_ptr = std::shared_ptr<const generation>;
 using admission_ptr = std::shared_ptr<const admission>;
@@ -120,6 +127,7 @@ using guide_atom = caf::atom_constant<caf::atom("guide")>;
 using blocks_atom = caf::atom_constant<caf::atom("blocks")>;
 using grant_atom = caf::atom_constant<caf::atom("grant")>;
 using plan_atom = caf::atom_constant<caf::atom("plan")>;
+using work_atom = caf::atom_constant<caf::atom("work")>;
 using logits_atom = caf::atom_constant<caf::atom("logits")>;
 using tokens_atom = caf::atom_constant<caf::atom("tokens")>;
 using result_atom = caf::atom_constant<caf::atom("result")>;
@@ -201,9 +209,10 @@ using kv_block_manager_actor = caf::typed_actor<
   caf::replies_to<flush_atom>::with<bool>,                         // engine, at its end: once all is written
   caf::replies_to<stats_atom>::with<block_counters>>;              // engine
 
-// -- executor: weights, KV memory, compute threads; one forward pass per plan, in order -------------------------------
+// -- executor: weights, KV memory, compute threads of a stage; one forward pass per plan, in order ---------------------
 
 using executor_actor = caf::typed_actor<
+  caf::reacts_to<work_atom, stage_work_ptr>,              // executor of the stage before: go on with this
   caf::reacts_to<plan_atom, step_plan_ptr>,               // scheduler: run this once its placeholders are known
   caf::reacts_to<tokens_atom, step_tokens_ptr>,           // sampler: the tokens of placeholders
   caf::reacts_to<attach_atom, scheduler_actor>>;          // engine, once: whom saved images concern
@@ -214,7 +223,7 @@ using sampler_actor = caf::typed_actor<
   caf::reacts_to<attach_atom, scheduler_actor>,              // engine, once: receives step results
   caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: receives this request's tokens
   caf::reacts_to<plan_atom, step_plan_ptr>,                  // scheduler: these guides will be followed in a step
-  caf::reacts_to<logits_atom, step_logits_ptr, executor_actor>, // executor: sample
+  caf::reacts_to<logits_atom, step_logits_ptr, executor_actor>, // executor: sample, and send the tokens to that one
   caf::reacts_to<late_atom>,                                 // thread that makes masks: a deferred one is ready
   caf::reacts_to<sampled_atom>,                              // device: the oldest sample is done
   caf::reacts_to<check_atom>>;                               // itself: has the device failed?
@@ -250,6 +259,14 @@ struct kv_fetch {
   std::chrono::steady_clock::time_point until = {}; // by the clock of actors; what is read later is of no use
   std::int32_t first = 0;                           // place of the first block that is not cached, which the
   block_key before = {};                            // block manager fills in, and the key of the one before it
+};
+
+/// A step on its way through the stages.
+struct stage_work {
+  step_plan_ptr plan = {};
+  std::shared_ptr<const stage_rows> rows = {}; // null: of a plan without rows
+  std::vector<double> stage_ms = {};           // that the stages before have taken
+  executor_actor first = {};                   // stage, which the sampler sends the tokens to
 };
 
 /// A guide to be compiled.
@@ -319,6 +336,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admission_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_grant_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_plan_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::stage_work_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_logits_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_tokens_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)

@@ -12,6 +12,7 @@
 #include <caf/typed_event_based_actor.hpp>
 
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -46,7 +47,13 @@ replica::workers replica::spawn(std::uint64_t life) {
     watch(writer = spawn_kv_mover(system, model, w.blocks, engine));
   }
   watch(w.sampler = spawn_sampler(system, what_));
-  watch(w.executor = spawn_executor(system, what_, w.sampler, writer));
+  std::vector<executor_actor> stages; // from the last to the first
+  for (auto i = plan.stages.size(); i-- > 0;) {
+    stages.push_back(spawn_executor(system, what_, i,
+                                    stages.empty() ? stage_peers{{}, w.sampler, writer} : stage_peers{stages.back()}));
+    watch(stages.back());
+  }
+  w.executor = stages.back();
   watch(w.guides = spawn_guide_compiler(system, model));
   drafter_actor drafter;
   if (model->draft)
@@ -55,7 +62,7 @@ replica::workers replica::spawn(std::uint64_t life) {
           system, plan.limits, {w.blocks, w.executor, w.sampler, drafter, reader}, plan.swap, model->speculation,
           {.engine = engine, .replica = number_, .life = life, .blocks = plan.blocks, .former = former_schedulers_}));
   engine_->send(w.sampler, attach_atom::value, w.scheduler);
-  engine_->send(w.executor, attach_atom::value, w.scheduler);
+  engine_->send(stages.front(), attach_atom::value, w.scheduler);
   if (steps_watched_)
     engine_->send(w.scheduler, watch_atom::value, true);
   return w;

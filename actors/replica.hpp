@@ -24,7 +24,7 @@ public:
   struct workers {
     kv_block_manager_actor blocks;
     sampler_actor sampler;
-    executor_actor executor;
+    executor_actor executor; // of the first stage
     scheduler_actor scheduler;
     guide_compiler_actor guides;
   };

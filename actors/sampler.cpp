@@ -17,7 +17,7 @@ public:
   sampler_state(sampler_actor::pointer self, const model_replica& what)
     : self_(self),
       self_handle_(self),
-      sampler_(what.plan.device->make_sampler(
+      sampler_(what.plan.last().make_sampler(
         spec_of(what, self), [me = caf::actor_cast<sampler_addr>(self)] { notify(me, sampled_atom::value); })) {
     self_->set_down_handler([this](caf::down_msg& down) { detach(down.source); });
   }
@@ -132,7 +132,7 @@ private:
 } // namespace
 
 sampler_actor spawn_sampler(caf::actor_system& system, model_replica what) {
-  if (what.model->capabilities.own_thread)
+  if (what.plan.last().capabilities().own_thread)
     return spawn_state<sampler_actor, sampler_state, caf::detached>(system, std::move(what));
   return spawn_state<sampler_actor, sampler_state>(system, std::move(what));
 }

@@ -207,7 +207,8 @@ private:
     r.end = self_->clock().now();
     r.replica = place_.replica;
     r.ms = ms;
-    if (ms > 0)
+    r.stage_ms = result.stage_ms;
+    if (ms > 0 && r.stage_ms.empty())
       r.stage_ms = {ms};
     r.remark = std::move(remark);
     if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(place_.engine))

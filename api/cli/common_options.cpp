@@ -175,6 +175,28 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->type_name("INT")
     ->capture_default_str()
     ->group(model_group);
+  command
+    .add_option("--stages", options.stages,
+                "Divide the layers among so many stages, each with threads, weights and KV cache of its own: while one "
+                "step is in the second stage, the first computes the next")
+    ->check(integer_between(1, 1024))
+    ->type_name("INT")
+    ->capture_default_str()
+    ->group(model_group);
+  command
+    .add_option("--layers", options.layers,
+                "Where each stage computes, and which layers, such as cuda:0=0-23,cpu=24-31 or cpu=0-15,cpu=16-31; "
+                "auto: as many on the GPU as fit there, the others on the CPU")
+    ->type_name("DEVICE=FIRST-LAST,...|auto")
+    ->group(model_group);
+  command
+    .add_option("--microbatches", options.microbatches,
+                "With several stages, divide running sequences into so many batches, which follow one another through "
+                "the stages; 0: as many as steps cost least with")
+    ->check(integer_between(0, 1024))
+    ->type_name("INT")
+    ->capture_default_str()
+    ->group(limits_group);
   add_steer_option(command, options.steer);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     command.add_option(flag, value, help)

@@ -46,6 +46,10 @@ struct engine_options {
   std::size_t kv_disk_bytes = 0;           // of the files in it; 0: 16 GiB
   int max_context = 0;                     // tokens of prompt and answer; 0: the model's limit
   int replicas = 1;                        // executors of the whole model, which divide a CPU's threads
+  int stages = 1;                          // ranges of layers that compute at the same time, each on its own threads
+  std::string layers = {};                 // cpu=0-15,cpu=16-31: where each stage computes, and its layers; auto: as
+                                           // many on the GPU as fit, the rest on the CPU; empty: `stages` equal ones
+  int microbatches = 0;                    // of running sequences, to keep stages busy; 0: by what steps cost
   int max_sequences = 64;                  // running at once, in each replica
   int max_queue = 1024;                    // waiting requests; further ones are refused as overloaded
   int step_tokens = 0;                     // rows of one step at most; 0: by what steps cost, as measured

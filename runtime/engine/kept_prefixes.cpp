@@ -5,6 +5,9 @@
 #include "runtime/scheduling/prefix_salt.hpp"
 #include "runtime/support/error.hpp"
 
+#include <algorithm>
+#include <vector>
+
 namespace troupe {
 
 namespace {
@@ -16,46 +19,72 @@ std::string numbers_of(const precision& p) {
   return text;
 }
 
-std::string cache_of(const kept_model& model) {
-  const auto shape = kv_shape_of(model.source.config, model.precision, 1);
+std::string cache_of(const model_config& config, const precision& p) {
+  const auto shape = kv_shape_of(config, p, 1);
   return std::string(kernels::to_string(shape.type)) + " " + std::to_string(shape.kv_heads) + "x" +
     std::to_string(shape.head_dim);
 }
 
 /// Synthetic models are the same wherever their names are.
-std::string identity_of(const kept_model& model, kernels::thread_pool& pool) {
-  return model.source.files.empty() ? model.source.name : identity_of(model.source.files, pool);
+std::string identity_of(const model_source& source, kernels::thread_pool& pool) {
+  return source.files.empty() ? source.name : identity_of(source.files, pool);
 }
 
-} // namespace
-
-numerics_id numerics_of(const kept_model& model, const std::optional<kept_model>& amateur,
-                        const kernels::backend& backend, std::span<const std::int32_t> rope_borders,
-                        kernels::thread_pool& pool) {
+/// What the bits of a stage's K and V depend on, but for the model.
+numerics_id numerics_of(const opened_stage& stage) {
   numerics_id id;
-  id.end_layer = model.source.config.layers;
-  const auto described = backend.description();
+  const auto part = stage.config.part();
+  id.first_layer = part.first;
+  id.end_layer = part.end;
+  const auto described = stage.backend->description();
   const auto comma = described.find(", ");
-  if (const auto* storable = backend.storable()) {
+  if (const auto* storable = stage.backend->storable()) {
     id.backend = "cpu";
     id.instructions = kernels::to_string(storable->instruction_set());
   } else { // "cuda:0, NAME, compute capability 9.0, ...": the number says nothing
     id.backend = described.substr(0, std::min(described.find(':'), comma));
     id.instructions = comma == described.npos ? described : described.substr(comma + 2);
   }
-  id.precision = numbers_of(model.precision);
-  id.kv = cache_of(model);
-  id.model = identity_of(model, pool);
-  for (const auto border : rope_borders)
-    id.model += ", rotated otherwise beyond " + std::to_string(border);
-  if (amateur)
-    id.model += ", amateur " + identity_of(*amateur, pool) + " in " + numbers_of(amateur->precision) + " " +
-      cache_of(*amateur);
+  id.precision = numbers_of(stage.precision);
+  id.kv = cache_of(stage.config, stage.precision);
   return id;
 }
 
-std::shared_ptr<const kv_disk> open_kv_disk(const engine_options& options, const kept_model& model,
-                                            const std::optional<kept_model>& amateur, const kernels::backend& backend,
+/// Stages that compute alike count as one.
+bool extends(numerics_id& before, const numerics_id& next) {
+  auto joined = before;
+  joined.first_layer = next.first_layer;
+  joined.end_layer = next.end_layer;
+  if (joined != next)
+    return false;
+  before.end_layer = next.end_layer;
+  return true;
+}
+
+} // namespace
+
+numerics_id numerics_of(const opened_model& opened, std::span<const std::int32_t> rope_borders,
+                        kernels::thread_pool& pool) {
+  auto id = numerics_of(opened.first());
+  std::vector<numerics_id> others;
+  for (const auto& stage : std::span(opened.stages).subspan(1)) {
+    const auto next = numerics_of(stage);
+    if (!extends(others.empty() ? id : others.back(), next))
+      others.push_back(next);
+  }
+  id.model = identity_of(opened.source, pool);
+  for (const auto& each : others)
+    id.model += ", layers " + std::to_string(each.first_layer) + "-" + std::to_string(each.end_layer - 1) + " by " +
+      each.backend + " " + each.instructions + " in " + each.precision + ", " + each.kv;
+  for (const auto border : rope_borders)
+    id.model += ", rotated otherwise beyond " + std::to_string(border);
+  if (const auto* amateur = opened.amateur.get())
+    id.model += ", amateur " + identity_of(amateur->source(), pool) + " in " + numbers_of(amateur->precision()) + " " +
+      cache_of(amateur->config(), amateur->precision());
+  return id;
+}
+
+std::shared_ptr<const kv_disk> open_kv_disk(const engine_options& options, const opened_model& opened,
                                             std::span<const std::int32_t> rope_borders, const kv_store::log_sink& log) {
   if (options.kv_disk.empty())
     return nullptr;
@@ -63,10 +92,12 @@ std::shared_ptr<const kv_disk> open_kv_disk(const engine_options& options, const
     throw failure(errc::bad_request, "`kv_disk` keeps what is in the prefix cache, but the prefix cache is off",
                   "kv_disk");
   kernels::thread_pool pool(options.compute.threads);
-  const auto id = numerics_of(model, amateur, backend, rope_borders, pool);
-  auto bytes = kv_shape_of(model.source.config, model.precision, 1).block_bytes();
-  if (amateur)
-    bytes += kv_shape_of(amateur->source.config, amateur->precision, 1).block_bytes();
+  const auto id = numerics_of(opened, rope_borders, pool);
+  std::size_t bytes = 0;
+  for (const auto& stage : opened.stages)
+    bytes += kv_shape_of(stage.config, stage.precision, 1).block_bytes();
+  if (opened.amateur)
+    bytes += kv_shape_of(opened.amateur->config(), opened.amateur->precision(), 1).block_bytes();
   kv_store_options where{options.kv_disk};
   if (options.kv_disk_bytes > 0)
     where.most_bytes = options.kv_disk_bytes;

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -24,41 +27,149 @@ memory_estimate in_replicas(memory_estimate need, int replicas) {
   return need;
 }
 
-decided decide(const engine_options& options, opened_model& opened, memory_ledger::planning& memory, load_plan& plan) {
-  const auto& device = *opened.device;
+/// Stages whose weights, K and V are in one memory, and what is planned in it.
+struct shared_memory {
+  std::vector<const opened_stage*> stages;
+  memory_ledger::planning planning;
+  cache_share share = cache_share::of_a_machine;
+  bool has_last = false; // stage, beside which are the other models
+
+  bool is_of(const device& d) const {
+    const auto& known = *stages.front()->device;
+    return d.capabilities().own_memory == known.capabilities().own_memory &&
+      (!d.capabilities().own_memory || d.description() == known.description());
+  }
+};
+
+/// The host's first, so that two loads never wait for each other.
+std::vector<shared_memory> memories_of(const opened_model& opened) {
+  std::vector<shared_memory> all;
+  for (const bool own : {false, true})
+    for (const auto& stage : opened.stages) {
+      const auto& device = *stage.device;
+      if (device.capabilities().own_memory != own)
+        continue;
+      auto found = std::ranges::find_if(all, [&](const shared_memory& m) { return m.is_of(device); });
+      if (found == all.end()) {
+        all.push_back({{}, plan_memory_of(device), own ? cache_share::of_a_device : cache_share::of_a_machine});
+        found = all.end() - 1;
+      }
+      found->stages.push_back(&stage);
+      found->has_last = found->has_last || &stage == &opened.last();
+    }
+  return all;
+}
+
+/// The same options for a part of the KV cache.
+engine_options for_part(engine_options options, std::size_t part_of_block, std::size_t block) {
+  if (part_of_block < block)
+    options.kv_cache_bytes = options.kv_cache_bytes / block * part_of_block;
+  return options;
+}
+
+/// Blocks and context as the scarcest memory allows. `needs`: of each memory.
+std::vector<memory_plan> plan_memories(const engine_options& options, const std::vector<memory_estimate>& needs,
+                                       const std::vector<shared_memory>& memories, int model_context) {
+  std::size_t block = 0;
+  for (const auto& need : needs)
+    block += need.kv_block;
+  const auto plan = [&](const engine_options& wanted) {
+    std::vector<memory_plan> plans;
+    for (std::size_t i = 0; i < needs.size(); ++i)
+      plans.push_back(plan_memory(for_part(wanted, needs[i].kv_block, block), needs[i], model_context,
+                                  memories[i].planning.left(), memories[i].share));
+    return plans;
+  };
+  auto plans = plan(options);
+  const auto blocks = std::ranges::min(plans, {}, &memory_plan::blocks).blocks;
+  const auto context = std::ranges::min(plans, {}, &memory_plan::max_context).max_context;
+  if (std::ranges::all_of(plans, [&](const memory_plan& p) { return p.blocks == blocks && p.max_context == context; }))
+    return plans;
+  auto agreed = options;
+  agreed.kv_cache_bytes = static_cast<std::size_t>(options.replicas) * static_cast<std::size_t>(blocks) * block;
+  agreed.max_context = context;
+  return plan(agreed);
+}
+
+decided decide(const engine_options& options, opened_model& opened, load_plan& plan) {
   const auto& config = opened.source.config;
-  const auto capabilities = device.capabilities();
   const int context = opened.context(options);
-  const auto need_of = [&](int rows) {
-    return estimate_memory(
-      *opened.source.tensors, config, opened.precision, device, *opened.backend,
-      {.rows = rows, .sequences = options.max_sequences, .context = context, .dola = capabilities.dola});
+  auto memories = memories_of(opened);
+  const auto need_of = [&](const shared_memory& memory, int rows) {
+    memory_estimate sum;
+    for (const auto* stage : memory.stages)
+      sum += stage->memory(
+        *opened.source.tensors,
+        {.rows = rows, .sequences = options.max_sequences, .context = context, .dola = opened.capabilities.dola});
+    return sum;
   };
   decided result;
-  const auto left = memory.left();
-  result.step_tokens = options.step_tokens > 0
-    ? options.step_tokens
-    : plan_step_rows(
-        device.most_step_tokens(options.max_sequences), options,
-        [&](int rows) { return in_replicas(need_of(rows), options.replicas); }, left);
-  auto need = need_of(result.step_tokens);
-  result.kv_block = need.kv_block;
-  plan.weight_bytes = need.weights;
-  if (opened.draft) {
-    opened.draft->prepare(options, device, *opened.backend, draft_rows(options), context);
-    need = opened.draft->with(need);
+  result.step_tokens = options.step_tokens;
+  if (options.step_tokens == 0)
+    for (const auto& memory : memories)
+      for (const auto* stage : memory.stages) {
+        const auto rows = plan_step_rows(
+          stage->device->most_step_tokens(options.max_sequences), options,
+          [&](int rows) { return in_replicas(need_of(memory, rows), options.replicas); }, memory.planning.left());
+        result.step_tokens = result.step_tokens == 0 ? rows : std::min(result.step_tokens, rows);
+      }
+  std::vector<memory_estimate> needs;
+  for (const auto& memory : memories) {
+    auto need = need_of(memory, result.step_tokens);
+    result.kv_block += need.kv_block;
+    plan.weight_bytes += need.weights;
+    if (opened.draft && memory.has_last) {
+      opened.draft->prepare(options, *opened.last().device, *opened.last().backend, draft_rows(options), context);
+      need = opened.draft->with(need);
+    }
+    if (opened.amateur && memory.has_last) {
+      opened.amateur->prepare(options, *opened.last().device, *opened.last().backend, result.step_tokens, context);
+      need = opened.amateur->with(need);
+    }
+    needs.push_back(in_replicas(need, options.replicas));
   }
-  if (opened.amateur) {
-    opened.amateur->prepare(options, device, *opened.backend, result.step_tokens, context);
-    need = opened.amateur->with(need);
+  const auto plans = plan_memories(options, needs, memories, config.max_context);
+  result.memory = plans.front();
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    auto& planning = memories[i].planning;
+    if (i > 0)
+      result.memory.line += "; on " + memories[i].stages.front()->device->description() + ": " + plans[i].line;
+    if (const auto others = planning.promised(); others > 0)
+      result.memory.line += ", beside " + to_size(others) + " that other models of this process were promised";
+    for (const auto& part : plans[i].parts)
+      plan.promised.push_back(planning.reserve(part.what + " of " + opened.info.id, part.bytes));
   }
-  const auto share = capabilities.own_memory ? cache_share::of_a_device : cache_share::of_a_machine;
-  result.memory = plan_memory(options, in_replicas(need, options.replicas), config.max_context, left, share);
-  if (const auto others = memory.promised(); others > 0)
-    result.memory.line += ", beside " + to_size(others) + " that other models of this process were promised";
-  for (const auto& part : result.memory.parts)
-    plan.promised.push_back(memory.reserve(part.what + " of " + opened.info.id, part.bytes));
   return result;
+}
+
+/// What the stages of a replica compute on.
+std::vector<std::shared_ptr<const device>> devices_of(const opened_model& opened, int replicas, int number) {
+  const auto on_cores = std::ranges::count_if(
+    opened.stages, [](const opened_stage& s) { return !s.device->capabilities().own_memory; });
+  const core_layout layout{.replicas = replicas, .stages = std::max(1, static_cast<int>(on_cores))};
+  std::vector<std::shared_ptr<const device>> devices;
+  int stage = 0; // of those that share the cores
+  for (const auto& each : opened.stages)
+    if (each.device->capabilities().own_memory && replicas == 1)
+      devices.push_back(each.device);
+    else
+      devices.push_back(layout.groups() > 1 ? each.device->part_of(layout, number, stage++) : each.device);
+  return devices;
+}
+
+/// How fast a block's parts move, of all stages at the same time.
+swap_rates measure_moves(const opened_model& opened) {
+  swap_rates all;
+  double out = 0, in = 0; // seconds
+  for (const auto& stage : opened.stages) {
+    const auto own = stage.device->measure_moves(kv_shape_of(stage.config, stage.precision, 8));
+    all.block_bytes += own.block_bytes;
+    out = std::max(out, static_cast<double>(own.block_bytes) / own.to_host);
+    in = std::max(in, static_cast<double>(own.block_bytes) / own.to_device);
+  }
+  all.to_host = static_cast<double>(all.block_bytes) / out;
+  all.to_device = static_cast<double>(all.block_bytes) / in;
+  return all;
 }
 
 } // namespace
@@ -74,18 +185,11 @@ std::vector<int> rope_borders(const model_config& config, const model_config* am
 
 load_plan plan_load(const engine_options& options, opened_model& opened) {
   load_plan plan;
-  const auto& device = *opened.device;
   const auto& config = opened.source.config;
-  std::vector<std::shared_ptr<const troupe::device>> devices{opened.device};
-  if (options.replicas > 1) {
-    devices.clear();
-    for (int i = 0; i < options.replicas; ++i)
-      devices.push_back(device.part_of(options.replicas, i));
-  }
-  const auto [memory, kv_block, step_tokens] = [&] {
-    auto planning = plan_memory_of(device);
-    return decide(options, opened, planning, plan);
-  }();
+  std::vector<std::vector<std::shared_ptr<const device>>> devices;
+  for (int i = 0; i < options.replicas; ++i)
+    devices.push_back(devices_of(opened, options.replicas, i));
+  const auto [memory, kv_block, step_tokens] = decide(options, opened, plan);
   plan.max_context = memory.max_context;
   plan.kv_cache_bytes = devices.size() * static_cast<std::size_t>(memory.blocks) * kv_block;
   plan.lines.push_back(opened.info.weights + " " + memory.line +
@@ -95,24 +199,26 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
     plan.lines.push_back("`rope_type` is dynamic: no more than the " + std::to_string(config.max_context) +
                          " tokens before scaling, as every further token would change the rotation of all others");
 
-  replica_plan replica{.device = opened.device, .blocks = memory.blocks};
+  replica_plan replica{.blocks = memory.blocks};
   if (options.swap_bytes > 0) {
     auto host = plan_host_memory();
     replica.host_blocks = plan_swap(options, kv_block, host.left());
     plan.promised.push_back(host.reserve("host block pool of " + opened.info.id, options.swap_bytes));
   }
   if (replica.host_blocks > 0)
-    replica.swap = device.measure_moves(kv_shape_of(config, opened.precision, 8));
+    replica.swap = measure_moves(opened);
   replica.limits = {
     .step_tokens = step_tokens,
     .max_sequences = options.max_sequences,
     .max_queue = (options.max_queue + options.replicas - 1) / options.replicas,
+    .stages = static_cast<std::int32_t>(opened.stages.size()),
+    .microbatches = options.microbatches,
     .measured_budget = options.step_tokens == 0,
     .step_target_ms = std::chrono::duration<double, std::milli>(options.itl_target).count(),
     .rope_borders = rope_borders(config, opened.amateur ? &opened.amateur->config() : nullptr, plan.max_context)};
   for (auto& own : devices) {
     plan.replicas.push_back(replica);
-    plan.replicas.back().device = std::move(own);
+    plan.replicas.back().stages = std::move(own);
   }
   return plan;
 }

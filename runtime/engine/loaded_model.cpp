@@ -24,14 +24,19 @@ model_replica replica_of(std::shared_ptr<const loaded_model> model, std::size_t 
   return {std::move(model), std::move(plan)};
 }
 
-runner_spec model_replica::runner() const {
-  return {.weights = model->weights,
-          .precision = model->precision,
+runner_spec model_replica::runner(std::size_t stage) const {
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < stage; ++i)
+    before += kv_shape_of(model->stages[i].weights->config, model->stages[i].precision, 1).block_bytes();
+  const auto& own = model->stages.at(stage);
+  return {.weights = own.weights,
+          .precision = own.precision,
           .sizes = {.rows = plan.limits.step_tokens,
                     .sequences = plan.limits.max_sequences,
                     .context = model->info.max_context},
           .blocks = plan.blocks,
-          .host_blocks = plan.host_blocks};
+          .host_blocks = plan.host_blocks,
+          .image_offset = before};
 }
 
 sampler_spec model_replica::sampler() const {
@@ -41,16 +46,18 @@ sampler_spec model_replica::sampler() const {
           .guided = {.threads = mask_threads}};
 }
 
-std::unique_ptr<step_runner> model_replica::make_runner() const {
-  auto own = plan.device->make_runner(runner());
-  if (!model->amateur)
+std::unique_ptr<step_runner> model_replica::make_runner(std::size_t stage) const {
+  const auto spec = runner(stage);
+  auto own = plan.stages.at(stage)->make_runner(spec);
+  if (!model->amateur || stage + 1 < plan.stages.size())
     return own;
   const auto& amateur = *model->amateur;
-  auto other = plan.device->make_runner({.weights = amateur.weights,
-                                         .precision = amateur.precision,
-                                         .sizes = amateur.sizes,
-                                         .blocks = plan.blocks,
-                                         .host_blocks = plan.host_blocks});
+  auto other = plan.last().make_runner({.weights = amateur.weights,
+                                        .precision = amateur.precision,
+                                        .sizes = amateur.sizes,
+                                        .blocks = plan.blocks,
+                                        .host_blocks = plan.host_blocks,
+                                        .image_offset = spec.image_offset + own->block_bytes()});
   return std::make_unique<contrasting_runner>(std::move(own), std::move(other), amateur.vocab);
 }
 

@@ -33,21 +33,29 @@ struct loaded_second {
   int vocab = 0;
 };
 
+/// A stage's layers in memory.
+struct loaded_stage {
+  std::shared_ptr<const model_weights> weights;
+  troupe::precision precision = kernels::dtype::f32;
+};
+
 /// What one replica has of its own.
 struct replica_plan {
-  std::shared_ptr<const troupe::device> device; // with the cores that are the replica's
-  std::int32_t blocks = 0;                      // of the KV cache
-  std::int32_t host_blocks = 0;                 // of the host block pool
-  swap_rates swap = {};                         // if host_blocks > 0
+  std::vector<std::shared_ptr<const device>> stages = {}; // what each computes on, with the cores that are its own
+  std::int32_t blocks = 0;                                // of the KV cache, in each stage
+  std::int32_t host_blocks = 0;                           // of the host block pool
+  swap_rates swap = {};                                   // if host_blocks > 0
   scheduler_limits limits = {};
+
+  /// Samples, and has the models beside this one.
+  const device& last() const { return *stages.back(); }
 };
 
 /// What all replicas of a model share.
 struct loaded_model {
   model_info info;
-  std::shared_ptr<const model_weights> weights;
-  troupe::precision precision = kernels::dtype::f32;
-  device_capabilities capabilities; // of every replica's device
+  std::vector<loaded_stage> stages; // at least one, in order
+  device_capabilities capabilities; // of every replica
   bool prefix_cache = true;
   std::chrono::milliseconds request_timeout{0};
   std::shared_ptr<const loaded_second> draft, amateur; // null: none
@@ -66,12 +74,13 @@ struct model_replica {
   std::shared_ptr<const loaded_model> model;
   replica_plan plan;
 
-  /// For the device's runners and samplers.
-  runner_spec runner() const;
+  /// For the devices' runners and samplers.
+  runner_spec runner(std::size_t stage = 0) const;
   sampler_spec sampler() const;
 
-  /// Runs the steps of the model and, if there is one, of the amateur. Called by the thread that will use it.
-  std::unique_ptr<step_runner> make_runner() const;
+  /// Runs a stage of the model's steps, and the last one also, if there is one, the amateur's. Called by the thread
+  /// that will use it.
+  std::unique_ptr<step_runner> make_runner(std::size_t stage = 0) const;
 
   /// For a draft_model. Its KV cache has as many blocks as the model's.
   draft_spec drafting() const;

@@ -48,14 +48,22 @@ void load_all(const engine_options& options, opened_model& from, load_progress& 
   const auto show = [&](std::size_t done, std::size_t total) { report.show(done, total); };
   const auto log = [&](std::string line) { report.log(std::move(line)); };
   report.begin(from.info.id);
-  model.weights = load_weights(from.source, options.compute, from.precision, *from.backend, show, log);
+  for (const auto& stage : from.stages) {
+    if (stage.config.span)
+      report.begin(from.info.id + ", layers " + std::to_string(stage.config.span->first) + "-" +
+                   std::to_string(stage.config.span->end - 1));
+    model.stages.push_back(
+      {load_weights(from.source, stage.compute, stage.precision, *stage.backend, show, log, stage.config.span),
+       stage.precision});
+  }
+  auto& backend = *from.last().backend;
   if (from.draft) {
     report.begin(from.draft->name());
-    model.draft = from.draft->load(options, *from.backend, show, log);
+    model.draft = from.draft->load(options, backend, show, log);
   }
   if (from.amateur) {
     report.begin(from.amateur->name());
-    model.amateur = from.amateur->load(options, *from.backend, show, log);
+    model.amateur = from.amateur->load(options, backend, show, log);
   }
 }
 
@@ -67,8 +75,7 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
   model.info.max_context = plan.max_context;
   model.info.weight_bytes = plan.weight_bytes;
   model.info.kv_cache_bytes = plan.kv_cache_bytes;
-  model.precision = opened.precision;
-  model.capabilities = opened.device->capabilities();
+  model.capabilities = opened.capabilities;
   model.prefix_cache = options.prefix_cache;
   model.request_timeout = options.request_timeout;
   model.speculation = {.mode = options.speculate,
@@ -95,11 +102,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   for (auto& line : plan.lines)
     report.log(std::move(line));
   auto model = std::make_shared<loaded_model>(wire(options, internals, opened, std::move(plan)));
-  model->kv_disk = open_kv_disk(
-    options, {opened.source, opened.precision},
-    opened.amateur ? std::optional(kept_model{opened.amateur->source(), opened.amateur->precision()}) : std::nullopt,
-    *opened.backend, model->replicas.front().limits.rope_borders,
-    [&](std::string line) { report.log(std::move(line)); });
+  model->kv_disk = open_kv_disk(options, opened, model->replicas.front().limits.rope_borders,
+                                [&](std::string line) { report.log(std::move(line)); });
   load_all(options, opened, report, *model);
   return model;
 }

@@ -1,10 +1,14 @@
 #include "runtime/engine/opened_model.hpp"
 
 #include "runtime/adapters/adapter_library.hpp"
+#include "runtime/engine/layer_layout.hpp"
+#include "runtime/engine/memory_ledger.hpp"
 #include "runtime/engine/named_precision.hpp"
 #include "runtime/import/answer_ends.hpp"
 #include "runtime/model/adapter_target.hpp"
 #include "runtime/steering/steering_library.hpp"
+#include "runtime/support/kv_blocks.hpp"
+#include "runtime/support/types.hpp"
 
 #include <algorithm>
 
@@ -21,13 +25,13 @@ std::size_t elements_of(const tensor_info& tensor) {
 
 /// Null without any.
 std::shared_ptr<const steering_library> load_steering(const engine_options& options, const model_config& config,
-                                                      const device& device) {
+                                                      const device_capabilities& capabilities,
+                                                      const std::string& device) {
   if (options.steer.empty())
     return nullptr;
-  if (!device.capabilities().steering)
-    throw failure(
-      errc::unsupported,
-      "`steer` needs the CPU (--device cpu): " + device.description() + " does not support steering vectors", "steer");
+  if (!capabilities.steering)
+    throw failure(errc::unsupported,
+                  "`steer` needs the CPU (--device cpu): " + device + " does not support steering vectors", "steer");
   auto vectors = std::make_shared<steering_library>(config.layers, config.hidden);
   for (const auto& [name, file] : options.steer)
     vectors->add(name, file);
@@ -36,16 +40,19 @@ std::shared_ptr<const steering_library> load_steering(const engine_options& opti
 
 /// Null without any, unless clients may load some.
 std::shared_ptr<adapter_library> load_adapters(const engine_options& options, const std::string& base,
-                                               const model_config& config, std::shared_ptr<const device> device,
-                                               kernels::dtype compute, const log_sink& log) {
+                                               const model_config& config, const opened_model& opened,
+                                               const log_sink& log) {
   if (options.lora.empty() && !options.lora_endpoints)
     return nullptr;
-  if (!device->capabilities().adapters)
+  const auto& last = opened.last();
+  if (!opened.capabilities.adapters)
     throw failure(errc::unsupported,
-                  "`lora` needs the CPU (--device cpu): " + device->description() + " does not support adapters",
-                  "lora");
-  auto adapters = std::make_shared<adapter_library>(base, adapter_target_of(config), compute,
-                                                    [device] { return device->open(); });
+                  "`lora` needs the CPU (--device cpu): " + opened.info.device + " does not support adapters", "lora");
+  for (const auto& each : opened.stages)
+    if (each.device != last.device)
+      throw failure(errc::unsupported, "`lora` needs all layers on one device, not " + opened.info.device, "lora");
+  auto adapters = std::make_shared<adapter_library>(base, adapter_target_of(config), last.precision.compute,
+                                                    [device = last.device] { return device->open(); });
   for (const auto& [name, path] : options.lora)
     for (auto& line : adapters->load(name, path))
       log(std::move(line));
@@ -89,32 +96,174 @@ int opened_model::context(const engine_options& options) const {
   return options.max_context > 0 ? std::min(options.max_context, source.config.max_context) : source.config.max_context;
 }
 
+namespace {
+
+bool on_gpu(const std::string& device) { return device.starts_with("cuda:"); }
+
+/// The options as they concern one of several devices: what is for another kind is left out where there are both.
+compute_options options_for(const std::string& name, const std::vector<std::string>& all, compute_options options) {
+  options.device = name;
+  const bool gpus = std::ranges::any_of(all, on_gpu), both = gpus && !std::ranges::all_of(all, on_gpu);
+  if (both && on_gpu(name))
+    options.packed_cache.clear();
+  else if (both)
+    options.unified_maximum.reset();
+  if (gpus && all.size() > 1 && options.tensor_parallel > 1)
+    throw failure(errc::unsupported,
+                  "`tensor_parallel` divides the layers of one device, so it cannot be combined with `layers` on "
+                  "several ones",
+                  "tensor_parallel");
+  return options;
+}
+
+std::shared_ptr<const device> open_named(const engine_options& options, const compute_options& own, std::string* why) {
+  try {
+    return open_device(own, options.open_gpu, why);
+  } catch (const failure& f) {
+    if (f.what_failed().param != "device" || options.layers.empty())
+      throw;
+    throw failure(f.what_failed().code, f.what_failed().message, "layers"); // where the name stands
+  }
+}
+
+struct named_device {
+  compute_options compute;
+  std::shared_ptr<const troupe::device> device = {};
+  std::shared_ptr<kernels::backend> backend = {};
+};
+
+/// Each once.
+std::vector<named_device> open_devices(const engine_options& options, std::string* why) {
+  std::vector<named_device> devices;
+  const auto names = devices_of(options);
+  for (const auto& name : names)
+    if (std::ranges::find(devices, name, [](const named_device& d) { return d.compute.device; }) == devices.end()) {
+      named_device made{.compute = options_for(name, names, options.compute)};
+      made.device = open_named(options, made.compute, why);
+      devices.push_back(std::move(made));
+    }
+  return devices;
+}
+
+/// Opens the GPU that layers are to fill, if there is one, else all that they are on.
+std::vector<named_device> open_for_automatic(const engine_options& options, std::string* why) {
+  auto on_either = options.compute;
+  on_either.packed_cache.clear();
+  named_device first{.compute = std::move(on_either)};
+  first.device = open_named(options, first.compute, why);
+  if (!first.device->capabilities().own_memory) {
+    first.compute.packed_cache = options.compute.packed_cache;
+    return {std::move(first)};
+  }
+  named_device rest{.compute = options.compute};
+  rest.compute.device = "cpu";
+  rest.compute.unified_maximum.reset();
+  rest.device = open_named(options, rest.compute, nullptr);
+  return {std::move(first), std::move(rest)};
+}
+
+/// Fills the GPU with layers and their K and V: of options.kv_cache_bytes, else of one sequence or, if that is more, in
+/// a fifth of what is available.
+std::vector<placed_layers> place_automatically(const engine_options& options, const std::vector<named_device>& devices,
+                                               const model_source& source) {
+  const auto& name = devices.front().compute.device;
+  if (devices.size() == 1)
+    return {{name, {0, source.config.layers}}};
+  constexpr int usual_context = 16 << 10;
+  const auto& gpu = *devices.front().device;
+  const auto backend = gpu.open();
+  check_backend(source.config, *backend);
+  const auto precision = precision_of(devices.front().compute, *source.tensors, gpu.capabilities());
+  const auto left = plan_memory_of(gpu).left();
+  const auto limit = options.max_context > 0 ? options.max_context : usual_context;
+  const auto context = std::min(limit, source.config.max_context);
+  const auto rows = options.step_tokens > 0 ? options.step_tokens
+                                            : devices.back().device->most_step_tokens(options.max_sequences);
+  const auto whole_block = kv_shape_of(source.config, precision, 1).block_bytes();
+  auto placed = place_what_fits(name, source.config.layers, [&](const layer_span& span) {
+    auto config = source.config;
+    config.span = span;
+    const auto need = estimate_memory(*source.tensors, config, precision, gpu, *backend,
+                                      {.rows = rows, .sequences = options.max_sequences, .context = context});
+    const auto one = as_size(blocks_for(context));
+    const auto blocks = options.kv_cache_bytes > 0
+      ? options.kv_cache_bytes / whole_block
+      : std::min(one * as_size(options.max_sequences), std::max(one, left / 5 / need.kv_block));
+    return need.fixed() + blocks * need.kv_block / 4 * 5 < left; // for a cache may have four fifths of the rest
+  });
+  return placed;
+}
+
+std::vector<opened_stage> open_stages(const std::vector<placed_layers>& layout, std::vector<named_device>& devices,
+                                      const model_source& source) {
+  std::vector<opened_stage> stages;
+  for (const auto& [name, span] : layout) {
+    auto& on = *std::ranges::find(devices, name, [](const named_device& d) { return d.compute.device; });
+    opened_stage stage{.device = on.device, .compute = on.compute, .config = source.config};
+    if (layout.size() > 1)
+      stage.config.span = span;
+    stage.precision = precision_of(on.compute, *source.tensors, on.device->capabilities());
+    if (!on.backend)
+      on.backend = on.device->open();
+    stage.backend = on.backend;
+    check_backend(source.config, *stage.backend);
+    stages.push_back(std::move(stage));
+  }
+  return stages;
+}
+
+/// "layers 0-15 on cpu, avx2, 2 threads; 16-31 on ...".
+std::string described_stages(const std::vector<opened_stage>& stages) {
+  std::string line;
+  for (const auto& each : stages) {
+    const auto part = each.config.part();
+    line += (line.empty() ? "layers " : "; ") + std::to_string(part.first) + "-" + std::to_string(part.end - 1) +
+      " on " + each.device->description();
+  }
+  return line;
+}
+
+} // namespace
+
 opened_model open_for(const engine_options& options, const log_sink& log) {
   opened_model opened;
   std::string why;
-  opened.device = open_device(options.compute, options.open_gpu, &why);
-  const auto& device = *opened.device;
-  log("computing on " + device.description() + (why.empty() ? "" : ": " + why));
+  const bool automatic = wants_automatic_layers(options);
+  auto devices = automatic ? open_for_automatic(options, &why) : open_devices(options, &why);
+  if (devices.size() == 1)
+    log("computing on " + devices.front().device->description() + (why.empty() ? "" : ": " + why));
   opened.source = open_model(options.model);
   const auto& source = opened.source;
+  opened.stages = open_stages(automatic ? place_automatically(options, devices, source)
+                                        : place_layers(options, source.config.layers),
+                              devices, source);
+  const auto& device = *opened.last().device;
+  if (opened.stages.size() > 1)
+    log(described_stages(opened.stages));
   auto& info = opened.info;
   info.id = options.model_name.empty() ? source.name : options.model_name;
   describe_model(source, info);
   open_texts(options, source, info, log);
 
-  const auto capabilities = device.capabilities();
+  std::vector<std::shared_ptr<const troupe::device>> of_stages;
+  for (const auto& each : opened.stages)
+    of_stages.push_back(each.device);
+  const auto capabilities = opened.capabilities = in_stages(of_stages);
   info.device = device.description();
+  if (opened.first().device != opened.last().device)
+    info.device = described_stages(opened.stages);
+  else if (opened.stages.size() > 1)
+    info.device += ", divided among " + std::to_string(opened.stages.size()) + " stages";
   if (options.replicas > 1)
-    info.device += ", divided among " + std::to_string(options.replicas) + " replicas";
+    info.device += (opened.stages.size() > 1 ? " of each of " : ", divided among ") + std::to_string(options.replicas) +
+      " replicas";
   info.schedule_invariant = capabilities.schedule_invariant;
-  info.steering = load_steering(options, source.config, device);
-  opened.precision = precision_of(options.compute, *source.tensors, capabilities);
-  info.dtype = kernels::to_string(opened.precision.compute);
-  info.weights = weights_kind(*source.tensors, opened.precision.weights);
-  info.adapters = load_adapters(options, info.id, source.config, opened.device, opened.precision.compute, log);
+  info.steering = load_steering(options, source.config, capabilities, info.device);
+  const auto& precision = opened.first().precision;
+  info.dtype = kernels::to_string(precision.compute);
+  info.weights = weights_kind(*source.tensors, precision.weights);
+  info.adapters = load_adapters(options, info.id, source.config, opened, log);
   info.lora_endpoints = options.lora_endpoints;
-  opened.backend = device.open();
-  check_backend(source.config, *opened.backend);
   opened.draft = open_second(options.draft, "draft", source, info.tokenizer.get());
   if (opened.draft)
     info.draft = opened.draft->name();

@@ -1,4 +1,4 @@
-// A model whose files and device are open and whose weights are not loaded: the facts that memory is planned from.
+// A model whose files and devices are open and whose weights are not loaded: the facts that memory is planned from.
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
@@ -7,16 +7,34 @@
 #include "runtime/import/model_source.hpp"
 
 #include <memory>
+#include <vector>
 
 namespace troupe {
 
-struct opened_model {
-  std::shared_ptr<const troupe::device> device;
-  std::unique_ptr<kernels::backend> backend; // packs weights; of the thread that opened it
-  model_source source;
+/// Layers that compute by themselves, and where.
+struct opened_stage {
+  std::shared_ptr<const troupe::device> device;   // all of it, though other stages may share it
+  std::shared_ptr<kernels::backend> backend = {}; // packs weights; of the thread that opened it
+  compute_options compute;                        // as they concern the device
   troupe::precision precision = kernels::dtype::f32;
+  model_config config; // of the layers
+
+  memory_estimate memory(const checkpoint& tensors, const step_sizes& sizes) const {
+    return estimate_memory(tensors, config, precision, *device, *backend, sizes);
+  }
+};
+
+struct opened_model {
+  std::vector<opened_stage> stages; // at least one, in order
+  device_capabilities capabilities; // of all together
+  model_source source;
   model_info info;                              // all but what depends on the plan of its memory
   std::unique_ptr<second_model> draft, amateur; // null: none
+
+  const opened_stage& first() const { return stages.front(); }
+
+  /// Samples, and has the models beside this one.
+  const opened_stage& last() const { return stages.back(); }
 
   /// Tokens of a sequence, if memory suffices: what was asked for, but no more than the model has.
   int context(const engine_options& options) const;

@@ -1,5 +1,7 @@
 #include "runtime/engine/option_checks.hpp"
 
+#include "runtime/engine/layer_layout.hpp"
+
 namespace troupe {
 
 namespace {
@@ -16,6 +18,7 @@ void check_at_least(int value, int least, const char* name) {
 void check_options(const engine_options& options) {
   check_at_least(options.max_context, 0, "max_context");
   check_at_least(options.replicas, 1, "replicas");
+  check_layers(options);
   check_at_least(options.max_sequences, 1, "max_sequences");
   if (options.max_sequences > 65536)
     throw failure(errc::bad_request,

@@ -61,13 +61,7 @@ void second_model::prepare(const engine_options& options, const device& device, 
   need_ = estimate_memory(*source_.tensors, source_.config, loaded_.precision, device, backend, loaded_.sizes);
 }
 
-memory_estimate second_model::with(memory_estimate others) const {
-  others.weights += need_.weights;
-  others.activations += need_.activations;
-  others.scratch += need_.scratch;
-  others.kv_block += need_.kv_block;
-  return others;
-}
+memory_estimate second_model::with(memory_estimate others) const { return others += need_; }
 
 std::shared_ptr<const loaded_second> second_model::load(const engine_options& options, kernels::backend& backend,
                                                         const progress_fn& progress, const log_sink& log) {

@@ -16,7 +16,8 @@ void contrasting_runner::receive(const step_tokens& tokens) {
   amateur_->receive(tokens);
 }
 
-step_plan amateurs_plan(const step_plan& plan, token_id vocab, std::vector<std::int32_t>& of) {
+step_plan amateurs_plan(const step_plan& plan, std::span<const token_id> tokens, token_id vocab,
+                        std::vector<std::int32_t>& of) {
   step_plan own;
   own.step = plan.step;
   own.moves = plan.moves;
@@ -36,7 +37,7 @@ step_plan amateurs_plan(const step_plan& plan, token_id vocab, std::vector<std::
     own.block_tables.insert(own.block_tables.end(), plan.block_tables.begin() + rows.first_block,
                             plan.block_tables.begin() + last_block);
     for (auto row = rows.first_row; row < rows.first_row + rows.rows; ++row) {
-      const auto token = plan.tokens[static_cast<std::size_t>(row)];
+      const auto token = tokens[static_cast<std::size_t>(row)];
       own.tokens.push_back(token < vocab ? token : 0);
     }
     for (; logit_row < plan.logit_rows.size() && plan.logit_rows[logit_row] < rows.first_row + rows.rows; ++logit_row)
@@ -48,30 +49,17 @@ step_plan amateurs_plan(const step_plan& plan, token_id vocab, std::vector<std::
   return own;
 }
 
-// Images begin with the part of the expert, which needs no more than their first bytes.
-std::vector<block_move> contrasting_runner::amateurs_moves(std::span<const block_move> moves) const {
-  std::vector<block_move> own(moves.begin(), moves.end());
-  for (auto& m : own)
-    if (m.image) {
-      auto part = std::make_shared<block_image>();
-      part->bytes = m.image->bytes.subspan(expert_->block_bytes());
-      m.image = std::move(part); // the plan keeps the whole one
-    }
-  return own;
-}
-
 void contrasting_runner::move(std::span<const block_move> moves) {
   expert_->move(moves);
-  amateur_->move(amateurs_moves(moves));
+  amateur_->move(moves);
 }
 
-step_output contrasting_runner::run(const step_plan& plan) {
-  auto output = expert_->run(plan);
+step_output contrasting_runner::run(const step_plan& plan, const stage_rows* before) {
+  auto output = expert_->run(plan, before);
   if (contrasted_places(plan).empty() && plan.moves.empty())
     return output;
   std::vector<std::int32_t> of;
-  auto own = amateurs_plan(plan, vocab_, of);
-  own.moves = amateurs_moves(plan.moves);
+  const auto own = amateurs_plan(plan, before ? before->tokens : plan.tokens, vocab_, of);
   const auto amateurs = amateur_->run(own);
   output.ms += amateurs.ms;
   auto rows = output.contrast ? std::make_shared<contrast_rows>(*output.contrast) // of DoLa

@@ -15,30 +15,29 @@ namespace troupe {
 
 class contrasting_runner final : public step_runner {
 public:
-  /// `vocab`: of the amateur. Both have as many blocks.
+  /// `vocab`: of the amateur. Both have as many blocks. In an image the amateur's part follows the expert's.
   contrasting_runner(std::unique_ptr<step_runner> expert, std::unique_ptr<step_runner> amateur, int vocab);
 
   void receive(const step_tokens& tokens) override;
 
-  /// The expert's output, with the amateur's rows for the samples of contrasted sequences.
-  step_output run(const step_plan& plan) override;
+  /// The expert's output, with the amateur's rows for the samples of contrasted sequences. In a pipeline it stands in
+  /// the last stage, and the amateur reads the tokens that the first one passed on.
+  step_output run(const step_plan& plan, const stage_rows* before = nullptr) override;
 
-  /// An image is the expert's and the amateur's, one after the other.
   void move(std::span<const block_move> moves) override;
   std::size_t block_bytes() const override { return expert_->block_bytes() + amateur_->block_bytes(); }
 
   double device_ms() override { return expert_->device_ms(); }
 
 private:
-  std::vector<block_move> amateurs_moves(std::span<const block_move> moves) const;
-
   std::unique_ptr<step_runner> expert_, amateur_;
   token_id vocab_;
 };
 
 /// What the amateur computes of a plan: the rows of contrasted sequences, and logits where they sample. `of[i]`: the
-/// place in plan.logit_rows of the i-th of these logits. Tokens from `vocab` on, which no contrast chooses, are wrong
-/// guesses, and any other stands in for them.
-step_plan amateurs_plan(const step_plan& plan, token_id vocab, std::vector<std::int32_t>& of);
+/// place in plan.logit_rows of the i-th of these logits. `tokens`: of the plan's rows, perhaps with placeholders. Those
+/// from `vocab` on, which no contrast chooses, are wrong guesses, and any other stands in for them.
+step_plan amateurs_plan(const step_plan& plan, std::span<const token_id> tokens, token_id vocab,
+                        std::vector<std::int32_t>& of);
 
 } // namespace troupe

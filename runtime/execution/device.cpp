@@ -4,6 +4,7 @@
 #include "runtime/execution/cpu/cpu_device.hpp"
 #include "runtime/execution/cpu/dola_rows.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -11,6 +12,10 @@
 namespace troupe {
 
 namespace {
+
+/// Steps whose rows a stage has passed on and that are not computed yet: one by the next stage, one that it is to
+/// compute, and one that is being passed on.
+constexpr std::size_t lent_stage_rows = 3;
 
 std::shared_ptr<const device> open_cpu(const compute_options& options,
                                        kernels::isa target = kernels::available_isas().back()) {
@@ -63,16 +68,41 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
                                   {.rows = std::max(sizes.rows, decodes),
                                    .logit_rows = std::max(sizes.logit_rows(), decodes),
                                    .context = sizes.context});
-  estimate.scratch += device.step_memory(sizes, config.vocab, estimate.kv_block);
+  const bool heads = config.part().heads;
+  estimate.scratch += device.step_memory(sizes, heads ? config.vocab : 0, estimate.kv_block);
+  // What a GPU passes on is in host memory, and what it reads is copied.
+  const bool own_memory = device.capabilities().own_memory;
+  if (own_memory ? !config.part().embeds : !heads)
+    estimate.scratch += (own_memory ? 1 : lent_stage_rows) * as_size(std::max(sizes.rows, decodes)) *
+      as_size(config.hidden) * sizeof(float);
   if (sizes.dola)
     estimate.scratch += dola_rows::memory(sizes, config, precision.compute);
   return estimate;
 }
 
-std::shared_ptr<const device> device::part_of(int, int) const {
+std::shared_ptr<const device> device::part_of(const core_layout& layout, int, int) const {
+  if (layout.replicas > 1)
+    throw failure(errc::unsupported,
+                  "`replicas` divide the cores of a CPU (--device cpu); on " + description() + " a model has one",
+                  "replicas");
   throw failure(errc::unsupported,
-                "`replicas` divide the cores of a CPU (--device cpu); on " + description() + " a model has one",
-                "replicas");
+                "`stages` divide the cores of a CPU (--device cpu); layers on " + description() + " have one stage",
+                "stages");
+}
+
+device_capabilities in_stages(std::span<const std::shared_ptr<const device>> devices) {
+  auto all = devices.back()->capabilities(); // which samples
+  for (const auto& each : devices.first(devices.size() - 1)) {
+    const auto own = each->capabilities();
+    all.schedule_invariant = all.schedule_invariant && own.schedule_invariant;
+    all.own_memory = all.own_memory || own.own_memory;
+    all.steering = all.steering && own.steering;
+    all.adapters = all.adapters && own.adapters;
+    all.dola = all.dola && own.dola;
+    all.step_times = all.step_times && own.step_times;
+    all.ranks_by_kv_head = std::max(all.ranks_by_kv_head, own.ranks_by_kv_head);
+  }
+  return all;
 }
 
 std::shared_ptr<const device> open_device(const compute_options& options, const gpu_opener& open_gpu,

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/machine.hpp"
 #include "runtime/execution/compute_options.hpp"
+#include "runtime/execution/core_plan.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/model/memory_estimate.hpp"
 #include "runtime/scheduling/swap_policy.hpp"
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace troupe {
@@ -49,9 +51,10 @@ public:
   /// For the calling thread, on which backends of a CPU share their threads. Throws device_error.
   virtual std::unique_ptr<kernels::backend> open() const = 0;
 
-  /// What replica `number` of so many computes on: its part of this device's threads, with the same results. Throws
-  /// failure(unsupported | bad_request).
-  virtual std::shared_ptr<const device> part_of(int replicas, int number) const;
+  /// What a stage of a replica computes on: its part of this device's threads, with the same results. `layout`: the
+  /// replicas, and each one's stages on this device; its ranks are the device's own. Throws failure(unsupported |
+  /// bad_request).
+  virtual std::shared_ptr<const device> part_of(const core_layout& layout, int replica, int stage) const;
 
   /// Bytes still available of the memory that holds weights and K/V.
   virtual std::size_t available_memory() const = 0;
@@ -63,7 +66,8 @@ public:
   /// Fewer are planned where memory is short.
   virtual int most_step_tokens(int max_sequences) const = 0;
 
-  /// Bytes that runner and sampler take beside decoder and KV cache. `kv_block`: bytes of a block.
+  /// Bytes that runner and sampler take beside decoder and KV cache. `vocab`: 0 for layers without the head; `kv_block`:
+  /// bytes of a block.
   virtual std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t kv_block) const = 0;
 
   /// How fast K/V blocks of this shape move to other host memory and back.
@@ -79,7 +83,10 @@ public:
   virtual std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()> sampled) const = 0;
 };
 
-/// The memory of a model on a device, with runner and sampler. `backend` is of the device. Throws as `require_tensor`.
+/// What a pipeline over these devices can do.
+device_capabilities in_stages(std::span<const std::shared_ptr<const device>> devices);
+
+/// The memory of a model, or of the part that `config` describes, on a device, with runner and sampler. `backend` is of the device. Throws as `require_tensor`.
 memory_estimate estimate_memory(const checkpoint& tensors, const model_config& config, precision precision,
                                 const device& device, const kernels::backend& backend, const step_sizes& sizes);
 

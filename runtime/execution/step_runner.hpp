@@ -36,6 +36,7 @@ struct runner_spec {
   step_sizes sizes;
   std::int32_t blocks = 0;      // of the KV cache
   std::int32_t host_blocks = 0; // of the host block pool; 0: no swapping
+  std::size_t image_offset = 0; // bytes of a block's image before those of this runner
 };
 
 /// How a sampler follows guides.
@@ -68,6 +69,15 @@ struct judged_logits {
   other_rows others;
 };
 
+/// What one stage of a pipeline gives the next: the residual stream of a step's rows, and what goes along. Lent, as
+/// logits are.
+struct stage_rows {
+  std::shared_ptr<const float> rows;       // [plan.tokens.size(), hidden], host memory
+  kernels::device_event_ptr ready = {};    // when they are there; null: now
+  std::vector<token_id> tokens = {};       // of the rows, with placeholders filled; empty: only a device knows them
+  std::shared_ptr<const void> states = {}; // those that dola_rows has kept so far, in order
+};
+
 /// Logits that a runner lends; dropping them returns them.
 struct step_output {
   std::shared_ptr<const float> logits; // [plan.logit_rows.size(), vocab], device memory
@@ -77,6 +87,8 @@ struct step_output {
   std::shared_ptr<const float> hidden = {}; // [plan.hidden_rows.size(), width], host memory
   std::size_t width = 0;
   std::shared_ptr<const contrast_rows> contrast = {}; // null: none
+  std::shared_ptr<const stage_rows> passed = {};      // for the next stage, instead of logits; null: there is none
+  std::vector<double> stage_ms = {};                  // of `ms`, each stage's; empty: there is one
 };
 
 /// The tokens of a step: in `sampled`, or on the device.
@@ -94,13 +106,14 @@ public:
   /// Receives a step's tokens, before the first plan that has placeholders for them.
   virtual void receive(const step_tokens& tokens) = 0;
 
-  /// One forward pass, behind the plan's moves. Plans come in order.
-  virtual step_output run(const step_plan& plan) = 0;
+  /// One forward pass, behind the plan's moves. Plans come in order. `before`: what the stage before this one gave;
+  /// null: this is the first.
+  virtual step_output run(const step_plan& plan, const stage_rows* before = nullptr) = 0;
 
   /// Moves blocks without a pass. Images saved to, here and by `run`, have their bytes when the call returns.
   virtual void move(std::span<const block_move> moves) = 0;
 
-  /// Bytes of a block's image.
+  /// Bytes of a block's image, or of this stage's part of one.
   virtual std::size_t block_bytes() const = 0;
 
   /// Total milliseconds that steps have taken on the device so far, each from when it could begin there to its end;

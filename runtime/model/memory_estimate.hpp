@@ -21,6 +21,14 @@ struct memory_estimate {
   std::size_t steps() const { return activations + scratch; }
   /// Everything but the KV cache.
   std::size_t fixed() const { return weights + steps(); }
+
+  memory_estimate& operator+=(const memory_estimate& more) {
+    weights += more.weights;
+    activations += more.activations;
+    scratch += more.scratch;
+    kv_block += more.kv_block;
+    return *this;
+  }
 };
 
 /// The largest steps of a decoder.

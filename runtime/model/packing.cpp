@@ -139,6 +139,8 @@ packed_contents packed_contents_of(const checkpoint& tensors, const model_config
   contents.target = kernels::to_string(storable.instruction_set());
   if (storable.shards() > 1)
     contents.target += ", " + std::to_string(storable.shards()) + " ranks";
+  if (const auto part = config.part(); config.span)
+    contents.target += ", layers " + std::to_string(part.first) + "-" + std::to_string(part.end - 1);
   contents.layout = storable.layout_version();
   for (const auto& group : packed_groups(config, precision))
     contents.matrices.push_back({group.name(), packed_bytes(tensors, group, precision, backend)});

@@ -90,6 +90,7 @@ void row_grants::add_rows(scheduled_sequence& s, const block_answer& answer, con
   s.planned += answer.rows;
   if (s.planned < s.known() || s.embeds())
     return;
+  s.microbatch = rules_.turn();
   if (!s.grouped())
     add_samples(s, s.samples_in_flight > 0 ? 0 : s.planned - s.known());
   else if (auto& g = table_.group_of(s); g.members.size() == 1)
@@ -146,6 +147,7 @@ void row_grants::add_sample(scheduled_sequence& s, std::int32_t logit_row, std::
   if (!std::exchange(s.sampler_knows, true))
     d.start = start_of(s);
   ++s.samples_in_flight;
+  s.sampled_in = draft_.number();
   draft_.add_sample(std::move(d));
 }
 

@@ -16,7 +16,7 @@ std::int32_t row_rules::end_of_rows(const scheduled_sequence& s) const {
   return last ? s.last_row : std::min(s.last_row, limits_.rope_borders[passed]);
 }
 
-std::int32_t row_rules::wanted(const scheduled_sequence& s) const {
+std::int32_t row_rules::wanted_in_turn(const scheduled_sequence& s) const {
   if (s.paused() || s.guesses > 0 || s.embedded() || crosses(s))
     return 0;
   const auto end = std::min(s.known(), s.last_row);

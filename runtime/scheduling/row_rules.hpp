@@ -1,4 +1,5 @@
-// Which rows a sequence can have in the next step, from what is known of it and of what is in flight. Only reads.
+// Which rows a sequence can have in the next step, from what is known of it, of what is in flight, and of whose turn it
+// is. Only reads sequences.
 #pragma once
 
 #include "runtime/scheduling/scheduler_limits.hpp"
@@ -10,8 +11,20 @@ class row_rules {
 public:
   row_rules(const scheduler_limits& limits, const sequence_table& table) : limits_(limits), table_(table) {}
 
+  /// The step is one of microbatch `turn` of `count`: sequences that decode in others have no rows in it.
+  void take_turn(std::int32_t turn, std::int32_t count) {
+    turn_ = turn;
+    microbatches_ = count;
+  }
+  std::int32_t turn() const { return turn_; }
+  bool in_turn(const scheduled_sequence& s) const {
+    return !s.running() || !s.decodes() || s.microbatch % microbatches_ == turn_;
+  }
+
   /// How many rows the sequence would have if there was room for all.
-  std::int32_t wanted(const scheduled_sequence& s) const;
+  std::int32_t wanted(const scheduled_sequence& s) const { return in_turn(s) ? wanted_in_turn(s) : 0; }
+  /// The same if its microbatch had the turn.
+  std::int32_t wanted_in_turn(const scheduled_sequence& s) const;
 
   /// One that waits may start.
   bool admissible(const scheduled_sequence& s) const;
@@ -36,6 +49,7 @@ public:
 private:
   const scheduler_limits& limits_;
   const sequence_table& table_;
+  std::int32_t turn_ = 0, microbatches_ = 1;
 };
 
 } // namespace troupe

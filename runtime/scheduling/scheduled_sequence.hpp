@@ -32,6 +32,7 @@ struct scheduled_sequence {
   std::int32_t planned = 0;           // positions computed or in flight
   std::int32_t committed = 0;         // tokens that the block manager may index
   std::int32_t samples_in_flight = 0; // steps that will sample it
+  std::uint64_t sampled_in = 0;       // the last of these
   std::int32_t guesses = 0;           // in flight, in the rows behind the known tokens
   // Prompt tokens up to this position have their log-probabilities, or will; of embeddings, their hidden states.
   std::int32_t scored = all;
@@ -42,6 +43,7 @@ struct scheduled_sequence {
 
   // Where it stands.
   std::int32_t slot = -1;                  // while running
+  std::int32_t microbatch = 0;             // that it decodes in; there may be fewer now (row_rules::in_turn)
   std::uint64_t paused_since = 0;          // number of the pause() that paused it; 0: not paused
   std::int32_t siblings = 0;               // to be forked when the prompt is computed (n > 1)
   std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs; those without one will wait

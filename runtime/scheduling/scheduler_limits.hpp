@@ -10,7 +10,9 @@ struct scheduler_limits {
   std::int32_t step_tokens = 512; // rows of a step
   std::int32_t max_sequences = 64;
   std::int32_t max_queue = 1024; // waiting requests, beyond those for which a slot is free
-  std::int32_t steps_ahead = 2;  // plans in flight at once
+  std::int32_t steps_ahead = 2;  // plans in flight at once, with one stage
+  std::int32_t stages = 1;       // that a step passes through, each while the next step is in the one before it
+  std::int32_t microbatches = 0; // of the running sequences; 0: as many as steps cost least with
   bool measured_budget = false;  // steps of fewer rows than step_tokens if those are efficient enough
   double step_target_ms = 0;     // that a step may take; 0: no target
   // Lengths of a sequence beyond which all its positions are rotated otherwise, so that it is computed again

@@ -262,8 +262,9 @@ struct step_result {
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;
   std::vector<prompt_embedding> embeddings;
-  double ms = 0;         // that the step took; 0: not measured
-  std::string news = {}; // a line for the log; mostly empty
+  double ms = 0;                     // that the step took; 0: not measured
+  std::vector<double> stage_ms = {}; // of these, each stage; empty: there is one
+  std::string news = {};             // a line for the log; mostly empty
 };
 
 } // namespace troupe

@@ -13,11 +13,11 @@ void step_draft::begin_without() {
   demands_.clear();
 }
 
-void step_draft::begin(std::int32_t rows, std::uint64_t sampled) {
+void step_draft::begin(std::int32_t rows, std::uint64_t number) {
   begin_without();
   plan_.emplace();
   rows_ = rows;
-  sampled_ = sampled;
+  number_ = number;
   extra_logits_ = extra_logit_rows;
 }
 
@@ -58,7 +58,7 @@ void step_draft::add_rows(const scheduled_sequence& s, const block_answer& answe
     if (p < s.known()) {
       plan.tokens.push_back(s.tokens[static_cast<std::size_t>(p)]);
     } else if (s.samples_in_flight > 0) {
-      plan.after_tokens_of = sampled_;
+      plan.after_tokens_of = std::max(plan.after_tokens_of, s.sampled_in);
       plan.tokens.push_back(placeholder(s.slot));
     } else {
       plan.tokens.push_back(guesses[static_cast<std::size_t>(p - s.known())]);

@@ -17,11 +17,12 @@ namespace troupe {
 
 class step_draft {
 public:
-  /// A step of at most so many rows. `sampled`: the step whose samples fill placeholders.
-  void begin(std::int32_t rows, std::uint64_t sampled);
+  /// Step `number`, of at most so many rows.
+  void begin(std::int32_t rows, std::uint64_t number);
   /// No step: only what the block manager is to be told.
   void begin_without();
   bool exists() const { return plan_.has_value(); }
+  std::uint64_t number() const { return number_; }
 
   // -- what is demanded -----------------------------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ private:
   std::vector<block_demand> demands_;
   std::vector<block_move> moves_; // not yet part of a plan
   std::int32_t rows_ = 0;         // not granted
-  std::uint64_t sampled_ = 0;     // the step whose samples fill placeholders
+  std::uint64_t number_ = 0;
   std::int32_t extra_logits_ = 0;
   std::int32_t slots_promised_ = 0;
   bool starved_ = false;

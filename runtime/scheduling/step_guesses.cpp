@@ -63,7 +63,7 @@ std::optional<draft_request> step_guesses::ask_draft_model(const sequence_table&
   if (!proposer_)
     return std::nullopt;
   const auto next = decoding(table, rules);
-  if (next.sequences.empty())
+  if (next.sequences.empty() || next.in_flight)
     return std::nullopt;
   return proposer_->collect(next.step, next.sequences, extra_logit_rows);
 }

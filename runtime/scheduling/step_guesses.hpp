@@ -32,7 +32,7 @@ public:
   /// Whether to plan the next step only when all tokens of those in flight are known, or the draft model has replied.
   bool wait(const sequence_table& table, const row_rules& rules);
 
-  /// What to ask the draft model before the next step is planned. Call when nothing is in flight.
+  /// What to ask the draft model before the next step is planned; nothing while any of its sequences is in flight.
   std::optional<draft_request> ask_draft_model(const sequence_table& table, const row_rules& rules);
 
   // -- planning a step ------------------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 #include "runtime/scheduling/step_planner.hpp"
 
+#include "runtime/support/types.hpp"
+
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace troupe {
@@ -17,7 +20,9 @@ step_planner::step_planner(const scheduler_limits& limits, sequence_table& table
     demands_(table, rules_, shares_, guesses, cost, budget, draft_),
     grants_(table, rules_, shares_, guesses, budget, draft_),
     preemption_(limits, table, rules_, shares_, draft_),
-    ahead_(limits.steps_ahead) {}
+    ahead_(limits.steps_ahead),
+    policy_(limits.stages, limits.microbatches),
+    microbatches_(static_cast<std::size_t>(policy_.count())) {}
 
 void step_planner::count(scheduler_counters& into) const {
   into.steps = last_step_;
@@ -29,8 +34,33 @@ void step_planner::count(scheduler_counters& into) const {
 
 bool step_planner::wants_step() { return !awaiting_grant_ && (!table_.later().empty() || can_plan()); }
 
+// Enough to keep all stages busy, and one that waits for its tokens at the first.
+std::ptrdiff_t step_planner::most_in_flight() const {
+  return std::max(limits_.stages, policy_.count()) + limits_.steps_ahead - 1;
+}
+
+// The one whose last step is longest ago comes first.
+std::vector<std::int32_t> step_planner::turns() const {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(policy_.count()));
+  std::iota(all.begin(), all.end(), 0);
+  std::ranges::stable_sort(all, {}, [this](std::int32_t i) { return microbatches_[as_size(i)].planned; });
+  return all;
+}
+
+// Leaves the turn with the one that can.
 bool step_planner::can_plan() {
-  if (stalled_ == table_.version() || std::ssize(in_flight_) >= limits_.steps_ahead || held_back())
+  if (std::ssize(in_flight_) >= most_in_flight())
+    return false;
+  for (const auto turn : turns()) {
+    take_turn(turn);
+    if (can_plan(microbatches_[as_size(turn)]))
+      return true;
+  }
+  return false;
+}
+
+bool step_planner::can_plan(microbatch& m) {
+  if (m.stalled == table_.version() || held_back(m))
     return false;
   const auto has_rows = [this](const scheduled_sequence& s) { return rules_.wanted(s) > 0 || rules_.crosses(s); };
   if (std::ranges::any_of(table_.running(), has_rows))
@@ -42,11 +72,50 @@ bool step_planner::can_plan() {
   return false;
 }
 
+bool step_planner::others_have_rows() const {
+  return std::ranges::any_of(std::as_const(table_).running(), [this](const scheduled_sequence& s) {
+    return !rules_.in_turn(s) && rules_.wanted_in_turn(s) > 0;
+  });
+}
+
 // Whether the next step must or should not be planned before what is in flight is known.
-bool step_planner::held_back() {
-  if (!held_back_ || held_back_->first != table_.version())
-    held_back_ = {table_.version(), !can_do_without_unpredictable() || guesses_.wait(table_, rules_)};
-  return held_back_->second;
+bool step_planner::held_back(microbatch& m) {
+  if (!m.held_back || m.held_back->first != table_.version())
+    m.held_back = {table_.version(), !can_do_without_unpredictable() || guesses_.wait(table_, rules_)};
+  return m.held_back->second;
+}
+
+void step_planner::decide_microbatches() {
+  if (limits_.stages == 1)
+    return;
+  step_shape all;
+  int sequences = 0;
+  for (auto& s : std::as_const(table_).running())
+    if (s.decodes() && !s.paused() && !s.embeds()) {
+      all += shape_of(s.planned, 1, 1);
+      ++sequences;
+    }
+  policy_.decide(cost_, all, sequences);
+  microbatches_.resize(std::max(microbatches_.size(), as_size(policy_.count())));
+}
+
+// Takes sequences over from the largest one, where that makes them more equal.
+void step_planner::balance_microbatches() {
+  const auto count = as_size(policy_.count());
+  if (count == 1)
+    return;
+  std::vector<int> sizes(count);
+  const auto of = [&](const scheduled_sequence& s) { return as_size(s.microbatch) % count; };
+  for (auto& s : std::as_const(table_).running())
+    sizes[of(s)] += s.decodes() && !s.paused();
+  const auto own = as_size(rules_.turn());
+  const auto largest = static_cast<std::size_t>(std::ranges::max_element(sizes) - sizes.begin());
+  scheduled_sequence* last = nullptr;
+  for (auto& s : table_.running())
+    if (of(s) == largest && s.decodes() && !s.grouped() && rules_.wanted_in_turn(s) > 0)
+      last = &s;
+  if (last && sizes[largest] - sizes[own] > 1)
+    last->microbatch = rules_.turn();
 }
 
 // Whether the next step can do without the sequences that cannot be planned ahead. Those with guesses in flight are
@@ -54,7 +123,7 @@ bool step_planner::held_back() {
 bool step_planner::can_do_without_unpredictable() const {
   int left_out = 0;
   for (auto& s : std::as_const(table_).running())
-    if (rules_.unpredictable(s)) {
+    if (rules_.in_turn(s) && rules_.unpredictable(s)) {
       if (s.guesses > 0)
         return false;
       ++left_out;
@@ -74,17 +143,22 @@ bool step_planner::can_do_without_unpredictable() const {
 }
 
 std::optional<draft_request> step_planner::ask_draft_model() {
-  if (awaiting_grant_ || !in_flight_.empty())
+  if (awaiting_grant_ || (limits_.stages == 1 && !in_flight_.empty()))
     return std::nullopt;
-  auto request = guesses_.ask_draft_model(table_, rules_);
-  if (request) {
-    table_.changed();
-    draft_model_asked_ = true;
+  for (const auto turn : turns()) {
+    take_turn(turn);
+    if (auto request = guesses_.ask_draft_model(table_, rules_)) {
+      table_.changed();
+      draft_model_asked_ = true;
+      return request;
+    }
   }
-  return request;
+  return std::nullopt;
 }
 
-void step_planner::finished(double ms, double computed_ms) {
+void step_planner::finished(const step_result& result, double ms, double computed_ms) {
+  policy_.finished(result.ms, result.stage_ms);
+  decide_microbatches();
   const bool asked = std::exchange(draft_model_asked_, false); // which takes time, too
   if (in_flight_.empty())
     return;
@@ -100,8 +174,9 @@ block_request step_planner::begin_step() {
   block_request request = table_.take_later();
   table_.commit(request);
   if (can_plan()) {
-    stalled_ = table_.version(); // until there is a plan, or something changes meanwhile
-    draft_.begin(limits_.step_tokens, last_sampling_step_);
+    balance_microbatches();
+    microbatches_[as_size(rules_.turn())].stalled = table_.version(); // until there is a plan, or something changes
+    draft_.begin(limits_.step_tokens, last_step_ + 1);
     budget_.begin(cost_);
     preemption_.suspend_crossing(request);
     preemption_.make_room_for_waiting(request);
@@ -133,7 +208,7 @@ step_planner::next step_planner::granted(const block_grant& grant) {
   if (draft_.exists() && draft_.demands().empty()) {
     budget_.settle();
     demands_.of_all();
-    if (draft_.demands().empty() && in_flight_.empty() && preemption_.deadlocked()) {
+    if (draft_.demands().empty() && in_flight_.empty() && preemption_.deadlocked() && !others_have_rows()) {
       preemption_.preempt(*preemption_.victim(), next);
       draft_.forget_demands();
       demands_.of_all();
@@ -191,8 +266,7 @@ std::shared_ptr<const step_plan> step_planner::finish_draft() {
   plan->step = ++last_step_;
   plan->ended = table_.take_ended();
   plan->moves = draft_.take_moves();
-  if (!plan->samples.empty())
-    last_sampling_step_ = plan->step;
+  microbatches_[as_size(rules_.turn())].planned = plan->step;
   guesses_.planned(*plan);
   in_flight_.push_back({.ahead = !in_flight_.empty()});
   return std::make_shared<const step_plan>(std::move(*plan));

@@ -1,9 +1,12 @@
 // Plans steps, in rounds of block requests and grants: when a step can be planned, then what it asks for (row_demands),
 // what sequences get of what is granted (row_grants), and who gives way when something is refused (preemption). Counts
-// the steps in flight. Owned by the scheduler; single-threaded.
+// the steps in flight. Where steps pass through several stages, sequences that decode belong to microbatches, which take
+// turns: each is planned when its own last tokens are about to be known, whatever others wait for. Prompts may have rows
+// in any step. Owned by the scheduler; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/ahead_policy.hpp"
+#include "runtime/scheduling/microbatch_policy.hpp"
 #include "runtime/scheduling/preemption.hpp"
 #include "runtime/scheduling/row_demands.hpp"
 #include "runtime/scheduling/row_grants.hpp"
@@ -32,15 +35,29 @@ public:
   std::optional<draft_request> ask_draft_model();
 
   /// The oldest step in flight is over; its result is booked. As scheduler::finished.
-  void finished(double ms, double computed_ms);
+  void finished(const step_result& result, double ms, double computed_ms);
 
   std::vector<block_move> take_moves() { return draft_.take_moves(); }
   std::vector<started_request> take_started() { return grants_.take_started(); }
   void count(scheduler_counters& into) const;
 
 private:
+  struct microbatch {
+    std::uint64_t planned = 0; // the last step of it
+    // As found at a version of the table.
+    std::optional<std::uint64_t> stalled; // its last step had no rows, and nothing has changed since it began
+    std::optional<std::pair<std::uint64_t, bool>> held_back;
+  };
+
   bool can_plan();
-  bool held_back();
+  bool can_plan(microbatch& m);
+  bool held_back(microbatch& m);
+  bool others_have_rows() const;
+  void take_turn(std::int32_t turn) { rules_.take_turn(turn, policy_.count()); }
+  std::vector<std::int32_t> turns() const;
+  void decide_microbatches();
+  void balance_microbatches();
+  std::ptrdiff_t most_in_flight() const;
   bool can_do_without_unpredictable() const;
 
   void handle_refusal(const block_demand& refused, block_request& next);
@@ -60,18 +77,16 @@ private:
   row_grants grants_;
   preemption preemption_;
   ahead_policy ahead_;
+  microbatch_policy policy_;
+  std::vector<microbatch> microbatches_; // as many as there ever were
 
   struct planned_step {
     bool ahead = false; // of another in flight
   };
   std::deque<planned_step> in_flight_;
-  std::uint64_t last_step_ = 0, last_sampling_step_ = 0;
+  std::uint64_t last_step_ = 0;
   bool awaiting_grant_ = false;    // a block request is unanswered
   bool draft_model_asked_ = false; // since the last step was over
-
-  // As found at a version of the table.
-  std::optional<std::uint64_t> stalled_; // the last step had no rows, and nothing has changed since it began
-  std::optional<std::pair<std::uint64_t, bool>> held_back_;
 };
 
 } // namespace troupe

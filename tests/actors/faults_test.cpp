@@ -57,7 +57,8 @@ public:
     auto load = [script = this->script](const engine_options& o, const progress_sink&) -> loaded_model_ptr {
       auto model = std::make_shared<loaded_model>(*load_model(o, {}));
       for (auto& each : model->replicas)
-        each.device = std::make_shared<faulty_device>(each.device, script);
+        for (auto& stage : each.stages)
+          stage = std::make_shared<faulty_device>(stage, script);
       return model;
     };
     auto listen = [this](const load_status& s, const loaded_model_ptr&) {
@@ -66,7 +67,7 @@ public:
       lines_.push_back(s.line);
       changed_.notify_all();
     };
-    runners_ = options.replicas * (options.amateur.empty() ? 1 : 2);
+    runners_ = options.replicas * (options.stages + (options.amateur.empty() ? 0 : 1));
     engine = spawn_engine(system_, std::move(options), listen, load);
     wait_for(load_status::stage::ready);
   }
@@ -334,6 +335,34 @@ TEST_CASE("a fault in any step on two replicas changes no event that clients rec
     restarts += stats->total.restarts;
   }
   CHECK(restarts > 0);
+}
+
+TEST_CASE("a fault in any step of any stage changes no event that clients receive") {
+  const auto work = mixed_work();
+  const auto expected = undisturbed(work);
+  auto options = small();
+  options.stages = options.compute.threads = 2;
+  int steps = 0;
+  {
+    troubled_engine calm(std::make_shared<faults>(), options);
+    steps = check_same(calm, work, expected); // of all stages
+  }
+  REQUIRE(steps > 40);
+  std::uint64_t restarts = 0;
+  for (int at = 1; at <= steps; at += 7) {
+    CAPTURE(at);
+    troubled_engine e(failing([=](int step) {
+                        if (step == at)
+                          fail_device();
+                      }),
+                      options);
+    check_same(e, work, expected);
+    const auto stats = e.settled();
+    REQUIRE(stats.has_value());
+    CHECK(stats->total.restarts <= 1);
+    restarts += stats->total.restarts;
+  }
+  CHECK(restarts > 2);
 }
 
 TEST_CASE("a replica that is lost for good leaves the other one serving, and the status says so") {

@@ -37,10 +37,10 @@ public:
 
   void receive(const step_tokens& tokens) override { real_->receive(tokens); }
 
-  step_output run(const step_plan& plan) override {
+  step_output run(const step_plan& plan, const stage_rows* before = nullptr) override {
     if (const int n = ++script_->steps; script_->on_step)
       script_->on_step(n);
-    return real_->run(plan);
+    return real_->run(plan, before);
   }
 
   void move(std::span<const block_move> moves) override { real_->move(moves); }

@@ -77,8 +77,8 @@ public:
     model->request_timeout = std::chrono::seconds(60);
     model->info.defaults.stops = {31};
     model->replicas.resize(static_cast<std::size_t>(count),
-                           {.device = open_device({.device = "cpu", .threads = 1}, nullptr)});
-    model->capabilities = model->replicas.front().device->capabilities();
+                           {.stages = {open_device({.device = "cpu", .threads = 1}, nullptr)}});
+    model->capabilities = model->replicas.front().last().capabilities();
     to->model = model;
     engine_ = spawn_state<engine_actor, routing_engine>(system_, to);
     for (int i = 0; i < count; ++i)

@@ -156,8 +156,8 @@ struct worker_group {
     model->info.max_context = 100;
     model->request_timeout = std::chrono::seconds(60);
     model->info.defaults.stops = {31};
-    model->replicas.push_back({.device = open_device({.device = "cpu", .threads = 1}, nullptr)});
-    model->capabilities = model->replicas.front().device->capabilities();
+    model->replicas.push_back({.stages = {open_device({.device = "cpu", .threads = 1}, nullptr)}});
+    model->capabilities = model->replicas.front().last().capabilities();
     script->reply.model = refuse.message.empty() ? model : nullptr;
     script->reply.why = refuse;
     engine = spawn_state<engine_actor, scripted_engine>(system, script);

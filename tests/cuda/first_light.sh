@@ -81,6 +81,8 @@ done
 # 6. The server, with a CPU's tokens as what they should be.
 step serve_storyteller 50 python3 "$here/serve_check.py" "$here/troupe" "$here/share/troupe/storyteller"
 step serve_golden 50 python3 "$here/serve_check.py" "$here/troupe" "$here/tests/data/golden/llama-gqa"
+step serve_hybrid 50 python3 "$here/serve_check.py" "$here/troupe" "$here/tests/data/golden/llama-gqa" \
+  --layers cuda:0=0-1,cpu=2
 
 # 7. What the emulation cannot see.
 if sanitizer=$(command -v compute-sanitizer || compgen -G "/usr/local/cuda*/bin/compute-sanitizer"); then

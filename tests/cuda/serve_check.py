@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the tokens that `troupe serve` gives on a GPU with those of a CPU.
 
-    serve_check.py TROUPE MODEL [--devices cuda:0,cpu]
+    serve_check.py TROUPE MODEL [--devices cuda:0,cpu | --layers cuda:0=0-1,cpu=2]
 
 Asks both servers for the same 20 greedy completions, all at once, with the two likeliest tokens of every position. The
 first token that differs is a failure unless the CPU's two likeliest are nearly as likely, because rounding may then
@@ -26,7 +26,7 @@ BEGINNINGS = ("Once upon a time", "The little dog", "Anna and Tom", "One day a b
 class Server:
     def __init__(self, troupe, model, device):
         self.process = subprocess.Popen(
-            [troupe, "serve", "--model", model, "--device", device, "--port", "0"],
+            [troupe, "serve", "--model", model, "--layers" if "=" in device else "--device", device, "--port", "0"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.lines, self.url, known = [], None, threading.Event()
 
@@ -89,9 +89,10 @@ def main():
     parser.add_argument("troupe")
     parser.add_argument("model")
     parser.add_argument("--devices", default="cuda:0,cpu", help="what is tested, then what it should equal")
+    parser.add_argument("--layers", help="what is tested, if its layers are divided; the CPU is what it should equal")
     arguments = parser.parse_args()
-    tested, reference = (completions(arguments.troupe, arguments.model, device)
-                         for device in arguments.devices.split(","))
+    devices = [arguments.layers, "cpu"] if arguments.layers else arguments.devices.split(",")
+    tested, reference = (completions(arguments.troupe, arguments.model, device) for device in devices)
     compared = unclear = 0
     failures = []
     for prompt, got, want in zip(BEGINNINGS, tested, reference):

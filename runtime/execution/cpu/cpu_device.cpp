@@ -63,18 +63,25 @@ public:
     return {.hidden_states = true, .steering = true, .adapters = true, .dola = true};
   }
   std::unique_ptr<kernels::backend> open() const override { return make_backend(ranks_, team_of_this_thread()); }
-  std::shared_ptr<const device> part_of(int replicas, int number) const override {
-    const int ranks = static_cast<int>(ranks_.size()), most = threads() / ranks;
-    if (replicas > most)
+  std::shared_ptr<const device> part_of(const core_layout& layout, int replica, int stage) const override {
+    const int ranks = static_cast<int>(ranks_.size()), each = layout.stages * ranks, most = threads() / each;
+    if (layout.stages > 1 && most == 0)
+      throw failure(errc::bad_request,
+                    "`stages` must be at most " + std::to_string(threads() / ranks) + ", one for each " +
+                      (ranks > 1 ? std::to_string(ranks) + " threads" : "thread") + " to compute with, not " +
+                      std::to_string(layout.stages),
+                    "stages");
+    if (layout.replicas > most)
       throw failure(errc::bad_request,
                     "`replicas` must be at most " + std::to_string(most) + ", one for each " +
-                      (ranks > 1 ? std::to_string(ranks) + " threads" : "thread") + " to compute with, not " +
-                      std::to_string(replicas),
+                      (each > 1 ? std::to_string(each) + " threads" : "thread") + " to compute with, not " +
+                      std::to_string(layout.replicas),
                     "replicas");
-    const core_plan plan(threads(), usable_cores(), {.replicas = replicas, .ranks = ranks});
+    const core_plan plan(threads(), usable_cores(),
+                         {.replicas = layout.replicas, .stages = layout.stages, .ranks = ranks});
     auto own = ranks_;
     for (int i = 0; i < ranks; ++i) {
-      const auto& group = plan.group(number, 0, i);
+      const auto& group = plan.group(replica, stage, i);
       auto& rank = own[static_cast<std::size_t>(i)];
       rank.threads = group.threads;
       rank.cores = group.cores;

@@ -14,6 +14,7 @@ cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::back
     cache_(backend_->make_kv_cache(
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(spec.blocks)))),
     dola_(decoder_, *backend_),
+    image_offset_(spec.image_offset),
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
   if (spec.host_blocks > 0)
     host_pool_ = backend_->allocate(static_cast<std::size_t>(spec.host_blocks) * block_bytes());
@@ -24,42 +25,72 @@ void cpu_step_runner::receive(const step_tokens& tokens) {
     slot_tokens_[static_cast<std::size_t>(sampled.slot)] = sampled.token.id;
 }
 
-step_output cpu_step_runner::run(const step_plan& plan) {
-  const auto began = std::chrono::steady_clock::now();
+void cpu_step_runner::take_tokens(const step_plan& plan) {
   tokens_ = plan.tokens;
   for (auto& t : tokens_)
     if (t < 0)
       t = slot_tokens_[static_cast<std::size_t>(slot_of(t))];
+}
+
+step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before) {
+  if (before && before->ready)
+    before->ready->synchronise();
+  const auto began = std::chrono::steady_clock::now();
+  const auto& config = decoder_.weights().config;
+  const kernels::batch who{plan.sequences, plan.block_tables};
   move(plan.moves);
-  const auto vocab = static_cast<std::size_t>(decoder_.weights().config.vocab);
-  kernels::tensor logits;
-  auto memory = logits_.lend(logits_bytes(std::max<std::size_t>(plan.logit_rows.size(), 1), vocab),
-                             [this](std::size_t bytes) { return backend_->allocate(bytes); });
-  logits.data = memory.get();
-  logits.rows = plan.logit_rows.size();
-  logits.cols = logits.stride = vocab;
-  const auto width = static_cast<std::size_t>(decoder_.weights().config.hidden);
+  if (before) {
+    tokens_ = before->tokens;
+    const auto width = static_cast<std::size_t>(config.hidden);
+    decoder_.receive({const_cast<float*>(before->rows.get()), kernels::dtype::f32, plan.tokens.size(), width, width});
+  } else {
+    take_tokens(plan);
+    decoder_.embed(tokens_, who);
+  }
+  adapters_.begin(adapted_rows_of(plan));
+  decoder_.run(
+    who, *cache_,
+    dola_.keep_states(plan, steer(*backend_, steered_rows_of(plan)), before ? before->states.get() : nullptr),
+    adapters_.empty() ? nullptr : &adapters_);
+  adapters_.begin({}); // an adapter that is unloaded lives until its last step
+  step_output output;
+  if (config.part().heads)
+    conclude(plan, output);
+  else
+    output.passed = pass_on();
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+  output.ms = took.count();
+  return output;
+}
+
+void cpu_step_runner::conclude(const step_plan& plan, step_output& output) {
+  const auto& config = decoder_.weights().config;
+  const auto vocab = static_cast<std::size_t>(config.vocab), width = static_cast<std::size_t>(config.hidden);
+  const auto allocate = [this](std::size_t bytes) { return backend_->allocate(bytes); };
+  const auto memory = logits_.lend(logits_bytes(std::max<std::size_t>(plan.logit_rows.size(), 1), vocab), allocate);
+  const kernels::tensor logits{memory.get(), kernels::dtype::f32, plan.logit_rows.size(), vocab, vocab};
   kernels::tensor hidden;
   kernels::buffer states;
   if (!plan.hidden_rows.empty()) {
-    states = hidden_.lend(plan.hidden_rows.size() * width * sizeof(float),
-                          [this](std::size_t bytes) { return backend_->allocate(bytes); });
+    states = hidden_.lend(plan.hidden_rows.size() * width * sizeof(float), allocate);
     hidden = {states.get(), kernels::dtype::f32, plan.hidden_rows.size(), width, width};
   }
-  adapters_.begin(adapted_rows_of(plan));
-  decoder_.forward(tokens_, {plan.sequences, plan.block_tables}, plan.logit_rows, *cache_, logits, plan.hidden_rows,
-                   hidden, dola_.keep_states(plan, steer(*backend_, steered_rows_of(plan))),
-                   adapters_.empty() ? nullptr : &adapters_);
-  adapters_.begin({}); // an adapter that is unloaded lives until its last step
-  auto contrast = dola_.choose(plan, logits);
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-  return {std::static_pointer_cast<const float>(memory),
-          vocab,
-          nullptr,
-          took.count(),
-          std::static_pointer_cast<const float>(states),
-          width,
-          std::move(contrast)};
+  decoder_.conclude(plan.logit_rows, logits, plan.hidden_rows, hidden);
+  output.contrast = dola_.choose(plan, logits);
+  output.logits = std::static_pointer_cast<const float>(memory);
+  output.vocab = vocab;
+  output.hidden = std::static_pointer_cast<const float>(states);
+  output.width = width;
+}
+
+std::shared_ptr<const stage_rows> cpu_step_runner::pass_on() {
+  const auto from = decoder_.residual();
+  const auto memory = passed_.lend(std::max<std::size_t>(from.rows, 1) * from.cols * sizeof(float),
+                                   [this](std::size_t bytes) { return backend_->allocate(bytes); });
+  if (from.rows > 0)
+    backend_->gather_rows({memory.get(), kernels::dtype::f32, from.rows, from.cols, from.cols}, from);
+  return std::make_shared<const stage_rows>(
+    stage_rows{.rows = std::static_pointer_cast<const float>(memory), .tokens = tokens_, .states = dola_.pass_on()});
 }
 
 // In order; neighbours of a kind together, for then all threads have work.
@@ -85,8 +116,8 @@ void cpu_step_runner::move_alike(std::span<const block_move> moves) {
       case kind::copy: copies_.push_back({m.from, m.to}); break;
       case kind::swap_out: exports_.push_back({m.from, slot(m.to)}); break;
       case kind::swap_in: imports_.push_back({slot(m.from), m.to}); break;
-      case kind::save: exports_.push_back({m.from, m.image->bytes.data()}); break;
-      case kind::load: imports_.push_back({m.image->bytes.data(), m.to}); break;
+      case kind::save: exports_.push_back({m.from, m.image->bytes.data() + image_offset_}); break;
+      case kind::load: imports_.push_back({m.image->bytes.data() + image_offset_, m.to}); break;
     }
   backend_->copy_blocks(*cache_, copies_);
   if (exports_.empty() && imports_.empty())

@@ -1,4 +1,5 @@
-// Runs steps on a synchronous backend in host memory: the CPU's. Owns KV memory and activations, borrows the weights.
+// Runs steps, or one stage of them, on a synchronous backend in host memory: the CPU's. Owns KV memory and activations,
+// borrows the weights.
 #pragma once
 
 #include "kernels/block_transfer.hpp"
@@ -17,7 +18,7 @@ public:
   cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::backend> backend);
 
   void receive(const step_tokens& tokens) override;
-  step_output run(const step_plan& plan) override;
+  step_output run(const step_plan& plan, const stage_rows* before = nullptr) override;
   void move(std::span<const block_move> moves) override;
   std::size_t block_bytes() const override { return cache_->shape.block_bytes(); }
   std::size_t skipped_bytes() const override;
@@ -25,6 +26,9 @@ public:
   static std::size_t logits_bytes(std::size_t rows, std::size_t vocab) { return rows * vocab * sizeof(float); }
 
 private:
+  void take_tokens(const step_plan& plan);
+  void conclude(const step_plan& plan, step_output& output);
+  std::shared_ptr<const stage_rows> pass_on();
   void move_alike(std::span<const block_move> moves);
 
   std::unique_ptr<kernels::backend> backend_;
@@ -32,13 +36,14 @@ private:
   std::unique_ptr<kernels::kv_cache> cache_;
   adapter_products adapters_;
   dola_rows dola_;
+  std::size_t image_offset_;
   std::vector<token_id> slot_tokens_; // the token last sampled for each slot
   std::vector<token_id> tokens_;      // of the step being run
   kernels::buffer host_pool_;         // [host_blocks] of block_bytes; takes memory as it is written to
   std::vector<kernels::block_copy> copies_;
   std::vector<kernels::block_export> exports_;
   std::vector<kernels::block_import> imports_;
-  buffer_pool logits_, hidden_;
+  buffer_pool logits_, hidden_, passed_;
 };
 
 } // namespace troupe

@@ -14,6 +14,7 @@ step_tokens cpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     result->ms = logits.ms + took.count();
   }
+  result->stage_ms = logits.stage_ms;
   return {plan->step, std::move(result), nullptr, nullptr};
 }
 

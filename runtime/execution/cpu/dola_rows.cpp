@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -32,11 +33,12 @@ void provide(kernels::buffer& memory, std::size_t& size, std::size_t bytes, kern
 std::size_t dola_rows::memory(const step_sizes& sizes, const model_config& config, kernels::dtype compute) {
   const auto rows = as_size(std::min(sizes.logit_rows(), sizes.rows));
   const auto layers = std::min(most_dola_layers, as_size(config.layers));
-  return (rows + std::min(most_at_once, as_size(sizes.rows))) * row_bytes(config) +
-    rows * layers * as_size(config.hidden) * size_of(compute);
+  const auto states = rows * layers * as_size(config.hidden) * size_of(compute);
+  return config.part().heads ? (rows + std::min(most_at_once, as_size(sizes.rows))) * row_bytes(config) + states
+                             : 2 * states;
 }
 
-layer_hook dola_rows::keep_states(const step_plan& plan, layer_hook first) {
+layer_hook dola_rows::keep_states(const step_plan& plan, layer_hook first, const void* before) {
   candidates_.clear();
   judged_.clear();
   const auto layered = layered_logits_of(plan);
@@ -49,14 +51,36 @@ layer_hook dola_rows::keep_states(const step_plan& plan, layer_hook first) {
       judged_.push_back({i, wanted.layers.size()});
     }
   std::ranges::stable_sort(candidates_, {}, &candidate::layer);
-  const auto& weights = decoder_.weights();
-  provide(states_, states_bytes_, candidates_.size() * as_size(weights.config.hidden) * size_of(weights.compute),
-          backend_);
+  provide(states_, states_bytes_, candidates_.size() * state_bytes(), backend_);
+  if (const auto kept = kept_before(decoder_.weights().config.part().first); before && kept > 0)
+    std::memcpy(states_.get(), before, kept * state_bytes());
   return [this, first = std::move(first)](int passed, const kernels::tensor& residual) {
     if (first)
       first(passed, residual);
     keep(passed, residual);
   };
+}
+
+std::size_t dola_rows::state_bytes() const {
+  const auto& weights = decoder_.weights();
+  return as_size(weights.config.hidden) * size_of(weights.compute);
+}
+
+// A span's first layer reads what is behind the layer before it, which an earlier stage has kept.
+std::size_t dola_rows::kept_before(int first_layer) const {
+  return static_cast<std::size_t>(std::ranges::upper_bound(candidates_, first_layer, {}, &candidate::layer) -
+                                  candidates_.begin());
+}
+
+std::shared_ptr<const void> dola_rows::pass_on() {
+  if (candidates_.empty())
+    return nullptr;
+  const auto kept = kept_before(decoder_.weights().config.part().end);
+  const auto memory = passed_.lend(std::max<std::size_t>(kept, 1) * state_bytes(),
+                                   [this](std::size_t bytes) { return backend_.allocate(bytes); });
+  if (kept > 0)
+    std::memcpy(memory.get(), states_.get(), kept * state_bytes());
+  return memory;
 }
 
 kernels::tensor dola_rows::states(std::size_t first, std::size_t count) const {

@@ -1,7 +1,8 @@
 // The rows that a step's logits are contrasted with by DoLa: during the forward pass it keeps the states of wanted rows
 // behind the candidate layers; after it, the head is applied to these states, some at a time, and of each row only the
-// logits of the layer that is farthest from the last are kept. Its memory is allocated when a step first needs it. For
-// backends whose device memory is the host's. Owned by a runner; used by its thread.
+// logits of the layer that is farthest from the last are kept. Its memory is allocated when a step first needs it. In
+// a pipeline each stage keeps the states behind its own layers and passes on what there is. For backends whose device
+// memory is the host's. Owned by a runner; used by its thread.
 #pragma once
 
 #include "runtime/execution/buffer_pool.hpp"
@@ -26,8 +27,12 @@ public:
   static std::size_t memory(const step_sizes& sizes, const model_config& config, kernels::dtype compute);
 
   /// The hook of a plan's forward pass: calls `first`, if there is one, then keeps the states of its layered rows.
-  /// `first` itself if nothing is wanted. Valid until the next plan.
-  layer_hook keep_states(const step_plan& plan, layer_hook first);
+  /// `first` itself if nothing is wanted. Valid until the next plan. `before`: the states that stages before this one
+  /// have kept; null: none have.
+  layer_hook keep_states(const step_plan& plan, layer_hook first, const void* before = nullptr);
+
+  /// The states kept so far, for the next stage, which the head belongs to, or one behind it. Null if nothing is wanted.
+  std::shared_ptr<const void> pass_on();
 
   /// After that pass, whose logits are f32 [plan.logit_rows.size(), vocab]. Null if nothing is wanted.
   std::shared_ptr<const contrast_rows> choose(const step_plan& plan, const kernels::tensor& logits);
@@ -52,6 +57,8 @@ private:
   void keep(int layer, const kernels::tensor& residual);
   void consider(const candidate& c, std::span<const float> inner, const kernels::tensor& logits, float* chosen);
   kernels::tensor states(std::size_t first, std::size_t count) const;
+  std::size_t state_bytes() const;
+  std::size_t kept_before(int first_layer) const;
 
   decoder& decoder_;
   kernels::backend& backend_;
@@ -60,7 +67,7 @@ private:
   std::vector<std::int32_t> rows_; // scratch of `keep`
   kernels::buffer states_, some_;
   std::size_t states_bytes_ = 0, some_bytes_ = 0;
-  buffer_pool chosen_;
+  buffer_pool chosen_, passed_;
 };
 
 } // namespace troupe

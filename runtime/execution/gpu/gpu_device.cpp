@@ -48,6 +48,8 @@ public:
   std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t kv_block) const override {
     const auto row = static_cast<std::size_t>(vocab) * sizeof(float);
     const auto decodes = bucket_of(sizes.sequences);
+    if (vocab == 0) // layers without the head
+      return kv_block;
     return gpu_step_runner::logits_buffers * row * static_cast<std::size_t>(std::max(decodes, sizes.logit_rows())) +
       row * static_cast<std::size_t>(decodes) + kv_block + gpu_step_sampler::memory(sizes, vocab);
   }

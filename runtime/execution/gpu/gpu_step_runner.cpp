@@ -34,11 +34,18 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
     logits_bytes_(static_cast<std::size_t>(std::max(most_decodes_, spec.sizes.logit_rows())) * vocab_ * sizeof(float)),
     decoder_(std::move(spec.weights), *backend_, std::max(spec.sizes.rows, most_decodes_), spec.sizes.context),
     cache_(backend_->make_kv_cache(
-      kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(blocks_) + 1))) {
-  const auto bytes = static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float);
-  decode_logits_ = backend_->allocate(bytes);
+      kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(blocks_) + 1))),
+    image_offset_(spec.image_offset),
+    slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
   if (spec.host_blocks > 0)
     host_pool_ = cuda::allocate_pinned(static_cast<std::size_t>(spec.host_blocks) * cache_->shape.block_bytes());
+  const auto part = part_of_model();
+  if (!part.embeds)
+    input_rows_ = backend_->allocate(row_bytes() * static_cast<std::size_t>(decoder_.max_rows()));
+  if (!part.heads)
+    return;
+  const auto bytes = static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float);
+  decode_logits_ = backend_->allocate(bytes);
   for (std::size_t i = 0; i < logits_buffers; ++i)
     logits_.add(backend_->allocate(logits_bytes_), logits_bytes_);
 }
@@ -51,36 +58,91 @@ gpu_step_runner::~gpu_step_runner() {
   }
 }
 
-step_output gpu_step_runner::run(const step_plan& plan) {
+layer_span gpu_step_runner::part_of_model() const { return decoder_.weights().config.part(); }
+
+std::size_t gpu_step_runner::row_bytes() const {
+  return static_cast<std::size_t>(decoder_.weights().config.hidden) * sizeof(float);
+}
+
+void gpu_step_runner::receive(const step_tokens& tokens) {
+  tokens_of_last_sample_ = tokens;
+  if (tokens.sampled)
+    for (const auto& sampled : tokens.sampled->sampled)
+      slot_tokens_[static_cast<std::size_t>(sampled.slot)] = sampled.token.id;
+}
+
+step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before) {
+  const auto part = part_of_model();
   const auto rows = static_cast<int>(plan.tokens.size());
   const bool decode = graphs_wanted_ && decodes_only(plan);
   lay_out(plan, decode ? bucket_of(rows) : rows);
   const kernels::batch batch{sequences_, tables_};
-  backend_->stage({slots_or_tokens_, batch, logit_rows_, decode});
+  backend_->stage({slots_or_tokens_, batch, part.heads ? logit_rows_ : std::span<const std::int32_t>(), decode});
   move(plan.moves);
-  if (plan.after_tokens_of > 0)
+  if (before)
+    read_rows(plan, *before);
+  else if (plan.after_tokens_of > 0 && tokens_of_last_sample_.ready)
     cuda::wait_for(backend_->queue(), on_device(tokens_of_last_sample_.ready));
   const auto began = timed_ ? std::make_shared<cuda::event>(true) : nullptr;
   if (began)
     began->record(backend_->queue());
   backend_->begin_step(tokens_of_last_sample_.slots.get());
 
-  auto lent = logits_.lend(logits_bytes_, [this](std::size_t bytes) { return backend_->allocate(bytes); });
   const auto shape = decode ? backend_->launch_shape() : std::vector<std::uint64_t>{};
+  kernels::buffer lent;
   kernels::tensor logits;
-  logits.data = shape.empty() ? lent.get() : decode_logits_.get();
-  logits.rows = logit_rows_.size();
-  logits.cols = logits.stride = vocab_;
-  graphs_.run(*backend_, shape, [&] { decoder_.forward(tokens_, batch, logit_rows_, *cache_, logits); });
-  if (!shape.empty())
+  if (part.heads) {
+    lent = logits_.lend(logits_bytes_, [this](std::size_t bytes) { return backend_->allocate(bytes); });
+    logits.data = shape.empty() ? lent.get() : decode_logits_.get();
+    logits.rows = logit_rows_.size();
+    logits.cols = logits.stride = vocab_;
+  }
+  graphs_.run(*backend_, shape, [&] {
+    if (before) {
+      const auto width = row_bytes() / sizeof(float);
+      decoder_.receive({input_rows_.get(), kernels::dtype::f32, tokens_.size(), width, width});
+    } else {
+      decoder_.embed(tokens_, batch);
+    }
+    decoder_.run(batch, *cache_);
+    if (part.heads)
+      decoder_.conclude(logit_rows_, logits);
+  });
+  if (part.heads && !shape.empty())
     cuda::copy_on_device(backend_->queue(), lent.get(), logits.data, plan.logit_rows.size() * vocab_ * sizeof(float));
+  if (!part.heads) {
+    const auto bytes = plan.tokens.size() * row_bytes();
+    lent = passed_.lend(bytes, [](std::size_t size) { return cuda::allocate_pinned(size); });
+    cuda::copy_to_host(backend_->queue(), lent.get(), decoder_.residual().data, bytes);
+  }
 
   auto done = std::make_shared<cuda::event>(timed_);
   done->record(backend_->queue());
   if (timed_)
     timings_.push_back({began, done});
   hazards_.add(plan, done);
-  return {std::static_pointer_cast<const float>(lent), vocab_, done};
+  const auto values = std::static_pointer_cast<const float>(lent);
+  step_output output;
+  if (part.heads) {
+    output.logits = values;
+    output.vocab = vocab_;
+    output.ready = done;
+  } else {
+    output.passed = std::make_shared<const stage_rows>(stage_rows{.rows = values, .ready = done});
+  }
+  return output;
+}
+
+// The rows that the stage before lends are held until they are read. Padding rows have what earlier steps left there.
+void gpu_step_runner::read_rows(const step_plan& plan, const stage_rows& before) {
+  while (!reading_.empty() && reading_.front().read->happened())
+    reading_.pop_front();
+  if (const auto* from_device = dynamic_cast<const cuda::event*>(before.ready.get()))
+    cuda::wait_for(backend_->queue(), *from_device);
+  cuda::copy_to_device(backend_->queue(), input_rows_.get(), before.rows.get(), plan.tokens.size() * row_bytes());
+  auto read = std::make_shared<cuda::event>();
+  read->record(backend_->queue());
+  reading_.push_back({before.rows, std::move(read)});
 }
 
 double gpu_step_runner::device_ms() {
@@ -93,6 +155,11 @@ double gpu_step_runner::device_ms() {
 
 void gpu_step_runner::lay_out(const step_plan& plan, int rows) {
   slots_or_tokens_ = plan.tokens;
+  for (auto& t : slots_or_tokens_)
+    if (!part_of_model().embeds)
+      t = 0;
+    else if (t < 0 && !tokens_of_last_sample_.slots)
+      t = slot_tokens_[static_cast<std::size_t>(slot_of(t))];
   sequences_ = plan.sequences;
   tables_ = plan.block_tables;
   logit_rows_ = plan.logit_rows;
@@ -141,12 +208,12 @@ void gpu_step_runner::move(std::span<const block_move> moves) {
         break;
       case kind::save:
         copy_blocks();
-        backend_->save_block(aside, *cache_, m.from, m.image->bytes.data());
+        backend_->save_block(aside, *cache_, m.from, m.image->bytes.data() + image_offset_);
         images = true;
         break;
       case kind::load:
         copy_blocks();
-        backend_->restore_block(aside, *cache_, m.to, m.image->bytes.data());
+        backend_->restore_block(aside, *cache_, m.to, m.image->bytes.data() + image_offset_);
         images = true;
         break;
     }

@@ -1,7 +1,8 @@
 // Runs steps on a GPU: queues each step and returns. Owns the compute stream, the copy stream, KV memory and
 // activations; shares the weights. While step n computes, the inputs of step n + 1 are uploaded, and KV blocks that no
 // step in flight uses are copied, swapped out and swapped in. Tokens that a plan does not know yet are in the sampler's
-// slots once the event that came with the slots has happened. Decode steps are padded to few sizes, recorded once and
+// slots once the event that came with the slots has happened. As one stage of several it reads and passes on rows in
+// pinned host memory, with an event for the next stage to wait for. Decode steps are padded to few sizes, recorded once and
 // replayed; padding rows write to a block of their own.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include "runtime/model/decoder.hpp"
 
 #include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -27,8 +29,8 @@ public:
                   bool timed = false);
   ~gpu_step_runner() override;
 
-  void receive(const step_tokens& tokens) override { tokens_of_last_sample_ = tokens; }
-  step_output run(const step_plan& plan) override;
+  void receive(const step_tokens& tokens) override;
+  step_output run(const step_plan& plan, const stage_rows* before = nullptr) override;
   void move(std::span<const block_move> moves) override;
   std::size_t block_bytes() const override { return cache_->shape.block_bytes(); }
   double device_ms() override;
@@ -38,8 +40,16 @@ private:
     std::shared_ptr<kernels::cuda::event> began, done;
   };
 
+  struct rows_in_use {
+    std::shared_ptr<const float> rows;
+    std::shared_ptr<kernels::cuda::event> read;
+  };
+
   void copy_blocks();
   void lay_out(const step_plan& plan, int rows);
+  layer_span part_of_model() const;
+  std::size_t row_bytes() const;
+  void read_rows(const step_plan& plan, const stage_rows& before);
 
   std::int32_t blocks_; // of the KV cache, without the one of padding rows
   std::unique_ptr<kernels::cuda::cuda_backend> backend_;
@@ -49,11 +59,16 @@ private:
   std::size_t logits_bytes_; // of a step
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_; // the last block belongs to padding rows
-  kernels::buffer host_pool_;                // pinned host memory, [host_blocks] of block_bytes
-  std::vector<kernels::block_copy> copies_;  // not queued yet
-  kernels::buffer decode_logits_;            // [most_decodes_, vocab], f32: output of recorded steps
-  buffer_pool logits_;                       // logits_bytes_ each; grows if all are still lent
+  std::size_t image_offset_;
+  kernels::buffer host_pool_;               // pinned host memory, [host_blocks] of block_bytes
+  std::vector<kernels::block_copy> copies_; // not queued yet
+  kernels::buffer decode_logits_;           // [most_decodes_, vocab], f32: output of recorded steps
+  buffer_pool logits_;                      // logits_bytes_ each; grows if all are still lent
   step_tokens tokens_of_last_sample_;
+  std::vector<token_id> slot_tokens_; // the tokens last sampled for each slot, if the host has chosen them
+  kernels::buffer input_rows_;        // [rows of a step, hidden], f32: what the stage before gave; or null
+  std::deque<rows_in_use> reading_;   // of stages before
+  buffer_pool passed_;                // pinned host memory
   block_hazards hazards_;
   step_graphs graphs_;
   std::deque<timed_step> timings_; // not added up yet

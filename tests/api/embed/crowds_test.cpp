@@ -193,7 +193,10 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     options.speculate = speculation::automatic;
     // In one of four, how many is left to measured times.
     const engine_internals internals{.guesses = static_cast<int>(seed % 4)};
-    options.compute.threads = options.replicas * pick(1, 3) * options.compute.tensor_parallel;
+    const int stages = options.layers.empty() ? options.stages : 2;
+    options.compute.threads = options.replicas * stages * pick(1, 3) * options.compute.tensor_parallel;
+    if (stages > 1)
+      options.microbatches = pick(0, 3);
     options.step_tokens = pick(0, 1) ? pick(4, 40) : 512; // four beams must fit
     options.max_sequences = pick(4, 12);
     options.prefix_cache = seed % 2 == 0 || !crowded.kv_disk.empty();
@@ -303,6 +306,56 @@ TEST_CASE("crowds on two ranks give every request the bits that it has alone on 
     }
 }
 
+TEST_CASE("crowds in stages give every request the bits that it has alone in one") {
+  const test::temp_folder folder;
+  auto alone = without_guesses(golden("llama-gqa"), {"bf16", "int8", "int8"}, devices().back());
+  alone.lora = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two", "three"});
+  auto crowded = alone;
+  crowded.stages = 2;
+  unsigned blocks = 18;
+  SUBCASE("two of them") {}
+  SUBCASE("one for each layer, with a draft model") {
+    crowded.stages = 3;
+    crowded.draft = golden("llama-gqa");
+    blocks = 36;
+  }
+  SUBCASE("of two ranks each") { crowded.compute.tensor_parallel = 2; }
+  SUBCASE("of two replicas each") { crowded.replicas = 2; }
+  SUBCASE("in f32, with memory to swap to") {
+    alone.compute.dtype = crowded.compute.dtype = "f32";
+    alone.compute.quantize = crowded.compute.quantize = "none";
+    alone.compute.kv_dtype = crowded.compute.kv_dtype = "auto";
+    crowded.swap_bytes = 256 << 10;
+  }
+  const auto taken = check_crowds(alone, crowded, 2, blocks);
+  CHECK(taken.adapted > 6);
+  CHECK(taken.layered + taken.pairs > 0);
+  CHECK(taken.cached_tokens > 0);
+  CHECK(taken.drafts > 0);
+}
+
+TEST_CASE("crowds in stages with an amateur give every request the bits that it has alone in one") {
+  auto alone = without_guesses(golden("qwen3"), {"bf16", "int8", "int8"}, devices().back());
+  alone.amateur = golden("qwen2");
+  auto crowded = alone;
+  crowded.stages = 2;
+  const auto taken = check_crowds(alone, crowded, 2, 28);
+  CHECK(taken.contrasts > 6);
+  CHECK(taken.cached_tokens > 0);
+}
+
+TEST_CASE("crowds whose layers are on different devices give every request the bits that it has alone on them") {
+  const auto all = kernels::available_isas();
+  const auto portable = "cpu:" + std::string(kernels::to_string(all.front())) + "=0,";
+  const auto fastest = "cpu:" + std::string(kernels::to_string(all.back())) + "=1-2";
+  auto options = without_guesses(golden("llama-gqa"), {"f32", "none", "auto"}, "auto");
+  options.layers = portable + fastest;
+  options.compute.threads = 2;
+  const auto taken = check_crowds(options, options, 2);
+  CHECK(taken.preemptions > 0);
+  CHECK(taken.cached_tokens > 0);
+}
+
 TEST_CASE("crowds of a mixture of experts give every request the same bits as alone") {
   for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "auto"}}) {
     CAPTURE(types.quantize);
@@ -398,7 +451,9 @@ TEST_CASE("crowds whose prefixes are kept on a disk give every request the same 
     crowded.kv_disk = name;
     crowded.swap_bytes = 256 << 10;
     const unsigned blocks = contrasted ? 24 : 18;
-    const auto first = check_crowds(alone, crowded, 2, blocks), again = check_crowds(alone, crowded, 2, blocks);
+    const auto first = check_crowds(alone, crowded, 2, blocks);
+    crowded.stages = 2; // whose parts of blocks together are the same files
+    const auto again = check_crowds(alone, crowded, 2, blocks);
     CHECK(first.kept > 0);
     CHECK(again.adopted > 0);
     swapped_in += first.swapped_in + again.swapped_in;

@@ -44,6 +44,13 @@ TEST_CASE("options that make no sense are refused by name, before anything is re
   CHECK(blamed([](auto& o) { o.max_sequences = 65537; }) == "max_sequences");
   CHECK(blamed([](auto& o) { o.max_queue = 0; }) == "max_queue");
   CHECK(blamed([](auto& o) { o.compute.threads = -1; }) == "threads");
+  CHECK(blamed([](auto& o) { o.stages = 0; }) == "stages");
+  CHECK(blamed([](auto& o) { o.microbatches = -1; }) == "microbatches");
+  CHECK(blamed([](auto& o) { o.layers = "cpu=3-0"; }) == "layers");
+  CHECK(blamed([](auto& o) {
+          o.layers = "cpu=0-1,cpu=2-3";
+          o.stages = 3;
+        }) == "stages");
   CHECK(blamed([](auto& o) { o.compute.tensor_parallel = 0; }) == "tensor_parallel");
   CHECK(blamed([](auto& o) {
           o.compute.threads = 2;
@@ -108,7 +115,7 @@ TEST_CASE("borders of rotation are those of the model and the amateur, ascending
 TEST_CASE("an engine without replicas of its model has no room, and each replica adds its queue and its sequences") {
   loaded_model model;
   CHECK(model.room() == 0);
-  model.replicas.push_back({.device = nullptr, .limits = {16, 4, 10}});
-  model.replicas.push_back({.device = nullptr, .limits = {16, 2, 3}});
+  model.replicas.push_back({.limits = {16, 4, 10}});
+  model.replicas.push_back({.limits = {16, 2, 3}});
   CHECK(model.room() == 19);
 }

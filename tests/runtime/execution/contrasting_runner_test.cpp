@@ -53,7 +53,7 @@ TEST_CASE("an amateur computes the rows of contrasted sequences, and logits wher
   auto plan = three_sequences();
   plan.featured = contrasted({0, 2});
   std::vector<std::int32_t> of;
-  const auto own = amateurs_plan(plan, 31, of);
+  const auto own = amateurs_plan(plan, plan.tokens, 31, of);
   CHECK(own.step == 7);
   CHECK(own.tokens == std::vector<token_id>{10, 11, 12, 30, 0}); // 31 is not its own
   REQUIRE(own.sequences.size() == 2);
@@ -67,7 +67,7 @@ TEST_CASE("an amateur computes the rows of contrasted sequences, and logits wher
   CHECK(own.moves.size() == 1);
   of.clear();
   plan.featured.clear();
-  CHECK(amateurs_plan(plan, 31, of).tokens.empty());
+  CHECK(amateurs_plan(plan, plan.tokens, 31, of).tokens.empty());
   CHECK(of.empty());
 }
 

@@ -53,8 +53,8 @@ inline sampling_params sampled() {
 class lone_target {
 public:
   explicit lone_target(const model_replica& of)
-    : runner_(of.plan.device->make_runner(of.runner())),
-      sampler_(of.plan.device->make_sampler(of.sampler(), [this] { reported_.release(); })) {}
+    : runner_(of.plan.last().make_runner(of.runner())),
+      sampler_(of.plan.last().make_sampler(of.sampler(), [this] { reported_.release(); })) {}
 
   ids continuation(const ids& prompt, const ids& emitted, const sampling_params& params, std::size_t tokens,
                    std::uint32_t index = 0) {
@@ -127,7 +127,7 @@ inline drafted_sequence drafted(std::uint64_t number, ids prompt, const sampling
 inline void guesses_of_an_equal_model(const engine_options& options, int rounds = 6) {
   const auto target_model = replica_of(load_model(options, {}));
   lone_target target(target_model);
-  draft_model draft(*target_model.plan.device, spec_of(target_model, 128, 64));
+  draft_model draft(target_model.plan.last(), spec_of(target_model, 128, 64));
   std::vector<drafted_sequence> sequences;
   sequences.push_back(drafted(1, some_prompt(target_model, 9, 3), greedy()));
   sequences.push_back(drafted(2, some_prompt(target_model, 30, 5), sampled()));
@@ -163,7 +163,7 @@ inline void guesses_of_an_equal_model(const engine_options& options, int rounds 
 inline void chunks(const engine_options& options) {
   const auto target_model = replica_of(load_model(options, {}));
   lone_target target(target_model);
-  draft_model draft(*target_model.plan.device, spec_of(target_model, 32, 64));
+  draft_model draft(target_model.plan.last(), spec_of(target_model, 32, 64));
   auto long_one = drafted(1, some_prompt(target_model, 150, 3), greedy());
   auto short_one = drafted(2, some_prompt(target_model, 10, 3), greedy());
   int requests = 0;
@@ -187,7 +187,7 @@ inline void chunks(const engine_options& options) {
 inline void few_blocks(const engine_options& options) {
   const auto target_model = replica_of(load_model(options, {}));
   lone_target target(target_model);
-  draft_model draft(*target_model.plan.device, spec_of(target_model, 128, 6)); // two sequences of 40 tokens
+  draft_model draft(target_model.plan.last(), spec_of(target_model, 128, 6)); // two sequences of 40 tokens
   std::vector<drafted_sequence> sequences;
   for (std::uint64_t i = 0; i < 3; ++i)
     sequences.push_back(drafted(i, some_prompt(target_model, 36, static_cast<int>(i)), sampled()));
@@ -217,7 +217,7 @@ inline void limits(const engine_options& options) {
   lone_target target(target_model);
   auto spec = spec_of(target_model, 64, 64, 40);
   spec.target_vocab = 1 << 20;
-  draft_model draft(*target_model.plan.device, spec);
+  draft_model draft(target_model.plan.last(), spec);
   auto s = drafted(1, some_prompt(target_model, 38, 3), greedy());
   auto reply = draft.serve({.number = 1, .demands = {s.demand(8)}});
   CHECK(reply.answers[0].guesses == target.continuation(s.prompt, {}, greedy(), 3)); // of tokens 38, 39 and 40
@@ -252,7 +252,7 @@ inline void limits(const engine_options& options) {
 
   // A target of a smaller vocabulary never gets a guess outside it.
   spec.target_vocab = 1;
-  draft_model wide(*target_model.plan.device, spec);
+  draft_model wide(target_model.plan.last(), spec);
   auto narrow = drafted(5, {1, 2, 3}, greedy());
   reply = wide.serve({.number = 1, .demands = {narrow.demand(8)}});
   for (const auto guess : reply.answers[0].guesses)

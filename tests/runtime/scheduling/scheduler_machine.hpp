@@ -254,8 +254,10 @@ public:
       sched(limits, guesses),
       guesses_(std::move(guesses)),
       budget_(limits.step_tokens),
-      kv_(static_cast<std::size_t>(blocks) * kernels::block_tokens),
-      host_(static_cast<std::size_t>(host_blocks) * kernels::block_tokens),
+      stages_(static_cast<std::size_t>(limits.stages),
+              {std::vector<std::uint64_t>(static_cast<std::size_t>(blocks) * kernels::block_tokens),
+               std::vector<std::uint64_t>(static_cast<std::size_t>(host_blocks) * kernels::block_tokens),
+               {}}),
       slots_(static_cast<std::size_t>(limits.max_sequences)) {}
 
   bool plan() {
@@ -282,25 +284,44 @@ public:
     return true;
   }
 
+  /// Any stage that can goes on.
   bool execute() {
-    if (plans_.empty())
+    const auto first = stages_.size() > 1 ? rng_() % stages_.size() : 0;
+    for (std::size_t i = 0; i < stages_.size(); ++i)
+      if (execute((first + i) % stages_.size()))
+        return true;
+    return false;
+  }
+
+  /// Runs the oldest plan of a stage on the stage's own K/V, and passes it on, or samples.
+  bool execute(std::size_t number) {
+    auto& stage = stages_.at(number);
+    if (stage.plans.empty())
       return false;
-    auto plan = plans_.front();
-    plans_.pop_front();
+    auto [plan, tokens] = stage.plans.front();
+    if (number == 0 && plan->after_tokens_of > tokens_known_of_)
+      return false;
+    stage.plans.pop_front();
     REQUIRE(plan->after_tokens_of < plan->step);
     REQUIRE(plan->tokens.size() <= static_cast<std::size_t>(budget_));
+    const bool last = number + 1 == stages_.size();
     for (const auto& move : plan->moves) {
       using kind = block_move::kind;
       if (move.what == kind::save || move.what == kind::load) {
-        travel(move);
+        if (last || move.what == kind::load)
+          travel(stage.kv, move);
         continue;
       }
-      std::copy_n((move.what == kind::swap_in ? host_ : kv_).begin() + move.from * kernels::block_tokens,
+      std::copy_n((move.what == kind::swap_in ? stage.host : stage.kv).begin() + move.from * kernels::block_tokens,
                   kernels::block_tokens,
-                  (move.what == kind::swap_out ? host_ : kv_).begin() + move.to * kernels::block_tokens);
+                  (move.what == kind::swap_out ? stage.host : stage.kv).begin() + move.to * kernels::block_tokens);
     }
-    if (plan->tokens.empty())
-      return true;
+    if (number == 0)
+      for (auto t : plan->tokens) {
+        if (t < 0)
+          REQUIRE(plan->after_tokens_of > 0);
+        tokens.push_back(t < 0 ? slots_.at(static_cast<std::size_t>(slot_of(t))) : t);
+      }
     std::vector<std::uint64_t> rows(plan->tokens.size()), steered_by(plan->tokens.size());
     for (auto& s : steered_rows_of(*plan))
       for (int i = 0; i < s.rows; ++i)
@@ -308,25 +329,33 @@ public:
     for (auto& s : plan->sequences)
       for (int i = 0; i < s.rows; ++i) {
         auto r = static_cast<std::size_t>(s.first_row + i);
-        if (plan->tokens[r] < 0)
-          REQUIRE(plan->after_tokens_of > 0);
-        auto token = plan->tokens[r] < 0 ? slots_.at(static_cast<std::size_t>(slot_of(plan->tokens[r])))
-                                         : plan->tokens[r];
         auto p = s.first_position + i;
         std::uint64_t seen = 0;
         for (int before = 0; before < p; ++before)
-          seen += attended(at(*plan, s, before), before);
-        at(*plan, s, p) = rows[r] = mix(seen + steered_by[r] + rotation_of(s.length),
-                                        static_cast<std::uint64_t>(token));
+          seen += attended(at(stage.kv, *plan, s, before), before);
+        at(stage.kv, *plan, s, p) = rows[r] = mix(seen + steered_by[r] + rotation_of(s.length),
+                                                  static_cast<std::uint64_t>(tokens[r]));
       }
+    overlapped += number > 0 && !stages_[number - 1].plans.empty();
+    if (!last)
+      stages_[number + 1].plans.push_back({plan, std::move(tokens)});
+    else if (!plan->tokens.empty())
+      sample(*plan, rows);
+    return true;
+  }
+
+  void sample(const step_plan& plan, const std::vector<std::uint64_t>& rows) {
     step_result result;
-    result.step = plan->step;
+    result.step = plan.step;
     const auto history = [&](std::int32_t logit_row) {
-      return rows[static_cast<std::size_t>(plan->logit_rows[static_cast<std::size_t>(logit_row)])];
+      return rows[static_cast<std::size_t>(plan.logit_rows[static_cast<std::size_t>(logit_row)])];
     };
-    result.ms = time ? time(*plan) : 0;
-    check_layered(*plan);
-    for (auto& d : plan->samples) {
+    result.ms = time ? time(plan) : 0;
+    for (std::size_t i = 0; stages_.size() > 1 && i < stages_.size(); ++i)
+      result.stage_ms.push_back(result.ms * static_cast<double>(1 + rng_() % 8) / 10 /
+                                static_cast<double>(stages_.size()));
+    check_layered(plan);
+    for (auto& d : plan.samples) {
       if (d.start)
         emitted_[d.sequence] = d.start->emitted.size();
       else if (!emitted_.contains(d.sequence))
@@ -343,7 +372,7 @@ public:
         continue;
       }
       const auto draw = [&](std::int32_t i) { return this->draw(d, history(d.logit_row + i)); };
-      if (!take_tokens(*plan, d, draw, result))
+      if (!take_tokens(plan, d, draw, result))
         emitted_.erase(d.sequence);
       if (d.guesses > 0) {
         auto& choices = result.judged.back().choices;
@@ -352,7 +381,7 @@ public:
         choices.resize(static_cast<std::size_t>(d.guesses) + 1, -7); // what would follow wrong guesses
       }
     }
-    for (auto& d : plan->groups) {
+    for (auto& d : plan.groups) {
       if (d.start)
         groups_.insert_or_assign(d.request, test_group(d.start->params->width(), d.start->params->max_tokens));
       auto found = groups_.find(d.request);
@@ -368,26 +397,26 @@ public:
       }
       judge(d.request, histories, result);
     }
-    CHECK(plan->logit_rows.size() <= slots_.size() + extra_logit_rows);
-    for (auto& d : plan->scores)
+    CHECK(plan.logit_rows.size() <= slots_.size() + extra_logit_rows);
+    for (auto& d : plan.scores)
       for (std::int32_t i = 0; i < d.tokens; ++i)
         scores[d.request][d.position + i] = history(d.logit_row + i);
-    for (auto& d : plan->embeds) {
+    for (auto& d : plan.embeds) {
       REQUIRE(d.tokens > 0);
       for (std::int32_t i = 0; i < d.tokens; ++i) {
-        const auto row = plan->hidden_rows.at(static_cast<std::size_t>(d.hidden_row + i));
+        const auto row = plan.hidden_rows.at(static_cast<std::size_t>(d.hidden_row + i));
         REQUIRE(!embedded[d.request].contains(d.position + i));
         embedded[d.request][d.position + i] = rows.at(static_cast<std::size_t>(row));
       }
       if (d.complete)
         ++completed[d.request];
     }
-    for (auto id : plan->ended) {
+    for (auto id : plan.ended) {
       emitted_.erase(id);
       groups_.erase(id.request);
     }
     results_.push_back(result);
-    return true;
+    tokens_known_of_ = plan.step;
   }
 
   /// Content that is kept outside, by key; of all machines that share it.
@@ -495,6 +524,7 @@ public:
   std::function<swap_decision()> swap;
   std::function<double(const step_plan&)> time; // that a step takes, in ms
   std::function<double(bool ahead)> gap;        // ms that pass before it
+  int overlapped = 0;                           // steps in a stage while the one before it had another
   int ahead_of_guides = 0;                      // plans made while sequences with guides, or groups, were in flight
 
 private:
@@ -545,13 +575,13 @@ private:
     plan->moves = sched.take_moves();
     plan->moves.insert(plan->moves.end(), grant.moves.begin(), grant.moves.end());
     if (!plan->moves.empty())
-      plans_.push_back(std::move(plan));
+      stages_.front().plans.push_back({std::move(plan), {}});
     return grant;
   }
 
-  void travel(const block_move& move) {
+  void travel(std::vector<std::uint64_t>& kv, const block_move& move) {
     const bool saves = move.what == block_move::kind::save;
-    auto* entries = &kv_.at(static_cast<std::size_t>((saves ? move.from : move.to) * kernels::block_tokens));
+    auto* entries = &kv.at(static_cast<std::size_t>((saves ? move.from : move.to) * kernels::block_tokens));
     if (!saves)
       std::memcpy(entries, move.image->bytes.data(), image_bytes);
     else if (const auto* bytes = reinterpret_cast<const std::byte*>(entries); true)
@@ -560,7 +590,7 @@ private:
 
   void send(const std::shared_ptr<const step_plan>& plan) {
     step_times_.planned(*plan, {});
-    plans_.push_back(plan);
+    stages_.front().plans.push_back({plan, {}});
     ahead_of_guides += std::ranges::any_of(unbooked_, &unbooked::guides);
     unbooked_.push_back(
       {.ahead = !unbooked_.empty(),
@@ -590,10 +620,17 @@ private:
     REQUIRE(found == wanted);
   }
 
-  std::uint64_t& at(const step_plan& plan, const kernels::sequence_rows& s, int p) {
+  static std::uint64_t& at(std::vector<std::uint64_t>& kv, const step_plan& plan, const kernels::sequence_rows& s,
+                           int p) {
     auto block = plan.block_tables.at(static_cast<std::size_t>(s.first_block + p / kernels::block_tokens));
-    return kv_.at(static_cast<std::size_t>(block * kernels::block_tokens + p % kernels::block_tokens));
+    return kv.at(static_cast<std::size_t>(block * kernels::block_tokens + p % kernels::block_tokens));
   }
+
+  /// All stages compute the same, each from K/V that it alone has.
+  struct stage {
+    std::vector<std::uint64_t> kv, host;
+    std::deque<std::pair<std::shared_ptr<const step_plan>, std::vector<token_id>>> plans; // with the tokens of rows
+  };
 
   struct unbooked {
     bool ahead = false, guides = false;
@@ -601,11 +638,11 @@ private:
 
   std::shared_ptr<test_proposer> guesses_;
   int budget_;
-  std::vector<std::uint64_t> kv_, host_;
+  std::vector<stage> stages_;
+  std::uint64_t tokens_known_of_ = 0; // the last step
   std::vector<token_id> slots_;
   std::map<sequence_id, std::size_t> emitted_;
   std::map<std::uint64_t, test_group> groups_;
-  std::deque<std::shared_ptr<const step_plan>> plans_;
   std::deque<step_result> results_;
   std::deque<unbooked> unbooked_;                            // steps in flight
   std::deque<std::pair<sample_demand, std::uint64_t>> late_; // deferred, with their histories

@@ -25,6 +25,7 @@ std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
 TEST_CASE("random workloads sample the same tokens as each sequence alone, and leave no block in use") {
   int swapped_out = 0, swapped_in = 0;
   int accepted = 0, rejected = 0, groups = 0, groups_failed = 0, ahead_of_guides = 0;
+  int overlapped = 0;
   const restored_borders restore;
   for (int seed = 0; seed < rounds(1000); ++seed) {
     CAPTURE(seed);
@@ -39,6 +40,10 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     limits.rope_borders = rope_borders;
     limits.measured_budget = pick(0, 1);
     limits.step_target_ms = pick(0, 2) * 10.0;
+    if (seed % 2 == 1) {
+      limits.stages = 2 + seed / 2 % 3;
+      limits.microbatches = seed / 6 % 5; // 0: by what steps cost
+    }
     const int longest = 150; // the pool holds at least one such sequence, and may hold no more
     machine m((longest + kernels::block_tokens - 1) / kernels::block_tokens + pick(0, 1) * pick(0, 30), pick(0, 2) > 0,
               limits, pick(0, 1) * pick(1, 40), guesses);
@@ -177,10 +182,12 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     auto c = m.sched.counters();
     CHECK(c.running + c.waiting + c.paused == 0);
     CHECK(m.manager.counters().in_use == 0);
+    overlapped += m.overlapped;
     ahead_of_guides += m.gap ? m.ahead_of_guides : 0;
     swapped_out += static_cast<int>(m.manager.counters().swapped_out);
     swapped_in += static_cast<int>(m.manager.counters().swapped_in);
   }
+  CHECK(overlapped > rounds(10000));
   CHECK(ahead_of_guides > rounds(500));
   CHECK(swapped_out > rounds(1000));
   CHECK(swapped_in > rounds(1000));

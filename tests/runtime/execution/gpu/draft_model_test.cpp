@@ -23,7 +23,7 @@ TEST_CASE("draft model on a GPU: one that equals the target guesses its tokens, 
 
 TEST_CASE("draft model on a GPU: a device that fails ends the wait with an error") {
   const auto model = replica_of(load_model(drafting_on_gpu(), {}));
-  draft_model draft(*model.plan.device, draft_cases::spec_of(model, 64, 16));
+  draft_model draft(model.plan.last(), draft_cases::spec_of(model, 64, 16));
   auto s = draft_cases::drafted(1, draft_cases::some_prompt(model, 9, 3), draft_cases::greedy());
   kernels::cuda::emulated::deferred_work later(4);
   later.fail_after(20);

@@ -26,8 +26,8 @@ struct largest_steps {
   explicit largest_steps(std::shared_ptr<const loaded_model> of)
     : own(replica_of(of)),
       model(std::move(of)),
-      runner(own.plan.device->make_runner(own.runner())),
-      sampler(own.plan.device->make_sampler(own.sampler(), [] {})) {}
+      runner(own.plan.last().make_runner(own.runner())),
+      sampler(own.plan.last().make_sampler(own.sampler(), [] {})) {}
 
   /// Runs rows of `sequences` sequences that fill the context, with logits and a sample of the last row of each.
   void run(int rows, int sequences) {
@@ -109,7 +109,7 @@ TEST_CASE("the largest steps of every mode fit in memory when the KV cache takes
     o.kv_cache_bytes = pool_blocks * need.kv_block;
     const auto loaded = load_model(o, {});
     CHECK(replica_of(loaded).plan.blocks == pool_blocks);
-    CHECK(loaded->weights->bytes == need.weights);
+    CHECK(loaded->stages.front().weights->bytes == need.weights);
     CHECK(loaded->info.schedule_invariant == deterministic);
     {
       largest_steps all(loaded);

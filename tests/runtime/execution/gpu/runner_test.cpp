@@ -60,12 +60,12 @@ std::vector<token_id> driven_prompt(int sequence) {
 class driven_plans {
 public:
   explicit driven_plans(const engine_options& options)
-    : model_(replica_of(load_model(options, {}))), swaps_(model_.plan.device->capabilities().own_memory) {
+    : model_(replica_of(load_model(options, {}))), swaps_(model_.plan.last().capabilities().own_memory) {
     REQUIRE(model_.plan.blocks > swapped_to);
     auto spec = model_.runner();
     spec.host_blocks = swaps_ ? 4 : 0;
-    runner_ = model_.plan.device->make_runner(spec);
-    sampler_ = model_.plan.device->make_sampler(model_.sampler(), [this] { reported_.release(); });
+    runner_ = model_.plan.last().make_runner(spec);
+    sampler_ = model_.plan.last().make_sampler(model_.sampler(), [this] { reported_.release(); });
     for (int s = 0; s < driven_sequences; ++s) {
       lengths_.push_back(static_cast<int>(driven_prompt(s).size()));
       tables_.emplace_back(blocks_each);
