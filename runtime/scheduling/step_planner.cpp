@@ -97,25 +97,35 @@ void step_planner::decide_microbatches() {
     }
   policy_.decide(cost_, all, sequences);
   microbatches_.resize(std::max(microbatches_.size(), as_size(policy_.count())));
+  balance_microbatches();
 }
 
-// Takes sequences over from the largest one, where that makes them more equal.
+// Moves the youngest of the largest one to the smallest one, until all are about equal. Groups stay where they are.
 void step_planner::balance_microbatches() {
   const auto count = as_size(policy_.count());
   if (count == 1)
     return;
-  std::vector<int> sizes(count);
-  const auto of = [&](const scheduled_sequence& s) { return as_size(s.microbatch) % count; };
-  for (auto& s : std::as_const(table_).running())
-    sizes[of(s)] += s.decodes() && !s.paused();
-  const auto own = as_size(rules_.turn());
-  const auto largest = static_cast<std::size_t>(std::ranges::max_element(sizes) - sizes.begin());
-  scheduled_sequence* last = nullptr;
+  std::vector<std::vector<scheduled_sequence*>> movable(count);
+  std::vector<std::size_t> sizes(count);
   for (auto& s : table_.running())
-    if (of(s) == largest && s.decodes() && !s.grouped() && rules_.wanted_in_turn(s) > 0)
-      last = &s;
-  if (last && sizes[largest] - sizes[own] > 1)
-    last->microbatch = rules_.turn();
+    if (s.decodes() && !s.paused() && !s.embeds()) {
+      const auto of = as_size(s.microbatch) % count;
+      ++sizes[of];
+      if (!s.grouped())
+        movable[of].push_back(&s);
+    }
+  for (;;) {
+    const auto largest = std::ranges::max_element(sizes), smallest = std::ranges::min_element(sizes);
+    auto& from = movable[static_cast<std::size_t>(largest - sizes.begin())];
+    if (*largest - *smallest < 2 || from.empty())
+      return;
+    from.back()->microbatch = static_cast<std::int32_t>(smallest - sizes.begin());
+    movable[static_cast<std::size_t>(smallest - sizes.begin())].push_back(from.back());
+    from.pop_back();
+    --*largest;
+    ++*smallest;
+    table_.changed();
+  }
 }
 
 // Whether the next step can do without the sequences that cannot be planned ahead. Those with guesses in flight are
@@ -174,7 +184,6 @@ block_request step_planner::begin_step() {
   block_request request = table_.take_later();
   table_.commit(request);
   if (can_plan()) {
-    balance_microbatches();
     microbatches_[as_size(rules_.turn())].stalled = table_.version(); // until there is a plan, or something changes
     draft_.begin(limits_.step_tokens, last_step_ + 1);
     budget_.begin(cost_);

@@ -34,6 +34,7 @@ public:
 
   executor_actor::behavior_type make_behavior() {
     return {
+      [](work_atom, const stage_work_ptr&) {},
       [this](plan_atom, const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
       [this](tokens_atom, const step_tokens_ptr& tokens) {
         for (auto& d : tokens->sampled->sampled)
