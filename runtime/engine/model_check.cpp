@@ -6,8 +6,11 @@
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/kv_blocks.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <new>
+#include <set>
+#include <string>
 
 namespace troupe {
 
@@ -50,16 +53,27 @@ void describe_unloadable(const std::string& model, model_check& result) {
 
 /// Memory apart: how steps are planned depends on what is available, and what is needed at least does not.
 void estimate(const engine_options& options, const opened_model& opened, model_check& result) {
-  const auto& device = *opened.device;
-  const int rows = options.step_tokens > 0 ? options.step_tokens : device.most_step_tokens(options.max_sequences);
-  const auto need = estimate_memory(
-    *opened.source.tensors, opened.source.config, opened.precision, device, *opened.backend,
-    {.rows = rows, .sequences = options.max_sequences, .context = result.context, .dola = device.capabilities().dola});
+  auto rows = options.step_tokens;
+  memory_estimate need;
+  std::set<std::string> memories; // of the devices, the host's once
+  for (const auto& stage : opened.stages) {
+    const auto& device = *stage.device;
+    const auto own = device.capabilities().own_memory ? device.description() : "";
+    if (memories.insert(own).second)
+      result.available += device.available_memory();
+    if (options.step_tokens == 0) {
+      const auto most = device.most_step_tokens(options.max_sequences);
+      rows = rows > 0 ? std::min(rows, most) : most;
+    }
+  }
+  for (const auto& stage : opened.stages)
+    need += stage.memory(
+      *opened.source.tensors,
+      {.rows = rows, .sequences = options.max_sequences, .context = result.context, .dola = opened.capabilities.dola});
   result.weight_bytes = need.weights;
   result.step_bytes = need.steps();
   result.kv_token_bytes = need.kv_block / kernels::block_tokens;
   result.sequence_bytes = blocks_for(static_cast<std::size_t>(result.context)) * need.kv_block;
-  result.available = device.available_memory();
 }
 
 } // namespace

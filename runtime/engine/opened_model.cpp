@@ -177,21 +177,26 @@ std::vector<placed_layers> place_automatically(const engine_options& options, co
   const auto left = plan_memory_of(gpu).left();
   const auto limit = options.max_context > 0 ? options.max_context : usual_context;
   const auto context = std::min(limit, source.config.max_context);
-  const auto rows = options.step_tokens > 0 ? options.step_tokens
-                                            : devices.back().device->most_step_tokens(options.max_sequences);
+  // With others on the CPU, steps have as many rows as are efficient there.
+  constexpr int enough_rows = 1024;
+  const auto rows_of = [&](bool all) {
+    return options.step_tokens > 0 ? options.step_tokens
+      : all                        ? enough_rows + options.max_sequences
+                                   : devices.back().device->most_step_tokens(options.max_sequences);
+  };
   const auto whole_block = kv_shape_of(source.config, precision, 1).block_bytes();
-  auto placed = place_what_fits(name, source.config.layers, [&](const layer_span& span) {
+  return place_what_fits(name, source.config.layers, [&](const layer_span& span) {
     auto config = source.config;
     config.span = span;
-    const auto need = estimate_memory(*source.tensors, config, precision, gpu, *backend,
-                                      {.rows = rows, .sequences = options.max_sequences, .context = context});
+    const auto need = estimate_memory(
+      *source.tensors, config, precision, gpu, *backend,
+      {.rows = rows_of(span.heads), .sequences = options.max_sequences, .context = context});
     const auto one = as_size(blocks_for(context));
     const auto blocks = options.kv_cache_bytes > 0
       ? options.kv_cache_bytes / whole_block
       : std::min(one * as_size(options.max_sequences), std::max(one, left / 5 / need.kv_block));
     return need.fixed() + blocks * need.kv_block / 4 * 5 < left; // for a cache may have four fifths of the rest
   });
-  return placed;
 }
 
 std::vector<opened_stage> open_stages(const std::vector<placed_layers>& layout, std::vector<named_device>& devices,

@@ -70,11 +70,9 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
                                    .context = sizes.context});
   const bool heads = config.part().heads;
   estimate.scratch += device.step_memory(sizes, heads ? config.vocab : 0, estimate.kv_block);
-  // What a GPU passes on is in host memory, and what it reads is copied.
-  const bool own_memory = device.capabilities().own_memory;
-  if (own_memory ? !config.part().embeds : !heads)
-    estimate.scratch += (own_memory ? 1 : lent_stage_rows) * as_size(std::max(sizes.rows, decodes)) *
-      as_size(config.hidden) * sizeof(float);
+  if (!heads && !device.capabilities().own_memory) // what a GPU passes on is in host memory
+    estimate.scratch += lent_stage_rows * as_size(std::max(sizes.rows, decodes)) * as_size(config.hidden) *
+      sizeof(float);
   if (sizes.dola)
     estimate.scratch += dola_rows::memory(sizes, config, precision.compute);
   return estimate;

@@ -175,10 +175,15 @@ void decoder::embed(std::span<const token_id> tokens, const kernels::batch& who)
 }
 
 void decoder::receive(const tensor& rows) {
-  begin(rows.rows);
   require(rows.type == dtype::f32 && rows.cols == as_size(weights_->config.hidden), "rows of another shape");
+  const auto to = receive(rows.rows);
   if (rows.rows > 0)
-    backend_.gather_rows(residual(), rows);
+    backend_.gather_rows(to, rows);
+}
+
+tensor decoder::receive(std::size_t rows) {
+  begin(rows);
+  return residual();
 }
 
 void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const layer_hook& hook,

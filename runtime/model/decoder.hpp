@@ -68,6 +68,9 @@ public:
   /// Copies the residual stream of the layers before: f32 [rows, hidden], in device memory.
   void receive(const kernels::tensor& rows);
 
+  /// The same for a caller who copies: where so many rows belong, f32 [rows, hidden], before `run`.
+  kernels::tensor receive(std::size_t rows);
+
   /// The span's layers. `cache` has them alone.
   void run(const kernels::batch& who, kernels::kv_cache& cache, const layer_hook& hook = {},
            adapter_products* adapters = nullptr);

@@ -56,7 +56,7 @@ bool step_guesses::wait(const sequence_table& table, const row_rules& rules) {
   const auto next = decoding(table, rules);
   if (next.sequences.empty())
     return false;
-  return next.in_flight ? proposer_->waits(next.step, next.sequences) : proposer_->asked();
+  return proposer_->asked() || (next.in_flight && proposer_->waits(next.step, next.sequences));
 }
 
 std::optional<draft_request> step_guesses::ask_draft_model(const sequence_table& table, const row_rules& rules) {

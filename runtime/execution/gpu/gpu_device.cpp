@@ -49,7 +49,7 @@ public:
     const auto row = static_cast<std::size_t>(vocab) * sizeof(float);
     const auto decodes = bucket_of(sizes.sequences);
     if (vocab == 0) // layers without the head
-      return kv_block;
+      return kv_block + static_cast<std::size_t>(sizes.sequences) * sizeof(std::int32_t);
     return gpu_step_runner::logits_buffers * row * static_cast<std::size_t>(std::max(decodes, sizes.logit_rows())) +
       row * static_cast<std::size_t>(decodes) + kv_block + gpu_step_sampler::memory(sizes, vocab);
   }
@@ -81,7 +81,10 @@ public:
   }
 
   std::unique_ptr<step_runner> make_runner(runner_spec spec) const override {
-    return std::make_unique<gpu_step_runner>(std::move(spec), open_cuda(), options_.graphs, options_.time_steps);
+    auto backend = open_cuda();
+    if (const auto part = spec.weights->config.part(); part.embeds && !part.heads)
+      map_others();
+    return std::make_unique<gpu_step_runner>(std::move(spec), std::move(backend), options_.graphs, options_.time_steps);
   }
 
   std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()> sampled) const override {
@@ -95,6 +98,16 @@ private:
     const cuda::cuda_options options{
       .device = options_.index, .deterministic = options_.deterministic, .unified_maximum = options_.unified_maximum};
     return options_.ranks == 1 ? cuda::make_cuda_backend(options) : cuda::make_device_ranks(options, options_.ranks);
+  }
+
+  /// A sampler of a later stage may have its slots on any of them.
+  void map_others() const {
+    for (int other = 0, all = cuda::device_count(); other < all; ++other)
+      try {
+        if (other != options_.index)
+          cuda::map_device(other);
+      } catch (const kernels::device_error&) { // copies then go through the host
+      }
   }
 
   gpu_options options_;

@@ -40,8 +40,8 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
   if (spec.host_blocks > 0)
     host_pool_ = cuda::allocate_pinned(static_cast<std::size_t>(spec.host_blocks) * cache_->shape.block_bytes());
   const auto part = part_of_model();
-  if (!part.embeds)
-    input_rows_ = backend_->allocate(row_bytes() * static_cast<std::size_t>(decoder_.max_rows()));
+  if (part.embeds && !part.heads)
+    own_slots_ = backend_->allocate(slot_tokens_.size() * sizeof(std::int32_t));
   if (!part.heads)
     return;
   const auto bytes = static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float);
@@ -65,7 +65,10 @@ std::size_t gpu_step_runner::row_bytes() const {
 }
 
 void gpu_step_runner::receive(const step_tokens& tokens) {
-  tokens_of_last_sample_ = tokens;
+  constexpr std::size_t most_in_flight = 64; // of steps whose tokens a plan may wait for
+  tokens_known_.push_back(tokens);
+  if (tokens_known_.size() > most_in_flight)
+    tokens_known_.pop_front();
   if (tokens.sampled)
     for (const auto& sampled : tokens.sampled->sampled)
       slot_tokens_[static_cast<std::size_t>(sampled.slot)] = sampled.token.id;
@@ -79,14 +82,13 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
   const kernels::batch batch{sequences_, tables_};
   backend_->stage({slots_or_tokens_, batch, part.heads ? logit_rows_ : std::span<const std::int32_t>(), decode});
   move(plan.moves);
+  const auto* slots = part.embeds ? wait_for_slots(plan) : nullptr;
   if (before)
     read_rows(plan, *before);
-  else if (plan.after_tokens_of > 0 && tokens_of_last_sample_.ready)
-    cuda::wait_for(backend_->queue(), on_device(tokens_of_last_sample_.ready));
   const auto began = timed_ ? std::make_shared<cuda::event>(true) : nullptr;
   if (began)
     began->record(backend_->queue());
-  backend_->begin_step(tokens_of_last_sample_.slots.get());
+  backend_->begin_step(slots);
 
   const auto shape = decode ? backend_->launch_shape() : std::vector<std::uint64_t>{};
   kernels::buffer lent;
@@ -98,12 +100,8 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
     logits.cols = logits.stride = vocab_;
   }
   graphs_.run(*backend_, shape, [&] {
-    if (before) {
-      const auto width = row_bytes() / sizeof(float);
-      decoder_.receive({input_rows_.get(), kernels::dtype::f32, tokens_.size(), width, width});
-    } else {
+    if (!before)
       decoder_.embed(tokens_, batch);
-    }
     decoder_.run(batch, *cache_);
     if (part.heads)
       decoder_.conclude(logit_rows_, logits);
@@ -133,13 +131,31 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
   return output;
 }
 
+// Of the plan's own step: those of other microbatches may be sampled much later. A sampler that goes on meanwhile writes
+// slots of others.
+const std::int32_t* gpu_step_runner::wait_for_slots(const step_plan& plan) {
+  while (tokens_known_.size() > 1 && tokens_known_.front().step < plan.after_tokens_of)
+    tokens_known_.pop_front();
+  if (tokens_known_.empty() || !tokens_known_.front().slots)
+    return nullptr;
+  const auto& known = tokens_known_.front();
+  if (plan.after_tokens_of > 0)
+    cuda::wait_for(backend_->queue(), on_device(known.ready));
+  if (!own_slots_)
+    return known.slots.get();
+  cuda::copy_on_device(backend_->queue(), own_slots_.get(), known.slots.get(),
+                       slot_tokens_.size() * sizeof(std::int32_t));
+  return static_cast<const std::int32_t*>(own_slots_.get());
+}
+
 // The rows that the stage before lends are held until they are read. Padding rows have what earlier steps left there.
 void gpu_step_runner::read_rows(const step_plan& plan, const stage_rows& before) {
   while (!reading_.empty() && reading_.front().read->happened())
     reading_.pop_front();
   if (const auto* from_device = dynamic_cast<const cuda::event*>(before.ready.get()))
     cuda::wait_for(backend_->queue(), *from_device);
-  cuda::copy_to_device(backend_->queue(), input_rows_.get(), before.rows.get(), plan.tokens.size() * row_bytes());
+  cuda::copy_to_device(backend_->queue(), decoder_.receive(tokens_.size()).data, before.rows.get(),
+                       plan.tokens.size() * row_bytes());
   auto read = std::make_shared<cuda::event>();
   read->record(backend_->queue());
   reading_.push_back({before.rows, std::move(read)});
@@ -158,7 +174,7 @@ void gpu_step_runner::lay_out(const step_plan& plan, int rows) {
   for (auto& t : slots_or_tokens_)
     if (!part_of_model().embeds)
       t = 0;
-    else if (t < 0 && !tokens_of_last_sample_.slots)
+    else if (t < 0 && !tokens_known_.back().slots)
       t = slot_tokens_[static_cast<std::size_t>(slot_of(t))];
   sequences_ = plan.sequences;
   tables_ = plan.block_tables;

@@ -49,6 +49,7 @@ private:
   void lay_out(const step_plan& plan, int rows);
   layer_span part_of_model() const;
   std::size_t row_bytes() const;
+  const std::int32_t* wait_for_slots(const step_plan& plan);
   void read_rows(const step_plan& plan, const stage_rows& before);
 
   std::int32_t blocks_; // of the KV cache, without the one of padding rows
@@ -64,11 +65,11 @@ private:
   std::vector<kernels::block_copy> copies_; // not queued yet
   kernels::buffer decode_logits_;           // [most_decodes_, vocab], f32: output of recorded steps
   buffer_pool logits_;                      // logits_bytes_ each; grows if all are still lent
-  step_tokens tokens_of_last_sample_;
-  std::vector<token_id> slot_tokens_; // the tokens last sampled for each slot, if the host has chosen them
-  kernels::buffer input_rows_;        // [rows of a step, hidden], f32: what the stage before gave; or null
-  std::deque<rows_in_use> reading_;   // of stages before
-  buffer_pool passed_;                // pinned host memory
+  std::deque<step_tokens> tokens_known_;    // of the last steps sampled, also those that the device has not sampled yet
+  kernels::buffer own_slots_;               // a copy of the sampler's slots, if that is on another device; or null
+  std::vector<token_id> slot_tokens_;       // the tokens last sampled for each slot, if the host has chosen them
+  std::deque<rows_in_use> reading_;         // of stages before
+  buffer_pool passed_;                      // pinned host memory
   block_hazards hazards_;
   step_graphs graphs_;
   std::deque<timed_step> timings_; // not added up yet

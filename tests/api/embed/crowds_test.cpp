@@ -321,11 +321,10 @@ TEST_CASE("crowds in stages give every request the bits that it has alone in one
   }
   SUBCASE("of two ranks each") { crowded.compute.tensor_parallel = 2; }
   SUBCASE("of two replicas each") { crowded.replicas = 2; }
-  SUBCASE("in f32, with memory to swap to") {
+  SUBCASE("in f32") {
     alone.compute.dtype = crowded.compute.dtype = "f32";
     alone.compute.quantize = crowded.compute.quantize = "none";
     alone.compute.kv_dtype = crowded.compute.kv_dtype = "auto";
-    crowded.swap_bytes = 256 << 10;
   }
   const auto taken = check_crowds(alone, crowded, 2, blocks);
   CHECK(taken.adapted > 6);
