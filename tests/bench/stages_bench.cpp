@@ -71,8 +71,8 @@ public:
     caf::anon_send(engine_, unwatch_atom::value, watcher_);
     caf::anon_send_exit(engine_, caf::exit_reason::user_shutdown);
     caf::anon_send_exit(watcher_, caf::exit_reason::user_shutdown);
-    engine_ = {};
-    watcher_ = {};
+    engine_ = engine_actor();
+    watcher_ = step_watcher_actor();
     system_.await_all_actors_done();
   }
 
