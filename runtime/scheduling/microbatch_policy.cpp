@@ -13,7 +13,12 @@ constexpr double worth_a_change = 0.95; // of the time with the present number
 } // namespace
 
 microbatch_policy::microbatch_policy(std::int32_t stages, std::int32_t fixed)
-  : stages_(stages), fixed_(fixed), count_(stages == 1 ? 1 : fixed > 0 ? fixed : stages), slowest_(1.0 / std::max(1, stages)) {}
+  : stages_(stages),
+    fixed_(fixed),
+    count_(stages == 1   ? 1
+             : fixed > 0 ? fixed
+                         : stages),
+    slowest_(1.0 / std::max(1, stages)) {}
 
 void microbatch_policy::finished(double ms, std::span<const double> stage_ms) {
   if (stage_ms.empty() || !(ms > 0))
