@@ -48,6 +48,7 @@ command add_detect(CLI::App& troupe);
 command add_quantize(CLI::App& troupe);
 command add_steer(CLI::App& troupe);
 command add_models(CLI::App& troupe);
+command add_pull(CLI::App& troupe);
 command add_guide_check(CLI::App& guide);
 command add_guide_bench(CLI::App& guide);
 command add_bench_model(CLI::App& bench);

@@ -91,7 +91,7 @@ std::string path_of_model(const std::string& model) {
                     "tokenizer.json, a .gguf file, ORG/NAME as on the Hugging Face hub, or a name that `troupe models` "
                     "lists");
   throw failure(errc::not_found,
-                model + ": no such folder, and no such model in " + hub_cache().string() + "; `hf download " + model +
+                model + ": no such folder, and no such model in " + hub_cache().string() + "; `troupe pull " + model +
                   "` fetches it");
 }
 

@@ -56,6 +56,7 @@ TEST_CASE(
                                       {"quantize"},
                                       {"steer"},
                                       {"models"},
+                                      {"pull"},
                                       {"guide"},
                                       {"guide", "check"},
                                       {"guide", "bench"},

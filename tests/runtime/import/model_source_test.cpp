@@ -104,7 +104,7 @@ TEST_CASE("A model in the hub's cache is found and named by its id, and a path o
   const variable cache_variable("HF_HUB_CACHE", cache.string());
   CHECK(open_error("org/small-model") ==
         "org/small-model: no such folder, and no such model in " + cache.string() +
-          "; `hf download org/small-model` fetches it");
+          "; `troupe pull org/small-model` fetches it");
   fs::create_directories(repository / "refs");
   fs::create_directories(snapshot.parent_path());
   fs::create_directory(repository / "blobs");
@@ -113,7 +113,7 @@ TEST_CASE("A model in the hub's cache is found and named by its id, and a path o
     fs::copy_file(file, repository / "blobs" / file.path().filename());
     fs::create_symlink(fs::path("../../blobs") / file.path().filename(), snapshot / file.path().filename());
   }
-  CHECK(open_error("org/small-model").find("`hf download org/small-model`") != std::string::npos); // no refs/main
+  CHECK(open_error("org/small-model").find("`troupe pull org/small-model`") != std::string::npos); // no refs/main
   write(repository / "refs" / "main", "0123abc\n");
   CHECK(open_model("org/small-model").name == "org/small-model");
   CHECK(open_model(snapshot.string()).name == "org/small-model");
@@ -125,7 +125,7 @@ TEST_CASE("A model in the hub's cache is found and named by its id, and a path o
   write(repository / "refs" / "main", "../../../elsewhere");
   CHECK(open_error("org/small-model").ends_with("refs/main: names no version"));
   write(repository / "refs" / "main", "4567def");
-  CHECK(open_error("org/small-model").find("`hf download org/small-model`") != std::string::npos);
+  CHECK(open_error("org/small-model").find("`troupe pull org/small-model`") != std::string::npos);
   for (const char* wrong : {"../x", "a/b/c", "/a", "a/", "a/..", "-a/b", "a b/c"})
     CHECK_MESSAGE(!is_hub_id(wrong), wrong);
   CHECK(open_error("a/b/c").starts_with("a/b/c: no such folder; a model is a folder"));
