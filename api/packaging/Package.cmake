@@ -42,7 +42,7 @@ foreach(part program development)
   endif()
 endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/configs/troupe.toml DESTINATION ../etc/troupe COMPONENT debian_program EXCLUDE_FROM_ALL)
-install(FILES ${PROJECT_SOURCE_DIR}/configs/troupe.service DESTINATION ../lib/systemd/system
+install(FILES ${PROJECT_SOURCE_DIR}/configs/troupe.service ${PROJECT_SOURCE_DIR}/configs/troupe.socket DESTINATION ../lib/systemd/system
   COMPONENT debian_program EXCLUDE_FROM_ALL)
 
 set(CPACK_GENERATOR DEB)

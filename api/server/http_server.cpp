@@ -39,15 +39,14 @@ constexpr auto cut_notice_time = std::chrono::seconds(2);
   throw failure(errc::unavailable, "cannot listen on " + address + ": " + why);
 }
 
-void listen(server_context& context) {
-  const auto& options = context.options;
+/// Makes `acceptor` listen, and returns the address that it is bound to.
+tcp::endpoint bind_address(const server_options& options, server_context& context, tcp::acceptor& acceptor) {
   boost::system::error_code ec;
   tcp::resolver resolver(context.io);
   const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
   if (ec || found.empty())
     throw_cannot_listen(options, ec ? ec.message() : "no such address");
   const auto address = found.begin()->endpoint();
-  auto& acceptor = context.acceptor;
   acceptor.open(address.protocol(), ec);
   if (!ec)
     acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
@@ -57,6 +56,23 @@ void listen(server_context& context) {
     acceptor.listen(asio::socket_base::max_listen_connections, ec);
   if (ec)
     throw_cannot_listen(options, ec.message());
+  return address;
+}
+
+void listen(server_context& context) {
+  const auto& options = context.options;
+  auto& acceptor = context.acceptor;
+  tcp::endpoint address;
+  if (options.socket >= 0) {
+    boost::system::error_code ec;
+    const auto host = asio::ip::make_address(options.host, ec);
+    if (!ec)
+      acceptor.assign(host.is_v6() ? tcp::v6() : tcp::v4(), options.socket, ec);
+    if (ec)
+      throw_cannot_listen(options, ec.message());
+    address = acceptor.local_endpoint();
+  } else
+    address = bind_address(options, context, acceptor);
   context.port = acceptor.local_endpoint().port();
   const known_hosts known(address.address(), options.host, options.allowed_hosts);
   // With keys, Host needs no check: a foreign page has no key.

@@ -19,6 +19,7 @@ namespace troupe {
 struct server_options {
   std::string host = "127.0.0.1";              // address or name
   std::uint16_t port = 8080;                   // 0: any free port
+  int socket = -1;                             // that listens already, on `host` and any port; -1: none
   std::vector<std::string> api_keys = {};      // these and those of key_file; none of both: no key needed
   std::filesystem::path key_file = {};         // of `name=key` lines, read again when it changes; empty: none
   std::string metrics_key = {};                // opens /metrics alone, which needs a key then; empty: none

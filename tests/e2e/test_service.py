@@ -4,9 +4,11 @@ import json
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
+import httpx
 import pytest
 
 import server
@@ -70,6 +72,65 @@ def test_the_server_answers_under_the_units_restrictions(confined):
     assert answer.status_code == 200, answer.text
     lines = running.post("/v1/chat/completions", {**request, "stream": True}).text.split("\n\n")
     assert len([json.loads(line[6:]) for line in lines if line.startswith("data: {")]) > 1
+
+
+SOCKET = ROOT / "configs" / "troupe.socket"
+
+
+def test_systemd_accepts_the_socket(tmp_path):
+    (tmp_path / "troupe.service").write_text(UNIT.read_text().replace("/usr/bin/troupe", server.binary()))
+    shutil.copy(SOCKET, tmp_path)
+    status, said = analyze("verify", "--man=no", tmp_path / "troupe.socket")
+    assert (status, [line for line in said.splitlines() if "troupe" in line]) == (0, [])
+
+
+@pytest.mark.skipif(not shutil.which("systemd-socket-activate"), reason="systemd-socket-activate is absent")
+def test_the_server_takes_the_socket_that_systemd_passes(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # --port 1 could not be bound without rights, nor where it is taken: it does not count.
+    process = subprocess.Popen(["systemd-socket-activate", "-l", f"127.0.0.1:{port}", server.binary(), "serve", "--model", SCRIPTED,
+                                "--port", "1", "--host", "192.0.2.1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        server.wait_until(lambda: port_is_open(port), "systemd to listen")
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            server.wait_until(lambda: client.get("/health").status_code == 200, "the model to load")
+            answer = client.post("/v1/chat/completions",
+                                 json={"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5})
+            assert answer.status_code == 200, answer.text
+        assert process.stdout.readline() == f"Listening on http://127.0.0.1:{port}\n"
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+
+
+def port_is_open(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_sockets_that_are_not_the_servers_are_refused_and_keys_are_asked_for():
+    def serve(passed, pid="$$", count="1"):
+        command = f'LISTEN_PID={pid} LISTEN_FDS={count} exec "$@" 3<&{passed.fileno()}'
+        return subprocess.run(["bash", "-c", command, "bash", server.binary(), "serve", "--model", SCRIPTED, "--port", "1",
+                               "--host", "192.0.2.1", "--allow-anonymous"], pass_fds=[passed.fileno()], capture_output=True,
+                              text=True, timeout=60)
+    with socket.socket() as listening, socket.socket() as idle, socket.socket(socket.AF_UNIX) as local:
+        listening.bind(("0.0.0.0", 0))
+        listening.listen()
+        local.bind("\0troupe-test-" + str(listening.getsockname()[1]))
+        local.listen()
+        for wrong in (idle, local):
+            refused = serve(wrong)
+            assert refused.returncode == 2 and "is not a socket that listens for TCP" in refused.stderr
+        assert "not 2 (LISTEN_FDS)" in serve(listening, count="2").stderr
+        assert "cannot listen on 192.0.2.1:1" in serve(listening, pid="1").stderr  # of another process
+        command = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&' + str(listening.fileno())
+        open_to_all = subprocess.run(["bash", "-c", command, "bash", server.binary(), "serve", "--model", SCRIPTED],
+                                     pass_fds=[listening.fileno()], capture_output=True, text=True, timeout=60)
+        assert open_to_all.returncode == 2 and "other machines could use this server" in open_to_all.stderr
 
 
 def test_the_confinement_of_these_tests_holds():

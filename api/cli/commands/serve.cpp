@@ -8,6 +8,7 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/cli/watermark_options.hpp"
+#include "api/http/inherited_socket.hpp"
 #include "api/http/key_ring.hpp"
 #include "api/server/endpoint.hpp"
 #include "api/serving/server.hpp"
@@ -133,8 +134,12 @@ progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, conso
   };
 }
 
-int serve(const serve_options& options) {
+int serve(serve_options options) {
   require_model(options.engine.model);
+  if (const auto inherited = checked_usage(take_inherited_socket)) {
+    options.server.host = inherited->host;
+    options.server.socket = inherited->descriptor;
+  }
   const auto& host = options.server.host;
   const bool with_keys = !options.server.api_keys.empty() || !options.server.key_file.empty();
   const bool open_to_others = !with_keys && !is_loopback(host);
