@@ -8,6 +8,21 @@ write_basic_package_version_file(TroupeConfigVersion.cmake COMPATIBILITY SameMin
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/TroupeConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/TroupeConfigVersion.cmake
   ${PROJECT_SOURCE_DIR}/actors/FindCAF.cmake DESTINATION ${package})
 install(EXPORT TroupeTargets NAMESPACE Troupe:: DESTINATION ${package})
+# For programs that build without CMake. Libraries stand before those that they need.
+file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+set(engine_libraries "-ltroupe_engine -ltroupe_actors -ltroupe_runtime -ltroupe_kernels")
+if(TARGET troupe_gpu)
+  set(engine_libraries "-ltroupe_engine -ltroupe_actors -ltroupe_gpu -ltroupe_runtime -ltroupe_cuda -ltroupe_kernels \
+-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+endif()
+set(pkg_config_files troupe)
+if(TROUPE_PROGRAM)
+  list(APPEND pkg_config_files troupe-server)
+endif()
+foreach(name IN LISTS pkg_config_files)
+  configure_file(${name}.pc.in ${name}.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 foreach(header IN LISTS public_headers)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${public_include}/troupe/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder})

@@ -2,8 +2,12 @@
 // share their prompt's blocks.
 #include "tests/bench/measure.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cstdio>
+#include <iterator>
 #include <numeric>
+#include <random>
 
 namespace troupe::bench {
 
@@ -89,8 +93,12 @@ void long_contexts(backend& device, const machine_peaks& peak, const shape& s, k
   std::printf(", rope_write_kv 2k rows %.2f ms\n", write.best * 1e3);
 }
 
+struct with_and_without {
+  timing without, with;
+};
+
 /// 32 sequences with 2k common tokens and 64 of their own: with separate copies of the common blocks, and sharing them.
-void shared_prefix(backend& device, const shape& s, kv_type type) {
+with_and_without shared_prefix(backend& device, const shape& s, kv_type type) {
   const int common = 2048 / block_tokens, own = 64 / block_tokens, sequences = 32;
   attention_bench bench(device, s, type, sequences * (common + own) * block_tokens);
   std::vector<sequence_rows> who;
@@ -99,12 +107,91 @@ void shared_prefix(backend& device, const shape& s, kv_type type) {
     who.push_back({i, 1, (common + own) * block_tokens - 1, i * (common + own)});
     std::copy_n(shared.begin(), common, shared.begin() + who.back().first_block);
   }
-  const auto apart = bench.attend(who, bench.table());
-  const auto together = bench.attend(who, shared);
+  return {bench.attend(who, bench.table()), bench.attend(who, shared)};
+}
+
+void print_shared_prefix(backend& device, const shape& s, kv_type type) {
+  const auto [apart, together] = shared_prefix(device, s, type);
   std::printf("attention %d:%d x %d %s: 32 sequences, 2k common + 64 tokens: %.0f us apart, %.0f us shared: %.1fx "
               "(median %.1fx)\n",
               s.heads, s.kv_heads, s.dim, to_string(type), apart.best * 1e6, together.best * 1e6,
               apart.best / together.best, apart.median / together.median);
+}
+
+/// One sequence with one KV head at 32k tokens. Without partitions it would be work for one thread.
+with_and_without partitioned_decode(const cpu_options& options) {
+  const int context = 32768;
+  const sequence_rows last{0, 1, context - 1, 0};
+  auto alone = options;
+  alone.threads = 1;
+  with_and_without result = {};
+  for (auto* to : {&result.without, &result.with}) {
+    const auto device = make_cpu_backend(to == &result.with ? options : alone);
+    attention_bench bench(*device, {8, 1, 128}, kv_type::bf16, context);
+    *to = bench.attend(last);
+  }
+  return result;
+}
+
+/// e^x for x <= 0, to about 1e-6: in a form that compilers vectorise.
+inline float exponential(float x) {
+  const float scaled = std::max(x, -87.0f) * 1.44269504f;
+  const float whole = static_cast<float>(static_cast<int>(scaled - 0.5f));
+  const float rest = (scaled - whole) * 0.69314718f;
+  const float power = 1 + rest * (1 + rest * (0.5f + rest * (0.16666667f + rest * (0.041666667f + rest * 0.0083333f))));
+  return power * std::bit_cast<float>((static_cast<int>(whole) + 127) << 23);
+}
+
+/// Of `visible` scores; the others become zero.
+[[gnu::target_clones("avx512f", "avx2", "default")]] void softmax_pass(float* scores, std::size_t visible,
+                                                                       std::size_t all) {
+  float largest = scores[0];
+  for (std::size_t i = 0; i < visible; ++i)
+    largest = std::max(largest, scores[i]);
+  float sums[16] = {};
+  std::size_t i = 0;
+  for (; i + 16 <= visible; i += 16)
+    for (std::size_t k = 0; k < 16; ++k)
+      sums[k] += scores[i + k] = exponential((scores[i + k] - largest) * 0.125f);
+  for (; i < visible; ++i)
+    sums[0] += scores[i] = exponential((scores[i] - largest) * 0.125f);
+  const float scale = 1 / std::accumulate(std::begin(sums), std::end(sums), 0.0f);
+  for (i = 0; i < visible; ++i)
+    scores[i] *= scale;
+  std::fill(scores + visible, scores + all, 0.0f);
+}
+
+/// 512 rows of a prompt behind 7.5k tokens, in f32 on one thread: scores of all pairs written, normalised and multiplied
+/// with V, each in a pass of its own with this backend's products; and in one pass over tiles.
+with_and_without tiled_prefill(cpu_options options) {
+  constexpr std::size_t context = 8192, rows = 512, heads = 8, dim = 64;
+  options.threads = 1;
+  const auto device = make_cpu_backend(options);
+  attention_bench bench(*device, {heads, heads, dim}, kv_type::f32, context);
+  with_and_without result = {};
+  result.with = bench.attend({0, rows, context - rows, 0});
+  const auto numbers = random_floats(context * dim);
+  const stored_matrix k{numbers.data(), weight_format::f32, context, dim};
+  const stored_matrix v{numbers.data(), weight_format::f32, dim, context}; // transposed
+  const auto keys = device->pack({&k, 1}, dtype::f32), values = device->pack({&v, 1}, dtype::f32);
+  device_tensor q(*device, dtype::f32, rows, dim), scores(*device, dtype::f32, rows, context),
+    out(*device, dtype::f32, rows, dim);
+  std::copy_n(numbers.begin(), rows * dim, static_cast<float*>(q.view.data));
+  result.without = measure([&] {
+    for (std::size_t head = 0; head < heads; ++head) {
+      device->linear(scores.view, q.view, *keys);
+      for (std::size_t row = 0; row < rows; ++row)
+        softmax_pass(static_cast<float*>(scores.view.data) + row * context, context - rows + row + 1, context);
+      device->linear(out.view, scores.view, *values);
+    }
+  });
+  return result;
+}
+
+void print_technique(const char* name, const with_and_without& measured) {
+  std::printf("{\"technique\": \"%s\", \"without_us\": %.1f, \"with_us\": %.1f}\n", name, measured.without.median * 1e6,
+              measured.with.median * 1e6);
+  std::fflush(stdout);
 }
 
 } // namespace
@@ -114,7 +201,13 @@ void attention(backend& device, const machine_peaks& peak) {
     for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
       long_contexts(device, peak, s, type);
   for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
-    shared_prefix(device, {32, 8, 64}, type);
+    print_shared_prefix(device, {32, 8, 64}, type);
+}
+
+void attention_techniques(const cpu_options& options) {
+  print_technique("hydragen", shared_prefix(*make_cpu_backend(options), {32, 8, 64}, kv_type::bf16));
+  print_technique("partitioned decode", partitioned_decode(options));
+  print_technique("tiled attention", tiled_prefill(options));
 }
 
 } // namespace troupe::bench

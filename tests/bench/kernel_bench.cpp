@@ -184,6 +184,10 @@ int main(int argc, char** argv) {
   const std::string_view only = argc > 3 ? argv[3] : "";
   const auto wanted = [&](std::string_view name) { return only.empty() || only == name; };
 
+  if (only == "techniques") {
+    attention_techniques(options);
+    return 0;
+  }
   const auto peak = measure_machine(options.threads);
   std::printf("peaks, %d threads: f32 FMA %.0f GFLOP/s, bf16 dot %.0f, AMX %.0f GFLOP/s, "
               "int8 dot %.0f, AMX %.0f Gop/s, read %.1f GB/s (median %.1f)\n",

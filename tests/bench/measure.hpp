@@ -1,6 +1,7 @@
 // Shared by the kernel benches: a clock, and tensors of random numbers.
 #pragma once
 
+#include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/machine.hpp"
 #include "kernels/ops.hpp"
 
@@ -55,6 +56,9 @@ struct device_tensor {
   device_tensor(kernels::backend& device, kernels::dtype type, std::size_t rows, std::size_t cols)
     : memory(device.allocate(rows * cols * size_of(type))), view{memory.get(), type, rows, cols, cols} {}
 };
+
+/// Measures techniques of attention against doing without, a line of JSON for each.
+void attention_techniques(const kernels::cpu_options& options);
 
 /// Measures attention at long contexts, and for many sequences with a common prompt.
 void attention(kernels::backend& device, const kernels::machine_peaks& peak);

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 
 import pytest
@@ -73,6 +74,55 @@ target_link_libraries(my_program PRIVATE Troupe::engine)
                            text=True, timeout=60)
     assert wrong.returncode == 1
     assert "/nowhere" in wrong.stderr and len(wrong.stderr.splitlines()) == 1
+
+
+def test_pkg_config_names_what_a_program_needs(prefix, tmp_path):
+    """The engine and the server, linked without CMake; pkg-config adds no flags but of folders and libraries."""
+    folder = next(prefix.rglob("troupe.pc")).parent
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(folder)}
+
+    def flags(*words):
+        return run("pkg-config", *words, env=environment).split()
+    version = re.search(r"project\(troupe VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    assert flags("--modversion", "troupe") == [version]
+    compiling = flags("--cflags", "troupe")
+    assert all(flag.startswith("-I") for flag in compiling) and any("/include" in flag for flag in compiling)
+    run("g++", "-std=c++20", "-O0", EMBED / "main.cpp", "-o", tmp_path / "embed", *compiling, *flags("--libs", "troupe"))
+    assert "[callback: 24 tokens]" in run(tmp_path / "embed", GOLDEN)
+    serve = ROOT / "examples" / "serve" / "main.cpp"
+    server_flags = flags("--cflags", "--libs", "troupe-server")
+    assert not any(flag.startswith(("-W", "-f", "-O", "-std")) for flag in server_flags)
+    run("g++", "-std=c++20", "-O0", serve, "-o", tmp_path / "serve", *server_flags)
+    done = subprocess.run([tmp_path / "serve", GOLDEN, "0"], input="", capture_output=True, text=True, timeout=60)
+    assert "An actor heard 24 tokens" in done.stdout, done.stderr
+
+
+def test_a_program_with_actors_and_a_network_of_its_own_answers_lines(prefix, tmp_path):
+    build = tmp_path / "build"
+    run("cmake", "-S", EMBED, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", build, "--target", "troupe_embed_network")
+    process = subprocess.Popen([build / "troupe_embed_network", GOLDEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               text=True)
+    try:
+        port = int(re.search(r"port (\d+)", process.stdout.readline())[1])
+
+        def answers(questions):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                connection.sendall("".join(question + "\n" for question in questions).encode())
+                lines = connection.makefile("rb")
+                return [lines.readline() for _ in questions]
+        two = answers(["Once upon a time", "There was a"])
+        assert all(line.endswith(b"\n") for line in two) and len(b"".join(two)) > 10
+        with socket.create_connection(("127.0.0.1", port)) as leaves:
+            leaves.sendall(b"Once upon a time\n")
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as floods:
+            floods.sendall(b"x" * 20000)
+            assert b"too long\n" in floods.makefile("rb").read()
+        assert answers(["Once"])[0].endswith(b"\n")  # others go on
+        process.stdin.close()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
 
 
 def test_the_sources_work_as_a_subdirectory_of_another_project(tmp_path):
