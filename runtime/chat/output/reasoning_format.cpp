@@ -15,6 +15,7 @@ constexpr auto known_marks = std::to_array<reasoning_format>({
   {"mistral", "[THINK]", "[/THINK]"},
   {"seed", "<seed:think>", "</seed:think>"},
   {"kimi", "◁think▷", "◁/think▷"},
+  {"gemma4", "<|channel>thought\n", "<channel|>"},
   {"granite", "Here is my thought process:", "Here is my response:"},
 });
 

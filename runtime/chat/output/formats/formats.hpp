@@ -9,6 +9,10 @@ const call_format& hermes_calls();
 const call_format& qwen3_coder_calls();
 const call_format& seed_oss_calls();
 const call_format& glm45_calls();
+const call_format& minimax_calls();
+const call_format& lfm2_calls();
+const call_format& gemma4_calls();
+const call_format& nemotron_calls();
 const call_format& llama3_json_calls();
 const call_format& json_calls();
 const call_format& mistral_calls();      // [TOOL_CALLS][{...}, ...]

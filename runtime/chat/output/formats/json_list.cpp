@@ -1,5 +1,5 @@
 // A marker and a list of calls: Mistral's [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...], Granite's and Phi-4's
-// <|tool_call|>[...].
+// <|tool_call|>[...], Nemotron's <TOOLCALL>[...]</TOOLCALL>.
 #include "runtime/chat/output/call_object.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
 #include "runtime/chat/output/formats/mistral.hpp"
@@ -74,6 +74,11 @@ public:
 };
 
 } // namespace
+
+const call_format& nemotron_calls() {
+  static const json_list format("nemotron", "<TOOLCALL>", "</TOOLCALL>");
+  return format;
+}
 
 const call_format& mistral_calls() {
   static const mistral_list format;

@@ -13,6 +13,7 @@ struct value_tags {
   std::string_view key_begin, key_end, value_begin, value_end;
   std::string_view call_end, last_end; // `last_end` follows `call_end`, or is empty
   std::string_view padding;            // around the values; not part of them
+  bool several = false;                // calls between `call_begin` and `last_end`
 };
 
 /// The parameters as a format of structural tags in JSON: in the schema's order, each at most once, and behind them

@@ -2,6 +2,8 @@
 // Qwen3-Coder  <tool_call><function=name><parameter=key>value</parameter></function></tool_call>
 // Seed-OSS     the same within <seed:tool_call>
 // GLM 4.5      <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>
+// MiniMax M2   <minimax:tool_call><invoke name="name"><parameter name="key">value</parameter></invoke> ...
+//              </minimax:tool_call>: several calls within one pair of tags
 #include "runtime/chat/output/call_search.hpp"
 #include "runtime/chat/output/chat_output_parser.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
@@ -22,6 +24,17 @@ constexpr value_tags seed_tags{"<seed:tool_call>", "<function=",        ">", "<p
                                "</function>",      "</seed:tool_call>", ""};
 constexpr value_tags glm_tags{"<tool_call>",  "", "\n", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
                               "</tool_call>", "", ""};
+constexpr value_tags minimax_tags{"<minimax:tool_call>",
+                                  "<invoke name=\"",
+                                  "\">",
+                                  "<parameter name=\"",
+                                  "\">",
+                                  "",
+                                  "</parameter>",
+                                  "</invoke>",
+                                  "</minimax:tool_call>",
+                                  "",
+                                  true};
 
 bool is_json(std::string_view text) {
   json_scanner scanner;
@@ -75,7 +88,7 @@ public:
   }
 
 private:
-  enum class at : std::uint8_t { name_begin, name, key_begin, key, value_begin, value, last };
+  enum class at : std::uint8_t { name_begin, name, name_end, key_begin, key, value_begin, value, last };
 
   reading expect(at to, std::vector<std::string_view> texts) {
     at_ = to;
@@ -103,6 +116,10 @@ private:
     if (!out_.begin_call(name_))
       return reading::failed;
     out_.arguments("{");
+    name_.clear();
+    first_ = true;
+    if (!in_front && tags_.name_end.size() > 1)
+      return expect(at::name_end, {tags_.name_end.substr(1)});
     next();
     return c == '<' ? take(c) : reading::more;
   }
@@ -137,6 +154,8 @@ private:
   }
 
   reading found(const std::string& text) {
+    if (at_ == at::name_end)
+      return next();
     if (text == tags_.name_begin)
       return expect(at::name, {});
     if (text == tags_.key_begin)
@@ -149,7 +168,10 @@ private:
     out_.end_call();
     if (tags_.last_end.empty())
       return reading::done;
-    expect(at::last, {tags_.last_end});
+    if (tags_.several)
+      expect(at::last, {tags_.name_begin, tags_.last_end});
+    else
+      expect(at::last, {tags_.last_end});
     return reading::settled;
   }
 
@@ -178,7 +200,7 @@ public:
     for (const auto text : {tags_.last_end, tags_.call_end, tags_.key_begin, tags_.value_begin, tags_.value_end})
       if (!text.empty())
         result.push_back(text);
-    if (tags_.key_end.size() > 1)
+    if (tags_.key_end.size() > 2) // a tag of its own
       result.push_back(tags_.key_end);
     return result;
   }
@@ -187,16 +209,25 @@ public:
       return std::make_unique<tagged_attempt>(out, tags_);
     });
   }
-  call_layout layout() const override { return {.separator = "\n", .trigger = std::string(tags_.call_begin)}; }
+  call_layout layout() const override {
+    call_layout result{.separator = "\n", .trigger = std::string(tags_.call_begin)};
+    if (tags_.several) {
+      result.section_begin = std::string(tags_.call_begin) + '\n';
+      result.section_end = '\n' + std::string(tags_.last_end);
+    }
+    return result;
+  }
 
   call_tag tag(const offered_tool& tool) const override {
     call_tag result;
-    result.begin = std::string(tags_.call_begin);
-    if (!tags_.name_begin.empty())
-      result.begin += '\n' + std::string(tags_.name_begin);
-    result.begin += tool.name + std::string(tags_.name_end) + (tags_.name_end == "\n" ? "" : "\n");
+    if (!tags_.several)
+      result.begin = std::string(tags_.call_begin) + (tags_.name_begin.empty() ? "" : "\n");
+    result.begin += std::string(tags_.name_begin) + tool.name + std::string(tags_.name_end) +
+      (tags_.name_end == "\n" ? "" : "\n");
     result.content = tagged_parameters(tool, tags_);
-    result.end = std::string(tags_.call_end) + (tags_.last_end.empty() ? "" : '\n' + std::string(tags_.last_end));
+    result.end = std::string(tags_.call_end);
+    if (!tags_.several && !tags_.last_end.empty())
+      result.end += '\n' + std::string(tags_.last_end);
     return result;
   }
 
@@ -214,6 +245,11 @@ const call_format& qwen3_coder_calls() {
 
 const call_format& seed_oss_calls() {
   static const tagged_values format("seed_oss", seed_tags);
+  return format;
+}
+
+const call_format& minimax_calls() {
+  static const tagged_values format("minimax_m2", minimax_tags);
   return format;
 }
 

@@ -68,6 +68,11 @@ TEST_CASE("templates lead to formats by the marks that they write") {
   CHECK(of("") == format_pair{"json", ""});
   CHECK(of("{{ '<tool_call>' }}") == format_pair{"hermes", ""});
   CHECK(of("<tool_call>\n<function=x>\n<parameter=y>") == format_pair{"qwen3_coder", ""});
+  CHECK(of("<minimax:tool_call>\n<invoke name=\"x\">\n<parameter name=\"y\"> <think>") ==
+        format_pair{"minimax_m2", "think"});
+  CHECK(of("List of tools: <|tool_list_start|>[]<|tool_list_end|>") == format_pair{"lfm2", ""});
+  CHECK(of("<|tool_call>call: <|channel>thought\\n <channel|>") == format_pair{"gemma4", "gemma4"});
+  CHECK(of("<TOOLCALL>[]</TOOLCALL> <think>") == format_pair{"nemotron", "think"}); // its second generation
   CHECK(of("[TOOL_CALLS] [ARGS] [THINK]") == format_pair{"mistral_args", "mistral"});
   CHECK(of("<|tool_call|>") == format_pair{"granite", ""});
   CHECK(of("<|tool_call|> <|/tool_call|>") == format_pair{"phi4_mini", ""});

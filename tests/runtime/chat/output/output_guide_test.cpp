@@ -113,6 +113,20 @@ const forced_call forced_calls[] = {
    "<tool_call>\n<function=get_weather>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
    "<tool_call>\n<function=get_weather>\n<parameter=city>\na\n</parameter>\n</function>\n</tool_call>\n"
    "<tool_call>\n<function=get_weather>\n<parameter=city>\nb\n</parameter>\n</function>\n</tool_call>"},
+  {"lfm2", "<|tool_call_start|>[get_weather(city=\"Köln\", days=2)]<|tool_call_end|>",
+   "<|tool_call_start|>[get_weather(days=2)]<|tool_call_end|>",
+   "<|tool_call_start|>[get_weather(city=\"a\"), get_weather(city=\"b\")]<|tool_call_end|>"},
+  {"gemma4", "<|tool_call>call:get_weather{city:<|\"|>Köln<|\"|>,days:2}<tool_call|>",
+   "<|tool_call>call:get_weather{city:<|\"|>Köln<|\"|>,days:<|\"|>2<|\"|>}<tool_call|>",
+   "<|tool_call>call:get_weather{city:<|\"|>a<|\"|>}<tool_call|><|tool_call>call:get_weather{city:<|\"|>b<|\"|>}"
+   "<tool_call|>"},
+  {"minimax_m2",
+   "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Köln</parameter>\n"
+   "<parameter name=\"days\">2</parameter>\n</invoke>\n</minimax:tool_call>",
+   "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"days\">2</parameter>\n</invoke>\n"
+   "</minimax:tool_call>",
+   "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">a</parameter>\n</invoke>\n"
+   "<invoke name=\"get_weather\">\n<parameter name=\"city\">b</parameter>\n</invoke>\n</minimax:tool_call>"},
   {"glm45",
    "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Köln</arg_value>\n<arg_key>days</arg_key>\n"
    "<arg_value>2</arg_value>\n</tool_call>",

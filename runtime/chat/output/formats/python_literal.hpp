@@ -1,0 +1,14 @@
+// Values as Python writes them, as JSON. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// A string, a number, True, False, None, a list, a tuple or a dict of these; JSON's words and keys without quotes are
+/// taken, too. `quote`: a mark that strings stand between, too, without escapes. Nothing if the text is something else.
+std::optional<std::string> python_literal(std::string_view text, std::string_view quote = {});
+
+} // namespace troupe
