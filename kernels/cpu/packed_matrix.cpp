@@ -5,6 +5,7 @@
 #include "kernels/formats/quantise_groups.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace troupe::kernels {
@@ -127,40 +128,54 @@ void make_groups(const target& kernels, std::span<const stored_row> rows, weight
   }
 }
 
-/// The first place of a table's entry, which is there.
-int place_in(const std::uint8_t* table, std::uint8_t entry) {
-  return static_cast<int>(std::find(table, table + 16, entry) - table) & 15;
+/// For each value of a byte, the first place of a table that holds it.
+using inverse_table = std::array<std::uint8_t, 256>;
+
+inverse_table inverse_of(const quantised_layout& layout) {
+  inverse_table places{};
+  for (int i = 16; layout.table != nullptr && i-- > 0;)
+    places[layout.table[i]] = static_cast<std::uint8_t>(i);
+  return places;
 }
 
-/// Writes column `column` of group `index` of a panel.
-void place(char* panel, const quantised_layout& layout, std::size_t index, std::size_t column,
-           const weight_group& group) {
+/// Writes column `column` of group `index` of a panel, four codes of one line at a time.
+void place(char* panel, const quantised_layout& layout, const inverse_table& places, std::size_t index,
+           std::size_t column, const weight_group& group) {
   constexpr std::size_t n = quantised_panel_outputs;
   const std::size_t super = index / super_groups * super_groups;
   char* header = panel + layout.bytes(super);
   char* to = header + layout.header_bytes + (index - super) * layout.group_bytes;
   if (!layout.super)
     to = panel + layout.bytes(index);
-  const auto put = [&](std::size_t line, std::size_t i, int bits) {
-    to[line * 4 * n + column * 4 + i % 4] |= static_cast<char>(bits);
+  std::uint8_t codes[group_inputs];
+  if (layout.table != nullptr)
+    for (std::size_t i = 0; i < group_inputs; ++i)
+      codes[i] = places[group.codes[i]];
+  else
+    for (std::size_t i = 0; i < group_inputs; ++i)
+      codes[i] = static_cast<std::uint8_t>(group.codes[i] + layout.zero - group.zero);
+  // The bits of `mask` of codes 4 * four to 4 * four + 3, moved to `shift` in the bytes of a line.
+  const auto put = [&](std::size_t line, std::size_t four, std::uint32_t from, std::uint32_t mask, std::size_t shift) {
+    std::uint32_t bits, there;
+    std::memcpy(&bits, codes + 4 * four, 4);
+    char* place = to + line * 4 * n + column * 4;
+    std::memcpy(&there, place, 4);
+    there |= (bits >> from & mask * 0x01010101u) << shift;
+    std::memcpy(place, &there, 4);
   };
-  for (std::size_t i = 0; i < group_inputs; ++i) {
-    const int code = layout.table != nullptr ? place_in(layout.table, group.codes[i])
-                                             : group.codes[i] + layout.zero - group.zero;
+  for (std::size_t four = 0; four < group_inputs / 4; ++four) {
     if (layout.code_bits < 4) { // lines of bit pairs, then one of third bits
-      put(i / 16, i, (code & 3) << i / 4 % 4 * 2);
+      put(four / 4, four, 0, 3, four % 4 * 2);
       if (layout.code_bits == 3)
-        put(2, i, code >> 2 << i / 4);
-      continue;
+        put(2, four, 2, 1, four);
+    } else if (layout.code_bits == 8) {
+      put(four, four, 0, 255, 0);
+    } else {
+      put(four % 4, four, 0, 15, four / 4 * 4);
+      const std::size_t above = layout.code_bits - 4, bit = four * above; // position of the bits above the nibble
+      if (above > 0)
+        put(4 + bit / 8, four, 4, (1u << above) - 1, bit % 8);
     }
-    if (layout.code_bits == 8) {
-      put(i / 4, i, code);
-      continue;
-    }
-    put(i / 4 % 4, i, (code & 15) << i / 16 * 4);
-    const std::size_t bit = i / 4 * (layout.code_bits - 4); // position of the bits above the nibble
-    if (layout.code_bits > 4)
-      put(4 + bit / 8, i, code >> 4 << bit % 8);
   }
   char* scales = layout.super ? header : to + layout.code_bytes;
   std::memcpy(scales + 2 * column, &group.d, 2);
@@ -303,6 +318,7 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
   auto to = shape_matrices(stacked, compute, how, gated, kernels);
   to->data = memory.allocate(to->bytes);
   const std::size_t columns = to->panel_columns();
+  const auto places = to->quantised() ? inverse_of(layout_of(to->kind)) : inverse_table();
   pool.parallel_for(to->panels, [&](std::size_t panel, int) {
     char* base = static_cast<char*>(to->data.get()) + panel * panel_bytes(*to);
     stored_row rows[panel_outputs];
@@ -315,7 +331,7 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
         make_groups(kernels, {rows, columns}, to->kind, index, to->inputs, groups);
         for (std::size_t column = 0; column < columns; ++column)
           if (rows[column].data != nullptr)
-            place(base, layout, index, column, groups[column]);
+            place(base, layout, places, index, column, groups[column]);
       }
       return;
     }

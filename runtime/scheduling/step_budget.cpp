@@ -46,10 +46,11 @@ std::int32_t step_budget::rows(const step_cost& cost) const {
 }
 
 std::int32_t step_budget::efficient_rows(const step_cost& cost) const {
-  return std::max(cost.efficient_rows(limits_.rows), std::min(fewest_rows, limits_.rows));
+  return std::max(cost.efficient_rows(limits_.rows, decoding_ ? 0.9 : 0.97), std::min(fewest_rows, limits_.rows));
 }
 
-void step_budget::begin(const step_cost& cost) {
+void step_budget::begin(const step_cost& cost, bool decoding) {
+  decoding_ = decoding;
   if (granted_.of_prompts > 0)
     steps_since_trial_ = rows_ == efficient_rows_ ? steps_since_trial_ + 1 : 0;
   rows_ = rows(cost);

@@ -1,6 +1,6 @@
 // Decides how many rows of prompts join the sequences that decode in a step: a fixed number of rows in all, or,
-// measured, the fewest that reach nine tenths of the best tokens per second; in either case no more than end within a
-// target time. Decoding rows are always included, and, unless the number is fixed, at least `least_prompt_rows` of
+// measured, the fewest that reach nine tenths of the best tokens per second (97 % while no sequence decodes, which a
+// long step would delay); in either case no more than end within a target time. Decoding rows are always included, and, unless the number is fixed, at least `least_prompt_rows` of
 // prompts, so that no prompt waits for ever. Owned by the scheduler; single-threaded.
 #pragma once
 
@@ -28,8 +28,8 @@ public:
   /// certain.
   std::int32_t rows(const step_cost& cost) const;
 
-  /// Begins a step.
-  void begin(const step_cost& cost);
+  /// Begins a step. `decoding`: some sequence decodes in it.
+  void begin(const step_cost& cost, bool decoding = true);
 
   /// Of `wanted` rows of a prompt from `position` on, those that may join what the step has and what was demanded.
   std::int32_t room(const step_cost& cost, std::int32_t position, std::int32_t wanted) const;
@@ -56,6 +56,7 @@ private:
   static void add(content& to, std::int32_t position, std::int32_t rows, bool of_prompt);
 
   limits limits_;
+  bool decoding_ = true;
   std::int32_t rows_ = 0, efficient_rows_ = 0; // of the step; other than efficient: a trial
   content granted_, demanded_;
   std::int32_t steps_since_trial_ = 0; // that had prompts

@@ -186,7 +186,7 @@ block_request step_planner::begin_step() {
   if (can_plan()) {
     microbatches_[as_size(rules_.turn())].stalled = table_.version(); // until there is a plan, or something changes
     draft_.begin(limits_.step_tokens, last_step_ + 1);
-    budget_.begin(cost_);
+    budget_.begin(cost_, std::ranges::any_of(std::as_const(table_).running(), &scheduled_sequence::decodes));
     preemption_.suspend_crossing(request);
     preemption_.make_room_for_waiting(request);
     draft_.starve(false);

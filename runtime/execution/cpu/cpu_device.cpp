@@ -134,7 +134,11 @@ public:
   }
 
   std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()>) const override {
-    return std::make_unique<cpu_step_sampler>(std::move(spec.eos_ids), std::move(spec.guided));
+    std::vector<int> cores;
+    for (const auto& rank : ranks_)
+      cores.insert(cores.end(), rank.cores.begin(), rank.cores.end());
+    return std::make_unique<cpu_step_sampler>(std::move(spec.eos_ids), std::move(spec.guided), threads(),
+                                              std::move(cores));
   }
 
 private:

@@ -1,8 +1,38 @@
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 
+#include "kernels/cpu/thread_pool.hpp"
+
+#include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <utility>
 
 namespace troupe {
+
+namespace {
+
+// Logits of a step from which on they are divided: some 20 us of work, more than it takes to wake a thread.
+constexpr std::size_t divided_logits = std::size_t(1) << 18;
+
+/// Appends what one demand yields.
+void append(step_result& to, step_result&& from) {
+  std::ranges::move(from.sampled, std::back_inserter(to.sampled));
+  std::ranges::move(from.judged, std::back_inserter(to.judged));
+  std::ranges::move(from.failed, std::back_inserter(to.failed));
+}
+
+} // namespace
+
+cpu_step_sampler::cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings, int threads,
+                                   std::vector<int> cores)
+  : how_(std::make_shared<guiding>(std::move(eos_ids), std::move(settings))),
+    guided_(how_),
+    judge_(how_),
+    threads_(threads),
+    cores_(std::move(cores)),
+    scratch_(1) {}
+
+cpu_step_sampler::~cpu_step_sampler() = default;
 
 step_tokens cpu_step_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
   const auto began = std::chrono::steady_clock::now();
@@ -26,8 +56,8 @@ void cpu_step_sampler::prepare(const step_plan& plan) {
 step_result cpu_step_sampler::collect_late() {
   step_result result;
   how_->until = {};
-  guided_.collect_late(scratch_, result);
-  judge_.collect_late(scratch_, result);
+  guided_.collect_late(scratch_.front(), result);
+  judge_.collect_late(scratch_.front(), result);
   return result;
 }
 
@@ -41,28 +71,19 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   const auto row = [&](std::int32_t i) { return logits.subspan(static_cast<std::size_t>(i) * vocab, vocab); };
   const auto judged = [&](std::int32_t i) { return judged_logits(row(i), contrast ? contrast->at(i) : other_rows()); };
   prepare(plan);
-  for (auto& demand : plan.samples) {
+  auto draws = draws_of(plan);
+  sample(plan, draws, vocab, judged);
+  auto drawn = draws.begin();
+  for (auto& demand : plan.samples) { // in the order of demands, whoever was first
     if (demand.guided) {
-      guided_.sample(plan, demand, judged, scratch_, result);
-      continue;
-    }
-    if (auto& start = demand.start)
-      sequences_.insert_or_assign(demand.sequence,
-                                  sequence_sampler(start->params, how_->eos_ids, *start->prompt, start->emitted,
-                                                   demand.sequence.index, start->mirostat_mu));
-    auto found = sequences_.find(demand.sequence);
-    if (found == sequences_.end())
-      continue;
-    const auto row_of = [&](std::int32_t i) { return judged(demand.logit_row + i); };
-    try {
-      if (!sample_on_host(plan, demand, found->second, row_of, scratch_, result))
-        sequences_.erase(found);
-    } catch (const failure& f) {
-      result.failed.push_back({demand.sequence, f.what_failed()});
-      sequences_.erase(found);
+      guided_.sample(plan, demand, judged, scratch_.front(), result);
+    } else if (drawn != draws.end() && drawn->demand == &demand) {
+      append(result, std::move(drawn->result));
+      if (!drawn++->goes_on)
+        sequences_.erase(demand.sequence);
     }
   }
-  judge_.judge(plan, row, scratch_, result);
+  judge_.judge(plan, row, scratch_.front(), result);
   pooling_.add(plan, hidden, result);
   for (auto id : plan.ended) {
     sequences_.erase(id);
@@ -71,6 +92,45 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
     pooling_.forget(id);
   }
   return result;
+}
+
+// Of sequences that have not ended.
+std::vector<cpu_step_sampler::draw> cpu_step_sampler::draws_of(const step_plan& plan) {
+  std::vector<draw> draws;
+  for (auto& demand : plan.samples) {
+    if (demand.guided)
+      continue;
+    if (auto& start = demand.start)
+      sequences_.insert_or_assign(demand.sequence,
+                                  sequence_sampler(start->params, how_->eos_ids, *start->prompt, start->emitted,
+                                                   demand.sequence.index, start->mirostat_mu));
+    if (auto found = sequences_.find(demand.sequence); found != sequences_.end())
+      draws.push_back({&demand, &found->second});
+  }
+  return draws;
+}
+
+void cpu_step_sampler::sample(const step_plan& plan, std::vector<draw>& draws, std::size_t vocab,
+                              const rows_fn& judged) {
+  const auto one = [&](draw& d, sampling_scratch& scratch) {
+    const auto row_of = [&](std::int32_t i) { return judged(d.demand->logit_row + i); };
+    try {
+      d.goes_on = sample_on_host(plan, *d.demand, *d.sequence, row_of, scratch, d.result);
+    } catch (const failure& f) {
+      d.result.failed.push_back({d.demand->sequence, f.what_failed()});
+    }
+  };
+  if (threads_ == 1 || draws.size() < 2 || draws.size() * vocab < divided_logits) {
+    for (auto& d : draws)
+      one(d, scratch_.front());
+    return;
+  }
+  if (!pool_) {
+    pool_ = std::make_unique<kernels::thread_pool>(threads_, cores_);
+    scratch_.resize(static_cast<std::size_t>(pool_->size()));
+  }
+  pool_->parallel_for(draws.size(),
+                      [&](std::size_t i, int thread) { one(draws[i], scratch_[static_cast<std::size_t>(thread)]); });
 }
 
 } // namespace troupe

@@ -1,5 +1,6 @@
 // Samples the tokens of a step on the host. Holds the sampling state of every running sequence, which it rebuilds
-// whenever a plan brings the sequence's transcript. Owned by the sampler actor; single-threaded.
+// whenever a plan brings the sequence's transcript. Owned by the sampler actor, one thread at a time; many sequences
+// are divided over a pool of its own, which works while the compute threads wait for the tokens.
 #pragma once
 
 #include "runtime/execution/guided_sampler.hpp"
@@ -9,14 +10,22 @@
 #include "runtime/sampling/sampler.hpp"
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <vector>
 
 namespace troupe {
 
+namespace kernels {
+class thread_pool;
+}
+
 class cpu_step_sampler final : public step_sampler {
 public:
-  explicit cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings = {})
-    : how_(std::make_shared<guiding>(std::move(eos_ids), std::move(settings))), guided_(how_), judge_(how_) {}
+  /// `threads` may sample at a time, those of the pool on `cores`, unless there are none.
+  explicit cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings = {}, int threads = 1,
+                            std::vector<int> cores = {});
+  ~cpu_step_sampler() override;
 
   void prepare(const step_plan& plan) override;
   step_result collect_late() override;
@@ -32,12 +41,27 @@ public:
                      const contrast_rows* contrast = nullptr);
 
 private:
+  /// A demand that no guide restricts, and what it yields.
+  struct draw {
+    const sample_demand* demand;
+    sequence_sampler* sequence;
+    bool goes_on = false;
+    step_result result = {};
+  };
+  using rows_fn = guided_sampler::rows_fn;
+
+  std::vector<draw> draws_of(const step_plan& plan);
+  void sample(const step_plan& plan, std::vector<draw>& draws, std::size_t vocab, const rows_fn& judged);
+
   std::shared_ptr<guiding> how_;
   std::map<sequence_id, sequence_sampler> sequences_; // those without guides
   guided_sampler guided_;
   host_judge judge_;
   prompt_pooling pooling_;
-  sampling_scratch scratch_;
+  int threads_;
+  std::vector<int> cores_;
+  std::unique_ptr<kernels::thread_pool> pool_; // made with the first step that is worth it
+  std::vector<sampling_scratch> scratch_;      // [threads]
 };
 
 } // namespace troupe

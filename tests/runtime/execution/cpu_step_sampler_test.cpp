@@ -1,8 +1,10 @@
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
+#include "tests/runtime/sampling/processors/random_samplers.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <random>
 
 using namespace troupe;
 
@@ -98,4 +100,43 @@ TEST_CASE("a sequence with NaN logits fails alone") {
   REQUIRE(result.sampled.size() == 1);
   CHECK(result.sampled[0].sequence == second);
   CHECK(sampler.sample(plan_of({{first, 0, 0, nullptr}}), std::vector<float>{0, 9, 0, 0}).sampled.empty());
+}
+
+TEST_CASE("sequences that are divided over threads get the tokens that they get one after another, in the same order") {
+  constexpr int vocab = 40000, sequences = 12, steps = 6;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 2);
+  std::vector<std::shared_ptr<const sampling_start>> starts;
+  for (int i = 0; i < sequences; ++i) {
+    sampling_params params{
+      .temperature = i % 4 == 0 ? 0 : 0.8f, .seed = random(), .max_tokens = 3 + i, .logprobs = i % 3};
+    if (i % 2 == 0)
+      params.top_p = 0.9f;
+    if (i % 3 == 0 && params.temperature > 0)
+      testing::add_random_samplers(params, vocab, random);
+    starts.push_back(start_of(params));
+  }
+  cpu_step_sampler alone({eos}), divided({eos}, {}, 3);
+  std::vector<float> logits(std::size_t(vocab) * sequences);
+  for (int step = 0; step < steps; ++step) {
+    std::vector<sample_demand> demands;
+    for (std::int32_t i = 0; i < sequences; ++i)
+      demands.push_back({{std::uint64_t(i), 0}, i, i, step == 0 ? starts[std::size_t(i)] : nullptr});
+    for (float& x : logits)
+      x = normal(random);
+    if (step == 2)
+      std::fill_n(logits.begin() + 5 * vocab, vocab, NAN);
+    const auto plan = plan_of(std::move(demands), sequences);
+    const auto want = alone.sample(plan, logits), got = divided.sample(plan, logits);
+    REQUIRE(got.sampled.size() == want.sampled.size());
+    CHECK(got.sampled.size() <= std::size_t(step < 2 ? sequences : sequences - 1));
+    for (std::size_t i = 0; i < got.sampled.size(); ++i) {
+      CHECK(got.sampled[i].sequence == want.sampled[i].sequence);
+      CHECK(got.sampled[i].token.id == want.sampled[i].token.id);
+      CHECK(got.sampled[i].token.logprob == want.sampled[i].token.logprob);
+      CHECK(got.sampled[i].token.finish == want.sampled[i].token.finish);
+    }
+    REQUIRE(got.failed.size() == want.failed.size());
+    CHECK(got.failed.size() == (step == 2 ? 1 : 0));
+  }
 }

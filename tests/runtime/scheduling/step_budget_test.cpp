@@ -79,6 +79,25 @@ TEST_CASE("a measured budget grows beyond a thousand rows where the first row co
   CHECK(settled(1024) <= 1024);
 }
 
+TEST_CASE("while no sequence decodes, larger steps compute prompts faster") {
+  const auto time = [](double rows) { return 10 + 0.2 * rows; };
+  step_cost cost;
+  for (int rows = 1; rows <= 1024; rows *= 2)
+    for (int i = 0; i < 20; ++i)
+      cost.observe({double(rows), 0, 0, 0}, time(rows));
+  step_budget budget({1024, true, 0});
+  const auto rate_of = [&](bool decoding) {
+    budget.begin(cost, decoding);
+    const auto rows = budget.room(cost, 0, 8192);
+    budget.grant(0, rows, true);
+    return rows / time(rows) / (1024 / time(1024));
+  };
+  CHECK(rate_of(true) >= 0.88);
+  CHECK(rate_of(true) < 0.93);
+  CHECK(rate_of(false) >= 0.96);
+  CHECK(rate_of(false) < 1);
+}
+
 TEST_CASE("a size that was slow by chance is tried again") {
   step_budget budget({1024, true, 0});
   step_cost cost;

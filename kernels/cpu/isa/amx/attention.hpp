@@ -11,10 +11,6 @@
 namespace troupe::kernels {
 namespace {
 
-inline void put_bf16(std::uint16_t* p, vec x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x.v));
-}
-
 /// Writes 16 words of bf16 pairs: the codes at `even` and `odd`.
 inline void widen_pairs(std::uint32_t* to, const std::int8_t* even, const std::int8_t* odd) {
   const auto low = _mm512_srli_epi32(_mm512_castps_si512(load_bytes(even).v), 16);
