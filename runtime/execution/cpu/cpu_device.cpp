@@ -134,11 +134,10 @@ public:
   }
 
   std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()>) const override {
-    std::vector<int> cores;
+    cpu_step_sampler::division divided{.threads = threads()};
     for (const auto& rank : ranks_)
-      cores.insert(cores.end(), rank.cores.begin(), rank.cores.end());
-    return std::make_unique<cpu_step_sampler>(std::move(spec.eos_ids), std::move(spec.guided), threads(),
-                                              std::move(cores));
+      divided.cores.insert(divided.cores.end(), rank.cores.begin(), rank.cores.end());
+    return std::make_unique<cpu_step_sampler>(std::move(spec.eos_ids), std::move(spec.guided), std::move(divided));
   }
 
 private:

@@ -11,9 +11,6 @@ namespace troupe {
 
 namespace {
 
-// Logits of a step from which on they are divided: some 20 us of work, more than it takes to wake a thread.
-constexpr std::size_t divided_logits = std::size_t(1) << 18;
-
 /// Appends what one demand yields.
 void append(step_result& to, step_result&& from) {
   std::ranges::move(from.sampled, std::back_inserter(to.sampled));
@@ -23,13 +20,11 @@ void append(step_result& to, step_result&& from) {
 
 } // namespace
 
-cpu_step_sampler::cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings, int threads,
-                                   std::vector<int> cores)
+cpu_step_sampler::cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings, division divided)
   : how_(std::make_shared<guiding>(std::move(eos_ids), std::move(settings))),
     guided_(how_),
     judge_(how_),
-    threads_(threads),
-    cores_(std::move(cores)),
+    divided_(std::move(divided)),
     scratch_(1) {}
 
 cpu_step_sampler::~cpu_step_sampler() = default;
@@ -120,13 +115,13 @@ void cpu_step_sampler::sample(const step_plan& plan, std::vector<draw>& draws, s
       d.result.failed.push_back({d.demand->sequence, f.what_failed()});
     }
   };
-  if (threads_ == 1 || draws.size() < 2 || draws.size() * vocab < divided_logits) {
+  if (divided_.threads == 1 || draws.size() < 2 || draws.size() * vocab < divided_.from) {
     for (auto& d : draws)
       one(d, scratch_.front());
     return;
   }
   if (!pool_) {
-    pool_ = std::make_unique<kernels::thread_pool>(threads_, cores_);
+    pool_ = std::make_unique<kernels::thread_pool>(divided_.threads, divided_.cores);
     scratch_.resize(static_cast<std::size_t>(pool_->size()));
   }
   pool_->parallel_for(draws.size(),

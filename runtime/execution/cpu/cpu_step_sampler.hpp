@@ -22,9 +22,17 @@ class thread_pool;
 
 class cpu_step_sampler final : public step_sampler {
 public:
-  /// `threads` may sample at a time, those of the pool on `cores`, unless there are none.
-  explicit cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings = {}, int threads = 1,
-                            std::vector<int> cores = {});
+  /// How steps are divided. `from`: logits of a step, over all its draws, from which on that is worth waking threads, which
+  /// then stay awake for a while beside those that compute.
+  struct division {
+    int threads = 1;             // that sample at a time
+    std::vector<int> cores = {}; // that those of the pool stay on; empty: any
+    std::size_t from = std::size_t(1) << 22;
+  };
+
+  explicit cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings = {})
+    : cpu_step_sampler(std::move(eos_ids), std::move(settings), division()) {}
+  cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings, division divided);
   ~cpu_step_sampler() override;
 
   void prepare(const step_plan& plan) override;
@@ -58,8 +66,7 @@ private:
   guided_sampler guided_;
   host_judge judge_;
   prompt_pooling pooling_;
-  int threads_;
-  std::vector<int> cores_;
+  division divided_;
   std::unique_ptr<kernels::thread_pool> pool_; // made with the first step that is worth it
   std::vector<sampling_scratch> scratch_;      // [threads]
 };
