@@ -65,6 +65,7 @@ public:
       [this](record_atom, const step_record_ptr& record) { pass_on(record); },
       [this](watch_atom, const step_watcher_actor& watcher) { add_watcher(watcher); },
       [this](unwatch_atom, const step_watcher_actor& watcher) { dismiss_watcher(watcher); },
+      [this](look_atom) { return look(); },
       [this](news_atom, std::string& line) { tell(std::move(line)); },
       [this](stats_atom) { return stats(); },
     };
@@ -310,6 +311,23 @@ private:
   void watch_steps() {
     for (auto& each : replicas_)
       each->watch_steps(!watchers_.empty());
+  }
+
+  caf::result<engine_snapshot_ptr> look() {
+    auto promise = self_->make_response_promise<engine_snapshot_ptr>();
+    const auto seen = std::make_shared<engine_snapshot>();
+    seen->actors = actor_counts::all();
+    if (replicas_.empty())
+      promise.deliver(engine_snapshot_ptr(seen));
+    for (auto& each : replicas_)
+      each->look([promise, seen, all = replicas_.size()](replica_snapshot its) mutable {
+        seen->replicas.push_back(std::move(its));
+        if (seen->replicas.size() < all)
+          return;
+        std::ranges::sort(seen->replicas, {}, &replica_snapshot::number);
+        promise.deliver(engine_snapshot_ptr(seen));
+      });
+    return promise;
   }
 
   void pass_on(const step_record_ptr& record) {

@@ -44,6 +44,7 @@ public:
         serve_aside(request, scheduler);
       },
       [this](room_atom, std::uint64_t written, const scheduler_actor& scheduler) { save_more(written, scheduler); },
+      [this](look_atom) { return manager_.map(); },
       [this](flush_atom) { return flush(); },
       [this](stats_atom) { return manager_.counters(); },
     };

@@ -44,6 +44,7 @@
 // - Each step leaves a record (step_record) for whoever watches the engine; while nobody does, none is made.
 #pragma once
 
+#include "runtime/engine/engine_snapshot.hpp"
 #include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/execution/step_runner.hpp"
@@ -90,6 +91,7 @@ using step_logits_ptr = std::shared_ptr<const step_logits>;
 using step_tokens_ptr = std::shared_ptr<const step_tokens>;
 using step_result_ptr = std::shared_ptr<const step_result>;
 using step_record_ptr = std::shared_ptr<const step_record>;
+using engine_snapshot_ptr = std::shared_ptr<const engine_snapshot>;
 using hypotheses_ptr = std::shared_ptr<const std::vector<hypothesis>>;
 using prompt_scores_ptr = std::shared_ptr<const prompt_scores>;
 using prompt_embedding_ptr = std::shared_ptr<const prompt_embedding>;
@@ -138,6 +140,7 @@ using stats_atom = caf::atom_constant<caf::atom("stats")>;
 using watch_atom = caf::atom_constant<caf::atom("watch")>;
 using unwatch_atom = caf::atom_constant<caf::atom("unwatch")>;
 using record_atom = caf::atom_constant<caf::atom("record")>;
+using look_atom = caf::atom_constant<caf::atom("look")>;
 using news_atom = caf::atom_constant<caf::atom("news")>;
 using load_atom = caf::atom_constant<caf::atom("load")>;
 using fetch_atom = caf::atom_constant<caf::atom("fetch")>;
@@ -206,6 +209,7 @@ using kv_block_manager_actor = caf::typed_actor<
   caf::reacts_to<fetch_atom, kv_fetch_ptr, kv_mover_actor, scheduler_actor>, // scheduler: what is missing, to the kv_mover
   caf::reacts_to<adopt_atom, block_arrival_ptr, scheduler_actor>,  // kv_mover: these were read
   caf::reacts_to<room_atom, std::uint64_t, scheduler_actor>,       // kv_mover: so many images were written; itself: 0
+  caf::replies_to<look_atom>::with<std::string>,                   // engine: block_manager::map()
   caf::replies_to<flush_atom>::with<bool>,                         // engine, at its end: once all is written
   caf::replies_to<stats_atom>::with<block_counters>>;              // engine
 
@@ -312,6 +316,7 @@ using engine_actor = caf::typed_actor<
   caf::reacts_to<record_atom, step_record_ptr>,                           // scheduler: if watched, or with a remark
   caf::reacts_to<watch_atom, step_watcher_actor>,                         // any actor
   caf::reacts_to<unwatch_atom, step_watcher_actor>,                       // any actor
+  caf::replies_to<look_atom>::with<engine_snapshot_ptr>,                  // any actor that watches
   caf::reacts_to<news_atom, std::string>,                                 // engine::submit (api/embed): a line for the log
   caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while no replica runs
 
@@ -341,6 +346,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_logits_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_tokens_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_record_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_snapshot_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::hypotheses_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_scores_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_embedding_ptr)

@@ -107,6 +107,20 @@ void replica::count(const std::function<void(const replica_stats&)>& then) {
   ask(workers_->blocks, *former_blocks_, &replica_stats::blocks, answered);
 }
 
+void replica::look(const std::function<void(replica_snapshot)>& then) {
+  replica_snapshot seen{number_, seen_.restarts,
+                        static_cast<std::uint64_t>(what_.model->replicas.at(static_cast<std::size_t>(number_)).blocks)};
+  if (!workers_)
+    return then(std::move(seen));
+  engine_->request(workers_->blocks, stats_deadline, look_atom::value)
+    .then(
+      [then, seen](std::string& map) mutable {
+        seen.map = std::move(map);
+        then(std::move(seen));
+      },
+      [then, seen](const caf::error&) { then(seen); });
+}
+
 void replica::watch_steps(bool watched) {
   if (std::exchange(steps_watched_, watched) != watched && workers_)
     engine_->send(workers_->scheduler, watch_atom::value, watched);

@@ -41,6 +41,9 @@ public:
   /// answer in time is as when it answered last.
   void count(const std::function<void(const replica_stats&)>& then);
 
+  /// Asks for its blocks and calls `then` once, without them if they do not answer in time.
+  void look(const std::function<void(replica_snapshot)>& then);
+
   /// Whether its scheduler is to send a record of each step, also after the next start.
   void watch_steps(bool watched);
 

@@ -4,6 +4,7 @@
 // reach the spawner. A state may define `void on_exception(const std::exception_ptr&) noexcept` to see it first.
 #pragma once
 
+#include "actors/actor_counts.hpp"
 #include "actors/faults.hpp"
 #include "runtime/support/threads.hpp"
 
@@ -11,7 +12,9 @@
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <cstddef>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 namespace troupe {
@@ -22,22 +25,64 @@ struct box {
   std::optional<State> state;
 };
 
+/// Counts its messages while somebody watches (actor_counts.hpp).
+template <class Interface, class State, class... Args>
+class counted_actor final : public Interface::template stateful_base<box<State>> {
+public:
+  using super = typename Interface::template stateful_base<box<State>>;
+
+  explicit counted_actor(caf::actor_config& config, Args... args)
+    : super(config), arguments_(std::move(args)...), count_(kind()) {}
+
+  void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* unit) override {
+    if (actor_counts::watched())
+      count_.queued();
+    super::enqueue(std::move(what), unit);
+  }
+
+  // CAF tells of no message, but runs as many as it is told to.
+  caf::resumable::resume_result resume(caf::execution_unit* unit, std::size_t most) override {
+    if (!actor_counts::watched())
+      return super::resume(unit, most);
+    for (std::size_t i = 0; i < most; ++i) {
+      count_.is(this->mailbox().closed() || this->mailbox().blocked() ? 0 : this->mailbox().size());
+      const auto result = super::resume(unit, 1);
+      if (result == caf::resumable::done)
+        count_.end();
+      if (result != caf::resumable::resume_later)
+        return result; // another thread may run it from here on
+      count_.handled();
+    }
+    return caf::resumable::resume_later;
+  }
+
+protected:
+  typename Interface::behavior_type make_behavior() override {
+    this->set_exception_handler([this](std::exception_ptr& thrown) {
+      if constexpr (requires(State & state) { state.on_exception(thrown); })
+        if (auto& state = this->state.state)
+          state->on_exception(thrown);
+      return exit_reason_of(thrown);
+    });
+    std::apply([this](Args&... args) { this->state.state.emplace(this, std::move(args)...); }, arguments_);
+    return this->state.state->make_behavior();
+  }
+
+private:
+  static actor_counts& kind() {
+    static actor_counts made(State::name);
+    return made;
+  }
+
+  std::tuple<Args...> arguments_;
+  mailbox_count count_;
+};
+
 template <class Interface, class State, caf::spawn_options Options = caf::no_spawn_options, class... Args>
 Interface spawn_state(caf::actor_system& system, Args... args) {
-  auto body = [](typename Interface::template stateful_pointer<box<State>> self, Args... xs) ->
-    typename Interface::behavior_type {
-      self->set_exception_handler([self](std::exception_ptr& thrown) {
-        if constexpr (requires(State & state) { state.on_exception(thrown); })
-          if (auto& state = self->state.state)
-            state->on_exception(thrown);
-        return exit_reason_of(thrown);
-      });
-      self->state.state.emplace(self, std::move(xs)...);
-      return self->state.state->make_behavior();
-    };
   if constexpr (caf::has_detach_flag(Options))
     expect_threads(1);
-  return system.spawn<Options>(body, std::move(args)...);
+  return system.spawn<counted_actor<Interface, State, Args...>, Options>(std::move(args)...);
 }
 
 } // namespace troupe

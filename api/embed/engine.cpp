@@ -1,5 +1,6 @@
 #include "api/embed/engine_caf.hpp"
 
+#include "actors/actor_counts.hpp"
 #include "actors/engine.hpp"
 #include "actors/faults.hpp"
 #include "actors/request.hpp"
@@ -13,6 +14,7 @@
 #include <caf/actor_system_config.hpp>
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
+#include <caf/typed_event_based_actor.hpp>
 
 #include <chrono>
 #include <condition_variable>
@@ -238,6 +240,37 @@ engine_stats engine::stats() const {
   if (!stats)
     throw failure(errc::unavailable, "the engine has no model at the moment");
   return *stats;
+}
+
+std::shared_ptr<const void> engine::watch(step_sink sink) const {
+  struct watching {
+    engine_actor of;
+    step_watcher_actor by;
+    watching(caf::actor_system& system, engine_actor engine, step_sink sink) : of(std::move(engine)) {
+      const callback<const step_record_ptr&> told(std::move(sink));
+      by = system.spawn([told](step_watcher_actor::pointer) -> step_watcher_actor::behavior_type {
+        return {[told](record_atom, const step_record_ptr& record) { told(record); }};
+      });
+      actor_counts::begin_watch();
+      caf::anon_send(of, watch_atom::value, by);
+    }
+    ~watching() {
+      actor_counts::end_watch();
+      caf::anon_send(of, unwatch_atom::value, by);
+      caf::anon_send_exit(by, caf::exit_reason::user_shutdown);
+    }
+  };
+  return std::make_shared<const watching>(impl_->system, impl_->actor, std::move(sink));
+}
+
+engine_snapshot engine::look() const {
+  caf::scoped_actor self{impl_->system};
+  engine_snapshot_ptr seen;
+  self->request(impl_->actor, std::chrono::seconds(5), look_atom::value)
+    .receive([&](const engine_snapshot_ptr& s) { seen = s; }, [](const caf::error&) {});
+  if (!seen)
+    throw failure(errc::unavailable, "the engine does not answer at the moment");
+  return *seen;
 }
 
 full_answer engine::generate(const question& asked, const std::function<void(std::string_view)>& on_text) const {

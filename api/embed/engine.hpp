@@ -5,9 +5,11 @@
 
 #include "api/embed/conversation.hpp"
 #include "runtime/engine/engine_options.hpp"
+#include "runtime/engine/engine_snapshot.hpp"
 #include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/engine/request_handle.hpp"
+#include "runtime/scheduling/step_record.hpp"
 
 #include <functional>
 #include <memory>
@@ -57,6 +59,13 @@ public:
 
   /// Throws failure(unavailable) while loading or after stop.
   engine_stats stats() const;
+
+  /// Calls `sink` with a record of each step, on the engine's threads, until the result is dropped; it must return at
+  /// once. Nothing is recorded while nobody watches. The result must not outlive the actor system.
+  std::shared_ptr<const void> watch(step_sink sink) const;
+
+  /// For those who watch; waits for the answer. Throws failure(unavailable) after stop.
+  engine_snapshot look() const;
 
   /// Cancels all requests, ends the actors and waits for them. The destructor of the last copy does the same. Within a
   /// sink or a progress function both return at once, and the actors end in the background.

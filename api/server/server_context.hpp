@@ -56,6 +56,7 @@ struct server_context {
   answer_budget answers;
   response_store responses;
   std::atomic<bool> draining = false;
+  std::atomic<int> watchers = 0;    // of the engine's steps, over WebSockets
   std::atomic<int> turned_away = 0; // connections that are being answered with 503
 
 private:

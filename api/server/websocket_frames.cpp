@@ -5,7 +5,9 @@
 #include "api/openai/token_logprobs.hpp"
 #include "runtime/support/utf8.hpp"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 namespace troupe {
 
@@ -14,6 +16,11 @@ namespace {
 constexpr std::size_t longest_frame_id = 256;
 /// What a frame has beside the fields of a request.
 constexpr auto envelope = std::to_array<std::string_view>({"type", "id"});
+
+using frame_type = std::pair<std::string_view, client_frame::kind>;
+constexpr auto frame_types = std::to_array<frame_type>({{"generate", client_frame::kind::generate},
+                                                        {"cancel", client_frame::kind::cancel},
+                                                        {"watch", client_frame::kind::watch}});
 
 bad_frame bad(std::string id, const std::string& message, std::string param) {
   return {std::move(id), {errc::bad_request, message, std::move(param)}};
@@ -67,11 +74,21 @@ client_frame parse_frame(std::string_view text) {
     throw bad({}, "`id` must be a string of 1 to " + std::to_string(longest_frame_id) + " bytes", "id");
   result.id = id;
   const auto given_type = json::find(root, "type");
-  if (!given_type || given_type->get(type) || (type != "generate" && type != "cancel"))
-    throw bad(result.id, "`type` must be \"generate\" or \"cancel\"", "type");
-  result.type = type == "generate" ? client_frame::kind::generate : client_frame::kind::cancel;
+  const auto known = given_type && !given_type->get(type) ? std::ranges::find(frame_types, type, &frame_type::first)
+                                                          : frame_types.end();
+  if (known == frame_types.end())
+    throw bad(result.id, "`type` must be \"generate\", \"cancel\" or \"watch\"", "type");
+  result.type = known->second;
   return result;
 }
+
+std::chrono::milliseconds watch_interval(const client_frame& frame) {
+  constexpr std::int64_t usual = 200, least = 50, most = 60'000;
+  return std::chrono::milliseconds(
+    field_reader(frame.body->root()).integer("interval_ms", least, most).value_or(usual));
+}
+
+std::string watch_done_frame(std::string_view id) { return start_of("done", id).str(); }
 
 generation_request parse_frame_body(const client_frame& frame, const served_model& model, const std::stop_token& stop) {
   const field_reader body(frame.body->root());

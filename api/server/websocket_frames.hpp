@@ -6,6 +6,7 @@
 #include "api/openai/openai_response.hpp"
 #include "api/service/service.hpp"
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,10 +14,10 @@
 namespace troupe {
 
 struct client_frame {
-  enum class kind : std::uint8_t { generate, cancel } type = kind::generate;
+  enum class kind : std::uint8_t { generate, cancel, watch } type = kind::generate;
   std::string id;
   std::size_t bytes = 0;                      // size of the frame
-  std::shared_ptr<const json::document> body; // the fields of `generate`
+  std::shared_ptr<const json::document> body; // the fields of `generate` or `watch`
 };
 
 /// A frame that cannot be served: the id of its request, if it has one, and the reason.
@@ -32,6 +33,12 @@ client_frame parse_frame(std::string_view text);
 /// and failure(cancelled) soon after a stop request.
 generation_request parse_frame_body(const client_frame& frame, const served_model& model,
                                     const std::stop_token& stop = {});
+
+/// How often a watcher wants frames. Throws failure.
+std::chrono::milliseconds watch_interval(const client_frame& frame);
+
+/// {"type":"done",…} of a watch that was cancelled.
+std::string watch_done_frame(std::string_view id);
 
 /// {"type":"token",…}; empty if the event has neither text nor tokens.
 std::string token_frame(std::string_view id, const token_event& e, const served_model& model);

@@ -5,6 +5,7 @@
 #include "api/server/generation_exchange.hpp"
 #include "api/server/request_record.hpp"
 #include "api/server/request_set.hpp"
+#include "api/server/watch_frames.hpp"
 #include "api/server/websocket_frames.hpp"
 #include "api/server/websocket_stream.hpp"
 
@@ -34,6 +35,7 @@ public:
       peer_(bytes.peer()),
       stream_(std::move(bytes)),
       room_(strand_),
+      watch_timer_(strand_),
       quota_("one connection", context.options.max_requests_per_socket) {}
 
   /// Sinks that outlive the connection must not count in an account whose server is gone.
@@ -69,7 +71,19 @@ private:
     std::vector<std::size_t> calls() const;
   };
 
+  /// Of the engine's steps. A reader that is slow loses steps; neither the engine nor its requests wait.
+  struct watching {
+    std::string id;
+    std::chrono::milliseconds interval{};
+    std::shared_ptr<step_ring> steps;
+    std::shared_ptr<const void> by_engine; // records are made as long as this lives
+    std::shared_ptr<const void> place;     // among the server's watchers
+  };
+
   void leave();
+  void watch(const client_frame& frame);
+  asio::awaitable<void> watch_steps(std::shared_ptr<const watching> what);
+  void end_watch();
   asio::awaitable<void> end_left();
   void stop_parsing();
   void end_all(std::deque<std::string>& frames);
@@ -93,6 +107,7 @@ private:
   const std::string peer_;
   websocket_stream stream_;
   asio::steady_timer room_; // cancelled when replies_ have been written
+  asio::steady_timer watch_timer_;
   std::shared_ptr<answer_budget::account> account_;
   std::shared_ptr<request_set> requests_; // both from run() on
   std::string id_;                        // of the upgrade request
@@ -101,6 +116,9 @@ private:
   request_quota quota_;
   std::map<std::string, running> ids_;
   std::map<std::uint64_t, submitted> by_key_;
+  std::shared_ptr<const watching> watch_;
+  std::string watch_frame_;         // the next to be written
+  bool watch_busy_ = false;         // a frame is being made or written
   std::deque<std::string> replies_; // error frames, written ahead of tokens
   std::size_t reply_bytes_ = 0;
   std::uint64_t next_key_ = 0;
@@ -192,6 +210,7 @@ void websocket_session::end_all(std::deque<std::string>& frames) {
 
 void websocket_session::leave() {
   gone_ = true;
+  end_watch();
   stop_parsing();
   requests_->cancel_all();
   room_.cancel();
@@ -256,12 +275,14 @@ asio::awaitable<void> websocket_session::handle_frame(held_text message) {
     refuse(bad->id, record_of(bad->id), bad->why);
   else if (auto& frame = std::get<client_frame>(parsed); frame.type == client_frame::kind::cancel)
     cancel(frame.id);
+  else if (frame.type == client_frame::kind::watch)
+    watch(frame);
   else
     generate(std::move(frame), std::move(message.share));
 }
 
 std::optional<error> websocket_session::objection(const client_frame& frame) const {
-  if (ids_.contains(frame.id))
+  if (ids_.contains(frame.id) || (watch_ && watch_->id == frame.id))
     return error{errc::bad_request, "a request with this `id` is still running", "id"};
   if (ids_.size() >= context_.options.max_requests_per_socket)
     return error{errc::overloaded,
@@ -367,7 +388,68 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     requests_->cancel(key);
 }
 
+void websocket_session::watch(const client_frame& frame) {
+  constexpr int most_watchers = 32;
+  try {
+    if (auto why_not = objection(frame))
+      throw failure(why_not->code, why_not->message, why_not->param);
+    if (watch_)
+      throw failure(errc::bad_request, "this connection watches already", "type");
+    const auto place = std::shared_ptr<const void>(&context_.watchers,
+                                                   [&watchers = context_.watchers](const void*) { --watchers; });
+    if (++context_.watchers > most_watchers)
+      throw failure(errc::overloaded, "at most " + std::to_string(most_watchers) + " connections may watch");
+    watching made{frame.id, watch_interval(frame), std::make_shared<step_ring>(most_watched_steps), nullptr, place};
+    made.by_engine = context_.engine.watch(
+      [steps = made.steps](const step_ring::record_ptr& record) { steps->add(record); });
+    if (!made.by_engine)
+      throw failure(errc::unsupported, "this server's steps leave no records", "type");
+    watch_ = std::make_shared<const watching>(std::move(made));
+  } catch (...) {
+    return refuse(frame.id, record_of(frame.id), caught_error());
+  }
+  asio::co_spawn(
+    strand_, [self = shared_from_this(), what = watch_] { return self->watch_steps(what); }, asio::detached);
+}
+
+asio::awaitable<void> websocket_session::watch_steps(std::shared_ptr<const watching> what) {
+  const auto goes_on = [&] { return watch_ == what && !gone_ && !cut_; };
+  while (goes_on()) {
+    if (!watch_busy_) {
+      watch_busy_ = true;
+      std::string frame;
+      try {
+        frame = co_await context_.reports.run([&engine = context_.engine, what] {
+          const auto now = engine.look();
+          return watch_frame(what->id, what->steps->take(), now);
+        });
+      } catch (...) { // the engine is starting again, or memory is short: perhaps the next time
+      }
+      watch_busy_ = goes_on() && !frame.empty() && account_->add(frame.size());
+      if (watch_busy_) {
+        watch_frame_ = std::move(frame);
+        requests_->poke();
+      }
+    }
+    if (!goes_on())
+      co_return;
+    boost::system::error_code ec;
+    watch_timer_.expires_after(what->interval);
+    co_await watch_timer_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  }
+}
+
+/// A frame that waits is still written, and counted until then.
+void websocket_session::end_watch() {
+  watch_.reset();
+  watch_timer_.cancel();
+}
+
 void websocket_session::cancel(const std::string& id) {
+  if (watch_ && watch_->id == id) {
+    end_watch();
+    return send_reply(watch_done_frame(id));
+  }
   const auto found = ids_.find(id);
   if (found == ids_.end()) {
     send_reply(error_frame(id, {errc::not_found, "no request with this `id` is running", "id"}));
@@ -418,6 +500,9 @@ asio::awaitable<void> websocket_session::write_frames() {
     frames.swap(replies_);
     for (const auto& item : requests_->receive())
       add_frames(item, frames);
+    const auto watched = watch_frame_.size();
+    if (watched > 0)
+      frames.push_front(std::exchange(watch_frame_, {}));
     if (cut_)
       end_all(frames);
     for (auto frame = frames.begin(); frame != frames.end() && open && !gone_ && !requests_->overflowed(); ++frame) {
@@ -427,6 +512,10 @@ asio::awaitable<void> websocket_session::write_frames() {
     }
     if (replies_.empty())
       reply_bytes_ = 0;
+    if (watched > 0) {
+      account_->release(watched);
+      watch_busy_ = false;
+    }
     room_.cancel();
     requests_->written();
     requests_->resume_if_drained();

@@ -3,9 +3,11 @@
 #pragma once
 
 #include "api/service/served_model.hpp"
+#include "runtime/engine/engine_snapshot.hpp"
 #include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/engine/request_handle.hpp"
+#include "runtime/scheduling/step_record.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -38,6 +40,12 @@ public:
   virtual request_handle submit(generation request, event_sink sink) = 0;
   /// May block briefly. Throws failure(unavailable) while there is no model.
   virtual engine_stats stats() const = 0;
+
+  /// Calls `sink` with a record of each step, on any thread, until the result is dropped; it must return at once. Null:
+  /// there are no records.
+  virtual std::shared_ptr<const void> watch(step_sink) const { return nullptr; }
+  /// For those who watch. May block briefly. Throws failure(unavailable).
+  virtual engine_snapshot look() const { return {}; }
 
   /// The model by this name, which may be an adapter's or end in `:latest`, as Ollama's clients have it; empty: the
   /// first. Null: none that is loaded.

@@ -18,6 +18,8 @@ public:
   std::vector<std::shared_ptr<const served_model>> models() const override;
   request_handle submit(generation request, event_sink sink) override;
   engine_stats stats() const override { return only_.stats(); }
+  std::shared_ptr<const void> watch(step_sink sink) const override { return only_.watch(std::move(sink)); }
+  engine_snapshot look() const override { return only_.look(); }
 
 private:
   engine only_;

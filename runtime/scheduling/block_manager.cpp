@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <string_view>
 
 namespace troupe {
 
@@ -32,6 +33,31 @@ block_counters block_manager::counters() const {
   c.host_total = host_pool_.total();
   c.host_in_use = host_pool_.in_use();
   return c;
+}
+
+std::string block_manager::map() const {
+  constexpr std::size_t most_cells = 16'384;
+  constexpr std::string_view in_order = "fcd123456789l"; // by use
+  const auto each = std::max<std::size_t>(1, (blocks_.size() + most_cells - 1) / most_cells);
+  std::vector<std::uint8_t> uses((blocks_.size() + each - 1) / each); // places in that order
+  const auto see = [&](std::size_t block, std::size_t use) {
+    auto& cell = uses[block / each];
+    cell = std::max(cell, static_cast<std::uint8_t>(use));
+  };
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const auto& b = blocks_[i];
+    if (b.references > 0)
+      see(i, 2 + static_cast<std::size_t>(std::min(b.references, 9)));
+    else if (b.content.id != 0)
+      see(i, kept_ && !b.unsaved && b.content.key != block_key{} ? 2 : 1);
+  }
+  for (const auto& [_, lent] : leases_)
+    for (const auto b : lent.blocks)
+      see(static_cast<std::size_t>(b), in_order.size() - 1);
+  std::string cells;
+  for (const auto use : uses)
+    cells += in_order[use];
+  return cells;
 }
 
 block_grant block_manager::serve(const block_request& request) {

@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -82,6 +83,11 @@ public:
   void expire(time_point now);
 
   block_counters counters() const;
+
+  /// What each block holds, a character for each: 'f' nothing, 'c' cached content, 'd' cached content that is kept
+  /// outside, too, '1' what one sequence refers to, '2' to '9' what so many share (or more), 'l' lent or reserved.
+  /// Of a large pool a character stands for several blocks, as many as there are: the one in most use.
+  std::string map() const;
 
 private:
   using block_id = std::int32_t;

@@ -2,8 +2,13 @@
 // traces) reads it. Plain values.
 #pragma once
 
+#include "runtime/support/types.hpp"
+
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,6 +39,23 @@ struct step_waits {
   std::uint64_t masks = 0;     // whose guide's mask was late
 };
 
+/// What one sequence did in the step, or why it did nothing.
+struct step_lane {
+  enum class kind : std::uint8_t {
+    decode,  // its newest tokens, and guesses of the next ones
+    prefill, // a part of its prompt, or of what it lost
+    blocks,  // nothing: it asked for room and got none
+    mask,    // its token follows once its guide's mask is made
+  };
+  sequence_id sequence = {};
+  kind what = kind::decode;
+  std::int32_t rows = 0;
+  std::int32_t position = 0; // of the first of them
+};
+
+/// Further ones are left out of a record.
+inline constexpr std::size_t most_step_lanes = 256;
+
 struct step_record {
   std::chrono::steady_clock::time_point end = {}; // by the clock of actors
   int replica = 0;
@@ -45,7 +67,11 @@ struct step_record {
   step_blocks blocks = {};
   step_sequences sequences = {};
   step_waits waits = {};
-  std::string remark = {}; // a line for the log; mostly empty
+  std::vector<step_lane> lanes = {};
+  std::vector<std::int32_t> copies = {}; // blocks that were copied to, on write
+  std::string remark = {};               // a line for the log; mostly empty
 };
+
+using step_sink = std::function<void(const std::shared_ptr<const step_record>&)>;
 
 } // namespace troupe

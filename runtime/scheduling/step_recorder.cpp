@@ -10,16 +10,41 @@ void step_recorder::granted(const block_grant& grant) {
   planning_.blocks.evicted += grant.evicted;
   for (const auto& move : grant.moves)
     switch (move.what) {
-      case block_move::kind::copy: ++planning_.blocks.copied; break;
+      case block_move::kind::copy:
+        ++planning_.blocks.copied;
+        planning_.copies.push_back(move.to);
+        break;
       case block_move::kind::swap_out: ++planning_.blocks.swapped_out; break;
       case block_move::kind::swap_in: ++planning_.blocks.swapped_in; break;
       case block_move::kind::save:
       case block_move::kind::load: break; // between steps
     }
+  for (const auto& answer : grant.answers)
+    add_lane(answer);
   planning_.waits.blocks += static_cast<std::uint64_t>(std::ranges::count(grant.answers, 0, &block_answer::rows));
 }
 
+step_lane* step_recorder::lane_of(sequence_id sequence) {
+  const auto found = std::ranges::find(planning_.lanes, sequence, &step_lane::sequence);
+  return found == planning_.lanes.end() ? nullptr : &*found;
+}
+
+// A sequence may be refused at first and get its room from a later grant of the same step.
+void step_recorder::add_lane(const block_answer& answer) {
+  auto* lane = lane_of(answer.sequence);
+  if (!lane && planning_.lanes.size() >= most_step_lanes)
+    return;
+  if (!lane)
+    lane = &planning_.lanes.emplace_back(step_lane{.sequence = answer.sequence, .position = answer.first_position});
+  lane->rows += answer.rows;
+  lane->what = lane->rows > 0 ? step_lane::kind::prefill : step_lane::kind::blocks;
+}
+
 void step_recorder::planned(const step_plan& plan, const scheduler_counters& now) {
+  // The last rows of a prompt are sampled from, too, and are more than a token and its guesses.
+  for (const auto& sample : plan.samples)
+    if (auto* lane = lane_of(sample.sequence); lane && lane->rows == 1 + sample.guesses)
+      lane->what = step_lane::kind::decode;
   auto record = std::exchange(planning_, {});
   record.step = plan.step;
   const auto guesses = now.draft_tokens - before_.draft_tokens;
@@ -56,6 +81,9 @@ std::optional<step_record> step_recorder::finished(const step_result& result, co
   record.rows.forced += late.forced;
   record.sequences = {now.running, now.waiting, now.paused};
   record.waits.masks = result.deferred.size();
+  for (const auto& sequence : result.deferred)
+    if (const auto lane = std::ranges::find(record.lanes, sequence, &step_lane::sequence); lane != record.lanes.end())
+      lane->what = step_lane::kind::mask;
   return record;
 }
 

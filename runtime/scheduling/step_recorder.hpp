@@ -29,6 +29,8 @@ public:
   std::optional<step_record> finished(const step_result& result, const scheduler_counters& now);
 
 private:
+  step_lane* lane_of(sequence_id sequence);
+  void add_lane(const block_answer& answer);
   static void judge(const step_result& result, step_rows& rows);
 
   scheduler_counters before_; // at the last plan

@@ -117,6 +117,7 @@ public:
       [this](record_atom, const step_record_ptr& record) { script_->records.push_back(record); },
       [](watch_atom, const step_watcher_actor&) {},
       [](unwatch_atom, const step_watcher_actor&) {},
+      [](look_atom) { return engine_snapshot_ptr(); },
       [](news_atom, std::string&) {},
       [](stats_atom) { return engine_stats{}; },
     };

@@ -1,5 +1,7 @@
 """The web page in a headless Chromium. Skipped where Debian's packages chromium and node-typescript are absent."""
 
+import concurrent.futures
+import gzip
 import json
 import os
 import re
@@ -222,6 +224,104 @@ def test_calls_of_tools_are_answered_in_a_sandbox_and_by_hand(visit):
     assert "7" in it.text()
 
 
+def load(server, requests=12, tokens=60):
+    """Requests side by side, with prompts that share their beginning."""
+    with concurrent.futures.ThreadPoolExecutor(requests) as pool:
+        done = [pool.submit(server.post, "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "Tell me a story about a fox " + "and an owl " * number}],
+            "max_tokens": tokens, "ignore_eos": True, "seed": number}) for number in range(requests)]
+        assert all(one.result().status_code == 200 for one in done)
+
+
+SEEN = """async () => {
+    const { steps, latest } = (await import('/page/engine.js')).state();
+    const sum = (name) => steps.reduce((all, step) => all + (step[name] || 0), 0);
+    const map = latest ? latest.replicas.map((one) => one.map).join('') : '';
+    const scheduler = latest?.actors.find((one) => one.kind === 'scheduler');
+    return {count: steps.length, rows: sum('decode') + sum('kept') + sum('lost'), prefill: sum('prefill'),
+            copied: sum('copied'), lanes: steps.reduce((all, step) => all + (step.lanes || []).length, 0),
+            used: [...map].filter((c) => c >= '1' && c <= '9').length, cached: [...map].filter((c) => c === 'c').length,
+            blocks: map.length, handled: scheduler?.handled ?? 0};
+}"""
+
+
+def test_the_engine_view_moves_and_equals_the_metrics(visit, served, tmp_path):
+    it = visit()
+    before = served.metrics()
+    it.page.get_by_role("tab", name="Engine").click()
+    it.page.wait_for_function("async () => (await import('/page/engine.js')).state().latest !== null")
+    load(served)
+    served.wait_until_idle()
+    after = served.metrics()
+
+    def gained(name):
+        return after[name] - before[name]
+
+    it.page.wait_for_function("async (n) => (await import('/page/engine.js')).state().steps.length >= n",
+                              arg=gained("troupe_steps_total"))
+    it.page.wait_for_function("async () => { const { latest } = (await import('/page/engine.js')).state();"
+                              " return !/[1-9]/.test(latest.replicas[0].map) }")
+    seen = it.page.evaluate(SEEN)
+    assert seen["count"] == gained("troupe_steps_total") > 20
+    assert seen["prefill"] == gained("troupe_prefill_rows_total") > 100
+    assert seen["rows"] == gained("troupe_decode_rows_total")
+    assert seen["copied"] == gained("troupe_kv_blocks_copied_total")
+    assert seen["blocks"] == after["troupe_kv_blocks"]
+    assert seen["cached"] == after["troupe_kv_blocks_cached"] and seen["used"] == 0
+    assert seen["lanes"] > seen["count"] and seen["handled"] > seen["count"]
+    # Frozen, it goes through the steps.
+    it.page.click("#freeze")
+    last = it.page.locator(".detail").first.inner_text()
+    it.page.locator("canvas").first.focus()
+    it.page.keyboard.press("ArrowLeft")
+    assert it.page.locator(".detail").first.inner_text() != last
+    it.picture("engine")
+    assert it.page.evaluate(FAULTS) == []
+    with it.page.expect_download() as download:
+        it.page.get_by_role("button", name="Save as a trace").click()
+    path = tmp_path / "trace.json"
+    download.value.save_as(path)
+    spans = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert len([event for event in spans if event["tid"] == 0]) == seen["count"]
+    assert len([event for event in spans if event["tid"] > 0]) == seen["lanes"]
+    # Nobody looks: nothing is recorded.
+    it.page.get_by_role("tab", name="Chat").click()
+    it.page.wait_for_timeout(300)
+    load(served, 2, 8)
+    assert it.page.evaluate(SEEN)["count"] == seen["count"]
+
+
+def test_the_figures_are_those_of_the_metrics(visit, served):
+    it = visit()
+    figures = it.page.get_by_role("tab", name="Figures")
+    figures.click()
+    it.page.wait_for_selector("#view-figures .number")
+    load(served, 6, 40)
+    served.wait_until_idle()
+    it.page.get_by_role("tab", name="Chat").click()
+    figures.click()
+    generated = served.metrics()["troupe_generated_tokens_total"]
+    it.page.wait_for_function("n => document.querySelector('#view-figures .number b')?.textContent === n", arg=short(generated))
+    labels = it.page.locator("#view-figures canvas").evaluate_all("all => all.map((one) => one.ariaLabel)")
+    assert len(labels) == 6 and all("now: " in label for label in labels)
+    assert "none" not in labels[2], labels # there was a first token in the last minute
+    assert it.page.evaluate(FAULTS) == []
+
+
+def short(value):
+    return f"{value / 1e3:.3g} k" if value >= 1e4 else f"{value:.3g}" if value < 1000 else str(int(float(f"{value:.3g}")))
+
+
+def test_a_trace_of_the_next_seconds(served):
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        trace = pool.submit(served.get, "/debug/trace?seconds=1")
+        time.sleep(0.3)
+        load(served, 4, 20)
+        events = trace.result().json()["traceEvents"]
+    tracks = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    assert tracks[0] == "steps" and len([name for name in tracks if name.startswith("request ")]) == 4
+
+
 HOSTILE = r"""<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">
 # A heading <b onmouseover=hacked()>bold</b>
 
@@ -273,6 +373,56 @@ def test_hostile_markdown_does_nothing(visit, tmp_path):
     assert it.page.evaluate("() => { try { document.body.innerHTML = '<p>'; return 'done' } catch { return 'refused' } }") \
         == "refused"
     it.complaints[:] = [line for line in it.complaints if "TrustedHTML" not in line and "violates" not in line]
+
+
+def test_what_a_model_writes_is_never_html_and_its_thoughts_are_folded(chromium, launch, tmp_path):
+    from scripted import write_folder
+    model = write_folder(tmp_path / "model", {"attack": [HOSTILE[:150], HOSTILE[150:]], "": ["<think>", "I <b>ponder</b>.", "</think>",
+                                                                               "The **answer**", " is `42`."]})
+    it = Visit(chromium, launch("--reasoning-parser", "think", model=model).url)
+    it.page.wait_for_selector(".settings-list", state="attached")
+    it.ask("Well?")
+    it.wait_for_answer()
+    assert it.text().endswith("The answer is 42.")
+    assert it.page.locator(".turn.assistant strong").last.inner_text() == "answer"
+    thoughts = it.page.locator("details.reasoning")
+    assert not thoughts.locator(".text").is_visible()
+    thoughts.locator("summary").click()
+    assert thoughts.locator(".text").inner_text() == "I <b>ponder</b>."
+    it.ask("attack")
+    it.wait_for_answer(1)
+    assert "javascript" not in it.text() and "<img src" in it.text()
+    assert it.page.evaluate("[window.hacked ?? null, document.querySelectorAll('.turn :is(script, img, iframe, svg)').length]") \
+        == [None, 0]
+    it.end()
+
+
+def test_an_answer_follows_a_json_schema_and_has_a_file(visit, tmp_path):
+    it = visit()
+    it.page.click("#settings")
+    it.page.get_by_label("Form of the answer A").select_option("schema")
+    it.page.get_by_label("What it must follow A").fill(
+        '{"type": "object", "properties": {"age": {"type": "integer", "maximum": 99}}, "required": ["age"]}')
+    it.page.get_by_label("Search settings A").fill("penalt")
+    assert "frequency_penalty" in it.page.locator(".settings-list").inner_text()
+    assert not it.page.locator("#set-A-temperature").is_visible()
+    notes = tmp_path / "notes.txt"
+    notes.write_text("The owl is brave.")
+    with it.page.expect_file_chooser() as chooser:
+        it.page.get_by_role("button", name="Attach").click()
+    chooser.value.set_files(notes)
+    it.page.wait_for_selector(".attached .tag")
+    it.page.locator("details.system summary").click()
+    it.page.get_by_label("System prompt").fill("You know owls.")
+    it.ask("How old is the owl?")
+    it.wait_for_answer()
+    assert json.loads(it.text()).keys() == {"age"}
+    assert it.page.locator(".file summary").inner_text() == "notes.txt, 17 characters"
+    it.set()
+    it.page.get_by_label("What it must follow A").fill("{")
+    it.page.get_by_label("What it must follow A").blur()
+    it.ask("Again")
+    it.page.get_by_text("JSON Schema is not JSON.").wait_for()
 
 
 def test_no_markdown_takes_long(visit):
@@ -385,7 +535,6 @@ def test_types():
 
 
 def test_the_page_is_small():
-    import gzip
     files = [path.read_bytes() for path in PAGE.iterdir() if path.suffix in (".html", ".js", ".css", ".svg")]
     assert sum(len(gzip.compress(one)) for one in files) < 150_000
 

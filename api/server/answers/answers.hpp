@@ -40,6 +40,9 @@ reply show_ollama_model(const call& c);
 reply pull_ollama_model(const call& c);
 reply tell_ollama_version(const call& c);
 
+// debug.cpp
+reply trace_steps(const call& c);
+
 // page.cpp
 reply greet(const call& c);
 reply serve_page_file(const call& c);

@@ -117,6 +117,46 @@ TEST_CASE("who watches an engine gets a record of each step, until it says other
   CHECK(seen.records.size() == records.size());
 }
 
+TEST_CASE("a program watches an engine's steps and looks at its blocks and actors while it keeps the watch") {
+  auto e = engine::start(small());
+  e.wait_until_ready();
+  std::mutex mutex;
+  std::vector<std::shared_ptr<const step_record>> records;
+  const auto seen = [&] {
+    const std::lock_guard lock(mutex);
+    return records.size();
+  };
+  run(e, ask({0, 54, 51}, 10));
+  REQUIRE(idle(e));
+  const auto before = e.stats().total.scheduler.steps;
+  auto watch = e.watch([&](const std::shared_ptr<const step_record>& record) {
+    const std::lock_guard lock(mutex);
+    records.push_back(record);
+  });
+  e.look(); // the engine has heard of the watch
+  run(e, ask({0, 54, 51}, 10));
+  REQUIRE(idle(e));
+  const auto steps = e.stats().total.scheduler.steps - before;
+  for (int i = 0; i < 1000 && seen() < steps; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  CHECK(seen() == steps);
+  const auto now = e.look();
+  REQUIRE(now.replicas.size() == 1);
+  const auto counted = e.stats().total.blocks;
+  CHECK(now.replicas[0].blocks == counted.total);
+  CHECK(now.replicas[0].map.size() == counted.total);
+  CHECK(static_cast<std::uint64_t>(std::ranges::count(now.replicas[0].map, 'c')) == counted.cached);
+  const auto scheduler = std::ranges::find(now.actors, "scheduler", &actor_load::kind);
+  REQUIRE(scheduler != now.actors.end());
+  CHECK(scheduler->alive >= 1);
+  CHECK(scheduler->handled >= steps);
+  watch.reset();
+  e.look();
+  run(e, ask({0, 54, 51}, 10));
+  REQUIRE(idle(e));
+  CHECK(seen() == steps);
+}
+
 TEST_CASE("a cancelled request ends at once and leaves no block behind") {
   auto e = engine::start(small());
   e.wait_until_ready();

@@ -5,6 +5,7 @@
 #include "api/service/chat_input.hpp"
 #include "api/service/service.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -223,6 +224,26 @@ public:
     return in_all(std::move(all));
   }
 
+  std::string map; // of the blocks that look() tells of
+
+  std::shared_ptr<const void> watch(step_sink sink) const override {
+    const auto made = std::make_shared<const step_sink>(std::move(sink));
+    const std::lock_guard lock(mutex_);
+    watchers_.push_back(made);
+    return made;
+  }
+  engine_snapshot look() const override { return {{{0, 0, map.size(), map}}, {}}; }
+  std::size_t watchers() const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<std::size_t>(std::ranges::count_if(watchers_, [](const auto& each) { return !each.expired(); }));
+  }
+  void tell_step(const std::shared_ptr<const step_record>& record) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& each : watchers_)
+      if (const auto sink = each.lock())
+        (*sink)(record);
+  }
+
   /// Makes the next submission fail.
   void run_short_of_memory() {
     const std::lock_guard lock(mutex_);
@@ -253,6 +274,7 @@ private:
   std::condition_variable arrived_;
   std::deque<std::shared_ptr<fake_request>> submitted_;
   bool short_of_memory_ = false;
+  mutable std::vector<std::weak_ptr<const step_sink>> watchers_;
   service_status status_{true, "ready", 8, 8, ""};
 };
 

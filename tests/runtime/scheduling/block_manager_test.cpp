@@ -360,3 +360,36 @@ TEST_CASE("a grant says what is left") {
   CHECK(left.free_blocks == 6);
   CHECK(left.cached_blocks == 2);
 }
+
+TEST_CASE("the map says what each block holds, as the counters do") {
+  block_manager m(6, true);
+  CHECK(m.map() == "ffffff");
+  const auto prompt = tokens(40);
+  CHECK(ask(m, a, 40, prompt).rows == 40);
+  commit(m, a, {prompt->begin(), prompt->begin() + 32});
+  CHECK(ask(m, b, 40, prompt).rows == 8); // of its own, behind the two that it shares
+  CHECK(m.map() == "2211ff");
+  release(m, a);
+  CHECK(m.map() == "11f1ff");
+  release(m, b);
+  CHECK(m.map() == "ccffff");
+  const auto lent = m.lend(*prompt, 0, 0, {});
+  CHECK(m.map() == "llffff");
+  CHECK(m.give_back(lent.id));
+  CHECK(m.map() == "ccffff");
+  CHECK(ask(m, c, 96, tokens(96, 1000)).rows == 96); // evicts
+  CHECK(m.map() == "111111");
+  CHECK(m.counters().in_use == 6);
+}
+
+TEST_CASE("many sequences share a block, and of a large pool a character is the block in most use") {
+  block_manager m(40'000, true);
+  const auto prompt = tokens(17);
+  ask(m, a, 17, prompt);
+  commit(m, a, {prompt->begin(), prompt->begin() + 16});
+  for (std::uint64_t i = 0; i < 11; ++i)
+    ask(m, {100 + i, 0}, 17, prompt);
+  const auto map = m.map();
+  CHECK(map.size() == 13'334);         // three blocks each
+  CHECK(map.substr(0, 6) == "91111f"); // 12 sequences, 13 blocks
+}

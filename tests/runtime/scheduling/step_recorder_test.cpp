@@ -87,3 +87,53 @@ TEST_CASE("steps that were planned before the watch leave no record, and late gu
   CHECK(record->rows.guesses_lost == 2);
   CHECK(record->rows.forced == 0);
 }
+
+TEST_CASE("a record says what each sequence did, or for want of what it did nothing") {
+  step_recorder recorder({});
+  block_grant grant;
+  grant.answers = {{.sequence = {1, 0}, .first_position = 40, .rows = 1},
+                   {.sequence = {2, 0}, .first_position = 9, .rows = 4},
+                   {.sequence = {3, 1}, .first_position = 0, .rows = 16},
+                   {.sequence = {4, 0}},
+                   {.sequence = {5, 0}},
+                   {.sequence = {6, 0}, .first_position = 2, .rows = 1}};
+  grant.moves = {{block_move::kind::copy, 0, 7}, {block_move::kind::swap_in, 0, 2}, {block_move::kind::copy, 7, 9}};
+  recorder.granted(grant);
+  grant = {};
+  grant.answers = {{.sequence = {5, 0}, .first_position = 0, .rows = 8}}; // refused at first
+  recorder.granted(grant);
+  auto plan = plan_of(3);
+  plan.samples.resize(4);
+  plan.samples[0].sequence = {1, 0};
+  plan.samples[1].sequence = {2, 0}, plan.samples[1].guesses = 3;
+  plan.samples[2].sequence = {3, 1}; // the end of its prompt
+  plan.samples[3].sequence = {6, 0};
+  recorder.planned(plan, {});
+  auto result = result_of(3);
+  result.deferred = {{6, 0}};
+  const auto made = recorder.finished(result, {});
+  REQUIRE(made.has_value());
+  using kind = step_lane::kind;
+  const auto is = [&](std::size_t at, sequence_id who, kind what, int rows, int position) {
+    const auto& lane = made->lanes.at(at);
+    return lane.sequence == who && lane.what == what && lane.rows == rows && lane.position == position;
+  };
+  REQUIRE(made->lanes.size() == 6);
+  CHECK(is(0, {1, 0}, kind::decode, 1, 40));
+  CHECK(is(1, {2, 0}, kind::decode, 4, 9));
+  CHECK(is(2, {3, 1}, kind::prefill, 16, 0));
+  CHECK(is(3, {4, 0}, kind::blocks, 0, 0));
+  CHECK(is(4, {5, 0}, kind::prefill, 8, 0));
+  CHECK(is(5, {6, 0}, kind::mask, 1, 2));
+  CHECK(made->copies == std::vector<std::int32_t>{7, 9});
+}
+
+TEST_CASE("a record tells of 256 sequences at most") {
+  step_recorder recorder({});
+  block_grant grant;
+  for (std::uint64_t i = 0; i < 400; ++i)
+    grant.answers.push_back({.sequence = {i, 0}, .rows = 1});
+  recorder.granted(grant);
+  recorder.planned(plan_of(1), {});
+  CHECK(recorder.finished(result_of(1), {})->lanes.size() == most_step_lanes);
+}

@@ -1,0 +1,83 @@
+// How busy actors are, by kind: counted where they are spawned (spawn.hpp). CAF 0.17 has no profiler, and only the owner
+// of a mailbox may ask for its length. Messages are counted while somebody watches; else this costs a look at a flag.
+// Any thread.
+#pragma once
+
+#include "runtime/engine/engine_snapshot.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+class actor_counts {
+public:
+  using clock = std::chrono::steady_clock;
+
+  /// `kind`: of static storage.
+  explicit actor_counts(const char* kind);
+
+  static bool watched() { return watchers_.load(std::memory_order_relaxed) > 0; }
+  static void begin_watch() { ++watchers_; }
+  static void end_watch() { --watchers_; }
+
+  /// Of all kinds, by name.
+  static std::vector<actor_load> all();
+
+  void spawned() { spawned_.fetch_add(1, std::memory_order_relaxed); }
+  void ended() { ended_.fetch_add(1, std::memory_order_relaxed); }
+  void handled() { handled_.fetch_add(1, std::memory_order_relaxed); }
+  void queued(std::int64_t more);
+
+private:
+  static std::atomic<int> watchers_;
+
+  const char* kind_;
+  std::atomic<std::uint64_t> spawned_ = 0, ended_ = 0, handled_ = 0;
+  std::atomic<std::int64_t> queued_ = 0;
+  std::atomic<clock::rep> since_ = 0; // when the queues of this kind became not empty; 0: they are
+};
+
+/// Of one actor: keeps what its kind has in its queue true. `queued()` may be called by any thread, the rest by the
+/// thread that runs the actor.
+class mailbox_count {
+public:
+  explicit mailbox_count(actor_counts& kind) : kind_(kind) { kind_.spawned(); }
+  ~mailbox_count() {
+    kind_.ended();
+    kind_.queued(-length_.load());
+  }
+  mailbox_count(const mailbox_count&) = delete;
+  mailbox_count& operator=(const mailbox_count&) = delete;
+
+  void queued() {
+    if (!ended_)
+      change(1);
+  }
+  void handled() {
+    kind_.handled();
+    change(-1);
+  }
+  /// The length as the mailbox has it: what came while nobody watched was not counted.
+  void is(std::size_t length) { change(static_cast<std::int64_t>(length) - length_.load()); }
+
+  /// Nothing that comes now is handled.
+  void end() {
+    ended_ = true;
+    is(0);
+  }
+
+private:
+  void change(std::int64_t by) {
+    length_ += by;
+    kind_.queued(by);
+  }
+
+  actor_counts& kind_;
+  std::atomic<std::int64_t> length_ = 0;
+  std::atomic<bool> ended_ = false;
+};
+
+} // namespace troupe

@@ -1,0 +1,89 @@
+// Messages and actors, counted while somebody watches.
+#include "actors/actor_counts.hpp"
+#include "tests/actors/worker_group.hpp"
+
+#include <caf/send.hpp>
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+actor_load load_of(std::string_view kind) {
+  for (const auto& each : actor_counts::all())
+    if (each.kind == kind)
+      return each;
+  return {};
+}
+
+} // namespace
+
+TEST_CASE("messages of actors are counted while somebody watches, and no others") {
+  const auto before = load_of("scheduler");
+  {
+    worker_group workers;
+    std::vector<event> events;
+    const auto run = [&] {
+      workers.submit({4, 5, 6, 7, 8}, 6, events);
+      workers.coordinator.run();
+    };
+    run();
+    CHECK(load_of("scheduler").alive == before.alive + 1);
+    CHECK(load_of("scheduler").spawned == before.spawned + 1);
+    CHECK(load_of("scheduler").handled == before.handled);
+    actor_counts::begin_watch();
+    workers.coordinator.run();
+    const auto start = load_of("scheduler").handled;
+    for (int i = 0; i < 3; ++i)
+      caf::anon_send(workers.scheduler, pause_atom::value, std::uint64_t{99}, false);
+    auto now = load_of("scheduler");
+    CHECK(now.queued == 3);
+    CHECK(now.handled == start);
+    CHECK(now.waiting_ms > 0);
+    REQUIRE(workers.coordinator.try_run_once());
+    CHECK(load_of("scheduler").queued == 2);
+    CHECK(load_of("scheduler").handled == start + 1);
+    workers.coordinator.run();
+    now = load_of("scheduler");
+    CHECK(now.queued == 0);
+    CHECK(now.handled == start + 3);
+    CHECK(now.waiting_ms == 0);
+    run();
+    CHECK(load_of("scheduler").handled > start + 5);
+    actor_counts::end_watch();
+    const auto end = load_of("scheduler").handled;
+    run();
+    CHECK(load_of("scheduler").handled == end);
+    // What comes while nobody watches is not forgotten by who watches later.
+    caf::anon_send(workers.scheduler, pause_atom::value, std::uint64_t{99}, false);
+    caf::anon_send(workers.scheduler, pause_atom::value, std::uint64_t{99}, false);
+    actor_counts::begin_watch();
+    REQUIRE(workers.coordinator.try_run_once());
+    CHECK(load_of("scheduler").queued == 1);
+    workers.coordinator.run();
+    CHECK(load_of("scheduler").queued == 0);
+    actor_counts::end_watch();
+  }
+  CHECK(load_of("scheduler").alive == before.alive);
+}
+
+TEST_CASE("a count of a mailbox follows what the mailbox says, and ends with its actor") {
+  static actor_counts kind("counted in a test");
+  {
+    mailbox_count one(kind), other(kind);
+    one.queued(), one.queued(), other.queued();
+    CHECK(load_of("counted in a test").queued == 3);
+    one.is(5);
+    CHECK(load_of("counted in a test").queued == 6);
+    one.handled();
+    other.end();
+    other.queued(); // to an actor that has ended
+    CHECK(load_of("counted in a test").queued == 4);
+    CHECK(load_of("counted in a test").alive == 2);
+  }
+  const auto now = load_of("counted in a test");
+  CHECK(now.queued == 0);
+  CHECK(now.alive == 0);
+  CHECK(now.spawned == 2);
+  CHECK(now.handled == 1);
+}
