@@ -56,12 +56,9 @@ public:
     if (!ended_)
       change(1);
   }
-  void handled() {
-    kind_.handled();
-    change(-1);
-  }
-  /// The length as the mailbox has it: what came while nobody watched was not counted.
-  void is(std::size_t length) { change(static_cast<std::int64_t>(length) - length_.load()); }
+  /// So many are in the mailbox, and the first of them is taken. What came while nobody watched was not counted.
+  void takes_one_of(std::size_t waiting) { is(waiting > 0 ? waiting - 1 : 0); }
+  void handled() { kind_.handled(); }
 
   /// Nothing that comes now is handled.
   void end() {
@@ -70,6 +67,7 @@ public:
   }
 
 private:
+  void is(std::size_t length) { change(static_cast<std::int64_t>(length) - length_.load()); }
   void change(std::int64_t by) {
     length_ += by;
     kind_.queued(by);

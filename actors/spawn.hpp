@@ -45,13 +45,16 @@ public:
     if (!actor_counts::watched())
       return super::resume(unit, most);
     for (std::size_t i = 0; i < most; ++i) {
-      count_.is(this->mailbox().closed() || this->mailbox().blocked() ? 0 : this->mailbox().size());
+      // Until it runs, this thread owns the mailbox. Behind that, another one may run the actor.
+      const auto waiting = this->mailbox().closed() || this->mailbox().blocked() ? 0 : this->mailbox().size();
+      count_.takes_one_of(waiting);
       const auto result = super::resume(unit, 1);
+      if (waiting > 0)
+        count_.handled();
       if (result == caf::resumable::done)
         count_.end();
       if (result != caf::resumable::resume_later)
-        return result; // another thread may run it from here on
-      count_.handled();
+        return result;
     }
     return caf::resumable::resume_later;
   }

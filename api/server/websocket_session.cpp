@@ -413,16 +413,18 @@ void websocket_session::watch(const client_frame& frame) {
 }
 
 asio::awaitable<void> websocket_session::watch_steps(std::shared_ptr<const watching> what) {
+  // Named, for GCC 12 destroys what a temporary lambda of a co_await owns twice.
+  const auto make = [&engine = context_.engine, what] {
+    const auto now = engine.look();
+    return watch_frame(what->id, what->steps->take(), now);
+  };
   const auto goes_on = [&] { return watch_ == what && !gone_ && !cut_; };
   while (goes_on()) {
     if (!watch_busy_) {
       watch_busy_ = true;
       std::string frame;
       try {
-        frame = co_await context_.reports.run([&engine = context_.engine, what] {
-          const auto now = engine.look();
-          return watch_frame(what->id, what->steps->take(), now);
-        });
+        frame = co_await context_.reports.run(make);
       } catch (...) { // the engine is starting again, or memory is short: perhaps the next time
       }
       watch_busy_ = goes_on() && !frame.empty() && account_->add(frame.size());

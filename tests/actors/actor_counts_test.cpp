@@ -73,12 +73,16 @@ TEST_CASE("a count of a mailbox follows what the mailbox says, and ends with its
     mailbox_count one(kind), other(kind);
     one.queued(), one.queued(), other.queued();
     CHECK(load_of("counted in a test").queued == 3);
-    one.is(5);
+    one.takes_one_of(6);
     CHECK(load_of("counted in a test").queued == 6);
+    one.takes_one_of(5);
     one.handled();
     other.end();
     other.queued(); // to an actor that has ended
     CHECK(load_of("counted in a test").queued == 4);
+    one.takes_one_of(0);
+    CHECK(load_of("counted in a test").queued == 0);
+    one.queued();
     CHECK(load_of("counted in a test").alive == 2);
   }
   const auto now = load_of("counted in a test");

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from server import ROOT, STORYTELLER, Server
+from server import ROOT, STORYTELLER, Server, wait_until
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is absent")
 CHROMIUM = shutil.which("chromium")
@@ -249,7 +249,7 @@ def test_the_engine_view_moves_and_equals_the_metrics(visit, served, tmp_path):
     it = visit()
     before = served.metrics()
     it.page.get_by_role("tab", name="Engine").click()
-    it.page.wait_for_function("async () => (await import('/page/engine.js')).state().latest !== null")
+    wait_until(lambda: it.page.evaluate(SEEN)["blocks"], "the first frame")
     load(served)
     served.wait_until_idle()
     after = served.metrics()
@@ -257,11 +257,11 @@ def test_the_engine_view_moves_and_equals_the_metrics(visit, served, tmp_path):
     def gained(name):
         return after[name] - before[name]
 
-    it.page.wait_for_function("async (n) => (await import('/page/engine.js')).state().steps.length >= n",
-                              arg=gained("troupe_steps_total"))
-    it.page.wait_for_function("async () => { const { latest } = (await import('/page/engine.js')).state();"
-                              " return !/[1-9]/.test(latest.replicas[0].map) }")
-    seen = it.page.evaluate(SEEN)
+    def settled():
+        seen = it.page.evaluate(SEEN)
+        return seen if seen["count"] >= gained("troupe_steps_total") and seen["used"] == 0 else None
+
+    seen = wait_until(settled, "the last step to be shown")
     assert seen["count"] == gained("troupe_steps_total") > 20
     assert seen["prefill"] == gained("troupe_prefill_rows_total") > 100
     assert seen["rows"] == gained("troupe_decode_rows_total")

@@ -130,9 +130,11 @@ TEST_CASE("A watch ends with its connection, and there are no more watchers than
 
 TEST_CASE("A watcher that does not read loses steps, and the server keeps no more of them") {
   live_server live;
+  live.fake.map = std::string(16'000, 'f');
   ws_client slow(live.port(), {}, 4096);
   slow.say(R"({"type":"watch","id":"w","interval_ms":50})");
-  live.fake.map = std::string(16'000, 'f');
+  for (int i = 0; i < 1000 && live.fake.watchers() == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const std::uint64_t all = 200'000;
   for (std::uint64_t step = 1; step <= all; ++step)
     live.fake.tell_step(record_of(step));
