@@ -71,10 +71,13 @@ class Visit:
             field = self.page.locator(f"#set-A-{name}")
             field.select_option(value) if value in ("true", "false") else field.fill(value)
 
-    def picture(self, name):
+    def picture(self, name, height):
+        """For READMEs."""
         if os.environ.get("TROUPE_PICTURES"):
             path = PAGE / "pictures" / f"{name}.png"
             path.parent.mkdir(exist_ok=True)
+            self.page.set_viewport_size({"width": 1240, "height": height})
+            self.page.wait_for_timeout(500)
             self.page.screenshot(path=path)
             assert path.stat().st_size < 150_000
 
@@ -174,7 +177,7 @@ def test_the_token_view_shows_alternatives_and_branches(visit):
     assert tokens.count() == 30
     before = tokens.all_inner_texts()
     tokens.nth(9).click()
-    it.picture("tokens")
+    it.picture("tokens", 600)
     other = it.page.locator(".alternative:not(.chosen)").first
     chosen = other.locator("code").inner_text().replace("␣", " ")
     other.click()
@@ -238,7 +241,7 @@ SEEN = """async () => {
     const sum = (name) => steps.reduce((all, step) => all + (step[name] || 0), 0);
     const map = latest ? latest.replicas.map((one) => one.map).join('') : '';
     const scheduler = latest?.actors.find((one) => one.kind === 'scheduler');
-    return {count: steps.length, rows: sum('decode') + sum('kept') + sum('lost'), prefill: sum('prefill'),
+    return {count: steps.length, decode: sum('decode'), prefill: sum('prefill'),
             copied: sum('copied'), lanes: steps.reduce((all, step) => all + (step.lanes || []).length, 0),
             used: [...map].filter((c) => c >= '1' && c <= '9').length, cached: [...map].filter((c) => c === 'c').length,
             blocks: map.length, handled: scheduler?.handled ?? 0};
@@ -264,7 +267,7 @@ def test_the_engine_view_moves_and_equals_the_metrics(visit, served, tmp_path):
     seen = wait_until(settled, "the last step to be shown")
     assert seen["count"] == gained("troupe_steps_total") > 20
     assert seen["prefill"] == gained("troupe_prefill_rows_total") > 100
-    assert seen["rows"] == gained("troupe_decode_rows_total")
+    assert seen["decode"] + gained("troupe_spec_decode_num_draft_tokens_total") == gained("troupe_decode_rows_total")
     assert seen["copied"] == gained("troupe_kv_blocks_copied_total")
     assert seen["blocks"] == after["troupe_kv_blocks"]
     assert seen["cached"] == after["troupe_kv_blocks_cached"] and seen["used"] == 0
@@ -275,7 +278,7 @@ def test_the_engine_view_moves_and_equals_the_metrics(visit, served, tmp_path):
     it.page.locator("canvas").first.focus()
     it.page.keyboard.press("ArrowLeft")
     assert it.page.locator(".detail").first.inner_text() != last
-    it.picture("engine")
+    it.picture("engine", 1150)
     assert it.page.evaluate(FAULTS) == []
     with it.page.expect_download() as download:
         it.page.get_by_role("button", name="Save as a trace").click()
@@ -453,7 +456,6 @@ def test_texts_have_contrast_and_controls_have_names(visit):
         while it.page.locator("#theme").inner_text() != f"Theme: {theme}":
             it.page.click("#theme")
         assert it.page.evaluate(FAULTS) == [], theme
-        it.picture(f"chat-{theme}")
 
 
 FAULTS = """() => {
