@@ -155,6 +155,7 @@ int main(int argc, char** argv) try {
   const std::string model = argc > 1 ? argv[1] : "synthetic:llama-135m";
   const int stages = argc > 2 ? std::atoi(argv[2]) : 2, turns = argc > 3 ? std::atoi(argv[3]) : 7;
   const std::string quantize = argc > 4 ? argv[4] : "int8";
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   std::printf("%s, %s, %d stages of one thread\n", model.c_str(), quantize.c_str(), stages);
   {
     pipeline staged(model, quantize, stages, stages, 0), whole(model, quantize, 1, stages, 0);
