@@ -90,12 +90,15 @@ void step_planner::decide_microbatches() {
     return;
   step_shape all;
   int sequences = 0;
+  bool prompts = !table_.waiting().empty();
   for (auto& s : std::as_const(table_).running())
-    if (s.decodes() && !s.paused() && !s.embeds()) {
+    if (!s.decodes() || s.embeds()) {
+      prompts = prompts || !s.paused();
+    } else if (!s.paused()) {
       all += shape_of(s.planned, 1, 1);
       ++sequences;
     }
-  policy_.decide(cost_, all, sequences);
+  policy_.decide(cost_, all, sequences, prompts);
   microbatches_.resize(std::max(microbatches_.size(), as_size(policy_.count())));
   balance_microbatches();
 }

@@ -18,14 +18,15 @@ step_cost cost_of(double fixed, double row) {
   return cost;
 }
 
-std::int32_t chosen(const step_cost& cost, int sequences, const std::vector<double>& stage_ms, double choosing_ms = 0) {
+std::int32_t chosen(const step_cost& cost, int sequences, const std::vector<double>& stage_ms, double choosing_ms = 0,
+                    bool prompts = false) {
   microbatch_policy policy(static_cast<std::int32_t>(stage_ms.size()), 0);
   const auto ms = std::reduce(stage_ms.begin(), stage_ms.end()) + choosing_ms;
   for (int i = 0; i < 200; ++i)
     policy.finished(ms, stage_ms);
   const auto rows = static_cast<double>(sequences);
   for (int i = 0; i < 3; ++i) // it settles
-    policy.decide(cost, {rows, rows, 0, 0}, sequences);
+    policy.decide(cost, {rows, rows, 0, 0}, sequences, prompts);
   return policy.count();
 }
 
@@ -60,7 +61,7 @@ TEST_CASE("one stage has one microbatch, and a fixed number is kept") {
   CHECK(microbatch_policy(1, 5).count() == 1);
   microbatch_policy three(2, 3);
   CHECK(three.count() == 3);
-  three.decide(cost_of(1, 1), {8, 8, 0, 0}, 8);
+  three.decide(cost_of(1, 1), {8, 8, 0, 0}, 8, false);
   CHECK(three.count() == 3);
 }
 
@@ -68,12 +69,15 @@ TEST_CASE("there are as many microbatches as keep the stages busy, by what steps
   const auto by_rows = cost_of(1, 1), by_weights = cost_of(100, 0.01);
   CHECK(chosen(by_rows, 16, {1, 1}) == 2);
   CHECK(chosen(by_rows, 16, {1, 1, 1, 1}) == 4);
-  CHECK(chosen(by_rows, 1, {1, 1}) == 2);
+  CHECK(chosen(by_rows, 1, {1, 1}) == 1);
   // Choosing tokens is a stage, too, in effect.
   CHECK(chosen(by_rows, 16, {1, 1}, 0.5) == 3);
-  // Where the weights are what takes time, reading them twice for the slowest stage costs more than it gains.
+  // Where the weights are what takes time, reading them twice gains nothing, and for a slowest stage it costs.
   CHECK(chosen(by_weights, 16, {4, 1}) == 1);
-  CHECK(chosen(by_weights, 16, {1, 1}) == 2);
+  CHECK(chosen(by_weights, 16, {1, 1}) == 1);
+  // Prompts do not wait for the tokens of all others.
+  CHECK(chosen(by_weights, 16, {1, 1}, 0, true) == 2);
+  CHECK(chosen(by_rows, 1, {1, 1, 1}, 0, true) == 3);
   // Without sequences that decode, prompts pass through all stages.
   CHECK(chosen(by_rows, 0, {4, 1}) == 2);
 }
