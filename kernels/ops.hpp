@@ -17,6 +17,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace troupe::kernels {
 
@@ -71,15 +72,37 @@ public:
 /// Device memory, freed with its owner.
 using buffer = std::shared_ptr<void>;
 
+/// The heads of K and V of one layer.
+struct kv_heads_shape {
+  int heads = 0;
+  int dim = 0;
+
+  bool operator==(const kv_heads_shape&) const = default;
+};
+
 struct kv_shape {
   int layers = 0;
-  int kv_heads = 0;
-  int head_dim = 0;
+  int kv_heads = 0; // of the layers that are not alike: the most
+  int head_dim = 0; // likewise
   kv_type type = kv_type::f32;
   std::size_t blocks = 0;
+  std::vector<kv_heads_shape> own = {}; // [layers], where layers are not alike; or empty
 
-  /// Bytes of one block over all layers, K and V.
-  std::size_t block_bytes() const { return std::size_t(block_tokens) * layers * kv_heads * kv_bytes(type, head_dim); }
+  kv_heads_shape layer(int i) const {
+    return own.empty() ? kv_heads_shape{kv_heads, head_dim} : own[static_cast<std::size_t>(i)];
+  }
+
+  /// Bytes of one block of the layers before `layer`, K and V.
+  std::size_t block_bytes_before(int layer) const {
+    std::size_t bytes = 0;
+    for (int i = 0; i < (own.empty() ? 1 : layer); ++i)
+      bytes += std::size_t(block_tokens) * static_cast<std::size_t>(this->layer(i).heads) *
+        kv_bytes(type, this->layer(i).dim);
+    return own.empty() ? bytes * static_cast<std::size_t>(layer) : bytes;
+  }
+
+  /// Bytes of one block over all layers.
+  std::size_t block_bytes() const { return block_bytes_before(layers); }
 };
 
 class storable_matrices; // kernels/cpu/cpu_backend.hpp
@@ -99,7 +122,8 @@ struct sequence_rows {
   std::int32_t rows = 0;
   std::int32_t first_position = 0;
   std::int32_t first_block = 0;
-  std::int32_t length = 0; // tokens of the sequence, which rotations may depend on (rope_rows)
+  std::int32_t length = 0; // tokens of the sequence, which rotations and encoders may depend on (rope_rows, `ahead`)
+  std::int32_t second = 0; // the position from which on tokens are of the second of two texts; 0: there is one text
 };
 
 /// The sequences of a step. Both arrays are in host memory and stay valid until the step's last op has been called.
@@ -119,6 +143,7 @@ struct head_norm {
   const float* q = nullptr;
   const float* k = nullptr;
   float eps = 0;
+  bool behind = false; // the rotation, instead of before it; of further families
 };
 
 /// Rotations by position, in device memory: per position head_dim/2 cosines, then head_dim/2 sines, f32.
@@ -142,9 +167,15 @@ struct attention_scores {
   float soft_cap = 0;            // score = cap * tanh(score / cap); 0: none
   const float* slopes = nullptr; // [heads], ALiBi: slope * (key's position - query's) is added; or null
   const float* sinks = nullptr;  // [heads], score of one more token that has no value; or null
+  int chunk = 0;                 // positions from the last multiple of this on are seen; 0: all
+  int ahead = 0;                 // positions seen after the row's own, up to the sequence's length: such sequences are
+                                 // computed whole
 
-  bool plain() const { return soft_cap == 0 && slopes == nullptr && sinks == nullptr; }
+  bool plain() const { return soft_cap == 0 && slopes == nullptr && sinks == nullptr && chunk == 0 && ahead == 0; }
 };
+
+/// All positions that follow, for attention_scores::ahead.
+inline constexpr int all_ahead = 1 << 30;
 
 enum class store : std::uint8_t { set, add };
 
@@ -236,7 +267,7 @@ public:
 
   /// For each row of qkv (f32, [q heads | k heads | v heads] × head_dim): norms q and k per head if asked, rotates both
   /// by the row's position (halves convention: element i pairs with i + head_dim/2), leaves q in place and writes k and
-  /// v to the cache's `layer`.
+  /// v to the cache's `layer`. Of further families: qkv may have q alone, and then nothing is written.
   virtual void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope,
                              kv_cache& cache, int layer, const batch& step) = 0;
 
@@ -283,6 +314,9 @@ public:
                         const std::int32_t* /*rows*/ = nullptr, const float* /*factors*/ = nullptr) {
     lacks("scaled sums");
   }
+
+  /// to *= x, element by element. x is f32, `to` f32 or bf16.
+  virtual void multiply_rows(const tensor& /*to*/, const tensor& /*x*/) { lacks("products of activations"); }
 
   /// to[i] = from[rows[i]] (host memory), or from[i] if `rows` is null. Of one type, or f32 into bf16.
   virtual void gather_rows(const tensor& /*to*/, const tensor& /*from*/, const std::int32_t* /*rows*/ = nullptr) {

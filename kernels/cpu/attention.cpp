@@ -17,6 +17,8 @@ void cpu_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm&
   op.q_norm = norm.q;
   op.k_norm = norm.k;
   op.eps = norm.eps;
+  op.norm_behind = norm.behind;
+  op.queries_only = qkv.cols == static_cast<std::size_t>(heads) * static_cast<std::size_t>(cache.head_dim);
   chunks_.clear();
   for (const auto& s : step.sequences)
     for (int row = 0; row < s.rows; row += rows_per_chunk)
@@ -38,7 +40,6 @@ void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, const a
   call call;
   call.op.cache = cache;
   call.op.scale = scores.scale;
-  call.op.window = scores.window;
   call.op.soft_cap = scores.soft_cap;
   call.op.slopes = scores.slopes;
   call.op.sinks = scores.sinks;
@@ -52,7 +53,8 @@ void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, const a
   call.group = heads / kv_heads;
   call.stride = state_stride(call.op.cache.head_dim);
   call.tile_queries = call.op.cache.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
-  plan_.make({kv_heads, call.group, scores.window, call.tile_queries}, step);
+  call.shape = {kv_heads, call.group, scores.window, call.tile_queries, scores.chunk, scores.ahead};
+  plan_.make(call.shape, step);
   call.slots = states_.reserve(plan_.slots() * call.stride);
   // Head after head: the pieces of a long prompt then find its K and V in the cache.
   const std::size_t pieces = plan_.pieces().size(), merges = plan_.merges().size();
@@ -80,8 +82,13 @@ void cpu_attention::add_queries(const call& call, const query_run& run, int kv_h
     const std::size_t column = head * dim;
     char* out = static_cast<char*>(row_of(*call.out, s.first_row + row)) + column * size_of(call.out->type);
     auto& tile = tiles.back();
-    tile.queries[tile.count++] = {row_of<float>(*call.q, s.first_row + row) + column, out, s.first_position + row,
-                                  head};
+    const int position = s.first_position + row;
+    tile.queries[tile.count++] = {row_of<float>(*call.q, s.first_row + row) + column,
+                                  out,
+                                  position,
+                                  head,
+                                  call.shape.first_seen(position),
+                                  call.shape.end_seen(position, s)};
   }
 }
 
@@ -91,7 +98,7 @@ void cpu_attention::attend(const call& call, const attention_piece& piece, int k
   const auto runs = plan_.runs_of(piece);
   const auto& first = *plan_.run(runs.front()).sequence;
   const int end = std::min((piece.first_partition + piece.partitions) * partition_tokens,
-                           first.first_position + first.rows);
+                           call.shape.end_seen(first.first_position + first.rows - 1, first));
   own.tiles.clear();
   for (const int run : runs)
     add_queries(call, plan_.run(run), kv_head, static_cast<int>(ceil_div(end, block_tokens)), own.tiles);

@@ -33,6 +33,7 @@ private:
 
   struct call {
     attention_op op;
+    attention_shape shape;
     const tensor* q = nullptr;
     const tensor* out = nullptr;
     const std::int32_t* blocks = nullptr;

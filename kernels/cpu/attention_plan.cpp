@@ -19,7 +19,7 @@ int last_position(const query_run& run, int group) {
 
 int first_partition(const query_run& run, const attention_shape& shape) {
   const int position = run.sequence->first_position + run.first / shape.group;
-  return shape.window > 0 ? std::max(0, position + 1 - shape.window) / partition_tokens : 0;
+  return shape.first_seen(position) / partition_tokens;
 }
 
 } // namespace
@@ -46,7 +46,7 @@ void attention_plan::make(const attention_shape& shape, const batch& step) {
   if (candidates_.size() > 1)
     share(candidates_, 0);
   for (int run = 0; run < static_cast<int>(runs_.size()); ++run)
-    if (const int last = last_position(runs_[run], shape.group) / partition_tokens + 1; unshared_from_[run] < last)
+    if (const int last = end_partition(run); unshared_from_[run] < last)
       add_range({&run, 1}, unshared_from_[run], last);
 
   std::size_t work = 0; // tiles times partitions
@@ -74,8 +74,13 @@ void attention_plan::add_runs(const sequence_rows& sequence, int queries_at_once
   }
 }
 
+int attention_plan::end_partition(int run) const {
+  const auto& sequence = *runs_[run].sequence;
+  return (shape_.end_seen(last_position(runs_[run], shape_.group), sequence) - 1) / partition_tokens + 1;
+}
+
 int attention_plan::whole_partitions(int run) const {
-  if (shape_.window > 0 && last_position(runs_[run], shape_.group) >= shape_.window)
+  if (shape_.first_seen(last_position(runs_[run], shape_.group)) > 0)
     return 0;
   return (runs_[run].sequence->first_position + 1) / partition_tokens;
 }
@@ -116,7 +121,7 @@ void attention_plan::add_range(std::span<const int> runs, int first, int last) {
   for (const int run : runs)
     r.queries += runs_[run].count;
   r.start = first == first_partition(runs_[runs[0]], shape_);
-  r.all = runs.size() == 1 && r.start && last == last_position(runs_[runs[0]], shape_.group) / partition_tokens + 1;
+  r.all = runs.size() == 1 && r.start && last == end_partition(runs[0]);
   members_.insert(members_.end(), runs.begin(), runs.end());
   ranges_.push_back(r);
 }

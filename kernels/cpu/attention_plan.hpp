@@ -6,6 +6,7 @@
 #include "kernels/cpu/target.hpp"
 #include "kernels/ops.hpp"
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,19 @@ struct attention_shape {
   int group = 0; // query heads of a KV head
   int window = 0;
   int tile_queries = 0; // the most that a kernel takes at once
+  int chunk = 0;        // see attention_scores
+  int ahead = 0;
+
+  /// The first position that a row sees.
+  int first_seen(int position) const {
+    const int first = window > 0 ? std::max(0, position + 1 - window) : 0;
+    return chunk > 0 ? std::max(first, position / chunk * chunk) : first;
+  }
+
+  /// The position behind the last one that it sees.
+  int end_seen(int position, const sequence_rows& sequence) const {
+    return ahead == 0 ? position + 1 : std::min(sequence.length, position + 1 + ahead);
+  }
 };
 
 /// Queries of one sequence for a KV head: query i is row i / group, and head i % group within the KV head.
@@ -84,6 +98,7 @@ private:
   void cut(const range& whole, int max_partitions);
   void add_piece(const range& whole, int first, int last);
   int whole_partitions(int run) const;
+  int end_partition(int run) const;
   bool same_blocks(int a, int b, int partition) const;
 
   int threads_;

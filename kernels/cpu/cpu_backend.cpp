@@ -12,9 +12,11 @@
 #include "kernels/cpu/packed_matrix.hpp"
 #include "kernels/cpu/tensor_rows.hpp"
 #include "kernels/cpu/thread_pool.hpp"
+#include "kernels/formats/bf16.hpp"
 #include "kernels/formats/weight_groups.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace troupe::kernels {
@@ -147,6 +149,20 @@ public:
     for_rows(pool_, x.rows, [&](std::size_t i) {
       kernels_.add_scaled(row_of<float>(to, rows != nullptr ? rows[i] : i), row_of<float>(x, i), x.cols,
                           factors != nullptr ? factor * factors[i] : factor);
+    });
+  }
+
+  void multiply_rows(const tensor& to, const tensor& x) override {
+    expect(to.type != dtype::f16 && x.type == dtype::f32 && to.rows == x.rows && to.cols == x.cols,
+           "multiply_rows: both must be of one shape, f32 times f32 or bf16");
+    for_rows(pool_, x.rows, [&](std::size_t i) {
+      const float* factors = row_of<float>(x, i);
+      for (std::size_t c = 0; c < x.cols; ++c)
+        if (to.type == dtype::f32)
+          row_of<float>(to, i)[c] *= factors[c];
+        else
+          row_of<std::uint16_t>(to, i)[c] = to_bf16(
+            std::bit_cast<float>(std::uint32_t{row_of<std::uint16_t>(to, i)[c]} << 16) * factors[c]);
     });
   }
 

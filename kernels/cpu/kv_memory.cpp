@@ -9,23 +9,28 @@ namespace troupe::kernels {
 cpu_kv_cache::cpu_kv_cache(const kv_shape& wanted) {
   shape = wanted;
   expect(shape.type != kv_type::fp8, "the CPU backend keeps K and V in f32, bf16 or int8, not in fp8");
-  expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
-  expect(shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= max_head_dim,
-         "the CPU backend's attention takes an even head_dim of at most 640");
+  expect(shape.own.empty() || shape.own.size() == static_cast<std::size_t>(shape.layers), "a KV cache of other layers");
+  for (int i = 0; i < (shape.own.empty() ? 1 : shape.layers); ++i) {
+    const auto [heads, dim] = shape.layer(i);
+    expect(shape.layers > 0 && heads > 0, "a KV cache needs layers and heads");
+    expect(dim > 0 && dim % 2 == 0 && dim <= max_head_dim,
+           "the CPU backend's attention takes an even head_dim of at most 640");
+  }
   data_ = allocate_zeroed(shape.block_bytes() * shape.blocks + cache_slack);
 }
 
 layer_cache cpu_kv_cache::layer(int index) const {
-  const std::size_t head_block = kv_bytes(shape.type, shape.head_dim) * block_tokens;
+  const auto [heads, dim] = shape.layer(index);
+  const std::size_t head_block = kv_bytes(shape.type, dim) * block_tokens;
   const std::size_t scales = shape.type == kv_type::int8 ? 2 * block_tokens * sizeof(float) : 0;
   layer_cache layer;
   layer.head_bytes = head_block * shape.blocks;
   layer.value_bytes = (head_block - scales) / 2;
   layer.key_bytes = head_block - layer.value_bytes;
   layer.value_offset = layer.key_bytes * shape.blocks;
-  layer.data = static_cast<char*>(data_.get()) + index * shape.kv_heads * layer.head_bytes;
-  layer.kv_heads = shape.kv_heads;
-  layer.head_dim = shape.head_dim;
+  layer.data = static_cast<char*>(data_.get()) + shape.block_bytes_before(index) * shape.blocks;
+  layer.kv_heads = heads;
+  layer.head_dim = dim;
   layer.type = shape.type;
   return layer;
 }
@@ -57,7 +62,7 @@ void cpu_kv_cache::move_parts(std::span<const Block> blocks, thread_pool& pool, 
     const auto& block = blocks[i / layers];
     const auto layer = this->layer(static_cast<int>(i % layers));
     const auto index = static_cast<std::size_t>(block.block);
-    auto offset = i % layers * static_cast<std::size_t>(layer.kv_heads) * (layer.key_bytes + layer.value_bytes);
+    auto offset = shape.block_bytes_before(static_cast<int>(i % layers));
     for (int head = 0; head < layer.kv_heads; ++head) {
       char* keys = layer.data + static_cast<std::size_t>(head) * layer.head_bytes;
       move(keys + index * layer.key_bytes, block, offset, layer.key_bytes);

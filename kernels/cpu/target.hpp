@@ -210,6 +210,8 @@ struct rope_op {
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
   float eps = 0;
+  bool norm_behind = false;
+  bool queries_only = false;
 };
 
 // -- attention --------------------------------------------------------------------------------------------------------
@@ -220,19 +222,19 @@ inline constexpr int max_queries = 32;   // per tile, on any target
 struct attention_op {
   layer_cache cache;
   float scale = 1;
-  int window = 0;                // 0: none
   float soft_cap = 0;            // 0: none
   const float* slopes = nullptr; // [heads], of ALiBi; or null
   const float* sinks = nullptr;  // [heads]; or null
   bool out_bf16 = false;
 };
 
-/// A row's query for one head. It sees the positions up to its own.
+/// A row's query for one head. It sees the positions [first, end).
 struct attention_query {
   const float* q = nullptr; // [head_dim]
   void* out = nullptr;      // [head_dim]
   int position = 0;
   int head = 0;
+  int first = 0, end = 0;
 };
 
 /// Queries that read the same blocks of one KV head, of one sequence or of several that share those blocks.

@@ -7,18 +7,21 @@ namespace troupe::kernels {
 
 enum class activation_type : std::uint8_t {
   none,
-  silu,          // x / (1 + e^-x)
-  gelu,          // x * Φ(x), Φ by the error function
-  gelu_tanh,     // the same with Φ by tanh
-  relu,          // max(x, 0)
-  relu_squared,  // max(x, 0)^2
-  clamped_swiglu // gated only: gpt-oss' (up + 1) * gate / (1 + e^(-alpha gate)), both clamped to `limit`
+  silu,           // x / (1 + e^-x)
+  gelu,           // x * Φ(x), Φ by the error function
+  gelu_tanh,      // the same with Φ by tanh
+  relu,           // max(x, 0)
+  relu_squared,   // max(x, 0)^2
+  clamped_swiglu, // gated only: gpt-oss' (up + 1) * gate / (1 + e^(-alpha gate)), both clamped to `limit`
+  xielu           // alpha x^2 + beta x; up to 0, negative (e^min(x, limit) - 1 - x) + beta x. Not gated.
 };
 
 struct activation {
   activation_type type = activation_type::none;
-  float alpha = 1; // clamped_swiglu
-  float limit = 0; // clamped_swiglu
+  float alpha = 1; // clamped_swiglu, xielu
+  float limit = 0; // clamped_swiglu, xielu
+  float beta = 0;  // xielu
+  float negative = 0;
 
   bool operator==(const activation&) const = default;
 };

@@ -37,7 +37,8 @@ attention_scores scores_from(attention_scores scores, int first) {
 std::unique_ptr<kv_cache> sharded_attention::make_cache(const kv_shape& shape) {
   auto cache = std::make_unique<sharded_cache>();
   cache->shape = shape;
-  cache->parts.resize(static_cast<std::size_t>(shape.kv_heads) >= ranks_.size() ? ranks_.size() : 1);
+  const bool divided = shape.own.empty() && static_cast<std::size_t>(shape.kv_heads) >= ranks_.size();
+  cache->parts.resize(divided ? ranks_.size() : 1);
   ranks_.each(cache->parts.size(), [&](rank& r, std::size_t i) {
     auto own = shape;
     own.kv_heads = cache->kv_heads(i).count;
@@ -57,6 +58,8 @@ namespace {
 template <class F>
 void for_each_layer(const sharded_cache& cache, std::size_t part, const F& f) {
   const auto& shape = cache.shape;
+  if (cache.parts.size() == 1)
+    return f(0, 0, shape.block_bytes());
   const auto [first, count] = cache.kv_heads(part);
   const auto head = block_tokens * kv_bytes(shape.type, shape.head_dim);
   const auto bytes = static_cast<std::size_t>(count) * head;
@@ -96,7 +99,7 @@ void sharded_attention::import_blocks(sharded_cache& cache, std::span<const bloc
 }
 
 std::size_t sharded_attention::scratch_bytes(const kv_shape& shape, int heads, std::size_t rows) const {
-  if (static_cast<std::size_t>(shape.kv_heads) < ranks_.size())
+  if (!shape.own.empty() || static_cast<std::size_t>(shape.kv_heads) < ranks_.size())
     return 0;
   return rows * static_cast<std::size_t>(heads + 2 * shape.kv_heads) * static_cast<std::size_t>(shape.head_dim) *
     sizeof(float);
@@ -113,11 +116,13 @@ void sharded_attention::by_rows(const batch& step, int window, const F& f) {
 
 void sharded_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope,
                                       sharded_cache& cache, int layer, const batch& step) {
-  if (!cache.divided())
+  const int kv_heads = cache.shape.layer(layer).heads, dim = cache.shape.layer(layer).dim;
+  const bool queries_only = qkv.cols == static_cast<std::size_t>(heads) * static_cast<std::size_t>(dim);
+  if (!cache.divided() || queries_only)
     return by_rows(step, 1, [&](rank& r, const batch& own) {
       r.device->rope_write_kv(qkv, heads, norm, rope, *cache.parts.front(), layer, own);
     });
-  const int kv_heads = cache.shape.kv_heads, dim = cache.shape.head_dim, group = heads / kv_heads;
+  const int group = heads / kv_heads;
   // A rank's backend takes q, k and v as neighbours: they are brought together, and rotated queries brought back.
   const auto rotate = [&](rank& r, std::size_t i) {
     const auto kv = cache.kv_heads(i);
@@ -140,13 +145,15 @@ void sharded_attention::rope_write_kv(const tensor& qkv, int heads, const head_n
 
 void sharded_attention::run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                             const sharded_cache& cache, int layer, const batch& step) {
-  const int kv_heads = cache.shape.kv_heads, dim = cache.shape.head_dim;
+  const int kv_heads = cache.shape.layer(layer).heads, dim = cache.shape.layer(layer).dim;
   expect(heads % kv_heads == 0, "attention: heads must be a multiple of the KV heads");
   const auto attend = [&](rank& r, const kv_cache& part, head_range own, const batch& rows) {
     r.device->shaped_attention(heads_in(out, own.first, own.count, dim), heads_in(qkv, own.first, own.count, dim),
                                own.count, scores_from(scores, own.first), part, layer, rows);
   };
   const auto heads_of_part = [&](std::size_t i) {
+    if (!cache.divided())
+      return head_range{0, heads};
     const auto kv = cache.kv_heads(i);
     const int group = heads / kv_heads;
     return head_range{kv.first * group, kv.count * group};

@@ -119,6 +119,12 @@ public:
     });
   }
 
+  void multiply_rows(const tensor& to, const tensor& x) override {
+    ranks_.rows(x.rows, [&](rank& r, std::size_t first, std::size_t end) {
+      r.device->multiply_rows(rows_of(to, first, end), rows_of(x, first, end));
+    });
+  }
+
   void gather_rows(const tensor& to, const tensor& from, const std::int32_t* rows) override {
     ranks_.rows(to.rows, [&](rank& r, std::size_t first, std::size_t end) {
       const source own(from, rows, first, end);

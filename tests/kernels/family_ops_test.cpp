@@ -1,4 +1,5 @@
 // The ops of further families: layer norm, activations, shaped attention, sums and copies of rows.
+#include "kernels/block_transfer.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <numeric>
@@ -176,6 +177,174 @@ TEST_CASE("attention with capped scores, slopes and sinks agrees with the refere
         }
         check_close(got, want, tolerance, std::string(to_string(target)) + " variant " + std::to_string(variant));
       }
+}
+
+TEST_CASE("attention within chunks, and to what follows, agrees with the reference, and keeps its bits in any plan") {
+  const int heads = 4, kv_heads = 2, dim = 20, tokens = 290, columns = (heads + 2 * kv_heads) * dim;
+  const std::size_t width = heads * dim;
+  struct reach {
+    int window, chunk, ahead;
+  };
+  for (const isa target : tested_isas())
+    for (const auto& seen : {reach{0, 37, 0}, reach{0, 256, 0}, reach{20, 64, 0}, reach{0, 0, all_ahead},
+                             reach{9, 0, 8}, reach{300, 0, 299}}) {
+      const int window = seen.window, chunk = seen.chunk, ahead = seen.ahead;
+      CAPTURE(window);
+      CAPTURE(chunk);
+      CAPTURE(ahead);
+      generator random(7);
+      const auto qkv = random.normal(std::size_t(tokens) * columns);
+      std::vector<float> table(std::size_t(tokens) * dim);
+      for (int t = 0; t < tokens; ++t)
+        std::fill_n(table.begin() + t * dim, dim / 2, 1.0f);
+      attention_scores how{0.7f, window};
+      how.chunk = chunk;
+      how.ahead = ahead;
+      std::vector<std::int32_t> blocks(19);
+      std::iota(blocks.begin(), blocks.end(), 0);
+      std::vector<numbers> results;
+      for (const int threads : {1, 3}) {
+        const auto device = make_backend(target, threads);
+        auto rows = qkv;
+        const auto cache = device->make_kv_cache({1, kv_heads, dim, kv_type::f32, 19});
+        const sequence_rows all{0, tokens, 0, 0, tokens};
+        const tensor from{rows.data(), dtype::f32, std::size_t(tokens), std::size_t(columns), std::size_t(columns)};
+        device->rope_write_kv(from, heads, {}, table.data(), *cache, 0, {{&all, 1}, blocks});
+        auto& out = results.emplace_back(dtype::f32, tokens * width);
+        device->shaped_attention(out.rows(tokens), from, heads, how, *cache, 0, {{&all, 1}, blocks});
+        numbers row(dtype::f32, width);
+        for (const int t : {0, 36, 37, 255, 256, 289}) { // a row alone, of the same sequence
+          const sequence_rows who{0, 1, t, 0, tokens};
+          device->shaped_attention(
+            row.rows(1), {rows.data() + t * columns, dtype::f32, 1, std::size_t(columns), std::size_t(columns)}, heads,
+            how, *cache, 0, {{&who, 1}, blocks});
+          CHECK(row == out.slice(t * width, width));
+        }
+      }
+      CHECK(results[0] == results[1]);
+      const auto head_at = [&](int token, int head) {
+        const auto first = qkv.begin() + token * columns + head * dim;
+        return std::vector<double>(first, first + dim);
+      };
+      std::vector<double> want, got, tolerance;
+      for (const int t : {0, 1, 36, 37, 63, 64, 255, 256, 289}) {
+        int first = window > 0 ? std::max(0, t + 1 - window) : 0;
+        if (chunk > 0)
+          first = std::max(first, t / chunk * chunk);
+        const int end = std::min(tokens, ahead > tokens ? tokens : t + 1 + ahead);
+        for (int h = 0; h < heads; ++h) {
+          std::vector<std::vector<double>> keys, values;
+          for (int i = 0; i < end; ++i) {
+            keys.push_back(head_at(i, heads + h / 2));
+            values.push_back(head_at(i, heads + kv_heads + h / 2));
+          }
+          for (const double v : reference::shaped_attention(
+                 head_at(t, h), keys, values, static_cast<std::size_t>(first), static_cast<std::size_t>(end), how, h)) {
+            want.push_back(v);
+            tolerance.push_back(2e-5);
+          }
+        }
+        const auto part = results[0].slice(t * width, width).values();
+        got.insert(got.end(), part.begin(), part.end());
+      }
+      check_close(got, want, tolerance, std::string(to_string(target)));
+    }
+}
+
+TEST_CASE("q and k may be normed behind the rotation, q alone leaves the cache as it is, and layers have caches of "
+          "their own shapes") {
+  const int heads = 2, dim = 8;
+  for (const isa target : tested_isas()) {
+    const auto device = make_backend(target);
+    generator random(5);
+    kv_shape shape{2, 2, dim, kv_type::f32, 2};
+    shape.own = {{2, dim}, {1, 4}};
+    CHECK(shape.block_bytes() == 16 * (2 * 2 * 8 + 1 * 2 * 4) * sizeof(float));
+    const auto cache = device->make_kv_cache(shape);
+    const std::int32_t blocks[] = {1};
+    const sequence_rows one{0, 1, 3, 0, 4};
+    std::vector<float> table(4 * dim, 0.6f);
+    std::fill_n(table.begin() + 3 * dim + dim / 2, dim / 2, 0.8f);
+    const auto weights = random.normal(dim);
+    const auto original = random.normal((heads + 4) * dim);
+    const auto rotated = [&](std::vector<float> x) {
+      for (int i = 0; i < dim / 2; ++i) {
+        const float a = x[i], b = x[i + dim / 2];
+        x[i] = 0.6f * a - 0.8f * b;
+        x[i + dim / 2] = 0.6f * b + 0.8f * a;
+      }
+      return x;
+    };
+    auto row = original;
+    const std::size_t columns = row.size();
+    device->rope_write_kv({row.data(), dtype::f32, 1, columns, columns}, heads,
+                          {weights.data(), weights.data(), 1e-6f, true}, table.data(), *cache, 0, {{&one, 1}, blocks});
+    auto want = rotated({original.begin(), original.begin() + dim});
+    double squares = 0;
+    for (const float x : want)
+      squares += double(x) * x / dim;
+    for (int i = 0; i < dim; ++i)
+      CHECK(row[i] == doctest::Approx(want[i] / std::sqrt(squares + 1e-6) * weights[i]).epsilon(1e-5));
+    std::vector<float> before(shape.block_bytes() / sizeof(float)), after(before.size());
+    auto& transfer = dynamic_cast<block_transfer&>(*device);
+    const block_export first[] = {{1, before.data()}}, second[] = {{1, after.data()}};
+    transfer.export_blocks(*cache, first);
+    auto queries = original;
+    device->rope_write_kv({queries.data(), dtype::f32, 1, heads * dim, heads * dim}, heads, {}, table.data(), *cache, 0,
+                          {{&one, 1}, blocks});
+    transfer.export_blocks(*cache, second);
+    CHECK(before == after);
+    want = rotated({original.begin(), original.begin() + dim});
+    for (int i = 0; i < dim; ++i)
+      CHECK(queries[i] == doctest::Approx(want[i]).epsilon(1e-6));
+    // The other layer: one narrow head.
+    std::vector<float> narrow = random.normal(4 * 4);
+    std::vector<float> still(4 * 4, 0.0f);
+    std::fill_n(still.begin() + 12, 2, 1.0f);
+    device->rope_write_kv({narrow.data(), dtype::f32, 1, 16, 16}, heads, {}, still.data(), *cache, 1,
+                          {{&one, 1}, blocks});
+    transfer.export_blocks(*cache, second);
+    const auto offset = 16 * 2 * 2 * 8;
+    CHECK(std::equal(before.begin(), before.begin() + offset, after.begin()));
+    CHECK(after[static_cast<std::size_t>(offset) + 16 * 4 + 3 * 4] == narrow[12]); // V of position 3
+  }
+}
+
+TEST_CASE("xIELU agrees with its definition, and rows are multiplied element by element") {
+  const activation act{activation_type::xielu, 0.9f, -1e-6f, 0.5f, 1.3f};
+  for (const isa target : tested_isas()) {
+    const auto device = make_backend(target);
+    generator random(3);
+    const std::size_t inputs = 24, outputs = 37, rows = 5;
+    const auto w = random.normal(inputs * outputs), in = random.normal(rows * inputs);
+    const stored_matrix stored{w.data(), dtype::f32, outputs, inputs};
+    const auto packed = device->pack({&stored, 1}, dtype::f32, quantization::none);
+    numbers x(dtype::f32, in), sums(dtype::f32, rows * outputs), all(dtype::f32, rows * outputs);
+    device->linear(sums.rows(rows), x.rows(rows), *packed);
+    device->linear_activated(all.rows(rows), x.rows(rows), *packed, act, false);
+    std::vector<double> want, tolerance;
+    for (const double s : sums.values()) {
+      want.push_back(s > 0 ? 0.9 * s * s + 0.5 * s : (std::expm1(std::min(s, -1e-6)) - s) * 1.3 + 0.5 * s);
+      tolerance.push_back(2e-6 + std::abs(want.back()) * 1e-6);
+    }
+    check_close(all.values(), want, tolerance, std::string(to_string(target)));
+
+    const auto factors = random.normal(rows * outputs);
+    numbers by(dtype::f32, factors), narrow(dtype::bf16, all.wide), wide(dtype::f32, all.wide);
+    device->multiply_rows(wide.rows(rows), by.rows(rows));
+    device->multiply_rows(narrow.rows(rows), by.rows(rows));
+    for (std::size_t i = 0; i < wide.wide.size(); ++i)
+      CHECK(wide.wide[i] == all.wide[i] * factors[i]);
+    check_close(
+      narrow.values(), wide.values(),
+      [&] {
+        std::vector<double> most;
+        for (const double v : wide.values())
+          most.push_back(std::abs(v) * 0x1p-7);
+        return most;
+      }(),
+      "bf16");
+  }
 }
 
 TEST_CASE("rows are scaled, capped, added and copied; a factor of 0 clears even NaN") {

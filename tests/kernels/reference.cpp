@@ -159,6 +159,7 @@ double activated(activation_type type, double x) {
     case activation_type::relu: return std::max(x, 0.0);
     case activation_type::relu_squared: return std::max(x, 0.0) * std::max(x, 0.0);
     case activation_type::none:
+    case activation_type::xielu:
     case activation_type::clamped_swiglu: break;
   }
   return x;

@@ -33,8 +33,15 @@ inline vec gelu(vec x) {
 /// x / (1 + e^-2u) = x (1 + tanh u) / 2, with u = sqrt(2 / π) (x + 0.044715 x^3).
 inline vec gelu_tanh(vec x) { return swish(x, broadcast(1.5957691216f) * fma(x * x * x, broadcast(0.044715f), x)); }
 
+/// Above 0 the lower branch adds e^limit - 1 instead of 0, whose part is below 1e-6.
+inline vec xielu(const activation& act, vec x) {
+  const vec above = max(zero(), x), below = min(zero(), x), linear = broadcast(act.beta) * x;
+  const vec curve = exp(min(broadcast(act.limit), below)) - broadcast(1.0f) - below;
+  return fma(broadcast(act.negative), curve, fma(above * above, broadcast(act.alpha), linear));
+}
+
 template <activation_type Act>
-[[gnu::always_inline]] inline vec activated(vec x) {
+[[gnu::always_inline]] inline vec activated(const activation& act, vec x) {
   if constexpr (Act == activation_type::silu)
     return swish(x, x);
   else if constexpr (Act == activation_type::gelu)
@@ -45,6 +52,8 @@ template <activation_type Act>
     return max(zero(), x);
   else if constexpr (Act == activation_type::relu_squared)
     return max(zero(), x) * max(zero(), x);
+  else if constexpr (Act == activation_type::xielu)
+    return xielu(act, x);
   else
     return x;
 }
@@ -57,7 +66,7 @@ template <activation_type Act>
     up = min(most, max(broadcast(-act.limit), up));
     return swish(gate, broadcast(act.alpha) * gate) * (up + broadcast(1.0f));
   } else {
-    return activated<Act>(gate) * up;
+    return activated<Act>(act, gate) * up;
   }
 }
 
@@ -73,6 +82,7 @@ template <class F>
     case relu: return f.template operator()<relu>();
     case relu_squared: return f.template operator()<relu_squared>();
     case clamped_swiglu: return f.template operator()<clamped_swiglu>();
+    case xielu: return f.template operator()<xielu>();
   }
 }
 

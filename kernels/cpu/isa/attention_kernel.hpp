@@ -106,9 +106,8 @@ void run_partition(const attention_op& op, const attention_tile& tile, int parti
   const int start = partition * partition_size;
   int first = partition_size, last = 0; // tokens that some query sees
   for (int i = 0; i < tile.count; ++i) {
-    const int end = tile.queries[i].position + 1;
-    const int from = op.window > 0 ? at_least(end - op.window - start, 0) : 0;
-    const int to = at_most(end - start, partition_size);
+    const int from = at_least(tile.queries[i].first - start, 0);
+    const int to = at_most(tile.queries[i].end - start, partition_size);
     scratch.seen[i] = {from, to};
     m_of(state, i) = l_of(state, i) = 0;
     if (from < to) {

@@ -22,7 +22,7 @@ inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, st
     x = x + load_some(op.bias + output, n);
   if (addend != nullptr)
     x = x + low_rank_addend(op.bf16_addends, *addend, op.first_addend + output);
-  x = activated<Act>(x);
+  x = activated<Act>(op.act, x);
   if constexpr (sizeof(Out) == sizeof(float))
     if (op.add)
       x = load_some(out + output, n) + (factor != nullptr ? x * broadcast(*factor) : x);

@@ -63,7 +63,7 @@ struct folded_row {
     constexpr std::size_t stride = state_stride(fold_dim);
     for (int head = 0; head < fold_heads; ++head) {
       attention_tile tile;
-      tile.queries[0] = {last() + head * fold_dim, out.data() + head * fold_dim, fold_tokens - 1, head};
+      tile.queries[0] = {last() + head * fold_dim, out.data() + head * fold_dim, fold_tokens - 1, head, 0, fold_tokens};
       tile.count = 1;
       tile.kv_head = head;
       tile.blocks = table.data();
