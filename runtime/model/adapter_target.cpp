@@ -3,6 +3,10 @@
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/types.hpp"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 namespace troupe {
 
 adapter_target adapter_target_of(const model_config& config) {
@@ -15,7 +19,9 @@ adapter_target adapter_target_of(const model_config& config) {
     target.half_order = rotated_order(rope, config.head_dim);
     rope.interleaved = true;
     target.pair_order = rotated_order(rope, config.head_dim);
-    target.folders_pair = config.family == "glm" || config.family == "glm4";
+    constexpr std::array<std::string_view, 7> pairing{"glm",      "glm4",         "cohere",     "cohere2",
+                                                      "ernie4_5", "ernie4_5_moe", "llama4_text"};
+    target.folders_pair = std::ranges::find(pairing, config.family) != pairing.end();
   }
   for (int i = 0; i < config.layers; ++i) {
     auto& layer = target.layers[as_size(i)];
@@ -25,8 +31,10 @@ adapter_target adapter_target_of(const model_config& config) {
     if (!config.latent) { // what makes latents has other names
       const auto qkv = names.qkv(i);
       put(projection::q, qkv[0]);
-      put(projection::k, qkv[1]);
-      put(projection::v, qkv[2]);
+      if (qkv.size() > 1) { // else the layer reads the K and V of another one
+        put(projection::k, qkv[1]);
+        put(projection::v, qkv[2]);
+      }
     }
     put(projection::o, names.o(i).front());
     if (config.is_sparse(i))

@@ -41,6 +41,15 @@ std::vector<std::int32_t> position_rows(const kernels::batch& who, std::size_t o
   return rows;
 }
 
+/// The row of the table of token types for each row of a step.
+std::vector<std::int32_t> token_types(const kernels::batch& who) {
+  std::vector<std::int32_t> types;
+  for (const auto& s : who.sequences)
+    for (std::int32_t i = 0; i < s.rows; ++i)
+      types.push_back(s.second > 0 && s.first_position + i >= s.second ? 1 : 0);
+  return types;
+}
+
 void require(bool condition, const char* what) {
   if (!condition)
     throw failure(errc::internal, std::string("decoder: ") + what);
@@ -52,14 +61,19 @@ bool needs_family_ops(const model_config& config) {
   return config.norm != norm_type::rms || config.norms != norm_place::before || config.qk_norm_whole ||
     config.positions != position_type::rotary || config.attention_cap != 0 || config.attention_sinks || !config.gated ||
     config.latent || config.act.type != kernels::activation_type::silu || config.embedding_scale != 1 ||
-    config.residual_scale != 1 || config.logit_scale != 1 || config.logit_cap != 0 || config.experts.count > 0;
+    config.residual_scale != 1 || config.logit_scale != 1 || config.logit_cap != 0 || config.experts.count > 0 ||
+    !config.chunks.empty() || config.growth || config.encoder || config.qk_norm_behind || config.qk_norm_plain ||
+    config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
+    !config.kv_layers.empty() || config.layer_inputs > 0 || config.layer_scales || config.embedding_norm ||
+    config.token_types > 0 || config.skips_first_norm;
 }
 
 namespace {
 
 /// Whether what attention and MLP give is changed before it is added to the residual.
 bool changes_branches(const model_config& config) {
-  return config.norms != norm_place::before || config.residual_scale != 1 || config.experts.count > 0;
+  return config.norms == norm_place::after || config.norms == norm_place::both || config.residual_scale != 1 ||
+    config.experts.count > 0 || config.layer_inputs > 0;
 }
 
 std::size_t rope_tables(const model_config& config, int max_context) {
@@ -74,11 +88,15 @@ std::size_t rope_tables(const model_config& config, int max_context) {
 
 activation_sizes activation_bytes(const model_config& config, dtype compute, int max_rows, int max_context) {
   const auto rows = as_size(max_rows), hidden = as_size(config.hidden), element = size_of(compute);
-  const auto q = as_size(config.heads) * as_size(config.head_dim),
-             kv = as_size(config.kv_heads) * as_size(config.head_dim);
+  std::size_t q = 0, kv = 0, dense = 0;
+  for (int i = 0; i < config.layers; ++i) {
+    q = std::max(q, as_size(config.heads) * as_size(config.head_dim_of(i)));
+    kv = std::max(kv, as_size(config.kv_heads_of(i)) * as_size(config.head_dim_of(i)));
+    dense = std::max(dense, as_size(config.ffn_of(i)));
+  }
   const auto& experts = config.experts;
   const auto ffn = std::max(
-    {as_size(config.ffn), as_size(experts.chosen) * as_size(experts.ffn), as_size(experts.shared_ffn)});
+    {dense, as_size(config.layer_inputs), as_size(experts.chosen) * as_size(experts.ffn), as_size(experts.shared_ffn)});
   activation_sizes bytes;
   bytes.rope = rope_tables(config, max_context) * as_size(max_context) * as_size(config.head_dim) * sizeof(float);
   bytes.residual = rows * hidden * sizeof(float);
@@ -89,6 +107,12 @@ activation_sizes activation_bytes(const model_config& config, dtype compute, int
   if (changes_branches(config))
     bytes.branch = rows * hidden * sizeof(float);
   bytes.router = rows * as_size(experts.count) * sizeof(float);
+  if (experts.weigh_inputs)
+    bytes.weighed = rows * hidden * (sizeof(float) + as_size(experts.chosen) * (sizeof(float) + element));
+  if (const auto width = as_size(config.layer_inputs); width > 0)
+    bytes.inputs = rows * 2 * as_size(config.layers) * width * sizeof(float);
+  if (config.qk_norm_plain || config.value_norm)
+    bytes.ones = as_size(config.head_dim) * sizeof(float);
   if (config.latent) {
     const auto& latent = config.latent;
     const auto heads = as_size(config.heads), rank = as_size(latent.kv_rank),
@@ -108,17 +132,16 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   require(max_rows > 0 && max_context > 0, "needs at least one row and one position");
   const auto& config = weights_->config;
   const auto bytes = activation_bytes(config, weights_->compute, max_rows, max_context);
-  const auto rotation_of = [&](const rope_config& rope) {
-    rotation made{backend.upload(rope_table(rope, config.head_dim, max_context)), nullptr,
-                  rope_border(rope, max_context)};
+  const auto rotation_of = [&](const rope_config& rope, int dim) {
+    rotation made{backend.upload(rope_table(rope, dim, max_context)), nullptr, rope_border(rope, max_context)};
     if (made.border > 0)
-      made.longer = backend.upload(rope_table(rope, config.head_dim, max_context, max_context));
+      made.longer = backend.upload(rope_table(rope, dim, max_context, max_context));
     return made;
   };
   if (config.positions == position_type::rotary)
-    rope_ = rotation_of(config.rope);
+    rope_ = rotation_of(config.rope, config.head_dim);
   if (config.local_rope)
-    local_rope_ = rotation_of(*config.local_rope);
+    local_rope_ = rotation_of(*config.local_rope, config.local_head_dim > 0 ? config.local_head_dim : config.head_dim);
   if (config.positions != position_type::rotary || !config.unrotated.empty())
     unrotated_.rows = backend.upload(unrotated_table(config.head_dim, max_context));
   if (config.positions == position_type::learned)
@@ -137,6 +160,10 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   ffn_ = allocate(bytes.ffn);
   branch_ = allocate(bytes.branch);
   router_ = allocate(bytes.router);
+  weighed_ = allocate(bytes.weighed);
+  inputs_ = allocate(bytes.inputs);
+  if (bytes.ones > 0)
+    ones_ = backend.upload(std::vector<float>(as_size(config.head_dim), 1.0f));
   latent_down_ = allocate(bytes.latent_down);
   latent_queries_ = allocate(bytes.latent_queries);
   latents_ = allocate(bytes.latents);
@@ -172,6 +199,28 @@ void decoder::embed(std::span<const token_id> tokens, const kernels::batch& who)
     backend_.scale(residual(), config.embedding_scale);
   if (weights_->positions)
     backend_.embed_add(residual(), *weights_->positions, position_rows(who, config.position_offset).data());
+  if (weights_->token_types)
+    backend_.embed_add(residual(), *weights_->token_types, token_types(who).data());
+  if (weights_->embedding_norm.weight)
+    normalise(residual(), residual(), weights_->embedding_norm);
+  if (weights_->layer_inputs)
+    make_layer_inputs(tokens);
+}
+
+void decoder::make_layer_inputs(std::span<const token_id> tokens) {
+  const auto& config = weights_->config;
+  const auto width = as_size(config.layer_inputs), all = as_size(config.layers) * width;
+  const auto normed = view(normed_, weights_->compute, rows_, as_size(config.hidden)),
+             inputs = view(inputs_, dtype::f32, rows_, all);
+  const tensor known{static_cast<float*>(inputs_.get()) + as_size(max_rows_) * all, dtype::f32, rows_, all, all};
+  backend_.gather_rows(normed, residual());
+  backend_.linear(inputs, normed, *weights_->layer_projection);
+  backend_.scale(inputs, 1 / std::sqrt(static_cast<float>(config.hidden)));
+  for (std::size_t i = 0; i < as_size(config.layers); ++i)
+    normalise(columns(inputs, i * width, width), columns(inputs, i * width, width), weights_->layer_projection_norm);
+  backend_.embed(known, *weights_->layer_inputs, tokens.data());
+  backend_.add_rows(inputs, known, std::sqrt(static_cast<float>(width)));
+  backend_.scale(inputs, 1 / std::sqrt(2.0f));
 }
 
 void decoder::receive(const tensor& rows) {
@@ -195,13 +244,20 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
   const auto& config = weights_->config;
   const auto residual = this->residual();
   const auto normed = view(normed_, weights_->compute, rows_, residual.cols);
-  const auto attended = view(attended_, weights_->compute, rows_,
-                             as_size(config.heads) * as_size(config.latent ? config.latent.value : config.head_dim));
+  growth_.clear();
+  if (config.growth)
+    for (const auto& s : who.sequences)
+      for (std::int32_t r = 0; r < s.rows; ++r)
+        growth_.push_back(config.growth.rate *
+                          std::log1p(std::floor(static_cast<float>(s.first_position + r + config.growth.first) /
+                                                static_cast<float>(config.growth.period))));
   const auto part = config.part();
   if (hook && part.embeds)
     hook(0, residual);
   for (int i = part.first; i < part.end; ++i) {
     const auto& layer = weights_->layer(i);
+    const int width = config.latent ? config.latent.value : config.head_dim_of(i);
+    const auto attended = view(attended_, weights_->compute, rows_, as_size(config.heads) * as_size(width));
     normalise(normed, residual, layer.input_norm);
     attend(i, normed, attended, cache, who);
     if (config.parallel && !config.shared_norm)
@@ -210,6 +266,10 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
     if (!config.parallel)
       normalise(normed, residual, layer.post_norm);
     add_mlp(i, residual, normed);
+    if (layer.input_gate)
+      add_layer_input(i, residual, normed);
+    if (layer.scale != 1)
+      backend_.scale(residual, layer.scale);
     if (hook)
       hook(i + 1, residual);
   }
@@ -241,6 +301,7 @@ void decoder::conclude(std::span<const std::int32_t> logit_rows, const tensor& l
 
 void decoder::project(const tensor& logits, const tensor& states) {
   const auto& config = weights_->config;
+  require(weights_->head != nullptr, "logits of a model without a head");
   backend_.linear(logits, states, *weights_->head, floats(weights_->head_bias));
   if (config.logit_scale != 1 || config.logit_cap != 0)
     backend_.scale(logits, config.logit_scale, config.logit_cap);
@@ -262,26 +323,50 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
   const auto& layer = weights_->layer(i);
   if (config.latent)
     return attend_latent(i, normed, attended, cache, who);
-  const auto q = as_size(config.heads) * as_size(config.head_dim),
-             kv = as_size(config.kv_heads) * as_size(config.head_dim);
+  const auto dim = as_size(config.head_dim_of(i)), q = as_size(config.heads) * dim,
+             kv = config.has_kv(i) ? as_size(config.kv_heads_of(i)) * dim : 0;
   const auto qkv = view(qkv_, dtype::f32, normed.rows, q + 2 * kv);
-  const int window = config.windows[as_size(i)];
+  const int window = config.windows[as_size(i)], cached = config.cache_layer_of(i);
   multiply(i, adapter_site::qkv, qkv, normed, *layer.qkv, layer.qkv_bias, kernels::store::set);
-  kernels::head_norm norm{floats(layer.q_norm), floats(layer.k_norm), config.norm_eps};
-  if (config.qk_norm_whole) {
-    const tensor queries{qkv.data, dtype::f32, qkv.rows, q, qkv.stride};
-    const tensor keys{static_cast<float*>(qkv.data) + q, dtype::f32, qkv.rows, kv, qkv.stride};
-    backend_.rms_norm(queries, queries, norm.q, config.norm_eps);
-    backend_.rms_norm(keys, keys, norm.k, config.norm_eps);
-    norm = {};
+  normalise_heads(i, qkv);
+  grow_queries(i, columns(qkv, 0, q));
+  kernels::head_norm norm;
+  if (config.qk_normed(i) && !config.qk_norm_whole) {
+    const bool plain = config.qk_norm_plain;
+    norm = {plain ? floats(ones_) : floats(layer.q_norm), plain ? floats(ones_) : floats(layer.k_norm), config.norm_eps,
+            config.qk_norm_behind};
   }
   const auto& rope = config.is_unrotated(i) ? unrotated_ : window > 0 && config.local_rope ? local_rope_ : rope_;
-  backend_.rope_write_kv(qkv, config.heads, norm, rope.get(), cache, i - config.part().first, who);
-  const float scale = config.attention_scale != 0 ? config.attention_scale
-                                                  : 1 / std::sqrt(static_cast<float>(config.head_dim));
-  backend_.shaped_attention(attended, qkv, config.heads,
-                            {scale, window, config.attention_cap, floats(slopes_), floats(layer.sinks)}, cache,
-                            i - config.part().first, who);
+  backend_.rope_write_kv(qkv, config.heads, norm, rope.get(), cache, cached, who);
+  kernels::attention_scores scores{config.attention_scale != 0 ? config.attention_scale
+                                                               : 1 / std::sqrt(static_cast<float>(dim)),
+                                   window, config.attention_cap, floats(slopes_), floats(layer.sinks)};
+  scores.chunk = config.chunk_of(i);
+  if (config.encoder)
+    scores.ahead = window > 0 ? window - 1 : kernels::all_ahead;
+  backend_.shaped_attention(attended, qkv, config.heads, scores, cache, cached, who);
+}
+
+void decoder::normalise_heads(int i, const tensor& qkv) {
+  const auto& config = weights_->config;
+  const auto& layer = weights_->layer(i);
+  const auto dim = as_size(config.head_dim_of(i)), q = as_size(config.heads) * dim,
+             kv = as_size(config.kv_heads_of(i)) * dim;
+  if (config.qk_norm_whole && config.qk_normed(i)) {
+    const auto queries = columns(qkv, 0, q), keys = columns(qkv, q, kv);
+    backend_.rms_norm(queries, queries, floats(layer.q_norm), config.norm_eps);
+    backend_.rms_norm(keys, keys, floats(layer.k_norm), config.norm_eps);
+  }
+  if (!config.value_norm || !config.has_kv(i))
+    return;
+  for (std::size_t first = q + kv; first < q + 2 * kv; first += dim)
+    backend_.rms_norm(columns(qkv, first, dim), columns(qkv, first, dim), floats(ones_), config.norm_eps);
+}
+
+void decoder::grow_queries(int i, const tensor& queries) {
+  const auto& config = weights_->config;
+  if (config.growth && (!config.growth.unrotated || config.is_unrotated(i)))
+    backend_.add_rows(queries, queries, 1, nullptr, growth_.data());
 }
 
 void decoder::make_latents(const layer_weights& layer, const tensor& normed) {
@@ -332,6 +417,7 @@ void decoder::attend_latent(int i, const tensor& normed, const tensor& attended,
              value = as_size(config.latent.value);
   const auto qkv = view(qkv_, dtype::f32, rows, (heads + 2) * dim);
   make_latents(layer, normed);
+  grow_queries(i, columns(qkv, 0, heads * dim));
   backend_.rope_write_kv(qkv, config.heads, {}, rope_.get(), cache, i - config.part().first, who);
   backend_.shaped_attention(view(attended_, compute, rows, heads * dim), qkv, config.heads,
                             {config.attention_scale, 0, 0, nullptr, nullptr}, cache, i - config.part().first, who);
@@ -356,8 +442,13 @@ void decoder::multiply(int i, adapter_site site, const tensor& out, const tensor
 
 void decoder::add_branch(int i, adapter_site site, const tensor& residual, const tensor& in, const kernels::matrix& w,
                          const kernels::buffer& bias, const norm_weights& norm) {
-  if (!norm.weight && weights_->config.residual_scale == 1)
-    return multiply(i, site, residual, in, w, bias, kernels::store::add);
+  const bool of_sum = weights_->config.norms == norm_place::sum;
+  if ((!norm.weight || of_sum) && weights_->config.residual_scale == 1) {
+    multiply(i, site, residual, in, w, bias, kernels::store::add);
+    if (of_sum)
+      normalise(residual, residual, norm);
+    return;
+  }
   const auto branch = view(branch_, dtype::f32, residual.rows, residual.cols);
   multiply(i, site, branch, in, w, bias, kernels::store::set);
   add_changed(residual, branch, norm);
@@ -374,19 +465,32 @@ void decoder::add_mlp(int i, const tensor& residual, const tensor& normed) {
   const auto& layer = weights_->layer(i);
   if (layer.mixture) {
     const auto branch = view(branch_, dtype::f32, residual.rows, residual.cols);
-    mix(branch, normed, *layer.mixture);
+    mix(branch, normed, *layer.mixture, layer, residual);
     return add_changed(residual, branch, layer.mlp_norm);
   }
-  const auto ffn = view(ffn_, weights_->compute, normed.rows, as_size(config.ffn));
+  const auto ffn = view(ffn_, weights_->compute, normed.rows, as_size(config.ffn_of(i)));
   const auto& first = *layer.mlp.gate_up;
   drop_smallest(normed, weights_->sparsity.up, first);
   const auto* bias = floats(layer.mlp.gate_up_bias);
   if (adapters_)
-    adapters_->linear_activated(backend_, i, ffn, normed, first, config.act, config.gated, bias);
+    adapters_->linear_activated(backend_, i, ffn, normed, first, layer.act, config.gated, bias);
   else
-    backend_.linear_activated(ffn, normed, first, config.act, config.gated, bias);
+    backend_.linear_activated(ffn, normed, first, layer.act, config.gated, bias);
   drop_smallest(ffn, weights_->sparsity.down, *layer.mlp.down);
   add_branch(i, adapter_site::down, residual, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
+}
+
+void decoder::add_layer_input(int i, const tensor& residual, const tensor& normed) {
+  const auto& config = weights_->config;
+  const auto& layer = weights_->layer(i);
+  const auto width = as_size(config.layer_inputs), all = as_size(config.layers) * width;
+  const auto gate = view(ffn_, weights_->compute, normed.rows, width);
+  const auto branch = view(branch_, dtype::f32, residual.rows, residual.cols);
+  backend_.gather_rows(normed, residual);
+  backend_.linear_activated(gate, normed, *layer.input_gate, config.act, false);
+  backend_.multiply_rows(gate, columns(view(inputs_, dtype::f32, rows_, all), as_size(i) * width, width));
+  backend_.linear(branch, gate, *layer.input_projection);
+  add_changed(residual, branch, layer.input_projection_norm);
 }
 
 void decoder::drop_smallest(const tensor& in, float share, const kernels::matrix& w) {
@@ -394,20 +498,25 @@ void decoder::drop_smallest(const tensor& in, float share, const kernels::matrix
     dynamic_cast<kernels::activation_sparsity&>(backend_).drop_smallest(in, share, w);
 }
 
-void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights& mixture) {
+void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights& mixture, const layer_weights& layer,
+                  const tensor& residual) {
   const auto& experts = weights_->config.experts;
   const auto logits = view(router_, dtype::f32, normed.rows, as_size(experts.count));
   backend_.linear(logits, normed, *mixture.router, floats(mixture.router_bias));
   std::vector<float> choice(logits.rows * logits.cols);
   backend_.download(choice.data(), logits);
   const auto chosen = group_by_expert(experts, choice, mixture.correction);
-  std::vector<kernels::row_group> up, down;
-  for (const auto& [expert, rows, weights] : chosen) {
-    const auto& mlp = mixture.experts[as_size(expert)];
-    up.push_back({mlp.gate_up.get(), floats(mlp.gate_up_bias), rows});
-    down.push_back({mlp.down.get(), floats(mlp.down_bias), rows, weights});
+  if (experts.weigh_inputs) {
+    add_weighed(to, layer, residual, chosen);
+  } else {
+    std::vector<kernels::row_group> up, down;
+    for (const auto& [expert, rows, weights] : chosen) {
+      const auto& mlp = mixture.experts[as_size(expert)];
+      up.push_back({mlp.gate_up.get(), floats(mlp.gate_up_bias), rows});
+      down.push_back({mlp.down.get(), floats(mlp.down_bias), rows, weights});
+    }
+    add_experts(to, normed, up, down, kernels::store::set);
   }
-  add_experts(to, normed, up, down, kernels::store::set);
   if (!mixture.shared.down)
     return;
   std::vector<std::int32_t> all(normed.rows);
@@ -426,6 +535,44 @@ void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights&
   add_experts(to, normed, {&shared_up, 1}, {&shared_down, 1}, kernels::store::add);
 }
 
+void decoder::add_weighed(const tensor& to, const layer_weights& layer, const tensor& residual,
+                          std::span<const expert_rows> chosen) {
+  const auto& config = weights_->config;
+  const auto rows = residual.rows, hidden = residual.cols, each = as_size(config.experts.chosen);
+  auto* memory = static_cast<float*>(weighed_.get());
+  const tensor wide{memory, dtype::f32, rows, hidden, hidden};
+  const tensor weighed{memory + as_size(max_rows_) * hidden, dtype::f32, each * rows, hidden, hidden};
+  const tensor inputs{memory + as_size(max_rows_) * hidden * (1 + each), weights_->compute, each * rows, hidden,
+                      hidden};
+  normalise(wide, residual, layer.post_norm);
+  // A row's k-th expert reads row k * rows + row.
+  std::vector<std::size_t> seen(rows);
+  std::vector<float> factors(each * rows);
+  std::vector<std::vector<std::int32_t>> places;
+  for (const auto& group : chosen) {
+    auto& own = places.emplace_back();
+    for (std::size_t i = 0; i < group.rows.size(); ++i) {
+      const auto row = as_size(group.rows[i]), place = seen[row]++ * rows + row;
+      own.push_back(static_cast<std::int32_t>(place));
+      factors[place] = group.weights[i];
+    }
+  }
+  backend_.scale(weighed, 0);
+  for (std::size_t k = 0; k < each; ++k)
+    backend_.add_rows({static_cast<float*>(weighed.data) + k * rows * hidden, dtype::f32, rows, hidden, hidden}, wide,
+                      1, nullptr, &factors[k * rows]);
+  backend_.gather_rows(inputs, weighed);
+  const std::vector<float> ones(rows, 1);
+  std::vector<kernels::row_group> up, down;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const auto& mlp = layer.mixture->experts[as_size(chosen[i].expert)];
+    up.push_back({mlp.gate_up.get(), floats(mlp.gate_up_bias), places[i]});
+    down.push_back(
+      {mlp.down.get(), floats(mlp.down_bias), chosen[i].rows, std::span(ones).first(chosen[i].rows.size())});
+  }
+  add_experts(to, inputs, up, down, kernels::store::set);
+}
+
 void decoder::add_experts(const tensor& to, const tensor& normed, std::span<const kernels::row_group> up,
                           std::span<const kernels::row_group> down, kernels::store how) {
   const auto& config = weights_->config;
@@ -440,8 +587,9 @@ void decoder::add_experts(const tensor& to, const tensor& normed, std::span<cons
 void decoder::check(const kernels::batch& who, const kernels::kv_cache& cache) const {
   const auto& config = weights_->config;
   const auto rows = static_cast<std::int64_t>(rows_);
-  require(cache.shape.layers == config.part().count() && cache.shape.kv_heads == config.kv_heads &&
-            cache.shape.head_dim == config.head_dim,
+  const auto expected = kv_shape_of(config, weights_->compute, 0);
+  require(cache.shape.layers == expected.layers && cache.shape.kv_heads == expected.kv_heads &&
+            cache.shape.head_dim == expected.head_dim && cache.shape.own == expected.own,
           "a KV cache of another model");
   std::int64_t covered = 0;
   for (const auto& s : who.sequences) {
@@ -449,6 +597,7 @@ void decoder::check(const kernels::batch& who, const kernels::kv_cache& cache) c
     covered += s.rows;
     const auto end = std::int64_t{s.first_position} + s.rows;
     require(s.first_position >= 0 && end <= max_context_, "a position beyond the context");
+    require(!config.encoder || (s.first_position == 0 && s.length == s.rows), "a part of a text that is encoded whole");
     const auto blocks = blocks_for(end);
     require(s.first_block >= 0 && s.first_block + blocks <= static_cast<std::int64_t>(who.block_tables.size()),
             "a block table that does not cover its sequence");

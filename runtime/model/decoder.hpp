@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace troupe {
 
@@ -24,6 +25,11 @@ struct activation_sizes {
   std::size_t ffn = 0;      // [max_rows, ffn or that of all experts that a row chooses], compute type
   std::size_t branch = 0;   // [max_rows, hidden], f32: what attention or MLP give, if it is changed before it is added
   std::size_t router = 0;   // [max_rows, experts], f32
+  std::size_t weighed =
+    0;                    // of experts whose inputs are weighed: [max_rows, hidden] in f32, then for each expert that a
+                          // row chooses [max_rows, hidden] in f32 and in the compute type
+  std::size_t inputs = 0; // layer inputs: [max_rows, layers * layer_inputs] twice, f32
+  std::size_t ones = 0;   // norms of heads that have no weights: [head_dim], f32
 
   // Latent attention. Of the heads + 2 slots of a row, the first are those of queries, then that of the key, then that
   // of the value.
@@ -33,8 +39,8 @@ struct activation_sizes {
   std::size_t latent_inputs = 0;  // [max_rows, widest input of a product of attention], compute type
 
   std::size_t total() const {
-    return rope + residual + normed + qkv + attended + ffn + branch + router + latent_down + latent_queries + latents +
-      latent_inputs;
+    return rope + residual + normed + qkv + attended + ffn + branch + router + weighed + inputs + ones + latent_down +
+      latent_queries + latents + latent_inputs;
   }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);
@@ -107,6 +113,18 @@ private:
   void attend(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,
               const kernels::batch& who);
 
+  /// Norms of q, k and v that are not part of the rotation.
+  void normalise_heads(int i, const kernels::tensor& qkv);
+
+  /// Makes a step's queries grow with their positions, if the model asks for it.
+  void grow_queries(int i, const kernels::tensor& queries);
+
+  /// What layers get of each token of the step.
+  void make_layer_inputs(std::span<const token_id> tokens);
+
+  /// residual += what layer `i` makes of its own input of each token.
+  void add_layer_input(int i, const kernels::tensor& residual, const kernels::tensor& normed);
+
   /// The same where attention is latent; leaves the heads' values, [rows, heads * value], in the memory of `attended`.
   void attend_latent(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,
                      const kernels::batch& who);
@@ -130,7 +148,12 @@ private:
   void drop_smallest(const kernels::tensor& in, float share, const kernels::matrix& w);
 
   /// to = the sum of the experts' results, each row's in the order of the experts.
-  void mix(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture);
+  void mix(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture,
+           const layer_weights& layer, const kernels::tensor& residual);
+
+  /// The chosen experts' part of `mix` where weights multiply inputs; `normed` has the rows in f32.
+  void add_weighed(const kernels::tensor& to, const layer_weights& layer, const kernels::tensor& residual,
+                   std::span<const expert_rows> chosen);
 
   /// to += what experts give, through the buffer `ffn`; `up` and `down` are groups of the same rows of `normed`.
   void add_experts(const kernels::tensor& to, const kernels::tensor& normed, std::span<const kernels::row_group> up,
@@ -145,10 +168,11 @@ private:
   int max_context_;
   // See activation_sizes.
   rotation rope_, local_rope_, unrotated_;
-  kernels::buffer residual_, normed_, qkv_, attended_, ffn_, branch_, router_;
+  kernels::buffer residual_, normed_, qkv_, attended_, ffn_, branch_, router_, weighed_, inputs_, ones_;
   kernels::buffer latent_down_, latent_queries_, latents_, latent_inputs_;
   kernels::buffer slopes_;               // of ALiBi, [heads]
   std::size_t rows_ = 0;                 // of the step at hand
+  std::vector<float> growth_;            // of the step's queries, less 1; or empty
   adapter_products* adapters_ = nullptr; // likewise, or null
 };
 

@@ -68,7 +68,7 @@ void keep_groups(const expert_config& config, std::vector<float>& ranks) {
 expert_choice choose_experts(const expert_config& config, std::span<const float> logits,
                              std::span<const float> correction) {
   const auto scores = scores_of(config, logits);
-  auto ranks = scores;
+  auto ranks = config.weigh_inputs ? std::vector<float>(logits.begin(), logits.end()) : scores; // as Llama 4 does
   for (std::size_t i = 0; i < correction.size(); ++i)
     ranks[i] += correction[i];
   for (float& r : ranks)

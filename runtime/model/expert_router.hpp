@@ -25,9 +25,10 @@ struct expert_config {
   bool router_bias = false; // added to the logits
   bool correction = false;  // a bias that is added to scores for the choice only
   router_scores scores = router_scores::softmax;
-  bool renormalise = false; // the weights of a row sum to 1
-  float scale = 1;          // of the weights
-  int groups = 1;           // experts are chosen within the best groups of neighbours
+  bool renormalise = false;  // the weights of a row sum to 1
+  float scale = 1;           // of the weights
+  bool weigh_inputs = false; // weights multiply what experts read instead of what they give
+  int groups = 1;            // experts are chosen within the best groups of neighbours
   int chosen_groups = 1;
   bool group_by_two = false; // a group is as good as its two best experts; else as its best
 

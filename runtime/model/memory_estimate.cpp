@@ -26,7 +26,7 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
   for (const auto& group : packed_groups(config, precision))
     steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows,
                               group.expert ? as_size(config.experts.chosen) : 0});
-  if (config.part().heads)
+  if (config.has_head())
     steps.matrices.back().rows = steps.logit_rows;
   return steps;
 }
@@ -37,8 +37,8 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
                                 const kernels::backend& backend, const decoder_steps& steps) {
   const tensor_names names(config);
   memory_estimate estimate;
-  for (const auto& w : names.all()) // corrections of routers stay in host memory
-    if (require_tensor(tensors, w).shape.size() == 1 && !w.name.ends_with(".e_score_correction_bias"))
+  for (const auto& w : names.all())
+    if (require_tensor(tensors, w).shape.size() == 1 && !tensor_names::on_host(w.name))
       estimate.weights += w.shape[0] * sizeof(float);
   for (const auto& group : packed_groups(config, precision))
     estimate.weights += packed_bytes(tensors, group, precision, backend);
@@ -47,6 +47,10 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
     estimate.weights += backend.table_bytes(describe(tensors, names.embedding()));
   if (embeds && config.positions == position_type::learned)
     estimate.weights += backend.table_bytes(describe(tensors, names.positions()));
+  if (embeds && config.token_types > 0)
+    estimate.weights += backend.table_bytes(describe(tensors, names.token_types()));
+  if (config.layer_inputs > 0)
+    estimate.weights += backend.table_bytes(describe(tensors, names.layer_inputs()));
   estimate.activations = activation_bytes(config, precision.compute, steps.rows, steps.context).total();
   estimate.scratch = backend.scratch_bytes(plan_steps(tensors, config, precision, steps));
   estimate.kv_block = kv_shape_of(config, precision, 1).block_bytes();

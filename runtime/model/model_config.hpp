@@ -24,8 +24,9 @@ class document;
 
 enum class norm_type : std::uint8_t { rms, layer };
 
-/// Where a layer normalises: what attention and MLP read (`before`), what they give (`after`), or both.
-enum class norm_place : std::uint8_t { before, after, both };
+/// Where a layer normalises: what attention and MLP read (`before`), what they give (`after`), both, or their sums with
+/// the residual (`sum`), as the first transformers did.
+enum class norm_place : std::uint8_t { before, after, both, sum };
 
 enum class position_type : std::uint8_t { rotary, learned, alibi };
 
@@ -42,6 +43,17 @@ struct latent_config {
   bool operator==(const latent_config&) const = default;
 };
 
+/// Scores of queries grow with their positions: by 1 + rate * log(1 + floor((position + first) / period)).
+struct query_growth {
+  float rate = 0; // 0: they do not
+  int period = 0;
+  int first = 0;
+  bool unrotated = false; // only in layers without rotation
+
+  explicit operator bool() const { return rate != 0; }
+  bool operator==(const query_growth&) const = default;
+};
+
 struct model_config {
   std::string family;     // `model_type` of config.json
   std::string multimodal; // and that of a model whose text this is; or empty
@@ -56,26 +68,46 @@ struct model_config {
   bool o_bias = false;
   bool mlp_bias = false;
   bool head_bias = false;
-  bool qk_norm = false;       // RMS norm of each head's q and k
-  bool qk_norm_whole = false; // with qk_norm: of all heads' q together, and of all k
-  bool tied = false;          // the head is the embedding matrix
+  bool qk_norm = false;         // RMS norm of each head's q and k
+  bool qk_norm_whole = false;   // with qk_norm: of all heads' q together, and of all k
+  bool qk_norm_behind = false;  // with qk_norm: behind the rotation
+  bool qk_norm_plain = false;   // with qk_norm: without weights
+  bool qk_norm_rotated = false; // with qk_norm: in layers with rotation only
+  bool value_norm = false;      // RMS norm of each head's v, without weights
+  bool tied = false;            // the head is the embedding matrix
   float norm_eps = 1e-6f;
   std::vector<int> windows; // [layers]: positions that a token attends to, its own included; 0: all
+  std::vector<int> chunks;  // [layers]: attention reaches back to the last multiple of this; 0: any; or empty
   int max_context = 0;      // tokens, rope scaling included
   rope_config rope;
 
   norm_type norm = norm_type::rms;
   norm_place norms = norm_place::before;
-  bool norm_bias = false;   // layer norm
-  bool plain_norm = false;  // norms have no weights
-  bool parallel = false;    // attention and MLP read the same residual, and both are added to it
-  bool shared_norm = false; // with `parallel`: both read the same norm
+  bool norm_bias = false;        // layer norm
+  bool plain_norm = false;       // norms have no weights
+  bool parallel = false;         // attention and MLP read the same residual, and both are added to it
+  bool shared_norm = false;      // with `parallel`: both read the same norm
+  bool skips_first_norm = false; // the first layer's attention reads the residual itself
+  bool embedding_norm = false;   // of the embeddings
+  bool final_norm = true;
+
+  bool encoder = false;  // every token sees the whole text (or `window` - 1 each side), and there is no output head
+  bool headless = false; // there is no output head, though tokens see only what is before them
+  int token_types = 0;   // rows of the table of first and second texts; 0: there is none
 
   position_type positions = position_type::rotary;
   std::size_t position_rows = 0;         // learned: rows of the table
   std::size_t position_offset = 0;       // learned: rows before that of position 0
   std::optional<rope_config> local_rope; // of layers with a window; else `rope` is for all
   std::vector<bool> unrotated;           // [layers]: without rotation; or empty
+  query_growth growth;
+  // Layers with a window have other K and V than the others; 0: the same. Then `head_dim` and `kv_heads` are the most.
+  int local_head_dim = 0, local_kv_heads = 0;
+  int full_kv_heads = 0;      // of layers without a window, if fewer than kv_heads; 0: kv_heads
+  std::vector<int> kv_layers; // [layers]: the layer whose K and V attention reads, at most its own; or empty: its own
+  std::vector<int> ffns;      // [layers]: of the MLP; or empty: `ffn`
+  int layer_inputs = 0;       // width of what each layer gets of each token beside the residual; 0: nothing
+  bool layer_scales = false;  // each layer's result is multiplied by a stored number
 
   latent_config latent;      // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
   float attention_scale = 0; // of q · k; 0: 1 / sqrt(head_dim)
@@ -95,6 +127,30 @@ struct model_config {
   std::vector<bool> sparse; // [layers]: an MLP of experts; or empty: none
 
   std::optional<layer_span> span; // the part of the model that this describes; null: all of it
+
+  bool slides(int layer) const { return windows[static_cast<std::size_t>(layer)] > 0; }
+  int head_dim_of(int layer) const { return local_head_dim > 0 && slides(layer) ? local_head_dim : head_dim; }
+  int kv_heads_of(int layer) const {
+    const int own = slides(layer) ? local_kv_heads : full_kv_heads;
+    return own > 0 ? own : kv_heads;
+  }
+  int kv_layer_of(int layer) const { return kv_layers.empty() ? layer : kv_layers[static_cast<std::size_t>(layer)]; }
+  bool has_kv(int layer) const { return kv_layer_of(layer) == layer; }
+  /// The layer of the cache whose K and V a layer's attention reads. Layers without their own have none there.
+  int cache_layer_of(int layer) const {
+    const int from = kv_layer_of(layer), first = part().first;
+    if (kv_layers.empty())
+      return from - first;
+    int index = 0;
+    for (int i = first; i < from; ++i)
+      index += has_kv(i) ? 1 : 0;
+    return index;
+  }
+  int ffn_of(int layer) const { return ffns.empty() ? ffn : ffns[static_cast<std::size_t>(layer)]; }
+  int chunk_of(int layer) const { return chunks.empty() ? 0 : chunks[static_cast<std::size_t>(layer)]; }
+  bool qk_normed(int layer) const { return qk_norm && !(qk_norm_rotated && is_unrotated(layer)); }
+  bool has_head(const layer_span& part) const { return part.heads && !encoder && !headless; }
+  bool has_head() const { return has_head(part()); }
 
   bool is_sparse(int layer) const { return !sparse.empty() && sparse[static_cast<std::size_t>(layer)]; }
   bool is_unrotated(int layer) const {

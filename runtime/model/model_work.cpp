@@ -58,7 +58,7 @@ weight_work common_work(const model_weights& weights) {
     if (layer.mixture->shared_gate)
       work += work_of(*layer.mixture->shared_gate);
   }
-  return work += work_of(*weights.head);
+  return weights.head ? work += work_of(*weights.head) : work;
 }
 
 } // namespace
@@ -82,10 +82,10 @@ std::size_t weight_bytes_read(const model_weights& weights, int rows) {
 }
 
 std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int context) {
-  const auto token = static_cast<std::size_t>(config.kv_heads) * kernels::kv_bytes(type, config.head_dim);
   std::size_t bytes = 0;
-  for (const int window : config.windows)
-    bytes += token * static_cast<std::size_t>(seen(context, window));
+  for (int i = 0; i < config.layers; ++i)
+    bytes += static_cast<std::size_t>(config.kv_heads_of(i)) * kernels::kv_bytes(type, config.head_dim_of(i)) *
+      static_cast<std::size_t>(seen(context, config.windows[static_cast<std::size_t>(i)]));
   return bytes;
 }
 

@@ -34,6 +34,18 @@ packed_group latent_value_group(const tensor_names& names, int layer, int head, 
   return {{names.latent_value(layer, head)}, int8_at_least(precision)};
 }
 
+packed_group layer_projection_group(const tensor_names& names, precision precision) {
+  return {{names.layer_projection()}, int8_at_least(precision)};
+}
+
+packed_group input_gate_group(const tensor_names& names, int layer, precision precision) {
+  return {{names.input_gate(layer)}, int8_at_least(precision)};
+}
+
+packed_group input_projection_group(const tensor_names& names, int layer, precision precision) {
+  return {{names.input_projection(layer)}, int8_at_least(precision)};
+}
+
 namespace {
 
 /// gate and up, or up alone.
@@ -82,9 +94,15 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
   const tensor_names names(config);
   const auto part = config.part();
   std::vector<packed_group> groups;
+  if (config.layer_inputs > 0)
+    groups.push_back(layer_projection_group(names, precision));
   for (int i = part.first; i < part.end; ++i) {
     groups.push_back(qkv_group(names, i, precision));
     groups.push_back(o_group(names, i, precision));
+    if (config.layer_inputs > 0) {
+      groups.push_back(input_gate_group(names, i, precision));
+      groups.push_back(input_projection_group(names, i, precision));
+    }
     if (config.latent.q_rank > 0)
       groups.push_back(latent_q_group(names, i, precision));
     for (int h = 0; config.latent && h < config.heads; ++h) {
@@ -108,7 +126,7 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
     if (config.experts.shared_gate)
       groups.push_back(shared_gate_group(names, i));
   }
-  if (part.heads)
+  if (config.has_head())
     groups.push_back(head_group(names, precision));
   return groups;
 }

@@ -31,6 +31,12 @@ packed_group latent_q_group(const tensor_names& names, int layer, precision prec
 /// Of one head, in int8 at least if weights are quantised: they are small.
 packed_group latent_key_group(const tensor_names& names, int layer, int head, precision precision);
 packed_group latent_value_group(const tensor_names& names, int layer, int head, precision precision);
+
+// What layers get of each token beside the residual.
+packed_group layer_projection_group(const tensor_names& names, precision precision);
+packed_group input_gate_group(const tensor_names& names, int layer, precision precision);
+packed_group input_projection_group(const tensor_names& names, int layer, precision precision);
+
 packed_group gate_up_group(const tensor_names& names, int layer, precision precision);
 packed_group down_group(const tensor_names& names, int layer, precision precision);
 

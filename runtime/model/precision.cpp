@@ -58,7 +58,16 @@ std::string weights_kind(const checkpoint& tensors, quantization weights) {
 }
 
 kernels::kv_shape kv_shape_of(const model_config& config, precision precision, std::size_t blocks) {
-  return {config.part().count(), config.kv_heads, config.head_dim, precision.kv, blocks};
+  kernels::kv_shape shape{config.part().count(), config.kv_heads, config.head_dim, precision.kv, blocks};
+  if (config.kv_layers.empty() && config.local_head_dim == 0 && config.local_kv_heads == 0 && config.full_kv_heads == 0)
+    return shape;
+  shape.layers = 0;
+  for (int i = config.part().first; i < config.part().end; ++i)
+    if (config.has_kv(i)) {
+      shape.own.push_back({config.kv_heads_of(i), config.head_dim_of(i)});
+      ++shape.layers;
+    }
+  return shape;
 }
 
 } // namespace troupe

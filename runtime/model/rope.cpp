@@ -89,6 +89,14 @@ std::vector<float> undivided_frequencies(const rope_config& c, int head_dim, int
     }
     case rope_type::yarn: return yarn(c, head_dim);
     case rope_type::llama3: return llama3(c, head_dim);
+    case rope_type::proportional: {
+      auto result = inverted(powers(c.theta, head_dim));
+      const auto turned = static_cast<std::size_t>(c.portion * head_dim / 2);
+      std::fill(result.begin() + static_cast<std::ptrdiff_t>(std::min(turned, result.size())), result.end(), 0.0f);
+      for (float& frequency : result)
+        frequency /= static_cast<float>(c.factor);
+      return result;
+    }
     case rope_type::longrope: {
       const auto& divisors = length > c.original_context ? c.long_divisors : c.short_divisors;
       auto result = powers(c.theta, head_dim);

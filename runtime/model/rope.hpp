@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-enum class rope_type : std::uint8_t { plain, linear, dynamic, yarn, llama3, longrope };
+enum class rope_type : std::uint8_t { plain, linear, dynamic, yarn, llama3, longrope, proportional };
 
 struct rope_config {
   rope_type type = rope_type::plain;
@@ -18,6 +18,7 @@ struct rope_config {
   double attention_factor = 1;      // multiplies cosines and sines; yarn, longrope
   double beta_fast = 32;            // yarn: rotations within the original context above which nothing is interpolated,
   double beta_slow = 1;             // and below which everything is
+  double portion = 1;               // proportional: of the pairs of dimensions that are rotated, the fastest
   bool truncate = true;             // yarn: round the range between the two outwards to whole dimensions
   double low_freq_factor = 1;       // llama3: original_context / factor are the wavelengths between which
   double high_freq_factor = 4;      // interpolation fades out

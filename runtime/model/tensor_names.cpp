@@ -15,16 +15,25 @@ std::string prefix(int layer) { return "model.layers." + std::to_string(layer) +
 
 } // namespace
 
-tensor_names::tensor_names(const model_config& config)
-  : config_(config),
-    hidden_(as_size(config.hidden)),
-    ffn_(as_size(config.ffn)),
-    q_(as_size(config.heads) * as_size(config.head_dim)),
-    kv_(as_size(config.kv_heads) * as_size(config.head_dim)) {}
+tensor_names::tensor_names(const model_config& config) : config_(config), hidden_(as_size(config.hidden)) {}
+
+std::size_t tensor_names::q_width(int layer) const {
+  return as_size(config_.heads) * as_size(config_.head_dim_of(layer));
+}
+
+std::size_t tensor_names::kv_width(int layer) const {
+  return as_size(config_.kv_heads_of(layer)) * as_size(config_.head_dim_of(layer));
+}
 
 wanted_tensor tensor_names::embedding() const {
   return {"model.embed_tokens.weight", {as_size(config_.vocab), hidden_}};
 }
+
+wanted_tensor tensor_names::token_types() const {
+  return {"model.token_type_embeddings.weight", {as_size(config_.token_types), hidden_}};
+}
+
+wanted_tensor tensor_names::embedding_norm() const { return {"model.embedding_norm.weight", {hidden_}}; }
 
 wanted_tensor tensor_names::final_norm() const { return {"model.norm.weight", {hidden_}}; }
 
@@ -56,11 +65,21 @@ wanted_tensor tensor_names::mlp_norm(int layer) const {
 }
 
 wanted_tensor tensor_names::q_norm(int layer) const {
-  return {prefix(layer) + "self_attn.q_norm.weight", {config_.qk_norm_whole ? q_ : as_size(config_.head_dim)}};
+  return {prefix(layer) + "self_attn.q_norm.weight",
+          {config_.qk_norm_whole ? q_width(layer) : as_size(config_.head_dim_of(layer))}};
 }
 
 wanted_tensor tensor_names::k_norm(int layer) const {
-  return {prefix(layer) + "self_attn.k_norm.weight", {config_.qk_norm_whole ? kv_ : as_size(config_.head_dim)}};
+  return {prefix(layer) + "self_attn.k_norm.weight",
+          {config_.qk_norm_whole ? kv_width(layer) : as_size(config_.head_dim_of(layer))}};
+}
+
+std::vector<wanted_tensor> tensor_names::qk_norms(int layer) const {
+  if (!config_.qk_normed(layer) || config_.qk_norm_plain)
+    return {};
+  if (!config_.has_kv(layer))
+    return {q_norm(layer)};
+  return {q_norm(layer), k_norm(layer)};
 }
 
 wanted_tensor tensor_names::sinks(int layer) const {
@@ -75,12 +94,15 @@ std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
     return {{p + (latent.q_rank > 0 ? "q_a_proj.weight" : "q_proj.weight"), {latent_queries(), hidden_}},
             {p + "kv_a_proj_with_mqa.weight", {down, hidden_}}};
   }
+  const auto q = q_width(layer), kv = kv_width(layer);
+  if (!config_.has_kv(layer))
+    return {{p + "q_proj.weight", {q, hidden_}}};
   return {
-    {p + "q_proj.weight", {q_, hidden_}}, {p + "k_proj.weight", {kv_, hidden_}}, {p + "v_proj.weight", {kv_, hidden_}}};
+    {p + "q_proj.weight", {q, hidden_}}, {p + "k_proj.weight", {kv, hidden_}}, {p + "v_proj.weight", {kv, hidden_}}};
 }
 
 std::vector<wanted_tensor> tensor_names::o(int layer) const {
-  const auto given = config_.latent ? as_size(config_.heads) * as_size(config_.latent.value) : q_;
+  const auto given = config_.latent ? as_size(config_.heads) * as_size(config_.latent.value) : q_width(layer);
   return {{prefix(layer) + "self_attn.o_proj.weight", {hidden_, given}}};
 }
 
@@ -122,10 +144,51 @@ std::vector<wanted_tensor> tensor_names::mlp(int layer, const std::string& stem,
   return result;
 }
 
-std::vector<wanted_tensor> tensor_names::gate_up(int layer) const { return mlp(layer, "mlp.", ffn_); }
+std::vector<wanted_tensor> tensor_names::gate_up(int layer) const {
+  return mlp(layer, "mlp.", as_size(config_.ffn_of(layer)));
+}
 
 std::vector<wanted_tensor> tensor_names::down(int layer) const {
-  return {{prefix(layer) + "mlp.down_proj.weight", {hidden_, ffn_}}};
+  return {{prefix(layer) + "mlp.down_proj.weight", {hidden_, as_size(config_.ffn_of(layer))}}};
+}
+
+wanted_tensor tensor_names::layer_inputs() const {
+  return {"model.embed_tokens_per_layer.weight",
+          {as_size(config_.vocab), as_size(config_.layers) * as_size(config_.layer_inputs)}};
+}
+
+wanted_tensor tensor_names::layer_projection() const {
+  return {"model.per_layer_model_projection.weight",
+          {as_size(config_.layers) * as_size(config_.layer_inputs), hidden_}};
+}
+
+wanted_tensor tensor_names::layer_projection_norm() const {
+  return {"model.per_layer_projection_norm.weight", {as_size(config_.layer_inputs)}};
+}
+
+wanted_tensor tensor_names::input_gate(int layer) const {
+  return {prefix(layer) + "per_layer_input_gate.weight", {as_size(config_.layer_inputs), hidden_}};
+}
+
+wanted_tensor tensor_names::input_projection(int layer) const {
+  return {prefix(layer) + "per_layer_projection.weight", {hidden_, as_size(config_.layer_inputs)}};
+}
+
+wanted_tensor tensor_names::input_projection_norm(int layer) const {
+  return {prefix(layer) + "post_per_layer_input_norm.weight", {hidden_}};
+}
+
+wanted_tensor tensor_names::layer_scale(int layer) const { return {prefix(layer) + "layer_scalar", {1}}; }
+
+std::vector<wanted_tensor> tensor_names::activation(int layer) const {
+  if (config_.act.type != kernels::activation_type::xielu)
+    return {};
+  return {{prefix(layer) + "mlp.act_fn.alpha_p", {1}}, {prefix(layer) + "mlp.act_fn.alpha_n", {1}}};
+}
+
+bool tensor_names::on_host(const std::string& name) {
+  return name.ends_with(".e_score_correction_bias") || name.ends_with(".layer_scalar") ||
+    name.find(".act_fn.") != name.npos;
 }
 
 wanted_tensor tensor_names::router(int layer) const {
@@ -171,8 +234,9 @@ std::vector<wanted_tensor> tensor_names::layer_norms(int layer) const {
   std::vector<wanted_tensor> result;
   if (config_.plain_norm)
     return result;
-  if (config_.norms != norm_place::after) {
-    result.push_back(input_norm(layer));
+  if (config_.norms == norm_place::before || config_.norms == norm_place::both) {
+    if (layer > 0 || !config_.skips_first_norm)
+      result.push_back(input_norm(layer));
     if (!config_.shared_norm)
       result.push_back(post_norm(layer));
   }
@@ -191,20 +255,30 @@ std::vector<wanted_tensor> tensor_names::all() const {
     if (bias)
       std::ranges::copy(biases(tensors), std::back_inserter(result));
   };
-  if (part.embeds || (part.heads && config_.tied))
+  if (part.embeds || (config_.has_head() && config_.tied))
     result.push_back(embedding());
-  if (part.heads && !config_.plain_norm)
+  if (part.heads && config_.final_norm && !config_.plain_norm)
     add({final_norm()}, config_.norm_bias);
   if (part.embeds && config_.positions == position_type::learned)
     result.push_back(positions());
-  if (part.heads && !config_.tied)
+  if (part.embeds && config_.token_types > 0)
+    result.push_back(token_types());
+  if (part.embeds && config_.embedding_norm)
+    add({embedding_norm()}, config_.norm_bias);
+  if (config_.layer_inputs > 0)
+    add({layer_inputs(), layer_projection(), layer_projection_norm()}, false);
+  if (config_.has_head() && !config_.tied)
     result.push_back(head());
-  if (part.heads && config_.head_bias)
+  if (config_.has_head() && config_.head_bias)
     result.push_back(head_bias());
   for (int layer = part.first; layer < part.end; ++layer) {
     add(layer_norms(layer), config_.norm_bias);
-    if (config_.qk_norm)
-      add({q_norm(layer), k_norm(layer)}, false);
+    add(qk_norms(layer), false);
+    if (config_.layer_inputs > 0)
+      add({input_gate(layer), input_projection(layer), input_projection_norm(layer)}, false);
+    if (config_.layer_scales)
+      result.push_back(layer_scale(layer));
+    add(activation(layer), false);
     if (config_.attention_sinks)
       result.push_back(sinks(layer));
     add(qkv(layer), config_.qkv_bias);
@@ -240,15 +314,13 @@ std::vector<wanted_tensor> tensor_names::all() const {
 
 std::vector<std::string> tensor_names::norms() const {
   std::vector<std::string> result;
-  if (!config_.plain_norm)
+  if (!config_.plain_norm && config_.final_norm)
     result.push_back(final_norm().name);
   for (int layer = 0; layer < config_.layers; ++layer) {
     for (const auto& norm : layer_norms(layer))
       result.push_back(norm.name);
-    if (config_.qk_norm) {
-      result.push_back(q_norm(layer).name);
-      result.push_back(k_norm(layer).name);
-    }
+    for (const auto& norm : qk_norms(layer))
+      result.push_back(norm.name);
   }
   return result;
 }

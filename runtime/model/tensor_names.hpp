@@ -22,8 +22,10 @@ class tensor_names {
 public:
   explicit tensor_names(const model_config& config);
 
-  wanted_tensor embedding() const; // [vocab, hidden]
-  wanted_tensor positions() const; // learned: [position_rows, hidden]
+  wanted_tensor embedding() const;   // [vocab, hidden]
+  wanted_tensor positions() const;   // learned: [position_rows, hidden]
+  wanted_tensor token_types() const; // [token_types, hidden]
+  wanted_tensor embedding_norm() const;
   wanted_tensor final_norm() const;
   wanted_tensor head() const; // the embedding for tied models
   wanted_tensor head_bias() const;
@@ -35,7 +37,8 @@ public:
   wanted_tensor mlp_norm(int layer) const;       // of what the MLP gives
   wanted_tensor q_norm(int layer) const;
   wanted_tensor k_norm(int layer) const;
-  wanted_tensor sinks(int layer) const; // [heads]
+  std::vector<wanted_tensor> qk_norms(int layer) const; // those that the layer has weights of
+  wanted_tensor sinks(int layer) const;                 // [heads]
 
   // Matrices that one op multiplies with.
   std::vector<wanted_tensor> qkv(int layer) const;
@@ -49,6 +52,18 @@ public:
   wanted_tensor latent_value(int layer, int head) const; // [value, kv_rank]
   std::vector<wanted_tensor> gate_up(int layer) const;   // only up if there is no gate
   std::vector<wanted_tensor> down(int layer) const;
+
+  // What layers get of each token beside the residual, `width` = layer_inputs of each.
+  wanted_tensor layer_inputs() const;              // [vocab, layers * width]
+  wanted_tensor layer_projection() const;          // [layers * width, hidden]
+  wanted_tensor layer_projection_norm() const;     // [width]
+  wanted_tensor input_gate(int layer) const;       // [width, hidden]
+  wanted_tensor input_projection(int layer) const; // [hidden, width]
+  wanted_tensor input_projection_norm(int layer) const;
+  wanted_tensor layer_scale(int layer) const; // [1]
+
+  /// Of an activation that is learned (xielu): [1] each.
+  std::vector<wanted_tensor> activation(int layer) const;
 
   // A mixture of experts: [experts, hidden], and per expert as gate_up and down.
   wanted_tensor router(int layer) const;
@@ -70,6 +85,9 @@ public:
   /// Names of the weights of all norms.
   std::vector<std::string> norms() const;
 
+  /// Whether a tensor is a few numbers that stay in host memory.
+  static bool on_host(const std::string& name);
+
 private:
   /// The norms of a layer that the model has, of q and k left out.
   std::vector<wanted_tensor> layer_norms(int layer) const;
@@ -77,7 +95,10 @@ private:
   std::vector<wanted_tensor> mlp(int layer, const std::string& stem, std::size_t ffn) const;
 
   const model_config& config_;
-  std::size_t hidden_, ffn_, q_, kv_;
+  std::size_t q_width(int layer) const;
+  std::size_t kv_width(int layer) const;
+
+  std::size_t hidden_;
 };
 
 /// Names of the tensors that a model is computed from.

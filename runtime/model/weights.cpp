@@ -8,6 +8,7 @@
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace troupe {
@@ -37,11 +38,23 @@ public:
       to_.embedding = table(names_.embedding(), to_.embedding_memory);
     if (part.embeds && config.positions == position_type::learned)
       to_.positions = table(names_.positions(), to_.positions_memory);
+    if (part.embeds && config.token_types > 0)
+      to_.token_types = table(names_.token_types(), to_.token_types_memory);
+    if (part.embeds && config.embedding_norm)
+      to_.embedding_norm = norm(names_.embedding_norm());
+    if (config.layer_inputs > 0) {
+      to_.layer_inputs = table(names_.layer_inputs(), to_.layer_inputs_memory);
+      to_.layer_projection = matrix(layer_projection_group(names_, precision_));
+      to_.layer_projection_norm = norm(names_.layer_projection_norm());
+    }
     for (int i = part.first; i < part.end; ++i)
       load_layer(i, to_.layers.emplace_back());
     if (!part.heads)
       return;
-    to_.final_norm = norm(names_.final_norm());
+    if (config.final_norm)
+      to_.final_norm = norm(names_.final_norm());
+    if (!config.has_head())
+      return;
     to_.head = matrix(head_group(names_, precision_));
     if (config.head_bias)
       to_.head_bias = vector({names_.head_bias()});
@@ -59,8 +72,9 @@ private:
 
   void load_layer(int i, layer_weights& layer) {
     const auto& config = to_.config;
-    if (config.norms != norm_place::after) {
-      layer.input_norm = norm(names_.input_norm(i));
+    if (config.norms == norm_place::before || config.norms == norm_place::both) {
+      if (i > 0 || !config.skips_first_norm)
+        layer.input_norm = norm(names_.input_norm(i));
       if (!config.shared_norm)
         layer.post_norm = norm(names_.post_norm(i));
     }
@@ -68,10 +82,19 @@ private:
       layer.attention_norm = norm(names_.attention_norm(i));
       layer.mlp_norm = norm(names_.mlp_norm(i));
     }
-    if (config.qk_norm) {
-      layer.q_norm = vector({names_.q_norm(i)});
-      layer.k_norm = vector({names_.k_norm(i)});
+    if (const auto norms = names_.qk_norms(i); !norms.empty()) {
+      layer.q_norm = vector({norms.front()});
+      if (norms.size() > 1)
+        layer.k_norm = vector({norms.back()});
     }
+    if (config.layer_inputs > 0) {
+      layer.input_gate = matrix(input_gate_group(names_, i, precision_));
+      layer.input_projection = matrix(input_projection_group(names_, i, precision_));
+      layer.input_projection_norm = norm(names_.input_projection_norm(i));
+    }
+    if (config.layer_scales)
+      layer.scale = host_number(names_.layer_scale(i));
+    layer.act = activation(i);
     if (config.attention_sinks)
       layer.sinks = vector({names_.sinks(i)});
     layer.qkv = matrix(qkv_group(names_, i, precision_));
@@ -127,6 +150,39 @@ private:
     result.down = matrix(down);
     result.down_bias = bias(down.stacked, biased);
     return result;
+  }
+
+  /// A learned activation's parameters are stored as the softplus gives them.
+  kernels::activation activation(int i) {
+    auto act = to_.config.act;
+    const auto stored = names_.activation(i);
+    if (stored.empty())
+      return act;
+    const auto softplus = [](float x) { return std::log1p(std::exp(x)); };
+    act.beta = optional_number(i, "beta", act.beta);
+    act.limit = optional_number(i, "eps", act.limit);
+    act.alpha = softplus(host_number(stored[0]));
+    act.negative = act.beta + softplus(host_number(stored[1]));
+    return act;
+  }
+
+  float host_number(const wanted_tensor& w) {
+    std::vector<float> value;
+    append(value, w);
+    report(w);
+    return value.front();
+  }
+
+  /// Of a learned activation, stored as one number of no dimensions in some checkpoints.
+  float optional_number(int layer, const char* name, float fallback) const {
+    const auto full = "model.layers." + std::to_string(layer) + ".mlp.act_fn." + name;
+    const auto* info = tensors_.find(full);
+    const auto format = info ? weight_format_of(info->type) : std::nullopt;
+    if (!format || has_blocks(info->type) || info->bytes != row_bytes(*format, 1))
+      return fallback;
+    float value = fallback;
+    to_floats(*format, tensors_.read(full).get(), 1, &value);
+    return value;
   }
 
   /// Norms without weights get ones.
@@ -230,6 +286,10 @@ std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, con
                                                   kernels::backend& backend, precision precision,
                                                   const progress_fn& progress, packed_cache* cache) {
   check_backend(config, backend);
+  if (config.span && (config.layer_inputs > 0 || !config.kv_layers.empty()))
+    throw failure(errc::unsupported,
+                  "models of the family `" + config.family +
+                    "` cannot be divided by layers: later ones read what earlier ones keep");
   check_sparsity(tensors, config, backend, precision);
   const auto weights = std::make_shared<model_weights>();
   weights->config = config;

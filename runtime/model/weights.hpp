@@ -46,27 +46,38 @@ struct latent_weights {
 };
 
 struct layer_weights {
-  std::unique_ptr<const kernels::matrix> qkv;     // [(heads + 2 kv_heads) * head_dim, hidden]
-  std::unique_ptr<const kernels::matrix> o;       // [hidden, heads * head_dim]
-  std::unique_ptr<const latent_weights> latent;   // or null
-  norm_weights input_norm, post_norm;             // of what attention and MLP read
-  norm_weights attention_norm, mlp_norm;          // of what they give
-  kernels::buffer q_norm, k_norm;                 // [head_dim], or of all heads; or null
-  kernels::buffer sinks;                          // [heads], or null
-  kernels::buffer qkv_bias, o_bias;               // or null
-  mlp_weights mlp;                                // or nulls
-  std::unique_ptr<const mixture_weights> mixture; // or null
+  std::unique_ptr<const kernels::matrix> qkv;                          // [(heads + 2 kv_heads) * head_dim, hidden]
+  std::unique_ptr<const kernels::matrix> o;                            // [hidden, heads * head_dim]
+  std::unique_ptr<const latent_weights> latent;                        // or null
+  norm_weights input_norm, post_norm;                                  // of what attention and MLP read
+  norm_weights attention_norm, mlp_norm;                               // of what they give
+  kernels::buffer q_norm, k_norm;                                      // [head_dim], or of all heads; or null
+  kernels::buffer sinks;                                               // [heads], or null
+  kernels::buffer qkv_bias, o_bias;                                    // or null
+  std::unique_ptr<const kernels::matrix> input_gate, input_projection; // of layer inputs; or null
+  norm_weights input_projection_norm;                                  // or null
+  float scale = 1;                                                     // of what the layer gives
+  kernels::activation act;                                             // of its MLP
+  mlp_weights mlp;                                                     // or nulls
+  std::unique_ptr<const mixture_weights> mixture;                      // or null
 };
 
 struct model_weights {
   model_config config;
   kernels::dtype compute = kernels::dtype::f32;
   mlp_sparsity sparsity;
-  std::unique_ptr<const kernels::matrix> embedding; // [vocab, hidden], or null
-  tensor_data embedding_memory;                     // `embedding` may refer to it
-  std::unique_ptr<const kernels::matrix> positions; // [position_rows, hidden], or null
-  tensor_data positions_memory;                     // `positions` may refer to it
-  std::vector<layer_weights> layers;                // of config.part(), in order
+  std::unique_ptr<const kernels::matrix> embedding;   // [vocab, hidden], or null
+  tensor_data embedding_memory;                       // `embedding` may refer to it
+  std::unique_ptr<const kernels::matrix> positions;   // [position_rows, hidden], or null
+  tensor_data positions_memory;                       // `positions` may refer to it
+  std::unique_ptr<const kernels::matrix> token_types; // [token_types, hidden], or null
+  tensor_data token_types_memory;
+  norm_weights embedding_norm;                         // or null
+  std::unique_ptr<const kernels::matrix> layer_inputs; // [vocab, layers * layer_inputs], or null
+  tensor_data layer_inputs_memory;
+  std::unique_ptr<const kernels::matrix> layer_projection; // [layers * layer_inputs, hidden], or null
+  norm_weights layer_projection_norm;                      // [layer_inputs], or null
+  std::vector<layer_weights> layers;                       // of config.part(), in order
   norm_weights final_norm;
   std::unique_ptr<const kernels::matrix> head; // [vocab, hidden], or null
   kernels::buffer head_bias;                   // or null

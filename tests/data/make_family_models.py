@@ -12,7 +12,7 @@ import sys
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, Mistral4ForCausalLM
 
 COMMON = dict(vocab_size=48, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
               num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0, eos_token_id=1, pad_token_id=None)
@@ -103,6 +103,51 @@ MODELS = {
                                           first_k_dense_replace=1, n_group=1, topk_group=1, num_experts_per_tok=1)),
 }
 
+# Of 2025 and 2026; behind the others, whose seeds are their numbers.
+LATER = {
+    "cohere": ("cohere", dict(hidden_size=32, num_hidden_layers=2, logit_scale=0.5)),
+    "arcee": ("arcee", dict(hidden_size=32)),
+    "seed-oss": ("seed_oss", dict(head_dim=8, attention_out_bias=True)),
+    "ministral3": ("ministral3", dict(head_dim=8, rope_parameters={
+        "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "rope_theta": 10000.0,
+        "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5})),
+    "ernie4.5": ("ernie4_5", dict(head_dim=8, use_bias=True)),
+    "ernie4.5-moe": ("ernie4_5_moe", dict(hidden_size=32, moe_num_experts=6, moe_k=2, moe_intermediate_size=12,
+                                          moe_num_shared_experts=2, num_hidden_layers=3)),
+    "hunyuan": ("hunyuan_v1_dense", dict(head_dim=8, rope_parameters={"rope_type": "dynamic", "alpha": 50.0,
+                                                                      "factor": 1.0, "rope_theta": 10000.0})),
+    "hunyuan-moe": ("hunyuan_v1_moe", dict(head_dim=8, num_experts=4, moe_topk=2)),
+    "apertus": ("apertus", dict(hidden_size=32, rope_parameters=dict(
+        PLAIN, rope_type="llama3", factor=8.0, original_max_position_embeddings=16, low_freq_factor=1.0,
+        high_freq_factor=4.0))),
+    "minimax-m2": ("minimax_m2", dict(head_dim=8, num_local_experts=6, num_experts_per_tok=2,
+                                      rope_parameters=PLAIN | {"partial_rotary_factor": 0.5})),
+    "dots1": ("dots1", dict(head_dim=8, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2, n_group=2,
+                            topk_group=1, moe_intermediate_size=12, first_k_dense_replace=1, norm_topk_prob=True,
+                            routed_scaling_factor=1.5, num_hidden_layers=3)),
+    "mistral4": ("mistral4", dict(LATENT, q_lora_rank=10, n_routed_experts=6, num_experts_per_tok=2,
+                                  moe_intermediate_size=12, n_group=2, topk_group=1, n_shared_experts=1,
+                                  rope_parameters={
+                                      "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+                                      "rope_theta": 10000.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+                                      "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5})),
+    "exaone4-full": ("exaone4", dict(hidden_size=32, sliding_window=None, layer_types=["full_attention"] * 2)),
+    "glm4-moe-grouped": ("glm4_moe", dict(head_dim=8, n_routed_experts=8, n_shared_experts=2, num_experts_per_tok=3,
+                                          n_group=4, topk_group=2, moe_intermediate_size=12, first_k_dense_replace=1,
+                                          use_qk_norm=False, routed_scaling_factor=2.0)),
+    "llama4": ("llama4_text", dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2, intermediate_size_mlp=20,
+                                   num_hidden_layers=4, interleave_moe_layer_step=2, attention_chunk_size=12,
+                                   floor_scale=10, attn_scale=0.4)),
+    "gemma4": ("gemma4_text", dict(head_dim=8, global_head_dim=12, num_hidden_layers=6, num_kv_shared_layers=2,
+                                   hidden_size_per_layer_input=6, vocab_size_per_layer_input=48, sliding_window=7,
+                                   use_double_wide_mlp=True, final_logit_softcapping=20.0,
+                                   layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2)),
+    "gemma4-keys": ("gemma4_text", dict(head_dim=8, global_head_dim=12, num_hidden_layers=3, sliding_window=7,
+                                        num_key_value_heads=4, num_global_key_value_heads=2, attention_k_eq_v=True,
+                                        hidden_size_per_layer_input=0, vocab_size_per_layer_input=48,
+                                        layer_types=["sliding_attention", "full_attention", "full_attention"])),
+}
+
 
 def logits_of(model, ids):
     """Returns the logits of each position, as the last one of a sequence: LongRoPE rotates all of it by its length."""
@@ -120,19 +165,25 @@ def main(out, names):
     models = {name: (kind, COMMON | keys, AutoModelForCausalLM) for name, (kind, keys) in MODELS.items()}
     for name, (kind, text, around) in MULTIMODAL.items():
         models[name] = (kind, dict(around, text_config=COMMON | text), AutoModelForImageTextToText)
+    models |= {name: (kind, COMMON | keys, AutoModelForCausalLM) for name, (kind, keys) in LATER.items()}
     for number, (name, (kind, keys, auto)) in enumerate(models.items()):
         if names and name not in names:
             continue
         torch.manual_seed(number)
         folder = out / name
         shutil.rmtree(folder, ignore_errors=True)
-        model = auto.from_config(AutoConfig.for_model(kind, **keys))
+        config = AutoConfig.for_model(kind, **keys)
+        # transformers has Mistral 4 as a part of Mistral 3 only.
+        auto = Mistral4ForCausalLM if kind == "mistral4" else auto
+        model = auto(config) if kind == "mistral4" else auto.from_config(config)
         for key, weight in model.named_parameters():
             norm = ("norm" in key or "ln_" in key) and key.endswith("weight")
             torch.nn.init.normal_(weight, mean=1.0 if norm else 0.0, std=0.3)
         for key, buffer in model.named_buffers():
             if key.endswith("e_score_correction_bias"):
                 torch.nn.init.normal_(buffer, std=0.2)
+            if key.endswith("layer_scalar"):
+                torch.nn.init.normal_(buffer, mean=1.0, std=0.2)
         model.to(torch.float16 if number % 2 else torch.float32).save_pretrained(folder)
         if kind == "qwen3_vl_moe":  # as its authors store experts
             transpose_experts(folder / "model.safetensors")

@@ -124,7 +124,7 @@ rope_config read_rope(const reader& config, const std::optional<reader>& given, 
       partial = inner;
   }
   rope.interleaved = rules.interleaved;
-  rope.dims = read_rotated(config, partial.value_or(rules.default_partial), head_dim, rules);
+  rope.dims = rules.whole ? 0 : read_rotated(config, partial.value_or(rules.default_partial), head_dim, rules);
   if (!given)
     return rope;
   for (const char* layer_type : {"full_attention", "sliding_attention"})
@@ -167,6 +167,14 @@ rope_config read_rope(const reader& config, const std::optional<reader>& given, 
   if (rope.type == rope_type::llama3)
     read_llama3(*given, rope);
   return rope;
+}
+
+query_growth read_growth(const reader& config) {
+  for (const char* key : {"rope_scaling", "rope_parameters"})
+    if (const auto given = config.object(key))
+      if (const auto rate = given->number("llama_4_scaling_beta", 0, 1e6); rate && *rate > 0)
+        return {static_cast<float>(*rate), given->size("original_max_position_embeddings", max_positions)};
+  return {};
 }
 
 /// Linear scaling leaves `max_position_embeddings` at the original length, YaRN does so in some checkpoints, llama3 and

@@ -36,6 +36,7 @@ struct position_rules {
   bool partial = false;       // parts of heads may be rotated
   double default_partial = 1; // the part
   bool interleaved = false;
+  bool whole = false; // `partial_rotary_factor` is of something else than the rotated heads
 };
 
 /// Rotary positions and the context.
@@ -49,6 +50,9 @@ void read_layer_positions(const reader& config, model_config& model, const posit
 /// transformers 4. `positions`: of the configuration, before scaling.
 rope_config read_rope(const reader& config, const std::optional<reader>& given, int head_dim, int positions,
                       const position_rules& rules);
+
+/// `llama_4_scaling_beta` of the parameters of positions; none: no growth.
+query_growth read_growth(const reader& config);
 
 /// Sets `max_context`, scaling included.
 void set_context(model_config& model, int positions);

@@ -22,8 +22,13 @@ int even(const reader& config, const char* key, int fallback) {
   return found;
 }
 
+struct latent_defaults {
+  int q_rank = 1536, kv_rank = 512, plain = 128;
+  int positions = 4096;
+};
+
 /// The heads' sizes and positions. YaRN with `mscale_all_dim` scales the scores, too.
-void read_latent_attention(const reader& config, model_config& model, int default_positions) {
+void read_latent_attention(const reader& config, model_config& model, const latent_defaults& defaults) {
   auto& latent = model.latent;
   require(config, "attention_bias", false);
   if (const auto kv_heads = config.integer("num_key_value_heads", 1, max_heads); kv_heads && *kv_heads != model.heads)
@@ -32,10 +37,10 @@ void read_latent_attention(const reader& config, model_config& model, int defaul
                     std::to_string(model.heads) + ", as all heads share one latent; found " +
                     std::to_string(*kv_heads));
   if (!config.contains("q_lora_rank") || config.has("q_lora_rank"))
-    latent.q_rank = config.integer("q_lora_rank", 1, max_hidden, 1536);
-  latent.kv_rank = even(config, "kv_lora_rank", 512);
+    latent.q_rank = config.integer("q_lora_rank", 1, max_hidden, defaults.q_rank);
+  latent.kv_rank = even(config, "kv_lora_rank", defaults.kv_rank);
   latent.rotated = even(config, "qk_rope_head_dim", 64);
-  latent.plain = config.integer("qk_nope_head_dim", 1, max_hidden, 128);
+  latent.plain = config.integer("qk_nope_head_dim", 1, max_hidden, defaults.plain);
   latent.value = config.integer("v_head_dim", 1, max_hidden, 128);
   model.kv_heads = 1;
   model.head_dim = latent.kv_rank + latent.rotated;
@@ -44,11 +49,11 @@ void read_latent_attention(const reader& config, model_config& model, int defaul
     throw failure(errc::unsupported,
                   config.label("kv_lora_rank") + " and `qk_rope_head_dim` make keys of " +
                     std::to_string(model.head_dim) + " dimensions, supported are " + std::to_string(max_latent_dim));
-  const int positions = config.integer("max_position_embeddings", 1, max_positions, default_positions);
+  const int positions = config.integer("max_position_embeddings", 1, max_positions, defaults.positions);
   auto given = config.object("rope_scaling");
   if (!given)
     given = config.object("rope_parameters");
-  model.rope = read_rope(config, given, latent.rotated, positions, {.interleaved = true});
+  model.rope = read_rope(config, given, latent.rotated, positions, {.interleaved = true, .whole = true});
   model.rope.interleaved = config.boolean("rope_interleave", true);
   set_context(model, positions);
   double scale = 1 / std::sqrt(double(latent.plain + latent.rotated));
@@ -115,11 +120,24 @@ void require_word(const reader& config, const char* key, const char* expected) {
 
 } // namespace
 
+namespace {
+
+/// A sigmoid, and a correction for the choice only.
+void read_corrected_router(const reader& config, model_config& model, bool renormalise) {
+  require_word(config, "scoring_func", "sigmoid");
+  auto& experts = model.experts;
+  experts.group_by_two = experts.correction = true;
+  experts.scores = router_scores::sigmoid;
+  experts.renormalise = config.boolean("norm_topk_prob", renormalise);
+}
+
+} // namespace
+
 void read_deepseek_v2(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2});
   require(config, "mlp_bias", false);
-  read_latent_attention(config, model, 2048);
+  read_latent_attention(config, model, {.positions = 2048});
   config.size("num_experts_per_tok", max_experts);
   read_experts_of_groups(config, model, 64, 1, 1407, 2, 0);
   require_word(config, "scoring_func", "softmax");
@@ -136,16 +154,54 @@ void read_deepseek_v2(const reader& config, model_config& model) {
 void read_deepseek_v3(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2});
-  read_latent_attention(config, model, 4096);
+  read_latent_attention(config, model, {});
   model.experts.scale = 2.5f;
   read_experts_of_groups(config, model, 256, 8, 2048, 1, 3);
-  require_word(config, "scoring_func", "sigmoid");
   require_word(config, "topk_method", "noaux_tc");
   read_groups(config, model, 8, 4);
+  read_corrected_router(config, model, true);
+}
+
+/// Its attention is latent, its scores grow with positions, and its router is a softmax without a correction.
+void read_mistral4(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2});
+  read_latent_attention(config, model, {.q_rank = 1024, .kv_rank = 256, .plain = 64, .positions = 1048576});
+  model.growth = read_growth(config);
+  read_experts_of_groups(config, model, 128, 4, 2048, 1, 0);
+  read_groups(config, model, 1, 1);
   model.experts.group_by_two = true;
-  model.experts.scores = router_scores::sigmoid;
-  model.experts.correction = true;
   model.experts.renormalise = config.boolean("norm_topk_prob", true);
+}
+
+/// GLM 4.5 and later: V3's experts on attention with heads of their own.
+void read_glm4_moe(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 8, .default_norm_eps = 1e-5});
+  model.qkv_bias = config.boolean("attention_bias", false);
+  model.qk_norm = config.boolean("use_qk_norm", false);
+  read_positions(config, model, {.default_context = 131072, .partial = true, .default_partial = 0.5});
+  read_experts_of_groups(config, model, 128, 8, 1408, 1, 1);
+  read_groups(config, model, 1, 1);
+  read_corrected_router(config, model, true);
+}
+
+void read_dots1(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 32});
+  model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
+  model.qk_norm = true;
+  const int window = config.contains("sliding_window") && !config.has("sliding_window")
+    ? 0
+    : config.integer("sliding_window", 1, max_positions, 4096);
+  const int first = config.integer("max_window_layers", 0, max_layers, 62);
+  const auto types = read_layer_types(config, model.layers);
+  for (int i = 0; i < model.layers; ++i)
+    model.windows[as_size(i)] = (types ? (*types)[as_size(i)] : i >= first) ? window : 0;
+  read_positions(config, model);
+  read_experts_of_groups(config, model, 1, 1, 1408, 0, 0);
+  read_groups(config, model, 1, 1);
+  read_corrected_router(config, model, false);
 }
 
 namespace {
@@ -197,13 +253,17 @@ void arrange_latent_attention(const model_config& model, arrangement& to) {
   }
 }
 
-void arrange_deepseek(const model_config& model, const checkpoint&, arrangement& to) {
-  arrange_latent_attention(model, to);
+void arrange_shared_experts(const model_config& model, const checkpoint&, arrangement& to) {
   tensor_arranger tensors(model, to);
   for (int layer = 0; layer < model.layers; ++layer)
     if (model.is_sparse(layer) && model.experts.shared_ffn > 0)
-      for (const char* name : {"gate_proj", "up_proj", "down_proj"})
-        tensors.rename(layer, std::string("mlp.shared_expert.") + name, std::string("mlp.shared_experts.") + name);
+      tensors.rename_shared_experts(layer);
+}
+
+void arrange_deepseek(const model_config& model, const checkpoint& stored, arrangement& to) {
+  arrange_latent_attention(model, to);
+  arrange_qwen3_moe(model, stored, to); // experts in one tensor, if they are
+  arrange_shared_experts(model, stored, to);
 }
 
 } // namespace troupe::families

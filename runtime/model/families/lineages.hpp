@@ -45,6 +45,9 @@ public:
   /// Experts of stored tensors [experts, 2 ffn, hidden], gate first, and [experts, hidden, ffn], or each transposed.
   void split_experts(int layer, const std::string& gate_up, const std::string& down, bool transposed = false);
 
+  /// The MLP that all rows have beside the experts.
+  void rename_shared_experts(int layer, const std::string& stored = "mlp.shared_experts");
+
   /// Adds `offset` to the weights (not the biases) of all norms.
   void shift_norms(float offset);
 
@@ -71,6 +74,11 @@ private:
 void read_llama(const reader&, model_config&);
 void read_mistral(const reader&, model_config&);
 void read_smollm3(const reader&, model_config&);
+void read_ministral3(const reader&, model_config&);
+void read_seed_oss(const reader&, model_config&);
+void read_arcee(const reader&, model_config&);
+void read_apertus(const reader&, model_config&);
+void arrange_apertus(const model_config&, const checkpoint&, arrangement&);
 void read_granite(const reader&, model_config&);
 void read_granitemoe(const reader&, model_config&);
 void arrange_granitemoe(const model_config&, const checkpoint&, arrangement&);
@@ -81,6 +89,30 @@ void read_qwen2_moe(const reader&, model_config&);
 void read_qwen3_moe(const reader&, model_config&);
 void arrange_qwen3_moe(const model_config&, const checkpoint&, arrangement&);
 
+void read_bert(const reader&, model_config&);
+void read_roberta(const reader&, model_config&);
+void arrange_bert(const model_config&, const checkpoint&, arrangement&);
+void read_nomic(const reader&, model_config&);
+void arrange_nomic(const model_config&, const checkpoint&, arrangement&);
+void read_modernbert(const reader&, model_config&);
+void arrange_modernbert(const model_config&, const checkpoint&, arrangement&);
+
+void read_cohere(const reader&, model_config&);
+void read_cohere2(const reader&, model_config&);
+void read_exaone4(const reader&, model_config&);
+void read_llama4(const reader&, model_config&);
+void arrange_llama4(const model_config&, const checkpoint&, arrangement&);
+void read_ernie4_5(const reader&, model_config&);
+void read_ernie4_5_moe(const reader&, model_config&);
+void arrange_ernie4_5_moe(const model_config&, const checkpoint&, arrangement&);
+void read_hunyuan_dense(const reader&, model_config&);
+void read_hunyuan_moe(const reader&, model_config&);
+void arrange_hunyuan(const model_config&, const checkpoint&, arrangement&);
+void read_gemma4(const reader&, model_config&);
+void arrange_gemma4(const model_config&, const checkpoint&, arrangement&);
+
+void read_minimax_m2(const reader&, model_config&);
+void arrange_minimax_m2(const model_config&, const checkpoint&, arrangement&);
 void read_mixtral(const reader&, model_config&);
 void arrange_mixtral(const model_config&, const checkpoint&, arrangement&);
 void read_gpt_oss(const reader&, model_config&);
@@ -94,6 +126,11 @@ void arrange_gemma(const model_config&, const checkpoint&, arrangement&);
 void read_deepseek_v2(const reader&, model_config&);
 void read_deepseek_v3(const reader&, model_config&);
 void arrange_deepseek(const model_config&, const checkpoint&, arrangement&);
+void read_mistral4(const reader&, model_config&);
+void read_glm4_moe(const reader&, model_config&);
+void read_dots1(const reader&, model_config&);
+/// Experts alone.
+void arrange_shared_experts(const model_config&, const checkpoint&, arrangement&);
 /// Refuses more heads or rows than any real model has, which a file can state without holding them.
 void bound_latent_attention(const model_config&, const std::string& file);
 /// Its attention alone, for other formats of files.

@@ -49,6 +49,59 @@ void read_smollm3(const reader& config, model_config& model) {
     model.unrotated.clear();
 }
 
+/// Scores of queries grow from the original context on.
+void read_ministral3(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 8, .default_head_dim = 128, .default_norm_eps = 1e-5});
+  read_one_window(config, model, 0);
+  read_positions(config, model, {.default_context = 262144, .theta = 1000000});
+  model.growth = read_growth(config);
+}
+
+void read_seed_oss(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 8, .default_head_dim = 128});
+  model.qkv_bias = config.boolean("attention_bias", true);
+  model.o_bias = config.boolean("attention_out_bias", false);
+  model.mlp_bias = config.boolean("mlp_bias", false);
+  read_positions(config, model, {.default_context = 524288});
+}
+
+/// An MLP without a gate.
+void read_arcee(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "relu2");
+  read_sizes(config, model, {.default_norm_eps = 1e-5});
+  read_attention_bias(config, model);
+  model.mlp_bias = config.boolean("mlp_bias", false);
+  model.gated = false;
+  read_positions(config, model, {.default_context = 4096});
+}
+
+/// The same with q/k norm, and an activation whose parameters each layer has learned.
+void read_apertus(const reader& config, model_config& model) {
+  if (config.string("hidden_act").value_or("xielu") == "xielu")
+    model.act = {kernels::activation_type::xielu, 0.8f, -1e-6f, 0.5f, 0.8f};
+  else
+    read_activation(config, model, "hidden_act", "xielu");
+  read_sizes(config, model, {.default_norm_eps = 1e-5});
+  read_attention_bias(config, model);
+  model.gated = false;
+  model.qk_norm = true;
+  read_positions(config, model, {.default_context = 65536, .theta = 12000000});
+  if (config.has("rope_parameters") || config.has("rope_scaling"))
+    return;
+  model.rope.type = rope_type::llama3;
+  model.rope.factor = 8;
+  model.rope.original_context = 8192;
+}
+
+void arrange_apertus(const model_config& model, const checkpoint&, arrangement& to) {
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; layer < model.layers; ++layer)
+    tensors.rename(layer,
+                   {{"input_layernorm", "attention_layernorm"}, {"post_attention_layernorm", "feedforward_layernorm"}});
+}
+
 /// Multipliers of embeddings, scores, residuals and logits.
 void read_granite(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");

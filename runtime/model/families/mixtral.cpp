@@ -32,6 +32,31 @@ void arrange_mixtral(const model_config& model, const checkpoint& stored, arrang
   }
 }
 
+/// Norms of whole q and k, rotation in part, and a router with a correction.
+void read_minimax_m2(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 8, .default_head_dim = 128});
+  model.qk_norm = model.qk_norm_whole = true;
+  const int rotated = config.integer("rotary_dim", 2, model.head_dim, model.head_dim);
+  read_positions(config, model,
+                 {.default_context = 196608,
+                  .theta = 5000000,
+                  .partial = true,
+                  .default_partial = static_cast<double>(rotated) / model.head_dim});
+  read_expert_counts(config, model, {"num_local_experts", "num_experts"}, 256, 8);
+  model.experts.scores = router_scores::sigmoid;
+  model.experts.correction = model.experts.renormalise = true;
+}
+
+void arrange_minimax_m2(const model_config& model, const checkpoint& stored, arrangement& to) {
+  arrange_mixtral(model, stored, to);
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; layer < model.layers; ++layer)
+    for (const char* place : {"block_sparse_moe.", "mlp."})
+      if (const auto name = tensors.stored(layer, std::string(place) + "e_score_correction_bias"); stored.find(name))
+        tensors.add(layer, "mlp.gate.e_score_correction_bias", {.name = name});
+}
+
 void read_gpt_oss(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu", true);
   read_sizes(config, model, {.default_kv_heads = 8, .default_head_dim = 64, .default_norm_eps = 1e-5});

@@ -115,6 +115,11 @@ void tensor_arranger::split_experts(int layer, const std::string& gate_up, const
   }
 }
 
+void tensor_arranger::rename_shared_experts(int layer, const std::string& stored) {
+  for (const std::string name : {"gate_proj", "up_proj", "down_proj"})
+    rename(layer, "mlp.shared_expert." + name, stored + "." + name);
+}
+
 void tensor_arranger::add(int layer, const std::string& name, stored_part part) {
   to_.tensors[presented(layer, name)] = std::move(part);
 }

@@ -8,8 +8,9 @@ using namespace troupe::test;
 
 namespace {
 
-const std::vector<std::string> family_models{"gemma2",        "gemma3",        "gpt-neox",  "gpt-oss", "gpt2",
-                                             "granite",       "mixtral",       "olmo2",     "opt",     "phi3",
+const std::vector<std::string> family_models{"cohere2",       "exaone4",       "gemma2",    "gemma3", "gemma4",
+                                             "glm4-moe",      "gpt-neox",      "gpt-oss",   "gpt2",   "granite",
+                                             "llama4",        "mixtral",       "olmo2",     "opt",    "phi3",
                                              "phi3-longrope", "phi4-longrope", "qwen3-moe", "smollm3"};
 
 /// Random, of a few kB (make_family_models.py).
@@ -17,6 +18,9 @@ const std::vector<std::string> tiny_family_models{
   "deepseek-v2", "deepseek-v2-lite", "deepseek-v3", "deepseek-wide", "falcon", "falcon-alibi", "falcon-new", "gemma",
   "gemma3-scaled", "glm", "glm4", "gpt-neox-sequential", "gpt2-wide", "granitemoe", "nemotron", "olmo3", "phi",
   "phi3-longrope", "qwen2-moe", "stablelm", "stablelm-parallel", "starcoder2",
+  // Of 2025 and 2026.
+  "apertus", "arcee", "cohere", "dots1", "ernie4.5", "ernie4.5-moe", "exaone4-full", "gemma4", "gemma4-keys",
+  "glm4-moe-grouped", "hunyuan", "hunyuan-moe", "llama4", "minimax-m2", "ministral3", "mistral4", "seed-oss",
   // The texts of multimodal models.
   "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
@@ -86,7 +90,8 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
   }
   for (const std::string model :
        {"families/gemma2", "families/olmo2", "families/gpt2", "families/opt", "families/granite", "families/mixtral",
-        "tiny_families/stablelm", "tiny_families/deepseek-wide"}) {
+        "tiny_families/stablelm", "tiny_families/deepseek-wide", "tiny_families/hunyuan", "tiny_families/ministral3",
+        "families/llama4", "families/gemma4", "tiny_encoders/bert"}) {
     CAPTURE(model);
     const auto source = open(model);
     basic_backend backend;
@@ -148,7 +153,9 @@ TEST_CASE("Families: computed in bf16, logits stay within what rounding explains
 
 TEST_CASE("Families: memory estimates are what loading takes, also of experts and learned positions") {
   for (const std::string model :
-       {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3"})
+       {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3",
+        "families/gemma4", "families/llama4", "tiny_families/apertus", "tiny_encoders/bert",
+        "tiny_encoders/modernbert"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);

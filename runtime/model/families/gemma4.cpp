@@ -1,0 +1,165 @@
+// Gemma 4's text: layers with a window and full ones have heads of their own shapes and rotations, the last layers read
+// K and V of earlier ones, and each layer gets an input of its own of each token.
+#include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/lineages.hpp"
+
+#include "runtime/model/config_limits.hpp"
+#include "runtime/support/types.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <tuple>
+
+namespace troupe::families {
+
+using namespace config_limits;
+
+namespace {
+
+int even_width(const reader& config, const std::string& key, int width) {
+  if (width % 2 != 0 || width > max_latent_dim)
+    throw failure(errc::unsupported,
+                  config.label(key) + " is " + std::to_string(width) + ", supported are even numbers up to " +
+                    std::to_string(max_latent_dim));
+  return width;
+}
+
+/// What `per_layer_config`, an object of objects by the layers' numbers, says of full layers, which must be alike.
+/// Published configurations say it in `global_head_dim` and `num_global_key_value_heads`.
+void read_full_heads(const reader& config, model_config& model, int& dim, int& kv_heads) {
+  dim = config.integer("global_head_dim", 1, max_ffn, 512);
+  kv_heads = config.boolean("attention_k_eq_v", false)
+    ? config.integer("num_global_key_value_heads", 1, max_heads, model.kv_heads)
+    : model.kv_heads;
+  const auto given = config.object("per_layer_config");
+  if (!given)
+    return;
+  std::vector<std::pair<int, int>> found(as_size(model.layers), {model.head_dim, model.kv_heads});
+  for (const auto [key, value] : given->object()) {
+    int layer = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), layer);
+    const auto own = given->object(key);
+    if (error != std::errc() || end != key.data() + key.size() || layer < 0 || layer >= model.layers || !own)
+      throw failure(errc::bad_file, given->label(key) + " must be an object of a layer's number");
+    found[as_size(layer)] = {own->integer("head_dim", 1, max_ffn, model.head_dim),
+                             own->integer("num_key_value_heads", 1, max_heads, model.kv_heads)};
+  }
+  const auto full = std::ranges::find(model.windows, 0);
+  if (full == model.windows.end())
+    return;
+  std::tie(dim, kv_heads) = found[static_cast<std::size_t>(full - model.windows.begin())];
+  for (int i = 0; i < model.layers; ++i)
+    if (found[as_size(i)] != (model.slides(i) ? std::pair(model.head_dim, model.kv_heads) : std::pair(dim, kv_heads)))
+      throw failure(errc::unsupported,
+                    config.label("per_layer_config") +
+                      " must be the same for all full layers, and leave those with a window as they are");
+}
+
+void read_heads(const reader& config, model_config& model) {
+  const int local_dim = model.head_dim, local_kv = model.kv_heads;
+  int dim = 0, kv_heads = 0;
+  read_full_heads(config, model, dim, kv_heads);
+  even_width(config, "global_head_dim", dim);
+  if (dim < local_dim || model.heads % kv_heads != 0)
+    throw failure(errc::unsupported,
+                  config.label("global_head_dim") + ": full layers with " + std::to_string(kv_heads) +
+                    " heads of K and V of " + std::to_string(dim) + " dimensions are not supported beside others of " +
+                    std::to_string(local_dim) + ", for " + std::to_string(model.heads) + " heads of queries");
+  model.head_dim = dim;
+  model.local_head_dim = local_dim;
+  model.kv_heads = std::max(local_kv, kv_heads);
+  model.local_kv_heads = local_kv;
+  model.full_kv_heads = kv_heads;
+}
+
+rope_config read_rotation(const reader& config, const char* kind, double theta, double portion) {
+  rope_config rope;
+  rope.theta = theta;
+  const auto all = config.object("rope_parameters");
+  const auto given = all ? all->object(kind) : std::nullopt;
+  const auto type = given ? given->string("rope_type").value_or("default") : portion == 1 ? "default" : "proportional";
+  if (given) {
+    rope.theta = given->number("rope_theta", 1.000001, 1e30).value_or(theta);
+    portion = given->number("partial_rotary_factor", 1e-3, 1).value_or(1);
+    rope.factor = given->number("factor", 1e-3, 1e6).value_or(1);
+  }
+  if (type == "default")
+    return rope;
+  if (type != "proportional")
+    throw failure(errc::unsupported,
+                  given->label("rope_type") + " is `" + type + "`, supported are default and proportional");
+  rope.type = rope_type::proportional;
+  rope.portion = portion;
+  return rope;
+}
+
+/// The last `num_kv_shared_layers` read what the last earlier layer of their kind keeps.
+void read_sharing(const reader& config, model_config& model) {
+  const int shared = config.integer("num_kv_shared_layers", 0, model.layers, 0), first = model.layers - shared;
+  const bool wide = config.boolean("use_double_wide_mlp", false);
+  if (shared == 0)
+    return;
+  for (int i = 0; i < model.layers; ++i) {
+    int from = i;
+    for (from = std::min(i, first - 1); i >= first && from >= 0 && model.slides(from) != model.slides(i);)
+      --from;
+    if (i < first)
+      from = i;
+    if (from < 0)
+      throw failure(errc::bad_file,
+                    config.label("num_kv_shared_layers") + " is " + std::to_string(shared) +
+                      ", which leaves no layer whose K and V layer " + std::to_string(i) + " could read");
+    model.kv_layers.push_back(from);
+    model.ffns.push_back(wide && i >= first ? 2 * model.ffn : model.ffn);
+  }
+}
+
+} // namespace
+
+void read_gemma4(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_activation", "gelu_pytorch_tanh");
+  read_sizes(config, model, {.default_kv_heads = 4, .default_head_dim = 256, .tied = true});
+  require(config, "enable_moe_block", false);
+  if (config.string("use_bidirectional_attention").value_or("vision") != "vision")
+    throw failure(errc::unsupported,
+                  config.label("use_bidirectional_attention") + " other than vision is not supported");
+  model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
+  model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
+  model.norms = norm_place::both;
+  model.attention_scale = 1;
+  model.qk_norm = model.value_norm = model.layer_scales = true;
+  read_alternating_windows(config, model, 512, 6);
+  model.max_context = config.integer("max_position_embeddings", 1, max_positions, 131072);
+  read_heads(config, model);
+  model.rope = read_rotation(config, "full_attention", 1000000, 0.25);
+  model.local_rope = read_rotation(config, "sliding_attention", 10000, 1);
+  read_sharing(config, model);
+  if (config.has("final_logit_softcapping"))
+    model.logit_cap = static_cast<float>(config.number("final_logit_softcapping", 1e-3, 1e9).value_or(0));
+  model.layer_inputs = config.integer("hidden_size_per_layer_input", 0, max_hidden, 256);
+  const int known = config.integer("vocab_size_per_layer_input", 1, max_vocab, 262144);
+  if (model.layer_inputs > 0 && known != model.vocab)
+    throw failure(errc::unsupported,
+                  config.label("vocab_size_per_layer_input") + " is " + std::to_string(known) +
+                    ", supported is `vocab_size`, " + std::to_string(model.vocab));
+  if (std::int64_t{model.layer_inputs} * model.layers > max_ffn)
+    throw failure(errc::unsupported,
+                  config.label("hidden_size_per_layer_input") + " is " + std::to_string(model.layer_inputs) +
+                    " for each of " + std::to_string(model.layers) + " layers, supported are " +
+                    std::to_string(max_ffn) + " in all");
+}
+
+/// Where V is K, full layers have no v_proj.
+void arrange_gemma4(const model_config& model, const checkpoint& stored, arrangement& to) {
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto key = tensors.stored(layer, "self_attn.k_proj.weight");
+    if (model.slides(layer) || !stored.find(key) || stored.find(tensors.stored(layer, "self_attn.v_proj.weight")))
+      continue;
+    tensors.rename(layer, "self_attn.v_proj", "self_attn.k_proj");
+    tensors.rename(layer, "self_attn.k_proj", "self_attn.k_proj");
+  }
+}
+
+} // namespace troupe::families

@@ -1,0 +1,83 @@
+// Configurations of the families of 2025 and 2026, and of encoders: what they mean, and what is refused by name.
+#include "runtime/model/model_config.hpp"
+#include "runtime/model/precision.hpp"
+#include "tests/runtime/model/model_test_data.hpp"
+
+#include "runtime/support/json.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// `more` comes first: of a key that is there twice, the first one counts.
+model_config parse(const std::string& family, const std::string& more = "") {
+  return parse_model_config(json::document::parse(
+    "{\"model_type\":\"" + family + "\"," + more + (more.empty() ? "" : ",") +
+      R"("vocab_size":48,"hidden_size":16,"intermediate_size":24,"num_hidden_layers":6,"num_attention_heads":4})",
+    "config.json"));
+}
+
+std::string refusal(const std::string& family, const std::string& more) {
+  return failure_of([&] { parse(family, more); });
+}
+
+} // namespace
+
+TEST_CASE("Layers of later families: windows, chunks, rotation and shared K and V") {
+  const auto cohere2 = parse("cohere2", R"("num_key_value_heads":2,"sliding_window":9)");
+  CHECK(cohere2.windows == std::vector<int>{9, 9, 9, 0, 9, 9});
+  CHECK(cohere2.is_unrotated(3));
+  CHECK(!cohere2.is_unrotated(4));
+  const auto exaone = parse("exaone4", R"("num_key_value_heads":2,"sliding_window":9,"sliding_window_pattern":"LLG")");
+  CHECK(exaone.windows == std::vector<int>{9, 9, 0, 9, 9, 0});
+  CHECK(parse("exaone4", R"("num_key_value_heads":2,"sliding_window":null)").unrotated.empty());
+  const auto llama4 = parse("llama4_text", R"("num_key_value_heads":2,"head_dim":8,"attention_chunk_size":32)");
+  CHECK(llama4.chunks == std::vector<int>{32, 32, 32, 0, 32, 32});
+  CHECK(llama4.growth.unrotated);
+  CHECK(parse("llama4_text", R"("num_key_value_heads":2,"head_dim":8,"attention_chunk_size":null)").chunks.front() ==
+        0);
+  const auto gemma4 = parse("gemma4_text", R"("num_key_value_heads":2,"head_dim":8,"global_head_dim":12,
+"num_kv_shared_layers":2,"use_double_wide_mlp":true,"vocab_size_per_layer_input":48,"hidden_size_per_layer_input":4,
+"layer_types":["sliding_attention","full_attention","sliding_attention","full_attention","sliding_attention",
+"full_attention"])");
+  CHECK(gemma4.kv_layers == std::vector<int>{0, 1, 2, 3, 2, 3});
+  CHECK(gemma4.ffns == std::vector<int>{24, 24, 24, 24, 48, 48});
+  CHECK(gemma4.head_dim_of(0) == 8);
+  CHECK(gemma4.head_dim_of(1) == 12);
+  CHECK(gemma4.cache_layer_of(5) == 3);
+  CHECK(kv_shape_of(gemma4, kernels::dtype::f32, 3).own ==
+        std::vector<kernels::kv_heads_shape>{{2, 8}, {2, 12}, {2, 8}, {2, 12}});
+  CHECK(parse("modernbert", R"("local_attention":8)").windows == std::vector<int>{0, 5, 5, 0, 5, 5});
+}
+
+TEST_CASE("What later families cannot do yet, or contradicts itself, is refused with the key") {
+  CHECK(refusal("cohere", R"("use_qk_norm":true)") == "config.json: `use_qk_norm` is true, which is not supported");
+  CHECK(refusal("gemma4_text", R"("enable_moe_block":true,"head_dim":8)") ==
+        "config.json: `enable_moe_block` is true, which is not supported");
+  CHECK(refusal("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"global_head_dim":4)").find("global_head_dim") !=
+        std::string::npos);
+  CHECK(refusal("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"num_kv_shared_layers":6)")
+          .find("leaves no layer") != std::string::npos);
+  CHECK(refusal("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"vocab_size_per_layer_input":7)")
+          .find("vocab_size_per_layer_input") != std::string::npos);
+  CHECK(refusal("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"per_layer_config":{"2":{"head_dim":10}})")
+          .find("per_layer_config") != std::string::npos);
+  CHECK(refusal("hunyuan_v1_moe", R"("num_experts":4,"moe_topk":[1,2])") ==
+        "config.json: `moe_topk` that differs from layer to layer is not supported");
+  CHECK(refusal("hunyuan_v1_moe", R"("num_experts":2,"moe_topk":3)") ==
+        "config.json: `moe_topk` is 3, more than the experts, 2");
+  CHECK(refusal("ernie4_5_moe", R"("num_key_value_heads":2,"use_bias":true)") ==
+        "config.json: `use_bias` is true, which is not supported");
+  CHECK(refusal("llama4_text", R"("num_key_value_heads":2,"no_rope_layers":[1,1])") ==
+        "config.json: `no_rope_layers` must hold 6 numbers, found 2");
+  CHECK(refusal("llama4_text", R"("num_key_value_heads":2,"layer_types":["sliding_attention","a","b","c","d","e"])")
+          .find("chunked_attention") != std::string::npos);
+  CHECK(refusal("bert", R"("is_decoder":true)") == "config.json: `is_decoder` is true, which is not supported");
+  CHECK(refusal("bert", R"("position_embedding_type":"relative_key")") ==
+        "config.json: `position_embedding_type` is `relative_key`, supported is absolute");
+  CHECK(refusal("roberta", R"("max_position_embeddings":2)") ==
+        "config.json: `max_position_embeddings` is 2, expected more than 2");
+  CHECK(refusal("nomic_bert", R"("n_embd":16,"n_head":4,"n_layer":2,"n_inner":24,"prenorm":true)") ==
+        "config.json: `prenorm` is true, which is not supported");
+}
