@@ -69,12 +69,27 @@ void describe_llama(const architecture_keys& keys, model_config& model) {
   model.experts.renormalise = true;
 }
 
+/// Queries whose scores grow beyond the original context.
+void describe_growth(const architecture_keys& keys, model_config& model) {
+  const auto rate = keys.number("attention.temperature_scale", 0, 1e6).value_or(0);
+  if (rate == 0)
+    return;
+  const double fallback = model.rope.original_context > 0 ? model.rope.original_context : model.max_context;
+  model.growth = {static_cast<float>(rate),
+                  keys.integer("attention.temperature_length", 1, max_positions).value_or(static_cast<int>(fallback))};
+}
+
 /// Mistral Small 3 as a part of a multimodal model; Ministral 3 besides scales queries by their positions.
 void describe_mistral3(const architecture_keys& keys, model_config& model) {
-  constexpr std::string_view scale = "attention.temperature_scale";
-  if (keys.number(scale, -1e9, 1e9).value_or(0) != 0)
-    throw failure(errc::unsupported, keys.label(scale) + ": scaling queries by position is not supported");
   describe_llama(keys, model);
+  describe_growth(keys, model);
+  if (!model.growth)
+    return;
+  model.family = "ministral3";
+  model.rope.interleaved = true;
+  const auto multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0, 1e6).value_or(0);
+  if (model.rope.type == rope_type::yarn && multiplier > 0)
+    model.rope.attention_factor = yarn_attention_factor(model.rope.factor, 1, multiplier);
 }
 
 void describe_qwen3(const architecture_keys&, model_config& model) { model.qk_norm = true; }
@@ -276,25 +291,143 @@ void describe_deepseek2(const architecture_keys& keys, model_config& model) {
   describe_expert_groups(keys, experts);
 }
 
+/// Experts with what later architectures say of them: a shared one, how scores are made, corrected and scaled.
+void describe_routed(const architecture_keys& keys, model_config& model, bool renormalise) {
+  describe_experts(keys, model);
+  auto& experts = model.experts;
+  const int shared = keys.integer("expert_shared_count", 0, max_experts).value_or(0);
+  for (int i = 0; i < model.layers; ++i) {
+    const auto blk = "blk." + std::to_string(i) + ".";
+    experts.correction = experts.correction || keys.tensor(blk + "exp_probs_b.bias") != nullptr;
+    if (const auto* up = keys.tensor(blk + "ffn_up_shexp.weight"); up && experts.shared_ffn == 0)
+      experts.shared_ffn = static_cast<int>(up->info.shape[0]);
+  }
+  if (experts.shared_ffn > 0 && shared > 1 && experts.shared_ffn % shared != 0)
+    throw failure(errc::bad_file,
+                  keys.label("expert_shared_count") + " is " + std::to_string(shared) +
+                    ", which does not divide the shared expert's " + std::to_string(experts.shared_ffn) + " outputs");
+  constexpr int softmax = 1, sigmoid = 2;
+  const int gating = keys.integer("expert_gating_func", 0, 1 << 16).value_or(0);
+  if (gating > sigmoid)
+    throw failure(errc::unsupported,
+                  keys.label("expert_gating_func") + " is " + std::to_string(gating) +
+                    ", supported are 1 (softmax) and 2 (sigmoid)");
+  if (gating == sigmoid)
+    experts.scores = router_scores::sigmoid;
+  else if (gating == softmax)
+    experts.scores = router_scores::softmax;
+  experts.renormalise = keys.boolean("expert_weights_norm").value_or(renormalise);
+  if (const auto given = keys.number("expert_weights_scale", 0, 1e6); given && *given > 0)
+    experts.scale = static_cast<float>(*given);
+  describe_expert_groups(keys, experts);
+}
+
+void describe_cohere(const architecture_keys& keys, model_config& model) {
+  model.parallel = model.shared_norm = true;
+  model.logit_scale = number(keys, "logit_scale", 1);
+}
+
+void describe_cohere2(const architecture_keys& keys, model_config& model) {
+  describe_cohere(keys, model);
+  slide_as_said(keys, model, 4);
+  for (const int window : model.windows)
+    model.unrotated.push_back(window == 0);
+}
+
+void describe_exaone4(const architecture_keys& keys, model_config& model) {
+  model.norms = norm_place::after;
+  model.qk_norm = true;
+  if (model.windows.front() == 0)
+    return;
+  slide_as_said(keys, model, 4);
+  for (const int window : model.windows)
+    model.unrotated.push_back(window == 0);
+}
+
+void describe_ernie_moe(const architecture_keys& keys, model_config& model) { describe_routed(keys, model, true); }
+
+void describe_hunyuan(const architecture_keys&, model_config& model) { model.qk_norm = model.qk_norm_behind = true; }
+
+void describe_hunyuan_moe(const architecture_keys& keys, model_config& model) {
+  describe_hunyuan(keys, model);
+  describe_routed(keys, model, true);
+}
+
+void describe_minimax(const architecture_keys& keys, model_config& model) {
+  model.qk_norm = model.qk_norm_whole = true;
+  model.experts.scores = router_scores::sigmoid;
+  describe_routed(keys, model, true);
+}
+
+void describe_arcee(const architecture_keys& keys, model_config& model) { describe_ungated(keys, model, relu_squared); }
+
+/// GLM 4.5, dots.llm1: q/k norm as the file has it.
+void describe_corrected(const architecture_keys& keys, model_config& model) {
+  model.qk_norm = keys.tensor("blk.0.attn_q_norm.weight") != nullptr;
+  model.experts.scores = router_scores::sigmoid;
+  describe_routed(keys, model, true);
+}
+
+void describe_mistral4(const architecture_keys& keys, model_config& model) {
+  describe_deepseek2(keys, model);
+  describe_growth(keys, model);
+  model.family = "mistral4";
+  model.experts.group_by_two = model.experts.groups > 1;
+}
+
+/// What files do not say is as in all of Llama 4's models.
+void describe_llama4(const architecture_keys& keys, model_config& model) {
+  describe_experts(keys, model);
+  model.experts.scores = router_scores::sigmoid;
+  model.experts.weigh_inputs = true;
+  if (const auto* up = keys.tensor("blk." + std::to_string(model.layers - 1) + ".ffn_up_shexp.weight"))
+    model.experts.shared_ffn = static_cast<int>(up->info.shape[0]);
+  const int chunk = keys.integer("attention.chunk_size", 0, max_positions).value_or(8192);
+  for (int i = 0; i < model.layers; ++i) {
+    model.unrotated.push_back((i + 1) % 4 == 0);
+    model.chunks.push_back(model.unrotated.back() ? 0 : chunk);
+  }
+  model.windows.assign(as_size(model.layers), 0);
+  model.qk_norm = model.qk_norm_plain = model.qk_norm_rotated = model.experts.count != 128;
+  model.growth = {static_cast<float>(keys.number("attention.temperature_scale", 0, 1e6).value_or(0.1)),
+                  keys.integer("attention.temperature_length", 1, max_positions).value_or(8192), 1, true};
+}
+
 constexpr std::array architectures{
   gguf_architecture{.name = "llama", .family = "llama", .describe = describe_llama},
   gguf_architecture{.name = "qwen2", .family = "qwen2"},
   gguf_architecture{.name = "qwen3", .family = "qwen3", .describe = describe_qwen3},
+  gguf_architecture{.name = "arcee", .family = "arcee", .pairs = true, .describe = describe_arcee},
   gguf_architecture{.name = "chatglm", .family = "glm", .partial = true, .pairs = true},
   gguf_architecture{
+    .name = "cohere2", .family = "cohere2", .layer_norm = true, .pairs = true, .describe = describe_cohere2},
+  gguf_architecture{
+    .name = "command-r", .family = "cohere", .layer_norm = true, .pairs = true, .describe = describe_cohere},
+  gguf_architecture{
     .name = "deepseek2", .family = "deepseek_v3", .latent = true, .pairs = true, .describe = describe_deepseek2},
+  gguf_architecture{.name = "dots1", .family = "dots1", .describe = describe_corrected},
+  gguf_architecture{.name = "ernie4_5", .family = "ernie4_5", .pairs = true},
+  gguf_architecture{.name = "ernie4_5-moe", .family = "ernie4_5_moe", .pairs = true, .describe = describe_ernie_moe},
+  gguf_architecture{.name = "exaone4", .family = "exaone4", .describe = describe_exaone4},
   gguf_architecture{.name = "falcon", .family = "falcon", .layer_norm = true, .describe = describe_falcon},
   gguf_architecture{.name = "gemma", .family = "gemma", .describe = describe_gemma},
   gguf_architecture{.name = "gemma2", .family = "gemma2", .describe = describe_gemma2},
   gguf_architecture{.name = "gemma3", .family = "gemma3_text", .describe = describe_gemma3},
   gguf_architecture{.name = "glm4", .family = "glm4", .partial = true, .pairs = true, .describe = describe_glm4},
+  gguf_architecture{.name = "glm4moe", .family = "glm4_moe", .partial = true, .describe = describe_corrected},
   gguf_architecture{.name = "gpt-oss", .family = "gpt_oss", .describe = describe_gpt_oss},
   gguf_architecture{.name = "gpt2", .family = "gpt2", .layer_norm = true, .describe = describe_gpt2},
   gguf_architecture{
     .name = "gptneox", .family = "gpt_neox", .layer_norm = true, .partial = true, .describe = describe_gpt_neox},
   gguf_architecture{.name = "granite", .family = "granite", .pairs = true, .describe = describe_granite},
   gguf_architecture{.name = "granitemoe", .family = "granitemoe", .pairs = true, .describe = describe_granitemoe},
+  gguf_architecture{.name = "hunyuan-dense", .family = "hunyuan_v1_dense", .describe = describe_hunyuan},
+  gguf_architecture{.name = "hunyuan-moe", .family = "hunyuan_v1_moe", .describe = describe_hunyuan_moe},
+  gguf_architecture{.name = "llama4", .family = "llama4_text", .pairs = true, .describe = describe_llama4},
+  gguf_architecture{.name = "minimax-m2", .family = "minimax_m2", .partial = true, .describe = describe_minimax},
   gguf_architecture{.name = "mistral3", .family = "llama", .describe = describe_mistral3},
+  gguf_architecture{
+    .name = "mistral4", .family = "mistral4", .latent = true, .pairs = true, .describe = describe_mistral4},
   gguf_architecture{
     .name = "nemotron", .family = "nemotron", .layer_norm = true, .partial = true, .describe = describe_nemotron},
   gguf_architecture{.name = "olmo2", .family = "olmo2", .describe = describe_olmo2},
@@ -305,6 +438,7 @@ constexpr std::array architectures{
   gguf_architecture{.name = "qwen3moe", .family = "qwen3_moe", .describe = describe_qwen3moe},
   gguf_architecture{.name = "qwen3vl", .family = "qwen3", .describe = describe_qwen3},
   gguf_architecture{.name = "qwen3vlmoe", .family = "qwen3_moe", .describe = describe_qwen3moe},
+  gguf_architecture{.name = "seed_oss", .family = "seed_oss"},
   gguf_architecture{.name = "smollm3", .family = "smollm3", .pairs = true, .describe = describe_smollm3},
   gguf_architecture{
     .name = "stablelm", .family = "stablelm", .layer_norm = true, .partial = true, .describe = describe_stablelm},

@@ -1,3 +1,4 @@
+#include "runtime/import/gguf_layout.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/sampling/sampling_table.hpp"
@@ -5,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <unordered_map>
 
 namespace troupe {
@@ -13,9 +15,11 @@ namespace {
 
 std::uint32_t u32(int n) { return static_cast<std::uint32_t>(n); }
 
-void describe_rope(gguf_writer& to, const std::string& prefix, const rope_config& rope, const std::string& name) {
+void describe_rope(gguf_writer& to, const std::string& prefix, const model_config& config, const std::string& name) {
+  const auto& rope = config.rope;
+  const bool implied = config.family == "gpt_oss"; // whose files are never truncated
   to.add(prefix + "rope.freq_base", static_cast<float>(rope.theta));
-  if (rope.type == rope_type::dynamic || (rope.type == rope_type::yarn && !rope.truncate))
+  if (rope.type == rope_type::dynamic || (rope.type == rope_type::yarn && !rope.truncate && !implied))
     throw failure(errc::unsupported,
                   name + ": GGUF cannot say how its positions are scaled (" +
                     (rope.type == rope_type::dynamic ? "dynamic" : "yarn without `truncate`") + ")");
@@ -35,28 +39,114 @@ void describe_rope(gguf_writer& to, const std::string& prefix, const rope_config
   to.add(prefix + "rope.scaling.yarn_beta_slow", static_cast<float>(rope.beta_slow));
 }
 
+using architecture_key = std::function<std::string(std::string_view)>;
+
+/// Heads that share a latent, as the absorbed form has them; their own lengths under other keys.
+void describe_latent(gguf_writer& to, const architecture_key& key, const model_config& config) {
+  const auto& latent = config.latent;
+  to.add(key("attention.head_count_kv"), u32(1));
+  to.add(key("attention.key_length"), u32(latent.kv_rank + latent.rotated));
+  to.add(key("attention.value_length"), u32(latent.kv_rank));
+  to.add(key("attention.key_length_mla"), u32(latent.plain + latent.rotated));
+  to.add(key("attention.value_length_mla"), u32(latent.value));
+  to.add(key("attention.kv_lora_rank"), u32(latent.kv_rank));
+  if (latent.q_rank > 0)
+    to.add(key("attention.q_lora_rank"), u32(latent.q_rank));
+  to.add(key("rope.dimension_count"), u32(latent.rotated));
+  if (config.rope.type != rope_type::yarn || config.rope.factor <= 1)
+    return;
+  const double scale = static_cast<double>(config.attention_scale) * std::sqrt(double(latent.plain + latent.rotated));
+  to.add(key("rope.scaling.yarn_log_multiplier"),
+         static_cast<float>((std::sqrt(scale) - 1) / std::log(config.rope.factor)));
+}
+
+void describe_experts(gguf_writer& to, const architecture_key& key, const model_config& config) {
+  const auto& experts = config.experts;
+  if (experts.count == 0)
+    return;
+  to.add(key("expert_count"), u32(experts.count));
+  to.add(key("expert_used_count"), u32(experts.chosen));
+  to.add(key("expert_feed_forward_length"), u32(experts.ffn));
+  const auto dense = std::ranges::find(config.sparse, true) - config.sparse.begin();
+  to.add(key("leading_dense_block_count"), static_cast<std::uint32_t>(dense));
+  if (experts.shared_ffn > 0) {
+    to.add(key("expert_shared_feed_forward_length"), u32(experts.shared_ffn));
+    to.add(key("expert_shared_count"), u32(std::max(1, experts.shared_ffn / experts.ffn)));
+  }
+  to.add(key("expert_gating_func"), u32(experts.scores == router_scores::sigmoid ? 2 : 1));
+  to.add(key("expert_weights_norm"), experts.renormalise);
+  if (experts.scale != 1)
+    to.add(key("expert_weights_scale"), experts.scale);
+  if (experts.groups > 1) {
+    to.add(key("expert_group_count"), u32(experts.groups));
+    to.add(key("expert_group_used_count"), u32(experts.chosen_groups));
+  }
+  if (config.family == "ernie4_5_moe" || config.family == "llama4_text")
+    to.add(key("interleave_moe_layer_step"),
+           u32(dense + 1 < std::ssize(config.sparse) && !config.is_sparse(static_cast<int>(dense) + 1) ? 2 : 1));
+}
+
+/// What else differs from a llama, under the keys that the readers of such architectures look for.
+void describe_differences(gguf_writer& to, const architecture_key& key, const model_config& config,
+                          const std::string& name) {
+  const int window = *std::ranges::max_element(config.windows);
+  if (!std::ranges::all_of(config.windows, [&](int w) { return w == 0 || w == window; }))
+    throw failure(errc::unsupported, name + ": GGUF cannot say that sliding windows are of several lengths");
+  if (window > 0)
+    to.add(key("attention.sliding_window"), u32(window));
+  if (window > 0 && std::ranges::find(config.windows, 0) != config.windows.end()) {
+    std::vector<std::byte> slides;
+    for (const int w : config.windows)
+      slides.push_back(std::byte{w > 0});
+    to.add(key("attention.sliding_window_pattern"),
+           gguf_value{gguf_type::array, slides, gguf_type::boolean, slides.size()});
+  }
+  if (config.local_rope)
+    to.add(key("rope.freq_base_swa"), static_cast<float>(config.local_rope->theta));
+  if (config.attention_cap > 0)
+    to.add(key("attn_logit_softcapping"), config.attention_cap);
+  if (config.logit_cap > 0)
+    to.add(key("final_logit_softcapping"), config.logit_cap);
+  if (config.family.starts_with("granite")) {
+    to.add(key("embedding_scale"), config.embedding_scale);
+    to.add(key("residual_scale"), config.residual_scale);
+    to.add(key("logit_scale"), 1 / config.logit_scale);
+    to.add(key("attention.scale"), config.attention_scale);
+  } else if (config.logit_scale != 1) {
+    to.add(key("logit_scale"), config.logit_scale);
+  }
+  if (config.family == "gpt_neox")
+    to.add(key("use_parallel_residual"), config.parallel);
+  if (config.growth && config.family != "llama4_text")
+    to.add(key("attention.temperature_scale"), config.growth.rate);
+  if (config.family == "ministral3" && config.rope.type == rope_type::yarn)
+    to.add(key("rope.scaling.yarn_log_multiplier"), 1.0f);
+}
+
 void describe_config(gguf_writer& to, const model_config& config, const std::string& name) {
-  const std::string architecture = config.family == "mistral" ? "llama" : config.family;
-  const auto prefix = architecture + ".";
+  const std::string architecture(gguf_architecture_for(config));
+  const architecture_key key = [&](std::string_view rest) { return architecture + "." + std::string(rest); };
   to.add("general.architecture", architecture);
   to.add("general.name", name);
-  to.add(prefix + "vocab_size", u32(config.vocab));
-  to.add(prefix + "context_length", u32(config.max_context));
-  to.add(prefix + "embedding_length", u32(config.hidden));
-  to.add(prefix + "block_count", u32(config.layers));
-  to.add(prefix + "feed_forward_length", u32(config.ffn));
-  to.add(prefix + "attention.head_count", u32(config.heads));
-  to.add(prefix + "attention.head_count_kv", u32(config.kv_heads));
-  to.add(prefix + "attention.key_length", u32(config.head_dim));
-  to.add(prefix + "attention.value_length", u32(config.head_dim));
-  to.add(prefix + "attention.layer_norm_rms_epsilon", config.norm_eps);
-  to.add(prefix + "rope.dimension_count", u32(config.head_dim));
-  describe_rope(to, prefix, config.rope, name);
-  const auto window = config.windows.empty() ? 0 : config.windows.front();
-  if (!std::ranges::all_of(config.windows, [&](int w) { return w == window; }))
-    throw failure(errc::unsupported, name + ": GGUF cannot say that sliding windows differ from layer to layer");
-  if (window > 0)
-    to.add(prefix + "attention.sliding_window", u32(window));
+  to.add(key("vocab_size"), u32(config.vocab));
+  to.add(key("context_length"), u32(config.max_context));
+  to.add(key("embedding_length"), u32(config.hidden));
+  to.add(key("block_count"), u32(config.layers));
+  to.add(key("feed_forward_length"), u32(config.ffn));
+  to.add(key("attention.head_count"), u32(config.heads));
+  to.add(key(config.norm == norm_type::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
+         config.norm_eps);
+  if (config.latent) {
+    describe_latent(to, key, config);
+  } else {
+    to.add(key("attention.head_count_kv"), u32(config.kv_heads));
+    to.add(key("attention.key_length"), u32(config.head_dim));
+    to.add(key("attention.value_length"), u32(config.head_dim));
+    to.add(key("rope.dimension_count"), u32(config.rope.dims > 0 ? config.rope.dims : config.head_dim));
+  }
+  describe_rope(to, architecture + ".", config, name);
+  describe_experts(to, key, config);
+  describe_differences(to, key, config, name);
 }
 
 /// A tokenizer.json, already accepted by `tokenizer::load`.

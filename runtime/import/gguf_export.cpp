@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/quantise_blocks.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/import/gguf_layout.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/tensor_names.hpp"
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <tuple>
 
 namespace troupe {
 
@@ -43,8 +45,14 @@ std::vector<float> rope_divisors(const model_config& config) {
 
 bool is_outer(std::string_view tensor) { return tensor == "model.embed_tokens.weight" || tensor == "lm_head.weight"; }
 
+/// Routers choose, and tables of positions and types are read by row: they stay exact.
+bool is_exact(std::string_view tensor) {
+  return tensor.ends_with(".mlp.gate.weight") || tensor.ends_with(".shared_expert_gate.weight") ||
+    tensor == "model.position_embeddings.weight";
+}
+
 tensor_type written_type(std::string_view tensor, const tensor_info& info, tensor_type to) {
-  if (info.shape.size() == 1)
+  if (info.shape.size() == 1 || is_exact(tensor))
     return tensor_type::f32;
   const auto type = is_outer(tensor) ? tensor_type::q8_0 : to;
   return info.shape.back() % kernels::block_inputs(*weight_format_of(type)) == 0 ? type : tensor_type::f16;
@@ -57,7 +65,7 @@ void check_matrices(const model_source& source, const std::string& model, tensor
   bool changes = false;
   for (const auto& name : tensors_used(source.config)) {
     const auto& info = *source.tensors->find(name);
-    if (info.shape.size() == 1 || is_outer(name) || info.type == written_type(name, info, to))
+    if (info.shape.size() == 1 || is_outer(name) || is_exact(name) || info.type == written_type(name, info, to))
       continue;
     changes = true;
     if (has_blocks(info.type) && info.type != tensor_type::fp8) // 8 bits that GGUF has no type for
@@ -73,28 +81,30 @@ void check_matrices(const model_source& source, const std::string& model, tensor
 
 /// The conversion of one tensor.
 struct exported {
-  std::string name; // in the checkpoint
+  laid_out_tensor layout;
   tensor_type type;
-  std::size_t rotated_heads = 0; // for q and k of a llama, whose rows change order; else 0
 };
 
 class exporter {
 public:
-  exporter(const model_source& source, tensor_type to, kernels::thread_pool& pool)
-    : source_(source), to_(to), pool_(pool) {}
+  exporter(const model_source& source, tensor_type to, bool of_gguf, kernels::thread_pool& pool)
+    : source_(source), to_(to), of_gguf_(of_gguf), pool_(pool) {}
 
   export_result write(gguf_writer& file, const fs::path& path, const std::vector<float>& divisors,
                       const progress_fn& progress) {
-    for (const auto& name : tensors_used(source_.config))
-      add(file, name);
+    for (auto& layout : gguf_layout(source_.config, of_gguf_))
+      add(file, std::move(layout));
     if (!divisors.empty())
       file.add_tensor("rope_freqs.weight", tensor_type::f32, {divisors.size()});
     std::size_t done = 0;
     file.write(path, [&](std::size_t index) {
       if (index == tensors_.size())
         return std::as_bytes(std::span(divisors));
-      make_tensor(tensors_[index]);
-      done += source_.tensors->find(tensors_[index].name)->bytes;
+      written_.clear();
+      for (const auto& part : tensors_[index].layout.parts) {
+        append(part, tensors_[index].type);
+        done += source_.tensors->find(part.name)->bytes;
+      }
       if (progress)
         progress(done, result_.stored_bytes);
       return std::as_bytes(std::span(written_));
@@ -105,32 +115,34 @@ public:
   }
 
 private:
-  void add(gguf_writer& file, const std::string& name) {
-    const auto& config = source_.config;
-    const auto& info = *source_.tensors->find(name);
-    exported tensor{name, written_type(name, info, to_)};
-    const bool q = name.find(".q_proj.") != name.npos, k = name.find(".k_proj.") != name.npos;
-    if ((q || k) && (config.family == "llama" || config.family == "mistral"))
-      tensor.rotated_heads = static_cast<std::size_t>(q ? config.heads : config.kv_heads);
-    file.add_tensor(gguf_tensor_name(name), tensor.type, info.shape);
-    result_.stored_bytes += info.bytes;
-    tensors_.push_back(std::move(tensor));
+  void add(gguf_writer& file, laid_out_tensor layout) {
+    // Parts of one tensor have one type: the one that fits all of them.
+    auto type = written_type(layout.parts.front().name, *source_.tensors->find(layout.parts.front().name), to_);
+    if (layout.shape.size() == 1)
+      type = tensor_type::f32;
+    for (const auto& part : layout.parts)
+      result_.stored_bytes += source_.tensors->find(part.name)->bytes;
+    file.add_tensor(layout.name, type, layout.shape);
+    tensors_.push_back({std::move(layout), type});
   }
 
-  /// Converts the tensor into `written_`.
-  void make_tensor(const exported& tensor) {
-    const auto& info = *source_.tensors->find(tensor.name);
-    const auto data = source_.tensors->read(tensor.name);
-    const auto from = *weight_format_of(info.type), to = *weight_format_of(tensor.type);
-    const auto cols = info.shape.back(), rows = info.shape.size() == 1 ? 1 : info.shape.front();
+  /// Converts a part behind what is `written_`.
+  void append(const laid_out_tensor::part& part, tensor_type type) {
+    const auto& info = *source_.tensors->find(part.name);
+    const auto data = source_.tensors->read(part.name);
+    const auto from = *weight_format_of(info.type), to = *weight_format_of(type);
+    // Elements of a vector are rows of their own where they change places.
+    const bool vector = info.shape.size() == 1;
+    const auto cols = vector && part.rows ? 1 : info.shape.back();
+    const auto rows = vector ? info.shape.front() / cols : info.shape.front();
     const auto stored_row = row_bytes(from, cols), written_row = row_bytes(to, cols);
-    written_.resize(rows * written_row);
+    const auto begin = written_.size();
+    written_.resize(begin + rows * written_row);
     std::vector<double> squares(rows), errors(rows);
-    const bool vector_of_rows = info.shape.size() == 1 && tensor.rotated_heads > 0;
     pool_.parallel_for(rows, [&](std::size_t row, int) {
-      const auto source = vector_of_rows ? row : source_row(tensor, row, rows);
+      const auto source = part.rows ? part.rows->at(row) : row;
       const char* stored = static_cast<const char*>(data.get()) + source * stored_row;
-      char* place = written_.data() + row * written_row;
+      char* place = written_.data() + begin + row * written_row;
       if (from == to)
         return void(std::copy_n(stored, stored_row, place));
       std::vector<float> values(cols), back(cols);
@@ -142,38 +154,65 @@ private:
         errors[row] += (double(back[i]) - values[i]) * (double(back[i]) - values[i]);
       }
     });
-    if (vector_of_rows)
-      reorder_bias(tensor, written_, cols);
-    for (std::size_t row = 0; row < rows && info.shape.size() > 1; ++row) {
+    for (std::size_t row = 0; row < rows && !vector; ++row) {
       squares_ += squares[row];
       errors_ += errors[row];
     }
   }
 
-  /// The source of row `row` of the file: the halves of a head become interleaved.
-  static std::size_t source_row(const exported& tensor, std::size_t row, std::size_t rows) {
-    if (tensor.rotated_heads == 0)
-      return row;
-    const auto dim = rows / tensor.rotated_heads, in_head = row % dim;
-    return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
-  }
-
-  /// The same for a bias, with rows of one f32.
-  static void reorder_bias(const exported& tensor, std::vector<char>& written, std::size_t count) {
-    const auto before = written;
-    for (std::size_t row = 0; row < count; ++row)
-      std::copy_n(before.data() + source_row(tensor, row, count) * sizeof(float), sizeof(float),
-                  written.data() + row * sizeof(float));
-  }
-
   const model_source& source_;
   tensor_type to_;
+  bool of_gguf_;
   kernels::thread_pool& pool_;
   std::vector<exported> tensors_;
   std::vector<char> written_; // one tensor's
   export_result result_;
   double squares_ = 0, errors_ = 0;
 };
+
+/// Refuses a file that says something else than what it was made of: not all that configurations say has a key.
+void check_written(const fs::path& file, const model_config& made_of, const std::string& model) {
+  const auto config = open_gguf(file).config;
+  const auto same = [&](const char* what, const auto& a, const auto& b) {
+    if (a == b)
+      return;
+    std::error_code ignored;
+    fs::remove(file, ignored);
+    throw failure(errc::unsupported, model + ": GGUF cannot say " + what + " of a `" + made_of.family + "` model");
+  };
+  same("which layers have a window", config.windows, made_of.windows);
+  const auto unrotated = [](const model_config& c) {
+    std::vector<bool> layers;
+    for (int i = 0; i < c.layers; ++i)
+      layers.push_back(c.is_unrotated(i));
+    return layers;
+  };
+  same("which layers rotate", unrotated(config), unrotated(made_of));
+  same("what attention sees", config.chunks, made_of.chunks);
+  same("how scores grow", config.growth, made_of.growth);
+  same("which activation", config.act, made_of.act);
+  same("where norms are", config.norms, made_of.norms);
+  same("which heads are normed", std::tuple(config.qk_norm, config.qk_norm_whole, config.qk_norm_behind),
+       std::tuple(made_of.qk_norm, made_of.qk_norm_whole, made_of.qk_norm_behind));
+  same("which branches are parallel", std::tuple(config.parallel, config.shared_norm),
+       std::tuple(made_of.parallel, made_of.shared_norm));
+  const auto routed = [](expert_config experts) { // of one group it does not matter how good it is
+    experts.group_by_two = experts.group_by_two && experts.groups > 1;
+    return experts;
+  };
+  same("how experts are chosen", routed(config.experts), routed(made_of.experts));
+  same("which layers have experts", config.sparse, made_of.sparse);
+  const auto close = [](float a, float b) { return std::abs(a - b) <= 1e-6f * std::abs(b); };
+  const auto scale = [](const model_config& c) {
+    return c.attention_scale != 0 ? c.attention_scale : 1 / std::sqrt(static_cast<float>(c.head_dim));
+  };
+  same("how scores are scaled", close(scale(config), scale(made_of)), true);
+  same("how values are scaled",
+       close(config.embedding_scale, made_of.embedding_scale) && close(config.logit_scale, made_of.logit_scale) &&
+         close(config.residual_scale, made_of.residual_scale) && close(config.logit_cap, made_of.logit_cap) &&
+         close(config.attention_cap, made_of.attention_cap),
+       true);
+}
 
 /// Reads the tokenizer back from the metadata, and checks that it encodes a text identically.
 void check_tokenizer(const gguf_writer& metadata, const tokenizer& tokens, const std::string& model) {
@@ -217,11 +256,9 @@ export_result export_gguf(const std::string& name, tensor_type to, const fs::pat
   const auto source = open_model(model);
   if (!source.load_tokenizer)
     throw failure(errc::unsupported, model + " has no tokenizer, which a GGUF file must have");
-  constexpr std::array<std::string_view, 4> written{"llama", "mistral", "qwen2", "qwen3"};
-  if (const auto& family = source.config.family; std::ranges::find(written, family) == written.end())
+  if (gguf_architecture_for(source.config).empty())
     throw failure(errc::unsupported,
-                  model + ": models of the family `" + family +
-                    "` cannot be written as GGUF, supported are llama, mistral, qwen2 and qwen3");
+                  model + ": models of the family `" + source.config.family + "` cannot be written as GGUF");
   for (const auto& line : source.remarks)
     if (log)
       log(line);
@@ -250,7 +287,9 @@ export_result export_gguf(const std::string& name, tensor_type to, const fs::pat
   }
   out.add("general.quantization_version", std::uint32_t{2});
   out.add("general.file_type", file_type(to));
-  return exporter(source, to, pool).write(out, file, divisors, progress);
+  const auto result = exporter(source, to, original.has_value(), pool).write(out, file, divisors, progress);
+  check_written(file, source.config, model);
+  return result;
 }
 
 } // namespace troupe

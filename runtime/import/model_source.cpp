@@ -1,5 +1,6 @@
 #include "runtime/import/model_source.hpp"
 
+#include "runtime/checkpoint/arranged_checkpoint.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/text_tensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
@@ -54,6 +55,18 @@ bool has_other_head(const checkpoint& tensors) {
       return true;
   }
   return false;
+}
+
+/// Checkpoints of a model without its head have no "model." ahead of names.
+std::unique_ptr<const checkpoint> with_model_prefix(std::unique_ptr<const checkpoint> tensors,
+                                                    const model_config& config) {
+  if (config.encoder || tensors->find("model.embed_tokens.weight") || !tensors->find("embed_tokens.weight"))
+    return tensors;
+  arrangement how;
+  for (const auto& name : tensors->tensors())
+    if (name.starts_with("layers.") || name.starts_with("embed_tokens.") || name.starts_with("norm."))
+      how.names.emplace(name, "model." + name);
+  return arrange(std::move(tensors), how);
 }
 
 /// Also for "folder/" and ".".
@@ -142,7 +155,16 @@ model_source open_model(const std::string& name) {
     refuse_folder(folder, missing::configuration);
   auto config_file = state_of(folder / "config.json");
   auto [config, generation, quantised] = read_config(folder);
-  std::unique_ptr<const checkpoint> tensors = open_safetensors(folder);
+  auto load_ranker = read_classifier(json::document::load(folder / "config.json"), config);
+  auto sentences = read_sentence_style(folder);
+  if (config.encoder && sentences.max_tokens > 0)
+    config.max_context = std::min(config.max_context, sentences.max_tokens);
+  if (load_ranker)
+    sentences.embeddings = {
+      .how = pooling::none, .normalise = false, .refusal = "it is for classification, and scores texts"};
+  else if (config.encoder && !is_there(folder / "modules.json") && !is_there(folder / "1_Pooling" / "config.json"))
+    sentences.embeddings.how = pooling::cls; // as vLLM takes encoders that say nothing
+  std::unique_ptr<const checkpoint> tensors = with_model_prefix(open_safetensors(folder), config);
   if (!config.multimodal.empty()) {
     tensors = open_text_tensors(std::move(tensors));
     // Versions of transformers disagree on which level says that the head is tied, and on what holds if none does.
@@ -160,6 +182,7 @@ model_source open_model(const std::string& name) {
   }
   auto files = tensors->files();
   files.push_back(std::move(config_file));
+  const int hidden = config.hidden;
   return {name_of(folder),
           std::move(config),
           std::move(generation),
@@ -167,7 +190,9 @@ model_source open_model(const std::string& name) {
           [folder] { return tokenizer::load(folder); },
           [folder](const std::string& instead) { return chat_template::load(folder, instead); },
           std::move(files),
-          read_embedding_style(folder),
+          std::move(sentences.embeddings),
+          std::move(load_ranker),
+          load_dense(sentences.dense, sentences.embeddings.how, hidden),
           std::move(remarks)};
 }
 

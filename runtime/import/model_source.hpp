@@ -4,6 +4,7 @@
 
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/import/ranker_config.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
@@ -33,7 +34,9 @@ struct model_source {
   /// All files that weights depend on: those of `tensors`, and the configuration. Empty for synthetic models.
   std::vector<file_state> files = {};
   embedding_style embeddings = {};
-  std::vector<std::string> remarks = {}; // lines for the log
+  head_loader load_ranker = {};                       // of a model for classification; empty: it is none
+  std::shared_ptr<const pooled_head> dense = nullptr; // layers behind the pooling; null: none
+  std::vector<std::string> remarks = {};              // lines for the log
 };
 
 /// Opens `model`: the path of a folder or of a GGUF file (recognised by its extension or its first bytes), the

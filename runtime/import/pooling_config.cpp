@@ -3,7 +3,7 @@
 #include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_reader.hpp"
 
-#include <array>
+#include <algorithm>
 #include <string_view>
 
 namespace troupe {
@@ -14,7 +14,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view mode_prefix = "pooling_mode_";
 
-embedding_style without_embeddings(const std::string& why) { return {pooling::none, false, why}; }
+embedding_style without_embeddings(const std::string& why) {
+  return {.how = pooling::none, .normalise = false, .refusal = why};
+}
 
 pooling pooling_of(std::string_view mode) {
   return mode == "mean_tokens" || mode == "mean" ? pooling::mean
@@ -39,7 +41,9 @@ embedding_style read_pooling(const fs::path& file) {
   const auto how = pooling_of(mode);
   if (how == pooling::none)
     return without_embeddings("its pooling by `" + mode + "` is not supported");
-  return {how, false};
+  if (!config.boolean("include_prompt", true))
+    return without_embeddings("its pooling leaves prompts out, which is not supported");
+  return {.how = how, .normalise = false};
 }
 
 /// A module's folder, which must be within the checkpoint's.
@@ -50,33 +54,62 @@ std::string folder_of(const json::reader& module) {
   return path;
 }
 
-embedding_style read_modules(const fs::path& folder) {
+sentence_style read_modules(const fs::path& folder) {
   const auto document = json::document::load(folder / "modules.json");
-  embedding_style style{pooling::none, false, "its modules.json has no pooling"};
+  sentence_style style{without_embeddings("its modules.json has no pooling")};
   for (const auto& module : json::reader(document).items()) {
     const auto type = module.string("type").value_or("");
     const auto name = type.substr(type.rfind('.') + 1);
     if (name == "Pooling")
-      style = read_pooling(folder / folder_of(module) / "config.json");
+      style.embeddings = read_pooling(folder / folder_of(module) / "config.json");
     else if (name == "Normalize")
-      style.normalise = true;
+      style.embeddings.normalise = true;
+    else if (name == "Dense" && style.embeddings.how != pooling::none && !style.embeddings.normalise)
+      style.dense.push_back(folder / folder_of(module));
     else if (name != "Transformer")
-      return without_embeddings("its module `" + name + "` is not supported");
-    if (name == "Pooling" && style.how == pooling::none)
+      return {without_embeddings("its module `" + name + "` is not supported")};
+    if (name == "Pooling" && style.embeddings.how == pooling::none)
       return style;
   }
   return style;
 }
 
+/// Prompts by their names, of which one may be usual.
+void read_prompts(const fs::path& folder, embedding_style& style) {
+  constexpr std::size_t most = 256;
+  const auto file = folder / "config_sentence_transformers.json";
+  if (!is_there(file))
+    return;
+  const auto document = json::document::load(file);
+  const json::reader config(document);
+  const auto prompts = config.object("prompts");
+  if (prompts)
+    for (auto [key, value] : prompts->object()) {
+      if (style.prompts.size() >= most)
+        prompts->refuse("has more than " + std::to_string(most) + " prompts");
+      style.prompts.push_back({std::string(key), prompts->string(key).value_or("")});
+    }
+  style.usual_prompt = config.string("default_prompt_name").value_or("");
+  if (!style.usual_prompt.empty() &&
+      std::ranges::find(style.prompts, style.usual_prompt, &text_prompt::name) == style.prompts.end())
+    config.at("default_prompt_name").refuse("is not the name of one of `prompts`");
+}
+
 } // namespace
 
-embedding_style read_embedding_style(const fs::path& folder) {
-  if (is_there(folder / "modules.json"))
-    return read_modules(folder);
+sentence_style read_sentence_style(const fs::path& folder) {
+  sentence_style style;
   const auto pooling_file = folder / "1_Pooling" / "config.json";
-  if (is_there(pooling_file))
-    return read_pooling(pooling_file);
-  return {};
+  if (is_there(folder / "modules.json"))
+    style = read_modules(folder);
+  else if (is_there(pooling_file))
+    style = {read_pooling(pooling_file)};
+  read_prompts(folder, style.embeddings);
+  if (const auto file = folder / "sentence_bert_config.json"; is_there(file)) {
+    const auto document = json::document::load(file);
+    style.max_tokens = json::reader(document).integer("max_seq_length", 1, 1 << 28, 0);
+  }
+  return style;
 }
 
 } // namespace troupe

@@ -256,3 +256,46 @@ TEST_CASE("4-bit codes are searched for: the error is below that of the plain sc
     CHECK(std::isnan(back[40]));
   }
 }
+
+TEST_CASE("Every family that GGUF knows is written as it is read: the same tensors, and the same description") {
+  kernels::thread_pool pool(2);
+  const std::vector<std::string> models{"cohere2", "exaone4", "gemma3",  "glm4-moe", "gpt-neox", "gpt-oss",
+                                        "gpt2",    "granite", "mixtral", "olmo2",    "phi3",     "qwen3-moe"};
+  for (const auto& model : models) {
+    CAPTURE(model);
+    const temp_folder folder;
+    const auto file = folder.path() / "m.gguf";
+    const auto from = (data() / "families" / model).string();
+    export_gguf(from, tensor_type::q8_0, file, pool);
+    const auto original = open_model(from), written = open_model(file.string());
+    CHECK(written.config.family == original.config.family);
+    CHECK(check_tensors(*written.tensors, written.config).empty());
+    for (const auto& name : tensors_used(original.config)) {
+      CAPTURE(name);
+      REQUIRE(written.tensors->find(name));
+      CHECK(written.tensors->find(name)->shape == original.tensors->find(name)->shape);
+      CHECK(relative_error(values(*written.tensors, name), values(*original.tensors, name)) < 0.012);
+    }
+    // Written again, from the file.
+    const auto again = folder.path() / "again.gguf";
+    export_gguf(file.string(), tensor_type::q4_1, again, pool, {}, {}, true);
+    const auto coarse = open_model(again.string());
+    for (const auto& name : tensors_used(original.config))
+      CHECK(relative_error(values(*coarse.tensors, name), values(*original.tensors, name)) < 0.12);
+  }
+}
+
+TEST_CASE("What GGUF cannot say of a family is refused, and leaves no file") {
+  kernels::thread_pool pool(1);
+  const temp_folder folder;
+  const auto file = folder.path() / "m.gguf";
+  const auto refusal = [&](const std::string& model) {
+    const auto why = failure_of([&] { export_gguf((data() / model).string(), tensor_type::q8_0, file, pool); });
+    CHECK(std::filesystem::is_empty(folder.path()));
+    return why.substr(why.find(": ") + 2);
+  };
+  CHECK(refusal("families/smollm3") == "GGUF cannot say which layers rotate of a `smollm3` model");
+  CHECK(refusal("families/llama4") == "GGUF cannot say what attention sees of a `llama4_text` model");
+  CHECK(refusal("families/gemma4") == "models of the family `gemma4_text` cannot be written as GGUF");
+  CHECK(refusal("families/opt") == "models of the family `opt` cannot be written as GGUF");
+}

@@ -22,7 +22,7 @@ embedding_style style_of(const std::string& modules, const std::string& pooling_
     std::ofstream(folder.path() / "modules.json") << modules;
   if (!pooling_config.empty())
     std::ofstream(folder.path() / "1_Pooling" / "config.json") << pooling_config;
-  return read_embedding_style(folder.path());
+  return read_sentence_style(folder.path()).embeddings;
 }
 
 } // namespace
@@ -62,9 +62,11 @@ TEST_CASE("What cannot be done to embeddings is the reason why there are none") 
         std::string::npos);
   CHECK(refusal('[' + pooling_module + ']', R"({"pooling_mode_cls_token":true,"pooling_mode_mean_tokens":true})")
           .find("`cls_token and mean_tokens`") != std::string::npos);
-  const std::string dense = R"(,{"idx":2,"path":"2_Dense","type":"sentence_transformers.models.Dense"})";
-  CHECK(refusal('[' + pooling_module + dense + ']', R"({"pooling_mode_mean_tokens":true})").find("`Dense`") !=
+  const std::string weights = R"(,{"idx":2,"path":"2_WordWeights","type":"sentence_transformers.models.WordWeights"})";
+  CHECK(refusal('[' + pooling_module + weights + ']', R"({"pooling_mode_mean_tokens":true})").find("`WordWeights`") !=
         std::string::npos);
+  CHECK(refusal('[' + pooling_module + ']', R"({"pooling_mode_mean_tokens":true,"include_prompt":false})")
+          .find("leaves prompts out") != std::string::npos);
   CHECK(refusal("[]", "").find("no pooling") != std::string::npos);
 }
 

@@ -1,0 +1,228 @@
+#include "runtime/import/gguf_layout.hpp"
+
+#include "runtime/import/gguf_model.hpp"
+#include "runtime/model/rope.hpp"
+#include "runtime/model/tensor_names.hpp"
+#include "runtime/support/types.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <optional>
+
+namespace troupe {
+
+namespace {
+
+/// What an architecture stores otherwise than a llama of Hugging Face's.
+struct stored_form {
+  std::string_view family, architecture;
+  bool pairs = false; // q and k for rotating neighbours
+  bool fused_qkv = false, fused_up = false;
+  bool named_by_place = false; // the norm ahead of the MLP is called after its place behind attention
+};
+
+constexpr std::array forms{
+  stored_form{"llama", "llama", true},
+  stored_form{"mistral", "llama", true},
+  stored_form{"mixtral", "llama", true},
+  stored_form{"qwen2", "qwen2"},
+  stored_form{"qwen3", "qwen3"},
+  stored_form{"arcee", "arcee", true},
+  stored_form{"cohere", "command-r", true},
+  stored_form{"cohere2", "cohere2", true},
+  stored_form{"deepseek_v2", "deepseek2"},
+  stored_form{"deepseek_v3", "deepseek2"},
+  stored_form{"dots1", "dots1"},
+  stored_form{"ernie4_5", "ernie4_5", true},
+  stored_form{"ernie4_5_moe", "ernie4_5-moe", true},
+  stored_form{"exaone4", "exaone4"},
+  stored_form{"falcon", "falcon", false, true},
+  stored_form{"gemma", "gemma"},
+  stored_form{"gemma2", "gemma2"},
+  stored_form{"gemma3_text", "gemma3"},
+  stored_form{"glm", "chatglm", true, true, true},
+  stored_form{"glm4", "glm4", true, false, true},
+  stored_form{.family = "glm4_moe", .architecture = "glm4moe", .named_by_place = true},
+  stored_form{"gpt2", "gpt2", false, true},
+  stored_form{"gpt_neox", "gptneox", false, true},
+  stored_form{.family = "gpt_oss", .architecture = "gpt-oss", .named_by_place = true},
+  stored_form{"granite", "granite", true},
+  stored_form{"granitemoe", "granitemoe", true},
+  stored_form{"hunyuan_v1_dense", "hunyuan-dense"},
+  stored_form{"hunyuan_v1_moe", "hunyuan-moe"},
+  stored_form{"llama4_text", "llama4", true},
+  stored_form{"minimax_m2", "minimax-m2"},
+  stored_form{"ministral3", "mistral3", true},
+  stored_form{"mistral4", "mistral4"},
+  stored_form{"nemotron", "nemotron"},
+  stored_form{"olmo2", "olmo2"},
+  stored_form{"olmo3", "olmo2"},
+  stored_form{"phi", "phi2", false, true},
+  stored_form{"phi3", "phi3", false, true, true},
+  stored_form{"qwen2_moe", "qwen2moe"},
+  stored_form{"qwen3_moe", "qwen3moe"},
+  stored_form{.family = "seed_oss", .architecture = "seed_oss", .named_by_place = true},
+  stored_form{"smollm3", "smollm3", true},
+  stored_form{"stablelm", "stablelm"},
+  stored_form{"starcoder2", "starcoder2"},
+};
+
+const stored_form* form_of(std::string_view family) {
+  const auto* const found = std::ranges::find(forms, family, &stored_form::family);
+  return found == forms.end() ? nullptr : found;
+}
+
+/// For rows of heads in the order of kernels: which one stands where in the file, whose order is `there`.
+row_order restored(std::size_t rows, const std::vector<std::uint32_t>& there) {
+  if (there.empty())
+    return nullptr;
+  std::vector<std::uint32_t> order(rows);
+  for (std::size_t row = 0; row < rows; ++row)
+    order[row / there.size() * there.size() + there[row % there.size()]] = static_cast<std::uint32_t>(row);
+  return std::make_shared<const std::vector<std::uint32_t>>(std::move(order));
+}
+
+/// The order of a head of latent attention that is presented with pairs of its last `rotated` rows as halves.
+std::vector<std::uint32_t> latent_order(int plain, int rotated, bool pairs) {
+  std::vector<std::uint32_t> order;
+  for (int i = 0; i < plain + rotated; ++i) {
+    const int r = i - plain;
+    order.push_back(
+      static_cast<std::uint32_t>(r < 0 || !pairs ? i : plain + (r < rotated / 2 ? 2 * r : 2 * r - rotated + 1)));
+  }
+  return order;
+}
+
+class layout {
+public:
+  layout(const model_config& model, const stored_form& form, bool of_gguf) : model_(model), form_(form) {
+    auto rope = model.rope;
+    rope.interleaved = of_gguf && model.family != "llama" ? model.rope.interleaved : form.pairs;
+    if (model.positions == position_type::rotary)
+      there_ = rotated_order(rope, model.head_dim);
+  }
+
+  std::vector<laid_out_tensor> tensors() {
+    for (const auto& wanted : tensor_names(model_).all())
+      add(wanted);
+    return std::move(result_);
+  }
+
+private:
+  void add(const wanted_tensor& wanted) {
+    constexpr std::string_view layers = "model.layers.";
+    if (!wanted.name.starts_with(layers))
+      return push(gguf_tensor_name(wanted.name), wanted);
+    const auto end = wanted.name.find('.', layers.size());
+    const auto blk = "blk." + wanted.name.substr(layers.size(), end - layers.size()) + ".";
+    const auto rest = wanted.name.substr(end + 1);
+    const auto dot = rest.rfind('.');
+    const auto stem = rest.substr(0, dot), suffix = rest.substr(dot);
+    if (rest.starts_with("mlp.experts."))
+      return push_slice(blk + expert_name(stem) + suffix, wanted);
+    if (rest.starts_with("self_attn.latent_"))
+      return push_slice(blk + (stem.find("latent_key") != stem.npos ? "attn_k_b" : "attn_v_b") + suffix, wanted);
+    const auto name = layer_name(rest, stem, suffix);
+    const bool of_qkv = stem.ends_with(".q_proj") || stem.ends_with(".k_proj") || stem.ends_with(".v_proj");
+    if (of_qkv && form_.fused_qkv)
+      return push_rows(blk + "attn_qkv" + suffix, wanted, order_of(stem, wanted));
+    if (form_.fused_up && (stem == "mlp.gate_proj" || stem == "mlp.up_proj"))
+      return push_rows(blk + "ffn_up" + suffix, wanted, nullptr);
+    push(blk + name, wanted, order_of(stem, wanted));
+  }
+
+  static std::string expert_name(const std::string& stem) {
+    return "ffn_" + stem.substr(stem.rfind('.') + 1, stem.rfind('_') - stem.rfind('.') - 1) + "_exps";
+  }
+
+  std::string layer_name(const std::string& rest, const std::string& stem, const std::string& suffix) const {
+    if (rest == "self_attn.sinks")
+      return "attn_sinks.weight";
+    const bool own_mlp_norm = model_.family == "falcon" && !model_.shared_norm;
+    if (stem == "input_layernorm" && own_mlp_norm)
+      return "attn_norm_2" + suffix;
+    if (stem == "post_attention_layernorm")
+      return (own_mlp_norm                                                   ? "attn_norm"
+                : model_.norms != norm_place::before || form_.named_by_place ? "post_attention_norm"
+                                                                             : "ffn_norm") +
+        suffix;
+    if (stem == "pre_feedforward_layernorm")
+      return "ffn_norm" + suffix;
+    if (stem == "mlp.shared_expert_gate")
+      return "ffn_gate_inp_shexp" + suffix;
+    constexpr std::string_view blk = "blk.0.";
+    return gguf_tensor_name("model.layers.0." + rest).substr(blk.size());
+  }
+
+  row_order order_of(const std::string& stem, const wanted_tensor& wanted) const {
+    const auto rows = wanted.shape[0];
+    const auto& latent = model_.latent;
+    if (latent) {
+      const bool queries = stem == (latent.q_rank > 0 ? "self_attn.q_b_proj" : "self_attn.q_proj");
+      if (queries)
+        return restored(rows, latent_order(latent.plain, latent.rotated, model_.rope.interleaved));
+      if (stem == "self_attn.kv_a_proj_with_mqa")
+        return restored(rows, latent_order(latent.kv_rank, latent.rotated, model_.rope.interleaved));
+      return nullptr;
+    }
+    const bool turned = stem.starts_with("self_attn.q_") || stem.starts_with("self_attn.k_");
+    return turned ? restored(rows, there_) : nullptr;
+  }
+
+  void push(std::string name, const wanted_tensor& wanted, row_order rows = nullptr) {
+    auto shape = wanted.shape;
+    if (name.find("ffn_gate_inp_shexp") != name.npos)
+      shape = {shape.back()};
+    result_.push_back({std::move(name), std::move(shape), {{wanted.name, std::move(rows)}}});
+  }
+
+  laid_out_tensor* known(const std::string& name) {
+    const auto [place, added] = places_.try_emplace(name, result_.size());
+    if (added)
+      result_.push_back({name, {}, {}});
+    return &result_[place->second];
+  }
+
+  /// One of several matrices, in order.
+  void push_slice(const std::string& name, const wanted_tensor& wanted) {
+    auto& all = *known(name);
+    if (all.shape.empty()) {
+      all.shape = wanted.shape;
+      all.shape.insert(all.shape.begin(), 0);
+    }
+    ++all.shape.front();
+    all.parts.push_back({wanted.name, nullptr});
+  }
+
+  /// Further rows of a matrix, or elements of a vector.
+  void push_rows(const std::string& name, const wanted_tensor& wanted, row_order rows) {
+    auto& all = *known(name);
+    if (all.shape.empty()) {
+      all.shape = wanted.shape;
+      all.shape.front() = 0;
+    }
+    all.shape.front() += wanted.shape.front();
+    all.parts.push_back({wanted.name, std::move(rows)});
+  }
+
+  const model_config& model_;
+  const stored_form& form_;
+  std::vector<std::uint32_t> there_;
+  std::vector<laid_out_tensor> result_;
+  std::map<std::string, std::size_t, std::less<>> places_; // of those with several parts
+};
+
+} // namespace
+
+std::string_view gguf_architecture_for(const model_config& model) {
+  const auto* form = form_of(model.family);
+  return form ? form->architecture : std::string_view();
+}
+
+std::vector<laid_out_tensor> gguf_layout(const model_config& model, bool of_gguf) {
+  return layout(model, *form_of(model.family), of_gguf).tensors();
+}
+
+} // namespace troupe

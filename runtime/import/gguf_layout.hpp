@@ -1,0 +1,34 @@
+// How a model's tensors stand in a GGUF file: the reverse of gguf_architectures. Names, fused matrices, experts as one
+// tensor, the order of rows. Their conventions are llama.cpp's.
+#pragma once
+
+#include "runtime/checkpoint/arranged_checkpoint.hpp"
+#include "runtime/model/model_config.hpp"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// A tensor to be written, of the presented ones.
+struct laid_out_tensor {
+  struct part {
+    std::string name; // as presented
+    row_order rows{}; // which of its rows, in the order of the file; null: all, as they are
+  };
+
+  std::string name;               // in the file
+  std::vector<std::size_t> shape; // outermost first
+  std::vector<part> parts;        // one behind the other
+};
+
+/// The architecture that says what such a model is; empty if GGUF has none, or it is not written.
+std::string_view gguf_architecture_for(const model_config& model);
+
+/// All tensors of a model that gguf_architecture_for knows. `of_gguf`: it comes from a GGUF file, whose metadata stays,
+/// and with it the way in which q and k are rotated.
+std::vector<laid_out_tensor> gguf_layout(const model_config& model, bool of_gguf);
+
+} // namespace troupe
