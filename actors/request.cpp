@@ -122,6 +122,7 @@ private:
     a.client = what_->client;
     a.guide = guide_;
     a.embed = what_->embed;
+    a.second = what_->second;
     a.features = features_;
     a.negative = negative_;
     a.resumed = unfinished();
@@ -135,7 +136,7 @@ private:
                                   model.draft != nullptr, model.capabilities.hidden_states, model.info.steering.get(),
                                   model.info.adapters.get(), model.amateur ? model.amateur->sizes.context : 0,
                                   model.amateur ? model.amateur->vocab : 0, model.capabilities.dola, model.info.layers,
-                                  model.info.tied});
+                                  model.info.tied, model.info.generates});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
       features_ = checked.features;

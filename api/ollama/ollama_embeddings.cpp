@@ -67,14 +67,20 @@ generation_job ollama_embed_job(const field_reader& body, std::shared_ptr<const 
                                 const std::stop_token& stop) {
   auto name = check_common(body, *model);
   const bool cut = body.boolean("truncate").value_or(true);
-  const vector_form form{true, read_dimensions(body, *model)};
+  const vector_form form{true, read_dimensions(body, *model), model->dense};
+  const std::string prompt(prompt_of(body, *model));
   generation_job job;
   job.notes = check_ollama_options(body, *model);
-  for (const auto& text : body.texts("input", most_inputs).value_or(std::vector<std::string>())) {
+  for (const auto& given : body.texts("input", most_inputs).value_or(std::vector<std::string>())) {
     check(stop);
+    const auto text = prompt + given;
     auto ids = cut ? model->encode(text, true) : encoded_prompt(body, "input", *model, text, true);
-    if (cut)
-      ids.resize(std::min(ids.size(), static_cast<std::size_t>(model->max_context)));
+    if (const auto most = static_cast<std::size_t>(model->max_context); cut && ids.size() > most) {
+      const auto end = ids.back(); // an encoder's texts end with a separator, also those that are cut
+      ids.resize(most);
+      if (!model->generates)
+        ids.back() = end;
+    }
     job.prompts.push_back(embedding_of(std::move(ids), *model, "input"));
   }
   job.writer = std::make_unique<ollama_vectors>(std::move(name), job.prompts.size(), form, false);
@@ -83,12 +89,14 @@ generation_job ollama_embed_job(const field_reader& body, std::shared_ptr<const 
 
 generation_job ollama_embedding_job(const field_reader& body, std::shared_ptr<const served_model> model) {
   auto name = check_common(body, *model);
-  const auto text = body.text("prompt").value_or("");
+  const auto given = body.text("prompt").value_or("");
+  const auto text = given.empty() ? std::string() : std::string(prompt_of(body, *model)) + std::string(given);
   generation_job job;
   job.notes = check_ollama_options(body, *model);
   if (!text.empty())
     job.prompts.push_back(embedding_of(encoded_prompt(body, "prompt", *model, text, true), *model, "prompt"));
-  job.writer = std::make_unique<ollama_vectors>(std::move(name), job.prompts.size(), vector_form{false, {}}, true);
+  job.writer = std::make_unique<ollama_vectors>(std::move(name), job.prompts.size(),
+                                                vector_form{false, {}, model->dense}, true);
   return job;
 }
 

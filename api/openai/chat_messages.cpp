@@ -1,5 +1,7 @@
 #include "api/openai/chat_messages.hpp"
 
+#include "runtime/engine/checked_generation.hpp"
+
 namespace troupe {
 
 namespace {
@@ -345,7 +347,9 @@ chat_input read_chat(const field_reader& body) {
 
 std::string render_chat(const served_model& model, const chat_input& chat) {
   if (!model.render)
-    throw failure(errc::bad_request, "this model has no chat template: use /v1/completions", "messages");
+    throw model.generates
+      ? failure(errc::bad_request, "this model has no chat template: use /v1/completions", "messages")
+      : encodes_only();
   auto prompt = rendered(model, chat);
   if (!chat.continue_final_message)
     return prompt;

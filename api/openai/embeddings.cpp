@@ -5,6 +5,7 @@
 #include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
 #include "runtime/engine/checked_generation.hpp"
+#include "runtime/model/pooled_head.hpp"
 #include "runtime/support/base64.hpp"
 #include "runtime/support/utf8.hpp"
 
@@ -19,7 +20,8 @@ namespace troupe {
 namespace {
 
 constexpr auto fields = std::to_array<std::string_view>({"model", "input", "encoding_format", "dimensions", "user",
-                                                         "normalize", "add_special_tokens", "truncate_prompt_tokens"});
+                                                         "normalize", "add_special_tokens", "truncate_prompt_tokens",
+                                                         "prompt_name"});
 
 /// The bytes of little-endian floats, as OpenAI has it.
 std::string base64_of(std::span<const float> values) {
@@ -35,7 +37,10 @@ void read_inputs(const field_reader& body, const served_model& model, const std:
   if (!found)
     body.refuse("input", "is required");
   const bool special = body.boolean("add_special_tokens").value_or(true);
-  const auto encode = [&](std::string_view text) { add(encoded_prompt(body, "input", model, text, special)); };
+  const std::string prompt(prompt_of(body, model));
+  const auto encode = [&](std::string_view text) {
+    add(encoded_prompt(body, "input", model, prompt.empty() ? text : prompt + std::string(text), special));
+  };
   std::string_view text;
   json::array list, ids;
   if (!found->get(text))
@@ -103,6 +108,23 @@ void require_embeddings(const served_model& model) {
     throw failure(errc::unsupported, "this model has no embeddings: " + model.embeddings.refusal, "model");
 }
 
+std::string_view prompt_of(const field_reader& body, const served_model& model) {
+  const auto asked = body.string("prompt_name");
+  const auto& name = asked ? *asked : model.embeddings.usual_prompt;
+  if (name.empty())
+    return {};
+  const auto found = std::ranges::find(model.embeddings.prompts, name, &text_prompt::name);
+  if (found != model.embeddings.prompts.end())
+    return found->text;
+  std::string known;
+  for (const auto& prompt : model.embeddings.prompts)
+    known += (known.empty() ? "" : ", ") + prompt.name;
+  throw failure(errc::bad_request,
+                "`prompt_name` is not the name of a prompt of this model, which has " +
+                  (known.empty() ? "none" : known),
+                "prompt_name");
+}
+
 generation embedding_of(std::vector<token_id> prompt, const served_model& model, std::string_view field) {
   check_prompt_length(prompt.size(), model.max_context, field, false);
   generation result;
@@ -114,11 +136,15 @@ generation embedding_of(std::vector<token_id> prompt, const served_model& model,
 }
 
 std::optional<std::size_t> read_dimensions(const field_reader& body, const served_model& model) {
-  const auto found = body.integer("dimensions", 1, model.hidden);
+  const auto width = model.dense ? static_cast<int>(model.dense->outputs()) : model.hidden;
+  const auto found = body.integer("dimensions", 1, width);
   return found ? std::optional(static_cast<std::size_t>(*found)) : std::nullopt;
 }
 
 std::vector<float> formed(std::span<const float> pooled, const vector_form& form) {
+  std::vector<float> projected;
+  if (form.dense)
+    pooled = projected = (*form.dense)(pooled);
   const auto size = std::min(form.dimensions.value_or(pooled.size()), pooled.size());
   std::vector<float> result(pooled.begin(), pooled.begin() + static_cast<std::ptrdiff_t>(size));
   if (!form.normalise && !form.dimensions)
@@ -153,8 +179,8 @@ generation_job embedding_job(const field_reader& body, std::shared_ptr<const ser
   const auto encoding = body.text("encoding_format").value_or("float");
   if (encoding != "float" && encoding != "base64")
     body.refuse("encoding_format", "must be \"float\" or \"base64\", not \"" + std::string(encoding) + '"');
-  const vector_form form{body.boolean("normalize").value_or(model->embeddings.normalise),
-                         read_dimensions(body, *model)};
+  const vector_form form{body.boolean("normalize").value_or(model->embeddings.normalise), read_dimensions(body, *model),
+                         model->dense};
   generation_job job;
   for (auto [key, value] : json::object(body.body()))
     if (const std::string_view name = key; std::ranges::find(fields, name) == fields.end())

@@ -21,12 +21,17 @@ inline constexpr std::size_t most_inputs = 1024;
 
 /// What becomes of a pooled vector.
 struct vector_form {
-  bool normalise = true;                      // to length 1
-  std::optional<std::size_t> dimensions = {}; // only the first so many, normalised again
+  bool normalise = true;                         // to length 1
+  std::optional<std::size_t> dimensions = {};    // only the first so many, normalised again
+  std::shared_ptr<const pooled_head> dense = {}; // that it passes before all that; null: none
 };
 
 /// Throws failure(unsupported) if the model has no embeddings.
 void require_embeddings(const served_model& model);
+
+/// What goes ahead of texts: the prompt that `prompt_name` names, or the checkpoint's usual one. Throws failure naming
+/// the field.
+std::string_view prompt_of(const field_reader& body, const served_model& model);
 
 /// A request for the embedding of `prompt`. Throws failure naming `field` if the prompt is empty or does not fit.
 generation embedding_of(std::vector<token_id> prompt, const served_model& model, std::string_view field);

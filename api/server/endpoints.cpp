@@ -3,6 +3,7 @@
 #include "api/ollama/ollama_embeddings.hpp"
 #include "api/openai/embeddings.hpp"
 #include "api/openai/openai_answer.hpp"
+#include "api/openai/rankings.hpp"
 #include "api/openai/responses/response_answer.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/endpoint.hpp"
@@ -51,7 +52,12 @@ constexpr auto rows = std::to_array<endpoint>({
   // Anthropic's
   anthropic("/v1/messages", generated{[](in c) { return message_job(c.body, c.model, c.stop); }}),
   anthropic("/v1/messages/count_tokens", answered{count_message_tokens, thread_of::parsing}),
+  {"POST", "/v1/rerank", generated{[](in c) { return rerank_job(c.body, c.model, c.stop); }}}, // Jina's, Cohere's
+  {"POST", "/v2/rerank", generated{[](in c) { return rerank_job(c.body, c.model, c.stop); }}},
+  {"POST", "/rerank", generated{[](in c) { return rerank_job(c.body, c.model, c.stop); }}},
   // vLLM's
+  {"POST", "/score", generated{[](in c) { return score_job(c.body, c.model, c.stop); }}},
+  {"POST", "/v1/score", generated{[](in c) { return score_job(c.body, c.model, c.stop); }}},
   {"POST", "/tokenize", answered{tokenize, thread_of::parsing}},
   {"POST", "/detokenize", answered{detokenize, thread_of::parsing}},
   {"GET", "/tokenizer_info", answered{tell_tokenizer}},

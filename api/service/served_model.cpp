@@ -13,6 +13,9 @@ served_model::served_model(const model_info& facts) : model_info(facts) {
     bos_token = written(tokens->bos());
     eos_token = written(tokens->eos());
     encode = [tokens](std::string_view text, bool special) { return tokens->encode(text, special); };
+    encode_pair = [tokens](std::string_view first, std::string_view second, std::size_t most_second) {
+      return tokens->encode_pair(first, second, most_second);
+    };
     decode = [tokens](std::span<const token_id> ids, bool skip) { return tokens->decode(ids, skip); };
     token_bytes = [tokens](token_id id) { return tokens->token_bytes(id); };
   }

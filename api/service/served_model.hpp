@@ -23,9 +23,11 @@ struct served_model : model_info {
   /// With the functions of the model's own tokenizer and template.
   explicit served_model(const model_info& facts);
 
-  std::size_t most_bytes_per_token = 0;                                            // of text; 0: no such bound
-  std::optional<std::string> bos_token, eos_token;                                 // as written in texts
-  std::function<std::vector<token_id>(std::string_view, bool special)> encode;     // empty: no tokenizer
+  std::size_t most_bytes_per_token = 0;                                        // of text; 0: no such bound
+  std::optional<std::string> bos_token, eos_token;                             // as written in texts
+  std::function<std::vector<token_id>(std::string_view, bool special)> encode; // empty: no tokenizer
+  /// A query and a document, of which at most so many tokens are taken; empty: no tokenizer.
+  std::function<token_pair(std::string_view, std::string_view, std::size_t most_second)> encode_pair;
   std::function<std::string(std::span<const token_id>, bool skip_special)> decode; // empty: no tokenizer
   std::function<std::string(token_id)> token_bytes;                                // empty: no tokenizer
   std::function<std::string(const chat_input&)> render;                            // empty: no chat template

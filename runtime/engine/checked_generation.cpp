@@ -58,6 +58,11 @@ dola_layers layers_of(const dola_layers& asked, const generation_limits& limits)
 
 } // namespace
 
+failure encodes_only() {
+  return failure(errc::unsupported,
+                 "this model is an encoder: it makes embeddings or scores of texts, and generates nothing", "model");
+}
+
 void check_prompt_length(std::size_t tokens, int max_context, std::string_view field, bool answered) {
   const auto subject = field.empty() ? "the prompt" : "`" + std::string(field) + "`";
   const auto param = field.empty() ? "prompt" : std::string(field);
@@ -73,6 +78,10 @@ void check_prompt_length(std::size_t tokens, int max_context, std::string_view f
 checked_generation check(const generation& asked, const generation_limits& limits) {
   const bool embeds = asked.embed != pooling::none;
   check_prompt_length(asked.prompt.size(), limits.max_context, {}, !asked.sampling.scores_only() && !embeds);
+  if (!embeds && !limits.generates)
+    throw encodes_only();
+  if (asked.second < 0 || asked.second >= std::ssize(asked.prompt))
+    throw failure(errc::bad_request, "the second text must begin within the prompt", "second");
   if (embeds)
     check_embedding(asked, limits);
   check_ids("prompt", asked.prompt, limits.vocab_size);

@@ -27,6 +27,7 @@ struct generation_limits {
   bool dola = true;                           // the device gives logits behind inner layers
   int layers = 0;                             // of the model
   bool tied = false;                          // its head is its embedding matrix
+  bool generates = true;                      // it has an output head; an encoder has none
 };
 
 /// How a generation that was found valid is run.
@@ -43,6 +44,9 @@ struct checked_generation {
 /// contrasts need a second model that there is not, or layers that there are not, an embedding is asked for beside
 /// something generated or scored, or it cannot be steered so; failure(not_found) if there is no such adapter.
 checked_generation check(const generation& asked, const generation_limits& limits);
+
+/// What a request for an answer gets from an encoder.
+failure encodes_only();
 
 /// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer, if it gets one. For
 /// interfaces that know the length before they have the ids; `field` is what their requests call the prompt.

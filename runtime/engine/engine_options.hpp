@@ -21,6 +21,8 @@
 namespace troupe {
 
 class adapter_library;  // runtime/adapters/adapter_library.hpp
+class pooled_head;      // runtime/model/pooled_head.hpp
+struct pair_prompt;     // runtime/import/ranker_config.hpp
 class steering_library; // runtime/steering/steering_library.hpp
 
 /// A file of steering vectors, and what requests call them.
@@ -98,6 +100,10 @@ struct model_info {
   int layers = 0;                                     // of the decoder
   bool tied = false;                                  // the head is the embedding matrix
   embedding_style embeddings;                         // as the checkpoint wants them
+  bool generates = true;                              // false: an encoder
+  std::shared_ptr<const pooled_head> ranker;          // scores texts, or pairs of them, by what is pooled; or null
+  std::shared_ptr<const pair_prompt> ranked_pair;     // how pairs are asked about; null: as two texts
+  std::shared_ptr<const pooled_head> dense;           // layers that embeddings pass, once pooled; or null
   std::shared_ptr<const steering_library> steering;   // null: none
   std::shared_ptr<adapter_library> adapters;          // null: none
   bool lora_endpoints = false;                        // clients may change `adapters`

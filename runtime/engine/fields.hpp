@@ -27,8 +27,8 @@ concept fields_of = std::same_as<std::remove_const_t<T>, Of>;
 
 template <fields_of<generation> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
-  auto& [prompt, sampling, priority, skip_special_tokens, timeout, prediction, guide, shown_tokens, embed, adapter,
-         steering, negative_prompt, client, begins_text, cache_salt, model] = x;
+  auto& [prompt, sampling, priority, skip_special_tokens, timeout, prediction, guide, shown_tokens, embed, second,
+         adapter, steering, negative_prompt, client, begins_text, cache_salt, model] = x;
   visit("prompt", prompt);
   visit("sampling", sampling);
   visit("priority", priority);
@@ -38,6 +38,7 @@ constexpr void for_each_field(T& x, Visit&& visit) {
   visit("guide", guide);
   visit("shown_tokens", shown_tokens);
   visit("embed", embed);
+  visit("second", second);
   visit("adapter", adapter);
   visit("steering", steering);
   visit("negative_prompt", negative_prompt);

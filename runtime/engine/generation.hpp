@@ -31,6 +31,7 @@ struct generation {
   std::shared_ptr<const guides::guide_source> guide = {}; // what each answer follows; null: nothing
   std::vector<token_id> shown_tokens = {};                // special ones that are part of the text all the same; sorted
   pooling embed = pooling::none;                          // other than none: of the prompt, and nothing is generated
+  std::int32_t second = 0;                                // of two texts: where the second begins; 0: there is one
   std::string adapter = {};                               // by its name; empty: the model itself
   std::vector<steering_choice> steering = {};             // vectors of engine_options::steer to be added to its layers
   std::vector<token_id> negative_prompt = {};             // with a guidance_scale; empty: the prompt's last token

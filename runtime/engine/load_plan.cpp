@@ -113,6 +113,8 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
           [&](int rows) { return in_replicas(need_of(memory, rows), options.replicas); }, memory.planning.left());
         result.step_tokens = result.step_tokens == 0 ? rows : std::min(result.step_tokens, rows);
       }
+  if (config.encoder) // whose texts are computed whole
+    result.step_tokens = std::max(result.step_tokens, context);
   std::vector<memory_estimate> needs;
   for (const auto& memory : memories) {
     auto need = need_of(memory, result.step_tokens);
@@ -215,7 +217,8 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
     .microbatches = options.microbatches,
     .measured_budget = options.step_tokens == 0,
     .step_target_ms = std::chrono::duration<double, std::milli>(options.itl_target).count(),
-    .rope_borders = rope_borders(config, opened.amateur ? &opened.amateur->config() : nullptr, plan.max_context)};
+    .rope_borders = rope_borders(config, opened.amateur ? &opened.amateur->config() : nullptr, plan.max_context),
+    .whole_prompts = config.encoder};
   for (auto& own : devices) {
     plan.replicas.push_back(replica);
     plan.replicas.back().stages = std::move(own);

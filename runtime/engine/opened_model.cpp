@@ -68,6 +68,10 @@ void describe_model(const model_source& source, model_info& info) {
   info.layers = source.config.layers;
   info.tied = source.config.tied;
   info.embeddings = source.embeddings;
+  info.generates = source.config.has_head();
+  info.dense = source.dense;
+  if (source.load_ranker)
+    info.ranker = source.load_ranker(*source.tensors);
   for (const auto& name : source.tensors->tensors())
     info.parameters += elements_of(*source.tensors->find(name));
 }
@@ -81,6 +85,8 @@ void open_texts(const engine_options& options, const model_source& source, model
   info.format = find_chat_format(info.chat ? info.chat->text() : std::string_view(), options.formats);
   if (info.tokenizer) {
     info.markers = special_markers(info.format, *info.tokenizer);
+    if (!info.ranker && (info.ranked_pair = pair_prompt_of(source.name, source.config, *info.tokenizer)))
+      info.ranker = load_yes_no(*source.tensors, source.config, *info.tokenizer);
     if (auto line = info.tokenizer->remark(); !line.empty())
       log(std::move(line));
     auto& ends = info.defaults;

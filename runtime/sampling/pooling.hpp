@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -14,12 +15,19 @@ enum class pooling : std::uint8_t {
   cls,  // the first token's
 };
 
+/// A text of the checkpoint's that goes ahead of texts to be embedded ("query: ").
+struct text_prompt {
+  std::string name, text;
+};
+
 /// How a checkpoint's embeddings are made.
 struct embedding_style {
   // Checkpoints that say nothing are treated as by vLLM.
   pooling how = pooling::last;
-  bool normalise = true;    // to length 1
-  std::string refusal = {}; // why there are no embeddings, for clients; empty: there are
+  bool normalise = true;                 // to length 1
+  std::string refusal = {};              // why there are no embeddings, for clients; empty: there are
+  std::vector<text_prompt> prompts = {}; // what goes ahead of texts, by the kind of text
+  std::string usual_prompt = {};         // the name of that of texts whose kind nobody says; empty: none
 };
 
 } // namespace troupe

@@ -33,6 +33,7 @@ struct admission {
   std::shared_ptr<const guides::answer_guide> guide = {}; // that the answers follow; null: none
   std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
   pooling embed = pooling::none;         // of the prompt's hidden states, instead of samples
+  std::int32_t second = 0;               // where the second of two texts begins in the prompt; 0: there is one
   row_features_ptr features = {};        // of all its rows
   std::int32_t expected_cached = 0;      // tokens of the prompt, as it was routed; for load reports alone
   token_list negative = {};              // the prompt of a twin, which has the same answer; null: none

@@ -179,6 +179,8 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   auto room = available() - d.watermark - (copy ? 1 : 0) - static_cast<std::int32_t>(hits.size());
   if (room >= 0)
     a.rows = std::min(wanted, room * block_size + (partial ? block_size - partial : 0));
+  if (d.whole && a.rows < wanted)
+    a.rows = 0;
   if (a.rows <= 0) {
     a.rows = 0;
     if (opening) {

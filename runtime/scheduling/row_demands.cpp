@@ -24,7 +24,8 @@ void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
       : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
     d.lasting = !s.features || s.features->lasting;
     d.salt = chain_root(s.salt(), rules_.rotation_of(s.known()));
-    d.from = s.scored; // the rows of tokens to be scored must be computed
+    d.from = s.whole ? 0 : s.scored; // the rows of tokens to be scored must be computed
+    d.whole = s.whole;
     // Leave a block per running sequence, so that the new one is not preempted again at once.
     d.watermark = table_.running_count();
   }
@@ -85,6 +86,17 @@ void row_demands::of_waiting(row_shares& shares) {
     const auto slots = s.slots_needed();
     if (left <= 0 || slots_left() < slots)
       return;
+    if (s.whole) { // beside others, as far as the step has room
+      const auto rows = rules_.wanted(s);
+      const bool alone = draft_.demands().empty();
+      if (rows > left || (!alone && budget_.room(cost_, 0, rows) < rows))
+        return;
+      draft_.promise_slots(slots);
+      turns.take(slots);
+      of(s, rows);
+      left -= rows;
+      continue;
+    }
     const auto share = shares.left(s.client);
     if (share == 0)
       continue;

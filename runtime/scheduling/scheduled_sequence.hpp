@@ -23,6 +23,8 @@ struct scheduled_sequence {
   std::shared_ptr<const guides::answer_guide> guide; // null: none
   row_features_ptr features;
   pooling embed = pooling::none;    // nothing is sampled
+  std::int32_t second = 0;          // of two texts: where the second begins
+  bool whole = false;               // computed in one step, and shares no blocks
   std::int32_t last_row = 0;        // rows are planned for positions below this
   std::int32_t expected_cached = 0; // of its tokens, while it waits
 

@@ -46,6 +46,10 @@ std::optional<error> scheduler::submit(admission a) {
     s.last_row = s.embed == pooling::cls ? 1 : s.known();
     s.scored = s.embed == pooling::last ? s.known() - 1 : 0;
   }
+  s.second = a.second;
+  s.whole = limits_.whole_prompts;
+  if (s.whole)
+    s.last_row = s.known();
   s.prediction = std::move(a.prediction);
   s.guide = std::move(a.guide);
   s.features = std::move(a.features);

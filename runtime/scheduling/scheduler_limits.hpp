@@ -18,6 +18,7 @@ struct scheduler_limits {
   // Lengths of a sequence beyond which all its positions are rotated otherwise, so that it is computed again
   // (LongRoPE); ascending
   std::vector<std::int32_t> rope_borders = {};
+  bool whole_prompts = false; // an encoder's: each is computed in one step, and none of its blocks serves another
 };
 
 } // namespace troupe

@@ -104,6 +104,8 @@ void sequence_table::commit(block_request& request) {
 }
 
 void sequence_table::commit(scheduled_sequence& s, block_request& request) {
+  if (s.whole)
+    return;
   constexpr auto block = kernels::block_tokens;
   const auto full = std::min(s.planned, s.known()) / block * block;
   if (full <= s.committed)

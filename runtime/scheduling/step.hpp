@@ -54,6 +54,7 @@ struct block_demand {
                                 // with `open`: the cached prefix may be at most so long
   prefix_salt salt = 0;         // with `open`
   bool lasting = true;          // with `open`: the salt has the same meaning in other processes
+  bool whole = false;           // never granted in part
 };
 
 /// How much of a prompt is cached, before more of it is fetched.

@@ -49,6 +49,7 @@ void step_draft::add_rows(const scheduled_sequence& s, const block_answer& answe
   rows.first_position = s.planned;
   rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
   rows.length = std::max(s.known(), s.planned + answer.rows);
+  rows.second = s.second;
   if (s.features)
     plan.featured.push_back({s.features, static_cast<std::int32_t>(plan.sequences.size())});
   plan.sequences.push_back(rows);
@@ -80,15 +81,19 @@ std::int32_t step_draft::add_scores(const scheduled_sequence& s, std::int32_t ro
 }
 
 std::int32_t step_draft::add_hidden_rows(const scheduled_sequence& s, std::int32_t rows) {
-  const auto first = std::max(s.planned, s.scored), end = std::min(s.planned + rows, s.last_row);
+  const auto first = std::max(s.planned, s.scored);
+  auto end = std::min(s.planned + rows, s.last_row);
   if (first >= end)
     return s.scored;
+  const bool complete = end == s.last_row;
+  if (s.whole && s.embed == pooling::cls)
+    end = first + 1;
   auto& plan = *plan_;
   plan.embeds.push_back(
-    {s.id.request, first, static_cast<std::int32_t>(plan.hidden_rows.size()), end - first, s.embed, end == s.last_row});
+    {s.id.request, first, static_cast<std::int32_t>(plan.hidden_rows.size()), end - first, s.embed, complete});
   for (auto p = first; p < end; ++p)
     plan.hidden_rows.push_back(plan.sequences.back().first_row + p - s.planned);
-  return end == s.last_row ? scheduled_sequence::all : end;
+  return complete ? scheduled_sequence::all : end;
 }
 
 std::int32_t step_draft::add_logits(const scheduled_sequence& s, std::int32_t guesses) {

@@ -19,12 +19,12 @@ token_id known_id(const json::reader& f, const std::function<bool(token_id)>& ha
 
 } // namespace
 
-void post_processor::check_size(const json::reader& description) const {
+void post_processor::check_size(const json::reader& description, const std::vector<piece>& pieces) const {
   std::size_t added = 0;
-  for (const auto& piece : template_)
+  for (const auto& piece : pieces)
     added += piece.ids.size();
-  if (template_.size() > most_pieces || added > most_added)
-    description.refuse("adds " + std::to_string(added) + " tokens in " + std::to_string(template_.size()) +
+  if (pieces.size() > most_pieces || added > most_added)
+    description.refuse("adds " + std::to_string(added) + " tokens in " + std::to_string(pieces.size()) +
                          " pieces, at most " + std::to_string(most_added) + " in " + std::to_string(most_pieces) +
                          " are supported",
                        errc::unsupported);
@@ -39,6 +39,24 @@ std::vector<token_id> post_processor::apply(std::vector<token_id> ids, bool add_
       result.insert(result.end(), ids.begin(), ids.end());
     else if (add_special_tokens)
       result.insert(result.end(), piece.ids.begin(), piece.ids.end());
+  }
+  return result;
+}
+
+std::vector<token_id> post_processor::apply_pair(const std::vector<token_id>& first,
+                                                 const std::vector<token_id>& second_text, std::int32_t& second) const {
+  std::vector<token_id> result;
+  second = 0;
+  const auto append = [&](const std::vector<token_id>& ids, std::int32_t type) {
+    if (type > 0 && second == 0)
+      second = static_cast<std::int32_t>(result.size());
+    result.insert(result.end(), ids.begin(), ids.end());
+  };
+  for (const auto& piece : pair_)
+    append(!piece.is_text ? piece.ids : piece.second ? second_text : first, piece.type);
+  if (pair_.empty()) {
+    append(first, 0);
+    append(second_text, 0);
   }
   return result;
 }
@@ -61,6 +79,13 @@ void post_processor::add(const json::reader& description, const std::function<bo
       template_.push_back({false, {known_id(pair[1], has)}});
     }
     template_.insert(template_.begin() + 1, piece{true, {}});
+    const bool bert = type == "BertProcessing"; // the others have two separators between texts, and no types
+    const auto end = template_.back();
+    pair_ = template_;
+    if (!bert)
+      pair_.push_back(end);
+    pair_.push_back({true, {}, true, bert ? 1 : 0});
+    pair_.push_back({false, end.ids, false, bert ? 1 : 0});
   } else {
     description.refuse(
       "is a post-processor of type `" + std::string(type) +
@@ -78,23 +103,36 @@ void post_processor::begin_template(const json::reader& description) {
 
 void post_processor::add_template(const json::reader& description, const std::function<bool(token_id)>& has) {
   begin_template(description);
-  for (const auto& item : description.at("single").items()) {
+  template_ = read_template(description.at("single"), description, has, false);
+  if (const auto pair = description.child("pair"))
+    pair_ = read_template(*pair, description, has, true);
+}
+
+std::vector<post_processor::piece> post_processor::read_template(const json::reader& list,
+                                                                 const json::reader& description,
+                                                                 const std::function<bool(token_id)>& has,
+                                                                 bool pair) const {
+  std::vector<piece> result;
+  for (const auto& item : list.items()) {
     if (const auto sequence = item.child("Sequence")) {
-      if (sequence->at("id").string() != "A")
-        sequence->at("id").refuse("must be `A`: a single text has no second sequence");
-      template_.push_back({true, {}});
+      const auto id = sequence->at("id").string();
+      if (id != "A" && !(pair && id == "B"))
+        sequence->at("id").refuse(pair ? "must be `A` or `B`" : "must be `A`: a single text has no second sequence");
+      result.push_back({true, {}, id == "B", sequence->integer("type_id", 0, 1, 0)});
     } else {
-      const auto name = item.at("SpecialToken").at("id");
+      const auto token = item.at("SpecialToken");
+      const auto name = token.at("id");
       const auto known = description.at("special_tokens").child(name.string());
       if (!known)
         name.refuse("is `" + std::string(name.string()) + "`, which is not among the `special_tokens`");
-      piece added{false, {}};
+      piece added{false, {}, false, token.integer("type_id", 0, 1, 0)};
       for (const auto& id : known->at("ids").items())
         added.ids.push_back(known_id(id, has));
-      template_.push_back(std::move(added));
+      result.push_back(std::move(added));
     }
-    check_size(description);
+    check_size(description, result);
   }
+  return result;
 }
 
 } // namespace troupe::tokenization

@@ -117,6 +117,18 @@ tokenizer::tokenizer(std::unique_ptr<const parts> parts) : parts_(std::move(part
 tokenizer::~tokenizer() = default;
 
 std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  return parts_->post_process.apply(bare_ids(text), add_special_tokens);
+}
+
+token_pair tokenizer::encode_pair(std::string_view first, std::string_view second, std::size_t most_second) const {
+  auto behind = bare_ids(second);
+  behind.resize(std::min(behind.size(), most_second));
+  token_pair result;
+  result.ids = parts_->post_process.apply_pair(bare_ids(first), behind, result.second);
+  return result;
+}
+
+std::vector<token_id> tokenizer::bare_ids(std::string_view text) const {
   if (!is_utf8(text))
     throw failure(errc::bad_request, "the text is not valid UTF-8");
   match_scratch scratch;
@@ -145,7 +157,7 @@ std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_
         parts_->model->encode(words.view(word), words_scratch, ids);
     }
   }
-  return parts_->post_process.apply(std::move(ids), add_special_tokens);
+  return ids;
 }
 
 std::string tokenizer::decode(std::span<const token_id> ids, bool skip_special_tokens) const {

@@ -16,6 +16,12 @@
 
 namespace troupe {
 
+/// Two texts as one prompt.
+struct token_pair {
+  std::vector<token_id> ids;
+  std::int32_t second = 0; // where tokens begin to be of the second text's type; 0: the tokenizer has no types
+};
+
 class tokenizer {
 public:
   struct parts;
@@ -40,6 +46,10 @@ public:
   /// transformers. Throws failure(bad_request) if the text is not UTF-8, or if the tokenizer enlarges it beyond the
   /// limits of growth.hpp.
   std::vector<token_id> encode(std::string_view text, bool add_special_tokens) const;
+
+  /// A query and a document, as rerankers read them: with the special tokens that go around and between two texts. Of
+  /// the second no more than `most_second` tokens are taken. Throws as `encode`.
+  token_pair encode_pair(std::string_view first, std::string_view second, std::size_t most_second) const;
 
   /// The text of `ids`, skipping ids outside the vocabulary. Always valid UTF-8: invalid bytes become U+FFFD. Throws
   /// failure(bad_request) beyond 256 MiB of text.
@@ -70,6 +80,9 @@ public:
 
 private:
   friend class stream_decoder;
+  /// Without what the post-processor adds.
+  std::vector<token_id> bare_ids(std::string_view text) const;
+
   std::unique_ptr<const parts> parts_;
 };
 

@@ -366,6 +366,16 @@ TEST_CASE("crowds of a mixture of experts give every request the same bits as al
   }
 }
 
+TEST_CASE("crowds of layers that see chunks, or read K and V of others, give every request the same bits as alone") {
+  for (const auto& [model, types] : {std::pair("/families/llama4", numbers{"bf16", "int8", "auto"}),
+                                     std::pair("/families/gemma4", numbers{"f32", "none", "auto"})}) {
+    CAPTURE(std::string(model));
+    const auto options = without_guesses(test_data() + model, types, devices().back());
+    const auto taken = check_crowds(options, options, 1);
+    CHECK(taken.cached_tokens > 0);
+  }
+}
+
 TEST_CASE("crowds of sequences that cross borders of LongRoPE give every request the same bits as alone") {
   const auto model = [](const char* name) { return test_data() + "/families/" + name; };
   for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "int8"}}) {

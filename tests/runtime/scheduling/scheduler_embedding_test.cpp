@@ -114,3 +114,37 @@ TEST_CASE("embeddings and generations preempt each other, and all get what is th
   }
   CHECK(preemptions > 0);
 }
+
+TEST_CASE(
+  "An encoder's texts are each computed in one step, beside others as far as it has room, and share no blocks") {
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 rng(seed);
+    const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
+    scheduler_limits limits{60, pick(1, 6), 100, pick(1, 2)};
+    limits.whole_prompts = true;
+    machine m(pick(4, 12), true, limits);
+    std::vector<admission> all;
+    for (std::uint64_t id = 1; id <= 20; ++id) { // with common beginnings
+      all.push_back(
+        embedding(id, prompt_of_length(static_cast<std::size_t>(pick(1, 60))),
+                  std::array{pooling::mean, pooling::last, pooling::cls}[static_cast<std::size_t>(pick(0, 2))]));
+      submit(m, all.back());
+    }
+    std::size_t tokens = 0;
+    for (int round = 0; round < 25; ++round) { // texts that wait for blocks of others go on when these end
+      m.drain();
+      for (const auto& a : all)
+        if (m.completed[a.request] > 0)
+          m.sched.cancel(a.request);
+    }
+    for (const auto& a : all) {
+      CAPTURE(a.request);
+      CHECK(m.completed[a.request] == 1);
+      tokens += a.prompt->size();
+    }
+    CHECK(m.sched.counters().prefill_rows + m.sched.counters().decode_rows == tokens); // none twice, none from a cache
+    CHECK(m.manager.counters().found_tokens == 0);
+    CHECK(m.manager.counters().in_use == 0);
+  }
+}

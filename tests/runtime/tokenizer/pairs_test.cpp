@@ -1,0 +1,58 @@
+// Two texts as one prompt, as cross-encoders read them.
+#include "runtime/tokenizer/tokenizer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace troupe;
+
+namespace {
+
+token_pair pair_of(const std::string& post_processor, std::size_t most_second = 100) {
+  const std::string words = R"({"[UNK]":0,"<s>":1,"</s>":2,"a":3,"b":4,"c":5})";
+  const auto tokens = tokenizer::parse(
+    R"({"added_tokens":[{"id":1,"content":"<s>","special":true,"normalized":false,"single_word":false,"lstrip":false,
+"rstrip":false},{"id":2,"content":"</s>","special":true,"normalized":false,"single_word":false,"lstrip":false,
+"rstrip":false}],"pre_tokenizer":{"type":"BertPreTokenizer"},"post_processor":)" +
+      post_processor + R"(,"model":{"type":"WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##",
+"max_input_chars_per_word":100,"vocab":)" +
+      words + "}}",
+    "tokenizer.json");
+  return tokens->encode_pair("a b", "c c a", most_second);
+}
+
+using ids = std::vector<token_id>;
+
+} // namespace
+
+TEST_CASE("Pairs of texts get the special tokens of their template, and say where the second type begins") {
+  const std::string special = R"("special_tokens":{"<s>":{"id":"<s>","ids":[1],"tokens":["<s>"]},
+"</s>":{"id":"</s>","ids":[2],"tokens":["</s>"]}})";
+  const std::string single =
+    R"("single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],)";
+  const auto bert = pair_of(R"({"type":"TemplateProcessing",)" + single +
+                            R"("pair":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}},
+{"SpecialToken":{"id":"</s>","type_id":0}},{"Sequence":{"id":"B","type_id":1}},{"SpecialToken":{"id":"</s>","type_id":1}}],)" +
+                            special + "}");
+  CHECK(bert.ids == ids{1, 3, 4, 2, 5, 5, 3, 2});
+  CHECK(bert.second == 4);
+  const auto alone = pair_of(R"({"type":"TemplateProcessing",)" + single + special + "}");
+  CHECK(alone.ids == ids{3, 4, 5, 5, 3}); // no template for two
+  CHECK(alone.second == 0);
+
+  const auto older = pair_of(R"({"type":"BertProcessing","sep":["</s>",2],"cls":["<s>",1]})");
+  CHECK(older.ids == ids{1, 3, 4, 2, 5, 5, 3, 2});
+  CHECK(older.second == 4);
+  const auto roberta = pair_of(
+    R"({"type":"RobertaProcessing","sep":["</s>",2],"cls":["<s>",1],"trim_offsets":true,"add_prefix_space":true})", 2);
+  CHECK(roberta.ids == ids{1, 3, 4, 2, 2, 5, 5, 2}); // of the second text, two tokens
+  CHECK(roberta.second == 0);
+  CHECK(pair_of("null").ids == ids{3, 4, 5, 5, 3});
+}
+
+TEST_CASE("A template for pairs with a third text, or a special token that is none, is refused") {
+  const std::string begin = R"({"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[)";
+  CHECK_THROWS_AS(pair_of(begin + R"({"Sequence":{"id":"C","type_id":0}}],"special_tokens":{}})"), failure);
+  CHECK_THROWS_AS(pair_of(begin + R"({"SpecialToken":{"id":"<s>","type_id":0}}],"special_tokens":{}})"), failure);
+}
