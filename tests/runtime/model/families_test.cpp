@@ -152,10 +152,9 @@ TEST_CASE("Families: computed in bf16, logits stay within what rounding explains
 }
 
 TEST_CASE("Families: memory estimates are what loading takes, also of experts and learned positions") {
-  for (const std::string model :
-       {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3",
-        "families/gemma4", "families/llama4", "tiny_families/apertus", "tiny_encoders/bert",
-        "tiny_encoders/modernbert"})
+  for (const std::string model : {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt",
+                                  "tiny_families/deepseek-v3", "families/gemma4", "families/llama4",
+                                  "tiny_families/apertus", "tiny_encoders/bert", "tiny_encoders/modernbert"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);
