@@ -1,5 +1,6 @@
 #include "api/cli/common_options.hpp"
 
+#include "api/cli/bundled_files.hpp"
 #include "api/cli/steering_options.hpp"
 #include "api/cli/terminal/answer.hpp"
 #include "api/cli/values.hpp"
@@ -285,6 +286,11 @@ std::string bundled_model() {
   for (const auto& folder : {beside / ".." / in_sources, beside / "share" / "troupe" / "storyteller", in_sources})
     if (fs::exists(folder / "config.json", ignored))
       return fs::weakly_canonical(folder, ignored).string();
+  try {
+    if (const auto files = bundled_files())
+      return (*files / "storyteller" / "model").string();
+  } catch (const failure&) { // there is nowhere to write to; commands that need the model say that there is none
+  }
   return {};
 }
 
