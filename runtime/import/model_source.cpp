@@ -58,9 +58,8 @@ bool has_other_head(const checkpoint& tensors) {
 }
 
 /// Checkpoints of a model without its head have no "model." ahead of names.
-std::unique_ptr<const checkpoint> with_model_prefix(std::unique_ptr<const checkpoint> tensors,
-                                                    const model_config& config) {
-  if (config.encoder || tensors->find("model.embed_tokens.weight") || !tensors->find("embed_tokens.weight"))
+std::unique_ptr<const checkpoint> with_model_prefix(std::unique_ptr<const checkpoint> tensors) {
+  if (tensors->find("model.embed_tokens.weight") || !tensors->find("embed_tokens.weight"))
     return tensors;
   arrangement how;
   for (const auto& name : tensors->tensors())
@@ -164,7 +163,7 @@ model_source open_model(const std::string& name) {
       .how = pooling::none, .normalise = false, .refusal = "it is for classification, and scores texts"};
   else if (config.encoder && !is_there(folder / "modules.json") && !is_there(folder / "1_Pooling" / "config.json"))
     sentences.embeddings.how = pooling::cls; // as vLLM takes encoders that say nothing
-  std::unique_ptr<const checkpoint> tensors = with_model_prefix(open_safetensors(folder), config);
+  std::unique_ptr<const checkpoint> tensors = with_model_prefix(open_safetensors(folder));
   if (!config.multimodal.empty()) {
     tensors = open_text_tensors(std::move(tensors));
     // Versions of transformers disagree on which level says that the head is tied, and on what holds if none does.

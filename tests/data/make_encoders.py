@@ -29,6 +29,9 @@ MODELS = {
     "modernbert-ranker": ("modernbert", dict(local_attention=8, num_labels=1, classifier_pooling="mean"),
                           AutoModelForSequenceClassification),
     "nomic": ("nomic_bert", dict(), AutoModel),
+    "embedding-gemma": ("gemma3_text", dict(
+        head_dim=8, num_key_value_heads=2, query_pre_attn_scalar=10, sliding_window=8, use_bidirectional_attention=True,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"]), AutoModel),
     "qwen3-ranker": ("qwen3", dict(head_dim=8, num_key_value_heads=2, num_labels=1, tie_word_embeddings=True),
                      AutoModelForSequenceClassification),
 }

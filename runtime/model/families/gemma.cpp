@@ -15,7 +15,6 @@ void read_common(const reader& config, model_config& model, const size_rules& si
   read_sizes(config, model, sizes);
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
   model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
-  require(config, "use_bidirectional_attention", false);
 }
 
 void read_alternating(const reader& config, model_config& model) {
@@ -41,11 +40,13 @@ void read_gemma(const reader& config, model_config& model) {
   if (model.act.type == kernels::activation_type::gelu)
     model.act = {kernels::activation_type::gelu_tanh};
   read_common(config, model, {.default_kv_heads = 16, .default_head_dim = 256, .tied = true});
+  require(config, "use_bidirectional_attention", false);
   read_positions(config, model, {.default_context = 8192});
 }
 
 void read_gemma2(const reader& config, model_config& model) {
   read_alternating(config, model);
+  require(config, "use_bidirectional_attention", false);
   read_alternating_windows(config, model, 4096, 2);
   read_positions(config, model, {.default_context = 8192});
   model.attention_cap = cap(config, "attn_logit_softcapping", 50);
@@ -63,6 +64,11 @@ void read_gemma3(const reader& config, model_config& model) {
   model.logit_cap = cap(config, "final_logit_softcapping", 0);
   read_layer_positions(config, model, {.default_context = 131072, .theta = 1000000},
                        config.number("rope_local_base_freq", 1.000001, 1e30).value_or(10000));
+  if (!config.boolean("use_bidirectional_attention", false))
+    return;
+  model.encoder = true; // EmbeddingGemma, whose windows are around a token
+  for (int& window : model.windows)
+    window = window > 0 ? window / 2 + 1 : 0;
 }
 
 void arrange_gemma(const model_config& model, const checkpoint&, arrangement& to) {

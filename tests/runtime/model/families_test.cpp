@@ -80,7 +80,8 @@ private:
 } // namespace
 
 TEST_CASE("Families that need no further ops run on a backend that has none, with the same bits; others are refused") {
-  for (const std::string model : {"families/phi3", "families/smollm3", "tiny_families/glm", "golden/qwen3"}) {
+  for (const std::string model : {"families/phi3", "families/smollm3", "tiny_families/glm", "golden/qwen3",
+                                  "tiny_families/seed-oss", "tiny_families/ernie4.5"}) {
     CAPTURE(model);
     const auto source = open(model);
     std::mt19937 random(5);
