@@ -121,7 +121,9 @@ std::string ollama_running(const model_list& models) {
 std::string ollama_show(const field_reader& body, const served_model& model) {
   ollama_model_name(body, model);
   const auto family = to_utf8(model.family);
-  std::vector<std::string> capabilities{json_text("completion")};
+  std::vector<std::string> capabilities;
+  if (model.generates)
+    capabilities.push_back(json_text("completion"));
   if (model.embeddings.how != pooling::none)
     capabilities.push_back(json_text("embedding"));
   if (shows_tools(model))

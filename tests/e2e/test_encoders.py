@@ -86,6 +86,7 @@ def test_an_encoder_refuses_to_generate_in_one_sentence(launch):
     assert prompted == server.post("/v1/embeddings", {"input": "q: abc"}).json()["data"][0]["embedding"]
     unknown = server.post("/v1/embeddings", {"input": "abc", "prompt_name": "title"})
     assert unknown.status_code == 400 and "query, document" in unknown.json()["error"]["message"]
+    assert server.post("/api/show", {"model": "bert"}).json()["capabilities"] == ["embedding"]
     server.wait_until_idle()
 
 
