@@ -136,7 +136,8 @@ private:
                                   model.draft != nullptr, model.capabilities.hidden_states, model.info.steering.get(),
                                   model.info.adapters.get(), model.amateur ? model.amateur->sizes.context : 0,
                                   model.amateur ? model.amateur->vocab : 0, model.capabilities.dola, model.info.layers,
-                                  model.info.tied, model.info.generates});
+                                  model.info.tied, model.info.generates,
+                                  model.info.takes_embeddings ? model.info.hidden : 0});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
       features_ = checked.features;
@@ -203,6 +204,7 @@ private:
       first_token_ = last_token_;
     auto& sequence = sequences_[id.index];
     const bool was_running = !sequence.finished();
+    withheld_tokens_ += was_running && token.withheld;
     if (auto event = sequence.push(token))
       deliver(id.index, std::move(*event));
     if (was_running && ranking_)
@@ -332,6 +334,7 @@ private:
     e.rejected_guesses = rejected_guesses_;
     e.accepted_predicted = accepted_predicted_;
     e.rejected_predicted = rejected_predicted_;
+    e.withheld_tokens = withheld_tokens_;
     const auto started = started_.value_or(first_token_.value_or(now));
     const auto first = first_token_.value_or(now);
     e.embedding = std::move(embedding_);
@@ -408,6 +411,7 @@ private:
   std::optional<best_of> ranking_;
   std::vector<std::vector<token_event>> held_; // of candidates
   std::uint32_t accepted_guesses_ = 0, rejected_guesses_ = 0, accepted_predicted_ = 0, rejected_predicted_ = 0;
+  std::uint32_t withheld_tokens_ = 0;
   std::vector<float> embedding_; // of the prompt, if asked for
   std::size_t scored_ = 0;       // prompt tokens whose log-probabilities were sent
   std::uint32_t cached_tokens_ = 0;

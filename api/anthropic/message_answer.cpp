@@ -70,7 +70,9 @@ public:
     if (std::ranges::find(stop_sequences_, e.stop) != stop_sequences_.end())
       stopped_by_ = e.stop;
     auto result = begin();
-    return result += add(text_.feed(e.text));
+    result += add(text_.feed(e.text));
+    thinking_tokens_ += text_.reasons() ? e.token_ids.size() : 0;
+    return result;
   }
 
   std::string take(std::size_t, const done_event& e) override {
@@ -109,8 +111,9 @@ private:
     if (!stream_ || std::exchange(begun_, true))
       return {};
     return message_event(
-      "message_start",
-      json_object().raw("message", object("[]", json_object().null("stop_reason").null("stop_sequence"))));
+             "message_start",
+             json_object().raw("message", object("[]", json_object().null("stop_reason").null("stop_sequence")))) +
+      message_event("ping");
   }
 
   std::string add(const output_deltas& deltas) {
@@ -228,11 +231,14 @@ private:
 
   /// `input_tokens` are those that were not cached, as Anthropic counts. Caching costs nothing, so none is told.
   json_object usage_members() const {
-    return json_object()
-      .number("input_tokens", used_.prompt_tokens - used_.cached_tokens)
+    json_object result;
+    result.number("input_tokens", used_.prompt_tokens - used_.cached_tokens)
       .number("cache_creation_input_tokens", 0)
       .number("cache_read_input_tokens", used_.cached_tokens)
       .number("output_tokens", used_.completion_tokens);
+    if (thinking_tokens_ > 0)
+      result.object("output_tokens_details", json_object().number("thinking_tokens", thinking_tokens_));
+    return result;
   }
 
   std::string object(std::string_view content, const json_object& stop) const {
@@ -252,7 +258,7 @@ private:
   std::vector<std::string> stop_sequences_;
   answer_text text_;
   std::vector<content_block> blocks_; // of a stream, without texts
-  std::size_t calls_ = 0;
+  std::size_t calls_ = 0, thinking_tokens_ = 0;
   bool begun_ = false, open_ = false, cut_ = false;
   std::optional<std::string> stopped_by_;
   usage used_;

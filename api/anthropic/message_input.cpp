@@ -46,7 +46,7 @@ std::string joined_text(const field_reader& of, std::string_view key) {
 }
 
 [[noreturn]] void refuse_block(const field_reader& block, std::string_view type) {
-  unsupported_value(block.path("type"), "is \"" + std::string(type) + "\"; this model reads text only");
+  unsupported_value(block.path("type"), "is \"" + std::string(type) + "\"; " + why_text_only(type));
 }
 
 std::string text_of_document(const field_reader& block) {

@@ -19,6 +19,7 @@ namespace {
 constexpr auto message_names = std::to_array<field_name>({
   {"stop", "stop_sequences"},
   {"chat_template_kwargs", "thinking"},
+  {"thinking_token_budget", "thinking.budget_tokens"},
   {"reasoning_effort", "output_config.effort"},
   {"response_format.json_schema.schema", "output_config.format.schema"},
   {"response_format", "output_config.format"},
@@ -87,7 +88,9 @@ void add_message_thinking(json_object& to, const field_reader& body) {
     const auto type = needed_text(*thinking, "type");
     if (type != "enabled" && type != "adaptive" && type != "disabled")
       thinking->refuse("type", "must be \"enabled\", \"adaptive\" or \"disabled\", not \"" + std::string(type) + '"');
-    static_cast<void>(thinking->integer("budget_tokens", 1, sampling_fields::most_int)); // it limits nothing
+    const auto budget = thinking->integer("budget_tokens", 1, sampling_fields::most_int);
+    if (budget && type == "enabled" && !body.has("thinking_token_budget"))
+      to.number("thinking_token_budget", *budget);
     for (const auto* name : {"enable_thinking", "thinking"})
       if (!given || !given->has(name))
         variables.flag(name, type != "disabled");

@@ -42,6 +42,7 @@ struct command {
 command add_run(CLI::App& troupe);
 command add_chat(CLI::App& troupe);
 command add_serve(CLI::App& troupe);
+command add_run_batch(CLI::App& troupe);
 command add_score(CLI::App& troupe);
 command add_tokenize(CLI::App& troupe);
 command add_detect(CLI::App& troupe);

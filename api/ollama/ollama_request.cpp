@@ -286,9 +286,10 @@ void fit(generation& one, int limit, const served_model& model, std::string_view
   one.sampling.max_tokens = std::min(limit, model.max_context - static_cast<int>(one.prompt.size()));
 }
 
-void refuse_of_generate(const field_reader& body, bool raw, bool templated) {
+void refuse_of_generate(const field_reader& body, const served_model& model, bool raw, bool templated) {
   refuse_unless_empty(body, "images", "this model reads text only");
-  refuse_unless_empty(body, "suffix", "this model does not support insert"); // Ollama's sentence
+  if (!model.infill)
+    refuse_unless_empty(body, "suffix", "this model does not support insert"); // Ollama's sentence
   refuse_unless_empty(body, "template", "the model's own is used, or none with `raw`");
   const auto system = body.find("system");
   if (raw && (body.has("context") || body.has("think") || (system && !is_empty(*system))))
@@ -342,7 +343,8 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
     static_cast<void>(body.boolean(key)); // of a prompt that does not fit, which is refused
   result.notes = notes_on(call, body);
   const bool raw = call == ollama_call::generate && body.boolean("raw").value_or(false);
-  const bool templated = call == ollama_call::chat || (!raw && model.render);
+  const auto suffix = call == ollama_call::generate ? body.text("suffix").value_or("") : std::string_view();
+  const bool templated = call == ollama_call::chat || (!raw && model.render && suffix.empty());
   const auto speaks = templated ? dialect::chat : dialect::completions;
   const auto limit = token_limit(body);
 
@@ -358,7 +360,7 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
     if (const auto tools = body.find("tools"))
       to.value("tools", *tools);
   } else {
-    refuse_of_generate(body, raw, bool(model.render));
+    refuse_of_generate(body, model, raw, bool(model.render));
     const auto prompt = body.text("prompt").value_or("");
     context = body.ids("context", 0, model.vocab_size - 1, as_size(model.max_context)).value_or(context);
     if (prompt.empty()) {
@@ -369,7 +371,9 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
       to.raw("messages", generate_messages_of(body, prompt));
     else
       to.text("prompt", prompt).flag("add_special_tokens", context.empty());
-    result.tells_context = !raw;
+    if (!suffix.empty())
+      to.text("suffix", suffix);
+    result.tells_context = !raw && suffix.empty();
   }
   add_options(to, body, model, result.notes);
   add_format(to, body);

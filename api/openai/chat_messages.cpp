@@ -58,7 +58,7 @@ std::string_view text_of_part(const field_reader& message, const std::string& na
   const bool refusal = type == "refusal";
   if (!refusal && type != "text" && type != "input_text" && type != "output_text")
     throw failure(errc::unsupported,
-                  "`" + part.path("type") + "` is \"" + std::string(type) + "\"; this model reads text only",
+                  "`" + part.path("type") + "` is \"" + std::string(type) + "\"; " + why_text_only(type),
                   part.path("type"));
   const auto given = part.text(refusal ? "refusal" : "text");
   if (!given)
@@ -294,6 +294,15 @@ std::string_view trimmed(std::string_view text) {
 }
 
 } // namespace
+
+std::string why_text_only(std::string_view type) {
+  constexpr auto text_only = "this model reads text only";
+  if (type.find("image") == type.npos)
+    return text_only;
+  return std::string(text_only) +
+    ": an image needs a vision encoder, and this server has none; rows that one has made can be given to "
+    "/v1/completions as `prompt_embeds`";
+}
 
 jinja::value open_arguments(const field_reader& function, json::value given) {
   std::string_view text;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 namespace troupe {
 
@@ -23,6 +24,9 @@ inline constexpr std::size_t most_messages = 16384;
 /// The member `arguments` of a function: an object, or JSON of one in a text, as OpenAI's clients send it. A text that
 /// is something else (of a call that was cut off) stays a text. Throws failure naming it.
 jinja::value open_arguments(const field_reader& function, json::value given);
+
+/// Why a part of a message that is no text is refused: what it would need.
+std::string why_text_only(std::string_view type);
 
 /// Reads messages, tools, chat_template_kwargs, reasoning_effort, add_generation_prompt and continue_final_message;
 /// with `tool_choice` "none" the template sees no tools. Throws failure naming the field. Images are refused as

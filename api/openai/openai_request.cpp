@@ -7,8 +7,10 @@
 #include "api/openai/fields/known_fields.hpp"
 #include "api/openai/fields/output_fields.hpp"
 #include "api/openai/fields/prediction.hpp"
+#include "api/openai/fields/prompt_embeds.hpp"
 #include "api/openai/fields/sampling_fields.hpp"
 #include "api/openai/fields/steering_fields.hpp"
+#include "api/openai/infill.hpp"
 #include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/context_length.hpp"
@@ -45,13 +47,12 @@ void check_length(const char* source, std::size_t tokens, const served_model& mo
 
 /// Reads one text, one list of ids, a list of texts, or a list of lists of ids. Calls `add` for each prompt as soon as
 /// it is read, so that the first one that is too long ends the request.
-void read_prompts(const field_reader& body, const served_model& model, const sampling_params& shared,
+void read_prompts(const field_reader& body, const served_model& model, const sampling_params& shared, bool special,
                   const std::stop_token& stop, const std::function<void(std::vector<token_id>)>& add) {
   constexpr auto wanted = "a string, a list of token ids, or a list of either";
   const auto found = body.find("prompt");
   if (!found)
     body.refuse("prompt", "is required");
-  const bool special = body.boolean("add_special_tokens").value_or(true);
   const auto add_ids = [&](json::array ids) {
     check_length("prompt", ids.size(), model, !shared.scores_only()); // before copying it
     add(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
@@ -79,6 +80,16 @@ void read_prompts(const field_reader& body, const served_model& model, const sam
     else
       body.refuse("prompt", wanted, item);
   }
+}
+
+/// What cannot stand beside rows that are no tokens.
+void refuse_beside_rows(const field_reader& body, bool echo) {
+  if (const auto text = body.find("prompt"); text && !(text->is_string() && std::string_view(*text).empty()))
+    body.refuse("prompt_embeds", "and `prompt` cannot both be given");
+  if (body.has("suffix"))
+    body.refuse("suffix", "and `prompt_embeds` cannot both be given");
+  if (echo)
+    body.refuse("echo", "and `prompt_embeds` cannot both be given");
 }
 
 /// The tokens of a chat as its template rendered it.
@@ -281,8 +292,15 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   shared.negative_prompt = read_negative_prompt(
     body, model, body.boolean("add_special_tokens").value_or(speaks == dialect::completions));
   std::size_t scores = 0;
+  std::optional<infilling> between;
+  if (speaks == dialect::completions)
+    between = read_suffix(body, model, report.echo);
+  if (between)
+    shared.sampling.stop_token_ids = with_ends(shared.sampling.stop_token_ids, *model.infill);
 
   const auto add = [&](std::vector<token_id> ids) {
+    if (between)
+      ids = between->prompt(model, ids);
     if (!result.prompts.empty() && !shared.prediction.empty())
       body.refuse("prediction", "may only be given with one prompt");
     auto& one = result.prompts.emplace_back(shared); // shares the lists of the sampling parameters
@@ -292,14 +310,26 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
     one.prompt = std::move(ids);
     count_scores(speaks, report, one, scores);
   };
+  const auto rows = speaks == dialect::completions ? read_prompt_embeds(body, model)
+                                                   : std::vector<std::shared_ptr<const prompt_embeddings>>();
+  if (!rows.empty()) {
+    refuse_beside_rows(body, report.echo);
+    for (const auto& one : rows) {
+      add(std::vector<token_id>(as_size(one->rows), 0)); // which stand for nothing
+      result.prompts.back().embeddings = one;
+    }
+    return result;
+  }
   if (speaks == dialect::completions) {
-    read_prompts(body, model, shared.sampling, stop, add);
+    const bool special = !between && body.boolean("add_special_tokens").value_or(true);
+    read_prompts(body, model, shared.sampling, special, stop, add);
     return result;
   }
   auto chat = read_chat(body);
   chat.stop = stop;
   shared.begins_text = !chat.continue_final_message;
   auto output = read_output(body, model);
+  shared.sampling.thinking_budget = read_thinking_budget(body, chat.variables, model);
   const auto text = render_chat(model, chat);
   result.output = follow_output(std::move(output), text, chat.continue_final_message, model, shared);
   add(encoded_chat(body, model, text));

@@ -35,6 +35,7 @@ struct call {
   response_store& stored;
   std::size_t owner = 0; // index of the request's API key
   bool draining = false;
+  bool as_anthropic = false; // the client speaks Anthropic's API
   std::stop_token stop = {};
 };
 
@@ -64,7 +65,10 @@ struct answered {
 struct generated {
   generation_job (*parsed_by)(const generation_call&);
 };
-struct upgraded {}; // to a WebSocket
+/// To a WebSocket: with frames of this server's own, or with OpenAI's responses.
+struct upgraded {
+  bool to_responses = false;
+};
 
 enum class access : std::uint8_t {
   key,     // any API key, if there are keys
@@ -82,7 +86,13 @@ struct endpoint {
   /// Whether a POST may say that it is something else than JSON, or not say what it is.
   bool any_content_type = false;
   error_writer error_format = nullptr;
+  /// Anthropic's: its clients look for the request's id in `request-id`. Rows that others have, too, are so where the
+  /// client names a version of Anthropic's API.
+  enum class anthropic : std::uint8_t { no, if_asked, always } speaks_anthropic = anthropic::no;
 };
+
+/// Errors in Anthropic's format.
+std::string as_anthropic(const reply& why, std::string_view request_id);
 
 /// All rows. Of paths that fit several rows, the first decides.
 std::span<const endpoint> endpoints();

@@ -2,8 +2,10 @@
 #include "api/ollama/ollama_answer.hpp"
 #include "api/ollama/ollama_embeddings.hpp"
 #include "api/openai/embeddings.hpp"
+#include "api/openai/infill.hpp"
 #include "api/openai/openai_answer.hpp"
 #include "api/openai/rankings.hpp"
+#include "api/openai/responses/compaction.hpp"
 #include "api/openai/responses/response_answer.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/endpoint.hpp"
@@ -18,10 +20,6 @@ using in = const generation_call&;
 
 std::string as_ollama(const reply& why, std::string_view) { return ollama_error(why.complaint); }
 
-std::string as_anthropic(const reply& why, std::string_view request_id) {
-  return message_error(why.status, why.complaint, request_id);
-}
-
 /// A row of Ollama's API, whose clients often send no content type (`curl -d` as its documentation has it). Pages of
 /// other origins, which may send that without a preflight, are kept away by Origin and Host.
 constexpr endpoint ollama(std::string_view method, std::string_view path,
@@ -31,7 +29,11 @@ constexpr endpoint ollama(std::string_view method, std::string_view path,
 
 /// A row of Anthropic's API.
 constexpr endpoint anthropic(std::string_view path, std::variant<answered, generated, upgraded> what) {
-  return {.method = "POST", .path = path, .what = what, .error_format = as_anthropic};
+  return {.method = "POST",
+          .path = path,
+          .what = what,
+          .error_format = as_anthropic,
+          .speaks_anthropic = endpoint::anthropic::always};
 }
 
 constexpr auto rows = std::to_array<endpoint>({
@@ -40,21 +42,35 @@ constexpr auto rows = std::to_array<endpoint>({
    generated{[](in c) { return openai_job(dialect::completions, c.body, c.model, c.stop); }}},
   {"POST", "/v1/chat/completions", generated{[](in c) { return openai_job(dialect::chat, c.body, c.model, c.stop); }}},
   {"POST", "/v1/embeddings", generated{[](in c) { return embedding_job(c.body, c.model, c.stop); }}},
-  {"POST", "/v1/responses", generated{[](in c) { return response_job(c.body, c.model, c.stored, c.owner, c.stop); }}},
+  {"POST", "/v1/responses", generated{[](in c) {
+     return response_job(c.body, c.model, {c.stored, c.owner}, c.stop);
+   }}},
+  {"GET", "/v1/responses", upgraded{.to_responses = true}},
   {"POST", "/v1/responses/input_tokens", answered{count_response, thread_of::parsing}},
-  {"POST", "/v1/responses/compact", answered{refuse_compaction}},
+  {"POST", "/v1/responses/compact", generated{[](in c) {
+     return compaction_job(c.body, c.model, {c.stored, c.owner}, c.stop);
+   }}},
   {"GET", "/v1/responses/{id}/input_items", answered{list_response_input}},
   {"POST", "/v1/responses/{id}/cancel", answered{refuse_cancellation}},
   {"GET", "/v1/responses/{id}", answered{tell_response}},
   {"DELETE", "/v1/responses/{id}", answered{delete_response}},
-  {"GET", "/v1/models", answered{list_models}},
-  {"GET", "/v1/models/{id}", answered{tell_model}},
+  // OpenAI's and Anthropic's
+  {.method = "GET",
+   .path = "/v1/models",
+   .what = answered{list_models},
+   .speaks_anthropic = endpoint::anthropic::if_asked},
+  {.method = "GET",
+   .path = "/v1/models/{id}",
+   .what = answered{tell_model},
+   .speaks_anthropic = endpoint::anthropic::if_asked},
   // Anthropic's
   anthropic("/v1/messages", generated{[](in c) { return message_job(c.body, c.model, c.stop); }}),
   anthropic("/v1/messages/count_tokens", answered{count_message_tokens, thread_of::parsing}),
   {"POST", "/v1/rerank", generated{[](in c) { return rerank_job(c.body, c.model, c.stop); }}}, // Jina's, Cohere's
   {"POST", "/v2/rerank", generated{[](in c) { return rerank_job(c.body, c.model, c.stop); }}},
   {"POST", "/rerank", generated{[](in c) { return rerank_job(c.body, c.model, c.stop); }}},
+  // llama.cpp's
+  {"POST", "/infill", generated{[](in c) { return infill_job(c.body, c.model, c.stop); }}},
   // vLLM's
   {"POST", "/score", generated{[](in c) { return score_job(c.body, c.model, c.stop); }}},
   {"POST", "/v1/score", generated{[](in c) { return score_job(c.body, c.model, c.stop); }}},
@@ -92,5 +108,9 @@ constexpr auto rows = std::to_array<endpoint>({
 } // namespace
 
 std::span<const endpoint> endpoints() { return rows; }
+
+std::string as_anthropic(const reply& why, std::string_view request_id) {
+  return message_error(why.status, why.complaint, request_id);
+}
 
 } // namespace troupe

@@ -17,8 +17,8 @@ struct parsed_request {
   std::optional<error> wrong;
 };
 
-parsed_request parse(server_context& context, generated how, std::size_t owner, const std::string& body,
-                     const std::stop_token& stop) {
+parsed_request parse(server_context& context, generated how, const request_scope& scope, const std::string& key,
+                     const std::string& body, const std::stop_token& stop) {
   parsed_request result;
   try {
     check(stop);          // it may have waited in the lane for long
@@ -26,7 +26,10 @@ parsed_request parse(server_context& context, generated how, std::size_t owner, 
     const auto document = json::document::parse(body, "the body", errc::bad_request);
     const field_reader fields(document.root());
     result.user = requested_user(fields);
-    result.job = how.parsed_by({fields, context.models.named_in(fields), context.responses, owner, stop});
+    const auto model = context.models.named_in(fields);
+    result.job = how.parsed_by({fields, model, context.responses, scope.key(), stop});
+    for (auto& one : result.job.prompts)
+      context.follow_policy(key, *model, one);
   } catch (...) {
     result.wrong = caught_error();
   }
@@ -72,9 +75,9 @@ std::size_t count_sequences(const std::vector<generation>& prompts) {
 }
 
 asio::awaitable<parsed_request> parse_on_lane(server_context& context, generated how, const std::string& body,
-                                              const request_scope& scope) {
+                                              const request_scope& scope, const std::string& key) {
   parsed_request result;
-  const auto work = [&, stop = scope.token()] { return parse(context, how, scope.key(), body, stop); };
+  const auto work = [&, stop = scope.token()] { return parse(context, how, scope, key, body, stop); };
   try {
     result = co_await context.lane_for(body.size()).run(work);
     if (!result.wrong)
@@ -107,7 +110,7 @@ asio::awaitable<reply> whole_answer(server_context& context, answer_writer& writ
 
 asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
                                       request_set& requests, generated how, held_text body, answer_form form) {
-  auto parsed = co_await parse_on_lane(context, how, body.text, scope);
+  auto parsed = co_await parse_on_lane(context, how, body.text, scope, link.record().from().key);
   link.record().set_user(std::move(parsed.user));
   if (scope.why_cut())
     parsed.wrong = scope.why_cut();

@@ -259,6 +259,17 @@ server_context::server_context(service& engine, server_options given)
     reports(1, options.max_waiting),
     trim_timer_(acceptor.get_executor()) {}
 
+void server_context::follow_policy(const std::string& key, const served_model& model, generation& to) {
+  if (options.policy.is_empty())
+    return;
+  try {
+    apply_policy(options.policy.of(key), model, to);
+  } catch (const failure&) {
+    counted.refused_by_policy();
+    throw;
+  }
+}
+
 std::string server_context::client_of(std::size_t key, const std::string& peer) const {
   return keys.is_open() ? peer : "key " + std::to_string(key);
 }

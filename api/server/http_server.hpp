@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/http/log.hpp"
+#include "api/service/policy.hpp"
 #include "api/service/service.hpp"
 
 #include <chrono>
@@ -47,6 +48,8 @@ struct server_options {
   std::chrono::milliseconds stop_grace = std::chrono::seconds(30);   // for running requests when stopping
   std::shared_ptr<const watermarks::options> watermark = {};         // of every answer; null: of those that ask for one
   std::optional<watermarks::hash_key> watermark_key = {};            // of requests for one that bring none
+  bool prompt_embeds = false;                                        // clients may give rows instead of tokens
+  server_policy policy = {};                                         // what clients cannot lift
   std::shared_ptr<server_log> log = {};                              // null: no log
   int threads = 1;                                                   // for I/O
   int workers = 2; // threads that tokenise and apply templates; half as many more for long requests

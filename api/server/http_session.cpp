@@ -5,6 +5,7 @@
 #include "api/server/endpoint.hpp"
 #include "api/server/generation_exchange.hpp"
 #include "api/server/request_checks.hpp"
+#include "api/server/responses_socket.hpp"
 #include "api/server/websocket_session.hpp"
 
 #include <boost/asio/detached.hpp>
@@ -70,13 +71,14 @@ private:
   asio::awaitable<bool> dispatch(const found_endpoint& to, held_text body, answer_form form);
   asio::awaitable<bool> send_answer(const found_endpoint& to, answered how, held_text body, answer_form form);
   worker_lane* lane_of(thread_of where, std::size_t bytes);
-  asio::awaitable<bool> upgrade(const request_head& head, answer_form form);
+  asio::awaitable<bool> upgrade(const request_head& head, upgraded kind, answer_form form);
 
   answer_form form_of(const request_parser& parser) const;
 
   server_context& context_;
   asio::any_io_executor strand_;
   const bool late_;           // came while the server was draining
+  bool as_anthropic_ = false; // the request's client speaks Anthropic's API
   const std::string address_; // of the client
   std::shared_ptr<connection> link_;
   std::shared_ptr<session> websocket_;   // once upgraded
@@ -293,6 +295,14 @@ asio::awaitable<bool> http_session::serve_one() {
   const auto* to = std::get_if<found_endpoint>(&found);
   if (to && to->row->probe)
     record.set_minor();
+  using anthropic = endpoint::anthropic;
+  as_anthropic_ = to &&
+    (to->row->speaks_anthropic == anthropic::always ||
+     (to->row->speaks_anthropic == anthropic::if_asked && !view(parser.get()["anthropic-version"]).empty()));
+  if (as_anthropic_) {
+    form.error_format = as_anthropic;
+    form.headers.emplace_back("request-id", record.id());
+  }
   const auto verdict = check_header(parser.get(), target, found, context_.options, context_.hosts, context_.keys);
   caller_ = verdict.caller;
   record.set_key(caller_.name);
@@ -306,7 +316,7 @@ asio::awaitable<bool> http_session::serve_one() {
     co_return false;
   }
   if (std::holds_alternative<upgraded>(to->row->what))
-    co_return co_await upgrade(parser.get(), form);
+    co_return co_await upgrade(parser.get(), std::get<upgraded>(to->row->what), form);
   co_return co_await dispatch(*to, std::move(parser.get().body()), form);
 }
 
@@ -358,6 +368,7 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
                      .stored = context_.responses,
                      .owner = caller_.number,
                      .draining = context_.draining,
+                     .as_anthropic = as_anthropic_,
                      .stop = stop});
     } catch (...) {
       return reply::of(caught_error());
@@ -385,7 +396,7 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
   co_return form.keep_alive;
 }
 
-asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_form form) {
+asio::awaitable<bool> http_session::upgrade(const request_head& head, upgraded kind, answer_form form) {
   if (!boost::beast::websocket::is_upgrade(head) || link_->buffer().size() > 0) {
     auto why_not = refusal(426, "this endpoint is for WebSockets only");
     why_not.headers.emplace_back("Upgrade", "websocket");
@@ -393,7 +404,8 @@ asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_for
     co_return form.keep_alive;
   }
   context_.counted.answered(101);
-  auto socket = make_websocket_session(context_, std::move(link_->bytes()));
+  auto socket = kind.to_responses ? make_responses_socket(context_, std::move(link_->bytes()))
+                                  : make_websocket_session(context_, std::move(link_->bytes()));
   websocket_ = socket;
   if (draining_)
     socket->drain();

@@ -164,6 +164,17 @@ struct metrics::instruments {
                                                          .Name("troupe_http_responses_total")
                                                          .Help("HTTP responses, by status.")
                                                          .Register(registry);
+  prometheus::Counter& policy_refusals = prometheus::BuildCounter()
+                                           .Name("troupe_policy_refusals_total")
+                                           .Help("Requests that asked for more than the server's policy allows.")
+                                           .Register(registry)
+                                           .Add({});
+  prometheus::Counter& policy_hits =
+    prometheus::BuildCounter()
+      .Name("troupe_policy_withheld_tokens_total")
+      .Help("Tokens of answers in whose place the model preferred one that completes a banned text.")
+      .Register(registry)
+      .Add({});
   prometheus::Gauge& in_flight = prometheus::BuildGauge()
                                    .Name("troupe_requests_in_flight")
                                    .Help("Requests submitted and not ended.")
@@ -237,6 +248,7 @@ service::event_sink metrics::measured(service::event_sink next) {
       watch->see(*token, all->first_token, all->between_tokens);
     } else if (const auto* done = std::get_if<done_event>(&e)) {
       all->queued.Observe(done->queue_ms / 1000);
+      all->policy_hits.Increment(done->withheld_tokens);
       end(outcome_of(*done));
     } else {
       const auto code = std::get<error>(e).code;
@@ -248,6 +260,8 @@ service::event_sink metrics::measured(service::event_sink next) {
 }
 
 void metrics::refused() { all_->requests.Add({{"outcome", "refused"}}).Increment(); }
+
+void metrics::refused_by_policy() { all_->policy_refusals.Increment(); }
 
 void metrics::ended(const std::string& key, const key_usage& used) {
   all_->of_key.Add({{"key", key}, {"status", std::to_string(used.status)}}).Increment();

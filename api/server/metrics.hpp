@@ -27,6 +27,9 @@ public:
   /// Counts a request that was refused before it could be submitted.
   void refused();
 
+  /// Counts a request that the server's policy refused.
+  void refused_by_policy();
+
   /// Counts a request of the key by this name. There are few names, all of the operator's choice.
   void ended(const std::string& key, const key_usage& used);
 

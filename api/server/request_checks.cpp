@@ -107,7 +107,7 @@ header_fields cors_headers(const http::request_header<>& head, const server_opti
   header_fields result;
   if (const auto origin = allowed_origin(options.cors_origins, view(head[http::field::origin]))) {
     result.emplace_back("Access-Control-Allow-Origin", *origin);
-    result.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id, X-Troupe-Warning");
+    result.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id, request-id, X-Troupe-Warning");
   }
   if (!options.cors_origins.empty())
     result.emplace_back("Vary", "Origin");

@@ -3,7 +3,7 @@
 namespace troupe {
 
 std::shared_ptr<const served_model> served_models::with_settings(model one) const {
-  if (!options_.watermark && !options_.watermark_key)
+  if (!options_.watermark && !options_.watermark_key && !options_.prompt_embeds)
     return one;
   const std::lock_guard lock(mutex_);
   auto& marked = marked_[one];
@@ -11,6 +11,7 @@ std::shared_ptr<const served_model> served_models::with_settings(model one) cons
     auto made = std::make_shared<served_model>(*one);
     made->watermark = options_.watermark;
     made->watermark_key = options_.watermark_key;
+    made->prompt_embeds = options_.prompt_embeds;
     marked = std::move(made);
   }
   return marked;

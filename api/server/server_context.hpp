@@ -85,6 +85,9 @@ public:
   /// The lane that parses a text: short requests do not wait behind long ones.
   worker_lane& lane_for(std::size_t bytes) { return bytes <= options.brief_bytes ? brief : lengthy; }
 
+  /// Makes a request follow the server's policy for the key of this name, or refuses it. Any thread.
+  void follow_policy(const std::string& key, const served_model& model, generation& to);
+
   /// Who asks, for what is shared out among clients: the API key, or without keys the address.
   std::string client_of(std::size_t key, const std::string& peer) const;
 

@@ -34,6 +34,7 @@ struct served_model : model_info {
   // A server's settings (server_options), which it adds:
   std::shared_ptr<const watermarks::options> watermark = nullptr; // of every answer; null: none
   std::optional<watermarks::hash_key> watermark_key;              // of requests that bring none
+  bool prompt_embeds = false;                                     // clients may give rows instead of tokens
 };
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 #include "runtime/engine/context_length.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -49,6 +50,36 @@ void check_contrast(const generation& asked, const generation_limits& limits) {
                     "prompt");
 }
 
+void check_embeddings(const generation& asked, const generation_limits& limits) {
+  const auto& given = *asked.embeddings;
+  const auto refuse = [](const std::string& why) {
+    throw failure(errc::bad_request, "`prompt_embeds` " + why, "prompt_embeds");
+  };
+  if (limits.hidden == 0)
+    throw failure(
+      errc::unsupported,
+      "`prompt_embeds` is not supported by this model on this device: it needs the CPU, and a model without "
+      "learned positions",
+      "prompt_embeds");
+  if (given.width != limits.hidden)
+    refuse("must have rows of " + std::to_string(limits.hidden) + " numbers, as long as the model's embeddings, not " +
+           std::to_string(given.width));
+  if (given.rows < 1 || static_cast<std::size_t>(given.rows) > asked.prompt.size() ||
+      given.values.size() != static_cast<std::size_t>(given.rows) * static_cast<std::size_t>(given.width))
+    refuse("must have as many rows as they replace");
+  if (!std::ranges::all_of(given.values, [](float v) { return std::isfinite(v); }))
+    refuse("must hold finite numbers");
+  if (asked.sampling.prompt_logprobs >= 0)
+    refuse("cannot be scored: its rows are no tokens");
+  if (asked.sampling.contrasted())
+    refuse("cannot be contrasted with an amateur, which has embeddings of its own");
+}
+
+prefix_salt salt_of(const prompt_embeddings& given) {
+  const auto* bytes = reinterpret_cast<const char*>(given.values.data());
+  return client_salt(std::string_view(bytes, given.values.size() * sizeof(float)));
+}
+
 dola_layers layers_of(const dola_layers& asked, const generation_limits& limits) {
   if (asked && !limits.dola)
     throw failure(errc::unsupported, "`dola_layers` is not supported on this device, only on the CPU (--device cpu)",
@@ -84,6 +115,8 @@ checked_generation check(const generation& asked, const generation_limits& limit
     throw failure(errc::bad_request, "the second text must begin within the prompt", "second");
   if (embeds)
     check_embedding(asked, limits);
+  if (asked.embeddings)
+    check_embeddings(asked, limits);
   check_ids("prompt", asked.prompt, limits.vocab_size);
   if (asked.prediction.size() > static_cast<std::size_t>(limits.max_context))
     throw failure(errc::bad_request,
@@ -131,11 +164,13 @@ checked_generation check(const generation& asked, const generation_limits& limit
   row_features features{.steering = std::move(steered),
                         .adapter = std::move(adapter),
                         .contrasted = sampling.contrasted(),
-                        .layers = sampling.dola};
+                        .layers = sampling.dola,
+                        .embeddings = asked.embeddings};
   features.salt = salted(0, features.steering ? features.steering->id : 0);
   features.salt = salted(features.salt, features.adapter ? features.adapter->id : 0);
   features.salt = salted(features.salt, features.contrasted ? contrast_salt : 0);
   features.salt = salted(features.salt, client_salt(asked.cache_salt));
+  features.salt = salted(features.salt, features.embeddings ? salt_of(*features.embeddings) : 0);
   features.lasting = !features.steering && !features.adapter; // whose ids are numbers of this process
   const auto timeout = timeout_of(asked.timeout, limits.timeout);
   const bool plain = features.salt == 0 && !features.layers; // all others have a part in the salt

@@ -28,6 +28,7 @@ struct generation_limits {
   int layers = 0;                             // of the model
   bool tied = false;                          // its head is its embedding matrix
   bool generates = true;                      // it has an output head; an encoder has none
+  int hidden = 0;                             // length of an embedding; 0: rows of prompts come from tokens alone
 };
 
 /// How a generation that was found valid is run.

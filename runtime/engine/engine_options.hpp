@@ -4,6 +4,7 @@
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/find_chat_format.hpp"
 #include "runtime/execution/compute_options.hpp"
+#include "runtime/import/infill_tokens.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampling_params.hpp"
@@ -107,6 +108,8 @@ struct model_info {
   std::shared_ptr<const steering_library> steering;   // null: none
   std::shared_ptr<adapter_library> adapters;          // null: none
   bool lora_endpoints = false;                        // clients may change `adapters`
+  std::optional<infill_tokens> infill;                // by which it fills in a middle; nothing: it was not taught to
+  bool takes_embeddings = false;                      // rows of prompts may come from embeddings, on this device
 };
 
 } // namespace troupe

@@ -28,7 +28,7 @@ concept fields_of = std::same_as<std::remove_const_t<T>, Of>;
 template <fields_of<generation> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
   auto& [prompt, sampling, priority, skip_special_tokens, timeout, prediction, guide, shown_tokens, embed, second,
-         adapter, steering, negative_prompt, client, begins_text, cache_salt, model] = x;
+         adapter, steering, negative_prompt, client, begins_text, cache_salt, model, embeddings] = x;
   visit("prompt", prompt);
   visit("sampling", sampling);
   visit("priority", priority);
@@ -46,6 +46,7 @@ constexpr void for_each_field(T& x, Visit&& visit) {
   visit("begins_text", begins_text);
   visit("cache_salt", cache_salt);
   visit("model", model);
+  visit("embeddings", embeddings);
 }
 
 template <fields_of<sampling_params> T, class Visit>
@@ -55,9 +56,9 @@ constexpr void for_each_field(T& x, Visit&& visit) {
          top_a, xtc_probability, xtc_threshold, mirostat, mirostat_tau, mirostat_eta, samplers,
          repetition_penalty_range, no_repeat_ngram_size, dry_multiplier, dry_base, dry_allowed_length, dry_range,
          dry_breakers, logit_bias, sequence_biases, allowed_token_ids, watermark, seed, max_tokens, min_tokens,
-         ignore_eos, stop_token_ids, stop, n, logprobs, prompt_logprobs, best_of, rank, num_beams, num_beam_groups,
-         diversity_penalty, length_penalty, stopping, stochastic_beams, guidance_scale, contrastive_beta,
-         contrastive_alpha, dola, speculate] = x;
+         ignore_eos, stop_token_ids, stop, thinking_budget, n, logprobs, prompt_logprobs, best_of, rank, num_beams,
+         num_beam_groups, diversity_penalty, length_penalty, stopping, stochastic_beams, guidance_scale,
+         contrastive_beta, contrastive_alpha, dola, speculate] = x;
   visit("temperature", temperature);
   visit("top_k", top_k);
   visit("top_p", top_p);
@@ -97,6 +98,7 @@ constexpr void for_each_field(T& x, Visit&& visit) {
   visit("ignore_eos", ignore_eos);
   visit("stop_token_ids", stop_token_ids);
   visit("stop", stop);
+  visit("thinking_budget", thinking_budget);
   visit("n", n);
   visit("logprobs", logprobs);
   visit("prompt_logprobs", prompt_logprobs);
@@ -113,6 +115,14 @@ constexpr void for_each_field(T& x, Visit&& visit) {
   visit("contrastive_alpha", contrastive_alpha);
   visit("dola", dola);
   visit("speculate", speculate);
+}
+
+template <fields_of<prompt_embeddings> T, class Visit>
+constexpr void for_each_field(T& x, Visit&& visit) {
+  auto& [rows, width, values] = x;
+  visit("rows", rows);
+  visit("width", width);
+  visit("values", values);
 }
 
 template <fields_of<sequence_bias> T, class Visit>
@@ -133,9 +143,19 @@ constexpr void for_each_field(T& x, Visit&& visit) {
 
 namespace guides {
 
+template <fields_of<thinking_marks> T, class Visit>
+constexpr void for_each_field(T& x, Visit&& visit) {
+  auto& [begin, end, close, is_open] = x;
+  visit("begin", begin);
+  visit("end", end);
+  visit("close", close);
+  visit("is_open", is_open);
+}
+
 template <fields_of<guide_source> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
-  auto& [what, text, choices, any_order, compact, after, preface_begin, preface_end, closed, field, parts] = x;
+  auto& [what, text, choices, any_order, compact, after, preface_begin, preface_end, closed, thinking, banned, field,
+         parts] = x;
   visit("what", what);
   visit("text", text);
   visit("choices", choices);
@@ -145,6 +165,8 @@ constexpr void for_each_field(T& x, Visit&& visit) {
   visit("preface_begin", preface_begin);
   visit("preface_end", preface_end);
   visit("closed", closed);
+  visit("thinking", thinking);
+  visit("banned", banned);
   visit("field", field);
   visit("parts", parts);
 }
@@ -184,12 +206,13 @@ constexpr void for_each_field(T& x, Visit&& visit) {
 
 template <fields_of<sampled_token> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
-  auto& [id, logprob, top, finish, mirostat_mu] = x;
+  auto& [id, logprob, top, finish, mirostat_mu, withheld] = x;
   visit("id", id);
   visit("logprob", logprob);
   visit("top", top);
   visit("finish", finish);
   visit("mirostat_mu", mirostat_mu);
+  visit("withheld", withheld);
 }
 
 template <fields_of<token_logprob> T, class Visit>
@@ -202,7 +225,7 @@ constexpr void for_each_field(T& x, Visit&& visit) {
 template <fields_of<done_event> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
   auto& [choices, prompt_tokens, completion_tokens, cached_tokens, queue_ms, prefill_ms, decode_ms, accepted_guesses,
-         rejected_guesses, accepted_predicted, rejected_predicted, embedding] = x;
+         rejected_guesses, accepted_predicted, rejected_predicted, withheld_tokens, embedding] = x;
   visit("choices", choices);
   visit("prompt_tokens", prompt_tokens);
   visit("completion_tokens", completion_tokens);
@@ -214,6 +237,7 @@ constexpr void for_each_field(T& x, Visit&& visit) {
   visit("rejected_guesses", rejected_guesses);
   visit("accepted_predicted", accepted_predicted);
   visit("rejected_predicted", rejected_predicted);
+  visit("withheld_tokens", withheld_tokens);
   visit("embedding", embedding);
 }
 

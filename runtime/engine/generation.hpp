@@ -5,6 +5,7 @@
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/scheduling/prompt_embeddings.hpp"
 #include "runtime/steering/steering.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
@@ -39,6 +40,8 @@ struct generation {
   bool begins_text = false; // the answer is a text of its own, as a chat's message is; else it continues the prompt's
   std::string cache_salt = {}; // only requests of the same one share cached prefixes
   std::string model = {};      // that it is for, by its name; empty: the only one
+  // Rows that stand at the beginning of the prompt in place of its first tokens' embeddings; null: none.
+  std::shared_ptr<const prompt_embeddings> embeddings = {};
 };
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws
@@ -89,6 +92,7 @@ struct done_event {
   double decode_ms = 0;                                         // to the last
   std::uint32_t accepted_guesses = 0, rejected_guesses = 0;     // of speculation
   std::uint32_t accepted_predicted = 0, rejected_predicted = 0; // of these, from the request's `prediction`
+  std::uint32_t withheld_tokens = 0;                            // instead of which another had to be chosen, by policy
   std::vector<float> embedding = {};                            // [hidden], as pooled; of requests for one
 };
 

@@ -87,6 +87,7 @@ void open_texts(const engine_options& options, const model_source& source, model
     info.markers = special_markers(info.format, *info.tokenizer);
     if (!info.ranker && (info.ranked_pair = pair_prompt_of(source.name, source.config, *info.tokenizer)))
       info.ranker = load_yes_no(*source.tensors, source.config, *info.tokenizer);
+    info.infill = find_infill(*info.tokenizer, source.infill);
     if (auto line = info.tokenizer->remark(); !line.empty())
       log(std::move(line));
     auto& ends = info.defaults;
@@ -275,6 +276,8 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
   info.weights = weights_kind(*source.tensors, precision.weights);
   info.adapters = load_adapters(options, info.id, source.config, opened, log);
   info.lora_endpoints = options.lora_endpoints;
+  // Who can change the rows between layers can put others in their place.
+  info.takes_embeddings = capabilities.steering && source.config.positions != position_type::learned;
   opened.draft = open_second(options.draft, "draft", source, info.tokenizer.get());
   if (opened.draft)
     info.draft = opened.draft->name();

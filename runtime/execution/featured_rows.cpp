@@ -1,5 +1,7 @@
 #include "runtime/execution/featured_rows.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 namespace {
@@ -23,6 +25,18 @@ std::vector<adapted_rows> adapted_rows_of(const step_plan& plan) {
   for (const auto& each : plan.featured)
     if (const auto& by = each.features->adapter)
       result.push_back({by, rows_of(plan, each).first_row, rows_of(plan, each).rows});
+  return result;
+}
+
+std::vector<given_rows> given_rows_of(const step_plan& plan) {
+  std::vector<given_rows> result;
+  for (const auto& each : plan.featured)
+    if (const auto& from = each.features->embeddings) {
+      const auto& its = rows_of(plan, each);
+      const auto rows = std::min(its.rows, from->rows - its.first_position);
+      if (rows > 0)
+        result.push_back({from, its.first_row, its.first_position, rows});
+    }
   return result;
 }
 

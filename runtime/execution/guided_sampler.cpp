@@ -2,6 +2,8 @@
 
 #include "runtime/support/error.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace troupe {
@@ -12,6 +14,19 @@ std::shared_ptr<const sampling_params> guided_params(const sampling_params& p) {
   own->ignore_eos = false;
   return own;
 }
+
+namespace {
+
+/// Whether a banned token is likelier than all that may follow.
+bool holds_back(const next_tokens& next, std::span<const float> logits, std::span<const float> masked) {
+  auto best = -std::numeric_limits<float>::infinity();
+  for (const auto id : next.withheld)
+    if (static_cast<std::size_t>(id) < logits.size())
+      best = std::max(best, logits[static_cast<std::size_t>(id)]);
+  return !next.withheld.empty() && best > *std::ranges::max_element(masked);
+}
+
+} // namespace
 
 void guided_sampler::prepare(const step_plan& plan) {
   if (plan.step > 0 && std::exchange(prepared_, plan.step) == plan.step)
@@ -103,7 +118,9 @@ sampled_token guided_sampler::draw(sequence& s, const next_tokens& next, const j
   if (!next.forced.empty())
     return s.sampler.take(next.forced.front(), row.logits, scratch);
   next.apply(row.logits, masked_);
-  return s.sampler.sample(row.logits, masked_, scratch, row.others);
+  auto token = s.sampler.sample(row.logits, masked_, scratch, row.others);
+  token.withheld = holds_back(next, row.logits, masked_);
+  return token;
 }
 
 // The tokens that must follow the one just taken. Their log-probabilities would need rows. Returns whether the sequence

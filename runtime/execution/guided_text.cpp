@@ -40,8 +40,10 @@ void next_tokens::apply(std::span<const float> logits, std::vector<float>& row) 
 
 struct guided_text::rules {
   std::shared_ptr<const guides::answer_guide> guide;
-  std::vector<token_id> ends;
+  std::vector<token_id> ends;         // EOS and stop ids
+  std::vector<token_id> allowed_ends; // those with which it may end
   std::size_t min_tokens = 0;
+  guides::thinking_limits limits = {};
 
   bool is_end(token_id id) const { return std::ranges::find(ends, id) != ends.end(); }
 };
@@ -76,14 +78,14 @@ struct guided_text::text {
         return;
     }
     next.allowed.resize(std::max(state.vocabulary().words(), words_of(r)));
-    state.mask(std::span(next.allowed).first(state.vocabulary().words()));
+    state.mask(std::span(next.allowed).first(state.vocabulary().words()), &next.withheld);
     for (const auto id : r.ends)
       clear(next.allowed, id);
     const bool only_end = std::ranges::all_of(next.allowed, [](auto word) { return word == 0; });
     if (only_end && !state.can_end())
       throw failure(errc::bad_request, "none of the model's tokens can continue the answer as its guide demands");
     if (state.can_end() && (only_end || emitted >= r.min_tokens))
-      for (const auto id : r.ends)
+      for (const auto id : r.allowed_ends)
         set(next.allowed, id);
   }
 
@@ -125,9 +127,14 @@ guided_text::guided_text(std::shared_ptr<mask_workers> workers, const sampling_s
   r->guide = start.guide;
   r->ends.assign(eos_ids.begin(), eos_ids.end());
   r->ends.insert(r->ends.end(), start.params->stop_token_ids.begin(), start.params->stop_token_ids.end());
+  // Where a guide says how an answer ends, it must be able to.
+  const bool ignores = start.params->ignore_eos && r->guide->is_free();
+  r->allowed_ends.assign(r->ends.begin() + (ignores ? std::ssize(eos_ids) : 0), r->ends.end());
   r->min_tokens = static_cast<std::size_t>(start.params->min_tokens);
+  if (const auto budget = start.params->thinking_budget; budget >= 0)
+    r->limits = {static_cast<std::size_t>(budget), static_cast<std::size_t>(start.params->max_tokens)};
   rules_ = std::move(r);
-  text_ = std::make_shared<text>(text{guides::answer_state(rules_->guide)});
+  text_ = std::make_shared<text>(text{guides::answer_state(rules_->guide, rules_->limits)});
   append(start.emitted);
 }
 
@@ -173,7 +180,7 @@ void guided_text::guess(std::span<const token_id> tokens) {
 
 guided_text guided_text::fork(token_id token) const {
   guided_text child(workers_, rules_);
-  child.text_ = std::make_shared<text>(text{guides::answer_state(rules_->guide)});
+  child.text_ = std::make_shared<text>(text{guides::answer_state(rules_->guide, rules_->limits)});
   child.next_ = child.begin([r = rules_, from = text_, token](text& t, next_tokens& next) {
     t = *from;
     t.append(std::span(&token, 1), *r);

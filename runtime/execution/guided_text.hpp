@@ -23,6 +23,7 @@ namespace troupe {
 struct next_tokens {
   std::vector<token_id> forced = {};
   std::vector<std::uint64_t> allowed = {}; // one bit per id; ends (EOS, stop ids) included
+  std::vector<token_id> withheld = {};     // that would complete a banned text, and could follow otherwise
   std::optional<error> why = {};           // the guide cannot go on
 
   /// Copies `logits` [vocab] to `row`, with minus infinity for what is not allowed.

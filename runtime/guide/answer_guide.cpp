@@ -4,6 +4,7 @@
 #include "runtime/support/utf8.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe::guides {
@@ -47,37 +48,24 @@ std::string whole_characters(std::string text) {
 
 answer_guide::answer_guide(const guide_source& source, std::shared_ptr<const tokenizer> tokens,
                            std::shared_ptr<const guide_vocabulary> vocabulary, const guide_limits& limits,
-                           std::shared_ptr<guide_pool> pool)
-  : guide_(compiled(source, std::move(vocabulary), limits, std::move(pool))),
+                           std::shared_ptr<guide_pool> pool, std::shared_ptr<const banned_texts> banned)
+  : guide_(compiled(source, vocabulary, limits, std::move(pool))),
     tokens_(std::move(tokens)),
-    after_(source.after) {
-  if (after_.empty())
+    after_(source.after),
+    is_free_(source.what == guide_source::kind::anything),
+    banned_(std::move(banned)) {
+  if (!source.thinking.end.empty())
+    thinking_.emplace(source.thinking, *tokens_, *vocabulary);
+  if (!banned_ && !source.banned.empty())
+    banned_ = std::make_shared<const banned_texts>(source.banned, vocabulary);
+  if (after_.empty() && !is_free_)
     return;
-  border_.assign(after_.size() + 1, 0);
-  for (std::size_t i = 1, b = 0; i < after_.size(); ++i) {
-    while (b > 0 && after_[i] != after_[b])
-      b = border_[b];
-    b += after_[i] == after_[b];
-    border_[i + 1] = b;
-  }
-  free_.resize(guide_->vocabulary().words());
-  for (std::size_t i = 0; i < guide_->vocabulary().size(); ++i) {
+  free_.resize(vocabulary->words());
+  for (std::size_t i = 0; i < vocabulary->size(); ++i) {
     const auto id = static_cast<token_id>(i);
-    if (!guide_->vocabulary().any_bytes(id).empty() && !guide_->vocabulary().is_end(id))
+    if (!vocabulary->any_bytes(id).empty() && !vocabulary->is_end(id))
       free_[i / 64] |= std::uint64_t(1) << (i % 64);
   }
-}
-
-// Knuth, Morris and Pratt.
-answer_guide::progress answer_guide::search(std::size_t matched, std::string_view bytes) const {
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    while (matched > 0 && bytes[i] != after_[matched])
-      matched = border_[matched];
-    matched += bytes[i] == after_[matched];
-    if (matched == after_.size())
-      return {true, i + 1};
-  }
-  return {false, matched};
 }
 
 std::span<const token_id> answer_guide::forbidden(std::size_t matched) const {
@@ -87,7 +75,7 @@ std::span<const token_id> answer_guide::forbidden(std::size_t matched) const {
   std::vector<token_id> result;
   for (std::size_t i = 0; i < vocabulary().size(); ++i) {
     const auto bytes = vocabulary().any_bytes(static_cast<token_id>(i));
-    const auto end = search(matched, bytes);
+    const auto end = after_.search(matched, bytes);
     if (end.found && end.at < bytes.size() && !guide_state(guide_).advance(bytes.substr(end.at)))
       result.push_back(static_cast<token_id>(i));
   }
@@ -113,50 +101,76 @@ std::optional<token_id> answer_guide::next_token(std::string_view run, std::stri
   return ids[i];
 }
 
-answer_state::answer_state(std::shared_ptr<const answer_guide> g)
-  : guide_(std::move(g)), state_(guide_->guide_), guided_(guide_->after_.empty()) {}
+answer_state::answer_state(std::shared_ptr<const answer_guide> g, thinking_limits limits)
+  : guide_(std::move(g)),
+    state_(guide_->guide_),
+    thinking_(guide_->thinking_ ? &*guide_->thinking_ : nullptr, limits),
+    banned_(guide_->banned_.get()),
+    guided_(guide_->after_.empty()) {}
 
 bool answer_state::advance(token_id token) {
+  const auto bytes = vocabulary().any_bytes(token);
+  if (bytes.empty() || vocabulary().is_end(token) || (thinking_.closes() && token != thinking_.next()) ||
+      banned_.forbids(token) || !follow(token, bytes))
+    return false;
+  thinking_.advance(bytes);
+  banned_.advance(bytes, vocabulary().bytes(token).empty());
+  return true;
+}
+
+bool answer_state::follow(token_id token, std::string_view bytes) {
   if (guided_) {
-    if (vocabulary().is_end(token))
-      return false;
+    if (guide_->is_free())
+      return true;
     const bool forced = !state_.forced(1).empty();
     if (!state_.advance(token))
       return false;
     run_ = forced && run_.size() < longest_run ? run_.append(vocabulary().bytes(token)) : std::string();
     return true;
   }
-  const auto bytes = vocabulary().any_bytes(token);
-  if (bytes.empty() || vocabulary().is_end(token))
-    return false;
-  const auto end = guide_->search(matched_, bytes);
+  const auto end = guide_->after_.search(matched_, bytes);
   if (!end.found) {
     matched_ = end.at;
     return true;
   }
-  guided_ = end.at == bytes.size() || state_.advance(bytes.substr(end.at));
+  guided_ = end.at == bytes.size() || guide_->is_free() || state_.advance(bytes.substr(end.at));
   return guided_;
 }
 
-void answer_state::mask(std::span<std::uint64_t> out) {
+void answer_state::mask(std::span<std::uint64_t> out, std::vector<token_id>* withheld) {
   const auto clear = [&](std::span<const token_id> ids) {
     for (const auto id : ids)
       if (static_cast<std::size_t>(id) < vocabulary().size())
         out[static_cast<std::size_t>(id) / 64] &= ~(std::uint64_t(1) << (id % 64));
   };
-  if (guided_) {
+  if (thinking_.closes()) {
+    std::ranges::fill(out, 0);
+    out[static_cast<std::size_t>(thinking_.next()) / 64] |= std::uint64_t(1) << (thinking_.next() % 64);
+  } else if (guided_ && !guide_->is_free()) {
     state_.mask(out);
-    return clear(vocabulary().end_tokens());
+    clear(vocabulary().end_tokens());
+  } else {
+    std::ranges::copy(guide_->free_, out.begin());
+    if (!guided_)
+      clear(guide_->forbidden(matched_));
   }
-  std::copy(guide_->free_.begin(), guide_->free_.end(), out.begin());
-  clear(guide_->forbidden(matched_));
+  banned_.each_list([&](std::span<const token_id> ids) {
+    if (withheld)
+      for (const auto id : ids)
+        if (out[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1)
+          withheld->push_back(id);
+    clear(ids);
+  });
 }
 
 std::optional<token_id> answer_state::forced() {
-  if (!guided_)
-    return {};
-  const auto text = state_.forced(forced_window);
-  return text.empty() ? std::nullopt : guide_->next_token(run_, text);
+  std::optional<token_id> result;
+  if (thinking_.closes())
+    result = thinking_.next();
+  else if (guided_ && !guide_->is_free())
+    if (const auto text = state_.forced(forced_window); !text.empty())
+      result = guide_->next_token(run_, text);
+  return result && !banned_.forbids(*result) ? result : std::nullopt;
 }
 
 } // namespace troupe::guides

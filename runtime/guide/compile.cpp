@@ -47,7 +47,7 @@ void check_size(const guide_source& source, const guide_limits& limits) {
 
 /// What all kinds of guides have in common, once their own rules are there.
 void complete(grammar& g, const guide_source& source) {
-  if (!source.preface_begin.empty())
+  if (!source.preface_begin.empty() && source.what != guide_source::kind::anything)
     add_preface(g, source);
   g.finish();
 }
@@ -75,6 +75,7 @@ grammar compile_grammar(const guide_source& source, const guide_limits& limits) 
       break;
     }
     case guide_source::kind::grammar: g.set_root(add_grammar(g, source.text)); break;
+    case guide_source::kind::anything: set_terminal(g, any_characters(g.regex(), text_encoding::utf8)); break;
     case guide_source::kind::structural_tag: break;
   }
   complete(g, source);

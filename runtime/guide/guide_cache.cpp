@@ -25,6 +25,12 @@ std::string key_of(const guide_source& s) {
   add(s.after);
   add(s.preface_begin);
   add(s.preface_end);
+  add(s.thinking.begin);
+  add(s.thinking.end);
+  add(s.thinking.close);
+  key += s.thinking.is_open ? 'o' : '-';
+  for (const auto& text : s.banned)
+    add(text);
   return key;
 }
 
@@ -60,7 +66,7 @@ std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source,
   const auto field = source.field.empty() ? std::string("guide") : source.field;
   if (!tokens_)
     throw failure(errc::bad_request, "`" + field + "` needs a tokenizer, and this model has none", field);
-  if (ends_.empty() && !stops)
+  if (ends_.empty() && !stops && source.what != guide_source::kind::anything)
     throw failure(errc::bad_request,
                   "`" + field + "` needs a token that ends the answer; this model has none, so give `stop_token_ids`",
                   field);
@@ -80,9 +86,10 @@ std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source,
       vocabulary_ = guide_vocabulary::of(*tokens_, ends_, markers_);
     make_room(field);
   }
+  const auto banned = source.banned.empty() ? nullptr : banned_of(source.banned);
   const auto made = [&] {
     try {
-      return within(most, [&] { return compile(source); });
+      return within(most, [&] { return compile(source, banned); });
     } catch (const failure& f) {
       blame(f, field);
     }
@@ -95,11 +102,27 @@ std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source,
 }
 
 // With the first mask, which every answer needs.
-std::shared_ptr<const answer_guide> guide_cache::compile(const guide_source& source) const {
-  const auto made = std::make_shared<const answer_guide>(source, tokens_, vocabulary_, limits_.guide, pool_);
+std::shared_ptr<const answer_guide> guide_cache::compile(const guide_source& source,
+                                                         std::shared_ptr<const banned_texts> banned) const {
+  const auto made = std::make_shared<const answer_guide>(source, tokens_, vocabulary_, limits_.guide, pool_,
+                                                         std::move(banned));
   answer_state first(made);
   std::vector<std::uint64_t> mask(vocabulary_->words());
   first.mask(mask);
+  return made;
+}
+
+// A server's policy has them, not a client: there are few, and making them is not a client's work.
+std::shared_ptr<const banned_texts> guide_cache::banned_of(const std::vector<std::string>& texts) {
+  const std::scoped_lock hold(banned_lock_);
+  for (const auto& [known, made] : banned_)
+    if (known == texts)
+      return made;
+  auto made = std::make_shared<const banned_texts>(texts, vocabulary_);
+  static_cast<void>(made->forbidden(0)); // which every answer needs
+  if (banned_.size() >= most_banned)
+    banned_.pop_back();
+  banned_.emplace_front(texts, made);
   return made;
 }
 

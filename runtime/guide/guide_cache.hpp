@@ -50,7 +50,9 @@ private:
     std::shared_ptr<const answer_guide> guide;
   };
   std::shared_ptr<const answer_guide> get(const guide_source& source, bool stops, meter& most);
-  std::shared_ptr<const answer_guide> compile(const guide_source& source) const;
+  std::shared_ptr<const answer_guide> compile(const guide_source& source,
+                                              std::shared_ptr<const banned_texts> banned) const;
+  std::shared_ptr<const banned_texts> banned_of(const std::vector<std::string>& texts);
   void make_room(const std::string& field);
 
   const std::shared_ptr<const tokenizer> tokens_;
@@ -61,6 +63,10 @@ private:
   std::mutex lock_; // of what follows
   std::shared_ptr<const guide_vocabulary> vocabulary_;
   std::list<entry> entries_; // last used first
+
+  static constexpr std::size_t most_banned = 64; // lists of texts
+  std::mutex banned_lock_;                       // of what follows
+  std::list<std::pair<std::vector<std::string>, std::shared_ptr<const banned_texts>>> banned_;
 };
 
 } // namespace troupe::guides

@@ -8,6 +8,16 @@
 
 namespace troupe::guides {
 
+/// How a model's reasoning is marked in an answer, where it is bounded (sampling_params::thinking_budget).
+struct thinking_marks {
+  std::string begin = {}; // behind white space, at the answer's beginning
+  std::string end = {};   // empty: reasoning is not bounded
+  std::string close = {}; // what ends it where the budget does; begins with `end`
+  bool is_open = false;   // the answer begins within it
+
+  bool operator==(const thinking_marks&) const = default;
+};
+
 struct guide_source {
   enum class kind : std::uint8_t {
     json_object,    // any JSON object; `text` is unused
@@ -16,6 +26,7 @@ struct guide_source {
     choice,         // `choices`: one of them
     grammar,        // `text`: GBNF, or Lark
     structural_tag, // `text`: JSON, as vLLM and XGrammar have it
+    anything,       // nothing is asked of the answer but what `thinking` and `banned` say
   };
   kind what = kind::json_object;
   std::string text = {};
@@ -35,6 +46,11 @@ struct guide_source {
 
   // Of JSON: objects that name members (`properties`) have no others, unless their schema speaks of others.
   bool closed = false;
+
+  thinking_marks thinking = {};
+
+  // Texts that the answer never contains, however they are cut into tokens.
+  std::vector<std::string> banned = {};
 
   // What the request calls it, for errors; empty: "guide".
   std::string field = {};

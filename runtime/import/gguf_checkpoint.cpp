@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstring>
+#include <initializer_list>
+#include <limits>
 
 namespace troupe {
 
@@ -198,12 +200,30 @@ embedding_style parse_gguf_embedding_style(const gguf_file& file) {
   }
 }
 
+named_infill parse_gguf_infill(const gguf_metadata& metadata, int vocab) {
+  const auto id = [&](std::initializer_list<std::string_view> keys) -> std::optional<token_id> {
+    for (const auto key : keys) {
+      const auto found = metadata.integer(key, 0, std::numeric_limits<std::uint32_t>::max());
+      if (found && *found < vocab) // the highest u32 means none
+        return static_cast<token_id>(*found);
+    }
+    return {};
+  };
+  return {.prefix = id({"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"}),
+          .suffix = id({"tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"}),
+          .middle = id({"tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"}),
+          .pad = id({"tokenizer.ggml.fim_pad_token_id"}),
+          .repository = id({"tokenizer.ggml.fim_rep_token_id"}),
+          .file = id({"tokenizer.ggml.fim_sep_token_id"})};
+}
+
 } // namespace
 
 model_source open_gguf(const std::filesystem::path& path) {
   const auto file = std::make_shared<const gguf_file>(path);
   auto config = parse_gguf_config(*file);
   auto tensors = arrange_gguf(make_gguf_checkpoint(file, config), config);
+  const auto infill = parse_gguf_infill(file->metadata(), config.vocab);
   const auto of_several = gguf_part_name::of(path);
   return {of_several ? std::filesystem::path(of_several->stem).filename().string()
                      : (has_gguf_extension(path) ? path.stem() : path.filename()).string(),
@@ -213,7 +233,9 @@ model_source open_gguf(const std::filesystem::path& path) {
           [file] { return make_gguf_tokenizer(*file); },
           [file](const std::string& instead) { return make_gguf_chat_template(*file, instead); },
           file->files(),
-          parse_gguf_embedding_style(*file)};
+          parse_gguf_embedding_style(*file),
+          {},
+          infill};
 }
 
 } // namespace troupe

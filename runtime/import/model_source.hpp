@@ -4,6 +4,7 @@
 
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/import/infill_tokens.hpp"
 #include "runtime/import/ranker_config.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/sampling/pooling.hpp"
@@ -37,6 +38,7 @@ struct model_source {
   head_loader load_ranker = {};                       // of a model for classification; empty: it is none
   std::shared_ptr<const pooled_head> dense = nullptr; // layers behind the pooling; null: none
   std::vector<std::string> remarks = {};              // lines for the log
+  named_infill infill = {};                           // of GGUF files
 };
 
 /// Opens `model`: the path of a folder or of a GGUF file (recognised by its extension or its first bytes), the

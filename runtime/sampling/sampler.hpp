@@ -36,6 +36,7 @@ struct sampled_token {
   std::vector<token_logprob> top = {}; // likeliest first, ties by lower id
   enum class finish : std::uint8_t { none, eos, stop_token, length } finish = finish::none;
   float mirostat_mu = 0; // after it; comes back with the transcript when the sequence is resumed
+  bool withheld = false; // a likelier one would have completed a text that the server's policy forbids
 };
 
 /// Why a token could not be sampled.

@@ -69,7 +69,8 @@ struct sampling_params {
   int min_tokens = 0;  // until then neither EOS nor stop ids can be chosen, nor do stop strings end the answer
   bool ignore_eos = false;
   stop_id_set stop_token_ids = {};
-  stop_strings stop = {}; // matched on text by the request, not by the sampler
+  stop_strings stop = {};   // matched on text by the request, not by the sampler
+  int thinking_budget = -1; // tokens of reasoning at most, of answers whose guide has its marks; -1: no bound
   int n = 1;
   int logprobs = -1;        // -1: none; 0: the chosen token's; k: and those of the k most likely
   int prompt_logprobs = -1; // the same of the prompt's tokens, but for its first

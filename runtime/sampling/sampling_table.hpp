@@ -99,6 +99,7 @@ inline constexpr std::tuple table{
     "max_tokens", &sampling_params::max_tokens, 1, most_int, {.command_line = true}, "Stop after this many tokens"},
   sampling_field<int>{"min_tokens", &sampling_params::min_tokens, 0, most_int, by_client,
                       "Do not let the model end its answer before this many tokens"},
+  sampling_field<int>{"thinking_token_budget", &sampling_params::thinking_budget, -1, most_int, {.request = true}},
   sampling_field<int>{"n", &sampling_params::n, 1, most_sequences, {.request = true}},
   sampling_field<int>{"best_of", &sampling_params::best_of, 0, most_sequences, by_client,
                       "Generate this many answers and keep the best; 0: as many as are printed"},

@@ -12,16 +12,19 @@
 
 namespace troupe {
 
-struct packed_adapter; // runtime/adapters/packed_adapter.hpp
-struct steering;       // runtime/steering/steering.hpp
+struct packed_adapter;    // runtime/adapters/packed_adapter.hpp
+struct steering;          // runtime/steering/steering.hpp
+struct prompt_embeddings; // runtime/scheduling/prompt_embeddings.hpp
 
 struct row_features {
   std::shared_ptr<const troupe::steering> steering = {}; // null: none
   std::shared_ptr<const packed_adapter> adapter = {};    // null: none
   bool contrasted = false;                               // the amateur computes its rows, too
   dola_layers layers = {};                               // whose logits sampled rows are contrasted with; or nothing
-  prefix_salt salt = 0;                                  // of what K and V depend on, or are kept apart by
-  bool lasting = true;                                   // the salt means the same in other processes
+  // In place of the first tokens' embeddings; null: none.
+  std::shared_ptr<const prompt_embeddings> embeddings = {};
+  prefix_salt salt = 0; // of what K and V depend on, or are kept apart by
+  bool lasting = true;  // the salt means the same in other processes
 };
 
 /// Null: none.

@@ -122,6 +122,20 @@ def test_thinking_comes_in_blocks_and_goes_back(scripted):
     assert again.content[0].text == COUNT
 
 
+def test_models_are_listed_for_the_client(scripted):
+    client = client_at(scripted)
+    listed = list(client.models.list(limit=1))
+    assert [(model.id, model.type, model.lifecycle) for model in listed] == [("scripted", "model", "active")]
+    assert listed[0].max_input_tokens > 0 and client.models.retrieve("scripted").display_name == "scripted"
+    with pytest.raises(anthropic.NotFoundError):
+        client.models.retrieve("claude")
+    answer = client.messages.with_raw_response.create(
+        model="scripted", max_tokens=9, messages=HELLO, extra_headers={"X-Request-Id": "mine"})
+    assert answer.request_id == answer.parse()._request_id == "mine"
+    with client.messages.stream(model="scripted", max_tokens=9, messages=HELLO) as stream: # a ping among its events
+        assert stream.get_final_text()
+
+
 def test_errors_are_the_clients_classes(launch, messages, server):
     with pytest.raises(anthropic.NotFoundError) as missing:
         messages.create(model="claude", messages=HELLO, max_tokens=1)

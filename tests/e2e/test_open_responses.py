@@ -131,7 +131,6 @@ def test_input_items_come_in_pages(scripted, checker):
     ("/v1/responses", {"input": "x", "model": "other"}, 404, "model_not_found"),
     ("/v1/responses", {"input": "x", "previous_response_id": "resp_0"}, 404, "previous_response_not_found"),
     ("/v1/responses", {"input": "x", "background": True}, 400, "unsupported_value"),
-    ("/v1/responses/compact", {"input": "x"}, 404, "not_found"),
     ("/v1/responses/resp_0/cancel", {}, 404, "not_found"),
     ("/v1/responses/input_tokens", {"input": 3}, 400, "invalid_value"),
 ])

@@ -148,6 +148,32 @@ std::vector<connection_script> connection_seeds() {
       wait, get("/api/tags"), get("/api/ps"), get("/api/version"), get("/"),
       post("/api/pull", R"({"name":"org/bytes"})"), post("/api/show", R"({"name":"org/bytes"})"), wait}},
     {0,
+     {post(
+        "/v1/messages",
+        R"({"model":"org/bytes","max_tokens":9,"stream":true,"system":[{"type":"text","text":"s","cache_control":{}}],)"
+        R"("thinking":{"type":"enabled","budget_tokens":3},"stop_sequences":["a"],"messages":[)" +
+          user + "]}"),
+      wait,
+      post(
+        "/v1/messages",
+        R"({"max_tokens":5,"tools":[{"name":"f","input_schema":{"type":"object"}},{"type":"bash_20250124","name":"b"}],)"
+        R"("tool_choice":{"type":"any","disable_parallel_tool_use":true},"messages":[{"role":"user","content":"x"},)"
+        R"({"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},)"
+        R"({"type":"tool_use","id":"1","name":"f","input":{}}]},)"
+        R"({"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"4","is_error":true}]}]})"),
+      wait,
+      post("/v1/messages/count_tokens", R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})"),
+      wait,
+      {kind::bytes,
+       "GET /v1/models?limit=1&after_id=org%2Fbytes HTTP/1.1\r\nHost: localhost\r\nanthropic-version: "
+       "2023-06-01\r\n\r\n",
+       {}},
+      wait,
+      post("/infill", R"({"input_prefix":"a","input_suffix":"b","input_extra":[{"filename":"f","text":"t"}]})"),
+      wait,
+      post("/v1/completions", R"({"prompt":"a","suffix":"b"})"),
+      wait}},
+    {0,
      {post("/v1/embeddings", R"({"input":["a",[98,99]],"dimensions":2,"encoding_format":"base64"})"), wait,
       post("/api/embed", R"({"model":"org/bytes","input":["a","b"],"truncate":true})"), wait,
       post("/api/embeddings", R"({"model":"org/bytes","prompt":"a"})"), wait,
@@ -242,6 +268,9 @@ const std::vector<std::string>& connection_words() {
                                               "/api/chat",
                                               "/api/embed",
                                               "/v1/responses",
+                                              "/v1/messages",
+                                              "/v1/models?limit=1&before_id=",
+                                              "anthropic-version: 2023-06-01\r\n",
                                               "/v1/embeddings",
                                               "/v1/rerank",
                                               "/score",

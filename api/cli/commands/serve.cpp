@@ -2,6 +2,7 @@
 
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/policy_file.hpp"
 #include "api/cli/steering_options.hpp"
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
@@ -39,7 +40,7 @@ struct serve_options {
   log_format format = log_format::text;
   std::optional<std::size_t> per_key;
   bool quiet = false;
-  std::string key_file, keys_file, metrics_key_file;
+  std::string key_file, keys_file, metrics_key_file, policy_file;
   watermark_options watermark;
 
   /// Whether stderr gets more than the log: progress and an example request.
@@ -245,6 +246,13 @@ void add_server_options(CLI::App& command, serve_options& given) {
   file("--metrics-key-file", given.metrics_key_file,
        "Read from this file a key that opens /metrics and nothing else; /metrics needs a key then. It can also be "
        "given in TROUPE_METRICS_KEY");
+  file("--policy", given.policy_file,
+       "Read from this TOML file what clients cannot lift: texts that no answer contains, biases, the highest "
+       "temperature, the longest answer; for all, or in [key.NAME] for one name of --api-keys");
+  command
+    .add_flag("--enable-prompt-embeds", options.prompt_embeds,
+              "Let clients of /v1/completions give embeddings instead of a prompt's tokens (vLLM's prompt_embeds)")
+    ->group(server_group);
   command
     .add_flag("--allow-anonymous", given.allow_anonymous,
               "Serve everybody without a key, also other machines if --host lets them reach this one")
@@ -372,6 +380,8 @@ command add_serve(CLI::App& troupe) {
               options->server.metrics_key = read_key(options->metrics_key_file);
             else if (const char* key = std::getenv("TROUPE_METRICS_KEY"); key && *key)
               options->server.metrics_key = key;
+            if (!options->policy_file.empty())
+              options->server.policy = read_policy(options->policy_file);
             const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
             // With several keys, one may keep all sequences busy but not fill the queue.
             const auto& engine = options->engine;

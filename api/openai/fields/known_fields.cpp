@@ -88,8 +88,7 @@ constexpr auto fields = std::to_array<known_field>({
   {"logits_processors"},
   {"truncate_prompt_tokens"},
   {"include_stop_str_in_output"},
-  {"thinking_token_budget"},
-  {"prompt_embeds"},
+  {"prompt_embeds", completions},
   {"kv_transfer_params"},
   {"cache_salt"},
   // without influence on an answer, here or anywhere

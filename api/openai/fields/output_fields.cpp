@@ -3,9 +3,11 @@
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json_digits.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace troupe {
@@ -116,6 +118,13 @@ void read_choice(const field_reader& body, chat_output& to) {
     body.refuse("tool_choice", "needs `tools`");
 }
 
+/// What the words mean for templates that do not know them. Beyond these, reasoning is not bounded.
+struct effort_budget {
+  std::string_view word;
+  int tokens;
+};
+constexpr auto efforts = std::to_array<effort_budget>({{"minimal", 512}, {"low", 1024}, {"medium", 8192}});
+
 } // namespace
 
 void check_function_type(const field_reader& of) {
@@ -145,6 +154,30 @@ chat_output read_output(const field_reader& body, const served_model& model) {
   return result;
 }
 
+int read_thinking_budget(const field_reader& body, const jinja::dict& variables, const served_model& model) {
+  constexpr auto name = "thinking_token_budget";
+  if (const auto given = body.integer(name, -1, sampling_fields::most_int))
+    return static_cast<int>(*given);
+  if (const auto* given = variables.find("thinking_budget"); given && given->is_integral()) // Seed-OSS's
+    return static_cast<int>(std::clamp<std::int64_t>(given->integer(), -1, sampling_fields::most_int));
+  const std::string_view text = model.chat ? std::string_view(model.chat->text()) : std::string_view();
+  const auto shows = [&](std::string_view variable) { return text.find(variable) != text.npos; };
+  const auto is_off = [&](std::string_view variable) {
+    const auto* value = variables.find(variable);
+    return value && value->is(jinja::kind::boolean) && !value->truth();
+  };
+  if ((is_off("enable_thinking") || is_off("thinking")) && !shows("enable_thinking") && !shows("thinking"))
+    return 0;
+  const auto effort = body.find("reasoning_effort");
+  std::string_view word;
+  if (!effort || effort->get(word) || shows("reasoning_effort"))
+    return -1;
+  for (const auto& [known, tokens] : efforts)
+    if (word == known)
+      return tokens;
+  return -1;
+}
+
 std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, bool continued,
                                                  const served_model& model, generation& to) {
   if (auto& reasoning = what.format.reasoning) {
@@ -154,6 +187,8 @@ std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_v
   }
   if (!what.is_needed())
     return nullptr;
+  const bool marks = what.format.reasoning || (what.format.calls && what.format.calls->channels());
+  what.bounds_reasoning = to.sampling.thinking_budget >= 0 && marks && !to.sampling.scores_only();
   auto guide = output_guide(what, to.guide);
   to.guide = std::move(guide);
   to.shown_tokens = model.markers;

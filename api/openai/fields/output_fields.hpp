@@ -4,6 +4,7 @@
 
 #include "api/openai/fields/field_reader.hpp"
 #include "api/service/served_model.hpp"
+#include "runtime/chat/jinja/value.hpp"
 #include "runtime/chat/output/chat_output.hpp"
 #include "runtime/engine/generation.hpp"
 
@@ -25,6 +26,11 @@ void check_function_type(const field_reader& of);
 
 /// What the fields ask for; with a named tool, only that one is in `tools`. Throws failure naming the field.
 chat_output read_output(const field_reader& body, const served_model& model);
+
+/// How many tokens of reasoning the request allows, if it says so: `thinking_token_budget`, or `thinking_budget` among the
+/// template's variables; or where the template has no place for it, what `reasoning_effort` and `enable_thinking` mean.
+/// `variables`: those of the template. -1: no bound.
+int read_thinking_budget(const field_reader& body, const jinja::dict& variables, const served_model& model);
 
 /// Completes `what` by the prompt, which may open or close the model's reasoning, and lets `to` follow it: sets the
 /// guide (over `to.guide`, which is for the content) and what is shown of special tokens. Returns null, and changes

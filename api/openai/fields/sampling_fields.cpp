@@ -43,7 +43,6 @@ struct unsupported_field {
 };
 
 constexpr auto unsupported_fields = std::to_array<unsupported_field>({
-  {"suffix", neutral::empty},
   {"guided_whitespace_pattern", neutral::none},
   {"structural_tag", neutral::none},
   {"function_call", neutral::none},
@@ -54,8 +53,6 @@ constexpr auto unsupported_fields = std::to_array<unsupported_field>({
   {"logits_processors", neutral::empty},
   {"truncate_prompt_tokens", neutral::none},
   {"include_stop_str_in_output", neutral::off},
-  {"thinking_token_budget", neutral::none},
-  {"prompt_embeds", neutral::none},
   {"kv_transfer_params", neutral::none},
 });
 

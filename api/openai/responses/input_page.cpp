@@ -1,12 +1,12 @@
 #include "api/openai/responses/input_page.hpp"
 
+#include "api/http/query.hpp"
 #include "api/openai/json_object.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json_digits.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <vector>
 
@@ -16,33 +16,8 @@ namespace {
 
 constexpr std::size_t usual_limit = 20, most_limit = 100;
 
-/// The parameter `name` of a query, "?a=1&b=2". Our values need no decoding.
-std::optional<std::string_view> parameter(std::string_view query, std::string_view name) {
-  query = query.substr(0, query.find('#'));
-  query.remove_prefix(query.starts_with('?') ? 1 : 0);
-  while (!query.empty()) {
-    const auto one = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), one.size() + 1));
-    if (one.starts_with(name) && one.substr(name.size()).starts_with('='))
-      return one.substr(name.size() + 1);
-  }
-  return std::nullopt;
-}
-
-std::size_t limit_of(std::string_view query) {
-  const auto given = parameter(query, "limit");
-  if (!given)
-    return usual_limit;
-  std::size_t limit = 0;
-  const auto [end, wrong] = std::from_chars(given->data(), given->data() + given->size(), limit);
-  if (wrong != std::errc() || end != given->data() + given->size() || limit < 1 || limit > most_limit)
-    throw failure(errc::bad_request,
-                  "`limit` must be an integer between 1 and 100, not `" + to_utf8(given->substr(0, 40)) + '`', "limit");
-  return limit;
-}
-
 bool ascends(std::string_view query) {
-  const auto order = parameter(query, "order").value_or("desc");
+  const auto order = query_parameter(query, "order").value_or("desc");
   if (order != "asc" && order != "desc")
     throw failure(errc::bad_request, "`order` must be \"asc\" or \"desc\", not \"" + to_utf8(order.substr(0, 40)) + '"',
                   "order");
@@ -54,7 +29,7 @@ std::string_view id_of(json::value item) { return item["id"]; }
 } // namespace
 
 std::string input_page(std::string_view items, std::string_view query) {
-  const auto limit = limit_of(query);
+  const auto limit = query_limit(query, usual_limit, most_limit);
   const auto document = json::document::parse(items, "the input items", errc::internal);
   std::vector<json::value> all;
   for (auto item : json::array(document.root()))
@@ -62,7 +37,7 @@ std::string input_page(std::string_view items, std::string_view query) {
   if (!ascends(query))
     std::ranges::reverse(all);
   auto first = all.begin();
-  if (const auto after = parameter(query, "after")) {
+  if (const auto after = query_parameter(query, "after")) {
     first = std::ranges::find(all, *after, id_of);
     if (first == all.end())
       throw failure(errc::bad_request, "`after` names no input item of this response", "after");

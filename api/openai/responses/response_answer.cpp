@@ -18,10 +18,9 @@ namespace {
 
 class response_answer final : public answer_writer {
 public:
-  response_answer(response_request request, const std::shared_ptr<const served_model>& model, response_store& stored,
-                  std::size_t owner)
+  response_answer(response_request request, const std::shared_ptr<const served_model>& model,
+                  const response_shelf& stored)
     : stored_(stored),
-      owner_(owner),
       id_(object_id("resp_")),
       model_(
         to_utf8(request.asked.prompts.front().adapter.empty() ? model->id : request.asked.prompts.front().adapter)),
@@ -50,8 +49,7 @@ public:
     result += items_.end(!cut);
     used_.add(e);
     body_ = object(cut ? "incomplete" : "completed");
-    if (store_)
-      keep();
+    keep();
     if (!stream_)
       return {};
     return result +
@@ -95,21 +93,7 @@ private:
   void keep() {
     conversation chat(std::move(messages_));
     items_.add_to(chat);
-    stored_.keep(owner_, id_, {body_, std::move(input_), chat.messages()});
-  }
-
-  std::string usage_json() const {
-    return json_object()
-      .number("input_tokens", used_.prompt_tokens)
-      .raw("input_tokens_details",
-           json_object()
-             .number("cached_tokens", used_.cached_tokens)
-             .number("cache_write_tokens", used_.prompt_tokens - used_.cached_tokens)
-             .str())
-      .number("output_tokens", used_.completion_tokens)
-      .raw("output_tokens_details", json_object().number("reasoning_tokens", used_.reasoning_tokens).str())
-      .number("total_tokens", used_.prompt_tokens + used_.completion_tokens)
-      .str();
+    stored_.keep(id_, {body_, std::move(input_), chat.messages()}, store_);
   }
 
   std::string object(std::string_view status) const {
@@ -130,14 +114,13 @@ private:
            status == "incomplete" ? json_object().text("reason", "max_output_tokens").str() : "null")
       .text("model", model_)
       .raw("output", items_.json())
-      .raw("usage", over ? usage_json() : "null");
+      .raw("usage", over ? response_usage(used_) : "null");
     auto text = result.str();
     text.back() = ',';
     return text + repeated_ + '}';
   }
 
-  response_store& stored_;
-  std::size_t owner_;
+  response_shelf stored_;
   std::string id_, model_;
   std::time_t created_;
   bool stream_, store_, with_logprobs_;
@@ -153,15 +136,30 @@ private:
 
 } // namespace
 
-generation_job response_job(const field_reader& body, std::shared_ptr<const served_model> model, response_store& stored,
-                            std::size_t owner, const std::stop_token& stop) {
-  auto request = parse_response_request(body, *model, stored, owner, stop);
+std::string response_usage(const usage& used) {
+  return json_object()
+    .number("input_tokens", used.prompt_tokens)
+    .raw("input_tokens_details",
+         json_object()
+           .number("cached_tokens", used.cached_tokens)
+           .number("cache_write_tokens", used.prompt_tokens - used.cached_tokens)
+           .str())
+    .number("output_tokens", used.completion_tokens)
+    .raw("output_tokens_details", json_object().number("reasoning_tokens", used.reasoning_tokens).str())
+    .number("total_tokens", used.prompt_tokens + used.completion_tokens)
+    .str();
+}
+
+generation_job response_job(const field_reader& body, std::shared_ptr<const served_model> model,
+                            const response_shelf& stored, const std::stop_token& stop) {
+  auto request = parse_response_request(body, *model, stored, stop);
+  request.asked.stream = request.asked.stream || stored.connection;
   generation_job job;
   job.stream = request.asked.stream;
   job.prompts = request.asked.prompts; // their lists are shared, not copied
   job.notes = std::move(request.notes);
   job.notes.insert(job.notes.end(), request.asked.notes.begin(), request.asked.notes.end());
-  job.writer = std::make_unique<response_answer>(std::move(request), model, stored, owner);
+  job.writer = std::make_unique<response_answer>(std::move(request), model, stored);
   return job;
 }
 

@@ -24,7 +24,7 @@ std::string part_text(const field_reader& part) {
     return std::string(needed_text(part, "refusal"));
   if (type != "input_text" && type != "output_text" && type != "text" && type != "reasoning_text" &&
       type != "summary_text")
-    unsupported_value(part.path("type"), "is \"" + std::string(type) + "\"; this model reads text only");
+    unsupported_value(part.path("type"), "is \"" + std::string(type) + "\"; " + why_text_only(type));
   return std::string(needed_text(part, "text"));
 }
 
@@ -85,13 +85,20 @@ void add_item(const field_reader& item, conversation& to) {
     to.add_call_output(needed_text(item, "call_id"), content_of(item, "output"));
   } else if (type == "reasoning") {
     add_reasoning(item, to);
+  } else if (type == "compaction" || type == "compaction_summary") {
+    if (const auto summary = opened_reasoning(needed_text(item, "encrypted_content")); !summary.empty())
+      to.add_message("user", json_text("Summary of the conversation so far:\n" + summary));
   } else {
     unsupported_value(item.path("type"), "is \"" + std::string(type) + "\", which is not supported");
   }
 }
 
 std::string_view id_prefix(std::string_view type) {
-  return type == "message" ? "msg_" : type == "function_call" ? "fc_" : type == "function_call_output" ? "fco_" : "rs_";
+  return type == "compaction"        ? "cmp_"
+    : type == "message"              ? "msg_"
+    : type == "function_call"        ? "fc_"
+    : type == "function_call_output" ? "fco_"
+                                     : "rs_";
 }
 
 /// The content of a message as a list of parts, as it is listed.

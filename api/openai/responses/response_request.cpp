@@ -55,6 +55,9 @@ constexpr auto own_fields = std::to_array<std::string_view>({
   "prompt",
   "max_tool_calls",
   "prompt_cache_retention",
+  "type", // of a WebSocket's events
+  "stream_id",
+  "generate",
 });
 
 /// Members of chats that would change what an answer is.
@@ -208,22 +211,22 @@ struct translation {
   }
 };
 
-std::string earlier_messages(const field_reader& body, response_store& stored, std::size_t owner) {
+std::string earlier_messages(const field_reader& body, const response_shelf& stored) {
   const auto id = body.text("previous_response_id");
   if (!id)
     return {};
-  const auto found = stored.find(owner, std::string(*id));
+  const auto found = stored.find(std::string(*id));
   if (!found)
     throw failure(errc::not_found, "there is no response `" + std::string(*id) + "`, or not any more",
                   "previous_response_id");
   return found->messages;
 }
 
-translation translate(const field_reader& body, const served_model& model, response_store& stored, std::size_t owner) {
+translation translate(const field_reader& body, const served_model& model, const response_shelf& stored) {
   check_model_name(body, model);
   refuse_what_is_not_supported(body);
   translation result;
-  conversation chat(earlier_messages(body, stored, owner));
+  conversation chat(earlier_messages(body, stored));
   result.input = read_response_input(body, chat);
   result.continued = chat.messages();
   result.messages = listed_messages(std::string(body.text("instructions").value_or("")), result.continued);
@@ -298,9 +301,9 @@ std::string repeated_members(const field_reader& body, const response_request& r
 
 } // namespace
 
-response_request parse_response_request(const field_reader& body, const served_model& model, response_store& stored,
-                                        std::size_t owner, const std::stop_token& stop) {
-  auto from = translate(body, model, stored, owner);
+response_request parse_response_request(const field_reader& body, const served_model& model,
+                                        const response_shelf& stored, const std::stop_token& stop) {
+  auto from = translate(body, model, stored);
   response_request result;
   result.store = body.boolean("store").value_or(true);
   result.seals_reasoning = includes(body, "reasoning.encrypted_content");
@@ -316,9 +319,9 @@ response_request parse_response_request(const field_reader& body, const served_m
   return result;
 }
 
-std::size_t count_input_tokens(const field_reader& body, const served_model& model, response_store& stored,
-                               std::size_t owner, const std::stop_token& stop) {
-  const auto from = translate(body, model, stored, owner);
+std::size_t count_input_tokens(const field_reader& body, const served_model& model, const response_shelf& stored,
+                               const std::stop_token& stop) {
+  const auto from = translate(body, model, stored);
   return count_translated(from.chat(from.messages), model, from.field_names(), stop, ~std::size_t{0});
 }
 

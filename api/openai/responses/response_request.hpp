@@ -29,11 +29,11 @@ struct response_request {
 
 /// Fields of chats that responses lack (sampling parameters, guides of vLLM's) are taken, too. What would change the
 /// answer but is not implemented is refused by name. Throws failure.
-response_request parse_response_request(const field_reader& body, const served_model& model, response_store& stored,
-                                        std::size_t owner, const std::stop_token& stop);
+response_request parse_response_request(const field_reader& body, const served_model& model,
+                                        const response_shelf& stored, const std::stop_token& stop);
 
 /// POST /v1/responses/input_tokens: how many tokens the input of such a request would have. Throws failure.
-std::size_t count_input_tokens(const field_reader& body, const served_model& model, response_store& stored,
-                               std::size_t owner, const std::stop_token& stop);
+std::size_t count_input_tokens(const field_reader& body, const served_model& model, const response_shelf& stored,
+                               const std::stop_token& stop);
 
 } // namespace troupe

@@ -56,6 +56,13 @@ bool response_store::remove(std::size_t owner, const std::string& id) {
   return true;
 }
 
+void response_store::forget(std::size_t owner) {
+  std::vector<std::shared_ptr<const stored_response>> dropped; // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  while (owners_.contains(owner))
+    dropped.push_back(erase(owners_.at(owner).all.begin()));
+}
+
 std::size_t response_store::bytes() const {
   const std::lock_guard lock(mutex_);
   return bytes_;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace troupe {
 
@@ -31,6 +32,8 @@ public:
   std::shared_ptr<const stored_response> find(std::size_t owner, const std::string& id);
   /// Whether there was one.
   bool remove(std::size_t owner, const std::string& id);
+  /// Removes all of one owner's.
+  void forget(std::size_t owner);
 
   std::size_t bytes() const;
 
@@ -58,6 +61,25 @@ private:
   std::map<std::size_t, belongings> owners_; // those who have any
   std::map<std::string, entries::iterator> by_id_;
   std::size_t bytes_ = 0;
+};
+
+/// Where the responses of one client are. A connection's own, which were not to be stored, end with it.
+struct response_shelf {
+  response_store& store;
+  std::size_t owner = 0;                      // index of the API key
+  std::optional<std::size_t> connection = {}; // an owner that nobody else is
+
+  std::shared_ptr<const stored_response> find(const std::string& id) const {
+    auto found = connection ? store.find(*connection, id) : nullptr;
+    return found ? found : store.find(owner, id);
+  }
+  /// `stays`: behind the connection's end.
+  void keep(const std::string& id, stored_response response, bool stays) const {
+    if (stays)
+      store.keep(owner, id, std::move(response));
+    else if (connection)
+      store.keep(*connection, id, std::move(response));
+  }
 };
 
 } // namespace troupe

@@ -20,7 +20,6 @@ reply detect_watermark(const call& c);
 
 // stored_responses.cpp
 reply count_response(const call& c);
-reply refuse_compaction(const call& c);
 reply list_response_input(const call& c);
 reply refuse_cancellation(const call& c);
 reply tell_response(const call& c);

@@ -1,12 +1,17 @@
+#include "api/http/query.hpp"
 #include "api/openai/fields/known_fields.hpp"
 #include "api/openai/json_object.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/answers/request_of.hpp"
 #include "runtime/adapters/adapter_library.hpp"
+#include "runtime/support/percent_encoding.hpp"
 #include "runtime/support/utf8.hpp"
 
+#include <algorithm>
 #include <array>
 #include <ctime>
+#include <memory>
+#include <optional>
 #include <vector>
 
 namespace troupe {
@@ -26,6 +31,81 @@ std::string model_object(const served_model& model, const std::string& adapter =
     .number("max_model_len", model.max_context)
     .flag("schedule_invariant", model.schedule_invariant)
     .str();
+}
+
+/// The same for Anthropic's clients. What this server does not know of a model is null.
+std::string anthropic_model(const served_model& model, const std::string& adapter = {}) {
+  static const auto started = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&started, &parts);
+  char date[32];
+  const std::string_view created(date, std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &parts));
+  const auto name = to_utf8(adapter.empty() ? model.id : adapter);
+  return json_object()
+    .text("type", "model")
+    .text("id", name)
+    .text("display_name", name)
+    .text("created_at", created)
+    .text("lifecycle", "active")
+    .null("deprecated_at")
+    .null("line")
+    .null("capabilities")
+    .number("max_input_tokens", model.max_context)
+    .number("max_tokens", model.max_context)
+    .str();
+}
+
+struct listed_model {
+  std::string id;
+  std::shared_ptr<const served_model> model;
+  std::string adapter;
+};
+
+std::vector<listed_model> all_models(const call& c) {
+  std::vector<listed_model> all;
+  for (const auto& model : c.models.all()) {
+    all.push_back({model->id, model, {}});
+    if (model->adapters)
+      for (const auto& name : model->adapters->names())
+        all.push_back({name, model, name});
+  }
+  return all;
+}
+
+/// A page of the list: `limit`, `after_id`, `before_id`.
+reply list_for_anthropic(const call& c) {
+  const auto all = all_models(c);
+  const auto limit = query_limit(c.query, 20, 1000);
+  const auto place_of = [&](std::string_view key) -> std::optional<std::size_t> {
+    const auto id = query_parameter(c.query, key);
+    if (!id)
+      return {};
+    const auto found = std::ranges::find(all, percent_decoded(*id), &listed_model::id);
+    if (found == all.end())
+      throw failure(errc::bad_request, '`' + std::string(key) + "` names no model of this server", std::string(key));
+    return static_cast<std::size_t>(found - all.begin());
+  };
+  std::size_t first = 0, last = all.size();
+  bool more = false;
+  if (const auto before = place_of("before_id")) {
+    last = *before;
+    first = last - std::min(last, limit);
+    more = first > 0;
+  } else {
+    if (const auto after = place_of("after_id"))
+      first = *after + 1;
+    last = std::min(all.size(), first + limit);
+    more = last < all.size();
+  }
+  std::vector<std::string> page;
+  for (auto i = first; i < last; ++i)
+    page.push_back(anthropic_model(*all[i].model, all[i].adapter));
+  return reply::json(json_object()
+                       .raw("data", json_list(page))
+                       .flag("has_more", more)
+                       .text_or_null("first_id", page.empty() ? "" : to_utf8(all[first].id))
+                       .text_or_null("last_id", page.empty() ? "" : to_utf8(all[last - 1].id))
+                       .str());
 }
 
 /// The request to change adapters.
@@ -60,23 +140,22 @@ struct change : request_of {
 } // namespace
 
 reply list_models(const call& c) {
+  if (c.as_anthropic)
+    return list_for_anthropic(c);
   std::vector<std::string> all;
-  for (const auto& model : c.models.all()) {
-    all.push_back(model_object(*model));
-    if (model->adapters)
-      for (const auto& name : model->adapters->names())
-        all.push_back(model_object(*model, name));
-  }
+  for (const auto& one : all_models(c))
+    all.push_back(model_object(*one.model, one.adapter));
   return reply::json(json_object().text("object", "list").raw("data", json_list(all)).str());
 }
 
 reply tell_model(const call& c) {
   const std::string name(c.id);
+  const auto object = c.as_anthropic ? anthropic_model : model_object;
   for (const auto& model : c.models.all()) {
     if (model->adapters && model->adapters->find(name))
-      return reply::json(model_object(*model, name));
+      return reply::json(object(*model, name));
     if (name == model->id)
-      return reply::json(model_object(*model));
+      return reply::json(object(*model, {}));
   }
   throw failure(errc::not_found, "the model `" + name + "` does not exist", "model");
 }

@@ -24,14 +24,8 @@ auto find_response(const call& c) {
 
 reply count_response(const call& c) {
   const request_of asked(c);
-  const auto count = count_input_tokens(asked.body, *asked.model, c.stored, c.owner, c.stop);
+  const auto count = count_input_tokens(asked.body, *asked.model, {c.stored, c.owner}, c.stop);
   return reply::json(json_object().text("object", "response.input_tokens").number("input_tokens", count).str());
-}
-
-reply refuse_compaction(const call&) {
-  throw failure(errc::not_found,
-                "conversations are not compacted by this server: ask the model for a summary, or send `truncation` "
-                "\"auto\" to drop the oldest items");
 }
 
 reply list_response_input(const call& c) { return reply::json(input_page(find_response(c)->input, c.query)); }

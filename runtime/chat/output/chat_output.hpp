@@ -49,9 +49,10 @@ struct chat_output {
   chat_format format;
   std::vector<offered_tool> tools; // none: no text is a call
   call_choice choice = call_choice::automatic;
-  bool parallel = true;         // several calls in one answer
-  bool with_reasoning = true;   // false: reasoning is left out of the answer
-  bool opens_reasoning = false; // the prompt ends inside of the model's reasoning
+  bool parallel = true;          // several calls in one answer
+  bool with_reasoning = true;    // false: reasoning is left out of the answer
+  bool opens_reasoning = false;  // the prompt ends inside of the model's reasoning
+  bool bounds_reasoning = false; // it has a budget
 
   static constexpr std::size_t most_calls = 128; // further ones are content
   const offered_tool* find(std::string_view name) const;

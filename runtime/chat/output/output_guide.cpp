@@ -133,8 +133,25 @@ std::string content_format(const guide_source& content) {
   return either(choices);
 }
 
+/// The marks of reasoning that is to be bounded. Behind channels' reasoning, what follows is the content, unless there
+/// may be calls.
+guides::thinking_marks marks_of(const chat_output& what, bool has_calls) {
+  if (const auto* reasoning = what.format.reasoning)
+    return {std::string(reasoning->begin()), std::string(reasoning->end()), std::string(reasoning->end()),
+            what.opens_reasoning};
+  const auto* channels = what.format.calls ? what.format.calls->channels() : nullptr;
+  if (!channels)
+    return {};
+  const std::string end(channels->reasoning_end);
+  return {std::string(channels->reasoning_begin), end, has_calls ? end : end + std::string(channels->content_begin)};
+}
+
 /// Lets the guide begin behind the reasoning, if there is any.
 void add_reasoning(guide_source& guide, const chat_output& what, bool has_calls, bool is_forced) {
+  if (what.bounds_reasoning)
+    guide.thinking = marks_of(what, has_calls);
+  if (guide.what == guide_source::kind::anything)
+    return;
   if (const auto* reasoning = what.format.reasoning) {
     if (what.opens_reasoning)
       guide.after = reasoning->end();
@@ -153,10 +170,13 @@ void add_reasoning(guide_source& guide, const chat_output& what, bool has_calls,
 std::shared_ptr<const guide_source> output_guide(const chat_output& what, std::shared_ptr<const guide_source> content) {
   const bool has_calls = what.reads_calls();
   const bool is_forced = has_calls && what.choice != call_choice::automatic;
-  if (!has_calls && !content)
+  if (!has_calls && !content && !what.bounds_reasoning)
     return nullptr;
   guide_source result;
-  if (!has_calls) {
+  if (!has_calls && !content) {
+    result.what = guide_source::kind::anything;
+    result.field = "thinking_token_budget";
+  } else if (!has_calls) {
     result = *content;
   } else {
     const call_formats_of calls(what);

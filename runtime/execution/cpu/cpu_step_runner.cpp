@@ -5,8 +5,32 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
+#include <vector>
 
 namespace troupe {
+
+namespace {
+
+/// Puts embeddings in place of what tokens gave, as the model scales its own, ahead of `next`.
+layer_hook give_rows(std::vector<given_rows> rows, float scale, layer_hook next) {
+  if (rows.empty())
+    return next;
+  return [rows = std::move(rows), scale, next = std::move(next)](int passed, const kernels::tensor& residual) {
+    if (passed == 0)
+      for (const auto& one : rows)
+        for (std::int32_t i = 0; i < one.rows; ++i) {
+          const auto width = static_cast<std::size_t>(one.from->width);
+          const auto* from = one.from->values.data() + static_cast<std::size_t>(one.first + i) * width;
+          auto* to = static_cast<float*>(residual.data) + static_cast<std::size_t>(one.first_row + i) * residual.stride;
+          std::transform(from, from + width, to, [scale](float x) { return x * scale; });
+        }
+    if (next)
+      next(passed, residual);
+  };
+}
+
+} // namespace
 
 cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::backend> backend)
   : backend_(std::move(backend)),
@@ -48,10 +72,11 @@ step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before
     decoder_.embed(tokens_, who);
   }
   adapters_.begin(adapted_rows_of(plan));
-  decoder_.run(
-    who, *cache_,
-    dola_.keep_states(plan, steer(*backend_, steered_rows_of(plan)), before ? before->states.get() : nullptr),
-    adapters_.empty() ? nullptr : &adapters_);
+  decoder_.run(who, *cache_,
+               dola_.keep_states(
+                 plan, give_rows(given_rows_of(plan), config.embedding_scale, steer(*backend_, steered_rows_of(plan))),
+                 before ? before->states.get() : nullptr),
+               adapters_.empty() ? nullptr : &adapters_);
   adapters_.begin({}); // an adapter that is unloaded lives until its last step
   step_output output;
   if (config.part().heads)

@@ -147,8 +147,11 @@ std::shared_ptr<const guide_vocabulary> guide_vocabulary::of(const tokenizer& to
     ends.push_back(*eos);
   auto result = std::make_shared<guide_vocabulary>(std::move(entries), std::move(ends), tokens.vocab_size());
   for (std::size_t i = 0; i < tokens.vocab_size(); ++i)
-    if (const auto id = static_cast<token_id>(i); tokens.is_special(id) && !tokens.token(id).empty())
+    if (const auto id = static_cast<token_id>(i); tokens.is_special(id) && !tokens.token(id).empty()) {
       result->special_.emplace(id, tokens.token_bytes(id));
+      if (result->bytes(id).empty())
+        result->hidden_.push_back(id);
+    }
   return result;
 }
 

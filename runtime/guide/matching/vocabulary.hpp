@@ -69,6 +69,8 @@ public:
   std::string_view bytes(token_id id) const;
   /// The same with the spelling of special tokens: for text that no guide restricts.
   std::string_view any_bytes(token_id id) const;
+  /// Special tokens that are no text to guides.
+  std::span<const token_id> special_tokens() const { return hidden_; }
   bool is_end(token_id id) const;
   std::span<const token_id> end_tokens() const { return end_; }
 
@@ -80,6 +82,7 @@ public:
 private:
   std::vector<std::string> bytes_; // by id
   std::map<token_id, std::string> special_;
+  std::vector<token_id> hidden_;
   std::vector<token_id> end_;
   token_tree all_;
   std::array<alphabet_tokens, alphabets> by_alphabet_;

@@ -37,14 +37,16 @@ std::string started(std::size_t prompt) {
                   R"("stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":)" +
                     std::to_string(prompt) +
                     R"(,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0,)"
-                    R"("service_tier":"standard"}})");
+                    R"("service_tier":"standard"}})") +
+    event_of("ping", "");
 }
 
-std::string ended_by(const std::string& reason) {
+std::string ended_by(const std::string& reason, const std::string& details = {}) {
   return event_of("message_delta",
                   R"("delta":{"stop_reason":")" + reason +
                     R"(","stop_sequence":null},"usage":{"input_tokens":17,"cache_creation_input_tokens":0,)"
-                    R"("cache_read_input_tokens":1,"output_tokens":3})") +
+                    R"("cache_read_input_tokens":1,"output_tokens":3)" +
+                    details + '}') +
     event_of("message_stop", "");
 }
 
@@ -145,7 +147,7 @@ TEST_CASE("A streamed message tells thinking, its signature, and calls piece by 
           block_stop(1) + block_start(2, R"("type":"tool_use","id":"X","name":"f","input":{})") +
           block_delta(2, R"("type":"input_json_delta","partial_json":"{\"k\"")") +
           block_delta(2, R"("type":"input_json_delta","partial_json":": 1}")") + block_stop(2));
-  CHECK(job.writer->end() == ended_by("tool_use"));
+  CHECK(job.writer->end() == ended_by("tool_use", R"(,"output_tokens_details":{"thinking_tokens":11})"));
 }
 
 TEST_CASE("A streamed message that says nothing begins and ends, and one that fails tells an error") {

@@ -57,6 +57,10 @@ void check_follows(const generation& g, const heard& h) {
   const auto guide = guides::compile_guide(*g.guide, guides::guide_vocabulary::of(*words));
   for (const auto& [index, text] : h.text) {
     CAPTURE(text);
+    for (const auto& banned : g.guide->banned)
+      CHECK(text.find(banned) == std::string::npos);
+    if (g.guide->what == guide_source::kind::anything)
+      continue;
     guides::guide_state state(guide);
     const auto begin = g.guide->after.empty() ? 0 : text.find(g.guide->after);
     if (begin == std::string::npos) {
@@ -85,6 +89,13 @@ std::shared_ptr<const guide_source> guide_of_calls(call_choice choice) {
   return output_guide(what, nullptr);
 }
 
+/// With reasoning at its beginning, and without these texts.
+std::shared_ptr<const guide_source> bounded_by(guide_source guide, std::vector<std::string> banned) {
+  guide.thinking = {"<think>", "</think>", "</think>", true};
+  guide.banned = std::move(banned);
+  return std::make_shared<const guide_source>(std::move(guide));
+}
+
 std::vector<std::shared_ptr<const guide_source>> some_guides() {
   using kind = guide_source::kind;
   auto compact = guide_source{.what = kind::json_schema, .text = small_schema, .compact = true};
@@ -98,13 +109,17 @@ std::vector<std::shared_ptr<const guide_source>> some_guides() {
           guide_of(kind::regex, "The end\\.", "e"),
           guide_of_calls(call_choice::automatic),
           guide_of_calls(call_choice::required),
-          guide_of(kind::grammar, "root ::= (\"The \" word \".\\n\")+\nword ::= [a-z]{1,6}\n")};
+          guide_of(kind::grammar, "root ::= (\"The \" word \".\\n\")+\nword ::= [a-z]{1,6}\n"),
+          bounded_by({.what = kind::anything}, {}),
+          bounded_by({.what = kind::anything}, {"e", "the noble", "o"}),
+          bounded_by({.what = kind::json_schema, .text = small_schema, .after = "</think>"}, {"7", "ab"})};
 }
 
 generation random_guided(std::mt19937& rng) {
   const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
   const auto guides = some_guides();
   auto g = guided_request(pick(0, 3) == 0 ? nullptr : guides[rng() % guides.size()], pick(5, 60), rng());
+  g.sampling.thinking_budget = pick(-1, 20);
   g.prompt.clear();
   std::mt19937 shared(static_cast<unsigned>(pick(0, 1)));
   for (int i = 0, n = pick(1, 90); i < n; ++i)
@@ -320,4 +335,40 @@ TEST_CASE("a guide is given up with its request, and requests that share one are
     std::this_thread::sleep_for(alone / 4);
   }
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(20)); // not as long as all of them take
+}
+
+TEST_CASE("reasoning stays within its budget, and leaves room for an answer") {
+  const auto e = engine::start(guided_engine());
+  e.wait_until_ready();
+  auto g = guided_request(bounded_by({.what = guide_source::kind::anything}, {}), 60);
+  g.sampling.thinking_budget = 7;
+  g.sampling.ignore_eos = true;
+  const auto bounded = answer_of(e, g);
+  const auto words = tokenizer::load(golden("llama-gqa"));
+  const auto end = words->encode("</think>", false);
+  const auto& ids = bounded.ids.at(0);
+  REQUIRE(ids.size() == 60);
+  CHECK(std::vector(ids.begin() + 7, ids.begin() + 7 + std::ssize(end)) == end);
+  g.sampling.thinking_budget = 1000;
+  const auto cut = answer_of(e, g).ids.at(0);
+  CHECK(std::search(cut.begin(), cut.end(), end.begin(), end.end()) == cut.begin() + 60 - 7 - std::ssize(end));
+  g.guide = nullptr; // all else is as without a budget
+  const auto plain = answer_of(e, g).ids.at(0);
+  CHECK(std::equal(ids.begin(), ids.begin() + 7, plain.begin()));
+}
+
+TEST_CASE("tokens that a policy withheld are counted") {
+  const auto e = engine::start(guided_engine());
+  e.wait_until_ready();
+  auto g = guided_request(nullptr, 30);
+  g.sampling.temperature = 0;
+  const auto plain = answer_of(e, g);
+  CHECK(plain.done->withheld_tokens == 0);
+  const auto words = tokenizer::load(golden("llama-gqa"));
+  const auto first = words->token_bytes(plain.ids.at(0).at(3));
+  REQUIRE_FALSE(first.empty());
+  g.guide = std::make_shared<const guide_source>(guide_source{.what = guide_source::kind::anything, .banned = {first}});
+  const auto without = answer_of(e, g);
+  CHECK(without.text.at(0).find(first) == std::string::npos);
+  CHECK(without.done->withheld_tokens >= 1);
 }

@@ -133,7 +133,7 @@ TEST_CASE("Errors that clients act on have OpenAI's codes") {
         "context_length_exceeded");
   CHECK(code(R"({"prompt":"a","model":"other"})") == "model_not_found");
   CHECK(code("{}") == "missing_required_parameter");
-  CHECK(code(R"({"prompt":"a","suffix":"b"})") == "unsupported_parameter");
+  CHECK(code(R"({"prompt":"a","logits_processors":["b"]})") == "unsupported_parameter");
   CHECK(code(R"({"prompt":"a","temperature":"hot"})") == "invalid_value");
   CHECK(code_of({errc::overloaded, "full", {}}) == "rate_limit_exceeded");
   CHECK(code_of({errc::unauthorized, "key", {}}) == "invalid_api_key");

@@ -134,6 +134,50 @@ TEST_CASE("reasoning_effort reaches the template, and none turns reasoning off")
   CHECK(prompt(R"(,"reasoning_effort":"none")") == "reasoning_effort\nenable_thinking\nthinking\nuser: x\nassistant:");
 }
 
+TEST_CASE("reasoning is bounded by a budget, or by what an effort means for templates that do not know the word") {
+  const auto budget = [](const std::string& fields) {
+    const auto request = ask_for(fields);
+    const auto& one = request.prompts.front();
+    const bool bounds = one.guide && !one.guide->thinking.end.empty();
+    CHECK(bounds == (one.sampling.thinking_budget >= 0));
+    return one.sampling.thinking_budget;
+  };
+  CHECK(budget("") == -1);
+  CHECK(budget(R"(,"thinking_token_budget":7)") == 7);
+  CHECK(budget(R"(,"thinking_token_budget":0)") == 0);
+  CHECK(budget(R"(,"thinking_token_budget":-1)") == -1);
+  CHECK(budget(R"(,"reasoning_effort":"low")") == 1024);
+  CHECK(budget(R"(,"reasoning_effort":"medium")") == 8192);
+  CHECK(budget(R"(,"reasoning_effort":"high")") == -1);
+  CHECK(budget(R"(,"reasoning_effort":"none")") == 0);
+  CHECK(budget(R"(,"reasoning_effort":"low","thinking_token_budget":5)") == 5);
+  CHECK(budget(R"(,"chat_template_kwargs":{"enable_thinking":false})") == 0);
+  CHECK(budget(R"(,"chat_template_kwargs":{"enable_thinking":true})") == -1);
+  CHECK(budget(R"(,"chat_template_kwargs":{"thinking_budget":9})") == 9);
+  CHECK(fault_of([&] { budget(R"(,"thinking_token_budget":1.5)"); }).param == "thinking_token_budget");
+  CHECK(fault_of([&] { budget(R"(,"thinking_token_budget":-2)"); }).param == "thinking_token_budget");
+
+  const auto free = ask_for(R"(,"thinking_token_budget":7)").prompts.front().guide;
+  CHECK(free->what == guides::guide_source::kind::anything);
+  CHECK(free->thinking.begin == "<think>");
+  CHECK(free->thinking.close == "</think>");
+  CHECK_FALSE(free->thinking.is_open);
+  const auto json = ask_for(R"(,"thinking_token_budget":7,"response_format":{"type":"json_object"})");
+  CHECK(json.prompts.front().guide->what == guides::guide_source::kind::json_object);
+  CHECK(json.prompts.front().guide->thinking.end == "</think>");
+  const auto tools = ask_for(two_tools + R"(,"thinking_token_budget":7)");
+  CHECK(tools.prompts.front().guide->what == guides::guide_source::kind::structural_tag);
+  CHECK(tools.prompts.front().guide->thinking.end == "</think>");
+  auto plain = tool_model(); // marks no reasoning
+  plain->format.reasoning = nullptr;
+  CHECK_FALSE(ask_for(R"(,"thinking_token_budget":7)", plain).prompts.front().guide);
+  plain->format = {nullptr, find_call_format("harmony")};
+  const auto channels = ask_for(R"(,"thinking_token_budget":7)", plain).prompts.front().guide;
+  CHECK(channels->thinking.close == "<|end|><|start|>assistant<|channel|>final<|message|>");
+  const auto calls = ask_for(two_tools + R"(,"thinking_token_budget":7)", plain).prompts.front().guide;
+  CHECK(calls->thinking.close == "<|end|><|start|>assistant");
+}
+
 TEST_CASE("a whole answer has reasoning, content and calls apart") {
   const auto request = ask_for(two_tools);
   response_writer writer(request, tool_model());

@@ -125,6 +125,34 @@ TEST_CASE("Anthropic's endpoints answer as Anthropic does, errors included") {
   CHECK(live.fake.nothing_submitted());
 }
 
+TEST_CASE("Anthropic's clients see models in their own form, and the request's id in their own header") {
+  live_server live;
+  const auto port = live.port();
+  const std::string version = "anthropic-version: 2023-06-01\r\n";
+  const auto list = fetch(port, "GET", "/v1/models?limit=1000", {}, version + "X-Request-Id: mine\r\n");
+  CHECK(list.headers.at("request-id") == "mine");
+  CHECK(
+    list.body.starts_with(R"({"data":[{"type":"model","id":"org/bytes","display_name":"org/bytes","created_at":")"));
+  CHECK(list.body.ends_with(
+    R"("max_input_tokens":200,"max_tokens":200}],"has_more":false,"first_id":"org/bytes","last_id":"org/bytes"})"));
+  CHECK(
+    fetch(port, "GET", "/v1/models/org/bytes", {}, version).body.starts_with(R"({"type":"model","id":"org/bytes")"));
+  CHECK(fetch(port, "GET", "/v1/models?after_id=org%2Fbytes", {}, version).body ==
+        R"({"data":[],"has_more":false,"first_id":null,"last_id":null})");
+  for (const std::string query : {"?limit=0", "?limit=1001", "?limit=x", "?after_id=gpt", "?before_id="}) {
+    const auto bad = fetch(port, "GET", "/v1/models" + query, {}, version);
+    CHECK(bad.status == 400);
+    CHECK(bad.body.starts_with(R"({"type":"error","error":{"type":"invalid_request_error")"));
+  }
+  CHECK(fetch(port, "GET", "/v1/models/gpt", {}, version)
+          .body.starts_with(R"({"type":"error","error":{"type":"not_found_error")"));
+  const auto others = fetch(port, "GET", "/v1/models?limit=0");
+  CHECK(others.body.starts_with(R"({"object":"list","data":[{"id":"org/bytes","object":"model")"));
+  CHECK_FALSE(others.headers.contains("request-id"));
+  CHECK(fetch(port, "GET", "/v1/models/gpt").body.starts_with(R"({"error":{"message")"));
+  CHECK(fetch(port, "POST", "/v1/messages", "{}").headers.contains("request-id"));
+}
+
 TEST_CASE("What has no effect is told in a header, and a context that is exceeded by its code") {
   live_server live;
   const auto warned = ab_answered(live, "/api/generate",

@@ -13,8 +13,9 @@ using namespace troupe::test;
 namespace {
 
 generation_job response_job_of(const std::string& fields, response_store& store) {
-  return parsed("{\"input\":\"x\"" + fields + "}",
-                [&](const field_reader& body, const auto& model) { return response_job(body, model, store, 1, {}); });
+  return parsed("{\"input\":\"x\"" + fields + "}", [&](const field_reader& body, const auto& model) {
+    return response_job(body, model, {store, 1}, {});
+  });
 }
 
 std::string id_in(const std::string& text, std::string_view prefix) {
@@ -174,7 +175,10 @@ generation_job agent_job(const std::string& fields, response_store& store) {
   return parsed(
     R"({"input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]},{"type":"mcp"}])" +
       fields + "}",
-    [&](const field_reader& body, const auto& served) { return response_job(body, served, store, 1, {}); }, model);
+    [&](const field_reader& body, const auto& served) {
+      return response_job(body, served, {store, 1}, {});
+    },
+    model);
 }
 
 const std::string agent_text =

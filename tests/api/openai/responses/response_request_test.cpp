@@ -15,7 +15,9 @@ response_request responses(const std::string& fields, response_store& store,
                            std::shared_ptr<const served_model> model = byte_model()) {
   return parsed(
     "{" + fields + "}",
-    [&](const field_reader& body, const auto& served) { return parse_response_request(body, *served, store, 1, {}); },
+    [&](const field_reader& body, const auto& served) {
+      return parse_response_request(body, *served, {store, 1}, {});
+    },
     std::move(model));
 }
 
@@ -240,7 +242,7 @@ TEST_CASE("With truncation auto the oldest items go until the rest fits, a turn 
   CHECK(fault_of([&] { responses(R"("input":")" + std::string(300, 'x') + '"' + automatic); }).param == "input");
   response_store store(8, 1 << 20);
   CHECK(parsed("{" + fields(older, automatic) + "}", [&](const field_reader& body, const auto& model) {
-          return count_input_tokens(body, *model, store, 1, {});
+          return count_input_tokens(body, *model, {store, 1}, {});
         }) == 10 + 3 * (7 + 60 + 13) + 18);
 }
 

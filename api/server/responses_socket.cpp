@@ -1,0 +1,477 @@
+#include "api/server/responses_socket.hpp"
+
+#include "api/http/request_scope.hpp"
+#include "api/openai/openai_response.hpp"
+#include "api/openai/responses/response_answer.hpp"
+#include "api/server/generation_exchange.hpp"
+#include "api/server/request_set.hpp"
+#include "api/server/responses_events.hpp"
+#include "api/server/websocket_stream.hpp"
+
+#include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+
+#include <atomic>
+#include <deque>
+#include <optional>
+#include <variant>
+
+namespace troupe {
+
+namespace {
+
+/// Messages up to this size are parsed on the strand, longer ones by a worker.
+constexpr std::size_t brief_event = 8 << 10;
+/// Limit of the closing handshake.
+constexpr auto parting_time = std::chrono::seconds(2);
+
+/// An owner of stored responses that no key is.
+std::size_t next_connection_owner() {
+  static std::atomic<std::size_t> last = 0;
+  return (std::size_t{1} << 62) + ++last;
+}
+
+class responses_socket : public websocket_endpoint, public std::enable_shared_from_this<responses_socket> {
+public:
+  responses_socket(server_context& context, byte_stream bytes)
+    : context_(context),
+      strand_(bytes.get_executor()),
+      peer_(bytes.peer()),
+      stream_(std::move(bytes)),
+      room_(strand_),
+      quota_("one connection", context.options.max_requests_per_socket),
+      own_responses_(next_connection_owner()) {}
+
+  ~responses_socket() override {
+    if (requests_)
+      requests_->close();
+    context_.responses.forget(own_responses_);
+  }
+
+  void drain() override;
+  void cut() override;
+  void abort() override;
+  asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
+                            key_ring::owner caller, request_record::origin from) override;
+
+private:
+  struct asked {
+    response_create what;
+    std::size_t bytes = 0;
+    byte_budget::share memory;
+  };
+  /// What runs on a lane, and what waits there.
+  struct lane {
+    std::uint64_t key = 0;
+    std::optional<std::string> stream_id;
+    std::optional<std::string> previous;
+    std::optional<request_record> record;
+    std::unique_ptr<answer_writer> writer; // once it has been submitted
+    std::stop_source stop;                 // of its parsing
+    std::deque<asked> waiting;
+  };
+
+  void leave();
+  asio::awaitable<void> end_left();
+  void end_all(std::deque<std::string>& events);
+  asio::awaitable<void> read_events();
+  asio::awaitable<void> handle_event(held_text message);
+  void enqueue(asked one);
+  void start_next(const std::string& name);
+  asio::awaitable<void> begin(asked one, std::string name);
+  asio::awaitable<void> write_events();
+  void add_events(const request_set::item& item, std::deque<std::string>& events);
+  void finish(const std::string& name, unsigned status);
+  void refuse(const error& why, const std::optional<std::string>& stream_id);
+  request_record record_of(const std::optional<std::string>& stream_id) const;
+  void evict(const lane& of, const error& why);
+  void send(std::string event);
+  response_shelf shelf() { return {context_.responses, caller_.number, own_responses_}; }
+
+  server_context& context_;
+  asio::any_io_executor strand_;
+  const std::string peer_;
+  websocket_stream stream_;
+  asio::steady_timer room_; // cancelled when replies_ have been written
+  std::shared_ptr<answer_budget::account> account_;
+  std::shared_ptr<request_set> requests_; // both from run() on
+  std::string id_;                        // of the upgrade request
+  key_ring::owner caller_;
+  request_record::origin from_;
+  request_quota quota_;
+  const std::size_t own_responses_;
+  std::map<std::string, lane> lanes_; // that have something, by "" or 's' and the stream_id
+  std::map<std::uint64_t, std::string> by_key_;
+  std::deque<std::string> replies_;
+  std::size_t reply_bytes_ = 0, open_ = 0; // open_: running and waiting
+  std::uint64_t next_key_ = 0;
+  bool gone_ = false; // nothing more is read or written
+  bool reader_done_ = false;
+  bool draining_ = false;
+  bool cut_ = false; // nothing more is submitted
+};
+
+void responses_socket::drain() {
+  asio::post(strand_, [self = shared_from_this()] {
+    self->draining_ = true;
+    if (self->requests_)
+      self->requests_->poke();
+  });
+}
+
+void responses_socket::cut() {
+  asio::post(strand_, [self = shared_from_this()] {
+    self->draining_ = self->cut_ = true;
+    for (auto& [name, one] : self->lanes_)
+      one.stop.request_stop();
+    if (self->requests_)
+      self->requests_->poke();
+  });
+}
+
+void responses_socket::abort() {
+  asio::post(strand_, [self = shared_from_this()] { self->stream_.close(); });
+}
+
+asio::awaitable<void> responses_socket::run(const boost::beast::http::request<budgeted_body>& head, std::string id,
+                                            key_ring::owner caller, request_record::origin from) {
+  using namespace asio::experimental::awaitable_operators;
+  id_ = std::move(id);
+  caller_ = std::move(caller);
+  from_ = std::move(from);
+  const auto& options = context_.options;
+  account_ = std::make_shared<answer_budget::account>(context_.answers, [weak = weak_from_this(), strand = strand_] {
+    asio::post(strand, [weak] {
+      if (const auto self = weak.lock())
+        self->stream_.close();
+    });
+  });
+  requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
+  requests_->speak_for(context_.client_of(caller_.number, peer_));
+  const bool accepted = co_await stream_.accept(head, id_, options.header_timeout, options.idle_timeout,
+                                                [this] { leave(); });
+  if (!accepted)
+    co_return;
+  co_await (read_events() && write_events());
+  co_await end_left();
+}
+
+void responses_socket::leave() {
+  gone_ = true;
+  for (auto& [name, one] : lanes_)
+    one.stop.request_stop();
+  requests_->cancel_all();
+  room_.cancel();
+  requests_->poke();
+}
+
+/// Ends every response with an error.
+void responses_socket::end_all(std::deque<std::string>& events) {
+  for (auto& [name, one] : lanes_) {
+    if (one.writer)
+      for (auto& event : events_of_stream(one.writer->fail(server_stops()), one.stream_id))
+        events.push_back(std::move(event));
+    else if (one.record)
+      events.push_back(response_error_event(server_stops(), one.stream_id));
+    for (const auto& waiting : one.waiting)
+      events.push_back(response_error_event(server_stops(), waiting.what.stream_id));
+    if (one.record) {
+      one.record->see(server_stops());
+      one.record->answered(status_of(server_stops().code));
+      one.record->write(*context_.log, context_.counted);
+    }
+  }
+  lanes_.clear();
+  by_key_.clear();
+  open_ = 0;
+  requests_->close();
+}
+
+/// Records the responses whose client has left.
+asio::awaitable<void> responses_socket::end_left() {
+  const auto ends = co_await requests_->end_all(cancelling_time);
+  for (const auto& item : ends)
+    if (const auto found = by_key_.find(item.key); found != by_key_.end())
+      if (auto& its = lanes_.at(found->second); its.record)
+        its.record->see(item.what);
+  for (auto& [name, one] : lanes_)
+    if (one.record) {
+      one.record->answered(client_left);
+      one.record->write(*context_.log, context_.counted);
+    }
+  lanes_.clear();
+  by_key_.clear();
+  requests_->close();
+}
+
+asio::awaitable<void> responses_socket::read_events() {
+  while (auto message = co_await stream_.read(context_.options.max_frame_bytes, context_.bodies)) {
+    if (message->text)
+      co_await handle_event(std::move(message->held));
+    else
+      refuse({errc::bad_request, "messages must be text, not binary", {}}, std::nullopt);
+    // A client that sends what is refused without reading the errors is not read further until it reads.
+    while (reply_bytes_ > context_.options.sink_bytes && !gone_) {
+      boost::system::error_code ec;
+      room_.expires_at(asio::steady_timer::time_point::max());
+      co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+    }
+  }
+  leave();
+  reader_done_ = true;
+  room_.cancel();
+}
+
+asio::awaitable<void> responses_socket::handle_event(held_text message) {
+  context_.trim_memory_later();
+  using outcome = std::variant<response_create, bad_response_event>;
+  const auto& text = message.text;
+  auto parse = [&text]() -> outcome {
+    try {
+      return parse_response_event(text);
+    } catch (const bad_response_event& bad) {
+      return bad;
+    } catch (...) { // out of memory
+      return bad_response_event{std::nullopt, caught_error()};
+    }
+  };
+  outcome parsed;
+  if (text.size() <= brief_event) {
+    parsed = parse();
+  } else {
+    try {
+      parsed = co_await context_.lane_for(text.size()).run(parse);
+    } catch (...) { // the lane is full, or memory
+      parsed = bad_response_event{std::nullopt, caught_error()};
+    }
+  }
+  if (const auto* bad = std::get_if<bad_response_event>(&parsed))
+    refuse(bad->why, bad->stream_id);
+  else
+    enqueue({std::move(std::get<response_create>(parsed)), text.size(), std::move(message.share)});
+}
+
+void responses_socket::enqueue(asked one) {
+  const auto& stream_id = one.what.stream_id;
+  if (open_ >= context_.options.max_requests_per_socket)
+    return refuse({errc::overloaded,
+                   "at most " + std::to_string(context_.options.max_requests_per_socket) +
+                     " responses may run or wait on one connection",
+                   {}},
+                  stream_id);
+  if (draining_)
+    return refuse(server_stops(), stream_id);
+  const auto name = stream_id ? 's' + *stream_id : std::string();
+  ++open_;
+  auto& its = lanes_[name];
+  its.waiting.push_back(std::move(one));
+  if (!its.record)
+    start_next(name);
+}
+
+/// Begins with the next that waits on a lane where nothing runs.
+void responses_socket::start_next(const std::string& name) {
+  auto& its = lanes_.at(name);
+  if (its.waiting.empty() || gone_ || cut_) {
+    if (its.waiting.empty())
+      lanes_.erase(name);
+    return;
+  }
+  auto one = std::move(its.waiting.front());
+  its.waiting.pop_front();
+  its.key = next_key_++;
+  its.stream_id = one.what.stream_id;
+  its.previous = one.what.previous;
+  its.record = record_of(its.stream_id);
+  its.stop = {};
+  by_key_[its.key] = name;
+  asio::co_spawn(
+    strand_,
+    [self = shared_from_this(), one = std::move(one), name]() mutable -> asio::awaitable<void> {
+      try {
+        co_await self->begin(std::move(one), name);
+      } catch (const std::exception&) { // out of memory even for an error: close the connection
+        self->stream_.close();
+      }
+    },
+    asio::detached);
+}
+
+asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
+  struct outcome {
+    generation_job job;
+    std::shared_ptr<const void> quota;
+    std::optional<error> wrong;
+  };
+  if (gone_ || cut_)
+    co_return;
+  const auto key = lanes_.at(name).key;
+  auto parse = [this, &one, stop = lanes_.at(name).stop.get_token()] {
+    outcome result;
+    try {
+      check(stop); // it may have waited in the lane for long
+      const field_reader body(one.what.body->root());
+      const auto model = context_.models.named_in(body);
+      result.job = response_job(body, model, shelf(), stop);
+      for (auto& prompt : result.job.prompts)
+        context_.follow_policy(caller_.name, *model, prompt);
+    } catch (...) {
+      result.wrong = caught_error();
+    }
+    return result;
+  };
+  outcome parsed;
+  try {
+    parsed = co_await context_.lane_for(one.bytes).run(parse);
+    if (!parsed.wrong && one.what.generates) {
+      using both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+      const auto width = as_size(parsed.job.prompts.front().sampling.width());
+      parsed.quota = std::make_shared<both>(quota_.acquire(0, width), context_.quotas.acquire(caller_.number, width));
+    }
+  } catch (...) { // the lane is full, or memory
+    parsed.wrong = caught_error();
+  }
+  const auto found = lanes_.find(name);
+  if (gone_ || cut_ || found == lanes_.end() || found->second.key != key)
+    co_return;
+  auto& its = found->second;
+  its.record->set_user(requested_user(field_reader(one.what.body->root())));
+  if (parsed.wrong) {
+    context_.counted.refused();
+    send(response_error_event(*parsed.wrong, its.stream_id));
+    its.record->see(*parsed.wrong);
+    evict(its, *parsed.wrong);
+    finish(name, status_of(parsed.wrong->code));
+    co_return;
+  }
+  its.writer = std::move(parsed.job.writer);
+  log_notes(*context_.log, id_, parsed.job.notes, its.stream_id.value_or(""));
+  if (!one.what.generates) { // what would follow the prompt is nothing
+    for (auto& event : events_of_stream(its.writer->take(0, done_event{}), its.stream_id))
+      send(std::move(event));
+    finish(name, 200);
+    co_return;
+  }
+  its.record->parsed(parsed.job.prompts.front());
+  requests_->submit(key, std::move(parsed.job.prompts.front()), std::move(parsed.quota));
+}
+
+/// A response that could not be continued is not continued again on this connection.
+void responses_socket::evict(const lane& of, const error& why) {
+  if (of.previous && code_of(why) != "previous_response_not_found")
+    context_.responses.remove(own_responses_, *of.previous);
+}
+
+void responses_socket::finish(const std::string& name, unsigned status) {
+  auto& its = lanes_.at(name);
+  its.record->answered(status);
+  its.record->write(*context_.log, context_.counted);
+  its.record.reset();
+  its.writer.reset();
+  by_key_.erase(its.key);
+  --open_;
+  start_next(name);
+}
+
+void responses_socket::add_events(const request_set::item& item, std::deque<std::string>& events) {
+  const auto found = by_key_.find(item.key);
+  if (found == by_key_.end())
+    return;
+  const auto name = found->second;
+  auto& its = lanes_.at(name);
+  its.record->see(item.what);
+  const auto tell = [&](const std::string& stream) {
+    for (auto& event : events_of_stream(stream, its.stream_id))
+      events.push_back(std::move(event));
+  };
+  if (const auto* token = std::get_if<token_event>(&item.what))
+    return tell(its.writer->take(0, *token));
+  std::optional<error> failed;
+  if (const auto* done = std::get_if<done_event>(&item.what)) {
+    for (const auto& choice : done->choices)
+      if (choice.reason == finish_reason::cancelled)
+        failed = error{errc::unavailable, "the request was cancelled by the server", {}};
+    if (!failed)
+      tell(its.writer->take(0, *done));
+  } else {
+    failed = std::get<error>(item.what);
+  }
+  if (failed) {
+    tell(its.writer->fail(*failed));
+    evict(its, *failed);
+  }
+  finish(name, failed ? status_of(failed->code) : 200);
+}
+
+request_record responses_socket::record_of(const std::optional<std::string>& stream_id) const {
+  request_record result(id_, "WS /v1/responses");
+  result.set_origin(from_);
+  result.set_frame(stream_id.value_or(""));
+  return result;
+}
+
+void responses_socket::refuse(const error& why, const std::optional<std::string>& stream_id) {
+  context_.counted.refused();
+  send(response_error_event(why, stream_id));
+  auto record = record_of(stream_id);
+  record.see(why);
+  record.answered(status_of(why.code));
+  record.write(*context_.log, context_.counted);
+}
+
+void responses_socket::send(std::string event) {
+  reply_bytes_ += event.size();
+  replies_.push_back(std::move(event));
+  requests_->poke();
+}
+
+asio::awaitable<void> responses_socket::write_events() {
+  bool open = true;
+  while (open && !gone_) {
+    co_await requests_->wait();
+    if (gone_)
+      break; // end_left() hears of what is left
+    std::deque<std::string> events;
+    events.swap(replies_);
+    for (const auto& item : requests_->receive())
+      add_events(item, events);
+    if (cut_)
+      end_all(events);
+    for (auto event = events.begin(); event != events.end() && open && !gone_ && !requests_->overflowed(); ++event) {
+      account_->waits();
+      open = co_await stream_.write(*event);
+      account_->wrote(event->size());
+    }
+    if (replies_.empty())
+      reply_bytes_ = 0;
+    room_.cancel();
+    requests_->written();
+    requests_->resume_if_drained();
+    if (requests_->overflowed()) {
+      stream_.set_pending_close(websocket_stream::close_code::try_again_later);
+      open = false;
+    }
+    if (draining_ && lanes_.empty() && replies_.empty()) {
+      stream_.set_pending_close(websocket_stream::close_code::going_away);
+      open = false;
+    }
+  }
+  co_await stream_.close_handshake(parting_time, context_.options.idle_timeout);
+  // After the peer's close frame the reader waits for the peer to hang up. This bounds the wait.
+  if (gone_ && !reader_done_) {
+    boost::system::error_code ec;
+    room_.expires_after(parting_time);
+    co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  }
+  stream_.close();
+}
+
+} // namespace
+
+std::shared_ptr<websocket_endpoint> make_responses_socket(server_context& context, byte_stream bytes) {
+  return std::make_shared<responses_socket>(context, std::move(bytes));
+}
+
+} // namespace troupe

@@ -1,0 +1,182 @@
+#include "api/service/policy.hpp"
+
+#include "runtime/guide/banned_texts.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/utf8.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+[[noreturn]] void refuse_rule(const std::string& name, const std::string& why) {
+  throw failure(errc::bad_request, '`' + name + "` " + why, name);
+}
+
+std::string shown_bound(float bound) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, bound).ptr};
+}
+
+/// A decimal number is an id.
+std::optional<token_id> id_in(const std::string& text) {
+  token_id id = 0;
+  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), id);
+  return wrong == std::errc() && end == text.data() + text.size() ? std::optional(id) : std::nullopt;
+}
+
+/// Whether a client's bias works against one of the policy.
+bool lifts(float client, float policy) { return policy < 0 ? client > 0 : client < 0; }
+/// That of both which goes farther in the policy's direction.
+float stronger(float client, float policy) { return policy < 0 ? std::min(client, policy) : std::max(client, policy); }
+
+/// The policy's biases, and the client's as far as they do not work against them.
+void add_biases(const policy_rules& rules, const served_model& model, sampling_params& to) {
+  std::map<token_id, float> of_ids;
+  std::map<token_id, float> last; // of texts: the last token's
+  std::vector<sequence_bias> of_texts;
+  for (const auto& [what, bias] : *rules.logit_bias) {
+    if (const auto id = id_in(what)) {
+      if (*id < model.vocab_size)
+        of_ids[*id] = bias;
+      continue;
+    }
+    if (!model.encode)
+      continue; // no text is made
+    auto tokens = model.encode(what, false);
+    if (tokens.empty())
+      continue;
+    if (tokens.size() == 1) {
+      of_ids[tokens.front()] = bias;
+    } else {
+      last[tokens.back()] = bias;
+      of_texts.push_back({std::move(tokens), bias});
+    }
+  }
+  const auto works_against = [&](token_id id, float bias) {
+    const auto one = of_ids.find(id), text = last.find(id);
+    return (one != of_ids.end() && lifts(bias, one->second)) || (text != last.end() && lifts(bias, text->second));
+  };
+  std::map<token_id, float> all = of_ids;
+  for (const auto& [id, bias] : to.logit_bias)
+    if (!works_against(id, bias)) {
+      const auto own = of_ids.find(id);
+      all[id] = own == of_ids.end() ? bias : stronger(bias, own->second);
+    }
+  for (const auto& one : to.sequence_biases)
+    if (!works_against(one.tokens.back(), one.bias))
+      of_texts.push_back(one);
+  to.logit_bias = logit_bias_map(std::vector<logit_bias_map::entry>(all.begin(), all.end()));
+  to.sequence_biases = sequence_bias_list(std::move(of_texts), "logit_bias");
+}
+
+void bound_temperature(float most, const served_model& model, sampling_params& to) {
+  auto& temperature = to.temperature;
+  if (temperature > most && temperature == model.defaults.sampling.temperature)
+    temperature = most; // nobody asked for it
+  if (temperature > most)
+    throw failure(errc::unsupported,
+                  "`temperature` may be at most " + shown_bound(most) + " on this server, not " +
+                    shown_bound(temperature),
+                  "temperature");
+  if (temperature + to.dynatemp_range > most && to.dynatemp_range > 0)
+    throw failure(errc::unsupported,
+                  "`dynatemp_range` and `temperature` may together be at most " + shown_bound(most) + " on this server",
+                  "dynatemp_range");
+}
+
+void ban(const std::vector<std::string>& texts, const served_model& model, generation& to) {
+  if (!model.decode)
+    throw failure(errc::unsupported, "this server's policy bans texts, which needs a tokenizer; this model has none",
+                  "model");
+  const auto guide = to.guide ? std::make_shared<guides::guide_source>(*to.guide)
+                              : std::make_shared<guides::guide_source>();
+  if (!to.guide) {
+    guide->what = guides::guide_source::kind::anything;
+    guide->field = "policy";
+  }
+  guide->banned = texts;
+  to.guide = guide;
+}
+
+} // namespace
+
+bool server_policy::is_empty() const {
+  const auto says_nothing = [](const policy_rules& r) {
+    return !r.banned && !r.logit_bias && !r.max_temperature && !r.max_tokens;
+  };
+  return says_nothing(of_all) && std::ranges::all_of(of_key, [&](const auto& one) { return says_nothing(one.second); });
+}
+
+policy_rules server_policy::of(const std::string& key) const {
+  auto result = of_all;
+  const auto own = of_key.find(key);
+  if (own == of_key.end())
+    return result;
+  const auto take = [](auto& to, const auto& from) {
+    if (from)
+      to = from;
+  };
+  take(result.banned, own->second.banned);
+  take(result.logit_bias, own->second.logit_bias);
+  take(result.max_temperature, own->second.max_temperature);
+  take(result.max_tokens, own->second.max_tokens);
+  return result;
+}
+
+void check_rules(const policy_rules& rules) {
+  using guides::banned_texts;
+  if (rules.banned) {
+    std::size_t bytes = 0;
+    for (const auto& text : *rules.banned) {
+      bytes += text.size();
+      if (text.empty() || !is_utf8(text))
+        refuse_rule("banned", "must have texts that are not empty");
+    }
+    if (rules.banned->size() > banned_texts::most_texts || bytes > banned_texts::most_bytes)
+      refuse_rule("banned",
+                  "may have at most " + std::to_string(banned_texts::most_texts) + " texts of " +
+                    std::to_string(banned_texts::most_bytes) + " bytes together");
+  }
+  if (rules.logit_bias) {
+    if (rules.logit_bias->size() > sampling_fields::most_biases)
+      refuse_rule("logit_bias", "may have at most " + std::to_string(sampling_fields::most_biases) + " entries");
+    for (const auto& [what, bias] : *rules.logit_bias) {
+      const auto range = sampling_fields::bias;
+      if (what.empty())
+        refuse_rule("logit_bias", "must not have an empty text");
+      if (!(bias >= range.least && bias <= range.most))
+        refuse_rule("logit_bias",
+                    "must be from " + shown_bound(static_cast<float>(range.least)) + " to " +
+                      shown_bound(static_cast<float>(range.most)));
+    }
+  }
+  if (rules.max_temperature && !(*rules.max_temperature >= 0 && *rules.max_temperature <= 2))
+    refuse_rule("max_temperature", "must be from 0 to 2");
+  if (rules.max_tokens && *rules.max_tokens < 1)
+    refuse_rule("max_tokens", "must be at least 1");
+}
+
+void apply_policy(const policy_rules& rules, const served_model& model, generation& to) {
+  auto& sampling = to.sampling;
+  if (to.embed != pooling::none || sampling.scores_only())
+    return; // nothing is said
+  if (rules.max_temperature)
+    bound_temperature(*rules.max_temperature, model, sampling);
+  if (rules.max_tokens) {
+    sampling.max_tokens = std::min(sampling.max_tokens, *rules.max_tokens);
+    sampling.min_tokens = std::min(sampling.min_tokens, sampling.max_tokens);
+  }
+  if (rules.logit_bias && !rules.logit_bias->empty()) {
+    if (sampling.num_beams > 0)
+      throw failure(errc::unsupported, "beams cannot be used on this server, whose policy has biases", "num_beams");
+    add_biases(rules, model, sampling);
+  }
+  if (rules.banned && !rules.banned->empty())
+    ban(*rules.banned, model, to);
+}
+
+} // namespace troupe

@@ -1,0 +1,41 @@
+// What a server's operator allows: texts that no answer contains, biases, and bounds that clients can tighten and not
+// lift. Plain data and pure functions; any thread.
+#pragma once
+
+#include "api/service/served_model.hpp"
+#include "runtime/engine/generation.hpp"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+struct policy_rules {
+  // Absent: as for everybody.
+  std::optional<std::vector<std::string>> banned = {};
+  /// By id, or by a text: the bias applies to the text's last token where the others precede it.
+  std::optional<std::vector<std::pair<std::string, float>>> logit_bias = {};
+  std::optional<float> max_temperature = {};
+  std::optional<int> max_tokens = {};
+};
+
+class server_policy {
+public:
+  policy_rules of_all = {};
+  std::map<std::string, policy_rules> of_key = {}; // by a key's name: what stands there holds instead
+
+  bool is_empty() const;
+  /// What holds for the key.
+  policy_rules of(const std::string& key) const;
+};
+
+/// Throws failure(bad_request) naming the rule if the rules are wrong by themselves: too many or too large.
+void check_rules(const policy_rules& rules);
+
+/// Makes a request follow the rules. Throws failure(unsupported) with the field that asks for more than they allow.
+void apply_policy(const policy_rules& rules, const served_model& model, generation& to);
+
+} // namespace troupe
