@@ -222,7 +222,8 @@ prompt_embeddings parse_saved_tensor(std::string_view file) {
   if (tensor.type == "torch\nFloatStorage")
     result.values = converted_numbers<float>(bytes, tensor.offset, count, [](float v) { return v; });
   else if (tensor.type == "torch\nDoubleStorage")
-    result.values = converted_numbers<double>(bytes, tensor.offset, count, [](double v) { return static_cast<float>(v); });
+    result.values = converted_numbers<double>(bytes, tensor.offset, count,
+                                              [](double v) { return static_cast<float>(v); });
   else if (tensor.type == "torch\nHalfStorage")
     result.values = converted_numbers<std::uint16_t>(bytes, tensor.offset, count, from_half);
   else if (tensor.type == "torch\nBFloat16Storage")
