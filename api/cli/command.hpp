@@ -47,6 +47,7 @@ command add_score(CLI::App& troupe);
 command add_tokenize(CLI::App& troupe);
 command add_detect(CLI::App& troupe);
 command add_quantize(CLI::App& troupe);
+command add_imatrix(CLI::App& troupe);
 command add_steer(CLI::App& troupe);
 command add_models(CLI::App& troupe);
 command add_pull(CLI::App& troupe);

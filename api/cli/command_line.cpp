@@ -170,8 +170,8 @@ int run_chosen(const std::vector<std::string>& arguments) {
   root.require_subcommand(1);
 
   std::vector commands{add_run(root),      add_chat(root),   add_serve(root),    add_score(root),
-                       add_tokenize(root), add_detect(root), add_quantize(root), add_steer(root),
-                       add_models(root),   add_pull(root),   add_run_batch(root)};
+                       add_tokenize(root), add_detect(root), add_quantize(root), add_imatrix(root),
+                       add_steer(root),    add_models(root), add_pull(root),     add_run_batch(root)};
   auto* bench = root.add_subcommand("bench", "Measure a model: its speed and how well it predicts");
   bench->require_subcommand(1);
   commands.push_back(add_bench_model(*bench));

@@ -3,12 +3,13 @@
 #include "kernels/formats/bf16.hpp"
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/quantise_groups.hpp"
+#include "kernels/formats/store_groups.hpp"
+#include "runtime/checkpoint/fit_blocks.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace troupe {
 
@@ -18,87 +19,61 @@ using kernels::group_inputs;
 using kernels::weight_format;
 using kernels::weight_group;
 
-/// Codes 0 to 15 for -8 to 7 times a scale. The weight of the largest magnitude becomes about -8. Several scales around
-/// that are tried and refitted to their codes; the one with the least squared error is kept.
-weight_group symmetric_int4(const float* weights) {
-  const float extreme = *std::max_element(weights, weights + group_inputs,
-                                          [](float a, float b) { return std::abs(a) < std::abs(b); });
-  weight_group best;
-  best.zero = 8;
-  std::fill_n(best.codes, group_inputs, std::uint8_t{8});
-  if (!(std::abs(extreme) > 0))
-    return best;
-  if (!std::isfinite(extreme))
-    return best.d = 0x7e00, best;
-  float least = std::numeric_limits<float>::infinity();
-  for (const float steps : {-8.0f, -7.6f, -8.4f, -7.2f, -8.8f, 7.5f}) {
-    float scale = extreme / steps;
-    for (int round = 0; round < 3; ++round) {
-      weight_group group;
-      group.zero = 8;
-      group.d = kernels::to_f16(scale);
-      const float rounded = kernels::from_f16(group.d);
-      const float inverse = rounded != 0 ? 1 / rounded : 0;
-      float error = 0, products = 0, squares = 0;
-      for (std::size_t i = 0; i < group_inputs; ++i) {
-        const float code = std::nearbyint(std::clamp(weights[i] * inverse, -8.0f, 7.0f));
-        const float difference = code * rounded - weights[i];
-        error += difference * difference;
-        products += code * weights[i];
-        squares += code * code;
-        group.codes[i] = static_cast<std::uint8_t>(code + 8);
-      }
-      if (error < least) {
-        least = error;
-        best = group;
-      }
-      if (squares > 0)
-        scale = products / squares;
-    }
-  }
-  return best;
-}
+constexpr std::size_t most_block = 256; // inputs
+constexpr double unseen = 1e-3;         // the importance, relative to its block's, of an input that was always 0
 
-/// Writes one block of 32.
-void write_block(weight_format format, const float* weights, std::uint8_t* to) {
-  const auto group = format == weight_format::q8_0 ? kernels::quantise_int8(weights)
-    : format == weight_format::q4_0                ? symmetric_int4(weights)
-                                                   : kernels::quantise_int4(weights);
-  const auto put = [&](std::uint16_t half) {
-    *to++ = static_cast<std::uint8_t>(half & 0xff);
-    *to++ = static_cast<std::uint8_t>(half >> 8);
-  };
-  put(group.d);
-  if (format == weight_format::q4_1)
-    put(group.m);
-  if (format == weight_format::q8_0)
-    for (const auto code : group.codes)
-      *to++ = code ^ 0x80;
-  else
-    for (std::size_t i = 0; i < group_inputs / 2; ++i)
-      *to++ = static_cast<std::uint8_t>(group.codes[i] | group.codes[i + 16] << 4);
+/// How much errors of a block's inputs count. Large weights count more than others of their block: what an input is
+/// multiplied with is known on average at best, and an error of a large weight is seen in more rows.
+void weigh_errors(const float* x, const float* importance, std::size_t n, float* w) {
+  float squares = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    squares += x[i] * x[i];
+  double sum = 0;
+  std::size_t known = 0;
+  const auto counts = [&](std::size_t i) { return importance && importance[i] > 0 && std::isfinite(importance[i]); };
+  for (std::size_t i = 0; i < n; ++i)
+    if (counts(i)) {
+      sum += importance[i];
+      ++known;
+    }
+  const double mean = known > 0 ? sum / double(known) : 1;
+  const float square = squares / static_cast<float>(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const double share = known == 0 ? 1 : counts(i) ? importance[i] / mean : unseen;
+    const float weight = std::sqrt(square + x[i] * x[i]);
+    w[i] = static_cast<float>(std::clamp(share, 1e-5, 1e5)) *
+      (std::isfinite(weight) && weight > 1e-15f ? weight : 1e-15f);
+  }
 }
 
 } // namespace
 
-void quantise_row(weight_format format, const float* row, std::size_t cols, void* to) {
+bool can_be_written(weight_format format) { return format != weight_format::mxfp4 && format != weight_format::fp8; }
+
+void quantise_row(weight_format format, const float* row, std::size_t cols, void* to, const float* importance) {
   auto* bytes = static_cast<std::uint8_t*>(to);
-  switch (format) {
-    case weight_format::f32: std::memcpy(to, row, cols * sizeof(float)); return;
-    case weight_format::f16:
-    case weight_format::bf16:
-      for (std::size_t i = 0; i < cols; ++i) {
-        const auto half = format == weight_format::f16 ? kernels::to_f16(row[i]) : kernels::to_bf16(row[i]);
-        std::memcpy(bytes + i * sizeof half, &half, sizeof half);
+  if (format == weight_format::f32) {
+    std::memcpy(to, row, cols * sizeof(float));
+  } else if (is_float(format)) {
+    for (std::size_t i = 0; i < cols; ++i) {
+      const auto half = format == weight_format::f16 ? kernels::to_f16(row[i]) : kernels::to_bf16(row[i]);
+      std::memcpy(bytes + i * sizeof half, &half, sizeof half);
+    }
+  } else if (!can_be_written(format)) {
+    throw failure(errc::internal, std::string("weights cannot be written as ") + to_string(format));
+  } else {
+    weight_group groups[most_block / group_inputs];
+    float weights[most_block];
+    const auto inputs = block_inputs(format);
+    for (std::size_t i = 0; i < cols; i += inputs) {
+      if (format == weight_format::q8_0) { // where a search gains nothing
+        *groups = kernels::quantise_int8(row + i);
+      } else {
+        weigh_errors(row + i, importance ? importance + i : nullptr, inputs, weights);
+        fit_block(format, row + i, weights, groups);
       }
-      return;
-    case weight_format::q8_0:
-    case weight_format::q4_0:
-    case weight_format::q4_1:
-      for (std::size_t i = 0; i < cols; i += group_inputs)
-        write_block(format, row + i, bytes + row_bytes(format, i));
-      return;
-    default: throw failure(errc::internal, std::string("weights cannot be written as ") + to_string(format));
+      store_groups(format, groups, bytes + row_bytes(format, i));
+    }
   }
 }
 

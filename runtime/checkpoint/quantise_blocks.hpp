@@ -7,9 +7,14 @@
 
 namespace troupe {
 
-/// Writes row_bytes(format, cols) bytes. `format`: f32, f16, bf16, q8_0, q4_0 or q4_1; cols a multiple of
-/// block_inputs(format). Scales and minima of 4-bit formats are searched for the least squared error. Throws
-/// failure(internal) for other formats.
-void quantise_row(kernels::weight_format format, const float* row, std::size_t cols, void* to);
+/// Whether `quantise_row` writes the format: all but mxfp4 and fp8.
+bool can_be_written(kernels::weight_format format);
+
+/// Writes row_bytes(format, cols) bytes; cols is a multiple of block_inputs(format). Scales and minima of formats with
+/// fewer than 8 bits are searched for the least error. `importance` [cols] says how much a squared error of each input
+/// counts, as the mean square of what it will be multiplied with; 0 stands for little; null: all count alike. Throws
+/// failure(internal) for formats that cannot be written.
+void quantise_row(kernels::weight_format format, const float* row, std::size_t cols, void* to,
+                  const float* importance = nullptr);
 
 } // namespace troupe

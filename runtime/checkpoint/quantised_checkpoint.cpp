@@ -2,9 +2,12 @@
 
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/weight_groups.hpp"
+#include "runtime/checkpoint/bitsandbytes_checkpoint.hpp"
+#include "runtime/checkpoint/compressed_checkpoint.hpp"
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
 #include "runtime/checkpoint/mxfp4_checkpoint.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
+#include "runtime/checkpoint/torchao_checkpoint.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json_reader.hpp"
 
@@ -12,12 +15,14 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <numeric>
 
 namespace troupe {
 
 namespace {
 
-constexpr std::size_t word_codes = 8; // of 4 bits, in 32
+constexpr std::size_t word_codes = 8; // of AWQ's 4 bits, in 32
+constexpr std::size_t word_bits = 32;
 constexpr std::size_t block = kernels::group_inputs;
 
 /// AWQ interleaves the eight outputs of a word: output `i` is in nibble `awq_nibble[i]`.
@@ -33,13 +38,20 @@ public:
     const std::size_t packed = codes.shape[gptq ? 0 : 1];
     if (packed > (std::size_t(1) << 40))
       fail("qweight", "has the shape " + to_string(codes.shape) + ", which is more than memory can hold");
-    inputs_ = gptq ? packed * word_codes : codes.shape[0];
+    const std::size_t bits = static_cast<std::size_t>(how.bits);
+    inputs_ = gptq ? packed * word_bits / bits : codes.shape[0];
     outputs_ = gptq ? codes.shape[1] : packed * word_codes;
-    if (inputs_ == 0 || outputs_ == 0 || outputs_ % word_codes != 0)
-      fail("qweight", "has the shape " + to_string(codes.shape) + ", expected a multiple of 8 outputs");
+    if (inputs_ == 0 || outputs_ == 0 || outputs_ * bits % word_bits != 0)
+      fail("qweight",
+           "has the shape " + to_string(codes.shape) + ", expected a multiple of " +
+             std::to_string(word_bits / std::gcd(bits, word_bits)) + " outputs");
+    if (gptq && packed * word_bits % bits != 0)
+      fail("qweight",
+           "has the shape " + to_string(codes.shape) + ", expected a multiple of " + std::to_string(bits) +
+             " rows, as codes have " + std::to_string(bits) + " bits");
     group_ = how.group == 0 ? inputs_ : how.group;
     const auto groups = (inputs_ + group_ - 1) / group_;
-    expect("qzeros", find("qzeros", tensor_type::i32, 2), {groups, outputs_ / word_codes});
+    expect("qzeros", find("qzeros", tensor_type::i32, 2), {groups, zero_words()});
     const auto* scales = stored.find(stem + ".scales");
     coarse_scales_ = scales && scales->type == tensor_type::bf16;
     expect("scales", find("scales", coarse_scales_ ? tensor_type::bf16 : tensor_type::f16, 2), {groups, outputs_});
@@ -115,30 +127,54 @@ private:
     const auto all = [&](int wanted) {
       for (std::size_t g = 0; g < groups; ++g)
         for (std::size_t o = 0; o < outputs_; ++o)
-          if (nibble(zeros.get(), g * (outputs_ / word_codes) + o / word_codes, o % word_codes) != wanted)
+          if (stored_zero(zeros.get(), g, o) != wanted)
             return false;
       return true;
     };
+    const int middle = 1 << (how_.bits - 1);
     // Some programs store a symmetric matrix's zero points unchanged, yet declare the first format.
-    const bool unchanged = how_.symmetric && all(8);
+    const bool unchanged = how_.symmetric && all(middle);
     zero_offset_ = how_.zeros_less_one && !unchanged ? 1 : 0;
     if (!read_order().empty() || inputs_ % block != 0 || (group_ % block != 0 && group_ != inputs_))
       return tensor_type::f16;
-    return all(8 - zero_offset_) ? tensor_type::q4_0 : tensor_type::q4_1;
+    const bool symmetric = all(middle - zero_offset_);
+    if (how_.bits == 8)
+      return symmetric ? tensor_type::q8_0 : tensor_type::f16;
+    return symmetric ? tensor_type::q4_0 : tensor_type::q4_1;
   }
 
-  /// Code `index` of word `word`: interleaved in AWQ, in order in GPTQ.
-  int nibble(const void* words, std::size_t word, std::size_t index) const {
+  std::size_t zero_words() const { return outputs_ * static_cast<std::size_t>(how_.bits) / word_bits; }
+
+  static std::uint32_t word_at(const void* words, std::size_t index) {
     std::uint32_t value = 0;
-    std::memcpy(&value, static_cast<const char*>(words) + word * sizeof value, sizeof value);
-    const bool awq = how_.method == quantised_storage::method_name::awq;
-    return static_cast<int>(value >> (awq ? awq_nibble[index] : index) * 4 & 15);
+    std::memcpy(&value, static_cast<const char*>(words) + index * sizeof value, sizeof value);
+    return value;
+  }
+
+  /// AWQ's code `index` of a word.
+  static int awq_code(const void* words, std::size_t word, std::size_t index) {
+    return static_cast<int>(word_at(words, word) >> awq_nibble[index] * 4 & 15);
+  }
+
+  /// GPTQ's code `index` of those that follow each other in the bits of every `stride`th word from `first` on.
+  int gptq_code(const void* words, std::size_t first, std::size_t stride, std::size_t index) const {
+    const auto bits = static_cast<std::size_t>(how_.bits), at = index * bits, word = first + at / word_bits * stride;
+    std::uint32_t value = word_at(words, word) >> at % word_bits;
+    if (at % word_bits + bits > word_bits) // of 3 bits, in two words
+      value |= word_at(words, word + stride) << (word_bits - at % word_bits);
+    return static_cast<int>(value & ((1u << bits) - 1));
+  }
+
+  int stored_zero(const void* zeros, std::size_t group, std::size_t output) const {
+    return how_.method == quantised_storage::method_name::awq
+      ? awq_code(zeros, group * zero_words() + output / word_codes, output % word_codes)
+      : gptq_code(zeros, group * zero_words(), 1, output);
   }
 
   int code(const parts& from, std::size_t output, std::size_t input) const {
     if (how_.method == quantised_storage::method_name::awq)
-      return nibble(from.codes, input * (outputs_ / word_codes) + output / word_codes, output % word_codes);
-    return nibble(from.codes, input / word_codes * outputs_ + output, input % word_codes);
+      return awq_code(from.codes, input * (outputs_ / word_codes) + output / word_codes, output % word_codes);
+    return gptq_code(from.codes, output, outputs_, input);
   }
 
   struct scale_and_zero {
@@ -152,8 +188,7 @@ private:
                 sizeof scale);
     if (coarse_scales_)
       scale = kernels::to_f16(std::bit_cast<float>(std::uint32_t(scale) << 16));
-    const int zero = nibble(from.zeros, group * (outputs_ / word_codes) + output / word_codes, output % word_codes);
-    return {scale, zero + zero_offset_};
+    return {scale, stored_zero(from.zeros, group, output) + zero_offset_};
   }
 
   /// Writes the block of `output` that begins at `input`.
@@ -178,9 +213,16 @@ private:
     put(scale);
     if (info_.type == tensor_type::q4_1)
       put(kernels::to_f16(-kernels::from_f16(scale) * static_cast<float>(zero)));
+    if (info_.type == tensor_type::q8_0) {
+      for (std::size_t i = 0; i < block; ++i)
+        *place++ = static_cast<std::uint8_t>(code(from, output, input + i) - zero);
+      return;
+    }
+    // Fewer bits become 4: where q4_0's zero is 8, codes move with it.
+    const int up = info_.type == tensor_type::q4_0 ? 8 - zero : 0;
     for (std::size_t i = 0; i < block / 2; ++i)
-      *place++ = static_cast<std::uint8_t>(code(from, output, input + i) |
-                                           code(from, output, input + i + block / 2) << 4);
+      *place++ = static_cast<std::uint8_t>((code(from, output, input + i) + up) |
+                                           (code(from, output, input + i + block / 2) + up) << 4);
   }
 
   const checkpoint& stored_;
@@ -245,13 +287,34 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
   };
   quantised_storage result;
   const auto method = config.string("quant_method").value_or("?");
-  if (method == "compressed-tensors" || method == "fbgemm_fp8" || method == "fp8") {
-    result.method = quantised_storage::method_name::fp8;
+  if (method == "compressed-tensors") {
+    result.method = quantised_storage::method_name::compressed;
+    // `mixed-precision` has formats by group of matrices, which each matrix's tensors tell as well.
+    constexpr std::array<std::string_view, 9> formats{
+      "float-quantized",      "naive-quantized", "int-quantized", "pack-quantized",   "nvfp4-pack-quantized",
+      "mxfp4-pack-quantized", "mixed-precision", "dense",         "sparse-24-bitmask"};
     const auto format = config.string("format").value_or("float-quantized");
-    if (method == "compressed-tensors" && format != "float-quantized" && format != "naive-quantized")
-      unsupported("format", "`" + format + "`", "float-quantized");
+    if (std::ranges::find(formats, format) == formats.end())
+      unsupported("format", "`" + format + "`",
+                  "float-quantized, int-quantized, pack-quantized, nvfp4-pack-quantized, mxfp4-pack-quantized or "
+                  "sparse-24-bitmask");
+    if (const auto sparsity = config.object("sparsity_config")) {
+      const auto kind = sparsity->string("format").value_or("dense");
+      if (kind != "dense" && kind != "sparse-24-bitmask")
+        throw failure(errc::unsupported,
+                      sparsity->label("format") + " is `" + kind + "`, supported is dense or sparse-24-bitmask");
+    }
+    return result;
+  }
+  if (method == "fbgemm_fp8" || method == "fp8") {
+    result.method = quantised_storage::method_name::fp8;
     if (config.find("weight_block_size"))
       unsupported("weight_block_size", "there", "one scale for a matrix or for an output");
+    return result;
+  }
+  if (method == "bitsandbytes" || method == "torchao") {
+    result.method = method == "torchao" ? quantised_storage::method_name::torchao
+                                        : quantised_storage::method_name::bitsandbytes;
     return result;
   }
   if (method == "mxfp4") {
@@ -259,11 +322,16 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
     return result;
   }
   if (method != "gptq" && method != "awq")
-    throw failure(errc::unsupported,
-                  outer.label("quantization_config") + ": weights quantised by `" + method +
-                    "` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8, fp8 and mxfp4");
-  if (const int bits = config.integer("bits", 1, 64, 4); bits != 4)
-    unsupported("bits", std::to_string(bits), "4");
+    throw failure(
+      errc::unsupported,
+      outer.label("quantization_config") + ": weights quantised by `" + method +
+        "` are not supported, only by gptq, awq, bitsandbytes, compressed-tensors, torchao, fbgemm_fp8, fp8 and mxfp4");
+  result.bits = config.integer("bits", 1, 64, 4);
+  constexpr std::array gptq_bits{2, 3, 4, 8};
+  if (method == "awq" && result.bits != 4)
+    unsupported("bits", std::to_string(result.bits), "4");
+  if (std::ranges::find(gptq_bits, result.bits) == gptq_bits.end())
+    unsupported("bits", std::to_string(result.bits), "2, 3, 4 or 8");
   if (const int group = config.integer("group_size", -1, 1 << 20, 128); group == 0)
     unsupported("group_size", "0", "a positive number or -1");
   else
@@ -286,10 +354,16 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
 
 std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoint> stored,
                                                  const quantised_storage& how) {
-  if (how.method == quantised_storage::method_name::fp8)
-    return open_fp8(std::move(stored));
-  if (how.method == quantised_storage::method_name::mxfp4)
-    return open_mxfp4(std::move(stored));
+  using enum quantised_storage::method_name;
+  switch (how.method) {
+    case fp8: return open_fp8(std::move(stored));
+    case mxfp4: return open_mxfp4(std::move(stored));
+    case bitsandbytes: return open_bitsandbytes(std::move(stored));
+    case compressed: return open_fp8(open_compressed(std::move(stored)));
+    case torchao: return open_torchao(std::move(stored));
+    case gptq:
+    case awq: break;
+  }
   return std::make_unique<quantised_checkpoint>(std::move(stored), how);
 }
 

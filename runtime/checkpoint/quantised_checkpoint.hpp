@@ -1,5 +1,6 @@
-// Checkpoints quantised by GPTQ or AWQ with 4 bits per weight, presented as if their matrices were stored in GGUF's
-// blocks. FP8 and MXFP4 checkpoints are passed to fp8_checkpoint.hpp and mxfp4_checkpoint.hpp. Used by open_model.
+// Checkpoints quantised by GPTQ (2, 3, 4 or 8 bits) or AWQ (4), presented as if their matrices were stored in GGUF's
+// blocks. Those of other programs are passed to fp8_checkpoint.hpp, mxfp4_checkpoint.hpp, bitsandbytes_checkpoint.hpp,
+// compressed_checkpoint.hpp and torchao_checkpoint.hpp. Used by open_model.
 // Formats: `qlinear` of AutoGPTQ (https://github.com/AutoGPTQ/AutoGPTQ), `WQLinear_GEMM` of AutoAWQ
 // (https://github.com/casper-hansen/AutoAWQ).
 #pragma once
@@ -17,19 +18,22 @@ class document;
 
 /// The `quantization_config` of a config.json.
 struct quantised_storage {
-  enum class method_name : std::uint8_t { gptq, awq, fp8, mxfp4 } method = method_name::gptq;
+  enum class method_name : std::uint8_t { gptq, awq, fp8, mxfp4, bitsandbytes, compressed, torchao };
+  method_name method = method_name::gptq;
+  int bits = 4;                // of a code
   std::size_t group = 0;       // inputs per scale; 0: all
-  bool symmetric = false;      // all zero points are 8
+  bool symmetric = false;      // all zero points are in the middle
   bool zeros_less_one = false; // zero points are stored minus one: GPTQ's first format
 };
 
 /// Nothing if the configuration has none. Throws failure(bad_file | unsupported) naming the file and the key.
 std::optional<quantised_storage> parse_quantised_storage(const json::document& config);
 
-/// Each `X.qweight`, with `X.qzeros`, `X.scales` and optionally `X.g_idx`, becomes `X.weight`: in Q4_0 if every zero
-/// point is 8, which is exact; else in Q4_1, whose minimum is scale * zero rounded to f16 (an error of at most 1/250 of
-/// the distance between two codes). If inputs are not in the order of their groups (`desc_act`), or groups do not
-/// consist of whole blocks, weights are expanded to f16. Other tensors are unchanged. Throws failure(bad_file |
+/// Each `X.qweight`, with `X.qzeros`, `X.scales` and optionally `X.g_idx`, becomes `X.weight`: in Q4_0, or Q8_0 with 8
+/// bits, if every zero point is in the middle, which is exact; else, with fewer bits, in Q4_1, whose minimum is scale *
+/// zero rounded to f16 (an error of at most 1/250 of the distance between two codes). If inputs are not in the order of
+/// their groups (`desc_act`), groups do not consist of whole blocks, or 8 bits have other zero points, weights are
+/// expanded to f16. Other tensors are unchanged. Throws failure(bad_file |
 /// unsupported) naming the file and the tensor.
 std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoint> stored,
                                                  const quantised_storage& how);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <tuple>
 
 namespace troupe {
@@ -18,12 +19,6 @@ namespace troupe {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::array formats{export_format{"q8_0", tensor_type::q8_0}, export_format{"q4_0", tensor_type::q4_0},
-                             export_format{"q4_1", tensor_type::q4_1}};
-
-/// llama.cpp's number for a file's predominant type.
-std::uint32_t file_type(tensor_type type) { return type == tensor_type::q8_0 ? 7 : type == tensor_type::q4_0 ? 2 : 3; }
 
 /// Covers most things that tokenizers treat differently.
 constexpr std::string_view probe =
@@ -45,38 +40,70 @@ std::vector<float> rope_divisors(const model_config& config) {
 
 bool is_outer(std::string_view tensor) { return tensor == "model.embed_tokens.weight" || tensor == "lm_head.weight"; }
 
-/// Routers choose, and tables of positions and types are read by row: they stay exact.
-bool is_exact(std::string_view tensor) {
-  return tensor.ends_with(".mlp.gate.weight") || tensor.ends_with(".shared_expert_gate.weight") ||
-    tensor == "model.position_embeddings.weight";
-}
-
-tensor_type written_type(std::string_view tensor, const tensor_info& info, tensor_type to) {
-  if (info.shape.size() == 1 || is_exact(tensor))
-    return tensor_type::f32;
-  const auto type = is_outer(tensor) ? tensor_type::q8_0 : to;
-  return info.shape.back() % kernels::block_inputs(*weight_format_of(type)) == 0 ? type : tensor_type::f16;
-}
-
 /// Refuses files that would only be copied, and quantising quantised weights unless `requantise`.
-void check_matrices(const model_source& source, const std::string& model, tensor_type to, bool is_gguf,
-                    bool requantise) {
+void check_matrices(const model_source& source, const std::string& model, const export_format& format, bool is_gguf,
+                    const export_options& options) {
   std::string other;
   bool changes = false;
   for (const auto& name : tensors_used(source.config)) {
     const auto& info = *source.tensors->find(name);
-    if (info.shape.size() == 1 || is_outer(name) || is_exact(name) || info.type == written_type(name, info, to))
+    if (info.shape.size() == 1 || is_exact_when_written(name) ||
+        info.type == written_type(name, info, format, source.config, {options.pure, options.importance != nullptr}))
+      continue;
+    if (is_outer(name) && !is_float(*format.type.format()))
       continue;
     changes = true;
     if (has_blocks(info.type) && info.type != tensor_type::fp8) // 8 bits that GGUF has no type for
       other = to_string(info.type);
   }
   if (is_gguf && !changes)
-    throw failure(errc::bad_request, model + ": its matrices are " + std::string(to_string(to)) + " already");
-  if (!other.empty() && !requantise)
+    throw failure(errc::bad_request,
+                  model + ": its matrices are " +
+                    (format.mix == mix_style::none ? std::string(to_string(format.type)) : std::string(format.name)) +
+                    " already");
+  if (!other.empty() && !options.requantise)
     throw failure(errc::bad_request,
                   model + ": its matrices are quantised already, to " + other + "; take the original, " +
                     "or quantise it again with --requantize, which adds to its error");
+}
+
+/// The importances of part `part` of a tensor of the file, such as an expert; null if there are none. Throws if they are
+/// of another matrix.
+const float* importance_of(const export_options& options, const laid_out_tensor& tensor, std::size_t part) {
+  const auto* found = options.importance ? options.importance->find(tensor.name) : nullptr;
+  if (!found || tensor.shape.size() == 1)
+    return nullptr;
+  const auto inputs = tensor.shape.back(), values = found->mean_squares.size();
+  if (values == inputs)
+    return found->mean_squares.data();
+  if (values == inputs * tensor.parts.size())
+    return found->mean_squares.data() + part * inputs;
+  throw failure(errc::bad_request,
+                "the importance matrix is of another model: it has " + std::to_string(values) + " values for " +
+                  shown(tensor.name) + ", whose rows have " + std::to_string(inputs) + " weights");
+}
+
+/// A sentence about matrices without importances; nothing if all have some.
+std::optional<std::string> unknown_importances(const export_options& options,
+                                               const std::vector<laid_out_tensor>& layout) {
+  std::size_t unknown = 0, known = 0;
+  std::string example;
+  for (const auto& tensor : layout) {
+    if (tensor.shape.size() == 1 || is_outer(tensor.parts.front().name) ||
+        is_exact_when_written(tensor.parts.front().name))
+      continue;
+    if (importance_of(options, tensor, 0)) {
+      ++known;
+    } else {
+      ++unknown;
+      example = tensor.name;
+    }
+  }
+  if (!options.importance || unknown == 0)
+    return std::nullopt;
+  if (known == 0)
+    throw failure(errc::bad_request, "the importance matrix is of another model: it has nothing for " + shown(example));
+  return "the importance matrix has nothing for " + std::to_string(unknown) + " matrices, such as " + shown(example);
 }
 
 /// The conversion of one tensor.
@@ -87,12 +114,13 @@ struct exported {
 
 class exporter {
 public:
-  exporter(const model_source& source, tensor_type to, bool of_gguf, kernels::thread_pool& pool)
-    : source_(source), to_(to), of_gguf_(of_gguf), pool_(pool) {}
+  exporter(const model_source& source, const export_format& format, std::vector<laid_out_tensor> layout,
+           kernels::thread_pool& pool, const export_options& options)
+    : source_(source), format_(format), layout_(std::move(layout)), pool_(pool), options_(options) {}
 
   export_result write(gguf_writer& file, const fs::path& path, const std::vector<float>& divisors,
                       const progress_fn& progress) {
-    for (auto& layout : gguf_layout(source_.config, of_gguf_))
+    for (auto& layout : layout_)
       add(file, std::move(layout));
     if (!divisors.empty())
       file.add_tensor("rope_freqs.weight", tensor_type::f32, {divisors.size()});
@@ -101,9 +129,10 @@ public:
       if (index == tensors_.size())
         return std::as_bytes(std::span(divisors));
       written_.clear();
-      for (const auto& part : tensors_[index].layout.parts) {
-        append(part, tensors_[index].type);
-        done += source_.tensors->find(part.name)->bytes;
+      const auto& tensor = tensors_[index];
+      for (std::size_t part = 0; part < tensor.layout.parts.size(); ++part) {
+        append(tensor, part);
+        done += source_.tensors->find(tensor.layout.parts[part].name)->bytes;
       }
       if (progress)
         progress(done, result_.stored_bytes);
@@ -117,20 +146,29 @@ public:
 private:
   void add(gguf_writer& file, laid_out_tensor layout) {
     // Parts of one tensor have one type: the one that fits all of them.
-    auto type = written_type(layout.parts.front().name, *source_.tensors->find(layout.parts.front().name), to_);
+    auto type = written_type(layout.parts.front().name, *source_.tensors->find(layout.parts.front().name), format_,
+                             source_.config, {options_.pure, options_.importance != nullptr});
     if (layout.shape.size() == 1)
       type = tensor_type::f32;
     for (const auto& part : layout.parts)
       result_.stored_bytes += source_.tensors->find(part.name)->bytes;
     file.add_tensor(layout.name, type, layout.shape);
+    if (layout.shape.size() > 1) {
+      std::size_t rows = 1;
+      for (std::size_t i = 0; i + 1 < layout.shape.size(); ++i)
+        rows *= layout.shape[i];
+      result_.weights += rows * layout.shape.back();
+      result_.matrix_bytes += rows * row_bytes(*weight_format_of(type), layout.shape.back());
+    }
     tensors_.push_back({std::move(layout), type});
   }
 
   /// Converts a part behind what is `written_`.
-  void append(const laid_out_tensor::part& part, tensor_type type) {
+  void append(const exported& tensor, std::size_t index) {
+    const auto& part = tensor.layout.parts[index];
     const auto& info = *source_.tensors->find(part.name);
     const auto data = source_.tensors->read(part.name);
-    const auto from = *weight_format_of(info.type), to = *weight_format_of(type);
+    const auto from = *weight_format_of(info.type), to = *weight_format_of(tensor.type);
     // Elements of a vector are rows of their own where they change places.
     const bool vector = info.shape.size() == 1;
     const auto cols = vector && part.rows ? 1 : info.shape.back();
@@ -139,19 +177,36 @@ private:
     const auto begin = written_.size();
     written_.resize(begin + rows * written_row);
     std::vector<double> squares(rows), errors(rows);
-    pool_.parallel_for(rows, [&](std::size_t row, int) {
-      const auto source = part.rows ? part.rows->at(row) : row;
-      const char* stored = static_cast<const char*>(data.get()) + source * stored_row;
-      char* place = written_.data() + begin + row * written_row;
-      if (from == to)
-        return void(std::copy_n(stored, stored_row, place));
-      std::vector<float> values(cols), back(cols);
-      to_floats(from, stored, cols, values.data());
-      quantise_row(to, values.data(), cols, place);
-      to_floats(to, place, cols, back.data());
-      for (std::size_t i = 0; i < cols; ++i) {
-        squares[row] += double(values[i]) * values[i];
-        errors[row] += (double(back[i]) - values[i]) * (double(back[i]) - values[i]);
+    const float* importance = vector ? nullptr : importance_of(options_, tensor.layout, index);
+    const bool blocks = has_blocks(tensor.type) && from != to;
+    const auto feedback = blocks && options_.feedback ? options_.feedback(part.name) : nullptr;
+    const auto stored = [&](std::size_t row) {
+      return static_cast<const char*>(data.get()) + (part.rows ? part.rows->at(row) : row) * stored_row;
+    };
+    pool_.parallel_for((rows + feedback_rows - 1) / feedback_rows, [&](std::size_t task, int) {
+      const auto first = task * feedback_rows, count = std::min(feedback_rows, rows - first);
+      char* place = written_.data() + begin + first * written_row;
+      if (from == to) {
+        for (std::size_t r = 0; r < count; ++r)
+          std::copy_n(stored(first + r), stored_row, place + r * written_row);
+        return;
+      }
+      std::vector<float> values(count * cols), back(cols);
+      for (std::size_t r = 0; r < count; ++r)
+        to_floats(from, stored(first + r), cols, &values[r * cols]);
+      if (feedback) {
+        auto used_up = values;
+        quantise_with_feedback(to, used_up, *feedback, place);
+      }
+      for (std::size_t r = 0; r < count; ++r) {
+        if (!feedback)
+          quantise_row(to, &values[r * cols], cols, place + r * written_row, importance);
+        to_floats(to, place + r * written_row, cols, back.data());
+        for (std::size_t i = 0; i < cols; ++i) {
+          const double value = values[r * cols + i];
+          squares[first + r] += value * value;
+          errors[first + r] += (back[i] - value) * (back[i] - value);
+        }
       }
     });
     for (std::size_t row = 0; row < rows && !vector; ++row) {
@@ -161,9 +216,10 @@ private:
   }
 
   const model_source& source_;
-  tensor_type to_;
-  bool of_gguf_;
+  const export_format& format_;
+  std::vector<laid_out_tensor> layout_;
   kernels::thread_pool& pool_;
+  const export_options& options_;
   std::vector<exported> tensors_;
   std::vector<char> written_; // one tensor's
   export_result result_;
@@ -247,10 +303,9 @@ void check_target(const fs::path& file) {
 
 } // namespace
 
-std::span<const export_format> export_formats() { return formats; }
-
-export_result export_gguf(const std::string& name, tensor_type to, const fs::path& file, kernels::thread_pool& pool,
-                          const progress_fn& progress, const log_sink& log, bool requantise) {
+export_result export_gguf(const std::string& name, const export_format& format, const fs::path& file,
+                          kernels::thread_pool& pool, const export_options& options, const progress_fn& progress,
+                          const log_sink& log) {
   check_target(file);
   const auto model = path_of_model(name);
   const auto source = open_model(model);
@@ -272,7 +327,10 @@ export_result export_gguf(const std::string& name, tensor_type to, const fs::pat
   if (original &&
       std::ranges::any_of(source.files, [&](const auto& f) { return fs::equivalent(f.path, file, ignored); }))
     throw failure(errc::bad_request, file.string() + ": is the file being read; give the result another name");
-  check_matrices(source, model, to, original.has_value(), requantise);
+  check_matrices(source, model, format, original.has_value(), options);
+  auto layout = gguf_layout(source.config, original.has_value());
+  if (auto line = unknown_importances(options, layout); line && log)
+    log(*std::move(line));
   if (original) {
     const gguf_file opened(*original);
     for (const auto& [key, value] : opened.metadata().all())
@@ -286,8 +344,8 @@ export_result export_gguf(const std::string& name, tensor_type to, const fs::pat
     check_tokenizer(out, *tokens, model);
   }
   out.add("general.quantization_version", std::uint32_t{2});
-  out.add("general.file_type", file_type(to));
-  const auto result = exporter(source, to, original.has_value(), pool).write(out, file, divisors, progress);
+  out.add("general.file_type", format.file_type);
+  const auto result = exporter(source, format, std::move(layout), pool, options).write(out, file, divisors, progress);
   check_written(file, source.config, model);
   return result;
 }

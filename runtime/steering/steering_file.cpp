@@ -2,8 +2,8 @@
 
 #include "runtime/checkpoint/gguf_writer.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/checkpoint/safetensors_writer.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/support/atomic_file.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
 #include "runtime/support/mapped_file.hpp"
@@ -88,33 +88,14 @@ void write_gguf(const std::filesystem::path& file, const layer_directions& direc
 }
 
 void write_safetensors(const std::filesystem::path& file, const layer_directions& directions) {
-  std::string header = "{";
-  std::size_t bytes = 0;
-  for (std::size_t layer = 0; layer < directions.size(); ++layer) {
-    const auto& values = directions[layer];
-    if (values.empty())
-      continue;
-    const auto end = bytes + values.size() * sizeof(float);
-    header += (bytes > 0 ? ",\"" : "\"") + tensor_name(layer) + R"(":{"dtype":"F32","shape":[)" +
-      std::to_string(values.size()) + R"(],"data_offsets":[)" + std::to_string(bytes) + "," + std::to_string(end) +
-      "]}";
-    bytes = end;
-  }
-  header += "}";
-  header.resize((header.size() + 7) / 8 * 8, ' '); // as the reference implementation aligns tensors
-  const std::uint64_t length = header.size();
-  const auto out = atomic_file::begin(file, sizeof length + header.size() + bytes);
-  if (!out)
-    throw failure(errc::bad_file, file.string() + ": another process is writing it");
-  out->write(0, std::as_bytes(std::span(&length, 1)));
-  out->write(sizeof length, std::as_bytes(std::span(header)));
-  auto offset = sizeof length + header.size();
-  for (const auto& values : directions)
-    if (!values.empty()) {
-      out->write(offset, float_bytes(values));
-      offset += values.size() * sizeof(float);
+  safetensors_writer writer;
+  std::vector<std::size_t> written;
+  for (std::size_t layer = 0; layer < directions.size(); ++layer)
+    if (const auto& values = directions[layer]; !values.empty()) {
+      writer.add_tensor(tensor_name(layer), "F32", sizeof(float), {values.size()});
+      written.push_back(layer);
     }
-  out->commit();
+  writer.write(file, [&](std::size_t index) { return float_bytes(directions[written[index]]); });
 }
 
 } // namespace

@@ -37,8 +37,20 @@ CASES = {
     "gptq-g64-act-order": {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": True, "sym": False},
     "gptq-g128-act-order": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True, "sym": True},
     "awq-g64": {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True, "version": "gemm"},
+    "gptq-2-bits": {"quant_method": "gptq", "bits": 2, "group_size": 64, "desc_act": False, "sym": False},
+    "gptq-3-bits": {"quant_method": "gptq", "bits": 3, "group_size": 64, "desc_act": False, "sym": True},
+    "gptq-3-bits-act-order": {"quant_method": "gptq", "bits": 3, "group_size": 32, "desc_act": True, "sym": False, "checkpoint_format": "gptq_v2"},
+    "gptq-8-bits": {"quant_method": "gptq", "bits": 8, "group_size": 128, "desc_act": False, "sym": True},
+    "gptq-8-bits-asymmetric": {"quant_method": "gptq", "bits": 8, "group_size": 32, "desc_act": False, "sym": False},
 }  # fmt: skip
 FFN = {"gptq-g128-act-order": 256}  # two groups in down_proj; 128 in the other cases
+
+
+def bit_words(codes, bits):
+    """Packs the bits of the last axis one after another into int32s: 10 2/3 codes of 3 bits in each."""
+    ones = (codes[..., None].astype(np.uint32) >> np.arange(bits, dtype=np.uint32)) & 1
+    grouped = ones.reshape(*codes.shape[:-1], -1, 32)
+    return (grouped << np.arange(32, dtype=np.uint32)).sum(-1).astype(np.uint32).view(np.int32)
 
 
 def words(codes, order=range(8)):
@@ -51,22 +63,29 @@ def quantised(random, name, config, rows, cols):
     """Returns a random matrix [outputs, inputs]: stored tensors, exact values, and the values that Troupe keeps."""
     group = cols if config["group_size"] < 0 else config["group_size"]
     groups = cols // group
-    codes = random.integers(0, 16, (rows, cols))
-    zeros = np.full((rows, groups), 8) if config.get("sym") else random.integers(1, 16, (rows, groups))
-    scales = ((0.5 + random.random((rows, groups))) * 0.02).astype(np.float16)
+    bits = config["bits"]
+    codes = random.integers(0, 1 << bits, (rows, cols))
+    zeros = np.full((rows, groups), 1 << (bits - 1)) if config.get("sym") else random.integers(1, 1 << bits, (rows, groups))
+    scales = ((0.5 + random.random((rows, groups))) * (0.02 if bits <= 4 else 0.001)).astype(np.float16)
     order = np.arange(cols) // group
     if config.get("desc_act"):
         order = random.permutation(order)
     values = scales.astype(np.float64)[:, order] * (codes - zeros[:, order])
     if config["quant_method"] == "awq":
         stored = {"qweight": words(codes.T, AWQ_ORDER), "qzeros": words(zeros.T, AWQ_ORDER)}
+    elif bits != 4:
+        less = 0 if config.get("checkpoint_format") == "gptq_v2" else 1
+        stored = {"qweight": np.ascontiguousarray(bit_words(codes, bits).T), "qzeros": bit_words((zeros - less).T, bits),
+                  "g_idx": order.astype(np.int32)}
     else:
         exact_zeros = config.get("checkpoint_format") == "gptq_v2" or "mislabelled" in name
         stored = {"qweight": np.ascontiguousarray(words(codes).T), "qzeros": words((zeros if exact_zeros else zeros - 1).T)}
         if "whole" not in name:
             stored["g_idx"] = order.astype(np.int32)
     kept = values  # except that matrices kept in blocks have their minima in f16
-    if not config.get("desc_act") and not config.get("sym"):
+    if bits == 8 and not config.get("sym"):
+        kept = values.astype(np.float16)
+    elif not config.get("desc_act") and not config.get("sym"):
         kept = (scales.astype(np.float64)[:, order] * codes) + (-scales * zeros).astype(np.float16).astype(np.float64)[:, order]
     return stored | {"scales": np.ascontiguousarray(scales.T)}, values, kept
 
@@ -111,7 +130,7 @@ def main():
         ids = random.integers(0, 32, 20).tolist()
         # Matrices that are not kept in blocks are multiplied as floats, like the tied head. With desc_act, these are
         # the ones with several groups: in a single group the order of inputs does not matter.
-        plain = (["down_proj"] if ffn == 256 else ["proj"] if quantisation.get("desc_act") else []) + ["embed"]
+        plain = (["down_proj"] if ffn == 256 else ["proj"] if quantisation.get("desc_act") or "8-bits-asym" in name else []) + ["embed"]
         expected[name] = {"samples": samples, "ids": ids, "logits": forward(config, held, ids, floats=plain)}
     (out / "quantised.json").write_text(json.dumps(expected) + "\n")
 

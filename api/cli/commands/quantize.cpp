@@ -1,9 +1,13 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/progress.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "runtime/import/gguf_export.hpp"
+#include "runtime/engine/calibration.hpp"
+#include "runtime/import/gptq_export.hpp"
+#include "runtime/support/available_memory.hpp"
 #include "runtime/support/byte_size.hpp"
+#include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>
@@ -11,15 +15,17 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 
 namespace troupe::cli {
 
 namespace {
 
 struct quantize_options {
-  std::string model, to, out;
-  int threads = 0;
-  bool requantise = false;
+  std::string model, to, out, importance, text;
+  int threads = 0, bits = 4, group = 128, context = 512, windows = 128;
+  bool by_importance = false, asymmetric = false;
+  bool requantise = false, pure = false;
   bool json = false;
 };
 
@@ -27,16 +33,38 @@ std::vector<std::string> format_names() {
   std::vector<std::string> names;
   for (const auto& format : export_formats())
     names.emplace_back(format.name);
+  for (const char* other : {"q3_k", "q4_k", "q5_k", "gptq"})
+    names.emplace_back(other);
   return names;
 }
 
+/// GGUF's format with so many bits, for `--to gptq` into a file.
+const export_format& format_of_bits(int bits) {
+  return *find_export_format(bits == 2 ? "q2_k" : bits == 3 ? "q3_k_s" : bits == 4 ? "q4_k_s" : "q8_0");
+}
+
+/// Whether the result is a folder of Hugging Face's files.
+bool makes_folder(const quantize_options& options) { return options.to == "gptq" && !has_gguf_extension(options.out); }
+
+void check_quantize(const quantize_options& options) {
+  if (options.to == "gptq" && options.text.empty())
+    throw usage_failure("--to gptq needs a calibration text: --text FILE");
+  if (!options.text.empty() && !options.importance.empty())
+    throw usage_failure("--text and --imatrix exclude each other: errors are weighed by one or the other");
+  if (options.by_importance && !makes_folder(options))
+    throw usage_failure(
+      "--act-order is for folders (--to gptq --out FOLDER): blocks of GGUF files keep inputs in order");
+  if (options.asymmetric && !makes_folder(options))
+    throw usage_failure("--asymmetric is for folders (--to gptq --out FOLDER)");
+}
+
 int quantize(const quantize_options& options) {
+  check_quantize(options);
   require_model(options.model);
-  const auto format = *std::ranges::find(export_formats(), options.to, &export_format::name);
   kernels::thread_pool pool(options.threads);
   progress shown;
   load_status status;
-  status.line = "quantising " + options.model;
+  status.line = "loading " + options.model;
   const auto show = [&](std::size_t done, std::size_t all) {
     status.done_bytes = done;
     status.total_bytes = all;
@@ -46,18 +74,46 @@ int quantize(const quantize_options& options) {
     status.line = std::move(line);
     shown.show(status);
   };
+  importance_table importance;
+  if (!options.importance.empty())
+    importance = read_importance(options.importance);
+  std::optional<calibration> model;
+  std::optional<hessian_source> hessians;
+  feedback_fn feedback;
+  if (!options.text.empty())
+    feedback = [&](const std::string& matrix) { // what is wrong with the rest is told before the text is read
+      if (!model) {
+        status.line = "reading " + options.text;
+        model.emplace(calibration_options{options.model,
+                                          options.text == "-" ? read_stdin() : read_file(options.text, files::text),
+                                          options.threads, options.context, options.windows},
+                      show, log);
+        hessians.emplace(*model, gptq_matrices(model->config()), available_memory() / 2, options.by_importance, pool,
+                         show);
+      }
+      return hessians->of(matrix);
+    };
+  status.line = "quantising " + options.model;
   shown.show(status);
-  const auto result = export_gguf(options.model, format.type, options.out, pool, show, log, options.requantise);
+  const auto& format = options.to == "gptq" ? format_of_bits(options.bits) : *find_export_format(options.to);
+  const auto result = makes_folder(options)
+    ? export_gptq(options.model,
+                  {{options.bits, as_size(std::max(0, options.group)), !options.asymmetric}, options.by_importance},
+                  options.out, pool, feedback, show, log)
+    : export_gguf(options.model, format, options.out, pool,
+                  {options.requantise, options.pure, options.importance.empty() ? nullptr : &importance, feedback},
+                  show, log);
   status.now = load_status::stage::ready;
   shown.show(status);
   if (options.json)
     std::cout << "{\"file\":" << json_text(options.out) << ",\"format\":" << json_text(options.to)
               << ",\"stored_bytes\":" << result.stored_bytes << ",\"written_bytes\":" << result.written_bytes
+              << ",\"bits_per_weight\":" << json_number(result.bits_per_weight())
               << ",\"relative_error\":" << json_number(result.relative_error) << "}\n";
   else
-    std::printf("%s: %s of weights from %s, changed by %.2f %% (root mean square)\n", options.out.c_str(),
-                to_size(result.written_bytes).c_str(), to_size(result.stored_bytes).c_str(),
-                100 * result.relative_error);
+    std::printf("%s: %s of weights from %s, %.2f bits per weight, changed by %.2f %% (root mean square)\n",
+                options.out.c_str(), to_size(result.written_bytes).c_str(), to_size(result.stored_bytes).c_str(),
+                result.bits_per_weight(), 100 * result.relative_error);
   return 0;
 }
 
@@ -65,12 +121,52 @@ int quantize(const quantize_options& options) {
 
 command add_quantize(CLI::App& troupe) {
   const auto options = std::make_shared<quantize_options>();
-  auto* app = troupe.add_subcommand("quantize", "Write a model as one GGUF file with quantised weights");
-  app->add_option("--to", options->to, "Format of the matrices: q8_0 (8.5 bits per weight), q4_0 (4.5) or q4_1 (5)")
+  auto* app = troupe.add_subcommand("quantize",
+                                    "Write a model with quantised weights, as one GGUF file or, by GPTQ, as a folder");
+  app
+    ->add_option(
+      "--to", options->to,
+      "Format: q8_0 (8.5 bits per weight), q6_k (6.6), q5_0, q5_1, q4_0, q4_1, iq4_nl or iq4_xs (4.3); a mix "
+      "with more bits where errors matter most, q5_k_m, q5_k_s, q4_k_m, q4_k_s, q3_k_l, q3_k_m, q3_k_s, q2_k "
+      "or q2_k_s, as llama-quantize makes them; f16, bf16, f32; or gptq, with --bits and --text, into a folder "
+      "as transformers reads it, or a GGUF file")
     ->check(one_of(format_names()))
     ->type_name("FORMAT")
     ->required();
-  app->add_option("--out", options->out, "The file to write")->type_name("FILE")->required();
+  app->add_option("--out", options->out, "The file to write; of --to gptq, a new folder unless it ends in .gguf")
+    ->type_name("FILE")
+    ->required();
+  app
+    ->add_option(
+      "--text", options->text,
+      "Read this text first, and make up for each error where the inputs seen allow (GPTQ); for any format with "
+      "blocks. Of the kind that the model will read, in UTF-8; `-` reads stdin")
+    ->type_name("FILE");
+  app->add_option("--windows", options->windows, "Windows of the text to read at most; 0: all of it")
+    ->check(integer_between(0, 1 << 20))
+    ->type_name("INT")
+    ->capture_default_str();
+  app->add_option("--context", options->context, "Tokens of a window of the text")
+    ->check(integer_between(2, 1 << 20))
+    ->type_name("INT")
+    ->capture_default_str();
+  app->add_option("--bits", options->bits, "Of --to gptq: 2, 3, 4 or 8; in a GGUF file q2_k, q3_k_s, q4_k_s or q8_0")
+    ->check(CLI::IsMember({2, 3, 4, 8}))
+    ->type_name("INT")
+    ->capture_default_str();
+  app->add_option("--group-size", options->group, "Of --to gptq into a folder: inputs that share a scale; -1: all")
+    ->check(CLI::IsMember({-1, 32, 64, 128, 256, 512, 1024}))
+    ->type_name("INT")
+    ->capture_default_str();
+  app->add_flag("--act-order", options->by_importance,
+                "Of --to gptq into a folder: quantise the largest inputs first (desc_act)");
+  app->add_flag("--asymmetric", options->asymmetric,
+                "Of --to gptq into a folder: each group has a zero point of its own");
+  app
+    ->add_option("--imatrix", options->importance,
+                 "How much an error of each input counts: a file that `troupe imatrix` or llama-imatrix has written")
+    ->type_name("FILE");
+  app->add_flag("--pure", options->pure, "No mix: every matrix, embeddings included, in the format itself");
   app->add_flag("--requantize", options->requantise,
                 "Accept a model that is quantised already, which adds to its error");
   add_model_option(*app, options->model);
@@ -81,11 +177,15 @@ command add_quantize(CLI::App& troupe) {
     ->group(model_group);
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
   add_common_options(*app);
-  app->footer("Embeddings and the output matrix get at least q8_0. The file includes the tokenizer and the chat "
-              "template, so other programs that read GGUF can use it too.\n"
-              "Examples:\n"
-              "  troupe quantize --model ~/models/Qwen3-0.6B --to q8_0 --out qwen3-q8_0.gguf\n"
-              "  troupe run --model qwen3-q8_0.gguf \"Tell me a story\"");
+  app->footer(
+    "Embeddings and the output matrix get more bits than the others. Rows that do not fill a format's blocks of "
+    "256 weights get a format with blocks of 32. The file includes the tokenizer and the chat "
+    "template, so other programs that read GGUF can use it too.\n"
+    "Examples:\n"
+    "  troupe quantize --model ~/models/Qwen3-0.6B --to q8_0 --out qwen3-q8_0.gguf\n"
+    "  troupe quantize --model ~/models/Qwen3-0.6B --to q4_k_m --imatrix qwen3.imatrix.gguf --out "
+    "qwen3-q4_k_m.gguf\n"
+    "  troupe run --model qwen3-q8_0.gguf \"Tell me a story\"");
   return {app, [options] { return quantize(*options); }};
 }
 

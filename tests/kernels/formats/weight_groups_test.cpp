@@ -1,4 +1,5 @@
 // Stored blocks are read as ggml defines them.
+#include "kernels/formats/store_groups.hpp"
 #include "kernels/formats/weight_groups.hpp"
 #include "tests/kernels/reference.hpp"
 #include "tests/kernels/support.hpp"
@@ -105,6 +106,25 @@ TEST_CASE("blocks of places in a table have the table's weights times a scale") 
     for (int i = 0; i < 32; ++i) {
       CHECK(nl.weights[i] == 0.5f * iq4[nibble(nl, 2, i)]);
       CHECK(mx.weights[i] == std::ldexp(mx4[nibble(mx, 1, i)], exponent - 127));
+    }
+  }
+}
+
+TEST_CASE("blocks that are read as groups are written back byte for byte") {
+  troupe::kernels::testing::generator random(7);
+  for (const auto& traits : weight_formats) {
+    if (!has_groups(traits.format) || traits.format == weight_format::mxfp4)
+      continue;
+    CAPTURE(traits.name);
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::uint8_t> block(traits.block_bytes), written(traits.block_bytes, 0xa5);
+      for (auto& byte : block)
+        byte = static_cast<std::uint8_t>(random.below(256));
+      std::vector<weight_group> groups;
+      for (std::size_t g = 0; g < traits.block_inputs / group_inputs; ++g)
+        groups.push_back(stored_group(traits.format, block.data(), g));
+      store_groups(traits.format, groups.data(), written.data());
+      CHECK(written == block);
     }
   }
 }

@@ -80,6 +80,11 @@ TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and 
     {"awq-g128", tensor_type::q4_1},
     {"gptq-g64-act-order", tensor_type::f16},
     {"gptq-g128-act-order", tensor_type::f16},
+    {"gptq-2-bits", tensor_type::q4_1},
+    {"gptq-3-bits", tensor_type::q4_0},
+    {"gptq-3-bits-act-order", tensor_type::f16},
+    {"gptq-8-bits", tensor_type::q8_0},
+    {"gptq-8-bits-asymmetric", tensor_type::f16},
   };
   const auto expected = json::document::load(data() / "quantised/quantised.json");
   for (const auto& [name, type] : types) {
@@ -98,7 +103,7 @@ TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and 
         const double wanted = sample.at(2).get_double().value();
         const double got = value(*source.tensors, tensor, row, col);
         // Scales are below 0.03: a minimum is below 0.45 and rounded to 11 bits; f16 values have 11 bits, too.
-        const double tolerance = type == tensor_type::q4_0 ? 0 : 0.45 / 2048;
+        const double tolerance = type == tensor_type::q4_0 || type == tensor_type::q8_0 ? 0 : 0.45 / 2048;
         CHECK(std::abs(got - wanted) <= tolerance);
         ++compared;
       }
@@ -134,6 +139,11 @@ TEST_CASE("GPTQ and AWQ checkpoints with missing, misshapen or mistyped parts ar
         "model.safetensors: tensor `" + stem + "qzeros` has the shape [2, 16], expected [16, 2]");
   CHECK(quantised_refusal("gptq-g64", "model.layers.0.self_attn.q_proj.g_idx",
                           "model.layers.9.self_attn.q_proj.g_idx") == "");
+  CHECK(quantised_refusal("gptq-3-bits", "\"shape\": [12, 128]", "\"shape\": [16,  96]") ==
+        "model.safetensors: tensor `" + stem +
+          "qweight` has the shape [16, 96], expected a multiple of 3 rows, as codes have 3 bits");
+  CHECK(quantised_refusal("gptq-8-bits", "\"shape\": [1, 32]", "\"shape\": [32, 1]") ==
+        "model.safetensors: tensor `" + stem + "qzeros` has the shape [32, 1], expected [1, 32]");
   // A group that does not exist: the last g_idx is in the data.
   std::string plain;
   for (int i = 0; i < 128; ++i)

@@ -100,15 +100,16 @@ TEST_CASE("An export of a model in several GGUF files is one file, which replace
   const auto first = write_parts(folder.path(), 3);
   const auto to = folder.path() / "whole.gguf";
   kernels::thread_pool pool(1);
-  export_gguf(first.string(), tensor_type::q4_0, to, pool, {}, {}, true);
+  export_gguf(first.string(), *find_export_format("q4_0"), to, pool, {.requantise = true});
   const gguf_file written(to);
   CHECK(!written.metadata().find("split.count"));
   CHECK(written.files().size() == 1);
   CHECK(written.tensors().size() == gguf_file(first).tensors().size());
   for (int number = 1; number <= 3; ++number) {
     const auto part = part_path(folder.path(), number, 3);
-    CHECK(failure_of([&] { export_gguf(first.string(), tensor_type::q4_0, part, pool, {}, {}, true); }) ==
-          part.string() + ": is the file being read; give the result another name");
+    CHECK(failure_of([&] {
+            export_gguf(first.string(), *find_export_format("q4_0"), part, pool, {.requantise = true});
+          }) == part.string() + ": is the file being read; give the result another name");
   }
 }
 

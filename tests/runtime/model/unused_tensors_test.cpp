@@ -101,7 +101,8 @@ TEST_CASE("A GGUF file with a bias or sinks that the model does not use is refus
       "` is not one that a llama model uses here, and without it answers would be wrong";
     CHECK(failure_of([&] { load(file); }) == expected);
     kernels::thread_pool pool(1);
-    CHECK(failure_of([&] { export_gguf(file.string(), tensor_type::q8_0, folder.path() / "out", pool); }) == expected);
+    CHECK(failure_of([&] { export_gguf(file.string(), *find_export_format("q8_0"), folder.path() / "out", pool); }) ==
+          expected);
     CHECK(!fs::exists(folder.path() / "out"));
   };
   refused("blk.0.attn_k.bias", "model.layers.0.self_attn.k_proj.bias");
@@ -128,7 +129,7 @@ TEST_CASE("Vision parts and layers beyond the configuration's are logged in a li
   strings said;
   const auto copy = folder.path() / "copy.gguf";
   const auto say = [&](std::string line) { said.push_back(std::move(line)); };
-  export_gguf(file.string(), tensor_type::q4_0, copy, pool, {}, say, true);
+  export_gguf(file.string(), *find_export_format("q4_0"), copy, pool, {.requantise = true}, {}, say);
   CHECK(said == strings{beyond, others});
   CHECK(gguf_file(copy).tensors().size() == gguf_file(data() / "gguf/llama3-q8_0.gguf").tensors().size());
 }

@@ -1,0 +1,93 @@
+#include "api/cli/command.hpp"
+#include "api/cli/common_options.hpp"
+#include "api/cli/terminal/progress.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
+#include "api/cli/values.hpp"
+#include "runtime/engine/calibration.hpp"
+#include "runtime/support/file_reading.hpp"
+#include "runtime/support/json_text.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <iostream>
+
+namespace troupe::cli {
+
+namespace {
+
+struct imatrix_options {
+  std::string model, text, out;
+  int context = 512, windows = 0, threads = 0;
+  bool json = false;
+};
+
+int write_imatrix(const imatrix_options& options) {
+  require_model(options.model);
+  progress shown;
+  load_status status;
+  status.line = "loading " + options.model;
+  const auto show = [&](std::size_t done, std::size_t all) {
+    status.done_bytes = done;
+    status.total_bytes = all;
+    shown.show(status);
+  };
+  const auto log = [&](std::string line) {
+    status.line = std::move(line);
+    shown.show(status);
+  };
+  calibration model({options.model, options.text == "-" ? read_stdin() : read_file(options.text, files::text),
+                     options.threads, options.context, options.windows},
+                    show, log);
+  status.line = "reading " + options.text;
+  const auto table = measure_importance(model, options.text, show);
+  write_importance(options.out, table);
+  status.now = load_status::stage::ready;
+  shown.show(status);
+  if (options.json)
+    std::cout << "{\"file\":" << json_text(options.out) << ",\"matrices\":" << table.tensors.size()
+              << ",\"tokens\":" << model.tokens() << ",\"windows\":" << model.windows() << "}\n";
+  else
+    std::printf("%s: importances of %zu matrices from %zu tokens in windows of %d\n", options.out.c_str(),
+                table.tensors.size(), model.tokens(), model.context());
+  return 0;
+}
+
+} // namespace
+
+command add_imatrix(CLI::App& troupe) {
+  const auto options = std::make_shared<imatrix_options>();
+  auto* app = troupe.add_subcommand("imatrix", "Measure which errors matter when a model is quantised");
+  app->add_option("--text", options->text, "A text of the kind that the model will read, in UTF-8; `-` reads stdin")
+    ->type_name("FILE")
+    ->required();
+  app
+    ->add_option("--out", options->out,
+                 "The file to write: a GGUF file if it ends in .gguf, else in llama.cpp's older format (.dat)")
+    ->type_name("FILE")
+    ->required();
+  app->add_option("--context", options->context, "Tokens of a window of the text")
+    ->check(integer_between(2, 1 << 20))
+    ->type_name("INT")
+    ->capture_default_str();
+  app->add_option("--windows", options->windows, "Windows to read at most; 0: all of the text")
+    ->check(integer_between(0, 1 << 20))
+    ->type_name("INT")
+    ->capture_default_str();
+  add_model_option(*app, options->model);
+  app->add_option("--threads", options->threads, "Threads to compute with; 0: one per core")
+    ->check(integer_between(0, 1024))
+    ->type_name("INT")
+    ->capture_default_str()
+    ->group(model_group);
+  app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
+  add_common_options(*app);
+  app->footer("The file holds, for each matrix, the mean square of what its inputs were on the text. `troupe quantize` "
+              "and llama-quantize read it.\n"
+              "Examples:\n"
+              "  troupe imatrix --model ~/models/Qwen3-0.6B --text book.txt --out qwen3.imatrix.gguf\n"
+              "  troupe quantize --model ~/models/Qwen3-0.6B --to q4_k_m --imatrix qwen3.imatrix.gguf --out q4.gguf");
+  return {app, [options] { return write_imatrix(*options); }};
+}
+
+} // namespace troupe::cli

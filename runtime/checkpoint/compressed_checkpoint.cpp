@@ -1,0 +1,320 @@
+#include "runtime/checkpoint/compressed_checkpoint.hpp"
+
+#include "kernels/formats/e4m3.hpp"
+#include "runtime/checkpoint/made_checkpoint.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::string_view packed_suffix = ".weight_packed", mask_suffix = ".bitmask", scale_suffix = ".weight_scale";
+constexpr std::size_t code_word_bits = 32, nv_group = 16, mx_group = 32;
+
+bool any_float(const tensor_info& info) {
+  return info.type == tensor_type::f32 || info.type == tensor_type::bf16 || info.type == tensor_type::f16;
+}
+
+/// A tensor of two I64.
+std::vector<std::size_t> stored_shape(const checkpoint& stored, const std::string& anchor, const std::string& name) {
+  const auto& info = require_part(stored, anchor, name, {tensor_type::i64});
+  require_shape(stored, anchor, name, info, {2});
+  std::int64_t sizes[2];
+  const auto data = stored.read(name);
+  std::memcpy(sizes, data.get(), sizeof sizes);
+  constexpr std::int64_t most = std::int64_t(1) << 30;
+  for (const auto size : sizes)
+    if (size < 1 || size > most)
+      refuse_part(stored, anchor, name, "says the size " + std::to_string(size) + ", expected 1 to 2^30");
+  return {static_cast<std::size_t>(sizes[0]), static_cast<std::size_t>(sizes[1])};
+}
+
+/// Scales of outputs and groups: [outputs, groups], or one, or one per output.
+struct stored_scales {
+  std::vector<float> values;
+  std::size_t groups = 1;
+  bool shared = false; // one for all
+
+  float of(std::size_t output, std::size_t group) const { return values[shared ? 0 : output * groups + group]; }
+};
+
+stored_scales read_scales(const checkpoint& stored, const std::string& anchor, const std::string& name,
+                          std::size_t outputs, std::size_t inputs) {
+  const auto* info = stored.find(name);
+  if (!info)
+    refuse_part(stored, anchor, name, "is missing");
+  if (!any_float(*info))
+    refuse_part(stored, anchor, name, "is " + std::string(to_string(info->type)) + ", expected F32, BF16 or F16");
+  const auto& s = info->shape;
+  stored_scales result;
+  result.shared = s.empty() || (s.size() == 1 && s[0] == 1 && outputs != 1);
+  const bool matrix = s.size() == 2 && s[0] == outputs && s[1] >= 1 && s[1] <= inputs && inputs % s[1] == 0;
+  if (!result.shared && !matrix && s != std::vector<std::size_t>{outputs})
+    refuse_part(stored, anchor, name,
+                "has the shape " + to_string(s) + ", expected " + std::to_string(outputs) +
+                  " rows of scales for groups that divide " + std::to_string(inputs) + " inputs");
+  result.groups = matrix ? s[1] : 1;
+  result.values = float_values(stored, name);
+  return result;
+}
+
+/// Codes of `bits` in 32-bit words, each word's own: 3 bits leave two of them unused.
+int packed_code(const void* words, std::size_t word, std::size_t shift, int bits) {
+  std::uint32_t value = 0;
+  std::memcpy(&value, static_cast<const char*>(words) + word * sizeof value, sizeof value);
+  return static_cast<int>(value >> shift & ((1u << bits) - 1)) - (1 << (bits - 1));
+}
+
+void add_packed_integers(made_checkpoint& to, const std::string& packed) {
+  const auto& stored = to.stored();
+  const auto stem = packed.substr(0, packed.size() - packed_suffix.size());
+  const auto shape_name = stem + ".weight_shape", scale_name = stem + std::string(scale_suffix),
+             zero_name = stem + ".weight_zero_point", order_name = stem + ".weight_g_idx";
+  const auto sizes = stored_shape(stored, packed, shape_name);
+  const auto outputs = sizes[0], inputs = sizes[1];
+  const auto& words = require_part(stored, packed, packed, {tensor_type::i32});
+  if (words.shape.size() != 2 || words.shape[0] != outputs || words.shape[1] == 0 || words.shape[1] > inputs)
+    refuse_part(stored, packed, packed,
+                "has the shape " + to_string(words.shape) + ", which is none of " + to_string(sizes) + " packed");
+  const auto columns = words.shape[1], per_word = (inputs + columns - 1) / columns;
+  const int bits = static_cast<int>(code_word_bits / std::max<std::size_t>(per_word, 1));
+  if ((bits != 2 && bits != 3 && bits != 4 && bits != 8) || (inputs + per_word - 1) / per_word != columns)
+    refuse_part(stored, packed, packed,
+                "has the shape " + to_string(words.shape) + ", which holds no " + to_string(sizes) +
+                  " of 2, 3, 4 or 8 bits",
+                errc::unsupported);
+  const auto scales = read_scales(stored, packed, scale_name, outputs, inputs);
+  std::vector<std::string> parts{packed, shape_name, scale_name};
+  std::vector<code_line> lines(outputs * scales.groups);
+  for (std::size_t o = 0; o < outputs; ++o)
+    for (std::size_t g = 0; g < scales.groups; ++g)
+      lines[o * scales.groups + g].scale = scales.of(o, g);
+  coded_shape shape{outputs, inputs, inputs / scales.groups, bits};
+  if (const auto* zeros = stored.find(zero_name)) { // packed along the outputs
+    const auto rows = (outputs + per_word - 1) / per_word;
+    require_shape(stored, packed, zero_name, require_part(stored, packed, zero_name, {tensor_type::i32}),
+                  {rows, scales.groups});
+    const auto data = stored.read(zero_name);
+    for (std::size_t o = 0; o < outputs; ++o)
+      for (std::size_t g = 0; g < scales.groups; ++g) {
+        auto& line = lines[o * scales.groups + g];
+        line.offset = -line.scale *
+          static_cast<float>(packed_code(data.get(), o / per_word * zeros->shape[1] + g,
+                                         o % per_word * static_cast<std::size_t>(bits), bits));
+      }
+    shape.offsets = true;
+    parts.push_back(zero_name);
+  }
+  auto info = coded_info(shape, lines);
+  std::vector<std::int32_t> order; // the group of each input, where they are not in order
+  if (stored.find(order_name)) {
+    require_shape(stored, packed, order_name, require_part(stored, packed, order_name, {tensor_type::i32}), {inputs});
+    order.resize(inputs);
+    std::memcpy(order.data(), stored.read(order_name).get(), inputs * sizeof(std::int32_t));
+    bool plain = true, unused = true;
+    for (std::size_t i = 0; i < inputs; ++i) {
+      unused = unused && order[i] == -1;
+      plain = plain && order[i] == static_cast<std::int32_t>(i / shape.group);
+    }
+    if (plain || unused)
+      order.clear();
+    for (const auto group : order)
+      if (group < 0 || static_cast<std::size_t>(group) >= scales.groups)
+        refuse_part(stored, packed, order_name,
+                    "names the group " + std::to_string(group) + ", expected one of " + std::to_string(scales.groups));
+    parts.push_back(order_name);
+  }
+  if (!order.empty()) {
+    info.type = tensor_type::f32;
+    info.bytes = outputs * inputs * sizeof(float);
+  }
+  to.add(stem + ".weight", info, parts,
+         [&stored, packed, info, shape, lines, order, columns, per_word, bits]() -> tensor_data {
+           const auto data = stored.read(packed);
+           const auto code = [&](std::size_t o, std::size_t i) {
+             return packed_code(data.get(), o * columns + i / per_word, i % per_word * static_cast<std::size_t>(bits),
+                                bits);
+           };
+           if (order.empty())
+             return coded_rows_of(info, shape, lines, code);
+           std::shared_ptr<float[]> rows(new float[shape.outputs * shape.inputs]);
+           const auto groups = shape.inputs / shape.group;
+           for (std::size_t o = 0; o < shape.outputs; ++o)
+             for (std::size_t i = 0; i < shape.inputs; ++i) {
+               const auto& line = lines[o * groups + static_cast<std::size_t>(order[i])];
+               rows[o * shape.inputs + i] = line.scale * static_cast<float>(code(o, i)) + line.offset;
+             }
+           return rows;
+         });
+}
+
+/// int8, as it is multiplied with int8 activations.
+void add_plain_integers(made_checkpoint& to, const std::string& weight) {
+  const auto& stored = to.stored();
+  const auto& codes = *stored.find(weight);
+  require_matrix(stored, weight, weight, codes);
+  const auto outputs = codes.shape[0], inputs = codes.shape[1];
+  const auto scale_name = weight + "_scale", zero_name = weight + "_zero_point";
+  const auto scales = read_scales(stored, weight, scale_name, outputs, inputs);
+  std::vector<std::string> parts{weight, scale_name};
+  coded_shape shape{outputs, inputs, inputs / scales.groups, 8};
+  std::vector<code_line> lines(outputs * scales.groups);
+  tensor_data zeros;
+  std::size_t zero_count = 0;
+  if (const auto* info = stored.find(zero_name)) {
+    require_part(stored, weight, zero_name, {tensor_type::i8});
+    zero_count = info->bytes;
+    if (zero_count != lines.size() && zero_count != 1)
+      refuse_part(stored, weight, zero_name,
+                  "has the shape " + to_string(info->shape) + ", expected as many as there are scales");
+    zeros = stored.read(zero_name);
+    shape.offsets = true;
+    parts.push_back(zero_name);
+  }
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    lines[i].scale = scales.of(i / scales.groups, i % scales.groups);
+    if (zeros)
+      lines[i].offset = -lines[i].scale *
+        static_cast<float>(static_cast<const std::int8_t*>(zeros.get())[zero_count == 1 ? 0 : i]);
+  }
+  const auto info = coded_info(shape, lines);
+  to.add(weight, info, parts, [&stored, weight, info, shape, lines]() -> tensor_data {
+    const auto data = stored.read(weight);
+    const auto* bytes = static_cast<const std::int8_t*>(data.get());
+    return coded_rows_of(info, shape, lines,
+                         [&](std::size_t o, std::size_t i) { return int(bytes[o * shape.inputs + i]); });
+  });
+}
+
+/// The value of an E2M1 code: half of what the table has.
+float fp4_value(int code) { return (static_cast<float>(kernels::mx4_table[code]) - 128) / 2; }
+
+/// Codes in bytes, the first of two in the low half. Groups of 16 with scales in E4M3 and one for the matrix (NVFP4), or
+/// groups of 32 with powers of two (MXFP4).
+void add_fp4(made_checkpoint& to, const std::string& packed) {
+  const auto& stored = to.stored();
+  const auto stem = packed.substr(0, packed.size() - packed_suffix.size());
+  const auto scale_name = stem + std::string(scale_suffix), global_name = stem + ".weight_global_scale";
+  const auto& codes = *stored.find(packed);
+  require_matrix(stored, packed, packed, codes);
+  const auto outputs = codes.shape[0], inputs = 2 * codes.shape[1];
+  const bool nv = stored.find(global_name) != nullptr;
+  const auto group = nv ? nv_group : mx_group;
+  const auto& scales = nv ? require_part(stored, packed, scale_name, {tensor_type::f8_e4m3})
+                          : require_part(stored, packed, scale_name, {tensor_type::u8, tensor_type::f8_e8m0});
+  if (inputs % group != 0)
+    refuse_part(stored, packed, packed,
+                "has the shape " + to_string(codes.shape) + ", expected rows of whole groups of " +
+                  std::to_string(group) + " codes");
+  require_shape(stored, packed, scale_name, scales, {outputs, inputs / group});
+  tensor_info info;
+  info.shape = {outputs, inputs};
+  info.type = nv ? tensor_type::f16 : tensor_type::mxfp4;
+  info.bytes = outputs * kernels::row_bytes(*weight_format_of(info.type), inputs);
+  std::vector<std::string> parts{packed, scale_name};
+  to.hide(stem + ".input_global_scale");
+  if (!nv) {
+    to.add(stem + ".weight", info, parts, [&stored, packed, scale_name, info]() -> tensor_data {
+      const auto data = stored.read(packed), exponents = stored.read(scale_name);
+      const auto* bytes = static_cast<const std::uint8_t*>(data.get());
+      std::shared_ptr<std::uint8_t[]> rows(new std::uint8_t[info.bytes]);
+      auto* place = rows.get();
+      for (std::size_t g = 0; g < info.shape[0] * info.shape[1] / mx_group; ++g, bytes += mx_group / 2) {
+        *place++ = static_cast<const std::uint8_t*>(exponents.get())[g];
+        const auto code = [&](std::size_t i) { return bytes[i / 2] >> i % 2 * 4 & 15; };
+        for (std::size_t i = 0; i < mx_group / 2; ++i)
+          *place++ = static_cast<std::uint8_t>(code(i) | code(i + mx_group / 2) << 4);
+      }
+      return rows;
+    });
+    return;
+  }
+  const auto& global = require_part(stored, packed, global_name, {tensor_type::f32});
+  const float whole = global.bytes == sizeof(float) ? float_values(stored, global_name)[0] : 0;
+  if (!(std::abs(whole) > 0) || std::isinf(whole))
+    refuse_part(stored, packed, global_name, "is no scale");
+  parts.push_back(global_name);
+  to.add(stem + ".weight", info, parts, [&stored, packed, scale_name, info, whole]() -> tensor_data {
+    const auto data = stored.read(packed), scales = stored.read(scale_name);
+    const auto* bytes = static_cast<const std::uint8_t*>(data.get());
+    const auto count = info.shape[0] * info.shape[1];
+    std::shared_ptr<std::uint16_t[]> rows(new std::uint16_t[count]);
+    for (std::size_t i = 0; i < count; ++i) {
+      const float scale = kernels::from_e4m3(static_cast<const std::uint8_t*>(scales.get())[i / nv_group]) / whole;
+      rows[i] = kernels::to_f16(fp4_value(bytes[i / 2] >> i % 2 * 4 & 15) * scale);
+    }
+    return rows;
+  });
+}
+
+/// Of each four weights two are stored, and a bit for each weight says which.
+void add_sparse(made_checkpoint& to, const std::string& mask) {
+  const auto& stored = to.stored();
+  const auto stem = mask.substr(0, mask.size() - mask_suffix.size());
+  const auto values = stem + ".compressed", shape_name = stem + ".shape";
+  const auto sizes = stored_shape(stored, mask, shape_name);
+  const auto outputs = sizes[0], inputs = sizes[1];
+  const auto* kept = stored.find(values);
+  if (!kept)
+    refuse_part(stored, mask, values, "is missing");
+  if (!any_float(*kept))
+    refuse_part(stored, mask, values,
+                "is " + std::string(to_string(kept->type)) +
+                  ", expected F32, BF16 or F16; sparse codes are not supported",
+                errc::unsupported);
+  if (inputs % 4 != 0)
+    refuse_part(stored, mask, shape_name, "says " + std::to_string(inputs) + " inputs, expected a multiple of 4");
+  require_shape(stored, mask, values, *kept, {outputs, inputs / 2});
+  require_shape(stored, mask, mask, require_part(stored, mask, mask, {tensor_type::u8}), {outputs, (inputs + 7) / 8});
+  tensor_info info;
+  info.type = kept->type;
+  info.shape = sizes;
+  info.bytes = outputs * inputs * size_of(kept->type);
+  const auto name = stem.ends_with(".weight") ? stem : stem + ".weight";
+  to.add(name, info, {mask, values, shape_name}, [&stored, mask, values, info]() -> tensor_data {
+    const auto bits = stored.read(mask), data = stored.read(values);
+    const auto rows = info.shape[0], inputs = info.shape[1], size = size_of(info.type);
+    std::shared_ptr<std::byte[]> to(new std::byte[info.bytes]());
+    for (std::size_t r = 0; r < rows; ++r) {
+      const auto* row_bits = static_cast<const std::uint8_t*>(bits.get()) + r * ((inputs + 7) / 8);
+      const auto* from = static_cast<const std::byte*>(data.get()) + r * (inputs / 2) * size;
+      std::size_t taken = 0;
+      for (std::size_t i = 0; i < inputs; ++i)
+        if (row_bits[i / 8] >> i % 8 & 1) {
+          if (taken == inputs / 2)
+            refuse_part(stored, mask, mask, "keeps more than half of the weights of row " + std::to_string(r));
+          std::memcpy(to.get() + (r * inputs + i) * size, from + taken++ * size, size);
+        }
+      if (taken != inputs / 2)
+        refuse_part(stored, mask, mask, "keeps less than half of the weights of row " + std::to_string(r));
+    }
+    return to;
+  });
+}
+
+} // namespace
+
+std::unique_ptr<const checkpoint> open_compressed(std::unique_ptr<const checkpoint> stored) {
+  auto result = std::make_unique<made_checkpoint>(std::move(stored));
+  const auto& tensors = result->stored();
+  for (const auto& name : tensors.tensors()) {
+    const auto type = tensors.find(name)->type;
+    if (name.ends_with(packed_suffix)) {
+      if (type == tensor_type::u8)
+        add_fp4(*result, name);
+      else
+        add_packed_integers(*result, name);
+    } else if (name.ends_with(mask_suffix)) {
+      add_sparse(*result, name);
+    } else if (name.ends_with(".weight") && type == tensor_type::i8) {
+      add_plain_integers(*result, name);
+    } else if (name.ends_with(".input_scale") || name.ends_with(".input_zero_point") ||
+               name.ends_with(".input_global_scale") || name.ends_with(".k_scale") || name.ends_with(".v_scale")) {
+      const auto weight = name.substr(0, name.rfind('.')) + ".weight";
+      if (const auto* found = tensors.find(weight); !found || found->type != tensor_type::f8_e4m3)
+        result->hide(name); // of activations that are quantised in advance
+    }
+  }
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,111 @@
+// Quantisation by calibration, as users run it: `troupe imatrix`, and `troupe quantize` with what it wrote or with a
+// text.
+#include "runtime/support/json.hpp"
+#include "tests/api/cli/program.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+using namespace troupe::test;
+namespace json = troupe::json;
+
+namespace {
+
+/// The README, which is long enough.
+std::string calibration_text(const temporary_folder& folder) {
+  std::ifstream in(troupe::test_data() + "/golden/README.md");
+  return folder.write("text.txt", {std::istreambuf_iterator<char>(in), {}});
+}
+
+double number_in(const std::string& line, const char* key) {
+  return json::document::parse(line, "output").root()[key].get_double().value();
+}
+
+double perplexity_of(const std::string& model, const std::string& text) {
+  const auto result = run_troupe({"bench", "perplexity", "--text", text, "--json", "--threads", "1", "--context", "128",
+                                  "--model", model, "--dtype", "f32"});
+  CHECK(result.status == 0);
+  return number_in(result.out, "perplexity");
+}
+
+} // namespace
+
+TEST_CASE("imatrix measures a text, and quantize weighs errors by it") {
+  const temporary_folder folder;
+  const auto text = calibration_text(folder);
+  for (const std::string name : {"m.gguf", "m.dat"}) {
+    const auto file = (folder.path / name).string(), out = (folder.path / ("q-" + name)).string() + ".gguf";
+    const auto made = run_troupe({"imatrix", "--model", golden("llama-gqa"), "--text", text, "--out", file, "--context",
+                                  "64", "--windows", "4", "--threads", "1", "--json"});
+    CHECK(made.status == 0);
+    CHECK(number_in(made.out, "tokens") == 256);
+    CHECK(number_in(made.out, "windows") == 4);
+    const auto written = run_troupe({"quantize", "--model", golden("llama-gqa"), "--to", "q3_k_m", "--imatrix", file,
+                                     "--out", out, "--threads", "1", "--json"});
+    CHECK(written.status == 0);
+    CHECK(number_in(written.out, "bits_per_weight") < 8);
+    CHECK(std::abs(perplexity_of(out, text) / perplexity_of(golden("llama-gqa"), text) - 1) < 0.15);
+  }
+  const auto other = run_troupe({"quantize", "--model", golden("llama-mha-tied"), "--to", "q4_0", "--imatrix",
+                                 (folder.path / "m.gguf").string(), "--out", (folder.path / "x.gguf").string()});
+  CHECK(other.status == 1);
+  CHECK(other.err.find("the importance matrix is of another model: ") != std::string::npos);
+  const auto no_file = run_troupe({"quantize", "--model", golden("llama-gqa"), "--to", "q4_0", "--imatrix", text,
+                                   "--out", (folder.path / "x.gguf").string()});
+  CHECK(no_file.status == 1);
+  CHECK(no_file.err.find("text.txt: ") != std::string::npos);
+  CHECK(!std::filesystem::exists(folder.path / "x.gguf"));
+}
+
+TEST_CASE("quantize makes up for errors by GPTQ, into a folder or a GGUF file") {
+  const temporary_folder folder;
+  const auto text = calibration_text(folder);
+  const auto model = golden("llama-gqa");
+  const double exact = perplexity_of(model, text);
+  const auto made = [&](const std::string& out, const strings& more) {
+    const auto result = run_troupe(strings{"quantize", "--model", model, "--to", "gptq", "--text", text, "--context",
+                                           "64", "--windows", "6", "--threads", "1", "--json", "--out", out} +
+                                   more);
+    CHECK(result.status == 0);
+    return number_in(result.out, "bits_per_weight");
+  };
+  for (const int bits : {2, 3, 4, 8}) {
+    CAPTURE(bits);
+    const auto out = (folder.path / ("gptq-" + std::to_string(bits))).string();
+    const double said = made(out,
+                             strings{"--bits", std::to_string(bits), "--group-size", "32"} +
+                               (bits == 3 ? strings{"--act-order"} : strings{}) +
+                               (bits == 2 ? strings{"--asymmetric"} : strings{}));
+    CHECK(said > bits);
+    CHECK(said < bits + 2.2);
+    CHECK(std::abs(perplexity_of(out, text) / exact - 1) < (bits == 2 ? 1.5 : bits == 3 ? 0.25 : 0.06));
+    CHECK(std::filesystem::exists(out + "/tokenizer.json"));
+    const auto again = run_troupe({"quantize", "--model", model, "--to", "gptq", "--text", text, "--out", out});
+    CHECK(again.status == 1);
+    CHECK(again.err.find("is there already; give the result another name") != std::string::npos);
+  }
+  const auto file = (folder.path / "gptq.gguf").string();
+  made(file, {"--bits", "4"});
+  CHECK(std::abs(perplexity_of(file, text) / exact - 1) < 0.06);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 6); // nothing unfinished is left
+}
+
+TEST_CASE("What quantize cannot do is a wrong command line") {
+  const temporary_folder folder;
+  const auto told = [&](const strings& more) {
+    const auto result = run_troupe(
+      strings{"quantize", "--model", golden("llama-gqa"), "--out", (folder.path / "out").string()} + more);
+    CHECK(result.status == 2);
+    return result.err;
+  };
+  CHECK(told({"--to", "gptq"}) == "troupe: --to gptq needs a calibration text: --text FILE\n");
+  CHECK(told({"--to", "q4_0", "--text", "a", "--imatrix", "b"}) ==
+        "troupe: --text and --imatrix exclude each other: errors are weighed by one or the other\n");
+  CHECK(told({"--to", "q4_0", "--text", "a", "--act-order"}).find("--act-order is for folders") != std::string::npos);
+  CHECK(told({"--to", "q4_0", "--text", "a", "--asymmetric"}).find("--asymmetric is for folders") != std::string::npos);
+  CHECK(told({"--to", "q9_k"}).find("q9_k") != std::string::npos);
+  CHECK(told({"--to", "gptq", "--text", "a", "--bits", "5"}).find("5") != std::string::npos);
+}

@@ -1,0 +1,246 @@
+// Checkpoints of compressed-tensors: packed integers, int8, FP4, and 2 of 4 weights.
+#include "runtime/checkpoint/compressed_checkpoint.hpp"
+
+#include "kernels/formats/e4m3.hpp"
+#include "tests/runtime/checkpoint/memory_checkpoint.hpp"
+#include "tests/runtime/model/model_test_data.hpp"
+
+#include <cmath>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr std::size_t ct_outputs = 6, ct_inputs = 64;
+const std::string ct_stem = "model.layers.0.mlp.up_proj.", ct_weight = ct_stem + "weight";
+
+int ct_code(std::size_t i, int levels) { return int(i * 29 % static_cast<std::size_t>(levels)) - levels / 2; }
+
+/// Codes of `bits` in words, packed along a row; each word its own.
+std::vector<std::int32_t> ct_words(std::size_t rows, std::size_t cols, int bits, int (*code)(std::size_t, int)) {
+  const std::size_t per_word = 32 / static_cast<std::size_t>(bits), columns = (cols + per_word - 1) / per_word;
+  std::vector<std::uint32_t> words(rows * columns);
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < cols; ++c)
+      words[r * columns + c / per_word] |= static_cast<std::uint32_t>(code(r * cols + c, 1 << bits) + (1 << (bits - 1)))
+        << c % per_word * static_cast<std::size_t>(bits);
+  return {words.begin(), words.end()};
+}
+
+std::vector<float> ct_scales(std::size_t count) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = 0.0078125f * float(1 + i % 5); // exact in every type
+  return values;
+}
+
+memory_checkpoint packed_integers(int bits, std::size_t groups) {
+  memory_checkpoint stored;
+  const auto words = ct_words(ct_outputs, ct_inputs, bits, ct_code);
+  stored.put(ct_weight + "_packed", tensor_type::i32, {ct_outputs, words.size() / ct_outputs}, words);
+  stored.put(ct_weight + "_scale", tensor_type::f32, {ct_outputs, groups}, ct_scales(ct_outputs * groups));
+  stored.put(ct_weight + "_shape", tensor_type::i64, {2}, std::vector<std::int64_t>{ct_outputs, ct_inputs});
+  stored.put("model.norm.weight", tensor_type::f32, {1}, std::vector<float>{1});
+  return stored;
+}
+
+std::unique_ptr<const checkpoint> open_ct(const memory_checkpoint& stored) {
+  return open_compressed(std::make_unique<memory_checkpoint>(stored));
+}
+
+} // namespace
+
+TEST_CASE("Packed integers of compressed-tensors hold what their scales and zero points say") {
+  for (const int bits : {3, 4, 8})
+    for (const std::size_t groups : {1, 2}) {
+      CAPTURE(bits);
+      CAPTURE(groups);
+      auto stored = packed_integers(bits, groups);
+      const auto scales = ct_scales(ct_outputs * groups);
+      auto opened = open_ct(stored);
+      CHECK(opened->tensors() == std::vector<std::string>{ct_weight, "model.norm.weight"});
+      CHECK(opened->find(ct_weight)->type == (bits == 8 ? tensor_type::q8_0 : tensor_type::q4_0));
+      auto weights = presented_weights(*opened, ct_weight);
+      REQUIRE(weights.size() == ct_outputs * ct_inputs);
+      for (std::size_t i = 0; i < weights.size(); ++i)
+        CHECK(weights[i] == scales[i / (ct_inputs / groups)] * float(ct_code(i, 1 << bits)));
+
+      // Zero points are packed along the outputs.
+      const std::size_t per_word = 32 / static_cast<std::size_t>(bits), rows = (ct_outputs + per_word - 1) / per_word;
+      std::vector<std::uint32_t> zeros(rows * groups);
+      const auto zero = [&](std::size_t o, std::size_t g) { return int((o + 2 * g) % 4) - 2; };
+      for (std::size_t o = 0; o < ct_outputs; ++o)
+        for (std::size_t g = 0; g < groups; ++g)
+          zeros[o / per_word * groups + g] |= static_cast<std::uint32_t>(zero(o, g) + (1 << (bits - 1)))
+            << o % per_word * static_cast<std::size_t>(bits);
+      stored.put(ct_weight + "_zero_point", tensor_type::i32, {rows, groups}, zeros);
+      opened = open_ct(stored);
+      CHECK(opened->find(ct_weight)->type == (bits == 8 ? tensor_type::f16 : tensor_type::q4_1));
+      weights = presented_weights(*opened, ct_weight);
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        const auto o = i / ct_inputs, g = i % ct_inputs / (ct_inputs / groups);
+        CHECK(std::abs(weights[i] - scales[o * groups + g] * float(ct_code(i, 1 << bits) - zero(o, g))) < 2e-3);
+      }
+    }
+}
+
+TEST_CASE("Groups whose inputs are not in order are expanded; an order that says nothing is none") {
+  auto stored = packed_integers(4, 2);
+  const auto scales = ct_scales(ct_outputs * 2);
+  std::vector<std::int32_t> order(ct_inputs, -1);
+  stored.put(ct_weight + "_g_idx", tensor_type::i32, {ct_inputs}, order);
+  CHECK(open_ct(stored)->find(ct_weight)->type == tensor_type::q4_0);
+  for (std::size_t i = 0; i < ct_inputs; ++i)
+    order[i] = static_cast<std::int32_t>(i / 32);
+  stored.put(ct_weight + "_g_idx", tensor_type::i32, {ct_inputs}, order);
+  CHECK(open_ct(stored)->find(ct_weight)->type == tensor_type::q4_0);
+  for (std::size_t i = 0; i < ct_inputs; ++i)
+    order[i] = static_cast<std::int32_t>(i % 2);
+  stored.put(ct_weight + "_g_idx", tensor_type::i32, {ct_inputs}, order);
+  const auto opened = open_ct(stored);
+  CHECK(opened->find(ct_weight)->type == tensor_type::f32);
+  const auto weights = presented_weights(*opened, ct_weight);
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    CHECK(weights[i] == scales[i / ct_inputs * 2 + i % 2] * float(ct_code(i, 16)));
+  order[9] = 2;
+  stored.put(ct_weight + "_g_idx", tensor_type::i32, {ct_inputs}, order);
+  CHECK(failure_of([&] { open_ct(stored); }) ==
+        "m.safetensors: tensor `" + ct_weight + "_g_idx` names the group 2, expected one of 2");
+}
+
+TEST_CASE("int8 for int8 activations has a scale for each output, or one; scales of activations are left out") {
+  memory_checkpoint stored;
+  std::vector<std::int8_t> codes(ct_outputs * ct_inputs);
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    codes[i] = static_cast<std::int8_t>(ct_code(i, 256));
+  stored.put(ct_weight, tensor_type::i8, {ct_outputs, ct_inputs}, codes);
+  stored.put(ct_stem + "input_scale", tensor_type::f32, {1}, std::vector<float>{1});
+  for (const std::size_t count : {ct_outputs, std::size_t(1)}) {
+    stored.put(ct_weight + "_scale", tensor_type::f32, {count, 1}, ct_scales(count));
+    if (count == 1)
+      stored.put(ct_weight + "_scale", tensor_type::f32, {1}, ct_scales(1));
+    const auto opened = open_ct(stored);
+    CHECK(opened->tensors() == std::vector<std::string>{ct_weight});
+    CHECK(opened->find(ct_weight)->type == tensor_type::q8_0);
+    const auto weights = presented_weights(*opened, ct_weight);
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      CHECK(weights[i] == ct_scales(ct_outputs)[count == 1 ? 0 : i / ct_inputs] * float(ct_code(i, 256)));
+  }
+  stored.put(ct_weight + "_zero_point", tensor_type::i8, {3}, std::vector<char>(3));
+  CHECK(failure_of([&] { open_ct(stored); }) ==
+        "m.safetensors: tensor `" + ct_weight + "_zero_point` has the shape [3], expected as many as there are scales");
+}
+
+TEST_CASE("NVFP4 is expanded, MXFP4 keeps its blocks") {
+  constexpr float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  std::vector<std::uint8_t> codes(ct_outputs * ct_inputs / 2);
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    codes[i] = static_cast<std::uint8_t>(i * 37 + 5);
+  const auto value = [&](std::size_t i) { return values[i % 2 == 0 ? codes[i / 2] % 16 : codes[i / 2] / 16]; };
+  memory_checkpoint nv;
+  std::vector<std::uint8_t> scales(ct_outputs * ct_inputs / 16);
+  for (std::size_t i = 0; i < scales.size(); ++i)
+    scales[i] = kernels::to_e4m3(float(1 + i % 9) * 16);
+  nv.put(ct_weight + "_packed", tensor_type::u8, {ct_outputs, ct_inputs / 2}, codes);
+  nv.put(ct_weight + "_scale", tensor_type::f8_e4m3, {ct_outputs, ct_inputs / 16}, scales);
+  nv.put(ct_weight + "_global_scale", tensor_type::f32, {1}, std::vector<float>{3000});
+  nv.put(ct_stem + "input_global_scale", tensor_type::f32, {1}, std::vector<float>{3000});
+  auto opened = open_ct(nv);
+  CHECK(opened->tensors() == std::vector<std::string>{ct_weight});
+  CHECK(opened->find(ct_weight)->type == tensor_type::f16);
+  auto weights = presented_weights(*opened, ct_weight);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double want = double(value(i)) * kernels::from_e4m3(scales[i / 16]) / 3000;
+    CHECK(std::abs(weights[i] - want) <= std::abs(want) * 0x1p-10);
+  }
+  nv.put(ct_weight + "_global_scale", tensor_type::f32, {1}, std::vector<float>{0});
+  CHECK(failure_of([&] { open_ct(nv); }) == "m.safetensors: tensor `" + ct_weight + "_global_scale` is no scale");
+  nv.put(ct_weight + "_global_scale", tensor_type::f32, {1}, std::vector<float>{1});
+  nv.put(ct_weight + "_scale", tensor_type::f8_e4m3, {ct_outputs, 3}, std::vector<char>(3 * ct_outputs));
+  CHECK(failure_of([&] { open_ct(nv); }) ==
+        "m.safetensors: tensor `" + ct_weight + "_scale` has the shape [6, 3], expected [6, 4]");
+
+  memory_checkpoint mx;
+  std::vector<std::uint8_t> exponents(ct_outputs * ct_inputs / 32);
+  for (std::size_t i = 0; i < exponents.size(); ++i)
+    exponents[i] = static_cast<std::uint8_t>(120 + i);
+  mx.put(ct_weight + "_packed", tensor_type::u8, {ct_outputs, ct_inputs / 2}, codes);
+  mx.put(ct_weight + "_scale", tensor_type::u8, {ct_outputs, ct_inputs / 32}, exponents);
+  opened = open_ct(mx);
+  CHECK(opened->find(ct_weight)->type == tensor_type::mxfp4);
+  weights = presented_weights(*opened, ct_weight);
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    CHECK(weights[i] == value(i) * std::ldexp(1.0f, int(exponents[i / 32]) - 127));
+}
+
+TEST_CASE("Of each four weights, the two that are stored come to their places") {
+  memory_checkpoint stored;
+  std::vector<std::uint8_t> mask(ct_outputs * ct_inputs / 8);
+  std::vector<float> kept, want(ct_outputs * ct_inputs);
+  constexpr int pairs[6] = {0b0011, 0b0101, 0b1001, 0b0110, 0b1010, 0b1100};
+  for (std::size_t four = 0; four < want.size() / 4; ++four) {
+    const int pair = pairs[four % 6];
+    mask[four / 2] |= static_cast<std::uint8_t>(pair << four % 2 * 4);
+    for (std::size_t i = 0; i < 4; ++i)
+      if (pair >> i & 1)
+        kept.push_back(want[four * 4 + i] = float(four) + 0.25f * float(i) + 1);
+  }
+  const auto fill = [&] {
+    stored.put(ct_weight + ".compressed", tensor_type::f32, {ct_outputs, ct_inputs / 2}, kept);
+    stored.put(ct_weight + ".bitmask", tensor_type::u8, {ct_outputs, ct_inputs / 8}, mask);
+    stored.put(ct_weight + ".shape", tensor_type::i64, {2}, std::vector<std::int64_t>{ct_outputs, ct_inputs});
+  };
+  fill();
+  const auto opened = open_ct(stored);
+  CHECK(opened->tensors() == std::vector<std::string>{ct_weight});
+  CHECK(opened->find(ct_weight)->type == tensor_type::f32);
+  CHECK(presented_weights(*opened, ct_weight) == want);
+  const auto refused = [&] { return failure_of([&] { presented_weights(*open_ct(stored), ct_weight); }); };
+  const std::string at = "m.safetensors: tensor `" + ct_weight;
+  mask[0] |= 0xff;
+  fill();
+  CHECK(refused() == at + ".bitmask` keeps more than half of the weights of row 0");
+  mask[0] = 0;
+  fill();
+  CHECK(refused() == at + ".bitmask` keeps less than half of the weights of row 0");
+  stored.put(ct_weight + ".compressed", tensor_type::i8, {ct_outputs, ct_inputs / 2}, std::vector<char>(kept.size()));
+  CHECK(refused() == at + ".compressed` is I8, expected F32, BF16 or F16; sparse codes are not supported");
+  stored.drop(ct_weight + ".compressed");
+  CHECK(refused() == at + ".compressed` is missing");
+  fill();
+  stored.put(ct_weight + ".shape", tensor_type::i64, {2}, std::vector<std::int64_t>{6, -64});
+  CHECK(refused() == at + ".shape` says the size -64, expected 1 to 2^30");
+  stored.put(ct_weight + ".shape", tensor_type::i64, {2}, std::vector<std::int64_t>{6, 62});
+  CHECK(refused() == at + ".shape` says 62 inputs, expected a multiple of 4");
+}
+
+TEST_CASE("Hostile checkpoints of compressed-tensors are refused by tensor") {
+  const std::string at = "m.safetensors: tensor `" + ct_weight;
+  auto stored = packed_integers(4, 2);
+  const auto refused = [&] { return failure_of([&] { presented_weights(*open_ct(stored), ct_weight); }); };
+  CHECK(refused().empty());
+  stored.drop(ct_weight + "_scale");
+  CHECK(refused() == at + "_scale` is missing");
+  stored.put(ct_weight + "_scale", tensor_type::f32, {ct_outputs, 3}, std::vector<float>(18));
+  CHECK(refused() == at + "_scale` has the shape [6, 3], expected 6 rows of scales for groups that divide 64 inputs");
+  stored.put(ct_weight + "_scale", tensor_type::i32, {ct_outputs, 2}, std::vector<std::int32_t>(12));
+  CHECK(refused() == at + "_scale` is I32, expected F32, BF16 or F16");
+  stored = packed_integers(4, 2);
+  stored.drop(ct_weight + "_shape");
+  CHECK(refused() == at + "_shape` is missing");
+  stored.put(ct_weight + "_shape", tensor_type::i64, {2}, std::vector<std::int64_t>{ct_outputs, 1 << 20});
+  CHECK(refused() == at + "_packed` has the shape [6, 8], which holds no [6, 1048576] of 2, 3, 4 or 8 bits");
+  stored.put(ct_weight + "_shape", tensor_type::i64, {2}, std::vector<std::int64_t>{7, ct_inputs});
+  CHECK(refused() == at + "_packed` has the shape [6, 8], which is none of [7, 64] packed");
+  stored.put(ct_weight + "_shape", tensor_type::i64, {3}, std::vector<std::int64_t>{6, 64, 1});
+  CHECK(refused() == at + "_shape` has the shape [3], expected [2]");
+  stored.put(ct_weight + "_shape", tensor_type::i32, {2}, std::vector<std::int32_t>{6, 64});
+  CHECK(refused() == at + "_shape` is I32 [2], expected I64");
+  stored = packed_integers(4, 2);
+  stored.put(ct_weight + "_zero_point", tensor_type::i32, {6, 2}, std::vector<std::int32_t>(12));
+  CHECK(refused() == at + "_zero_point` has the shape [6, 2], expected [1, 2]");
+  stored = packed_integers(4, 2);
+  stored.put(ct_weight, tensor_type::f32, {1}, std::vector<float>{1});
+  CHECK(refused() == at + "` is there beside `" + ct_weight + "_packed`");
+}
