@@ -148,6 +148,11 @@ struct metrics::instruments {
                                    .Add({}, waits);
   prometheus::Family<prometheus::Counter>& requests =
     prometheus::BuildCounter().Name("troupe_requests_total").Help("Requests ended, by outcome.").Register(registry);
+  prometheus::Counter& text_bytes = prometheus::BuildCounter()
+                                      .Name("troupe_text_bytes_total")
+                                      .Help("Bytes of text in answers, whatever the tokenizer.")
+                                      .Register(registry)
+                                      .Add({});
   prometheus::Family<prometheus::Counter>& of_key = prometheus::BuildCounter()
                                                       .Name("troupe_key_requests_total")
                                                       .Help("Requests ended, by API key and HTTP status.")
@@ -246,6 +251,7 @@ service::event_sink metrics::measured(service::event_sink next) {
     };
     if (const auto* token = std::get_if<token_event>(&e)) {
       watch->see(*token, all->first_token, all->between_tokens);
+      all->text_bytes.Increment(static_cast<double>(token->text.size()));
     } else if (const auto* done = std::get_if<done_event>(&e)) {
       all->queued.Observe(done->queue_ms / 1000);
       all->policy_hits.Increment(done->withheld_tokens);

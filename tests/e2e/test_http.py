@@ -200,6 +200,7 @@ def test_metrics_count_requests_and_tokens(server):
         return after[name] - before.get(name, 0)
 
     assert grown("troupe_generated_tokens_total") >= 2
+    assert grown("troupe_text_bytes_total") > 0
     assert grown("troupe_time_to_first_token_seconds_count") == 1
     assert grown("troupe_queue_seconds_count") == 1
     assert grown("troupe_inter_token_seconds_count") >= 2

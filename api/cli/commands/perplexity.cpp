@@ -17,6 +17,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 
@@ -32,6 +33,14 @@ struct perplexity_options : compute_options {
   bool json = false;
 };
 
+/// Bytes of the text that are predicted: all but those of the first token, which is none of the text's where texts begin
+/// with a special token.
+std::size_t predicted_bytes(const std::string& text, const tokenizer& tokens, const std::vector<token_id>& ids) {
+  if (ids.empty() || tokens.encode(text, false).size() < ids.size())
+    return text.size();
+  return text.size() - std::min(text.size(), tokens.token_bytes(ids.front()).size());
+}
+
 int run_perplexity(const perplexity_options& options) {
   require_model(options.model);
   const auto source = open_model(options.model);
@@ -46,8 +55,10 @@ int run_perplexity(const perplexity_options& options) {
   const int stride = options.stride > 0 ? options.stride : context / 2;
   if (stride >= context)
     throw usage_failure("--stride must be less than the context, " + std::to_string(context));
-  const auto tokens = source.load_tokenizer()->encode(
-    options.text == "-" ? read_stdin() : read_file(options.text, files::text), true);
+  const auto text = options.text == "-" ? read_stdin() : read_file(options.text, files::text);
+  const auto tokenizer = source.load_tokenizer();
+  const auto tokens = tokenizer->encode(text, true);
+  const auto bytes = predicted_bytes(text, *tokenizer, tokens);
 
   const auto device = open_device(options, built_in_gpus());
   const auto precision = precision_of(options, *source.tensors, device->capabilities());
@@ -78,18 +89,22 @@ int run_perplexity(const perplexity_options& options) {
   status.now = load_status::stage::ready;
   shown.show(status);
 
+  const double bits_per_byte = bytes > 0
+    ? result.loss * static_cast<double>(result.tokens) / std::log(2.0) / static_cast<double>(bytes)
+    : 0;
   const auto weights = weights_kind(*source.tensors, precision.weights);
   if (options.json)
     std::cout << "{\"model\":" << json_text(source.name) << ",\"weights\":" << json_text(weights)
               << ",\"dtype\":" << json_text(kernels::to_string(precision.compute)) << ",\"context\":" << context
               << ",\"stride\":" << stride << ",\"tokens\":" << result.tokens << ",\"weight_bytes\":" << memory.weights
               << ",\"loss\":" << json_number(result.loss) << ",\"loss_error\":" << json_number(result.deviation)
-              << ",\"perplexity\":" << json_number(result.perplexity()) << "}\n";
+              << ",\"perplexity\":" << json_number(result.perplexity()) << ",\"bytes\":" << bytes
+              << ",\"bits_per_byte\":" << json_number(bits_per_byte) << "}\n";
   else
     std::printf("%s, weights %s, computed in %s: perplexity %.4f (loss %.4f +- %.4f nats per token, %zu tokens, "
-                "windows of %d by %d)\n",
+                "windows of %d by %d), %.4f bits per byte of text\n",
                 source.name.c_str(), weights.c_str(), kernels::to_string(precision.compute), result.perplexity(),
-                result.loss, result.deviation, result.tokens, context, stride);
+                result.loss, result.deviation, result.tokens, context, stride, bits_per_byte);
   return 0;
 }
 

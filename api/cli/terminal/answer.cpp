@@ -111,13 +111,16 @@ std::string answer::timings() const {
   const auto rate = [](double tokens, double ms) { return ms > 0 ? tokens / ms * 1000 : 0; };
   const auto computed = done.prompt_tokens - done.cached_tokens;
   const auto later = done.completion_tokens - std::min<std::size_t>(done.completion_tokens, done.choices.size());
-  std::array<char, 256> line;
+  std::size_t bytes = 0; // of text: a rate that does not depend on the tokenizer
+  for (const auto& text : texts)
+    bytes += text.size();
+  std::array<char, 320> line;
   std::snprintf(line.data(), line.size(),
                 "%u tokens in (%u cached), %u out; waited %.1f ms, prefill %.1f ms for %u (%.0f tokens/s), decode %.1f "
-                "ms for %zu (%.1f tokens/s)",
+                "ms for %zu (%.1f tokens/s, %.0f bytes of text/s)",
                 done.prompt_tokens, done.cached_tokens, done.completion_tokens, done.queue_ms, done.prefill_ms,
                 computed, rate(computed, done.prefill_ms), done.decode_ms, later,
-                rate(static_cast<double>(later), done.decode_ms));
+                rate(static_cast<double>(later), done.decode_ms), rate(static_cast<double>(bytes), done.decode_ms));
   return line.data();
 }
 

@@ -284,6 +284,13 @@ TEST_CASE("quantize writes a file that run answers from, and bench perplexity me
     CHECK(result.status == 0);
     return json::document::parse(only_line(result.out), "perplexity").root()["perplexity"].get_double().value();
   };
+  const auto told = run_troupe(
+    {"bench", "perplexity", "--text", text, "--json", "--threads", "1", "--model", golden("llama-gqa")});
+  const auto figures = json::document::parse(only_line(told.out), "perplexity");
+  const auto figure = [&](const char* key) { return figures.root()[key].get_double().value(); };
+  CHECK(figure("bytes") == double(2 * answer.out.size())); // what stands before them is a special token
+  CHECK(figure("bits_per_byte") ==
+        doctest::Approx(figure("loss") * figure("tokens") / std::log(2.0) / figure("bytes")).epsilon(1e-9));
   const auto exact = perplexity({"--model", golden("llama-gqa")}), coarse = perplexity({"--model", file});
   CHECK(exact > 1);
   CHECK(coarse != exact);
