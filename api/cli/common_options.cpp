@@ -70,9 +70,10 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->capture_default_str()
     ->group(model_group);
   command
-    .add_option("--quantize", options.quantize,
-                "Quantise floating-point weights while loading to int8, int4 or (on a GPU) fp8: smaller and faster, "
-                "but less exact than none")
+    .add_option(
+      "--quantize", options.quantize,
+      "Quantise floating-point weights while loading to int8, int4 or fp8: smaller and faster, but less exact "
+      "than none. A CPU only rounds to fp8")
     ->check(one_of({"none", "int8", "int4", "fp8"}))
     ->type_name("FORMAT")
     ->capture_default_str()

@@ -2,11 +2,14 @@
 
 #include "kernels/cpu/memory.hpp"
 #include "kernels/formats/bf16.hpp"
+#include "kernels/formats/e4m3.hpp"
 #include "kernels/formats/quantise_groups.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
+#include <vector>
 
 namespace troupe::kernels {
 
@@ -17,6 +20,7 @@ constexpr std::size_t chunk = 64; // inputs converted at a time
 struct stored_row {
   const char* data = nullptr; // null: padding
   weight_format format = weight_format::f32;
+  std::optional<float> fp8 = {}; // floats are rounded to E4M3 times this scale
 };
 
 std::size_t element_bytes(weight_kind kind) { return kind == weight_kind::f16 || kind == weight_kind::bf16 ? 2 : 4; }
@@ -76,15 +80,25 @@ void place(Element* panel, std::size_t column, std::size_t first_word, const Ele
 
 /// Widens n inputs of one row to f32, from `first`, a multiple of the group.
 void widen(const target& kernels, const stored_row& row, float* to, std::size_t first, std::size_t n) {
-  if (is_float(row.format))
-    return kernels.widen(exact_kind(dtype_of(row.format)), to, row.data + row_bytes(row.format, first), n);
-  expand(row.format, row.data, first, n, to);
+  if (!is_float(row.format))
+    return expand(row.format, row.data, first, n, to);
+  kernels.widen(exact_kind(dtype_of(row.format)), to, row.data + row_bytes(row.format, first), n);
+  if (row.fp8)
+    for (std::size_t i = 0; i < n; ++i)
+      to[i] = *row.fp8 * from_e4m3(to_fp8(to[i], *row.fp8));
+}
+
+/// The scale of a row of floats that is quantised to fp8.
+float row_scale(const target& kernels, const stored_row& row, std::size_t inputs) {
+  std::vector<float> wide(inputs);
+  widen(kernels, row, wide.data(), 0, inputs);
+  return fp8_scale(wide.data(), inputs);
 }
 
 /// Packs n inputs of one row from `first`.
 void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row& row, char* panel, std::size_t column,
                 std::size_t first, std::size_t n) {
-  const bool as_stored = is_float(row.format) && exact_kind(dtype_of(row.format)) == to.kind;
+  const bool as_stored = is_float(row.format) && !row.fp8 && exact_kind(dtype_of(row.format)) == to.kind;
   if (as_stored && element_bytes(to.kind) == 2) {
     std::uint16_t same[chunk];
     std::memcpy(same, row.data + 2 * first, n * 2);
@@ -269,7 +283,7 @@ std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization h
   switch (how) {
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;
-    case quantization::fp8: // refused by shape_matrices
+    case quantization::fp8: // rounded to it, and kept as floats
     case quantization::none: break;
   }
   return {};
@@ -281,8 +295,6 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
     throw std::invalid_argument("no matrix to pack");
   if (compute == dtype::f16)
     throw std::invalid_argument("matrices are packed for f32 or bf16, not for f16");
-  if (how == quantization::fp8)
-    throw std::invalid_argument("the CPU backend quantises weights to int8 or int4, not to fp8");
   auto to = std::make_unique<packed_matrix>();
   to->inputs = stacked.front().cols;
   for (const auto& m : stacked) {
@@ -322,8 +334,11 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
   pool.parallel_for(to->panels, [&](std::size_t panel, int) {
     char* base = static_cast<char*>(to->data.get()) + panel * panel_bytes(*to);
     stored_row rows[panel_outputs];
-    for (std::size_t column = 0; column < columns; ++column)
-      rows[column] = find_column(*to, stacked, panel, column);
+    for (std::size_t column = 0; column < columns; ++column) {
+      auto& row = rows[column] = find_column(*to, stacked, panel, column);
+      if (how == quantization::fp8 && row.data != nullptr && is_float(row.format))
+        row.fp8 = row_scale(kernels, row, to->inputs);
+    }
     if (to->quantised()) {
       const auto layout = layout_of(to->kind);
       weight_group groups[quantised_panel_outputs];

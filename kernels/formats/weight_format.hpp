@@ -140,8 +140,8 @@ constexpr std::optional<weight_format> format_of_ggml_type(std::uint32_t number)
 }
 
 /// How weights that are stored as floats are quantised at packing. int8 and int4 have groups of 32 inputs with scales
-/// in f16: int8 is symmetric, int4 has a minimum beside the scale. fp8 is E4M3 with an f32 scale per output, on GPUs
-/// only.
+/// in f16: int8 is symmetric, int4 has a minimum beside the scale. fp8 is E4M3 with an f32 scale per output, which
+/// a CPU rounds weights to and keeps as floats.
 enum class quantization : std::uint8_t { none, int8, int4, fp8 };
 
 constexpr const char* to_string(quantization how) {

@@ -30,13 +30,6 @@ mlp_sparsity parse_sparsity(std::string_view text) {
   return result;
 }
 
-/// fp8 needs a GPU.
-void check_fp8(const char* field, bool fp8, const char* instead) {
-  if (!fp8)
-    throw failure(errc::bad_request, "`" + std::string(field) + "` fp8 needs an NVIDIA GPU; on a CPU " + instead,
-                  field);
-}
-
 } // namespace
 
 precision precision_of(const compute_options& names, const checkpoint& tensors, const device_capabilities& device) {
@@ -50,10 +43,9 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
     : names.quantize == "int4"                  ? quantization::int4
     : names.quantize == "fp8"                   ? quantization::fp8
                                                 : throw refuse("quantize", "none, int8, int4 or fp8", names.quantize);
-  if (weights == quantization::fp8)
-    check_fp8("quantize", device.fp8, "weights are quantised to int8 or int4");
-  if (names.kv_dtype == "fp8")
-    check_fp8("kv_dtype", device.fp8, "K and V are kept in f32, bf16 or int8");
+  if (names.kv_dtype == "fp8" && !device.fp8)
+    throw failure(errc::bad_request,
+                  "`kv_dtype` fp8 needs an NVIDIA GPU; on a CPU K and V are kept in f32, bf16 or int8", "kv_dtype");
   const auto compute = names.dtype == "auto" ? natural_compute(tensors, weights, device.f16_as_bf16)
     : names.dtype == "f32"                   ? kernels::dtype::f32
     : names.dtype == "bf16"                  ? kernels::dtype::bf16

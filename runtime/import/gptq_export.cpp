@@ -3,21 +3,15 @@
 #include "kernels/formats/f16.hpp"
 #include "runtime/checkpoint/safetensors_writer.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/import/model_source.hpp"
+#include "runtime/import/folder_export.hpp"
 #include "runtime/model/tensor_names.hpp"
-#include "runtime/support/file_reading.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 
 namespace troupe {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::size_t word_bits = 32;
 
@@ -45,80 +39,14 @@ struct gptq_shape {
   std::size_t groups() const { return inputs / group; }
 };
 
-/// A folder that is complete, or is not there.
-class new_folder {
-public:
-  explicit new_folder(fs::path folder) : folder_(std::move(folder)) {
-    if (folder_.filename().empty())
-      folder_ = folder_.parent_path();
-    std::error_code ignored;
-    if (fs::exists(fs::symlink_status(folder_, ignored)) && !(fs::is_directory(folder_) && fs::is_empty(folder_)))
-      throw failure(errc::bad_request, folder_.string() + ": is there already; give the result another name");
-    beside_ = folder_.parent_path() / ("." + folder_.filename().string() + ".troupe-partial");
-    std::error_code failed;
-    fs::remove_all(beside_, failed);
-    fs::create_directory(beside_, failed);
-    if (failed)
-      throw failure(errc::bad_file, folder_.string() + " cannot be written: " + failed.message());
-  }
-  new_folder(const new_folder&) = delete;
-  new_folder& operator=(const new_folder&) = delete;
-  ~new_folder() {
-    std::error_code ignored;
-    if (!beside_.empty())
-      fs::remove_all(beside_, ignored);
-  }
-
-  const fs::path& path() const { return beside_; }
-
-  void commit() {
-    std::error_code failed;
-    fs::remove(folder_, failed); // an empty one
-    fs::rename(beside_, folder_, failed);
-    if (failed)
-      throw failure(errc::bad_file, folder_.string() + " cannot be written: " + failed.message());
-    beside_.clear();
-  }
-
-private:
-  fs::path folder_, beside_;
-};
-
-void write_text(const fs::path& file, std::string_view content) {
-  std::ofstream out(file, std::ios::binary);
-  out.write(content.data(), static_cast<std::streamsize>(content.size()));
-  if (!out.flush())
-    throw failure(errc::bad_file, file.string() + " cannot be written");
-}
-
-/// config.json with the quantisation added at its end.
-std::string quantised_config(const fs::path& file, const gptq_options& options) {
-  auto text = read_file(file, files::configuration);
-  const auto end = text.rfind('}');
-  if (end == text.npos)
-    throw failure(errc::bad_file, file.string() + ": is no JSON object");
+std::string quantization_of(const gptq_options& options) {
   const auto& format = options.format;
   const auto flag = [](bool on) { return on ? "true" : "false"; };
-  return text.substr(0, text.find_last_not_of(" \t\r\n", end - 1) + 1) +
-    ",\n  \"quantization_config\": {\n    \"bits\": " + std::to_string(format.bits) +
+  return "{\n    \"bits\": " + std::to_string(format.bits) +
     ",\n    \"checkpoint_format\": \"gptq\",\n    \"damp_percent\": 0.01,\n    \"desc_act\": " +
     flag(options.by_importance) +
     ",\n    \"group_size\": " + (format.group == 0 ? "-1" : std::to_string(format.group)) +
-    ",\n    \"lm_head\": false,\n    \"quant_method\": \"gptq\",\n    \"sym\": " + flag(format.symmetric) +
-    "\n  }\n}\n";
-}
-
-/// Whatever describes the model beside its configuration and its tensors.
-void copy_descriptions(const fs::path& from, const fs::path& to) {
-  constexpr std::array<std::string_view, 5> kinds{".json", ".jinja", ".model", ".txt", ".tiktoken"};
-  for (const auto& entry : fs::directory_iterator(from)) {
-    const auto name = entry.path().filename().string();
-    if (!entry.is_regular_file() || name == "config.json" || name.ends_with(".safetensors.index.json") ||
-        name.ends_with(".bin.index.json") ||
-        std::ranges::none_of(kinds, [&](std::string_view kind) { return name.ends_with(kind); }))
-      continue;
-    write_text(to / name, read_file(entry.path(), files::tokenizer));
-  }
+    ",\n    \"lm_head\": false,\n    \"quant_method\": \"gptq\",\n    \"sym\": " + flag(format.symmetric) + "\n  }";
 }
 
 class gptq_exporter {
@@ -126,11 +54,11 @@ public:
   gptq_exporter(const model_source& source, const gptq_options& options, kernels::thread_pool& pool,
                 const feedback_fn& feedback)
     : source_(source), options_(options), pool_(pool), feedback_(feedback) {
-    for (const auto& name : gptq_matrices(source.config))
+    for (const auto& name : layer_matrices(source.config))
       plan(name);
   }
 
-  export_result write(const fs::path& file, const progress_fn& progress, const log_sink& log) {
+  export_result write(const std::filesystem::path& file, const progress_fn& progress, const log_sink& log) {
     safetensors_writer out;
     const auto bits = options_.format.bits;
     std::vector<std::pair<std::string, int>> parts; // a plain tensor, or one of the four of a matrix
@@ -280,37 +208,14 @@ private:
 
 } // namespace
 
-std::vector<std::string> gptq_matrices(const model_config& config) {
-  std::vector<std::string> result;
-  for (const auto& name : tensors_used(config))
-    if (name.starts_with("model.layers.") && name.ends_with("_proj.weight"))
-      result.push_back(name);
-  return result;
-}
-
-export_result export_gptq(const std::string& name, const gptq_options& options, const fs::path& folder,
+export_result export_gptq(const std::string& name, const gptq_options& options, const std::filesystem::path& folder,
                           kernels::thread_pool& pool, const feedback_fn& feedback, const progress_fn& progress,
                           const log_sink& log) {
-  const auto model = path_of_model(name);
-  const auto source = open_model(model);
-  if (!fs::is_directory(model) || gguf_file_of(model))
-    throw failure(errc::unsupported,
-                  model + " is not a folder of Hugging Face's files, from which alone such a folder can be made");
-  constexpr std::array<std::string_view, 4> written{"llama", "mistral", "qwen2", "qwen3"};
-  if (std::ranges::find(written, source.config.family) == written.end())
-    throw failure(errc::unsupported,
-                  model + ": models of the family `" + source.config.family +
-                    "` are not written with GPTQ, supported are llama, mistral, qwen2 and qwen3");
-  for (auto& line : check_tensors(*source.tensors, source.config))
-    if (log)
-      log(std::move(line));
-  if (read_config(model).quantised)
-    throw failure(errc::bad_request, model + ": its matrices are quantised already; take the original");
+  const auto source = open_folder(name, log);
   new_folder to(folder);
   gptq_exporter exporter(source, options, pool, feedback);
   const auto result = exporter.write(to.path() / "model.safetensors", progress, log);
-  copy_descriptions(model, to.path());
-  write_text(to.path() / "config.json", quantised_config(fs::path(model) / "config.json", options));
+  describe_folder(path_of_model(name), to.path(), quantization_of(options));
   to.commit();
   return result;
 }

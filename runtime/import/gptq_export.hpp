@@ -18,14 +18,9 @@ struct gptq_options {
   bool by_importance = false; // as the feedback was made: inputs have groups by their order (`desc_act`)
 };
 
-/// The matrices of layers, in the order in which exports ask for their feedback.
-std::vector<std::string> gptq_matrices(const model_config& config);
-
-/// `model`: a folder, or an id in the hub's cache. `folder` is new, or empty; it appears when it is complete, with the
-/// configuration, the tokenizer and whatever else the model's folder holds in files of text. Other tensors stay as
-/// stored. Throws failure(unsupported) for families whose tensors have other names than Llama's, failure(bad_request)
-/// for a model that is quantised already, a target that is there, and rows that groups do not divide, and as open_model
-/// and `feedback`.
+/// `model`: a folder, or an id in the hub's cache. `folder` is new, or empty; it appears when it is complete. Other
+/// tensors stay as stored. Throws failure(bad_request) for rows that groups do not divide, and as open_folder,
+/// new_folder and `feedback`.
 export_result export_gptq(const std::string& model, const gptq_options& options, const std::filesystem::path& folder,
                           kernels::thread_pool& pool, const feedback_fn& feedback, const progress_fn& progress = {},
                           const log_sink& log = {});

@@ -4,6 +4,8 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/engine/calibration.hpp"
+#include "runtime/import/folder_export.hpp"
+#include "runtime/import/fp8_export.hpp"
 #include "runtime/import/gptq_export.hpp"
 #include "runtime/support/available_memory.hpp"
 #include "runtime/support/byte_size.hpp"
@@ -33,7 +35,7 @@ std::vector<std::string> format_names() {
   std::vector<std::string> names;
   for (const auto& format : export_formats())
     names.emplace_back(format.name);
-  for (const char* other : {"q3_k", "q4_k", "q5_k", "gptq"})
+  for (const char* other : {"q3_k", "q4_k", "q5_k", "fp8", "gptq"})
     names.emplace_back(other);
   return names;
 }
@@ -47,6 +49,8 @@ const export_format& format_of_bits(int bits) {
 bool makes_folder(const quantize_options& options) { return options.to == "gptq" && !has_gguf_extension(options.out); }
 
 void check_quantize(const quantize_options& options) {
+  if (options.to == "fp8" && !(options.text.empty() && options.importance.empty()))
+    throw usage_failure("--to fp8 looks at no text and no importance matrix");
   if (options.to == "gptq" && options.text.empty())
     throw usage_failure("--to gptq needs a calibration text: --text FILE");
   if (!options.text.empty() && !options.importance.empty())
@@ -88,15 +92,17 @@ int quantize(const quantize_options& options) {
                                           options.text == "-" ? read_stdin() : read_file(options.text, files::text),
                                           options.threads, options.context, options.windows},
                       show, log);
-        hessians.emplace(*model, gptq_matrices(model->config()), available_memory() / 2, options.by_importance, pool,
+        hessians.emplace(*model, layer_matrices(model->config()), available_memory() / 2, options.by_importance, pool,
                          show);
       }
       return hessians->of(matrix);
     };
   status.line = "quantising " + options.model;
   shown.show(status);
-  const auto& format = options.to == "gptq" ? format_of_bits(options.bits) : *find_export_format(options.to);
-  const auto result = makes_folder(options)
+  const auto& format = options.to == "gptq" ? format_of_bits(options.bits)
+                                            : *find_export_format(options.to == "fp8" ? "f16" : options.to);
+  const auto result = options.to == "fp8" ? export_fp8(options.model, options.out, pool, show, log)
+    : makes_folder(options)
     ? export_gptq(options.model,
                   {{options.bits, as_size(std::max(0, options.group)), !options.asymmetric}, options.by_importance},
                   options.out, pool, feedback, show, log)
@@ -128,12 +134,15 @@ command add_quantize(CLI::App& troupe) {
       "--to", options->to,
       "Format: q8_0 (8.5 bits per weight), q6_k (6.6), q5_0, q5_1, q4_0, q4_1, iq4_nl or iq4_xs (4.3); a mix "
       "with more bits where errors matter most, q5_k_m, q5_k_s, q4_k_m, q4_k_s, q3_k_l, q3_k_m, q3_k_s, q2_k "
-      "or q2_k_s, as llama-quantize makes them; f16, bf16, f32; or gptq, with --bits and --text, into a folder "
+      "or q2_k_s, as llama-quantize makes them; f16, bf16, f32; fp8, into a folder as vLLM reads it; or gptq, with "
+      "--bits and --text, into a folder "
       "as transformers reads it, or a GGUF file")
     ->check(one_of(format_names()))
     ->type_name("FORMAT")
     ->required();
-  app->add_option("--out", options->out, "The file to write; of --to gptq, a new folder unless it ends in .gguf")
+  app
+    ->add_option("--out", options->out,
+                 "The file to write; of --to fp8, and of --to gptq unless it ends in .gguf, a new folder")
     ->type_name("FILE")
     ->required();
   app

@@ -164,8 +164,8 @@ TEST_CASE("a feature that the device lacks is reported in one line, with exit st
   CHECK(told({"--swap", "64MiB", "--no-prefix-cache"}) ==
         "troupe: `swap` keeps what the prefix cache evicts, but the prefix cache is off");
   CHECK(told({"--kv-disk", "/proc/version"}) == "troupe: `kv_disk` must name a folder, which /proc/version is not");
-  CHECK(told({"--device", "cpu", "--quantize", "fp8"}) ==
-        "troupe: `quantize` fp8 needs an NVIDIA GPU; on a CPU weights are quantised to int8 or int4");
+  CHECK(told({"--device", "cpu", "--kv-dtype", "fp8"}) ==
+        "troupe: `kv_dtype` fp8 needs an NVIDIA GPU; on a CPU K and V are kept in f32, bf16 or int8");
   CHECK(told({"--device", "cpu", "--unified-maximum", "1"}) == "troupe: `unified_maximum` is for NVIDIA GPUs");
   CHECK(told({"--packed-cache", "/proc/version"}) ==
         "troupe: `packed_cache` must be a folder, which /proc/version is not");

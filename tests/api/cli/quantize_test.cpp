@@ -93,6 +93,24 @@ TEST_CASE("quantize makes up for errors by GPTQ, into a folder or a GGUF file") 
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 6); // nothing unfinished is left
 }
 
+TEST_CASE("quantize writes fp8 as a folder, which loads as rounding while loading does") {
+  const temporary_folder folder;
+  const auto text = calibration_text(folder), out = (folder.path / "fp8").string();
+  const auto written = run_troupe({"quantize", "--model", golden("llama-gqa"), "--to", "fp8", "--out", out, "--json"});
+  CHECK(written.status == 0);
+  CHECK(number_in(written.out, "bits_per_weight") < 8.5);
+  CHECK(number_in(written.out, "relative_error") < 0.03);
+  const double exact = perplexity_of(golden("llama-gqa"), text), stored = perplexity_of(out, text);
+  CHECK(stored != exact);
+  CHECK(std::abs(stored / exact - 1) < 0.02);
+  const auto rounded = run_troupe({"bench", "perplexity", "--text", text, "--json", "--threads", "1", "--context",
+                                   "128", "--model", golden("llama-gqa"), "--dtype", "f32", "--quantize", "fp8"});
+  CHECK(rounded.status == 0);
+  CHECK(std::abs(number_in(rounded.out, "perplexity") / stored - 1) < 0.01); // the head is rounded, too
+  CHECK(run_troupe({"quantize", "--model", golden("llama-gqa"), "--to", "fp8", "--out", out})
+          .err.find("is there already; give the result another name") != std::string::npos);
+}
+
 TEST_CASE("What quantize cannot do is a wrong command line") {
   const temporary_folder folder;
   const auto told = [&](const strings& more) {
@@ -106,6 +124,7 @@ TEST_CASE("What quantize cannot do is a wrong command line") {
         "troupe: --text and --imatrix exclude each other: errors are weighed by one or the other\n");
   CHECK(told({"--to", "q4_0", "--text", "a", "--act-order"}).find("--act-order is for folders") != std::string::npos);
   CHECK(told({"--to", "q4_0", "--text", "a", "--asymmetric"}).find("--asymmetric is for folders") != std::string::npos);
+  CHECK(told({"--to", "fp8", "--text", "a"}) == "troupe: --to fp8 looks at no text and no importance matrix\n");
   CHECK(told({"--to", "q9_k"}).find("q9_k") != std::string::npos);
   CHECK(told({"--to", "gptq", "--text", "a", "--bits", "5"}).find("5") != std::string::npos);
 }

@@ -1,5 +1,6 @@
 // Packed weights as bytes: they change only with packed_layout_version, and suffice to restore a matrix.
 #include "kernels/cpu/packed_matrix.hpp"
+#include "kernels/formats/e4m3.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <map>
@@ -258,4 +259,39 @@ TEST_CASE("Only matrices of a CPU backend have packed bytes") {
   const auto device = make_backend(isa::portable, 1);
   const fixed_weights table(weight_format::f32, 4, 32);
   CHECK_THROWS_AS(storable(*device).bytes_of(*device->load_table(table.view())), std::invalid_argument);
+}
+
+TEST_CASE("fp8 on a CPU multiplies by weights that were rounded to it, whatever they are stored as") {
+  constexpr std::size_t outputs = 37, inputs = 70;
+  generator random(11);
+  auto values = random.normal(outputs * inputs, 0.05f);
+  std::fill_n(values.begin(), inputs, 0.0f); // an output without weights
+  values[3 * inputs + 5] = 40;               // and one whose largest is far from the others
+  for (const auto stored : {dtype::f32, dtype::bf16}) {
+    const numbers weights(stored, values);
+    std::vector<float> rounded(values.size());
+    for (std::size_t o = 0; o < outputs; ++o) {
+      std::vector<float> row(inputs);
+      for (std::size_t i = 0; i < inputs; ++i)
+        row[i] = static_cast<float>(weights[o * inputs + i]);
+      const float scale = fp8_scale(row.data(), inputs);
+      for (std::size_t i = 0; i < inputs; ++i)
+        rounded[o * inputs + i] = scale * from_e4m3(to_fp8(row[i], scale));
+    }
+    const numbers expected(dtype::f32, rounded);
+    for (const isa target : tested_isas())
+      for (const auto compute : compute_types) {
+        CAPTURE(to_string(target));
+        const auto device = make_backend(target, 1);
+        const stored_matrix from(weights.data(), stored, outputs, inputs),
+          to(expected.data(), dtype::f32, outputs, inputs);
+        const auto quantised = device->pack({&from, 1}, compute, quantization::fp8),
+                   plain = device->pack({&to, 1}, compute);
+        numbers in(compute, random.normal(2 * inputs)), got(dtype::f32, 2 * outputs), want(dtype::f32, 2 * outputs);
+        device->linear(got.rows(2), in.rows(2), *quantised);
+        device->linear(want.rows(2), in.rows(2), *plain);
+        CHECK(got == want);
+        CHECK(quantised->bytes == device->packed_bytes({&from, 1}, compute, quantization::fp8, false));
+      }
+  }
 }
