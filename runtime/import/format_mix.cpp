@@ -45,7 +45,7 @@ matrix_site site_of(std::string_view tensor) {
 }
 
 /// "model.layers.7.mlp..." → 7.
-std::optional<int> layer_number(std::string_view tensor) {
+std::optional<int> mixed_layer_of(std::string_view tensor) {
   constexpr std::string_view before = ".layers.";
   const auto at = tensor.find(before);
   if (at == tensor.npos)
@@ -156,7 +156,7 @@ tensor_type written_type(std::string_view tensor, const tensor_info& info, const
   auto type = conditions.pure       ? format.type
     : outer                         ? outer_type(where, format, config)
     : format.mix == mix_style::none ? format.type
-                                    : mixed_type(where, layer_number(tensor).value_or(0), format, config, conditions);
+                                    : mixed_type(where, mixed_layer_of(tensor).value_or(0), format, config, conditions);
   const auto fits = [&] { return info.shape.back() % kernels::block_inputs(*weight_format_of(type)) == 0; };
   if (!fits())
     type = smaller_blocks(type);

@@ -13,16 +13,18 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t word_bits = 32;
+constexpr std::size_t packed_word_bits = 32;
 
 /// Codes packed one after another into 32-bit words, along `count` of them.
-std::size_t packed_words(std::size_t count, int bits) { return count * static_cast<std::size_t>(bits) / word_bits; }
+std::size_t packed_words(std::size_t count, int bits) {
+  return count * static_cast<std::size_t>(bits) / packed_word_bits;
+}
 
 void put_code(std::uint32_t* words, std::size_t stride, std::size_t index, int bits, std::uint32_t code) {
   const auto at = index * static_cast<std::size_t>(bits);
-  words[at / word_bits * stride] |= code << at % word_bits;
-  if (at % word_bits + static_cast<std::size_t>(bits) > word_bits) // across two words: 3 bits
-    words[(at / word_bits + 1) * stride] |= code >> (word_bits - at % word_bits);
+  words[at / packed_word_bits * stride] |= code << at % packed_word_bits;
+  if (at % packed_word_bits + static_cast<std::size_t>(bits) > packed_word_bits) // across two words: 3 bits
+    words[(at / packed_word_bits + 1) * stride] |= code >> (packed_word_bits - at % packed_word_bits);
 }
 
 /// A matrix as a GPTQ checkpoint stores it.
@@ -111,7 +113,7 @@ private:
     gptq_shape shape{name.substr(0, name.rfind('.')), info.shape.at(0), info.shape.at(1), options_.format.group};
     if (shape.group == 0)
       shape.group = shape.inputs;
-    if (shape.inputs % word_bits != 0 || shape.outputs % word_bits != 0)
+    if (shape.inputs % packed_word_bits != 0 || shape.outputs % packed_word_bits != 0)
       throw failure(errc::unsupported,
                     source_.name + ": " + shown(name) + " has the shape " + to_string(info.shape) +
                       "; GPTQ's files hold multiples of 32 outputs and inputs");
