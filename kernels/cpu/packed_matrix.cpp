@@ -211,9 +211,12 @@ std::size_t words_of(weight_kind kind, std::size_t inputs) {
 
 bool in_f16(const stored_matrix& m) { return m.format == weight_format::f16; }
 
-/// f16 weights are never rounded to bf16: they would lose bits.
-weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, const target& kernels) {
-  if (compute == dtype::bf16 && std::none_of(stacked.begin(), stacked.end(), in_f16))
+/// f16 weights are never rounded to bf16: they would lose bits, unless they are rounded to fp8 before.
+weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, quantization how, const target& kernels) {
+  const bool rounded = how == quantization::fp8;
+  if (rounded && compute == dtype::f32)
+    return weight_kind::f32;
+  if (compute == dtype::bf16 && (rounded || std::none_of(stacked.begin(), stacked.end(), in_f16)))
     return kernels.pairs ? weight_kind::bf16_pairs : weight_kind::bf16;
   const auto format = stacked.front().format;
   const bool same = std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return m.format == format; });
@@ -313,7 +316,7 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
   const auto kind = quantised_kind(stacked.front(), how);
   const bool same = std::all_of(stacked.begin(), stacked.end(),
                                 [&](const auto& m) { return quantised_kind(m, how) == kind; });
-  to->kind = same && kind ? *kind : float_kind(stacked, compute, kernels);
+  to->kind = same && kind ? *kind : float_kind(stacked, compute, how, kernels);
   to->compute = compute;
   to->gated = gated;
   to->words = words_of(to->kind, to->inputs);

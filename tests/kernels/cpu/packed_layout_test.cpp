@@ -267,7 +267,7 @@ TEST_CASE("fp8 on a CPU multiplies by weights that were rounded to it, whatever 
   auto values = random.normal(outputs * inputs, 0.05f);
   std::fill_n(values.begin(), inputs, 0.0f); // an output without weights
   values[3 * inputs + 5] = 40;               // and one whose largest is far from the others
-  for (const auto stored : {dtype::f32, dtype::bf16}) {
+  for (const auto stored : {dtype::f32, dtype::bf16, dtype::f16}) {
     const numbers weights(stored, values);
     std::vector<float> rounded(values.size());
     for (std::size_t o = 0; o < outputs; ++o) {

@@ -166,9 +166,6 @@ TEST_CASE("Types to compute in are chosen by name; K and V in fp8 are refused on
   CHECK(sentence({.quantize = "int3"}) == "`quantize` must be none, int8, int4 or fp8, not `int3`");
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   CHECK_THROWS_AS(backend->make_kv_cache({1, 1, 64, kernels::kv_type::fp8, 1}), std::invalid_argument);
-  const float weight[] = {1, 2};
-  const kernels::stored_matrix matrix{weight, kernels::dtype::f32, 1, 2};
-  CHECK_THROWS_AS(backend->pack({&matrix, 1}, kernels::dtype::f32, kernels::quantization::fp8), std::invalid_argument);
 }
 
 TEST_CASE("A CPU is schedule-invariant, and has neither memory nor threads nor clocks of its own") {
