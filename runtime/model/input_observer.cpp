@@ -104,6 +104,7 @@ public:
     }
     inner_.grouped_sum(to, in, groups, how);
   }
+  void multiply_rows(const tensor& to, const tensor& x) override { inner_.multiply_rows(to, x); }
   void embed_add(const tensor& to, const matrix& table, const std::int32_t* rows) override {
     inner_.embed_add(to, table, rows);
   }

@@ -270,7 +270,7 @@ TEST_CASE("Every family that GGUF knows is written as it is read: the same tenso
     const temp_folder folder;
     const auto file = folder.path() / "m.gguf";
     const auto from = (data() / "families" / model).string();
-    export_gguf(from, tensor_type::q8_0, file, pool);
+    export_gguf(from, named("q8_0"), file, pool);
     const auto original = open_model(from), written = open_model(file.string());
     CHECK(written.config.family == original.config.family);
     CHECK(check_tensors(*written.tensors, written.config).empty());
@@ -282,7 +282,7 @@ TEST_CASE("Every family that GGUF knows is written as it is read: the same tenso
     }
     // Written again, from the file.
     const auto again = folder.path() / "again.gguf";
-    export_gguf(file.string(), tensor_type::q4_1, again, pool, {}, {}, true);
+    export_gguf(file.string(), named("q4_1"), again, pool, {.requantise = true});
     const auto coarse = open_model(again.string());
     for (const auto& name : tensors_used(original.config))
       CHECK(relative_error(values(*coarse.tensors, name), values(*original.tensors, name)) < 0.12);
@@ -294,7 +294,7 @@ TEST_CASE("What GGUF cannot say of a family is refused, and leaves no file") {
   const temp_folder folder;
   const auto file = folder.path() / "m.gguf";
   const auto refusal = [&](const std::string& model) {
-    const auto why = failure_of([&] { export_gguf((data() / model).string(), tensor_type::q8_0, file, pool); });
+    const auto why = failure_of([&] { export_gguf((data() / model).string(), named("q8_0"), file, pool); });
     CHECK(std::filesystem::is_empty(folder.path()));
     return why.substr(why.find(": ") + 2);
   };
