@@ -9,9 +9,11 @@
 namespace troupe {
 
 struct block_counters {
-  std::uint64_t total = 0;  // blocks of the pool
-  std::uint64_t in_use = 0; // referenced by a sequence
-  std::uint64_t cached = 0; // unreferenced, kept for their content
+  std::uint64_t total = 0;      // blocks of the pool
+  std::uint64_t in_use = 0;     // referenced by a sequence
+  std::uint64_t cached = 0;     // unreferenced, kept for their content
+  std::uint64_t slots_used = 0; // positions of blocks in use that sequences have
+  std::uint64_t unusable = 0;   // neither in use nor to be had: none, as any block can follow any other
   std::uint64_t looked_up_tokens = 0, found_tokens = 0, copied = 0, evicted = 0;
   std::uint64_t host_total = 0;  // slots of host memory
   std::uint64_t host_in_use = 0; // slots with content, which may be in the pool as well
@@ -28,6 +30,10 @@ inline constexpr std::array statistics_of<block_counters>{
   gauge_of(&block_counters::total, "troupe_kv_blocks", "KV blocks in the pool."),
   gauge_of(&block_counters::in_use, "troupe_kv_blocks_in_use", "KV blocks that sequences refer to."),
   gauge_of(&block_counters::cached, "troupe_kv_blocks_cached", "Unreferenced KV blocks that hold reusable prefixes."),
+  gauge_of(&block_counters::slots_used, "troupe_kv_slots_used",
+           "Positions of the KV blocks in use that sequences have; a block has 16."),
+  gauge_of(&block_counters::unusable, "troupe_kv_blocks_unusable",
+           "KV blocks that nothing refers to and nothing can be given: 0 unless there is a fault."),
   counter_of(&block_counters::looked_up_tokens, "troupe_prefix_cache_queries_total",
              "Tokens looked up in the prefix cache: prompts, and after a preemption what was computed before."),
   counter_of(&block_counters::found_tokens, "troupe_prompt_tokens_cached_total",

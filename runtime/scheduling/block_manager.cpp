@@ -32,6 +32,19 @@ block_counters block_manager::counters() const {
   auto c = counters_;
   c.host_total = host_pool_.total();
   c.host_in_use = host_pool_.in_use();
+  c.unusable = c.total - c.in_use - static_cast<std::uint64_t>(available());
+  c.slots_used = c.in_use * block_size;
+  std::unordered_map<block_id, std::int32_t> filled; // positions of blocks that are not full, by who has the most
+  for (const auto& [_, s] : sequences_)
+    for (auto i = static_cast<std::size_t>(s.length / block_size); i < s.table.size(); ++i) {
+      auto& most = filled[s.table[i]];
+      most = std::max(most, s.length - static_cast<std::int32_t>(i) * block_size);
+    }
+  for (const auto& [_, positions] : filled)
+    c.slots_used -= static_cast<std::uint64_t>(block_size - std::clamp(positions, 0, block_size));
+  for (const auto& [_, l] : leases_)
+    if (l.reserved) // without content as yet
+      c.slots_used -= l.blocks.size() * block_size;
   return c;
 }
 
