@@ -235,6 +235,8 @@ model_source open_gguf(const std::filesystem::path& path) {
           file->files(),
           parse_gguf_embedding_style(*file),
           {},
+          {},
+          {},
           infill};
 }
 
