@@ -64,10 +64,10 @@ def test_a_line_that_is_wrong_is_answered_with_what_is_wrong(tmp_path):
 def test_a_run_goes_on_where_it_stopped(tmp_path):
     lines = [line(str(i), COMPLETION, prompt=f"Story {i}", max_tokens=60, seed=i) for i in range(60)]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    command = [binary(), "run-batch", str(tmp_path / "in.jsonl"), "--model", str(GOLDEN), "--out", str(tmp_path / "out.jsonl"),
-               "--max-sequences", "2", "--quiet"]
-    whole = subprocess.run([*command[:-4], "--max-sequences", "8", "--out", str(tmp_path / "whole.jsonl"), "--quiet"],
-                           capture_output=True, text=True, timeout=120)
+    base = [binary(), "run-batch", str(tmp_path / "in.jsonl"), "--model", str(GOLDEN)]
+    command = [*base, "--out", str(tmp_path / "out.jsonl"), "--max-sequences", "2", "--quiet"]
+    whole = subprocess.run([*base, "--out", str(tmp_path / "whole.jsonl"), "--quiet"], capture_output=True, text=True,
+                           timeout=120)
     assert whole.returncode == 0, whole.stderr
     started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60

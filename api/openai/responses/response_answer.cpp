@@ -27,6 +27,7 @@ public:
       created_(std::time(nullptr)),
       stream_(request.asked.stream),
       store_(request.store),
+      generates_(request.generates),
       with_logprobs_(request.asked.prompts.front().sampling.logprobs >= 0),
       repeated_(std::move(request.repeated)),
       input_(std::move(request.input)),
@@ -46,7 +47,8 @@ public:
     auto result = begin();
     result += add(text_.finish());
     const bool cut = !e.choices.empty() && e.choices.front().reason == finish_reason::length;
-    result += items_.end(!cut);
+    if (generates_)
+      result += items_.end(!cut);
     used_.add(e);
     body_ = object(cut ? "incomplete" : "completed");
     keep();
@@ -123,7 +125,7 @@ private:
   response_shelf stored_;
   std::string id_, model_;
   std::time_t created_;
-  bool stream_, store_, with_logprobs_;
+  bool stream_, store_, generates_, with_logprobs_;
   bool begun_ = false;
   std::string repeated_, input_, messages_;
   answer_text text_;

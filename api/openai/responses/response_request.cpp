@@ -306,6 +306,7 @@ response_request parse_response_request(const field_reader& body, const served_m
   auto from = translate(body, model, stored);
   response_request result;
   result.store = body.boolean("store").value_or(true);
+  result.generates = !stored.connection || body.boolean("generate").value_or(true);
   result.seals_reasoning = includes(body, "reasoning.encrypted_content");
   const auto fields = from.field_names();
   result.asked = parse_translated(dialect::chat, from.chat(fitting_messages(from, body, model, stop)), model, fields,

@@ -19,6 +19,7 @@ namespace troupe {
 struct response_request {
   generation_request asked; // one prompt
   bool store = true;
+  bool generates = true;        // false: only the state is made, on a connection
   std::string repeated;         // members of the response object that repeat the request: JSON, separated by commas
   std::string input;            // the input items: a JSON list
   std::string messages;         // the conversation without instructions: messages of a chat, separated by commas
