@@ -28,6 +28,8 @@ struct pending_request {
   request_actor request;
   std::uint64_t arrival = 0;
   std::uint64_t number = 0;   // of its last admission to a replica
+  int replica = -1;           // that one
+  int moves_to = -1;          // where it may go on; -1: nowhere else
   route_query_ptr query = {}; // until it is admitted; null where there is one replica
   bool waiting = false;       // for a replica
 };
@@ -57,6 +59,9 @@ public:
       },
       [this](admit_atom, const request_actor& request) { handle_admit(request, nullptr); },
       [this](admit_atom, const request_actor& request, const route_query_ptr& query) { handle_admit(request, query); },
+      [this](move_atom, const request_actor& request, std::uint64_t number, const route_query_ptr& query) {
+        consider_move(request, number, *query);
+      },
       [this](load_atom, const load_report_ptr& report) { router_.take(*report); },
       [this](timeout_atom, std::int64_t ms, const request_actor& request) { set_deadline(ms, request); },
       [this](check_atom) { expire(); },
@@ -114,6 +119,7 @@ private:
     if (stopping_)
       return;
     model_ = model;
+    router_ = router(model_->strict_roles);
     for (std::size_t i = 0; i < model_->replicas.size(); ++i)
       replicas_.push_back(std::make_unique<replica>(self_, static_cast<int>(i), replica_of(model_, i)));
     watch_steps();
@@ -238,29 +244,56 @@ private:
   void send_to_replica(pending_request& pending) {
     admit_reply reply{.model = model_, .arrival = pending.arrival};
     router_.end(pending.number);
-    const auto* to = choose_replica(pending, reply.expected_cached);
+    const auto* to = choose_replica(pending, reply);
     if (to) {
-      reply.scheduler = to->running()->scheduler;
-      reply.guides = to->running()->guides;
-      reply.replica = to->number();
-      reply.number = pending.number = last_number_;
+      admit_to(*to, pending, reply);
+      pending.moves_to = reply.moves_to;
       pending.query = {};
     }
     pending.waiting = to == nullptr;
     self_->send(pending.request, admit_atom::value, std::make_shared<const admit_reply>(std::move(reply)));
   }
 
+  /// By the last number.
+  void admit_to(const replica& to, pending_request& pending, admit_reply& reply) const {
+    reply.scheduler = to.running()->scheduler;
+    reply.guides = to.running()->guides;
+    reply.replica = pending.replica = to.number();
+    reply.number = pending.number = last_number_;
+  }
+
+  // Its blocks are in the other replica. Without an answer, the request stays where it is.
+  void consider_move(const request_actor& request, std::uint64_t number, const route_query& query) {
+    const auto known = requests_.find(request.address());
+    if (stopping_ || known == requests_.end() || known->second.number != number || known->second.moves_to < 0)
+      return;
+    auto& pending = known->second;
+    const auto from = pending.replica, to = std::exchange(pending.moves_to, -1);
+    const auto choice = router_.move(from, to, ++last_number_, query);
+    auto& counted = replicas_.at(static_cast<std::size_t>(from))->moves();
+    switch (choice.why) {
+      case move_choice::reason::gone: ++counted.gone; return;
+      case move_choice::reason::dearer: ++counted.dearer; return;
+      case move_choice::reason::moves: ++counted.moved; break;
+    }
+    router_.end(number);
+    admit_reply reply{.model = model_, .expected_cached = choice.to->cached_tokens, .arrival = pending.arrival};
+    admit_to(*replicas_.at(static_cast<std::size_t>(to)), pending, reply);
+    self_->send(request, admit_atom::value, std::make_shared<const admit_reply>(std::move(reply)));
+  }
+
   bool has_router() const { return replicas_.size() > 1; }
 
   /// For the next number. Null if none runs.
-  const replica* choose_replica(const pending_request& pending, std::int32_t& expected_cached) {
+  const replica* choose_replica(const pending_request& pending, admit_reply& reply) {
     ++last_number_;
     if (!has_router())
       return running_replica();
     const auto to = router_.choose(last_number_, *pending.query);
     if (!to)
       return nullptr;
-    expected_cached = to->cached_tokens;
+    reply.expected_cached = to->cached_tokens;
+    reply.moves_to = to->moves_to;
     return replicas_.at(static_cast<std::size_t>(to->replica)).get();
   }
 
@@ -351,6 +384,7 @@ private:
     }
     if (has_router())
       open_route(which);
+    introduce(which);
     if (!line.empty())
       report_ready(std::move(line));
     for (auto& [_, pending] : requests_)
@@ -364,7 +398,23 @@ private:
                   {.blocks = plan.blocks,
                    .slots = plan.limits.max_sequences,
                    .queue = plan.limits.max_queue,
-                   .step_rows = plan.limits.step_tokens});
+                   .step_rows = plan.limits.step_tokens,
+                   .role = plan.role,
+                   .block_copy_ms = plan.exchange.copy_ms});
+  }
+
+  // Those that prefill, to those that decode.
+  void introduce(const replica& started) {
+    const auto know = [](replica& from, const replica& to) {
+      if (from.role() == replica_role::prefill && to.role() == replica_role::decode && from.running() && to.running())
+        from.know(to);
+    };
+    for (auto& each : replicas_) {
+      if (each.get() == &started)
+        continue;
+      know(*each, started);
+      know(*replicas_.at(static_cast<std::size_t>(started.number())), *each);
+    }
   }
 
   void report_ready(std::string line) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -27,6 +28,10 @@ public:
       [this](tokens_atom, const step_tokens_ptr& tokens) { fill_placeholders(*tokens), run(); },
       [this](attach_atom, const scheduler_actor& scheduler) {
         scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(scheduler);
+      },
+      [this](attach_atom, int replica, const kv_receiver_actor& blocks, const scheduler_actor& scheduler) {
+        receivers_[replica] = {caf::actor_cast<caf::weak_actor_ptr>(blocks),
+                               caf::actor_cast<caf::weak_actor_ptr>(scheduler)};
       },
     };
   }
@@ -83,14 +88,34 @@ private:
 
   void pass_on_images(const step_plan& plan) {
     auto images = std::make_shared<std::vector<block_image_ptr>>();
+    std::map<block_destination_ptr, std::vector<block_image_ptr>> sent;
     for (const auto& move : plan.moves)
       if (move.what == block_move::kind::save)
-        images->push_back(move.image);
-    if (images->empty())
+        (move.destination ? sent[move.destination] : *images).push_back(move.image);
+    if (images->empty() && sent.empty())
       return;
-    if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(scheduler_))
-      self_->send(to_.writer, save_atom::value, block_images_ptr(std::move(images)),
-                  caf::actor_cast<scheduler_actor>(alive));
+    const auto alive = caf::actor_cast<caf::strong_actor_ptr>(scheduler_);
+    if (!alive)
+      return;
+    const auto scheduler = caf::actor_cast<scheduler_actor>(alive);
+    if (!images->empty())
+      self_->send(to_.writer, save_atom::value, block_images_ptr(std::move(images)), scheduler);
+    for (auto& [destination, its] : sent)
+      send(*destination, std::move(its), scheduler);
+  }
+
+  // Neighbours of one chain. If the other replica has died, they are lost.
+  void send(const block_destination& to, std::vector<block_image_ptr> images, const scheduler_actor& scheduler) {
+    const auto& [blocks, its_scheduler] = receivers_[to.replica];
+    const auto receiver = caf::actor_cast<caf::strong_actor_ptr>(blocks);
+    const auto other = caf::actor_cast<caf::strong_actor_ptr>(its_scheduler);
+    if (!receiver || !other)
+      return;
+    const auto first = images.front()->place;
+    self_->send(
+      caf::actor_cast<kv_receiver_actor>(receiver), adopt_atom::value,
+      std::make_shared<const block_arrival>(block_arrival{to.tokens, to.salt, first, std::move(images), to.request}),
+      caf::actor_cast<scheduler_actor>(other), scheduler);
   }
 
   executor_actor::pointer self_;
@@ -98,6 +123,8 @@ private:
   executor_actor self_handle_;
   stage_peers to_;
   caf::weak_actor_ptr scheduler_; // which holds the executor
+  std::map<int, std::pair<caf::weak_actor_ptr, caf::weak_actor_ptr>>
+    receivers_; // block manager and scheduler, by replica
   std::unique_ptr<step_runner> runner_;
   std::deque<step_plan_ptr> plans_;
   std::uint64_t tokens_known_up_to_ = 0;

@@ -1,6 +1,7 @@
 #include "actors/kv_block_manager.hpp"
 
 #include "actors/spawn.hpp"
+#include "runtime/scheduling/incoming_chains.hpp"
 
 #include <caf/typed_response_promise.hpp>
 
@@ -19,10 +20,13 @@ public:
   static constexpr const char* name = "kv_block_manager";
 
   kv_block_manager_state(kv_block_manager_actor::pointer self, std::int32_t blocks, bool prefix_cache,
-                         std::int32_t host_blocks, former_block_counters former, std::optional<kept_outside> kept)
-    : self_(self), manager_(blocks, prefix_cache, host_blocks), former_(std::move(former)) {
+                         std::int32_t host_blocks, former_block_counters former, std::optional<kept_outside> kept,
+                         std::optional<sent_elsewhere> sent)
+    : self_(self), manager_(blocks, prefix_cache, host_blocks), former_(std::move(former)), sent_(std::move(sent)) {
     if (kept)
       manager_.keep_outside(std::move(*kept));
+    if (sent_)
+      manager_.send_with(sent_->images);
   }
 
   ~kv_block_manager_state() {
@@ -33,15 +37,33 @@ public:
   kv_block_manager_actor::behavior_type make_behavior() {
     return {
       [this](blocks_atom, const block_request_ptr& request, const scheduler_actor& scheduler) {
-        self_->send(scheduler, grant_atom::value, std::make_shared<const block_grant>(serve(*request)));
+        const auto grant = std::make_shared<const block_grant>(serve(*request));
+        self_->send(scheduler, grant_atom::value, grant);
+        offer(*grant, scheduler);
       },
       [this](fetch_atom, const kv_fetch_ptr& what, const kv_mover_actor& reader, const scheduler_actor& scheduler) {
         look_up(*what, reader, scheduler);
       },
       [this](adopt_atom, const block_arrival_ptr& arrival, const scheduler_actor& scheduler) {
-        block_request request;
-        request.arrivals.push_back(*arrival);
-        serve_aside(request, scheduler);
+        adopt(*arrival, scheduler);
+      },
+      [this](adopt_atom, const block_arrival_ptr& arrival, const scheduler_actor& scheduler,
+             const scheduler_actor& sender) {
+        adopt(*arrival, scheduler);
+        note_arrival(arrival->request, *arrival, arrival->first + static_cast<std::int32_t>(arrival->images.size()),
+                     sender);
+      },
+      [this](attach_atom, int replica, const kv_receiver_actor& receiver) {
+        receivers_[replica] = caf::actor_cast<caf::weak_actor_ptr>(receiver);
+      },
+      [this](offer_atom, const kv_offer_ptr& offered) { consider(*offered); },
+      [this](accept_atom, std::uint64_t request, std::int32_t first) {
+        manager_.accept(request, first);
+        send_more();
+      },
+      [this](check_atom) {
+        sending_later_ = false;
+        send_more();
       },
       [this](room_atom, std::uint64_t written, const scheduler_actor& scheduler) { save_more(written, scheduler); },
       [this](look_atom) { return manager_.map(); },
@@ -68,9 +90,11 @@ private:
 
   block_grant serve(const block_request& request) {
     auto grant = manager_.serve(request);
-    saving_ += static_cast<std::uint64_t>(
-      std::ranges::count_if(grant.moves, [](auto& move) { return move.what == block_move::kind::save; }));
+    saving_ += static_cast<std::uint64_t>(std::ranges::count_if(
+      grant.moves, [](auto& move) { return move.what == block_move::kind::save && !move.destination; }));
     unsaved_ = grant.unsaved;
+    if (grant.unsent)
+      send_later();
     return grant;
   }
 
@@ -80,6 +104,58 @@ private:
     if (!grant.moves.empty())
       self_->send(scheduler, moves_atom::value, std::make_shared<const std::vector<block_move>>(grant.moves));
     return grant;
+  }
+
+  // -- beside other replicas ------------------------------------------------------------------------------------------
+
+  // Of the sequences that the grant has opened.
+  void offer(const block_grant& grant, const scheduler_actor& scheduler) {
+    scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(scheduler);
+    for (const auto& what : grant.offers)
+      if (const auto alive = caf::actor_cast<caf::strong_actor_ptr>(receivers_[what->replica]))
+        self_->send(caf::actor_cast<kv_receiver_actor>(alive), offer_atom::value,
+                    std::make_shared<const kv_offer>(
+                      kv_offer{what, sent_->numerics, kv_sender_actor(kv_block_manager_actor(self_)), scheduler}));
+  }
+
+  void consider(const kv_offer& offered) {
+    const auto& what = *offered.what;
+    if (!sent_ || offered.numerics != sent_->numerics ||
+        !incoming_.expect(what.request, what.blocks(), self_->clock().now()))
+      return;
+    const auto known = manager_.cached_blocks(what.tokens, what.salt);
+    if (known < what.blocks())
+      self_->send(offered.sender, accept_atom::value, what.request, known);
+    else
+      note_arrival(what.request, {what.tokens, what.salt, 0, {}}, known, offered.scheduler);
+  }
+
+  void adopt(const block_arrival& arrival, const scheduler_actor& scheduler) {
+    block_request request;
+    request.arrivals.push_back(arrival);
+    serve_aside(request, scheduler);
+  }
+
+  // What had no room is missing, and so is all behind it.
+  void note_arrival(std::uint64_t number, const block_arrival& of, std::int32_t end, const scheduler_actor& sender) {
+    if (!incoming_.arrived(number, end, self_->clock().now()))
+      return;
+    if (manager_.cached_blocks(of.tokens, of.salt) ==
+        static_cast<std::int32_t>(of.tokens->size()) / kernels::block_tokens)
+      self_->send(sender, arrived_atom::value, number);
+    else
+      manager_.count_incomplete();
+  }
+
+  void send_later() {
+    if (!std::exchange(sending_later_, true))
+      self_->delayed_send(self_, std::chrono::milliseconds(2), check_atom::value);
+  }
+
+  // By way of the scheduler, so that moves stay in order.
+  void send_more() {
+    if (const auto alive = caf::actor_cast<caf::strong_actor_ptr>(scheduler_))
+      serve_aside({}, caf::actor_cast<scheduler_actor>(alive));
   }
 
   // Images come back when all who have seen them let go, perhaps a little later.
@@ -107,8 +183,13 @@ private:
   kv_block_manager_actor::pointer self_;
   block_manager manager_;
   former_block_counters former_;
-  std::uint64_t saving_ = 0; // blocks listed to be saved and not yet written
-  bool unsaved_ = false;     // there are more
+  std::optional<sent_elsewhere> sent_;           // null: no other replica is known
+  caf::weak_actor_ptr scheduler_;                // which holds this one
+  std::map<int, caf::weak_actor_ptr> receivers_; // block managers of other replicas
+  incoming_chains incoming_;
+  bool sending_later_ = false; // once there are images
+  std::uint64_t saving_ = 0;   // blocks listed to be saved and not yet written
+  bool unsaved_ = false;       // there are more
   std::vector<caf::typed_response_promise<bool>> flushes_;
 };
 
@@ -116,9 +197,9 @@ private:
 
 kv_block_manager_actor spawn_kv_block_manager(caf::actor_system& system, std::int32_t blocks, bool prefix_cache,
                                               std::int32_t host_blocks, former_block_counters former,
-                                              std::optional<kept_outside> kept) {
-  return spawn_state<kv_block_manager_actor, kv_block_manager_state>(system, blocks, prefix_cache, host_blocks,
-                                                                     std::move(former), std::move(kept));
+                                              std::optional<kept_outside> kept, std::optional<sent_elsewhere> sent) {
+  return spawn_state<kv_block_manager_actor, kv_block_manager_state>(
+    system, blocks, prefix_cache, host_blocks, std::move(former), std::move(kept), std::move(sent));
 }
 
 } // namespace troupe

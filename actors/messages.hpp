@@ -37,6 +37,16 @@
 //   scheduler holds a new request until what is missing of its prompt is read and adopted, or for as long as computing it
 //   would take. All moves of blocks reach the executor by way of the scheduler, in the order in which the block manager
 //   made them; a plan without rows is moves alone, and nothing follows from it.
+// - Where replicas have roles, a request is admitted to one that prefills, with the one where it may go on. The two block
+//   managers agree on what is missing there; what the first one commits travels in images, from executor to block
+//   manager, chunk by chunk while later chunks are computed. Once all is adopted, and a token is sampled, the request
+//   asks the engine, and goes on there as after a death: with its transcript, whose blocks an ordinary open finds.
+//
+//     kv_block_manager(P) ── offer ──▶ kv_block_manager(D)      executor(P) ── adopt ──▶ kv_block_manager(D)
+//              ◀────────── accept ────────────┘                 kv_block_manager(D) ── arrived ──▶ scheduler(P)
+//     scheduler(P) ── move ──▶ request ── move ──▶ engine ── admit_reply{D} ──▶ request ── submit ──▶ scheduler(D)
+//
+//   Nobody waits for any of this: without it, the request stays where it is.
 // - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is
 //   immutable and travels as shared_ptr<const T>, never copied.
 // - A message begins with an atom. What a client sends and receives (generation, event) is plain values, whose fields
@@ -60,6 +70,7 @@
 #include <caf/atom.hpp>
 #include <caf/typed_actor.hpp>
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <stop_token>
@@ -69,6 +80,7 @@ namespace troupe {
 
 struct admit_reply;
 struct kv_fetch;
+struct kv_offer;
 struct guide_order;
 struct guide_outcome;
 struct loaded_model; // runtime/engine/loaded_model.hpp
@@ -99,6 +111,7 @@ using block_arrival_ptr = std::shared_ptr<const block_arrival>;
 using block_moves_ptr = std::shared_ptr<const std::vector<block_move>>;
 using block_images_ptr = std::shared_ptr<std::vector<block_image_ptr>>; // of its receiver
 using kv_fetch_ptr = std::shared_ptr<const kv_fetch>;
+using kv_offer_ptr = std::shared_ptr<const kv_offer>;
 using draft_request_ptr = std::shared_ptr<const draft_request>;
 using draft_reply_ptr = std::shared_ptr<const draft_reply>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
@@ -146,6 +159,10 @@ using load_atom = caf::atom_constant<caf::atom("load")>;
 using fetch_atom = caf::atom_constant<caf::atom("fetch")>;
 using fetched_atom = caf::atom_constant<caf::atom("fetched")>;
 using adopt_atom = caf::atom_constant<caf::atom("adopt")>;
+using offer_atom = caf::atom_constant<caf::atom("offer")>;
+using accept_atom = caf::atom_constant<caf::atom("accept")>;
+using arrived_atom = caf::atom_constant<caf::atom("arrived")>;
+using move_atom = caf::atom_constant<caf::atom("move")>;
 using moves_atom = caf::atom_constant<caf::atom("moves")>;
 using save_atom = caf::atom_constant<caf::atom("save")>;
 using flush_atom = caf::atom_constant<caf::atom("flush")>;
@@ -163,7 +180,8 @@ using client_actor = caf::typed_actor<caf::reacts_to<event_atom, std::uint64_t, 
 // -- request: one per client request; owns its transcripts, the detokenisers, the deadline ----------------------------
 
 using request_actor = caf::typed_actor<
-  caf::reacts_to<admit_atom, admit_reply_ptr>,               // engine: the outcome of admit
+  caf::reacts_to<admit_atom, admit_reply_ptr>,               // engine: the outcome of admit, or of move
+  caf::reacts_to<move_atom, std::uint64_t>,                  // scheduler: its blocks are where it may go on
   // scheduler: first rows planned; cached tokens, and when it was by the clock of actors, for this may be read late
   caf::reacts_to<started_atom, std::uint64_t, std::int32_t, caf::timespan>,
   caf::reacts_to<sampled_atom, sequence_id, sampled_token>,  // sampler: next token of one of its sequences
@@ -185,6 +203,9 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<submit_atom, admission_ptr, request_actor>,  // request: run this
   caf::reacts_to<finish_atom, sequence_id>,                   // request: a stop string ended this sequence
   caf::reacts_to<pause_atom, std::uint64_t, bool>,            // request
+  caf::reacts_to<cancel_atom, std::uint64_t>,                 // request: it goes on in another replica
+  // kv_block_manager of another replica: the blocks of this request are there
+  caf::reacts_to<arrived_atom, std::uint64_t>,
   caf::reacts_to<grant_atom, block_grant_ptr>,                // kv_block_manager: answers each block_request
   caf::reacts_to<result_atom, step_result_ptr>,               // sampler: the tokens of a step
   caf::reacts_to<late_atom, step_result_ptr>,                 // sampler: tokens that earlier steps deferred
@@ -204,10 +225,24 @@ using kv_mover_actor = caf::typed_actor<
 
 // -- kv_block_manager: decides which sequence holds which block -------------------------------------------------------
 
+// Parts of its interface, which another replica's knows.
+using kv_sender_actor = caf::typed_actor<
+  caf::reacts_to<accept_atom, std::uint64_t, std::int32_t>>;       // kv_receiver: this request's blocks from this place on
+
+using kv_receiver_actor = caf::typed_actor<
+  caf::reacts_to<offer_atom, kv_offer_ptr>,                        // kv_sender: accept or arrived follows, or nothing
+  // executor of another replica: these were sent; the receiver's scheduler, and the sender's
+  caf::reacts_to<adopt_atom, block_arrival_ptr, scheduler_actor, scheduler_actor>>;
+
 using kv_block_manager_actor = caf::typed_actor<
   caf::reacts_to<blocks_atom, block_request_ptr, scheduler_actor>, // scheduler: block_grant follows
   caf::reacts_to<fetch_atom, kv_fetch_ptr, kv_mover_actor, scheduler_actor>, // scheduler: what is missing, to the kv_mover
   caf::reacts_to<adopt_atom, block_arrival_ptr, scheduler_actor>,  // kv_mover: these were read
+  caf::reacts_to<adopt_atom, block_arrival_ptr, scheduler_actor, scheduler_actor>, // as of kv_receiver
+  caf::reacts_to<attach_atom, int, kv_receiver_actor>,             // engine: how to reach that replica's
+  caf::reacts_to<offer_atom, kv_offer_ptr>,                        // as of kv_receiver
+  caf::reacts_to<accept_atom, std::uint64_t, std::int32_t>,        // as of kv_sender
+  caf::reacts_to<check_atom>,                                      // itself: is there room for more to send?
   caf::reacts_to<room_atom, std::uint64_t, scheduler_actor>,       // kv_mover: so many images were written; itself: 0
   caf::replies_to<look_atom>::with<std::string>,                   // engine: block_manager::map()
   caf::replies_to<flush_atom>::with<bool>,                         // engine, at its end: once all is written
@@ -219,7 +254,9 @@ using executor_actor = caf::typed_actor<
   caf::reacts_to<work_atom, stage_work_ptr>,              // executor of the stage before: go on with this
   caf::reacts_to<plan_atom, step_plan_ptr>,               // scheduler: run this once its placeholders are known
   caf::reacts_to<tokens_atom, step_tokens_ptr>,           // sampler: the tokens of placeholders
-  caf::reacts_to<attach_atom, scheduler_actor>>;          // engine, once: whom saved images concern
+  caf::reacts_to<attach_atom, scheduler_actor>,           // engine, once: whom saved images concern
+  // engine: who gets the images that are for that replica
+  caf::reacts_to<attach_atom, int, kv_receiver_actor, scheduler_actor>>;
 
 // -- sampler: logits to tokens ----------------------------------------------------------------------------------------
 
@@ -273,6 +310,14 @@ struct stage_work {
   executor_actor first = {};                   // stage, which the sampler sends the tokens to
 };
 
+/// Blocks of a prompt that another replica may have.
+struct kv_offer {
+  block_destination_ptr what;
+  std::array<std::uint64_t, 2> numerics = {}; // under which they are exchanged
+  kv_sender_actor sender;
+  scheduler_actor scheduler;      // of the sender
+};
+
 /// A guide to be compiled.
 struct guide_order {
   std::uint64_t ticket = 0;       // of the order
@@ -295,6 +340,7 @@ struct admit_reply {
   scheduler_actor scheduler = {}; // null while no replica runs: another reply follows
   guide_compiler_actor guides = {}; // of the same replica
   int replica = 0;                // its number
+  int moves_to = -1;              // where its blocks are to be sent meanwhile; -1: nowhere
   std::int32_t expected_cached = 0; // tokens of the prompt, there
   std::uint64_t number = 0;       // of the request, for this admission
   std::uint64_t arrival = 0;      // of the request, at this engine
@@ -308,6 +354,8 @@ using engine_actor = caf::typed_actor<
   caf::replies_to<submit_atom, std::uint64_t, generation_ptr, client_actor>::with<request_actor>, // any actor
   caf::reacts_to<admit_atom, request_actor>,                              // request: admit_reply follows
   caf::reacts_to<admit_atom, request_actor, route_query_ptr>,             // request, if asked: admit_reply follows
+  caf::reacts_to<move_atom, request_actor, std::uint64_t, route_query_ptr>, // request, of that number: may it go on
+                                                                          // elsewhere? An admit_reply follows, or nothing
   caf::reacts_to<load_atom, load_report_ptr>,                             // scheduler, beside other replicas
   caf::reacts_to<timeout_atom, std::int64_t, request_actor>,              // request: timeout follows after so many ms
   caf::reacts_to<check_atom>,                                             // itself: is the time of any over?
@@ -354,6 +402,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_arrival_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_moves_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_images_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_fetch_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_offer_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)

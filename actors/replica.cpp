@@ -40,7 +40,7 @@ replica::workers replica::spawn(std::uint64_t life) {
   const auto engine = caf::actor_cast<caf::weak_actor_ptr>(engine_);
   const auto& disk = model->kv_disk;
   watch(w.blocks = spawn_kv_block_manager(system, plan.blocks, model->prefix_cache, plan.host_blocks, former_blocks_,
-                                          disk ? std::optional(disk->keeping()) : std::nullopt));
+                                          disk ? std::optional(disk->keeping()) : std::nullopt, plan.sending()));
   kv_mover_actor reader, writer;
   if (disk) {
     watch(reader = spawn_kv_mover(system, model, w.blocks, engine));
@@ -54,13 +54,19 @@ replica::workers replica::spawn(std::uint64_t life) {
     watch(stages.back());
   }
   w.executor = stages.back();
+  w.last = stages.front();
   watch(w.guides = spawn_guide_compiler(system, model));
   drafter_actor drafter;
   if (model->draft)
     watch(drafter = spawn_drafter(system, what_));
-  watch(w.scheduler = spawn_scheduler(
-          system, plan.limits, {w.blocks, w.executor, w.sampler, drafter, reader}, plan.swap, model->speculation,
-          {.engine = engine, .replica = number_, .life = life, .blocks = plan.blocks, .former = former_schedulers_}));
+  watch(w.scheduler = spawn_scheduler(system, plan.limits, {w.blocks, w.executor, w.sampler, drafter, reader},
+                                      plan.swap, model->speculation,
+                                      {.engine = engine,
+                                       .replica = number_,
+                                       .life = life,
+                                       .blocks = plan.blocks,
+                                       .former = former_schedulers_,
+                                       .sends = plan.role == replica_role::prefill}));
   engine_->send(w.sampler, attach_atom::value, w.scheduler);
   engine_->send(stages.front(), attach_atom::value, w.scheduler);
   if (steps_watched_)
@@ -119,6 +125,13 @@ void replica::look(const std::function<void(replica_snapshot)>& then) {
         then(std::move(seen));
       },
       [then, seen](const caf::error&) { then(seen); });
+}
+
+void replica::know(const replica& other) {
+  const auto& there = *other.running();
+  const kv_receiver_actor receiver = there.blocks;
+  engine_->send(workers_->blocks, attach_atom::value, other.number(), receiver);
+  engine_->send(workers_->last, attach_atom::value, other.number(), receiver, there.scheduler);
 }
 
 void replica::watch_steps(bool watched) {

@@ -25,6 +25,7 @@ public:
     kv_block_manager_actor blocks;
     sampler_actor sampler;
     executor_actor executor; // of the first stage
+    executor_actor last;     // of the last one, which passes images on
     scheduler_actor scheduler;
     guide_compiler_actor guides;
   };
@@ -43,6 +44,13 @@ public:
 
   /// Asks for its blocks and calls `then` once, without them if they do not answer in time.
   void look(const std::function<void(replica_snapshot)>& then);
+
+  /// What became of its requests, where it has a role.
+  move_counters& moves() { return seen_.moves; }
+  replica_role role() const { return what_.plan.role; }
+
+  /// Blocks of its requests may be sent there. Both run.
+  void know(const replica& other);
 
   /// Whether its scheduler is to send a record of each step, also after the next start.
   void watch_steps(bool watched);

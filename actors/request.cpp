@@ -41,6 +41,10 @@ public:
   request_actor::behavior_type make_behavior() {
     return {
       [this](admit_atom, const admit_reply_ptr& reply) { handle_reply(*reply); },
+      [this](move_atom, std::uint64_t number) {
+        if (number == number_)
+          may_move_ = true, ask_to_move();
+      },
       [this](started_atom, std::uint64_t number, std::int32_t cached, caf::timespan when) {
         note_start(number, cached, when);
       },
@@ -77,7 +81,11 @@ private:
       return describe(*reply.model);
     if (!reply.scheduler)
       return;
+    if (scheduler_) // where it was; what that still says is of an old number
+      self_->send(*scheduler_, cancel_atom::value, number_);
+    may_move_ = false;
     expected_cached_ = reply.expected_cached;
+    moves_to_ = reply.moves_to;
     scheduler_ = watch(self_, reply.scheduler);
     number_ = reply.number;
     arrival_ = reply.arrival;
@@ -96,14 +104,28 @@ private:
 
   // For the router, where there are several replicas.
   void describe(const loaded_model& model) {
-    auto query = query_of(transcripts(), model.prefix_cache, model.replicas.front().limits.rope_borders);
-    self_->send(*engine_, admit_atom::value, self_handle_, std::make_shared<const route_query>(std::move(query)));
+    prefix_cache_ = model.prefix_cache;
+    rope_borders_ = model.replicas.front().limits.rope_borders;
+    self_->send(*engine_, admit_atom::value, self_handle_, query());
+  }
+
+  route_query_ptr query() const {
+    return std::make_shared<const route_query>(query_of(transcripts(), prefix_cache_, rope_borders_));
+  }
+
+  // Its blocks are where it may go on. Before its first token, all is to be computed here; behind its last, nothing.
+  void ask_to_move() {
+    if (!may_move_ || ended_ || !first_token_ || scored_ < (params_->prompt_logprobs >= 0 ? what_->prompt.size() : 0))
+      return;
+    may_move_ = false;
+    self_->send(*engine_, move_atom::value, self_handle_, number_, query());
   }
 
   void submit() {
     auto a = transcripts();
     a.again = std::exchange(admitted_, true);
     a.expected_cached = expected_cached_;
+    a.moves_to = moves_to_;
     self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
     if (paused_)
       self_->send(*scheduler_, pause_atom::value, number_, true);
@@ -181,6 +203,7 @@ private:
     } else if (scheduler_.is(peer)) {
       scheduler_ = {};
       number_ = 0; // the next group samples again what the old one may still send
+      may_move_ = false;
       self_->send(*engine_, admit_atom::value, self_handle_);
     } else if (client_watch_.is(peer)) {
       cancel();
@@ -213,6 +236,8 @@ private:
       self_->send(*scheduler_, finish_atom::value, id);
     if (std::all_of(sequences_.begin(), sequences_.end(), [](auto& s) { return s.finished(); }))
       done();
+    else
+      ask_to_move();
   }
 
   // Candidates of best_of are answered when all are known.
@@ -397,9 +422,13 @@ private:
   watch<client_actor> client_watch_;
   watch<scheduler_actor> scheduler_; // null between two replicas
   std::int32_t expected_cached_ = 0; // tokens of its prompt, there
-  std::uint64_t number_ = 0;         // of this request in the replica; 0: in none
-  std::uint64_t arrival_ = 0;        // at the engine
-  answer_guide_ptr guide_;           // once it has been compiled
+  int moves_to_ = -1;                // the replica that its blocks are sent to
+  bool may_move_ = false;            // they are there
+  bool prefix_cache_ = true;         // of the model, for the router
+  std::vector<std::int32_t> rope_borders_;
+  std::uint64_t number_ = 0;  // of this request in the replica; 0: in none
+  std::uint64_t arrival_ = 0; // at the engine
+  answer_guide_ptr guide_;    // once it has been compiled
   std::shared_ptr<const sampling_params> params_;
   row_features_ptr features_;
   token_list negative_;               // the prompt of its twin; null: none

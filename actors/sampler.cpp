@@ -51,9 +51,12 @@ private:
   }
 
   void attach(std::uint64_t request, const request_actor& client) {
-    self_->monitor(client);
+    const auto [known, is_new] = requests_.try_emplace(client.address(), request);
+    if (is_new)
+      self_->monitor(client);
+    else // it was elsewhere meanwhile
+      clients_.erase(std::exchange(known->second, request));
     clients_.emplace(request, client);
-    requests_.emplace(client.address(), request);
   }
 
   void detach(const caf::actor_addr& client) {

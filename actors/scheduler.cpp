@@ -50,6 +50,11 @@ public:
       },
       [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), plan_step(); },
       [this](pause_atom, std::uint64_t request, bool paused) { pause(request, paused); },
+      [this](cancel_atom, std::uint64_t request) { leave(request); },
+      [this](arrived_atom, std::uint64_t request) {
+        if (const auto client = clients_.find(request); client != clients_.end())
+          self_->send(client->second, move_atom::value, request);
+      },
       [this](grant_atom, const block_grant_ptr& grant) { apply_grant(*grant); },
       [this](result_atom, const step_result_ptr& result) { finish_step(*result); },
       [this](late_atom, const step_result_ptr& result) { finish_late(*result); },
@@ -153,6 +158,17 @@ private:
     requests_.erase(found);
     plan_step();
     report_load();
+  }
+
+  // Its actor lives on, so it must not be watched any longer.
+  void leave(std::uint64_t request) {
+    const auto held = held_.find(request);
+    const auto client = clients_.find(request);
+    if (held == held_.end() && client == clients_.end())
+      return;
+    const auto address = (held != held_.end() ? held->second.client : client->second).address();
+    self_->demonitor(address);
+    cancel(address);
   }
 
   void finish_step(const step_result& result) {
@@ -262,7 +278,7 @@ private:
       if (scheduler::follows_guides(**plan))
         self_->send(peers_.sampler, plan_atom::value, *plan);
       self_->send(peers_.executor, plan_atom::value, *plan);
-    } else if (peers_.reader) {
+    } else if (peers_.reader || place_.sends) {
       move_blocks({}); // what is to be saved waits for no step
     }
     report_load();

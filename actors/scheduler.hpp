@@ -16,6 +16,7 @@ struct scheduler_place {
   std::uint64_t life = 0;  // of the replica; 0: it is the only one, and reports no load
   std::int32_t blocks = 0; // of its pool
   std::shared_ptr<former_lives<scheduler_counters>> former = {}; // gets what it has counted when it ends
+  bool sends = false;                                            // blocks of its requests to other replicas
 };
 
 /// The other actors of the group. `drafter`: null without a draft model.

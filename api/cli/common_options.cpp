@@ -199,6 +199,12 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->type_name("INT")
     ->capture_default_str()
     ->group(limits_group);
+  command
+    .add_option("--roles", options.roles,
+                "Replicas that compute prompts, and others that go on with the answers, so that a long prompt does not "
+                "come between the tokens of others: prefill:1,decode:1, or more of each")
+    ->type_name("prefill:N,decode:N")
+    ->group(model_group);
   add_steer_option(command, options.steer);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     command.add_option(flag, value, help)

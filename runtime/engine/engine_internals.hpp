@@ -8,6 +8,7 @@ namespace troupe {
 struct engine_internals {
   drafter_factory drafter = {}; // what it makes is a sequence's only source of guesses
   int guesses = 0;              // of each sequence in a step, whatever they cost; 0: as many as pay
+  bool strict_roles = false;    // prompts and answers are computed where roles say, whatever it costs
 };
 
 } // namespace troupe

@@ -53,6 +53,7 @@ struct engine_options {
   std::string layers = {};                 // cpu=0-15,cpu=16-31: where each stage computes, and its layers; auto: as
                                            // many on the GPU as fit, the rest on the CPU; empty: `stages` equal ones
   int microbatches = 0;                    // of running sequences, to keep stages busy; 0: by what steps cost
+  std::string roles = {};                  // "prefill:1,decode:1": so many replicas of each; empty: they have none
   int max_sequences = 64;                  // running at once, in each replica
   int max_queue = 1024;                    // waiting requests; further ones are refused as overloaded
   int step_tokens = 0;                     // rows of one step at most; 0: by what steps cost, as measured

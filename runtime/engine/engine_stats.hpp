@@ -12,12 +12,29 @@
 
 namespace troupe {
 
+/// Requests of a replica that might have gone on in another one.
+struct move_counters {
+  std::uint64_t moved = 0, dearer = 0, gone = 0;
+};
+
+template <>
+inline constexpr std::array statistics_of<move_counters>{
+  counter_of(&move_counters::moved, "troupe_moves_total",
+             "Requests that went on in another replica once their prompts were computed."),
+  counter_of(&move_counters::dearer, "troupe_moves_dearer_total",
+             "Requests that stayed, because going on in another replica was expected to take longer."),
+  counter_of(&move_counters::gone, "troupe_moves_lost_total",
+             "Requests that stayed, because the other replica had failed."),
+};
+static_assert(well_described<move_counters>());
+
 /// Counters never go back: they go on where an actor is started again.
 struct replica_stats {
   int number = 0;
   std::uint64_t restarts = 0;
   scheduler_counters scheduler = {};
   block_counters blocks = {};
+  move_counters moves = {};
   kv_store_counters kept = {}; // files are those of all replicas: the first one's
 };
 
@@ -37,6 +54,7 @@ inline engine_stats in_all(std::vector<replica_stats> replicas) {
     add_beside(all.total, each);
     add_beside(all.total.scheduler, each.scheduler);
     add_beside(all.total.blocks, each.blocks);
+    add_beside(all.total.moves, each.moves);
     add_beside(all.total.kept, each.kept);
   }
   all.replicas = std::move(replicas);
@@ -52,6 +70,7 @@ void for_each_statistic(const replica_stats& of, Visit&& visit) {
   };
   each_of(of.scheduler);
   each_of(of.blocks);
+  each_of(of.moves);
   each_of(of.kept);
   each_of(of);
 }

@@ -63,8 +63,7 @@ bool extends(numerics_id& before, const numerics_id& next) {
 
 } // namespace
 
-numerics_id numerics_of(const opened_model& opened, std::span<const std::int32_t> rope_borders,
-                        kernels::thread_pool& pool) {
+numerics_id numerics_within(const opened_model& opened, std::span<const std::int32_t> rope_borders) {
   auto id = numerics_of(opened.first());
   std::vector<numerics_id> others;
   for (const auto& stage : std::span(opened.stages).subspan(1)) {
@@ -72,15 +71,23 @@ numerics_id numerics_of(const opened_model& opened, std::span<const std::int32_t
     if (!extends(others.empty() ? id : others.back(), next))
       others.push_back(next);
   }
-  id.model = identity_of(opened.source, pool);
   for (const auto& each : others)
     id.model += ", layers " + std::to_string(each.first_layer) + "-" + std::to_string(each.end_layer - 1) + " by " +
       each.backend + " " + each.instructions + " in " + each.precision + ", " + each.kv;
   for (const auto border : rope_borders)
     id.model += ", rotated otherwise beyond " + std::to_string(border);
   if (const auto* amateur = opened.amateur.get())
-    id.model += ", amateur " + identity_of(amateur->source(), pool) + " in " + numbers_of(amateur->precision()) + " " +
+    id.model += ", amateur in " + numbers_of(amateur->precision()) + " " +
       cache_of(amateur->config(), amateur->precision());
+  return id;
+}
+
+numerics_id numerics_of(const opened_model& opened, std::span<const std::int32_t> rope_borders,
+                        kernels::thread_pool& pool) {
+  auto id = numerics_within(opened, rope_borders);
+  id.model = identity_of(opened.source, pool) + id.model;
+  if (opened.amateur)
+    id.model += " " + identity_of(opened.amateur->source(), pool);
   return id;
 }
 

@@ -1,11 +1,14 @@
 #include "runtime/engine/load_plan.hpp"
 
+#include "runtime/engine/kept_prefixes.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "runtime/engine/replica_roles.hpp"
 #include "runtime/support/byte_size.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -86,7 +89,7 @@ std::vector<memory_plan> plan_memories(const engine_options& options, const std:
   if (std::ranges::all_of(plans, [&](const memory_plan& p) { return p.blocks == blocks && p.max_context == context; }))
     return plans;
   auto agreed = options;
-  agreed.kv_cache_bytes = static_cast<std::size_t>(options.replicas) * static_cast<std::size_t>(blocks) * block;
+  agreed.kv_cache_bytes = static_cast<std::size_t>(replica_count(options)) * static_cast<std::size_t>(blocks) * block;
   agreed.max_context = context;
   return plan(agreed);
 }
@@ -110,7 +113,7 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
       for (const auto* stage : memory.stages) {
         const auto rows = plan_step_rows(
           stage->device->most_step_tokens(options.max_sequences), options,
-          [&](int rows) { return in_replicas(need_of(memory, rows), options.replicas); }, memory.planning.left());
+          [&](int rows) { return in_replicas(need_of(memory, rows), replica_count(options)); }, memory.planning.left());
         result.step_tokens = result.step_tokens == 0 ? rows : std::min(result.step_tokens, rows);
       }
   if (config.encoder) // whose texts are computed whole
@@ -128,7 +131,7 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
       opened.amateur->prepare(options, *opened.last().device, *opened.last().backend, result.step_tokens, context);
       need = opened.amateur->with(need);
     }
-    needs.push_back(in_replicas(need, options.replicas));
+    needs.push_back(in_replicas(need, replica_count(options)));
   }
   const auto plans = plan_memories(options, needs, memories, config.max_context);
   result.memory = plans.front();
@@ -174,6 +177,33 @@ swap_rates measure_moves(const opened_model& opened) {
   return all;
 }
 
+std::vector<std::vector<std::shared_ptr<const device>>> devices_of_all(const engine_options& options,
+                                                                       const opened_model& opened, int replicas) {
+  std::vector<std::vector<std::shared_ptr<const device>>> devices;
+  try {
+    for (int i = 0; i < replicas; ++i)
+      devices.push_back(devices_of(opened, replicas, i));
+  } catch (const failure& f) {
+    if (options.roles.empty())
+      throw;
+    throw failure(f.what_failed().code,
+                  "`roles` asks for " + std::to_string(replicas) + " replicas, but " + f.what_failed().message,
+                  "roles");
+  }
+  return devices;
+}
+
+block_exchange plan_exchange(const opened_model& opened, std::span<const std::int32_t> rope_borders) {
+  const auto rates = measure_moves(opened);
+  block_exchange exchange{rates.block_bytes, numerics_within(opened, rope_borders).hash()};
+  if (opened.amateur)
+    exchange.block_bytes += kv_shape_of(opened.amateur->config(), opened.amateur->precision(), 1).block_bytes();
+  const auto bytes = static_cast<double>(exchange.block_bytes);
+  if (rates.to_host > 0 && rates.to_device > 0)
+    exchange.copy_ms = 1e3 * bytes / rates.to_host + 1e3 * bytes / rates.to_device;
+  return exchange;
+}
+
 } // namespace
 
 std::vector<int> rope_borders(const model_config& config, const model_config* amateur, int max_context) {
@@ -188,9 +218,8 @@ std::vector<int> rope_borders(const model_config& config, const model_config* am
 load_plan plan_load(const engine_options& options, opened_model& opened) {
   load_plan plan;
   const auto& config = opened.source.config;
-  std::vector<std::vector<std::shared_ptr<const device>>> devices;
-  for (int i = 0; i < options.replicas; ++i)
-    devices.push_back(devices_of(opened, options.replicas, i));
+  const auto roles = replica_roles(options);
+  const auto devices = devices_of_all(options, opened, static_cast<int>(roles.size()));
   const auto [memory, kv_block, step_tokens] = decide(options, opened, plan);
   plan.max_context = memory.max_context;
   plan.kv_cache_bytes = devices.size() * static_cast<std::size_t>(memory.blocks) * kv_block;
@@ -212,16 +241,21 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   replica.limits = {
     .step_tokens = step_tokens,
     .max_sequences = options.max_sequences,
-    .max_queue = (options.max_queue + options.replicas - 1) / options.replicas,
+    .max_queue = options.max_queue,
     .stages = static_cast<std::int32_t>(opened.stages.size()),
     .microbatches = options.microbatches,
     .measured_budget = options.step_tokens == 0,
     .step_target_ms = std::chrono::duration<double, std::milli>(options.itl_target).count(),
     .rope_borders = rope_borders(config, opened.amateur ? &opened.amateur->config() : nullptr, plan.max_context),
     .whole_prompts = config.encoder};
-  for (auto& own : devices) {
-    plan.replicas.push_back(replica);
-    plan.replicas.back().stages = std::move(own);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    auto& each = plan.replicas.emplace_back(replica);
+    each.stages = devices[i];
+    each.role = roles[i];
+    const auto alike = static_cast<int>(std::ranges::count(roles, roles[i])); // which share what waits
+    each.limits.max_queue = (options.max_queue + alike - 1) / alike;
+    if (each.role != replica_role::any)
+      each.exchange = plan_exchange(opened, each.limits.rope_borders);
   }
   return plan;
 }

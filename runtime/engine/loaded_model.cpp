@@ -2,6 +2,7 @@
 
 #include "runtime/execution/contrasting_runner.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -17,6 +18,15 @@ std::size_t loaded_model::room() const {
   for (const auto& each : replicas)
     sum += static_cast<std::size_t>(each.limits.max_queue) + static_cast<std::size_t>(each.limits.max_sequences);
   return sum;
+}
+
+// What is on its way at a time: a few steps' worth, which takes a few milliseconds to copy.
+std::optional<sent_elsewhere> replica_plan::sending() const {
+  constexpr std::size_t most_bytes = 32 << 20;
+  if (exchange.block_bytes == 0)
+    return std::nullopt;
+  const auto images = std::max<std::size_t>(most_bytes / exchange.block_bytes, 4);
+  return sent_elsewhere{std::make_shared<const image_pool>(exchange.block_bytes, images), exchange.numerics};
 }
 
 model_replica replica_of(std::shared_ptr<const loaded_model> model, std::size_t number) {

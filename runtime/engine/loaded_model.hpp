@@ -9,14 +9,17 @@
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/kv/kv_disk.hpp"
 #include "runtime/model/weights.hpp"
+#include "runtime/scheduling/replica_role.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
 #include "runtime/scheduling/swap_policy.hpp"
 #include "runtime/speculation/speculator.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace troupe {
@@ -39,6 +42,13 @@ struct loaded_stage {
   troupe::precision precision = kernels::dtype::f32;
 };
 
+/// How its blocks come to other replicas, and theirs to it.
+struct block_exchange {
+  std::size_t block_bytes = 0;             // 0: not at all
+  std::array<std::uint64_t, 2> numerics{}; // the hash of the id that must be equal
+  double copy_ms = 0;                      // of a block, out of one pool and into another
+};
+
 /// What one replica has of its own.
 struct replica_plan {
   std::vector<std::shared_ptr<const device>> stages = {}; // what each computes on, with the cores that are its own
@@ -46,6 +56,11 @@ struct replica_plan {
   std::int32_t host_blocks = 0;                           // of the host block pool
   swap_rates swap = {};                                   // if host_blocks > 0
   scheduler_limits limits = {};
+  replica_role role = replica_role::any;
+  block_exchange exchange = {};
+
+  /// For its block manager.
+  std::optional<sent_elsewhere> sending() const;
 
   /// Samples, and has the models beside this one.
   const device& last() const { return *stages.back(); }
@@ -57,6 +72,7 @@ struct loaded_model {
   std::vector<loaded_stage> stages; // at least one, in order
   device_capabilities capabilities; // of every replica
   bool prefix_cache = true;
+  bool strict_roles = false; // for tests
   std::chrono::milliseconds request_timeout{0};
   std::shared_ptr<const loaded_second> draft, amateur; // null: none
   speculation_settings speculation;

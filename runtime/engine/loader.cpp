@@ -77,6 +77,7 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
   model.info.kv_cache_bytes = plan.kv_cache_bytes;
   model.capabilities = opened.capabilities;
   model.prefix_cache = options.prefix_cache;
+  model.strict_roles = internals.strict_roles;
   model.request_timeout = options.request_timeout;
   model.speculation = {.mode = options.speculate,
                        .draft_model = opened.draft != nullptr,

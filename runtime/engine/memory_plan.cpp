@@ -1,5 +1,6 @@
 #include "runtime/engine/memory_plan.hpp"
 
+#include "runtime/engine/replica_roles.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/kv_blocks.hpp"
@@ -55,7 +56,7 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
 
   const auto one_sequence = blocks_for(static_cast<std::size_t>(plan.max_context));
   const auto useful = one_sequence * static_cast<std::size_t>(options.max_sequences);
-  const auto replicas = static_cast<std::size_t>(options.replicas);
+  const auto replicas = static_cast<std::size_t>(replica_count(options));
   const auto by_bytes = (options.kv_cache_bytes > 0
                            ? options.kv_cache_bytes
                            : static_cast<std::size_t>(static_cast<double>(left) * portion(share))) /

@@ -4,6 +4,7 @@
 #include "runtime/engine/layer_layout.hpp"
 #include "runtime/engine/memory_ledger.hpp"
 #include "runtime/engine/named_precision.hpp"
+#include "runtime/engine/replica_roles.hpp"
 #include "runtime/import/answer_ends.hpp"
 #include "runtime/model/adapter_target.hpp"
 #include "runtime/steering/steering_library.hpp"
@@ -266,9 +267,9 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
     info.device = described_stages(opened.stages);
   else if (opened.stages.size() > 1)
     info.device += ", divided among " + std::to_string(opened.stages.size()) + " stages";
-  if (options.replicas > 1)
-    info.device += (opened.stages.size() > 1 ? " of each of " : ", divided among ") + std::to_string(options.replicas) +
-      " replicas";
+  if (const int replicas = replica_count(options); replicas > 1)
+    info.device += (opened.stages.size() > 1 ? " of each of " : ", divided among ") + std::to_string(replicas) +
+      " replicas" + (options.roles.empty() ? "" : " (" + options.roles + ")");
   info.schedule_invariant = capabilities.schedule_invariant;
   info.steering = load_steering(options, source.config, capabilities, info.device);
   const auto& precision = opened.first().precision;

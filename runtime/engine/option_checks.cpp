@@ -1,6 +1,7 @@
 #include "runtime/engine/option_checks.hpp"
 
 #include "runtime/engine/layer_layout.hpp"
+#include "runtime/engine/replica_roles.hpp"
 
 namespace troupe {
 
@@ -19,6 +20,7 @@ void check_options(const engine_options& options) {
   check_at_least(options.max_context, 0, "max_context");
   check_at_least(options.replicas, 1, "replicas");
   check_layers(options);
+  replica_roles(options);
   check_at_least(options.max_sequences, 1, "max_sequences");
   if (options.max_sequences > 65536)
     throw failure(errc::bad_request,

@@ -21,7 +21,14 @@ std::shared_ptr<const device> open_cpu(const compute_options& options,
                                        kernels::isa target = kernels::available_isas().back()) {
   if (options.unified_maximum)
     throw failure(errc::bad_request, "`unified_maximum` is for NVIDIA GPUs", "unified_maximum");
-  const core_plan cores(options.threads, usable_cores(), {.ranks = options.tensor_parallel});
+  const auto usable = usable_cores();
+  if (options.threads == 0 && options.tensor_parallel > usable.threads())
+    throw failure(errc::bad_request,
+                  "`tensor_parallel` is " + std::to_string(options.tensor_parallel) + ", but only " +
+                    std::to_string(usable.threads()) +
+                    " threads can compute at once here; set `threads`, too, to run more of them in turns",
+                  "tensor_parallel");
+  const core_plan cores(options.threads, usable, {.ranks = options.tensor_parallel});
   std::vector<kernels::cpu_options> ranks;
   for (int i = 0; i < options.tensor_parallel; ++i) {
     const auto& group = cores.group(0, 0, i);

@@ -23,6 +23,9 @@ struct block_counters {
   std::uint64_t unwanted = 0; // came from outside and were not adopted: known, without their predecessors or any room
   std::uint64_t kept = 0;     // saved to be kept outside
   std::uint64_t unkept = 0;   // evicted before they could be
+  std::uint64_t sent = 0;     // to other replicas
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t incomplete = 0; // chains of other replicas that did not arrive whole
 };
 
 template <>
@@ -50,6 +53,10 @@ inline constexpr std::array statistics_of<block_counters>{
              "Blocks that came from outside the pool and were of no use."),
   counter_of(&block_counters::kept, "troupe_kv_blocks_kept_total", "Blocks saved to be kept on the disk."),
   counter_of(&block_counters::unkept, "troupe_kv_blocks_unkept_total", "Blocks evicted before they could be saved."),
+  counter_of(&block_counters::sent, "troupe_kv_blocks_sent_total", "Blocks of prompts sent to other replicas."),
+  counter_of(&block_counters::sent_bytes, "troupe_kv_sent_bytes_total", "Bytes of these."),
+  counter_of(&block_counters::incomplete, "troupe_kv_chains_incomplete_total",
+             "Prompts whose blocks did not all arrive from another replica."),
 };
 static_assert(well_described<block_counters>());
 

@@ -154,6 +154,35 @@ void block_manager::end(std::map<std::uint64_t, lease>::iterator which) {
   leases_.erase(which);
 }
 
+// -- what is sent to other replicas -----------------------------------------------------------------------------------
+
+void block_manager::accept(std::uint64_t request, std::int32_t first) {
+  const auto found = shipments_.lower_bound({request, 0});
+  if (found != shipments_.end() && found->first.request == request && found->second.next == none)
+    found->second.next = std::max(first, 0);
+}
+
+// Committed blocks of running sequences do not change, and moves run behind the plans that compute them.
+void block_manager::send_some(block_grant& grant) {
+  for (auto& [id, s] : shipments_) {
+    if (s.next == none)
+      continue;
+    const auto& from = sequences_.at(id);
+    for (const auto end = std::min(from.committed_blocks, s.to->blocks()); s.next < end; ++s.next) {
+      auto image = to_send_->take();
+      if (!image) {
+        grant.unsent = true;
+        return;
+      }
+      image->place = s.next;
+      counters_.sent_bytes += image->bytes.size();
+      ++counters_.sent;
+      grant.moves.push_back(
+        {block_move::kind::save, from.table[static_cast<std::size_t>(s.next)], 0, std::move(image), s.to});
+    }
+  }
+}
+
 // -- what is kept outside ---------------------------------------------------------------------------------------------
 
 // The chain up to the arrivals is lent meanwhile, so that nothing of it is evicted for them, and all of it is among the

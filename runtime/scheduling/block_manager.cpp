@@ -82,6 +82,7 @@ block_grant block_manager::serve(const block_request& request) {
   for (auto id : request.releases)
     release(id);
   save_some(grant);
+  send_some(grant);
   for (auto& a : request.arrivals)
     arrive(a, request.swap, grant);
   for (auto& l : request.lookups)
@@ -165,6 +166,7 @@ void block_manager::release(sequence_id id) {
     if (*b != none) // still in host memory
       unreference(*b);
   sequences_.erase(found);
+  shipments_.erase(id);
 }
 
 block_answer block_manager::answer(const block_demand& d, swap_decision swap, block_grant& grant) {
@@ -207,6 +209,10 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     counters_.looked_up_tokens += d.open->size();
     counters_.found_tokens += static_cast<std::uint64_t>(s.length);
     swap_in(s, hits, swap, grant);
+    if (d.destination && to_send_) {
+      shipments_.insert_or_assign(d.sequence, shipment{d.destination});
+      grant.offers.push_back(d.destination);
+    }
   }
   if (copy) {
     auto fresh = acquire(swap, &grant);

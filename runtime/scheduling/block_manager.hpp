@@ -3,7 +3,7 @@
 // single-threaded.
 //
 // Content leaves and comes, too. What is committed is kept outside, once: it is listed to be saved to images as there
-// are any, at the latest when it is evicted. What arrives is adopted: it becomes cached content, no more; whatever of
+// are any, at the latest when it is evicted. Or it is sent to another replica, while the sequence is there: likewise. What arrives is adopted: it becomes cached content, no more; whatever of
 // it is late, missing, or has no room is computed. Who copies blocks without moves (between pools, beside running
 // steps) holds a lease: lent blocks keep their content, reserved ones are in no table, until the lease ends by its
 // owner or by time.
@@ -16,6 +16,7 @@
 #include "runtime/scheduling/host_block_pool.hpp"
 #include "runtime/scheduling/step.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,12 @@ struct kept_outside {
   std::int32_t most_saves = 16;             // in a grant, beside those of evicted blocks
 };
 
+/// That content is sent to other replicas, or comes from them.
+struct sent_elsewhere {
+  std::shared_ptr<const image_pool> images; // in which it travels
+  std::array<std::uint64_t, 2> numerics{};  // the hash of the id under which blocks are exchanged
+};
+
 /// Blocks referenced by somebody who copies them.
 struct block_lease {
   std::uint64_t id = 0;             // 0: none
@@ -57,7 +64,21 @@ public:
   /// Before anything is served.
   void keep_outside(kept_outside how) { kept_ = std::move(how); }
 
+  void send_with(std::shared_ptr<const image_pool> images) { to_send_ = std::move(images); }
+
   block_grant serve(const block_request& request);
+
+  /// Whoever is to get a request's blocks (block_destination) has those before place `first`, and takes the others:
+  /// grants list them to be saved, as they are committed and there are images. Unknown requests are ignored.
+  void accept(std::uint64_t request, std::int32_t first);
+
+  /// The blocks of a chain that are cached, from its start.
+  std::int32_t cached_blocks(const token_list& tokens, prefix_salt salt) const {
+    return look_up({{}, tokens, salt}).blocks;
+  }
+
+  /// A chain of another replica has ended before it was whole.
+  void count_incomplete() { ++counters_.incomplete; }
 
   // -- leases, whose times are those of the caller's clock ------------------------------------------------------------
 
@@ -112,6 +133,12 @@ private:
     block_key key;              // then, of the last committed block
   };
 
+  /// Blocks of a sequence that another replica gets.
+  struct shipment {
+    block_destination_ptr to;
+    std::int32_t next = none; // place of the next one; none: they are not accepted yet
+  };
+
   struct lease {
     std::vector<block_id> blocks;
     time_point until;
@@ -152,6 +179,7 @@ private:
   void end(std::map<std::uint64_t, lease>::iterator which);
   void save_some(block_grant& grant);
   bool save(block_id b, block_grant& grant);
+  void send_some(block_grant& grant);
   void swap_in(sequence& s, const std::vector<host_hit>& hits, swap_decision swap, block_grant& grant);
   void put_into_index(block_id b, const block_content& content);
   block_id find(std::uint64_t parent_content, std::uint64_t hash, std::span<const token_id> tokens) const;
@@ -173,6 +201,8 @@ private:
   std::map<sequence_id, sequence> sequences_;
   std::map<std::uint64_t, lease> leases_;
   std::uint64_t last_lease_ = 0;
+  std::map<sequence_id, shipment> shipments_;
+  std::shared_ptr<const image_pool> to_send_; // null: nothing is sent
   std::optional<kept_outside> kept_;
   std::deque<std::pair<block_id, std::uint64_t>> to_save_; // with the id of their content, unless evicted
   block_counters counters_;

@@ -39,6 +39,7 @@ route_query query_of(const admission& what, bool prefix_cache, std::span<const s
   q.most_cached = most_cached(what, q.tokens);
   const auto answered = q.tokens - static_cast<std::int32_t>(what.prompt->size());
   q.most_answer = what.embed == pooling::none ? std::max(0, params.max_tokens - answered) : 0;
+  q.may_move = prefix_cache && q.most_answer > 1 && !params.grouped();
   return q;
 }
 

@@ -16,6 +16,7 @@ struct route_query {
   std::int32_t most_cached = 0;          // tokens that may be taken from the cache
   std::int32_t sequences = 1;
   std::int32_t most_answer = 0; // tokens, of each sequence
+  bool may_move = false;        // may go on in another replica once its prompt is computed
 };
 
 /// Of a request that is about to be submitted. `rope_borders`: those of its scheduler.

@@ -5,12 +5,19 @@
 // cost, so nothing is weighed against anything else. Without the answer's part, those who share the beginning of their
 // prompts would fill one replica to its last slot while others idle.
 //
+// Where replicas have roles, a request may be computed by two: its prompt by one that prefills, its answer by one that
+// decodes. What is weighed then is also what others lose: a prompt beside answers holds up each of them for as long as it
+// takes. So long prompts do not come between the tokens of others, unless they would wait for even longer; a short
+// prompt, or one that is cached there, may. A replica that prefills is reckoned to be as busy with prompts as requests
+// have been of late, so answers stay there only where these are mostly answers, or where a move takes longer.
+//
 // Prefixes make it sticky: it remembers which chains of blocks each replica was sent. Deterministic: equal times go to
 // the replica with fewer sequences, then to the lower number. Owned by the engine; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/load_report.hpp"
 #include "runtime/scheduling/prefix_memory.hpp"
+#include "runtime/scheduling/replica_role.hpp"
 #include "runtime/scheduling/route_query.hpp"
 
 #include <cstddef>
@@ -24,6 +31,25 @@ struct route {
   int replica = 0;
   std::int32_t cached_tokens = 0; // expected to be found there
   double ms = 0;                  // that the request is expected to take
+  int moves_to = -1;              // the replica where it is expected to go on behind its prompt; -1: there
+};
+
+/// What steps cost on a replica, and how many rows they have.
+struct replica_pace {
+  step_cost_summary cost;
+  std::int32_t step_rows = 0;
+  step_shape decodes = {};
+};
+
+/// Whether a request goes on in another replica.
+struct move_choice {
+  enum class reason : std::uint8_t {
+    moves,
+    gone,   // the other replica does not run
+    dearer, // staying is expected to be faster
+  };
+  reason why = reason::gone;
+  std::optional<route> to = {}; // if it moves
 };
 
 class router {
@@ -33,7 +59,12 @@ public:
     std::int32_t blocks = 0, slots = 0, queue = 0;
     std::int32_t step_rows = 0; // before it has reported any
     std::size_t bytes = 16 << 20;
+    replica_role role = replica_role::any;
+    double block_copy_ms = 0; // in which a block comes here from another replica
   };
+
+  /// `strict`: replicas do what their roles say as long as there are any, whatever it costs.
+  explicit router(bool strict = false) : strict_(strict) {}
 
   /// A replica runs, with an empty cache. Reports of other lives of it count for nothing.
   void start(int replica, std::uint64_t life, const capacity& of);
@@ -45,6 +76,10 @@ public:
 
   /// Nothing if no replica runs. The request counts as sent.
   std::optional<route> choose(std::uint64_t request, const route_query& what);
+
+  /// A request may leave replica `from` for another one, where its blocks are. If it does, it counts as sent there under
+  /// a new number.
+  move_choice move(int from, int to, std::uint64_t request, const route_query& what);
 
   /// A request has ended, perhaps before its replica heard of it.
   void end(std::uint64_t request);
@@ -72,11 +107,25 @@ private:
 
   static bool has_room(const replica_state& r) { return r.sent.requests < r.load.queue_room; }
   const load_report& measured(const replica_state& r) const;
+  replica_pace pace_of(const replica_state& r) const;
   double mean_answer() const;
-  double expected_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const;
+  bool runs(replica_role role) const;
+  void forget_sent(std::uint64_t request);
+  double expected_answer(const route_query& what) const;
+  double wait_ms(const replica_state& r, double rows, std::int32_t sequences) const;
+  double first_token_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const;
+  double answer_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const;
+  double delay_of_others(const replica_state& r, const step_shape& prompt) const;
+  double handover_ms(const replica_state& to, const step_shape& missing, const route_query& what) const;
+  std::int32_t cached_tokens(const replica_state& r, const route_query& what) const;
+  void note_prompt(const replica_state& r, const step_shape& prompt);
+  void send(std::uint64_t request, int replica, const step_shape& prompt, const route_query& what);
 
+  bool strict_;
   std::map<int, replica_state> replicas_;      // that run, by number
   std::map<std::uint64_t, sent_request> sent_; // not yet part of a report
+  std::map<std::uint64_t, int> coming_;        // requests that will go on in another replica: which
+  double prompt_ms_ = 0;                       // of recent requests
 };
 
 } // namespace troupe

@@ -26,6 +26,10 @@ void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
     d.salt = chain_root(s.salt(), rules_.rotation_of(s.known()));
     d.from = s.whole ? 0 : s.scored; // the rows of tokens to be scored must be computed
     d.whole = s.whole;
+    if (s.moves_to >= 0)
+      d.destination = std::make_shared<const block_destination>(block_destination{
+        s.id.request, s.moves_to,
+        s.known() == s.prompt_tokens() ? s.prompt : std::make_shared<const std::vector<token_id>>(s.tokens), d.salt});
     // Leave a block per running sequence, so that the new one is not preempted again at once.
     d.watermark = table_.running_count();
   }

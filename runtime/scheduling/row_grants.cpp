@@ -116,6 +116,7 @@ void row_grants::add_siblings(scheduled_sequence& s, std::int32_t logit_row) {
     auto sibling = s;
     sibling.id.index = static_cast<std::uint32_t>(i + 1);
     sibling.siblings = 0;
+    sibling.moves_to = -1;
     sibling.sibling_slots.clear();
     sibling.samples_in_flight = 0;
     sibling.sampler_knows = false;

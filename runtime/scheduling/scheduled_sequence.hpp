@@ -27,6 +27,7 @@ struct scheduled_sequence {
   bool whole = false;               // computed in one step, and shares no blocks
   std::int32_t last_row = 0;        // rows are planned for positions below this
   std::int32_t expected_cached = 0; // of its tokens, while it waits
+  int moves_to = -1;                // the replica that its blocks are sent to; -1: none
 
   // How far it is.
   std::vector<token_id> tokens;       // known ones: prompt and sampled

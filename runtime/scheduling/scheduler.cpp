@@ -54,6 +54,7 @@ std::optional<error> scheduler::submit(admission a) {
   s.guide = std::move(a.guide);
   s.features = std::move(a.features);
   s.expected_cached = a.expected_cached;
+  s.moves_to = s.grouped() || s.embeds() ? -1 : a.moves_to;
   auto* group = s.grouped() ? &table_.add_group(a.request) : nullptr;
   if (group)
     group->members = {s.id};
@@ -67,6 +68,7 @@ std::optional<error> scheduler::submit(admission a) {
     one.id.index = r.index;
     one.tokens.insert(one.tokens.end(), r.emitted.begin(), r.emitted.end());
     one.mirostat_mu = r.mirostat_mu;
+    one.moves_to = &r == &a.resumed.front() ? s.moves_to : -1;
     add(std::move(one));
   }
   if (a.resumed.empty())

@@ -41,6 +41,17 @@ struct block_fork {
   sequence_id from, to;
 };
 
+/// Another replica, that a sequence's blocks are sent to while its prompt is computed.
+struct block_destination {
+  std::uint64_t request = 0; // by its number here
+  int replica = 0;
+  token_list tokens; // whose full blocks are sent: a chain from its start
+  prefix_salt salt = 0;
+
+  std::int32_t blocks() const { return static_cast<std::int32_t>(tokens->size()) / kernels::block_tokens; }
+};
+using block_destination_ptr = std::shared_ptr<const block_destination>;
+
 /// Room for `rows` positions of a sequence. Granted whole, in part or not at all. Once a demand that opens a sequence
 /// is refused, so are all later ones that do: no sequence overtakes another.
 struct block_demand {
@@ -55,6 +66,7 @@ struct block_demand {
   prefix_salt salt = 0;         // with `open`
   bool lasting = true;          // with `open`: the salt has the same meaning in other processes
   bool whole = false;           // never granted in part
+  block_destination_ptr destination = {}; // with `open`: where its blocks are sent; null: nowhere
 };
 
 /// How much of a prompt is cached, before more of it is fetched.
@@ -70,6 +82,7 @@ struct block_arrival {
   prefix_salt salt = 0;
   std::int32_t first = 0; // place in the chain of the first of these
   std::vector<block_image_ptr> images;
+  std::uint64_t request = 0; // another replica's, that sends them; 0: they come from the disk
 };
 
 /// Whether it currently pays to swap evicted blocks out to host memory, and to swap them back in.
@@ -116,6 +129,7 @@ struct block_move {
   kind what = kind::copy;
   std::int32_t from = 0, to = 0;
   block_image_ptr image = {};
+  block_destination_ptr destination = {}; // of what is saved for another replica; null: for the disk
 };
 
 /// The answer to a lookup.
@@ -133,6 +147,8 @@ struct block_grant {
   std::int32_t free_blocks = 0, cached_blocks = 0; // left after it; cached: unreferenced
   std::vector<block_found> found = {};             // one per lookup, in order
   bool unsaved = false;                            // more content could be saved, once there are images
+  bool unsent = false;                             // likewise, for other replicas
+  std::vector<block_destination_ptr> offers = {};  // of sequences that were opened: whoever is to get them, is asked
 };
 
 // -- scheduler → executor → sampler -----------------------------------------------------------------------------------

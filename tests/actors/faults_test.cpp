@@ -2,6 +2,7 @@
 // Clients notice a pause at most; their results are the same bits.
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
+#include "runtime/engine/replica_roles.hpp"
 #include "tests/actors/faulty_device.hpp"
 #include "tests/listener.hpp"
 #include "tests/test_data.hpp"
@@ -55,7 +56,7 @@ public:
                            engine_options options = small())
     : script(std::move(script)) {
     auto load = [script = this->script](const engine_options& o, const progress_sink&) -> loaded_model_ptr {
-      auto model = std::make_shared<loaded_model>(*load_model(o, {}));
+      auto model = std::make_shared<loaded_model>(*load_model(o, {}, {.strict_roles = true}));
       for (auto& each : model->replicas)
         for (auto& stage : each.stages)
           stage = std::make_shared<faulty_device>(stage, script);
@@ -67,7 +68,7 @@ public:
       lines_.push_back(s.line);
       changed_.notify_all();
     };
-    runners_ = options.replicas * (options.stages + (options.amateur.empty() ? 0 : 1));
+    runners_ = replica_count(options) * (options.stages + (options.amateur.empty() ? 0 : 1));
     engine = spawn_engine(system_, std::move(options), listen, load);
     wait_for(load_status::stage::ready);
   }
@@ -135,6 +136,7 @@ public:
     auto scout = system_.spawn([admitted](request_actor::pointer self) -> request_actor::behavior_type {
       return {
         [=](admit_atom, const admit_reply_ptr& reply) { admitted->set_value(reply->scheduler), self->quit(); },
+        [](move_atom, std::uint64_t) {},
         [](started_atom, std::uint64_t, std::int32_t, caf::timespan) {},
         [](sampled_atom, const sequence_id&, const sampled_token&) {},
         [](scores_atom, const prompt_scores_ptr&) {},
@@ -363,6 +365,41 @@ TEST_CASE("a fault in any step of any stage changes no event that clients receiv
     restarts += stats->total.restarts;
   }
   CHECK(restarts > 2);
+}
+
+TEST_CASE("a fault in any step of either role, also amid a transfer, changes no event that clients receive") {
+  auto work = mixed_work();
+  work.push_back(ask(120, 30));
+  work.push_back(ask(150, 12));
+  const auto expected = undisturbed(work);
+  auto options = small();
+  options.roles = "prefill:1,decode:1";
+  options.compute.threads = 2;
+  options.kv_cache_bytes *= 2;
+  int steps = 0;
+  {
+    troubled_engine calm(std::make_shared<faults>(), options);
+    steps = check_same(calm, work, expected);
+    CHECK(calm.settled()->total.moves.moved > 3);
+  }
+  REQUIRE(steps > 20);
+  std::uint64_t restarts = 0, moved = 0;
+  for (int at = 1; at <= steps; at += 3) {
+    CAPTURE(at);
+    troubled_engine e(failing([=](int step) {
+                        if (step == at)
+                          fail_device();
+                      }),
+                      options);
+    check_same(e, work, expected);
+    const auto stats = e.settled();
+    REQUIRE(stats.has_value());
+    CHECK(stats->total.restarts <= 1);
+    restarts += stats->total.restarts;
+    moved += stats->total.moves.moved;
+  }
+  CHECK(restarts > 0);
+  CHECK(moved > 0);
 }
 
 TEST_CASE("a replica that is lost for good leaves the other one serving, and the status says so") {

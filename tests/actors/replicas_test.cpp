@@ -37,6 +37,7 @@ public:
       },
       [this](admit_atom, const request_actor& request, const route_query_ptr& query) { route(request, *query); },
       [this](load_atom, const load_report_ptr& report) { ++to_->reports, to_->routes.take(*report); },
+      [](move_atom, const request_actor&, std::uint64_t, const route_query_ptr&) {},
       [](timeout_atom, std::int64_t, const request_actor&) {},
       [](check_atom) {},
       [](loaded_atom, const loaded_model_ptr&) {},

@@ -16,6 +16,7 @@
 #include <caf/scoped_actor.hpp>
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -25,12 +26,16 @@ namespace troupe::testing {
 
 inline constexpr std::size_t vocab = 32;
 
-/// Predicts t + 1 after token t, provided that placeholders are filled in the right order.
+/// What becomes of blocks on their way to another replica: whether they arrive.
+using transport = std::function<bool(block_arrival&)>;
+
+/// Predicts t + 1 after token t, provided that placeholders are filled in the right order. Sends the images of blocks.
 class counting_executor {
 public:
   static constexpr const char* name = "executor";
 
-  counting_executor(executor_actor::pointer self, sampler_actor sampler) : self_(self), sampler_(std::move(sampler)) {}
+  counting_executor(executor_actor::pointer self, sampler_actor sampler, transport way = {})
+    : self_(self), sampler_(std::move(sampler)), way_(std::move(way)) {}
 
   executor_actor::behavior_type make_behavior() {
     return {
@@ -42,7 +47,13 @@ public:
         known_up_to_ = tokens->step;
         run();
       },
-      [](attach_atom, const scheduler_actor&) {},
+      [this](attach_atom, const scheduler_actor& scheduler) {
+        scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(scheduler);
+      },
+      [this](attach_atom, int, const kv_receiver_actor& blocks, const scheduler_actor& scheduler) {
+        receiver_ = caf::actor_cast<caf::weak_actor_ptr>(blocks);
+        its_scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(scheduler);
+      },
     };
   }
 
@@ -51,6 +62,7 @@ private:
     while (!plans_.empty() && plans_.front()->after_tokens_of <= known_up_to_) {
       auto plan = plans_.front();
       plans_.erase(plans_.begin());
+      send_images(*plan);
       if (plan->tokens.empty()) // moves alone
         continue;
       auto logits = std::make_shared<std::vector<float>>(plan->logit_rows.size() * vocab);
@@ -66,8 +78,26 @@ private:
     }
   }
 
+  void send_images(const step_plan& plan) {
+    const auto own = caf::actor_cast<caf::strong_actor_ptr>(scheduler_);
+    const auto receiver = caf::actor_cast<caf::strong_actor_ptr>(receiver_);
+    const auto scheduler = caf::actor_cast<caf::strong_actor_ptr>(its_scheduler_);
+    for (const auto& move : plan.moves) {
+      if (move.what != block_move::kind::save || !move.destination || !own || !receiver || !scheduler)
+        continue;
+      const auto& to = *move.destination;
+      block_arrival arrival{to.tokens, to.salt, move.image->place, {move.image}, to.request};
+      if (!way_ || way_(arrival))
+        self_->send(caf::actor_cast<kv_receiver_actor>(receiver), adopt_atom::value,
+                    std::make_shared<const block_arrival>(std::move(arrival)),
+                    caf::actor_cast<scheduler_actor>(scheduler), caf::actor_cast<scheduler_actor>(own));
+    }
+  }
+
   executor_actor::pointer self_;
   sampler_actor sampler_;
+  transport way_;
+  caf::weak_actor_ptr scheduler_, receiver_, its_scheduler_;
   std::vector<step_plan_ptr> plans_;
   std::map<std::int32_t, token_id> slots_;
   std::uint64_t known_up_to_ = 0;
@@ -105,6 +135,7 @@ public:
         self_->send(request, admit_atom::value, script_->next());
       },
       [](admit_atom, const request_actor&, const route_query_ptr&) {},
+      [](move_atom, const request_actor&, std::uint64_t, const route_query_ptr&) {},
       [](load_atom, const load_report_ptr&) {},
       [this](timeout_atom, std::int64_t ms, const request_actor& request) {
         self_->monitor(request);

@@ -13,6 +13,7 @@
 #include "api/http/key_ring.hpp"
 #include "api/server/endpoint.hpp"
 #include "api/serving/server.hpp"
+#include "runtime/engine/replica_roles.hpp"
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -385,8 +386,8 @@ command add_serve(CLI::App& troupe) {
             const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
             // With several keys, one may keep all sequences busy but not fill the queue.
             const auto& engine = options->engine;
-            const auto running_and_half_the_queue = static_cast<std::size_t>(engine.replicas * engine.max_sequences +
-                                                                             (engine.max_queue + 1) / 2);
+            const auto running_and_half_the_queue = static_cast<std::size_t>(
+              replica_count(engine) * engine.max_sequences + (engine.max_queue + 1) / 2);
             options->server.max_requests_per_key = options->per_key.value_or(
               options->server.api_keys.size() > 1 || !options->keys_file.empty() ? running_and_half_the_queue : 0);
             options->server.log = server_log::on_stderr(level, options->format);

@@ -1,6 +1,7 @@
 // Schedule invariance of the whole engine: random requests have the same bits in any crowd as alone.
 #include "api/embed/engine_internals.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/engine/replica_roles.hpp"
 #include "tests/api/embed/small_adapters.hpp"
 #include "tests/api/embed/small_engine.hpp"
 #include "tests/api/embed/steering_vectors.hpp"
@@ -155,6 +156,7 @@ struct paths {
   int adapted = 0;
   int layered = 0; // contrasted with inner layers
   std::uint64_t kept = 0, adopted = 0, swapped_in = 0;
+  std::uint64_t moved = 0, incomplete = 0;
 };
 
 /// Twelve random requests at a time: each has the same result alone, without guesses, and in batches of any shape.
@@ -192,18 +194,19 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     auto options = crowded;
     options.speculate = speculation::automatic;
     // In one of four, how many is left to measured times.
-    const engine_internals internals{.guesses = static_cast<int>(seed % 4)};
+    const engine_internals internals{.guesses = static_cast<int>(seed % 4), .strict_roles = seed % 4 != 0};
     const int stages = options.layers.empty() ? options.stages : 2;
-    options.compute.threads = options.replicas * stages * pick(1, 3) * options.compute.tensor_parallel;
+    const int replicas = replica_count(options);
+    options.compute.threads = replicas * stages * pick(1, 3) * options.compute.tensor_parallel;
     if (stages > 1)
       options.microbatches = pick(0, 3);
     options.step_tokens = pick(0, 1) ? pick(4, 40) : 512; // four beams must fit
     options.max_sequences = pick(4, 12);
-    options.prefix_cache = seed % 2 == 0 || !crowded.kv_disk.empty();
+    options.prefix_cache = seed % 2 == 0 || !crowded.kv_disk.empty() || !crowded.roles.empty();
     if (seed % 2 == 1) { // so few blocks that sequences preempt each other
       options.max_context = 256;
       const auto block = reference.model()->kv_cache_bytes / reference.stats().total.blocks.total;
-      options.kv_cache_bytes = static_cast<std::size_t>(options.replicas) * few_blocks * block;
+      options.kv_cache_bytes = static_cast<std::size_t>(replicas) * few_blocks * block;
     }
     auto crowd = start_with(internals, options);
     crowd.wait_until_ready();
@@ -234,6 +237,8 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     taken.kept += s.blocks.kept;
     taken.adopted += s.blocks.adopted;
     taken.swapped_in += s.blocks.swapped_in;
+    taken.moved += s.moves.moved;
+    taken.incomplete += s.blocks.incomplete;
   }
   return taken;
 }
@@ -444,6 +449,57 @@ TEST_CASE("crowds on two replicas give every request the same bits as alone on o
   CHECK(taken.adapted > 6);
   CHECK(taken.cached_tokens > 0);
   CHECK(taken.drafts > 0);
+}
+
+TEST_CASE("crowds whose prompts and answers are computed by different replicas have the bits of one alone") {
+  const test::temp_folder folder;
+  auto alone = without_guesses(golden("llama-gqa"), {"bf16", "int8", "auto"}, devices().back());
+  alone.lora = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two"});
+  auto crowded = alone;
+  crowded.roles = "prefill:1,decode:1";
+  unsigned few_blocks = 18;
+  SUBCASE("with guesses of their own") {}
+  SUBCASE("with a draft model, and two replicas that decode") {
+    crowded.draft = golden("llama-gqa");
+    crowded.roles = "prefill:1,decode:2";
+    few_blocks = 36;
+  }
+  SUBCASE("on two ranks each, with K and V in int8") {
+    alone.compute.kv_dtype = crowded.compute.kv_dtype = "int8";
+    crowded.compute.tensor_parallel = 2;
+  }
+  SUBCASE("whose prefixes are kept on a disk, and in other memory") {
+    crowded.kv_disk = (std::filesystem::path(folder.path()) / "kv").string();
+    crowded.swap_bytes = 256 << 10;
+  }
+  const auto taken = check_crowds(alone, crowded, 3, few_blocks);
+  CHECK(taken.moved > 10);
+  CHECK(taken.adopted > 10);
+  CHECK(taken.adapted > 6);
+  CHECK(taken.cached_tokens > 0);
+}
+
+TEST_CASE("crowds whose sequences cross borders of LongRoPE, or are contrasted, have the same bits with roles") {
+  for (const bool crosses : {true, false}) {
+    CAPTURE(crosses);
+    const auto model = [](const char* name) { return test_data() + "/families/" + name; };
+    auto alone = crosses ? without_guesses(model("phi3-longrope"), {"bf16", "int8", "int8"}, devices().back())
+                         : without_guesses(golden("qwen3"), {"f32", "none", "auto"}, devices().back());
+    alone.amateur = crosses ? model("phi4-longrope") : golden("qwen2");
+    auto crowded = alone;
+    crowded.roles = "prefill:1,decode:1";
+    const auto taken = check_crowds(alone, crowded, 2, 36);
+    CHECK(taken.moved > 5);
+    CHECK(taken.contrasts > 0);
+  }
+}
+
+TEST_CASE("crowds on two replicas of two ranks give every request the same bits as alone on one") {
+  const auto alone = without_guesses(golden("llama-gqa"), {"bf16", "int8", "auto"}, devices().back());
+  auto crowded = alone;
+  crowded.replicas = crowded.compute.tensor_parallel = 2;
+  const auto taken = check_crowds(alone, crowded, 2);
+  CHECK(taken.cached_tokens > 0);
 }
 
 TEST_CASE("crowds whose prefixes are kept on a disk give every request the same bits as alone, also after restarts") {

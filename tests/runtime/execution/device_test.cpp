@@ -72,6 +72,9 @@ TEST_CASE("The threads of a CPU are divided among ranks, as many for each; GPUs 
   };
   CHECK(refused({.device = "cpu", .threads = 2, .tensor_parallel = 3}, nullptr, "threads") ==
         "`threads` must be at least 3, one for each part of the model that computes by itself, not 2");
+  const auto many = refused({.device = "cpu", .tensor_parallel = 100'000});
+  CHECK(many.starts_with("`tensor_parallel` is 100000, but only "));
+  CHECK(many.ends_with("can compute at once here; set `threads`, too, to run more of them in turns"));
   CHECK(refused({.device = "cpu", .threads = 2, .tensor_parallel = -1}) ==
         "`tensor_parallel` must be at least 1, not -1");
   int asked = 0;

@@ -536,3 +536,104 @@ TEST_CASE(
     e.end();
   }
 }
+
+namespace {
+
+block_destination_ptr destination(std::uint64_t request, const token_list& tokens, prefix_salt salt = 0) {
+  return std::make_shared<const block_destination>(block_destination{request, 3, tokens, salt});
+}
+
+/// Demands `rows` more of the first sequence, and says that so many tokens of its prompt are computed.
+block_grant grow(block_manager& m, const token_list& prompt, int computed, int rows, bool opens = false) {
+  block_request request;
+  if (computed > 0)
+    request.commits.push_back({first_sequence, {prompt->begin() + computed - 16, prompt->begin() + computed}});
+  block_demand d{.sequence = first_sequence, .rows = rows};
+  if (opens) {
+    d.open = prompt;
+    d.destination = destination(1, prompt);
+  }
+  request.demands.push_back(d);
+  return m.serve(request);
+}
+
+std::vector<std::int32_t> places_sent(const block_grant& grant) {
+  std::vector<std::int32_t> places;
+  for (const auto& m : of_kind(grant, kind::save)) {
+    CHECK(m.destination->request == 1);
+    CHECK(m.destination->replica == 3);
+    places.push_back(m.image->place);
+  }
+  return places;
+}
+
+} // namespace
+
+TEST_CASE("the blocks of a sequence are sent as they are committed, once they are accepted, and each once") {
+  block_manager m(10, true);
+  m.send_with(std::make_shared<const image_pool>(8, 10));
+  const auto prompt = count_from(0, 70);
+  auto grant = grow(m, prompt, 0, 16, true);
+  REQUIRE(grant.offers.size() == 1);
+  CHECK(grant.offers[0]->blocks() == 4);
+  grant = grow(m, prompt, 16, 16);
+  CHECK(grant.offers.empty());
+  CHECK(places_sent(grant).empty()); // nobody has accepted them
+  m.accept(7, 0);                    // of nobody
+  m.accept(1, 0);
+  CHECK(places_sent(m.serve({})) == std::vector{0});
+  m.accept(1, 0); // a second time
+  CHECK(places_sent(grow(m, prompt, 32, 16)) == std::vector{1});
+  grow(m, prompt, 48, 16);
+  CHECK(places_sent(grow(m, prompt, 64, 6)) == std::vector{3});
+  CHECK(m.counters().sent == 4);
+  CHECK(m.counters().sent_bytes == 4 * 8);
+  CHECK(m.counters().kept == 0);
+}
+
+TEST_CASE("what the receiver has is not sent, what was found cached is") {
+  block_manager m(10, true);
+  m.send_with(std::make_shared<const image_pool>(8, 10));
+  const auto prompt = count_from(0, 64);
+  leave_cached(m, prompt);
+  grow(m, prompt, 0, 16, true); // finds three blocks, and computes the last
+  m.accept(1, 1);
+  CHECK(places_sent(m.serve({})) == std::vector{1, 2});
+  block_request last;
+  last.commits.push_back({first_sequence, {prompt->begin() + 48, prompt->end()}});
+  CHECK(places_sent(m.serve(last)) == std::vector{3});
+}
+
+TEST_CASE("without images blocks wait to be sent, and with their sequence the transfer ends") {
+  block_manager m(10, true);
+  const auto pool = std::make_shared<const image_pool>(8, 1);
+  m.send_with(pool);
+  const auto prompt = count_from(0, 64);
+  grow(m, prompt, 0, 48, true);
+  m.accept(1, 0);
+  {
+    auto grant = grow(m, prompt, 16, 16);
+    CHECK(places_sent(grant) == std::vector{0});
+    CHECK_FALSE(grant.unsent);
+    auto more = m.serve({.commits = {{first_sequence, {prompt->begin() + 16, prompt->begin() + 32}}}});
+    CHECK(places_sent(more).empty());
+    CHECK(more.unsent);
+  }
+  CHECK(places_sent(m.serve({})) == std::vector{1});
+  block_request end;
+  end.commits.push_back({first_sequence, {prompt->begin() + 32, prompt->begin() + 48}});
+  end.releases.push_back(first_sequence);
+  const auto grant = m.serve(end);
+  CHECK(places_sent(grant).empty());
+  CHECK_FALSE(grant.unsent);
+  m.accept(1, 0);
+  CHECK(places_sent(m.serve({})).empty());
+  CHECK(m.counters().in_use == 0);
+}
+
+TEST_CASE("who sends nothing makes no offers") {
+  block_manager m(10, true);
+  const auto grant = grow(m, count_from(0, 64), 0, 16, true);
+  CHECK(grant.answers.at(0).rows == 16);
+  CHECK(grant.offers.empty());
+}

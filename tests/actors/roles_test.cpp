@@ -1,0 +1,404 @@
+// Requests whose prompts one replica computes and whose answers another goes on with, under CAF's deterministic
+// coordinator: an engine that only routes, and worker groups that the test ends and starts.
+#include "runtime/scheduling/router.hpp"
+#include "tests/actors/worker_group.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+constexpr std::int32_t blocks_of_pool = 40;
+constexpr int prefills = 0, decodes = 1;
+
+struct roles_script {
+  router routes{true};
+  std::map<int, scheduler_actor> schedulers;
+  std::shared_ptr<loaded_model> model;
+  int moved = 0, stayed = 0, asked = 0;
+};
+
+class role_engine {
+public:
+  static constexpr const char* name = "engine";
+
+  role_engine(engine_actor::pointer self, std::shared_ptr<roles_script> to) : self_(self), to_(std::move(to)) {}
+
+  engine_actor::behavior_type make_behavior() {
+    return {
+      [](submit_atom, std::uint64_t, const generation_ptr&, const client_actor&) { return request_actor{}; },
+      [this](admit_atom, const request_actor& request) {
+        self_->send(request, admit_atom::value,
+                    std::make_shared<const admit_reply>(admit_reply{.model = to_->model, .asks = true}));
+      },
+      [this](admit_atom, const request_actor& request, const route_query_ptr& query) {
+        const auto to = to_->routes.choose(++number_, *query);
+        REQUIRE(to.has_value());
+        admit(request, *to);
+      },
+      [this](move_atom, const request_actor& request, std::uint64_t, const route_query_ptr& query) {
+        ++to_->asked;
+        const auto choice = to_->routes.move(prefills, decodes, ++number_, *query);
+        if (!choice.to) {
+          ++to_->stayed;
+          return;
+        }
+        ++to_->moved;
+        admit(request, *choice.to);
+      },
+      [this](load_atom, const load_report_ptr& report) { to_->routes.take(*report); },
+      [](timeout_atom, std::int64_t, const request_actor&) {},
+      [](check_atom) {},
+      [](loaded_atom, const loaded_model_ptr&) {},
+      [](loaded_atom, const error&) {},
+      [](record_atom, const step_record_ptr&) {},
+      [](watch_atom, const step_watcher_actor&) {},
+      [](unwatch_atom, const step_watcher_actor&) {},
+      [](news_atom, std::string&) {},
+      [](stats_atom) { return engine_stats{}; },
+    };
+  }
+
+private:
+  void admit(const request_actor& request, const route& to) {
+    self_->send(request, admit_atom::value,
+                std::make_shared<const admit_reply>(admit_reply{.model = to_->model,
+                                                                .scheduler = to_->schedulers.at(to.replica),
+                                                                .replica = to.replica,
+                                                                .moves_to = to.moves_to,
+                                                                .expected_cached = to.cached_tokens,
+                                                                .number = number_,
+                                                                .arrival = number_}));
+  }
+
+  engine_actor::pointer self_;
+  std::shared_ptr<roles_script> to_;
+  std::uint64_t number_ = 0;
+};
+
+/// One replica that prefills and one that decodes.
+class role_replicas {
+public:
+  explicit role_replicas(transport way = {}, std::size_t images = 64, bool equal_numerics = true)
+    : way_(std::move(way)), images_(images), equal_numerics_(equal_numerics) {
+    auto model = std::make_shared<loaded_model>();
+    model->info.vocab_size = vocab;
+    model->info.max_context = 100;
+    model->request_timeout = std::chrono::seconds(60);
+    model->info.defaults.stops = {31};
+    model->replicas.resize(2, {.stages = {open_device({.device = "cpu", .threads = 1}, nullptr)}});
+    model->capabilities = model->replicas.front().last().capabilities();
+    script->model = model;
+    engine_ = spawn_state<engine_actor, role_engine>(system_, script);
+    start(prefills);
+    start(decodes);
+  }
+
+  ~role_replicas() {
+    while (!groups_.empty())
+      lose(groups_.begin()->first);
+    caf::anon_send_exit(engine_, caf::exit_reason::kill);
+    coordinator.run();
+  }
+
+  void start(int number) {
+    auto& g = groups_[number];
+    sent_elsewhere exchange{std::make_shared<const image_pool>(64, images_)};
+    exchange.numerics[0] = equal_numerics_ ? 0 : static_cast<std::uint64_t>(number);
+    g.blocks = spawn_kv_block_manager(system_, blocks_of_pool, true, 0, {}, {}, exchange);
+    g.sampler = spawn_sampler(system_, replica_of(script->model));
+    g.executor = spawn_state<executor_actor, counting_executor>(system_, g.sampler, way_);
+    g.scheduler = spawn_scheduler(system_, limits, {g.blocks, g.executor, g.sampler}, {}, {},
+                                  {.engine = caf::actor_cast<caf::weak_actor_ptr>(engine_),
+                                   .replica = number,
+                                   .life = ++lives_,
+                                   .blocks = blocks_of_pool,
+                                   .sends = number == prefills});
+    caf::anon_send(g.sampler, attach_atom::value, g.scheduler);
+    caf::anon_send(g.executor, attach_atom::value, g.scheduler);
+    if (groups_.size() == 2) {
+      const auto& [from, to] = std::pair(groups_.at(prefills), groups_.at(decodes));
+      caf::anon_send(from.blocks, attach_atom::value, decodes, kv_receiver_actor(to.blocks));
+      caf::anon_send(from.executor, attach_atom::value, decodes, kv_receiver_actor(to.blocks), to.scheduler);
+    }
+    script->schedulers[number] = g.scheduler;
+    script->routes.start(number, lives_,
+                         {.blocks = blocks_of_pool,
+                          .slots = limits.max_sequences,
+                          .queue = limits.max_queue,
+                          .step_rows = limits.step_tokens,
+                          .role = number == prefills ? replica_role::prefill : replica_role::decode});
+    coordinator.run();
+  }
+
+  /// Its actors end, and requests will hear of it.
+  void lose(int number) {
+    const auto g = std::move(groups_.at(number));
+    groups_.erase(number);
+    script->routes.stop(number);
+    script->schedulers.erase(number);
+    for (auto a : {caf::actor_cast<caf::actor>(g.blocks), caf::actor_cast<caf::actor>(g.sampler),
+                   caf::actor_cast<caf::actor>(g.executor), caf::actor_cast<caf::actor>(g.scheduler)})
+      caf::anon_send_exit(a, caf::exit_reason::kill);
+  }
+
+  request_actor submit(const generation& g, std::vector<event>& events) {
+    return spawn_request(system_, engine_, std::make_shared<const generation>(g),
+                         client_line([&events](event e) { events.push_back(std::move(e)); }));
+  }
+
+  scheduler_counters scheduled(int number) { return ask<scheduler_counters>(groups_.at(number).scheduler); }
+  block_counters blocks(int number) { return ask<block_counters>(groups_.at(number).blocks); }
+
+  /// Whether nothing runs, and no block is in use.
+  bool idle() {
+    coordinator.run();
+    return std::ranges::all_of(groups_, [this](auto& each) {
+      const auto s = scheduled(each.first);
+      return s.running + s.waiting + s.paused == 0 && blocks(each.first).in_use == 0;
+    });
+  }
+
+private:
+  struct group {
+    kv_block_manager_actor blocks;
+    sampler_actor sampler;
+    executor_actor executor;
+    scheduler_actor scheduler;
+  };
+
+  template <class Counters, class Handle>
+  Counters ask(const Handle& who) {
+    caf::scoped_actor self{system_};
+    Counters result;
+    auto pending = self->request(who, std::chrono::seconds(60), stats_atom::value);
+    coordinator.run();
+    pending.receive([&](const Counters& c) { result = c; }, [](caf::error&) { FAIL("no answer"); });
+    return result;
+  }
+
+  testing_config config_;
+  caf::actor_system system_{config_};
+  transport way_;
+  std::size_t images_;
+  bool equal_numerics_;
+
+public:
+  const scheduler_limits limits{.step_tokens = 20, .max_sequences = 4, .max_queue = 8};
+  caf::scheduler::test_coordinator& coordinator = dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
+  std::shared_ptr<roles_script> script = std::make_shared<roles_script>();
+
+private:
+  engine_actor engine_;
+  std::map<int, group> groups_;
+  std::uint64_t lives_ = 0;
+};
+
+/// A prompt of so many tokens, of which the last is `last`.
+generation long_prompt(int tokens, token_id last, int max_tokens, int n = 1, token_id kind = 7) {
+  generation g;
+  g.prompt.assign(static_cast<std::size_t>(tokens), kind);
+  g.prompt.back() = last;
+  g.sampling.temperature = 0;
+  g.sampling.max_tokens = max_tokens;
+  g.sampling.n = n;
+  return g;
+}
+
+std::vector<token_id> counting(token_id first, int count) {
+  std::vector<token_id> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
+
+} // namespace
+
+TEST_CASE("a prompt is computed by one replica and its answer by another, which computes what no full block holds") {
+  role_replicas two;
+  std::vector<event> events;
+  two.submit(long_prompt(58, 1, 12), events);
+  two.coordinator.run();
+  CHECK(ids(events) == counting(2, 12));
+  CHECK(std::holds_alternative<done_event>(events.back()));
+  CHECK(two.script->moved == 1);
+  const auto p = two.scheduled(prefills), d = two.scheduled(decodes);
+  CHECK(p.prefill_rows + p.decode_rows <= 58 + 3); // some of its next tokens, until it has left
+  CHECK(d.generated_tokens >= 9);
+  CHECK(d.prefill_rows <= 16); // what no full block holds, and those tokens
+  const auto sent = two.blocks(prefills), got = two.blocks(decodes);
+  CHECK(sent.sent == 3);
+  CHECK(sent.sent_bytes == 3 * 64);
+  CHECK(got.adopted == 3);
+  CHECK(got.found_tokens == 48);
+  CHECK(got.leased == 0);
+  CHECK(got.incomplete == 0);
+  CHECK(two.idle());
+}
+
+TEST_CASE("blocks that are cached there already are not sent again") {
+  role_replicas two;
+  std::vector<event> first, second;
+  two.submit(long_prompt(58, 1, 4), first);
+  two.coordinator.run();
+  auto longer = long_prompt(90, 1, 4);
+  std::copy_n(long_prompt(58, 1, 1).prompt.begin(), 48, longer.prompt.begin());
+  two.submit(longer, second);
+  two.coordinator.run();
+  CHECK(ids(second) == counting(2, 4));
+  CHECK(two.script->moved == 2);
+  CHECK(two.blocks(prefills).sent == 5); // of 3 and 5
+  CHECK(two.blocks(prefills).found_tokens == 48);
+  std::vector<event> again;
+  two.submit(long_prompt(58, 1, 4), again); // of which all is there
+  two.coordinator.run();
+  CHECK(ids(again) == counting(2, 4));
+  CHECK(two.script->moved == 3);
+  CHECK(two.blocks(prefills).sent == 5);
+  CHECK(two.idle());
+}
+
+TEST_CASE("prompts shorter than a block move, too, and several answers to one prompt move together") {
+  role_replicas two;
+  std::vector<event> small, three;
+  two.submit(long_prompt(3, 1, 9), small);
+  two.submit(long_prompt(40, 10, 9, 3), three);
+  two.coordinator.run();
+  CHECK(ids(small) == counting(2, 9));
+  for (std::uint32_t index = 0; index < 3; ++index)
+    CHECK(ids(three, index) == counting(11, 9));
+  CHECK(two.script->moved == 2);
+  CHECK(two.idle());
+}
+
+TEST_CASE("what has ended before it could move does not") {
+  role_replicas two;
+  std::vector<event> one, stopped;
+  two.submit(long_prompt(40, 1, 1), one);
+  two.submit(long_prompt(40, 30, 20), stopped); // whose first token is the last
+  two.coordinator.run();
+  CHECK(ids(one) == counting(2, 1));
+  CHECK(ids(stopped) == counting(31, 1));
+  CHECK(two.script->moved == 0);
+  CHECK(two.scheduled(decodes).steps == 0);
+  CHECK(two.idle());
+}
+
+TEST_CASE("few images hold up a transfer, but nothing else") {
+  role_replicas two({}, 1);
+  std::deque<std::vector<event>> events(5);
+  for (std::size_t i = 0; i < events.size(); ++i)
+    two.submit(long_prompt(70, static_cast<token_id>(i + 1), 10, 1, static_cast<token_id>(i + 8)), events[i]);
+  for (int i = 0; i < 200; ++i) { // while images come back
+    two.coordinator.run();
+    two.coordinator.advance_time(std::chrono::milliseconds(2));
+  }
+  two.coordinator.run();
+  for (std::size_t i = 0; i < events.size(); ++i)
+    CHECK(ids(events[i]) == counting(static_cast<token_id>(i + 2), 10));
+  CHECK(two.blocks(prefills).sent > 0);
+  CHECK(two.idle());
+}
+
+TEST_CASE("whatever of a transfer is lost, the request stays where it is, and its client notices nothing") {
+  for (int lost = 0; lost < 4; ++lost) {
+    CAPTURE(lost);
+    int sent = 0;
+    role_replicas two([&](block_arrival&) { return sent++ != lost; });
+    std::vector<event> events;
+    two.submit(long_prompt(70, 1, 20), events);
+    two.coordinator.run();
+    CHECK(ids(events) == counting(2, 20));
+    CHECK(two.script->moved == 0);
+    CHECK(two.scheduled(decodes).steps == 0);
+    CHECK(two.blocks(decodes).incomplete == (lost < 3 ? 1 : 0)); // of the last one, nothing is heard
+    CHECK(two.idle());
+  }
+}
+
+TEST_CASE("a block that arrives twice, or for nobody, does no harm") {
+  role_replicas two([](block_arrival& a) {
+    if (a.first == 2)
+      a.request += 1000;
+    return true;
+  });
+  std::vector<event> events;
+  two.submit(long_prompt(70, 1, 20), events);
+  two.coordinator.run();
+  CHECK(ids(events) == counting(2, 20));
+  CHECK(two.script->moved == 1); // it was adopted all the same
+  CHECK(two.idle());
+}
+
+TEST_CASE("blocks are exchanged between equal numerics only") {
+  role_replicas two({}, 64, false);
+  std::vector<event> events;
+  two.submit(long_prompt(70, 1, 20), events);
+  two.coordinator.run();
+  CHECK(ids(events) == counting(2, 20));
+  CHECK(two.script->asked == 0);
+  CHECK(two.blocks(prefills).sent == 0);
+  CHECK(two.idle());
+}
+
+TEST_CASE("whenever either replica dies, no client sees more than a pause") {
+  int moved = 0;
+  for (const int dies : {prefills, decodes})
+    for (int jobs = 1; jobs < 400; jobs += 7) {
+      CAPTURE(dies);
+      CAPTURE(jobs);
+      role_replicas two;
+      std::deque<std::vector<event>> events(4);
+      for (std::size_t i = 0; i < events.size(); ++i)
+        two.submit(long_prompt(20 + static_cast<int>(i) * 20, static_cast<token_id>(i + 1), 16, i == 2 ? 3 : 1,
+                               static_cast<token_id>(i + 8)),
+                   events[i]);
+      for (int i = 0; i < jobs; ++i)
+        two.coordinator.try_run_once();
+      two.lose(dies);
+      if (jobs % 2 == 0)
+        two.start(dies);
+      two.coordinator.run();
+      for (std::size_t i = 0; i < events.size(); ++i) {
+        CAPTURE(i);
+        for (std::uint32_t index = 0; index < (i == 2 ? 3u : 1u); ++index)
+          CHECK(ids(events[i], index) == counting(static_cast<token_id>(i + 2), 16));
+        REQUIRE(std::holds_alternative<done_event>(events[i].back()));
+      }
+      moved += two.script->moved;
+      CHECK(two.idle());
+    }
+  CHECK(moved > 100);
+}
+
+TEST_CASE("a client that leaves, or pauses, at any moment of a move leaves nothing behind") {
+  for (const bool pauses : {false, true})
+    for (int jobs = 1; jobs < 120; ++jobs) {
+      CAPTURE(pauses);
+      CAPTURE(jobs);
+      role_replicas two;
+      std::vector<event> events;
+      auto request = two.submit(long_prompt(50, 1, 20), events);
+      const auto storage = caf::actor_cast<caf::weak_actor_ptr>(request);
+      for (int i = 0; i < jobs; ++i)
+        two.coordinator.try_run_once();
+      if (pauses)
+        caf::anon_send(request, pause_atom::value, true);
+      else
+        caf::anon_send(request, cancel_atom::value);
+      two.coordinator.run();
+      if (pauses) {
+        caf::anon_send(request, pause_atom::value, false);
+        two.coordinator.run();
+        CHECK(ids(events) == counting(2, 20));
+      }
+      request = request_actor();
+      CHECK(two.idle());
+      REQUIRE(std::holds_alternative<done_event>(events.back()));
+      CHECK(storage->weak_refs == 1);
+      CHECK(storage->strong_refs == 0);
+    }
+}

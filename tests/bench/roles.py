@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Measures what long prompts do to streams that are being answered. Each server, one per set of flags, decodes a number
+of streams; long prompts arrive beside them at fixed times, each with a short answer. Servers take turns. Prints the median
+over rounds: the longest time between two tokens of a stream and its 99th percentile, the time to the first token of the
+prompts and from there to the second, and tokens per second.
+
+    tests/bench/roles.py --flags "" --flags "--roles prefill:1,decode:1" --rounds 5
+
+Needs PyPI's websockets (tests/e2e/requirements.txt)."""
+
+import argparse
+import asyncio
+import json
+import pathlib
+import random
+import re
+import shlex
+import statistics
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import websockets
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
+
+
+async def drive(port, options, seed):
+    """Returns the seconds between tokens of streams, to first tokens of prompts, from these to the second ones, and the
+    tokens of answers while prompts were arriving, with the seconds that took."""
+    chance = random.Random(seed)
+    gaps, first, second, sent, last, counted = [], [], [], {}, {}, {}
+    begun = None  # when the first prompt was sent: all streams are under way
+    tokens = 0
+    async with websockets.connect(f"ws://127.0.0.1:{port}/v1/ws", max_size=None) as socket:
+        async def ask(name, prompt, answer):
+            sent[name] = time.perf_counter()
+            await socket.send(json.dumps({
+                "type": "generate", "id": name, "prompt": [chance.randrange(10, 250) for _ in range(prompt)],
+                "max_tokens": answer, "ignore_eos": True, "temperature": 0}))
+
+        async def send_prompts():
+            nonlocal begun
+            begun = time.perf_counter()
+            for number in range(options.prompts):
+                await ask(f"p{number}", options.prompt, options.answer)
+                await asyncio.sleep(options.interval)
+
+        for number in range(options.streams):
+            await ask(f"s{number}", 16, options.context - 32)
+        sender, ended = None, 0
+        while ended < options.prompts:
+            event = json.loads(await socket.recv())
+            now = time.perf_counter()
+            name = event.get("id")
+            if event["type"] == "token":
+                count = len(event["token_ids"])
+                if begun is not None:
+                    tokens += count
+                    if name[0] == "s":
+                        gaps.append(now - last[name])
+                    elif name not in last:
+                        first.append(now - sent[name])
+                    elif counted[name] == 1:
+                        second.append(now - last[name])
+                last[name] = now
+                counted[name] = counted.get(name, 0) + count
+                if sender is None and len(counted) == options.streams and min(counted.values()) >= options.warm:
+                    sender = asyncio.create_task(send_prompts())
+            else:
+                assert event["type"] == "done", event
+                assert name[0] == "p", "a stream ended before the last prompt: give it more --context, or fewer --prompts"
+                ended += 1
+        seconds = time.perf_counter() - begun
+        await sender
+    return gaps, first, second, tokens / seconds
+
+
+def counters_of(port):
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    found = re.findall(r"^(troupe_(?:moves|kv_sent|kv_blocks_sent|kv_chains)\w*)(?:\{[^}]*\})? (\S+)$", text, re.M)
+    sums = {}
+    for name, value in found:
+        sums[name] = sums.get(name, 0) + float(value)
+    return sums
+
+
+def measure(flags, options, seed):
+    server = subprocess.Popen([str(options.troupe), "serve", "--port", "0", "--quiet", "--model", options.model,
+                               *shlex.split(options.common), *shlex.split(flags)], stdout=subprocess.PIPE, text=True)
+    try:
+        port = int(re.search(r":(\d+)", server.stdout.readline()).group(1))
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health").close()
+                break
+            except urllib.error.HTTPError:
+                time.sleep(0.2)
+        asyncio.run(drive(port, argparse.Namespace(**{**vars(options), "prompts": 1, "warm": 4}), seed + 1000))
+        gaps, first, second, rate = asyncio.run(drive(port, options, seed))
+        counters = counters_of(port)
+    finally:
+        server.terminate()
+        server.wait()
+    return {"longest_ms": 1e3 * max(gaps), "itl_p99_ms": 1e3 * percentile(gaps, 0.99),
+            "itl_p50_ms": 1e3 * percentile(gaps, 0.5), "ttft_p50_ms": 1e3 * percentile(first, 0.5),
+            "ttft_max_ms": 1e3 * max(first), "second_p50_ms": 1e3 * percentile(second, 0.5),
+            "second_max_ms": 1e3 * max(second, default=float("nan")), "tokens_per_s": rate,
+            "moved": counters.get("troupe_moves_total", 0)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--troupe", type=pathlib.Path, default=ROOT / "build" / "release" / "troupe")
+    parser.add_argument("--model", default="synthetic:llama-135m")
+    parser.add_argument("--common", default="--quantize int8 --speculate off", help="flags for every server")
+    parser.add_argument("--flags", action="append", required=True, help="flags for one server; repeat to compare")
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--warm", type=int, default=20, help="tokens of each stream before the first prompt")
+    parser.add_argument("--prompt", type=int, default=2000, help="tokens")
+    parser.add_argument("--answer", type=int, default=16, help="tokens behind each prompt")
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--interval", type=float, default=3, help="seconds between prompts")
+    parser.add_argument("--context", type=int, default=2048, help="tokens of a stream")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+
+    runs = {flags: [] for flags in options.flags}
+    for round_ in range(options.rounds):
+        for flags in options.flags:
+            runs[flags].append(measure(flags, options, options.seed + round_))
+    medians = {flags: {key: statistics.median(run[key] for run in all_) for key in all_[0]}
+               for flags, all_ in runs.items()}
+    if options.json:
+        print(json.dumps({"runs": runs, "medians": medians}))
+        return
+    for flags, row in medians.items():
+        print(f"{flags or 'one executor':28} between tokens p50 {row['itl_p50_ms']:5.0f} p99 {row['itl_p99_ms']:5.0f} longest "
+              f"{row['longest_ms']:5.0f} ms   TTFT p50 {row['ttft_p50_ms']:6.0f} max {row['ttft_max_ms']:6.0f} ms, then "
+              f"{row['second_p50_ms']:5.0f} (max {row['second_max_ms']:5.0f}) ms   {row['tokens_per_s']:6.1f} tokens/s, "
+              f"{row['moved']:.0f} moved")
+    first = medians[options.flags[0]]
+    for flags in options.flags[1:]:
+        ratios = {key: medians[flags][key] / first[key] for key in first if key != "moved" and first[key]}
+        print(f"{flags:28} of the first: " + ", ".join(f"{key} {ratio:.2f}" for key, ratio in ratios.items()))
+
+
+main()

@@ -1,0 +1,199 @@
+// The router among replicas that prefill and replicas that decode.
+#include "runtime/scheduling/block_chain.hpp"
+#include "runtime/scheduling/router.hpp"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+using namespace troupe;
+
+namespace {
+
+constexpr int p = 0, d = 1; // prefills, decodes
+
+router::capacity capacity_of(replica_role role) {
+  return {.blocks = 2000, .slots = 32, .queue = 100, .step_rows = 512, .role = role, .block_copy_ms = 0.1};
+}
+
+/// Steps take 20 ms, and 1 ms for each row.
+load_report quiet_report(int replica) {
+  load_report r;
+  r.replica = replica;
+  r.life = 1;
+  r.free_slots = 32;
+  r.queue_room = 132;
+  r.free_blocks = 2000;
+  r.step_rows = 512;
+  r.cost.steps = 100;
+  for (std::size_t i = 0; i < step_cost::knots.size(); ++i)
+    r.cost.knot_ms[i] = 20 + step_cost::knots[i];
+  r.generated_tokens = 1000;
+  r.ended_answers = 10; // of 100 tokens
+  return r;
+}
+
+load_report decoding(int replica, int sequences) {
+  auto r = quiet_report(replica);
+  r.running = sequences;
+  r.free_slots -= sequences;
+  r.free_blocks -= 10 * sequences;
+  for (int i = 0; i < sequences; ++i)
+    r.decodes += shape_of(100, 1, 1);
+  return r;
+}
+
+router one_of_each(int answers_under_way = 0, bool strict = false) {
+  router r(strict);
+  r.start(p, 1, capacity_of(replica_role::prefill));
+  r.start(d, 1, capacity_of(replica_role::decode));
+  r.take(quiet_report(p));
+  r.take(decoding(d, answers_under_way));
+  return r;
+}
+
+route_query asking(int tokens, int answer = 100, int kind = 0) {
+  std::vector<token_id> ids(static_cast<std::size_t>(tokens));
+  std::iota(ids.begin(), ids.end(), 10000 * kind);
+  return {.chain = block_chain(ids, 0),
+          .tokens = tokens,
+          .most_cached = tokens,
+          .most_answer = answer,
+          .may_move = answer > 1};
+}
+
+/// Behind its first token.
+route_query behind(route_query q) {
+  ++q.tokens;
+  --q.most_answer;
+  return q;
+}
+
+} // namespace
+
+TEST_CASE("a prompt goes to whom prefills, and then to whom decodes") {
+  for (const int under_way : {0, 1, 16}) {
+    CAPTURE(under_way);
+    auto r = one_of_each(under_way);
+    const auto to = r.choose(1, asking(2000));
+    REQUIRE(to.has_value());
+    CHECK(to->replica == p);
+    CHECK(to->moves_to == d);
+    const auto choice = r.move(p, d, 2, behind(asking(2000)));
+    REQUIRE(choice.to.has_value());
+    CHECK(choice.why == move_choice::reason::moves);
+    CHECK(choice.to->replica == d);
+    CHECK(choice.to->cached_tokens == 2000);
+  }
+}
+
+TEST_CASE("a short prompt, or one that is cached there, goes where it will be answered") {
+  auto r = one_of_each(4);
+  CHECK(r.choose(1, asking(6))->replica == d);
+  CHECK(r.choose(2, asking(2000))->replica == p); // whose blocks will be there
+  CHECK(r.choose(3, asking(2003))->replica == d);
+}
+
+TEST_CASE("with many prompts and no answers under way, whom decodes prefills, too, and keeps what it has begun") {
+  auto r = one_of_each();
+  std::map<int, int> sent;
+  for (std::uint64_t i = 1; i <= 9; ++i) {
+    const auto to = *r.choose(i, asking(2000, 1, static_cast<int>(i)));
+    ++sent[to.replica];
+    CHECK(to.moves_to == -1); // nothing follows their first tokens
+  }
+  CHECK(sent[p] >= 4);
+  CHECK(sent[d] >= 2);
+}
+
+TEST_CASE("long prompts wait rather than hold up many answers") {
+  auto r = one_of_each(16);
+  for (std::uint64_t i = 1; i <= 12; ++i)
+    CHECK(r.choose(i, asking(2000, 100, static_cast<int>(i)))->replica == p);
+}
+
+TEST_CASE("with short prompts and long answers, whom prefills answers, too, as far as it is faster") {
+  auto r = one_of_each(30);
+  int stays = 0;
+  for (std::uint64_t i = 1; i <= 20; ++i) {
+    const auto q = asking(40, 1000, static_cast<int>(i));
+    const auto to = *r.choose(2 * i, q);
+    stays += to.replica == p &&
+      (to.moves_to == -1 || r.move(p, d, 2 * i + 1, behind(q)).why == move_choice::reason::dearer);
+    r.end(2 * i);
+  }
+  CHECK(stays > 10);
+  r.take(decoding(d, 0));
+  r.take(decoding(p, 12));
+  const auto q = asking(40, 1000, 77);
+  CHECK(r.choose(100, q)->replica == d);
+}
+
+TEST_CASE("who would wait for a place stays, if that is faster") {
+  auto r = one_of_each();
+  const auto q = asking(400, 3);
+  REQUIRE(r.choose(1, q)->replica == p);
+  auto full = decoding(d, 32);
+  full.generated_tokens = 100'000;
+  full.ended_answers = 10; // of 10,000 tokens
+  r.take(full);
+  CHECK(r.move(p, d, 2, behind(q)).why == move_choice::reason::dearer);
+}
+
+TEST_CASE("what has not arrived is computed again, which is weighed") {
+  auto r = one_of_each();
+  const auto q = asking(2000, 2);
+  REQUIRE(r.choose(1, q)->replica == p);
+  const auto other = behind(asking(2000, 3, 5)); // as behind a border of LongRoPE: other blocks
+  CHECK(r.move(p, d, 2, other).why == move_choice::reason::dearer);
+}
+
+TEST_CASE("a replica that has failed is neither chosen nor moved to") {
+  auto r = one_of_each();
+  const auto q = asking(2000);
+  REQUIRE(r.choose(1, q)->moves_to == d);
+  r.stop(d);
+  CHECK(r.move(p, d, 2, behind(q)).why == move_choice::reason::gone);
+  CHECK(r.choose(3, q)->moves_to == -1);
+  CHECK(r.choose(3, q)->replica == p);
+  r.stop(p);
+  CHECK_FALSE(r.choose(4, q).has_value());
+  r.start(d, 2, capacity_of(replica_role::decode));
+  CHECK(r.choose(5, q)->replica == d);
+}
+
+TEST_CASE("of several that decode, the prompt's blocks go to the one that will answer sooner") {
+  router r;
+  r.start(p, 1, capacity_of(replica_role::prefill));
+  r.take(quiet_report(p));
+  for (const int number : {1, 2}) {
+    r.start(number, 1, capacity_of(replica_role::decode));
+    r.take(decoding(number, number == 1 ? 12 : 3));
+  }
+  const auto to = *r.choose(1, asking(1000));
+  CHECK(to.replica == p);
+  CHECK(to.moves_to == 2);
+}
+
+TEST_CASE("strict replicas do what their roles say, whatever it costs") {
+  auto r = one_of_each(0, true);
+  for (const int tokens : {1, 20, 2000}) {
+    const auto to = *r.choose(1, asking(tokens));
+    CHECK(to.replica == p);
+    CHECK(to.moves_to == d);
+    CHECK(r.move(p, d, 2, behind(asking(tokens, 2))).to.has_value());
+  }
+  CHECK(r.choose(3, asking(2000, 1))->moves_to == -1); // there is nothing to move
+}
+
+TEST_CASE("what moved counts where it is, and no longer where it was") {
+  auto r = one_of_each(2);
+  const auto q = asking(1000);
+  const auto before = r.choose(1, q)->ms;
+  r.end(1);
+  REQUIRE(r.choose(1, q)->replica == p);
+  REQUIRE(r.move(p, d, 2, behind(q)).to.has_value());
+  r.end(1);
+  r.end(2);
+  CHECK(r.choose(3, asking(1000, 100, 9))->ms == doctest::Approx(before));
+}
