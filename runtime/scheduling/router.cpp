@@ -151,9 +151,15 @@ double router::answer_ms(const replica_state& r, const step_shape& prompt, const
   const auto answer = expected_answer(what);
   if (r.of.role == replica_role::decode)
     return answer * decode_ms(at, beside, prompt.read);
-  // Prompts that are computed meanwhile come between its tokens.
+  // Prompts that are computed meanwhile come between its tokens: whenever some can be, as long as others have room for
+  // the answer, else as many as recent requests had.
   const auto token_ms = decode_ms(at, r.load.decodes.rows + what.sequences, prompt.read);
-  const auto busy = prompt_ms_ / std::max(1e-9, prompt_ms_ + answer * token_ms);
+  const bool is_needed = std::ranges::none_of(replicas_, [&](auto& each) {
+    const auto& other = each.second;
+    return other.of.role == replica_role::decode &&
+      wait_ms(other, what.tokens, other.load.waiting + other.sent.sequences + what.sequences) == 0;
+  });
+  const auto busy = is_needed ? prompt_ms_ / std::max(1e-9, prompt_ms_ + answer * token_ms) : 1.0;
   return answer * std::lerp(token_ms, std::max(token_ms, expected_ms(at.cost, {.rows = double(at.step_rows)})), busy);
 }
 

@@ -8,8 +8,9 @@
 // Where replicas have roles, a request may be computed by two: its prompt by one that prefills, its answer by one that
 // decodes. What is weighed then is also what others lose: a prompt beside answers holds up each of them for as long as it
 // takes. So long prompts do not come between the tokens of others, unless they would wait for even longer; a short
-// prompt, or one that is cached there, may. A replica that prefills is reckoned to be as busy with prompts as requests
-// have been of late, so answers stay there only where these are mostly answers, or where a move takes longer.
+// prompt, or one that is cached there, may. A replica that prefills is reckoned to be busy with prompts, so an answer
+// stays there only if it is so short that a move takes longer; or, where those that decode have no room, if recent
+// requests were mostly answers.
 //
 // Prefixes make it sticky: it remembers which chains of blocks each replica was sent. Deterministic: equal times go to
 // the replica with fewer sequences, then to the lower number. Owned by the engine; single-threaded.

@@ -112,21 +112,28 @@ TEST_CASE("long prompts wait rather than hold up many answers") {
     CHECK(r.choose(i, asking(2000, 100, static_cast<int>(i)))->replica == p);
 }
 
-TEST_CASE("with short prompts and long answers, whom prefills answers, too, as far as it is faster") {
-  auto r = one_of_each(30);
-  int stays = 0;
-  for (std::uint64_t i = 1; i <= 20; ++i) {
-    const auto q = asking(40, 1000, static_cast<int>(i));
+TEST_CASE("where those that decode have no room, answers stay with whom prefills, unless prompts keep it busy") {
+  auto r = one_of_each(32);
+  const auto stays = [&](std::uint64_t i, int tokens) {
+    const auto q = asking(tokens, 1000, static_cast<int>(i));
     const auto to = *r.choose(2 * i, q);
-    stays += to.replica == p &&
+    const bool stayed = to.replica == p &&
       (to.moves_to == -1 || r.move(p, d, 2 * i + 1, behind(q)).why == move_choice::reason::dearer);
     r.end(2 * i);
-  }
-  CHECK(stays > 10);
-  r.take(decoding(d, 0));
-  r.take(decoding(p, 12));
-  const auto q = asking(40, 1000, 77);
-  CHECK(r.choose(100, q)->replica == d);
+    r.end(2 * i + 1);
+    return stayed;
+  };
+  for (std::uint64_t i = 1; i <= 20; ++i)
+    CHECK(stays(i, 40));
+  int stayed = 0;
+  for (std::uint64_t i = 21; i <= 40; ++i)
+    stayed += stays(i, 2000);
+  CHECK(stayed < 5);
+  for (std::uint64_t i = 41; i <= 80; ++i)
+    stays(i, 40);
+  CHECK(stays(100, 40));
+  r.take(decoding(d, 31)); // there is room for one
+  CHECK_FALSE(stays(101, 40));
 }
 
 TEST_CASE("who would wait for a place stays, if that is faster") {
