@@ -16,7 +16,7 @@ std::vector<replica_role> roles_of(const std::string& text, int replicas = 1, bo
   return replica_roles(o);
 }
 
-std::string refusal(const std::string& text, int replicas = 1, bool prefix_cache = true) {
+std::string roles_refusal(const std::string& text, int replicas = 1, bool prefix_cache = true) {
   try {
     roles_of(text, replicas, prefix_cache);
   } catch (const failure& f) {
@@ -41,19 +41,22 @@ TEST_CASE("roles are counted, in any order, those that prefill first") {
 }
 
 TEST_CASE("roles that cannot be are refused with a sentence") {
-  CHECK(refusal("prefill:0,decode:1") == "`roles` needs a number from 1 to 1024 behind `prefill:`, not `prefill:0`");
-  CHECK(refusal("prefill,decode:1") == "`roles` needs a number from 1 to 1024 behind `prefill:`, not `prefill`");
+  CHECK(roles_refusal("prefill:0,decode:1") ==
+        "`roles` needs a number from 1 to 1024 behind `prefill:`, not `prefill:0`");
+  CHECK(roles_refusal("prefill,decode:1") == "`roles` needs a number from 1 to 1024 behind `prefill:`, not `prefill`");
   for (const auto* number : {"-1", "x", "1x", " 1", "+1", "1.5", "99999999999999999999", "1025", "1:2"})
-    CHECK(refusal("prefill:1,decode:" + std::string(number)).starts_with("`roles` needs a number from 1 to 1024"));
-  CHECK(refusal("prefil:1,decode:1") ==
+    CHECK(
+      roles_refusal("prefill:1,decode:" + std::string(number)).starts_with("`roles` needs a number from 1 to 1024"));
+  CHECK(roles_refusal("prefil:1,decode:1") ==
         "`roles` are prefill and decode, as in prefill:1,decode:1; there is no role `prefil`");
-  CHECK(refusal("prefill:1, decode:1").ends_with("there is no role ` decode`"));
-  CHECK(refusal("prefill:1,,decode:1").ends_with("there is no role ``"));
-  CHECK(refusal(",").ends_with("there is no role ``"));
-  CHECK(refusal("prefill:1") ==
+  CHECK(roles_refusal("prefill:1, decode:1").ends_with("there is no role ` decode`"));
+  CHECK(roles_refusal("prefill:1,,decode:1").ends_with("there is no role ``"));
+  CHECK(roles_refusal(",").ends_with("there is no role ``"));
+  CHECK(roles_refusal("prefill:1") ==
         "`roles` needs at least one replica for each role, as in prefill:1,decode:1; there is none for decode");
-  CHECK(refusal("decode:2").ends_with("there is none for prefill"));
-  CHECK(refusal("prefill:1,prefill:1,decode:1") == "`roles` names prefill twice");
-  CHECK(refusal("prefill:1,decode:1", 2) == "`roles` already says how many replicas there are: leave out `replicas`");
-  CHECK(refusal("prefill:1,decode:1", 1, false).starts_with("`roles` needs the prefix cache"));
+  CHECK(roles_refusal("decode:2").ends_with("there is none for prefill"));
+  CHECK(roles_refusal("prefill:1,prefill:1,decode:1") == "`roles` names prefill twice");
+  CHECK(roles_refusal("prefill:1,decode:1", 2) ==
+        "`roles` already says how many replicas there are: leave out `replicas`");
+  CHECK(roles_refusal("prefill:1,decode:1", 1, false).starts_with("`roles` needs the prefix cache"));
 }

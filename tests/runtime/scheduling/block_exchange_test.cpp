@@ -544,7 +544,7 @@ block_destination_ptr destination(std::uint64_t request, const token_list& token
 }
 
 /// Demands `rows` more of the first sequence, and says that so many tokens of its prompt are computed.
-block_grant grow(block_manager& m, const token_list& prompt, int computed, int rows, bool opens = false) {
+block_grant grow_sent(block_manager& m, const token_list& prompt, int computed, int rows, bool opens = false) {
   block_request request;
   if (computed > 0)
     request.commits.push_back({first_sequence, {prompt->begin() + computed - 16, prompt->begin() + computed}});
@@ -573,19 +573,19 @@ TEST_CASE("the blocks of a sequence are sent as they are committed, once they ar
   block_manager m(10, true);
   m.send_with(std::make_shared<const image_pool>(8, 10));
   const auto prompt = count_from(0, 70);
-  auto grant = grow(m, prompt, 0, 16, true);
+  auto grant = grow_sent(m, prompt, 0, 16, true);
   REQUIRE(grant.offers.size() == 1);
   CHECK(grant.offers[0]->blocks() == 4);
-  grant = grow(m, prompt, 16, 16);
+  grant = grow_sent(m, prompt, 16, 16);
   CHECK(grant.offers.empty());
   CHECK(places_sent(grant).empty()); // nobody has accepted them
   m.accept(7, 0);                    // of nobody
   m.accept(1, 0);
   CHECK(places_sent(m.serve({})) == std::vector{0});
   m.accept(1, 0); // a second time
-  CHECK(places_sent(grow(m, prompt, 32, 16)) == std::vector{1});
-  grow(m, prompt, 48, 16);
-  CHECK(places_sent(grow(m, prompt, 64, 6)) == std::vector{3});
+  CHECK(places_sent(grow_sent(m, prompt, 32, 16)) == std::vector{1});
+  grow_sent(m, prompt, 48, 16);
+  CHECK(places_sent(grow_sent(m, prompt, 64, 6)) == std::vector{3});
   CHECK(m.counters().sent == 4);
   CHECK(m.counters().sent_bytes == 4 * 8);
   CHECK(m.counters().kept == 0);
@@ -596,7 +596,7 @@ TEST_CASE("what the receiver has is not sent, what was found cached is") {
   m.send_with(std::make_shared<const image_pool>(8, 10));
   const auto prompt = count_from(0, 64);
   leave_cached(m, prompt);
-  grow(m, prompt, 0, 16, true); // finds three blocks, and computes the last
+  grow_sent(m, prompt, 0, 16, true); // finds three blocks, and computes the last
   m.accept(1, 1);
   CHECK(places_sent(m.serve({})) == std::vector{1, 2});
   block_request last;
@@ -609,10 +609,10 @@ TEST_CASE("without images blocks wait to be sent, and with their sequence the tr
   const auto pool = std::make_shared<const image_pool>(8, 1);
   m.send_with(pool);
   const auto prompt = count_from(0, 64);
-  grow(m, prompt, 0, 48, true);
+  grow_sent(m, prompt, 0, 48, true);
   m.accept(1, 0);
   {
-    auto grant = grow(m, prompt, 16, 16);
+    auto grant = grow_sent(m, prompt, 16, 16);
     CHECK(places_sent(grant) == std::vector{0});
     CHECK_FALSE(grant.unsent);
     auto more = m.serve({.commits = {{first_sequence, {prompt->begin() + 16, prompt->begin() + 32}}}});
@@ -633,7 +633,7 @@ TEST_CASE("without images blocks wait to be sent, and with their sequence the tr
 
 TEST_CASE("who sends nothing makes no offers") {
   block_manager m(10, true);
-  const auto grant = grow(m, count_from(0, 64), 0, 16, true);
+  const auto grant = grow_sent(m, count_from(0, 64), 0, 16, true);
   CHECK(grant.answers.at(0).rows == 16);
   CHECK(grant.offers.empty());
 }

@@ -10,7 +10,7 @@ using namespace troupe;
 
 namespace {
 
-constexpr int p = 0, d = 1; // prefills, decodes
+constexpr int prefiller = 0, answerer = 1; // replicas
 
 router::capacity capacity_of(replica_role role) {
   return {.blocks = 2000, .slots = 32, .queue = 100, .step_rows = 512, .role = role, .block_copy_ms = 0.1};
@@ -33,7 +33,7 @@ load_report quiet_report(int replica) {
   return r;
 }
 
-load_report decoding(int replica, int sequences) {
+load_report answering(int replica, int sequences) {
   auto r = quiet_report(replica);
   r.running = sequences;
   r.free_slots -= sequences;
@@ -45,14 +45,14 @@ load_report decoding(int replica, int sequences) {
 
 router one_of_each(int answers_under_way = 0, bool strict = false) {
   router r(strict);
-  r.start(p, 1, capacity_of(replica_role::prefill));
-  r.start(d, 1, capacity_of(replica_role::decode));
-  r.take(quiet_report(p));
-  r.take(decoding(d, answers_under_way));
+  r.start(prefiller, 1, capacity_of(replica_role::prefill));
+  r.start(answerer, 1, capacity_of(replica_role::decode));
+  r.take(quiet_report(prefiller));
+  r.take(answering(answerer, answers_under_way));
   return r;
 }
 
-route_query asking(int tokens, int answer = 100, int kind = 0) {
+route_query prompt_query(int tokens, int answer = 100, int kind = 0) {
   std::vector<token_id> ids(static_cast<std::size_t>(tokens));
   std::iota(ids.begin(), ids.end(), 10000 * kind);
   return {.chain = block_chain(ids, 0),
@@ -63,7 +63,7 @@ route_query asking(int tokens, int answer = 100, int kind = 0) {
 }
 
 /// Behind its first token.
-route_query behind(route_query q) {
+route_query behind_first(route_query q) {
   ++q.tokens;
   --q.most_answer;
   return q;
@@ -75,50 +75,50 @@ TEST_CASE("a prompt goes to whom prefills, and then to whom decodes") {
   for (const int under_way : {0, 1, 16}) {
     CAPTURE(under_way);
     auto r = one_of_each(under_way);
-    const auto to = r.choose(1, asking(2000));
+    const auto to = r.choose(1, prompt_query(2000));
     REQUIRE(to.has_value());
-    CHECK(to->replica == p);
-    CHECK(to->moves_to == d);
-    const auto choice = r.move(p, d, 2, behind(asking(2000)));
+    CHECK(to->replica == prefiller);
+    CHECK(to->moves_to == answerer);
+    const auto choice = r.move(prefiller, answerer, 2, behind_first(prompt_query(2000)));
     REQUIRE(choice.to.has_value());
     CHECK(choice.why == move_choice::reason::moves);
-    CHECK(choice.to->replica == d);
+    CHECK(choice.to->replica == answerer);
     CHECK(choice.to->cached_tokens == 2000);
   }
 }
 
 TEST_CASE("a short prompt, or one that is cached there, goes where it will be answered") {
   auto r = one_of_each(4);
-  CHECK(r.choose(1, asking(6))->replica == d);
-  CHECK(r.choose(2, asking(2000))->replica == p); // whose blocks will be there
-  CHECK(r.choose(3, asking(2003))->replica == d);
+  CHECK(r.choose(1, prompt_query(6))->replica == answerer);
+  CHECK(r.choose(2, prompt_query(2000))->replica == prefiller); // whose blocks will be there
+  CHECK(r.choose(3, prompt_query(2003))->replica == answerer);
 }
 
 TEST_CASE("with many prompts and no answers under way, whom decodes prefills, too, and keeps what it has begun") {
   auto r = one_of_each();
   std::map<int, int> sent;
   for (std::uint64_t i = 1; i <= 9; ++i) {
-    const auto to = *r.choose(i, asking(2000, 1, static_cast<int>(i)));
+    const auto to = *r.choose(i, prompt_query(2000, 1, static_cast<int>(i)));
     ++sent[to.replica];
     CHECK(to.moves_to == -1); // nothing follows their first tokens
   }
-  CHECK(sent[p] >= 4);
-  CHECK(sent[d] >= 2);
+  CHECK(sent[prefiller] >= 4);
+  CHECK(sent[answerer] >= 2);
 }
 
 TEST_CASE("long prompts wait rather than hold up many answers") {
   auto r = one_of_each(16);
   for (std::uint64_t i = 1; i <= 12; ++i)
-    CHECK(r.choose(i, asking(2000, 100, static_cast<int>(i)))->replica == p);
+    CHECK(r.choose(i, prompt_query(2000, 100, static_cast<int>(i)))->replica == prefiller);
 }
 
 TEST_CASE("where those that decode have no room, answers stay with whom prefills, unless prompts keep it busy") {
   auto r = one_of_each(32);
   const auto stays = [&](std::uint64_t i, int tokens) {
-    const auto q = asking(tokens, 1000, static_cast<int>(i));
+    const auto q = prompt_query(tokens, 1000, static_cast<int>(i));
     const auto to = *r.choose(2 * i, q);
-    const bool stayed = to.replica == p &&
-      (to.moves_to == -1 || r.move(p, d, 2 * i + 1, behind(q)).why == move_choice::reason::dearer);
+    const bool stayed = to.replica == prefiller &&
+      (to.moves_to == -1 || r.move(prefiller, answerer, 2 * i + 1, behind_first(q)).why == move_choice::reason::dearer);
     r.end(2 * i);
     r.end(2 * i + 1);
     return stayed;
@@ -132,75 +132,75 @@ TEST_CASE("where those that decode have no room, answers stay with whom prefills
   for (std::uint64_t i = 41; i <= 80; ++i)
     stays(i, 40);
   CHECK(stays(100, 40));
-  r.take(decoding(d, 31)); // there is room for one
+  r.take(answering(answerer, 31)); // there is room for one
   CHECK_FALSE(stays(101, 40));
 }
 
 TEST_CASE("who would wait for a place stays, if that is faster") {
   auto r = one_of_each();
-  const auto q = asking(400, 3);
-  REQUIRE(r.choose(1, q)->replica == p);
-  auto full = decoding(d, 32);
+  const auto q = prompt_query(400, 3);
+  REQUIRE(r.choose(1, q)->replica == prefiller);
+  auto full = answering(answerer, 32);
   full.generated_tokens = 100'000;
   full.ended_answers = 10; // of 10,000 tokens
   r.take(full);
-  CHECK(r.move(p, d, 2, behind(q)).why == move_choice::reason::dearer);
+  CHECK(r.move(prefiller, answerer, 2, behind_first(q)).why == move_choice::reason::dearer);
 }
 
 TEST_CASE("what has not arrived is computed again, which is weighed") {
   auto r = one_of_each();
-  const auto q = asking(2000, 2);
-  REQUIRE(r.choose(1, q)->replica == p);
-  const auto other = behind(asking(2000, 3, 5)); // as behind a border of LongRoPE: other blocks
-  CHECK(r.move(p, d, 2, other).why == move_choice::reason::dearer);
+  const auto q = prompt_query(2000, 2);
+  REQUIRE(r.choose(1, q)->replica == prefiller);
+  const auto other = behind_first(prompt_query(2000, 3, 5)); // as behind a border of LongRoPE: other blocks
+  CHECK(r.move(prefiller, answerer, 2, other).why == move_choice::reason::dearer);
 }
 
 TEST_CASE("a replica that has failed is neither chosen nor moved to") {
   auto r = one_of_each();
-  const auto q = asking(2000);
-  REQUIRE(r.choose(1, q)->moves_to == d);
-  r.stop(d);
-  CHECK(r.move(p, d, 2, behind(q)).why == move_choice::reason::gone);
+  const auto q = prompt_query(2000);
+  REQUIRE(r.choose(1, q)->moves_to == answerer);
+  r.stop(answerer);
+  CHECK(r.move(prefiller, answerer, 2, behind_first(q)).why == move_choice::reason::gone);
   CHECK(r.choose(3, q)->moves_to == -1);
-  CHECK(r.choose(3, q)->replica == p);
-  r.stop(p);
+  CHECK(r.choose(3, q)->replica == prefiller);
+  r.stop(prefiller);
   CHECK_FALSE(r.choose(4, q).has_value());
-  r.start(d, 2, capacity_of(replica_role::decode));
-  CHECK(r.choose(5, q)->replica == d);
+  r.start(answerer, 2, capacity_of(replica_role::decode));
+  CHECK(r.choose(5, q)->replica == answerer);
 }
 
 TEST_CASE("of several that decode, the prompt's blocks go to the one that will answer sooner") {
   router r;
-  r.start(p, 1, capacity_of(replica_role::prefill));
-  r.take(quiet_report(p));
+  r.start(prefiller, 1, capacity_of(replica_role::prefill));
+  r.take(quiet_report(prefiller));
   for (const int number : {1, 2}) {
     r.start(number, 1, capacity_of(replica_role::decode));
-    r.take(decoding(number, number == 1 ? 12 : 3));
+    r.take(answering(number, number == 1 ? 12 : 3));
   }
-  const auto to = *r.choose(1, asking(1000));
-  CHECK(to.replica == p);
+  const auto to = *r.choose(1, prompt_query(1000));
+  CHECK(to.replica == prefiller);
   CHECK(to.moves_to == 2);
 }
 
 TEST_CASE("strict replicas do what their roles say, whatever it costs") {
   auto r = one_of_each(0, true);
   for (const int tokens : {1, 20, 2000}) {
-    const auto to = *r.choose(1, asking(tokens));
-    CHECK(to.replica == p);
-    CHECK(to.moves_to == d);
-    CHECK(r.move(p, d, 2, behind(asking(tokens, 2))).to.has_value());
+    const auto to = *r.choose(1, prompt_query(tokens));
+    CHECK(to.replica == prefiller);
+    CHECK(to.moves_to == answerer);
+    CHECK(r.move(prefiller, answerer, 2, behind_first(prompt_query(tokens, 2))).to.has_value());
   }
-  CHECK(r.choose(3, asking(2000, 1))->moves_to == -1); // there is nothing to move
+  CHECK(r.choose(3, prompt_query(2000, 1))->moves_to == -1); // there is nothing to move
 }
 
 TEST_CASE("what moved counts where it is, and no longer where it was") {
   auto r = one_of_each(2);
-  const auto q = asking(1000);
+  const auto q = prompt_query(1000);
   const auto before = r.choose(1, q)->ms;
   r.end(1);
-  REQUIRE(r.choose(1, q)->replica == p);
-  REQUIRE(r.move(p, d, 2, behind(q)).to.has_value());
+  REQUIRE(r.choose(1, q)->replica == prefiller);
+  REQUIRE(r.move(prefiller, answerer, 2, behind_first(q)).to.has_value());
   r.end(1);
   r.end(2);
-  CHECK(r.choose(3, asking(1000, 100, 9))->ms == doctest::Approx(before));
+  CHECK(r.choose(3, prompt_query(1000, 100, 9))->ms == doctest::Approx(before));
 }
