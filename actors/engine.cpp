@@ -269,6 +269,7 @@ private:
       return;
     auto& pending = known->second;
     const auto from = pending.replica, to = std::exchange(pending.moves_to, -1);
+    router_.end(number);
     const auto choice = router_.move(from, to, ++last_number_, query);
     auto& counted = replicas_.at(static_cast<std::size_t>(from))->moves();
     switch (choice.why) {
@@ -276,7 +277,6 @@ private:
       case move_choice::reason::dearer: ++counted.dearer; return;
       case move_choice::reason::moves: ++counted.moved; break;
     }
-    router_.end(number);
     admit_reply reply{.model = model_, .expected_cached = choice.to->cached_tokens, .arrival = pending.arrival};
     admit_to(*replicas_.at(static_cast<std::size_t>(to)), pending, reply);
     self_->send(request, admit_atom::value, std::make_shared<const admit_reply>(std::move(reply)));

@@ -548,7 +548,7 @@ block_grant grow_sent(block_manager& m, const token_list& prompt, int computed, 
   block_request request;
   if (computed > 0)
     request.commits.push_back({first_sequence, {prompt->begin() + computed - 16, prompt->begin() + computed}});
-  block_demand d{.sequence = first_sequence, .rows = rows};
+  block_demand d{first_sequence, rows, nullptr};
   if (opens) {
     d.open = prompt;
     d.destination = destination(1, prompt);
@@ -615,7 +615,9 @@ TEST_CASE("without images blocks wait to be sent, and with their sequence the tr
     auto grant = grow_sent(m, prompt, 16, 16);
     CHECK(places_sent(grant) == std::vector{0});
     CHECK_FALSE(grant.unsent);
-    auto more = m.serve({.commits = {{first_sequence, {prompt->begin() + 16, prompt->begin() + 32}}}});
+    block_request next;
+    next.commits.push_back({first_sequence, {prompt->begin() + 16, prompt->begin() + 32}});
+    const auto more = m.serve(next);
     CHECK(places_sent(more).empty());
     CHECK(more.unsent);
   }
