@@ -193,6 +193,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     }
     auto options = crowded;
     options.speculate = speculation::automatic;
+    options.prefix_cache = seed % 2 == 0 || !crowded.kv_disk.empty() || !crowded.roles.empty();
     // In one of four, how many is left to measured times.
     const engine_internals internals{.guesses = static_cast<int>(seed % 4), .strict_roles = seed % 4 != 0};
     const int stages = options.layers.empty() ? options.stages : 2;
@@ -202,7 +203,6 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
       options.microbatches = pick(0, 3);
     options.step_tokens = pick(0, 1) ? pick(4, 40) : 512; // four beams must fit
     options.max_sequences = pick(4, 12);
-    options.prefix_cache = seed % 2 == 0 || !crowded.kv_disk.empty() || !crowded.roles.empty();
     if (seed % 2 == 1) { // so few blocks that sequences preempt each other
       options.max_context = 256;
       const auto block = reference.model()->kv_cache_bytes / reference.stats().total.blocks.total;
