@@ -58,6 +58,7 @@ public:
       [](record_atom, const step_record_ptr&) {},
       [](watch_atom, const step_watcher_actor&) {},
       [](unwatch_atom, const step_watcher_actor&) {},
+      [](look_atom) { return engine_snapshot_ptr(); },
       [](news_atom, std::string&) {},
       [](stats_atom) { return engine_stats{}; },
     };
