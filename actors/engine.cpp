@@ -269,8 +269,7 @@ private:
       return;
     auto& pending = known->second;
     const auto from = pending.replica, to = std::exchange(pending.moves_to, -1);
-    router_.end(number);
-    const auto choice = router_.move(from, to, ++last_number_, query);
+    const auto choice = router_.move(from, to, number, ++last_number_, query);
     auto& counted = replicas_.at(static_cast<std::size_t>(from))->moves();
     switch (choice.why) {
       case move_choice::reason::gone: ++counted.gone; return;

@@ -51,7 +51,7 @@ void router::start(int replica, std::uint64_t life, const capacity& of) {
 void router::stop(int replica) {
   replicas_.erase(replica);
   std::erase_if(sent_, [=](const auto& entry) { return entry.second.replica == replica; });
-  std::erase_if(coming_, [=](const auto& entry) { return entry.second == replica; });
+  std::erase_if(coming_, [=](const auto& entry) { return entry.second.replica == replica; });
 }
 
 void router::take(const load_report& report) {
@@ -168,7 +168,7 @@ double router::answer_ms(const replica_state& r, const step_shape& prompt, const
 double router::delay_of_others(const replica_state& r, const step_shape& prompt) const {
   if (r.of.role != replica_role::decode)
     return 0;
-  const auto coming = std::ranges::count(coming_, r.load.replica, [](auto& each) { return each.second; });
+  const auto coming = std::ranges::count(coming_, r.load.replica, [](auto& each) { return each.second.replica; });
   const auto others = std::max(1.0, r.load.decodes.rows + static_cast<double>(coming));
   const auto at = pace_of(r);
   const auto room = std::max<double>(at.step_rows - at.decodes.rows, step_budget::least_prompt_rows);
@@ -247,15 +247,16 @@ std::optional<route> router::choose(std::uint64_t request, const route_query& wh
   if (at.of.role != replica_role::any)
     note_prompt(at, prompt);
   send(request, best->replica, prompt, what);
-  if (best->moves_to >= 0) {
-    replicas_.at(best->moves_to).prefixes.use(what.chain);
-    coming_.emplace(request, best->moves_to);
-  }
+  if (best->moves_to >= 0)
+    coming_.insert_or_assign(request, coming_request{best->moves_to, what.chain});
   return best;
 }
 
-move_choice router::move(int from, int to, std::uint64_t request, const route_query& what) {
+move_choice router::move(int from, int to, std::uint64_t was, std::uint64_t request, const route_query& what) {
   const auto here = replicas_.find(from), there = replicas_.find(to);
+  if (const auto coming = coming_.find(was); coming != coming_.end() && there != replicas_.end())
+    there->second.prefixes.use(coming->second.chain); // and no sooner: others may have the same prompt
+  end(was);
   if (here == replicas_.end() || there == replicas_.end())
     return {};
   const auto cached = cached_tokens(there->second, what);

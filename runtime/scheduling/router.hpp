@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 namespace troupe {
 
@@ -78,9 +79,9 @@ public:
   /// Nothing if no replica runs. The request counts as sent.
   std::optional<route> choose(std::uint64_t request, const route_query& what);
 
-  /// A request may leave replica `from` for another one, where its blocks are. If it does, it counts as sent there under
-  /// a new number.
-  move_choice move(int from, int to, std::uint64_t request, const route_query& what);
+  /// A request, `was`, may leave replica `from` for another one, where its blocks have come. If it does, it counts as
+  /// sent there under a new number.
+  move_choice move(int from, int to, std::uint64_t was, std::uint64_t request, const route_query& what);
 
   /// A request has ended, perhaps before its replica heard of it.
   void end(std::uint64_t request);
@@ -106,6 +107,11 @@ private:
     std::int32_t sequences = 0;
   };
 
+  struct coming_request {
+    int replica = 0;
+    std::vector<std::uint64_t> chain; // of its prompt, which will be cached there
+  };
+
   static bool has_room(const replica_state& r) { return r.sent.requests < r.load.queue_room; }
   const load_report& measured(const replica_state& r) const;
   replica_pace pace_of(const replica_state& r) const;
@@ -123,10 +129,10 @@ private:
   void send(std::uint64_t request, int replica, const step_shape& prompt, const route_query& what);
 
   bool strict_;
-  std::map<int, replica_state> replicas_;      // that run, by number
-  std::map<std::uint64_t, sent_request> sent_; // not yet part of a report
-  std::map<std::uint64_t, int> coming_;        // requests that will go on in another replica: which
-  double prompt_ms_ = 0;                       // of recent requests
+  std::map<int, replica_state> replicas_;          // that run, by number
+  std::map<std::uint64_t, sent_request> sent_;     // not yet part of a report
+  std::map<std::uint64_t, coming_request> coming_; // that will go on in another replica
+  double prompt_ms_ = 0;                           // of recent requests
 };
 
 } // namespace troupe

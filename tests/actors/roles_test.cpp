@@ -40,9 +40,9 @@ public:
         REQUIRE(to.has_value());
         admit(request, *to);
       },
-      [this](move_atom, const request_actor& request, std::uint64_t, const route_query_ptr& query) {
+      [this](move_atom, const request_actor& request, std::uint64_t number, const route_query_ptr& query) {
         ++to_->asked;
-        const auto choice = to_->routes.move(prefills, decodes, ++number_, *query);
+        const auto choice = to_->routes.move(prefills, decodes, number, ++number_, *query);
         if (!choice.to) {
           ++to_->stayed;
           return;

@@ -79,7 +79,7 @@ TEST_CASE("a prompt goes to whom prefills, and then to whom decodes") {
     REQUIRE(to.has_value());
     CHECK(to->replica == prefiller);
     CHECK(to->moves_to == answerer);
-    const auto choice = r.move(prefiller, answerer, 2, behind_first(prompt_query(2000)));
+    const auto choice = r.move(prefiller, answerer, 1, 2, behind_first(prompt_query(2000)));
     REQUIRE(choice.to.has_value());
     CHECK(choice.why == move_choice::reason::moves);
     CHECK(choice.to->replica == answerer);
@@ -90,8 +90,11 @@ TEST_CASE("a prompt goes to whom prefills, and then to whom decodes") {
 TEST_CASE("a short prompt, or one that is cached there, goes where it will be answered") {
   auto r = one_of_each(4);
   CHECK(r.choose(1, prompt_query(6))->replica == answerer);
-  CHECK(r.choose(2, prompt_query(2000))->replica == prefiller); // whose blocks will be there
-  CHECK(r.choose(3, prompt_query(2003))->replica == answerer);
+  const auto first = prompt_query(2000);
+  CHECK(r.choose(2, first)->replica == prefiller);
+  CHECK(r.choose(3, prompt_query(2003))->replica == prefiller); // the same beginning, which is not there yet
+  REQUIRE(r.move(prefiller, answerer, 2, 4, behind_first(first)).to.has_value());
+  CHECK(r.choose(5, prompt_query(2003))->replica == answerer);
 }
 
 TEST_CASE("with many prompts and no answers under way, whom decodes prefills, too, and keeps what it has begun") {
@@ -118,7 +121,8 @@ TEST_CASE("where those that decode have no room, answers stay with whom prefills
     const auto q = prompt_query(tokens, 1000, static_cast<int>(i));
     const auto to = *r.choose(2 * i, q);
     const bool stayed = to.replica == prefiller &&
-      (to.moves_to == -1 || r.move(prefiller, answerer, 2 * i + 1, behind_first(q)).why == move_choice::reason::dearer);
+      (to.moves_to == -1 ||
+       r.move(prefiller, answerer, 2 * i, 2 * i + 1, behind_first(q)).why == move_choice::reason::dearer);
     r.end(2 * i);
     r.end(2 * i + 1);
     return stayed;
@@ -144,7 +148,7 @@ TEST_CASE("who would wait for a place stays, if that is faster") {
   full.generated_tokens = 100'000;
   full.ended_answers = 10; // of 10,000 tokens
   r.take(full);
-  CHECK(r.move(prefiller, answerer, 2, behind_first(q)).why == move_choice::reason::dearer);
+  CHECK(r.move(prefiller, answerer, 1, 2, behind_first(q)).why == move_choice::reason::dearer);
 }
 
 TEST_CASE("what has not arrived is computed again, which is weighed") {
@@ -152,7 +156,7 @@ TEST_CASE("what has not arrived is computed again, which is weighed") {
   const auto q = prompt_query(2000, 2);
   REQUIRE(r.choose(1, q)->replica == prefiller);
   const auto other = behind_first(prompt_query(2000, 3, 5)); // as behind a border of LongRoPE: other blocks
-  CHECK(r.move(prefiller, answerer, 2, other).why == move_choice::reason::dearer);
+  CHECK(r.move(prefiller, answerer, 1, 2, other).why == move_choice::reason::dearer);
 }
 
 TEST_CASE("a replica that has failed is neither chosen nor moved to") {
@@ -160,7 +164,7 @@ TEST_CASE("a replica that has failed is neither chosen nor moved to") {
   const auto q = prompt_query(2000);
   REQUIRE(r.choose(1, q)->moves_to == answerer);
   r.stop(answerer);
-  CHECK(r.move(prefiller, answerer, 2, behind_first(q)).why == move_choice::reason::gone);
+  CHECK(r.move(prefiller, answerer, 1, 2, behind_first(q)).why == move_choice::reason::gone);
   CHECK(r.choose(3, q)->moves_to == -1);
   CHECK(r.choose(3, q)->replica == prefiller);
   r.stop(prefiller);
@@ -188,7 +192,7 @@ TEST_CASE("strict replicas do what their roles say, whatever it costs") {
     const auto to = *r.choose(1, prompt_query(tokens));
     CHECK(to.replica == prefiller);
     CHECK(to.moves_to == answerer);
-    CHECK(r.move(prefiller, answerer, 2, behind_first(prompt_query(tokens, 2))).to.has_value());
+    CHECK(r.move(prefiller, answerer, 1, 2, behind_first(prompt_query(tokens, 2))).to.has_value());
   }
   CHECK(r.choose(3, prompt_query(2000, 1))->moves_to == -1); // there is nothing to move
 }
@@ -197,9 +201,11 @@ TEST_CASE("what moved counts where it is, and no longer where it was") {
   auto r = one_of_each(2);
   const auto q = prompt_query(1000);
   const auto before = r.choose(1, q)->ms;
+  REQUIRE(r.choose(4, prompt_query(1000, 100, 5))->ms > before);
+  r.end(4);
   r.end(1);
   REQUIRE(r.choose(1, q)->replica == prefiller);
-  REQUIRE(r.move(prefiller, answerer, 2, behind_first(q)).to.has_value());
+  REQUIRE(r.move(prefiller, answerer, 1, 2, behind_first(q)).to.has_value());
   r.end(1);
   r.end(2);
   CHECK(r.choose(3, prompt_query(1000, 100, 9))->ms == doctest::Approx(before));
