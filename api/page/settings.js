@@ -17,6 +17,7 @@ const more = [
   { name: 'stop', kind: 'lines', help: 'Texts that end the answer, one on each line' },
   { name: 'reasoning_effort', kind: 'choice', choices: ['none', 'minimal', 'low', 'medium', 'high'],
     help: 'How long the model thinks, if its template knows this' },
+  { name: 'thinking_token_budget', kind: 'whole', least: -1, help: 'The most tokens that the model may think for; -1: no limit' },
   { name: 'speculate', kind: 'choice', choices: ['auto', 'off', 'draft', 'ngram', 'lookahead'],
     help: 'How next tokens are guessed. This changes the speed, never the answer' },
   { name: 'ignore_eos', kind: 'flag', help: 'Go on when the model would end its answer' },
