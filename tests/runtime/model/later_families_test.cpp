@@ -11,7 +11,7 @@ using namespace troupe::test;
 namespace {
 
 /// `more` comes first: of a key that is there twice, the first one counts.
-model_config parse(const std::string& family, const std::string& more = "") {
+model_config config_of_family(const std::string& family, const std::string& more = "") {
   return parse_model_config(json::document::parse(
     "{\"model_type\":\"" + family + "\"," + more + (more.empty() ? "" : ",") +
       R"("vocab_size":48,"hidden_size":16,"intermediate_size":24,"num_hidden_layers":6,"num_attention_heads":4})",
@@ -19,25 +19,27 @@ model_config parse(const std::string& family, const std::string& more = "") {
 }
 
 std::string refusal(const std::string& family, const std::string& more) {
-  return failure_of([&] { parse(family, more); });
+  return failure_of([&] { config_of_family(family, more); });
 }
 
 } // namespace
 
 TEST_CASE("Layers of later families: windows, chunks, rotation and shared K and V") {
-  const auto cohere2 = parse("cohere2", R"("num_key_value_heads":2,"sliding_window":9)");
+  const auto cohere2 = config_of_family("cohere2", R"("num_key_value_heads":2,"sliding_window":9)");
   CHECK(cohere2.windows == std::vector<int>{9, 9, 9, 0, 9, 9});
   CHECK(cohere2.is_unrotated(3));
   CHECK(!cohere2.is_unrotated(4));
-  const auto exaone = parse("exaone4", R"("num_key_value_heads":2,"sliding_window":9,"sliding_window_pattern":"LLG")");
+  const auto exaone = config_of_family("exaone4",
+                                       R"("num_key_value_heads":2,"sliding_window":9,"sliding_window_pattern":"LLG")");
   CHECK(exaone.windows == std::vector<int>{9, 9, 0, 9, 9, 0});
-  CHECK(parse("exaone4", R"("num_key_value_heads":2,"sliding_window":null)").unrotated.empty());
-  const auto llama4 = parse("llama4_text", R"("num_key_value_heads":2,"head_dim":8,"attention_chunk_size":32)");
+  CHECK(config_of_family("exaone4", R"("num_key_value_heads":2,"sliding_window":null)").unrotated.empty());
+  const auto llama4 = config_of_family("llama4_text",
+                                       R"("num_key_value_heads":2,"head_dim":8,"attention_chunk_size":32)");
   CHECK(llama4.chunks == std::vector<int>{32, 32, 32, 0, 32, 32});
   CHECK(llama4.growth.unrotated);
-  CHECK(parse("llama4_text", R"("num_key_value_heads":2,"head_dim":8,"attention_chunk_size":null)").chunks.front() ==
-        0);
-  const auto gemma4 = parse("gemma4_text", R"("num_key_value_heads":2,"head_dim":8,"global_head_dim":12,
+  CHECK(config_of_family("llama4_text", R"("num_key_value_heads":2,"head_dim":8,"attention_chunk_size":null)")
+          .chunks.front() == 0);
+  const auto gemma4 = config_of_family("gemma4_text", R"("num_key_value_heads":2,"head_dim":8,"global_head_dim":12,
 "num_kv_shared_layers":2,"use_double_wide_mlp":true,"vocab_size_per_layer_input":48,"hidden_size_per_layer_input":4,
 "layer_types":["sliding_attention","full_attention","sliding_attention","full_attention","sliding_attention",
 "full_attention"])");
@@ -48,7 +50,7 @@ TEST_CASE("Layers of later families: windows, chunks, rotation and shared K and 
   CHECK(gemma4.cache_layer_of(5) == 3);
   CHECK(kv_shape_of(gemma4, kernels::dtype::f32, 3).own ==
         std::vector<kernels::kv_heads_shape>{{2, 8}, {2, 12}, {2, 8}, {2, 12}});
-  CHECK(parse("modernbert", R"("local_attention":8)").windows == std::vector<int>{0, 5, 5, 0, 5, 5});
+  CHECK(config_of_family("modernbert", R"("local_attention":8)").windows == std::vector<int>{0, 5, 5, 0, 5, 5});
 }
 
 TEST_CASE("What later families cannot do yet, or contradicts itself, is refused with the key") {
