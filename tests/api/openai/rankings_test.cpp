@@ -42,7 +42,7 @@ std::shared_ptr<served_model> cross_encoder(std::size_t labels = 1) {
   return model;
 }
 
-done_event pooled(std::vector<float> values) {
+done_event state_of(std::vector<float> values) {
   auto e = ended(3, 0);
   e.embedding = std::move(values);
   return e;
@@ -57,9 +57,9 @@ TEST_CASE("Documents are ranked by the scores of pairs, in the shape of Jina and
     CHECK(text_of(job.prompts[1].prompt) == "<s>qb");
     CHECK(job.prompts[1].embed == pooling::cls);
     CHECK(job.prompts[1].second == std::ssize(job.prompts[1].prompt) - 1);
-    job.writer->take(2, pooled({0.5f, 9}));
-    job.writer->take(0, pooled({0.25f, 9}));
-    job.writer->take(1, pooled({0.5f, -9}));
+    job.writer->take(2, state_of({0.5f, 9}));
+    job.writer->take(0, state_of({0.25f, 9}));
+    job.writer->take(1, state_of({0.5f, -9}));
     return without(job.writer->body(), "\"id\":\"rerank-");
   };
   const std::string begin =
@@ -97,8 +97,8 @@ TEST_CASE("Tokens of a document are limited by request, and what cannot be ranke
 TEST_CASE("Pairs are scored one with many and as many with as many") {
   auto job = scored(R"("text_1":"q","text_2":["a","b"])", cross_encoder());
   REQUIRE(job.prompts.size() == 2);
-  job.writer->take(0, pooled({0.25f, 0}));
-  job.writer->take(1, pooled({0.75f, 0}));
+  job.writer->take(0, state_of({0.25f, 0}));
+  job.writer->take(1, state_of({0.75f, 0}));
   const auto body = without(without(job.writer->body(), "\"id\":\"score-"), "\"created\":", ",");
   CHECK(
     body ==
@@ -115,10 +115,10 @@ TEST_CASE("Models without a classifier compare embeddings, and embed the query o
   auto model = byte_model();
   auto job = scored(R"("text_1":"q","text_2":["a","b","a"])", model);
   REQUIRE(job.prompts.size() == 4);
-  job.writer->take(0, pooled({3, 4}));
-  job.writer->take(1, pooled({4, 3}));
-  job.writer->take(2, pooled({-3, -4}));
-  job.writer->take(3, pooled({4, 3}));
+  job.writer->take(0, state_of({3, 4}));
+  job.writer->take(1, state_of({4, 3}));
+  job.writer->take(2, state_of({-3, -4}));
+  job.writer->take(3, state_of({4, 3}));
   const auto body = job.writer->body();
   CHECK(body.find(R"("index":0,"object":"score","score":0.96)") != body.npos);
   CHECK(body.find(R"("index":1,"object":"score","score":-1)") != body.npos);

@@ -49,7 +49,7 @@ std::vector<std::vector<row_logits>> states_of(engine& e, const std::vector<enco
   return result;
 }
 
-row_logits pooled(const std::vector<row_logits>& states, pooling how) {
+row_logits pooled_of(const std::vector<row_logits>& states, pooling how) {
   if (how == pooling::cls)
     return states.front();
   if (how == pooling::last)
@@ -92,7 +92,7 @@ TEST_CASE("Encoders: last hidden states and scores are transformers', in f32 on 
       const auto ranker = source.load_ranker(*source.tensors);
       CHECK(ranker->outputs() == 1);
       const double score = document.root()["score"];
-      CHECK((*ranker)(pooled(states, ranker->how())).front() == doctest::Approx(score).epsilon(1e-4));
+      CHECK((*ranker)(pooled_of(states, ranker->how())).front() == doctest::Approx(score).epsilon(1e-4));
     }
 }
 

@@ -18,7 +18,7 @@ model_config config_of_family(const std::string& family, const std::string& more
     "config.json"));
 }
 
-std::string refusal(const std::string& family, const std::string& more) {
+std::string refusal_of_later(const std::string& family, const std::string& more) {
   return failure_of([&] { config_of_family(family, more); });
 }
 
@@ -54,32 +54,36 @@ TEST_CASE("Layers of later families: windows, chunks, rotation and shared K and 
 }
 
 TEST_CASE("What later families cannot do yet, or contradicts itself, is refused with the key") {
-  CHECK(refusal("cohere", R"("use_qk_norm":true)") == "config.json: `use_qk_norm` is true, which is not supported");
-  CHECK(refusal("gemma4_text", R"("enable_moe_block":true,"head_dim":8)") ==
+  CHECK(refusal_of_later("cohere", R"("use_qk_norm":true)") ==
+        "config.json: `use_qk_norm` is true, which is not supported");
+  CHECK(refusal_of_later("gemma4_text", R"("enable_moe_block":true,"head_dim":8)") ==
         "config.json: `enable_moe_block` is true, which is not supported");
-  CHECK(refusal("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"global_head_dim":4)").find("global_head_dim") !=
-        std::string::npos);
-  CHECK(refusal("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"num_kv_shared_layers":6)")
+  CHECK(refusal_of_later("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"global_head_dim":4)")
+          .find("global_head_dim") != std::string::npos);
+  CHECK(refusal_of_later("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"num_kv_shared_layers":6)")
           .find("leaves no layer") != std::string::npos);
-  CHECK(refusal("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"vocab_size_per_layer_input":7)")
+  CHECK(refusal_of_later("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"vocab_size_per_layer_input":7)")
           .find("vocab_size_per_layer_input") != std::string::npos);
-  CHECK(refusal("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"per_layer_config":{"2":{"head_dim":10}})")
-          .find("per_layer_config") != std::string::npos);
-  CHECK(refusal("hunyuan_v1_moe", R"("num_experts":4,"moe_topk":[1,2])") ==
+  CHECK(
+    refusal_of_later("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"per_layer_config":{"2":{"head_dim":10}})")
+      .find("per_layer_config") != std::string::npos);
+  CHECK(refusal_of_later("hunyuan_v1_moe", R"("num_experts":4,"moe_topk":[1,2])") ==
         "config.json: `moe_topk` that differs from layer to layer is not supported");
-  CHECK(refusal("hunyuan_v1_moe", R"("num_experts":2,"moe_topk":3)") ==
+  CHECK(refusal_of_later("hunyuan_v1_moe", R"("num_experts":2,"moe_topk":3)") ==
         "config.json: `moe_topk` is 3, more than the experts, 2");
-  CHECK(refusal("ernie4_5_moe", R"("num_key_value_heads":2,"use_bias":true)") ==
+  CHECK(refusal_of_later("ernie4_5_moe", R"("num_key_value_heads":2,"use_bias":true)") ==
         "config.json: `use_bias` is true, which is not supported");
-  CHECK(refusal("llama4_text", R"("num_key_value_heads":2,"no_rope_layers":[1,1])") ==
+  CHECK(refusal_of_later("llama4_text", R"("num_key_value_heads":2,"no_rope_layers":[1,1])") ==
         "config.json: `no_rope_layers` must hold 6 numbers, found 2");
-  CHECK(refusal("llama4_text", R"("num_key_value_heads":2,"layer_types":["sliding_attention","a","b","c","d","e"])")
+  CHECK(refusal_of_later("llama4_text",
+                         R"("num_key_value_heads":2,"layer_types":["sliding_attention","a","b","c","d","e"])")
           .find("chunked_attention") != std::string::npos);
-  CHECK(refusal("bert", R"("is_decoder":true)") == "config.json: `is_decoder` is true, which is not supported");
-  CHECK(refusal("bert", R"("position_embedding_type":"relative_key")") ==
+  CHECK(refusal_of_later("bert", R"("is_decoder":true)") ==
+        "config.json: `is_decoder` is true, which is not supported");
+  CHECK(refusal_of_later("bert", R"("position_embedding_type":"relative_key")") ==
         "config.json: `position_embedding_type` is `relative_key`, supported is absolute");
-  CHECK(refusal("roberta", R"("max_position_embeddings":2)") ==
+  CHECK(refusal_of_later("roberta", R"("max_position_embeddings":2)") ==
         "config.json: `max_position_embeddings` is 2, expected more than 2");
-  CHECK(refusal("nomic_bert", R"("n_embd":16,"n_head":4,"n_layer":2,"n_inner":24,"prenorm":true)") ==
+  CHECK(refusal_of_later("nomic_bert", R"("n_embd":16,"n_head":4,"n_layer":2,"n_inner":24,"prenorm":true)") ==
         "config.json: `prenorm` is true, which is not supported");
 }

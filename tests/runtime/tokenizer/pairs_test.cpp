@@ -22,7 +22,7 @@ token_pair pair_of(const std::string& post_processor, std::size_t most_second = 
   return tokens->encode_pair("a b", "c c a", most_second);
 }
 
-using ids = std::vector<token_id>;
+using pair_ids = std::vector<token_id>;
 
 } // namespace
 
@@ -35,20 +35,20 @@ TEST_CASE("Pairs of texts get the special tokens of their template, and say wher
                             R"("pair":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}},
 {"SpecialToken":{"id":"</s>","type_id":0}},{"Sequence":{"id":"B","type_id":1}},{"SpecialToken":{"id":"</s>","type_id":1}}],)" +
                             special + "}");
-  CHECK(bert.ids == ids{1, 3, 4, 2, 5, 5, 3, 2});
+  CHECK(bert.ids == pair_ids{1, 3, 4, 2, 5, 5, 3, 2});
   CHECK(bert.second == 4);
   const auto alone = pair_of(R"({"type":"TemplateProcessing",)" + single + special + "}");
-  CHECK(alone.ids == ids{3, 4, 5, 5, 3}); // no template for two
+  CHECK(alone.ids == pair_ids{3, 4, 5, 5, 3}); // no template for two
   CHECK(alone.second == 0);
 
   const auto older = pair_of(R"({"type":"BertProcessing","sep":["</s>",2],"cls":["<s>",1]})");
-  CHECK(older.ids == ids{1, 3, 4, 2, 5, 5, 3, 2});
+  CHECK(older.ids == pair_ids{1, 3, 4, 2, 5, 5, 3, 2});
   CHECK(older.second == 4);
   const auto roberta = pair_of(
     R"({"type":"RobertaProcessing","sep":["</s>",2],"cls":["<s>",1],"trim_offsets":true,"add_prefix_space":true})", 2);
-  CHECK(roberta.ids == ids{1, 3, 4, 2, 2, 5, 5, 2}); // of the second text, two tokens
+  CHECK(roberta.ids == pair_ids{1, 3, 4, 2, 2, 5, 5, 2}); // of the second text, two tokens
   CHECK(roberta.second == 0);
-  CHECK(pair_of("null").ids == ids{3, 4, 5, 5, 3});
+  CHECK(pair_of("null").ids == pair_ids{3, 4, 5, 5, 3});
 }
 
 TEST_CASE("A template for pairs with a third text, or a special token that is none, is refused") {
