@@ -42,8 +42,8 @@ constexpr std::array layer_names{
   name_pair{"ffn_gate.", "mlp.gate_proj."},
   name_pair{"ffn_up.", "mlp.up_proj."},
   name_pair{"ffn_down.", "mlp.down_proj."},
+  name_pair{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"}, // before what it begins with
   name_pair{"ffn_gate_inp.", "mlp.gate."},
-  name_pair{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
   name_pair{"ffn_gate_shexp.", "mlp.shared_expert.gate_proj."},
   name_pair{"ffn_up_shexp.", "mlp.shared_expert.up_proj."},
   name_pair{"ffn_down_shexp.", "mlp.shared_expert.down_proj."},

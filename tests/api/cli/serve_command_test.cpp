@@ -62,16 +62,22 @@ TEST_CASE("every bundled configuration is valid for every command") {
   CHECK(files >= 3);
 }
 
-TEST_CASE("every bundled configuration starts a server of the bundled model") {
+TEST_CASE("every bundled configuration starts a server of the bundled model, or says which device is missing") {
   for (const auto& entry : std::filesystem::directory_iterator(TROUPE_CONFIGS)) {
     if (entry.path().extension() != ".toml")
       continue;
     INFO(entry.path().string());
     program server(TROUPE_PROGRAM, {"serve", "--config", entry.path().string(), "--host", "127.0.0.1", "--port", "0"});
-    CHECK(server.prints("\nServing "));
+    const bool serves = server.prints("\nServing ");
     server.signal(SIGTERM);
     const auto result = server.wait();
     INFO(result.err);
+    if (!serves && entry.path().filename() == "hybrid.toml") { // of a machine with a GPU
+      CHECK(result.status == 1);
+      CHECK(result.err.find("troupe: there is no device `cuda:0`") != std::string::npos);
+      continue;
+    }
+    CHECK(serves);
     CHECK(result.status == 0);
   }
 }

@@ -376,7 +376,7 @@ TEST_CASE("crowds of layers that see chunks, or read K and V of others, give eve
                                      std::pair("/families/gemma4", numbers{"f32", "none", "auto"})}) {
     CAPTURE(std::string(model));
     const auto options = without_guesses(test_data() + model, types, devices().back());
-    const auto taken = check_crowds(options, options, 1);
+    const auto taken = check_crowds(options, options, 2);
     CHECK(taken.cached_tokens > 0);
   }
 }
