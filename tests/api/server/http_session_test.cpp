@@ -464,7 +464,7 @@ TEST_CASE("Metrics show latencies, outcomes and the engine's counters") {
     CAPTURE(line);
     CHECK(answer.body.find(line) != std::string::npos);
   }
-  CHECK(answer.body.find("replica") == std::string::npos);
+  CHECK(answer.body.find("replica=\"") == std::string::npos);
   CHECK(answer.body.find("_total gauge") == std::string::npos);
 }
 
