@@ -35,7 +35,7 @@ double relative_error(const std::vector<float>& got, const std::vector<float>& e
     error += std::pow(double(got[i]) - expected[i], 2);
     all += std::pow(double(expected[i]), 2);
   }
-  return std::sqrt(error / all);
+  return error == 0 ? 0 : std::sqrt(error / all); // all may be zeros
 }
 
 const export_format& named(std::string_view format) { return *find_export_format(format); }

@@ -269,7 +269,7 @@ tensor_table gguf_tensors(const model_source& source, const architecture_case& c
       all.values.insert(all.values.end(), tensor.values.begin(), tensor.values.end());
       continue;
     }
-    if (rest.starts_with("self_attn.q_") || rest.starts_with("self_attn.k_")) // norms, too
+    if (!model.latent && (rest.starts_with("self_attn.q_") || rest.starts_with("self_attn.k_"))) // norms, too
       restore_order(tensor, there);
     if (rest.find("shared_expert_gate") != rest.npos)
       tensor.shape = {tensor.shape[1]};
