@@ -56,6 +56,12 @@ export function short(value) {
 }
 
 /**
+ * A count, exactly.
+ * @param {number} value
+ */
+export const exact = (value) => Math.round(value).toLocaleString('en');
+
+/**
  * Lines over time.
  * @param {HTMLCanvasElement} canvas
  * @param {{ times: number[], lines: { colour: string, values: (number | null)[] }[], span: number, unit: string,

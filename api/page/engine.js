@@ -2,7 +2,7 @@
 // times a second. It watches only while it is shown.
 import { button, h, save } from './dom.js';
 import { request } from './link.js';
-import { begin, colour, roundUp, short } from './charts.js';
+import { begin, colour, exact, roundUp, short } from './charts.js';
 import { causes, laneKey, mostSteps, parts, rates, rowsOf, sequencesOf, traceOf } from './steps.js';
 
 /** @typedef {import('./steps.js').Step} Step */
@@ -203,7 +203,7 @@ function drawNumbers() {
   const items = [
     ['tokens/s', short(speed.tokens)], ['rows/s', short(speed.rows)], ['steps/s', short(speed.steps)],
     ['running', String(idle ? 0 : last.running || 0)], ['waiting', String(idle ? 0 : last.waiting || 0)],
-    ['paused', String(last?.paused || 0)], ['blocks in use', `${short(maps.length ? used * all / maps.length : 0)} of ${short(all)}`],
+    ['paused', String(last?.paused || 0)], ['blocks in use', `${exact(maps.length ? used * all / maps.length : 0)} of ${exact(all)}`],
     ['restarts', String(frame.replicas.reduce((sum, replica) => sum + replica.restarts, 0))]];
   numbers.replaceChildren(...items.map(([name, value]) => h('div', { class: 'number' }, h('b', {}, value), h('span', {}, name))));
 }
@@ -293,7 +293,7 @@ function drawBlocks() {
   const maps = frame.replicas.map((replica) => replica.map);
   const count = maps.reduce((sum, map) => sum + map.length, 0);
   const space = canvases.blocks.clientWidth || 300;
-  const side = [12, 10, 8, 6, 5, 4, 3, 2].find((s) => Math.ceil(count / Math.floor(space / s)) * s <= 240) || 2;
+  const side = [20, 16, 12, 10, 8, 6, 5, 4, 3, 2].find((s) => Math.ceil(count / Math.floor(space / s)) * s <= 240) || 2;
   const across = Math.max(1, Math.floor(space / side));
   grid = { across, side };
   const tall = maps.reduce((sum, map) => sum + Math.max(1, Math.ceil(map.length / across)) * side + 4, 0);

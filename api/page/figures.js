@@ -1,7 +1,7 @@
 // Figures of the last hour, from the server's own metrics, which the page reads every five seconds while it is open.
 import { h } from './dom.js';
 import { call } from './link.js';
-import { lineChart, short } from './charts.js';
+import { exact, lineChart, short } from './charts.js';
 
 const every = 5000, span = 3600; // ms; seconds
 /** @typedef {{ at: number, values: Map<string, number> }} Sample */
@@ -146,9 +146,9 @@ function draw() {
     ['c-lost', samples.map((one) => valueOf(one, 'troupe_sequences_waiting'))],
     ['c-forced', samples.map((one) => valueOf(one, 'troupe_sequences_paused'))]], '');
   const found = valueOf(now, 'troupe_prompt_tokens_cached_total'), asked = valueOf(now, 'troupe_prefix_cache_queries_total');
-  const items = [['generated tokens', short(valueOf(now, 'troupe_generated_tokens_total'))],
-    ['prompt tokens', short(valueOf(now, 'troupe_prompt_tokens_total'))], ['steps', short(valueOf(now, 'troupe_steps_total'))],
+  const items = [['generated tokens', exact(valueOf(now, 'troupe_generated_tokens_total'))],
+    ['prompt tokens', exact(valueOf(now, 'troupe_prompt_tokens_total'))], ['steps', exact(valueOf(now, 'troupe_steps_total'))],
     ['found in the prefix cache', asked ? `${(100 * found / asked).toFixed(0)} %` : '–'],
-    ['preemptions', short(valueOf(now, 'troupe_preemptions_total'))], ['restarts', short(valueOf(now, 'troupe_restarts_total'))]];
+    ['preemptions', exact(valueOf(now, 'troupe_preemptions_total'))], ['restarts', exact(valueOf(now, 'troupe_restarts_total'))]];
   numbers.replaceChildren(...items.map(([name, value]) => h('div', { class: 'number' }, h('b', {}, value), h('span', {}, name))));
 }
