@@ -56,18 +56,22 @@ public:
     if (!ended_)
       change(1);
   }
-  /// So many are in the mailbox, and the first of them is taken. What came while nobody watched was not counted.
-  void takes_one_of(std::size_t waiting) { is(waiting > 0 ? waiting - 1 : 0); }
+  /// The next message is taken. Whether there was a counted one: what came while nobody watched was not.
+  bool take() {
+    if (length_ <= 0)
+      return false;
+    change(-1);
+    return true;
+  }
   void handled() { kind_.handled(); }
 
   /// Nothing that comes now is handled.
   void end() {
     ended_ = true;
-    is(0);
+    change(-length_.load());
   }
 
 private:
-  void is(std::size_t length) { change(static_cast<std::int64_t>(length) - length_.load()); }
   void change(std::int64_t by) {
     length_ += by;
     kind_.queued(by);

@@ -45,11 +45,9 @@ public:
     if (!actor_counts::watched())
       return super::resume(unit, most);
     for (std::size_t i = 0; i < most; ++i) {
-      // Until it runs, this thread owns the mailbox. Behind that, another one may run the actor.
-      const auto waiting = this->mailbox().closed() || this->mailbox().blocked() ? 0 : this->mailbox().size();
-      count_.takes_one_of(waiting);
+      const bool counted = count_.take();
       const auto result = super::resume(unit, 1);
-      if (waiting > 0)
+      if (counted || result == caf::resumable::resume_later)
         count_.handled();
       if (result == caf::resumable::done)
         count_.end();
