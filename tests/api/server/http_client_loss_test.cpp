@@ -56,7 +56,7 @@ TEST_CASE("A client that shuts down its sending side gets its answer, and is not
     client.shutdown_send();
     const auto request = live.fake.next();
     request->text("one");
-    std::this_thread::sleep_for(std::chrono::milliseconds(100)); // as a prefill takes
+    std::this_thread::sleep_for(std::chrono::milliseconds(400)); // as a prefill takes; the server notices
     CHECK_FALSE(request->cancelled());
     request->text("two");
     request->done();

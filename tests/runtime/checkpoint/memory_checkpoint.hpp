@@ -18,7 +18,8 @@ public:
   memory_checkpoint& put(const std::string& name, tensor_type type, std::vector<std::size_t> shape,
                          const std::vector<T>& values) {
     std::string bytes(values.size() * sizeof(T), '\0');
-    std::memcpy(bytes.data(), values.data(), bytes.size());
+    if (!values.empty())
+      std::memcpy(bytes.data(), values.data(), bytes.size());
     tensor_info info;
     info.type = type;
     info.shape = std::move(shape);
