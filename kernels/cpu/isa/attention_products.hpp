@@ -169,7 +169,7 @@ template <class Cells, int R, int V>
     typename Cells::operand columns[V];
     for (int v = 0; v < V; ++v) {
       const auto* column = b[v] + k / Cells::steps * b_stride;
-      __builtin_prefetch(reinterpret_cast<const char*>(column) + ahead[v], 0, 2);
+      __builtin_prefetch(reinterpret_cast<const char*>(column) + ahead[v]);
       columns[v] = Cells::column(column);
     }
     for (int r = 0; r < R; ++r)

@@ -14,11 +14,6 @@ namespace {
 /// Prefetch distance of weights, in bytes. Only the first row tile prefetches; later ones find the weights in L2.
 inline constexpr std::size_t float_fetch_distance = 8192;
 
-/// With few rows weights are read as fast as memory gives them, and go to L1. With more, 8 KiB of them would not stay there
-/// until they are used, beside the activations: they go to L2.
-template <int R>
-inline constexpr int fetched_to = R > 4 ? 2 : 3;
-
 /// One panel and one row tile over one block of K. Weights are prefetched `ahead` words before their use.
 template <class Operand>
 inline void linear_block(const typename Operand::element* weights, const std::uint32_t* rows, int count,
@@ -30,7 +25,7 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
                                      [&](std::size_t k, int v) {
                                        const auto* from = weights + k * panel_outputs + column + v * lanes;
                                        if (ahead != 0 && v * lanes * sizeof(*from) % 64 == 0) // once per line
-                                         __builtin_prefetch(from + ahead * panel_outputs, 0, fetched_to<R>);
+                                         __builtin_prefetch(from + ahead * panel_outputs);
                                        return Operand::column(from);
                                      });
   });
