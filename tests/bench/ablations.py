@@ -352,7 +352,7 @@ def replicas(options, remarks):
            "one replica reads prompts, the other decodes", "two replicas that do both")
 def roles(options, remarks):
     if not has_flag(options, "--roles"):
-        raise Missing("there are no roles yet")
+        raise Missing("this program knows no roles")
     return two_of(options, ["--replicas", 2], 16), two_of(options, ["--roles", options.roles_value], 16), "tokens/s"
 
 

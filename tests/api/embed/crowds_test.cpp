@@ -468,6 +468,7 @@ TEST_CASE("crowds whose prompts and answers are computed by different replicas h
     alone.compute.kv_dtype = crowded.compute.kv_dtype = "int8";
     crowded.compute.tensor_parallel = 2;
   }
+  SUBCASE("in two stages each") { crowded.stages = 2; }
   SUBCASE("whose prefixes are kept on a disk, and in other memory") {
     crowded.kv_disk = (std::filesystem::path(folder.path()) / "kv").string();
     crowded.swap_bytes = 256 << 10;
