@@ -21,12 +21,14 @@ public:
 
   kv_block_manager_state(kv_block_manager_actor::pointer self, std::int32_t blocks, bool prefix_cache,
                          std::int32_t host_blocks, former_block_counters former, std::optional<kept_outside> kept,
-                         std::optional<sent_elsewhere> sent)
+                         std::optional<sent_elsewhere> sent, std::optional<state_snapshots> snapshots)
     : self_(self), manager_(blocks, prefix_cache, host_blocks), former_(std::move(former)), sent_(std::move(sent)) {
     if (kept)
       manager_.keep_outside(std::move(*kept));
     if (sent_)
       manager_.send_with(sent_->images);
+    if (snapshots)
+      manager_.keep_snapshots(std::move(*snapshots));
   }
 
   ~kv_block_manager_state() {
@@ -197,9 +199,11 @@ private:
 
 kv_block_manager_actor spawn_kv_block_manager(caf::actor_system& system, std::int32_t blocks, bool prefix_cache,
                                               std::int32_t host_blocks, former_block_counters former,
-                                              std::optional<kept_outside> kept, std::optional<sent_elsewhere> sent) {
-  return spawn_state<kv_block_manager_actor, kv_block_manager_state>(
-    system, blocks, prefix_cache, host_blocks, std::move(former), std::move(kept), std::move(sent));
+                                              std::optional<kept_outside> kept, std::optional<sent_elsewhere> sent,
+                                              std::optional<state_snapshots> snapshots) {
+  return spawn_state<kv_block_manager_actor, kv_block_manager_state>(system, blocks, prefix_cache, host_blocks,
+                                                                     std::move(former), std::move(kept),
+                                                                     std::move(sent), std::move(snapshots));
 }
 
 } // namespace troupe

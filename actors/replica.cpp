@@ -40,7 +40,10 @@ replica::workers replica::spawn(std::uint64_t life) {
   const auto engine = caf::actor_cast<caf::weak_actor_ptr>(engine_);
   const auto& disk = model->kv_disk;
   watch(w.blocks = spawn_kv_block_manager(system, plan.blocks, model->prefix_cache, plan.host_blocks, former_blocks_,
-                                          disk ? std::optional(disk->keeping()) : std::nullopt, plan.sending()));
+                                          disk ? std::optional(disk->keeping()) : std::nullopt, plan.sending(),
+                                          plan.limits.recurrent
+                                            ? std::optional(state_snapshots(plan.limits.max_sequences, plan.snapshots))
+                                            : std::nullopt));
   kv_mover_actor reader, writer;
   if (disk) {
     watch(reader = spawn_kv_mover(system, model, w.blocks, engine));

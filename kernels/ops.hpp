@@ -106,6 +106,7 @@ struct kv_shape {
 };
 
 class storable_matrices; // kernels/cpu/cpu_backend.hpp
+struct recurrent_step;   // kernels/recurrent.hpp
 struct planned_steps;    // kernels/planned_steps.hpp
 
 /// The memory of a paged KV cache; its layout within a block is the backend's own.
@@ -130,6 +131,7 @@ struct sequence_rows {
 struct batch {
   std::span<const sequence_rows> sequences;
   std::span<const std::int32_t> block_tables;
+  const recurrent_step* recurrent = nullptr; // of models with recurrent layers
 };
 
 /// A whole block to copy (K and V of all layers) before a step writes to `to`: copy-on-write.

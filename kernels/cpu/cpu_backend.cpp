@@ -10,6 +10,7 @@
 #include "kernels/cpu/low_rank.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/packed_matrix.hpp"
+#include "kernels/cpu/recurrent.hpp"
 #include "kernels/cpu/tensor_rows.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/formats/bf16.hpp"
@@ -27,7 +28,8 @@ class cpu_backend : public backend,
                     public storable_matrices,
                     public low_rank_products,
                     public activation_sparsity,
-                    public block_transfer {
+                    public block_transfer,
+                    public recurrent_ops {
 public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target),
@@ -38,7 +40,8 @@ public:
       linear_(kernels_, pool_, options.cache),
       grouped_(kernels_, pool_, options.cache),
       low_rank_(kernels_, pool_),
-      attention_(kernels_, pool_) {}
+      attention_(kernels_, pool_),
+      recurrence_(options.target, pool_) {}
 
   std::string description() const override {
     const int threads = pool_.size();
@@ -289,6 +292,29 @@ public:
     dynamic_cast<cpu_kv_cache&>(cache).import_blocks(blocks, pool_);
   }
 
+  std::unique_ptr<state_cache> make_state_cache(const state_shape& shape) override {
+    return std::make_unique<cpu_state_cache>(shape);
+  }
+
+  void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states, int layer) override {
+    recurrence_.convolve(out, in, how, dynamic_cast<cpu_state_cache&>(states), layer);
+  }
+
+  void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas, const recurrence& how,
+             state_cache& states, int layer) override {
+    recurrence_.recur(out, in, rates, betas, how, dynamic_cast<cpu_state_cache&>(states), layer);
+  }
+
+  void gate(const tensor& out, const tensor& x, const tensor& gate, const gated_rows& how) override {
+    recurrence_.gate(out, x, gate, how);
+  }
+
+  void multiply(const tensor& out, const tensor& a, const tensor& b) override { recurrence_.multiply(out, a, b); }
+
+  void copy_states(state_cache& states, std::span<const state_copy> copies) override {
+    dynamic_cast<cpu_state_cache&>(states).copy(copies, pool_);
+  }
+
   void download(float* to, const tensor& from) override {
     expect(from.type == dtype::f32, "download: the tensor must be f32");
     for (std::size_t r = 0; r < from.rows; ++r)
@@ -314,6 +340,7 @@ private:
   cpu_grouped_linear grouped_;
   cpu_low_rank low_rank_;
   cpu_attention attention_;
+  cpu_recurrence recurrence_;
 };
 
 } // namespace

@@ -1,6 +1,7 @@
 #include "kernels/sharded/sharded_backend.hpp"
 
 #include "kernels/planned_steps.hpp"
+#include "kernels/recurrent.hpp"
 #include "kernels/sharded/rank_team.hpp"
 #include "kernels/sharded/sharded_attention.hpp"
 #include "kernels/sharded/sharded_linear.hpp"
@@ -13,7 +14,8 @@ class sharded_backend final : public backend,
                               public storable_matrices,
                               public low_rank_products,
                               public activation_sparsity,
-                              public block_transfer {
+                              public block_transfer,
+                              public recurrent_ops {
 public:
   sharded_backend(std::vector<std::unique_ptr<backend>> ranks, const rank_leaders& leaders, std::size_t unit)
     : ranks_(std::move(ranks), leaders), linear_(ranks_, unit), attention_(ranks_) {}
@@ -223,7 +225,34 @@ public:
 
   void download(float* to, const tensor& from) override { ranks_.first().device->download(to, from); }
 
+  // -- by the first rank alone --------------------------------------------------------------------------------------
+
+  std::unique_ptr<state_cache> make_state_cache(const state_shape& shape) override {
+    return recurrence().make_state_cache(shape);
+  }
+
+  void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states, int layer) override {
+    recurrence().convolve(out, in, how, states, layer);
+  }
+
+  void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas, const recurrence& how,
+             state_cache& states, int layer) override {
+    recurrence().recur(out, in, rates, betas, how, states, layer);
+  }
+
+  void gate(const tensor& out, const tensor& x, const tensor& gate, const gated_rows& how) override {
+    recurrence().gate(out, x, gate, how);
+  }
+
+  void multiply(const tensor& out, const tensor& a, const tensor& b) override { recurrence().multiply(out, a, b); }
+
+  void copy_states(state_cache& states, std::span<const state_copy> copies) override {
+    recurrence().copy_states(states, copies);
+  }
+
 private:
+  recurrent_ops& recurrence() { return dynamic_cast<recurrent_ops&>(*ranks_.first().device); }
+
   /// Where rows [first, end) of an op come from or go to: rows of a tensor in order, or those that a list names.
   struct source {
     source(const tensor& of, const std::int32_t* named, std::size_t first, std::size_t end)

@@ -73,7 +73,7 @@ public:
     }
     if (tensor.part.rows)
       data = chosen(*tensor.part.rows, data, row_bytes);
-    return tensor.part.offset != 0 ? shifted(tensor, data) : data;
+    return changes_values(tensor.part) ? shifted(tensor, data) : data;
   }
 
   std::string where(std::string_view tensor) const override {
@@ -110,6 +110,8 @@ private:
                  std::to_string(part.slices));
       shape.erase(shape.begin());
     }
+    if (shape.size() > 2 && part.slices == 0)
+      std::erase(shape, 1);
     if (shape.empty() || shape.size() > 2)
       refuse(part, "has the shape " + to_string(info.shape) + ", which is neither a matrix nor a vector");
     const auto slices = std::max<std::size_t>(1, part.slices);
@@ -141,7 +143,7 @@ private:
     for (const auto dimension : shape)
       values *= dimension; // fits, as the file's size was checked
     const auto format = weight_format_of(info.type);
-    if (part.offset != 0) {
+    if (changes_values(part)) {
       if (!format || !floats)
         refuse(part, "is stored as " + std::string(to_string(info.type)) + ", supported are F32, F16 and BF16",
                errc::unsupported);
@@ -181,6 +183,8 @@ private:
     return to;
   }
 
+  static bool changes_values(const stored_part& part) { return part.offset != 0 || part.factor != 1; }
+
   static tensor_data advanced(const tensor_data& data, std::size_t bytes) {
     return {data, static_cast<const char*>(data.get()) + bytes};
   }
@@ -215,7 +219,7 @@ private:
     std::shared_ptr<float[]> to(new float[count]);
     to_floats(*weight_format_of(stored_->find(tensor.part.name)->type), data.get(), count, to.get());
     for (std::size_t i = 0; i < count; ++i)
-      to[i] += tensor.part.offset;
+      to[i] = to[i] * tensor.part.factor + tensor.part.offset;
     return to;
   }
 

@@ -18,7 +18,8 @@ namespace troupe {
 /// Indices of rows; shared, as layers are alike.
 using row_order = std::shared_ptr<const std::vector<std::uint32_t>>;
 
-/// How a presented tensor is made of a stored one; steps in this order.
+/// How a presented tensor is made of a stored one; steps in this order. Dimensions of 1 of a stored tensor that has more
+/// than two are left out.
 struct stored_part {
   std::string name;
   std::size_t slices = 0; // if not 0, the length of the outermost dimension, of which `slice` is taken
@@ -29,6 +30,7 @@ struct stored_part {
   std::size_t of_rows = 0;                       // the number of rows before that; 0: any
   bool as_row = false;                           // a vector is presented as a matrix of one row
   float offset = 0;                              // added to all values, which then are f32; floats only
+  float factor = 1;                              // of all values, likewise
 };
 
 struct arrangement {

@@ -218,6 +218,11 @@ std::vector<int> rope_borders(const model_config& config, const model_config* am
 load_plan plan_load(const engine_options& options, opened_model& opened) {
   load_plan plan;
   const auto& config = opened.source.config;
+  if (config.recurrent && !options.roles.empty())
+    throw failure(errc::unsupported,
+                  "`roles` does not support models with recurrent layers yet, such as those of the family `" +
+                    config.family + "`: blocks alone do not continue a prompt",
+                  "roles");
   const auto roles = replica_roles(options);
   const auto devices = devices_of_all(options, opened, static_cast<int>(roles.size()));
   const auto [memory, kv_block, step_tokens] = decide(options, opened, plan);
@@ -231,6 +236,7 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
                          " tokens before scaling, as every further token would change the rotation of all others");
 
   replica_plan replica{.blocks = memory.blocks};
+  replica.snapshots = memory.snapshots;
   if (options.swap_bytes > 0) {
     auto host = plan_host_memory();
     replica.host_blocks = plan_swap(options, kv_block, host.left());
@@ -248,6 +254,10 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
     .step_target_ms = std::chrono::duration<double, std::milli>(options.itl_target).count(),
     .rope_borders = rope_borders(config, opened.amateur ? &opened.amateur->config() : nullptr, plan.max_context),
     .whole_prompts = config.encoder};
+  if (config.recurrent) {
+    replica.limits.recurrent = true;
+    replica.limits.most_guesses = most_state_guesses;
+  }
   for (std::size_t i = 0; i < devices.size(); ++i) {
     auto& each = plan.replicas.emplace_back(replica);
     each.stages = devices[i];

@@ -46,6 +46,7 @@ runner_spec model_replica::runner(std::size_t stage) const {
                     .context = model->info.max_context},
           .blocks = plan.blocks,
           .host_blocks = plan.host_blocks,
+          .snapshots = plan.snapshots,
           .image_offset = before};
 }
 

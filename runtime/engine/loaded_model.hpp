@@ -54,6 +54,7 @@ struct replica_plan {
   std::vector<std::shared_ptr<const device>> stages = {}; // what each computes on, with the cores that are its own
   std::int32_t blocks = 0;                                // of the KV cache, in each stage
   std::int32_t host_blocks = 0;                           // of the host block pool
+  std::int32_t snapshots = 0;                             // of recurrent layers' states, in each stage
   swap_rates swap = {};                                   // if host_blocks > 0
   scheduler_limits limits = {};
   replica_role role = replica_role::any;

@@ -81,7 +81,7 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
   model.request_timeout = options.request_timeout;
   model.speculation = {.mode = options.speculate,
                        .draft_model = opened.draft != nullptr,
-                       .most_guesses = most_guesses,
+                       .most_guesses = opened.source.config.recurrent ? most_state_guesses : most_guesses,
                        .custom = internals.drafter,
                        .forced = internals.guesses};
   model.guides = std::make_shared<guides::guide_cache>(model.info.tokenizer, model.info.defaults.stops,

@@ -15,6 +15,9 @@ namespace {
 /// The default share of the KV cache in the memory that weights and steps leave.
 double portion(cache_share share) { return share == cache_share::of_a_machine ? 0.5 : 0.8; }
 
+/// More would hardly be found again.
+constexpr std::size_t snapshots_per_sequence = 4;
+
 } // namespace
 
 void require_memory(const std::string& what, std::size_t needed, std::size_t available, const std::string& purpose) {
@@ -47,7 +50,16 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
     throw failure(errc::out_of_memory,
                   "the weights need " + to_size(need.weights) + " and the activations " + to_size(need.steps()) +
                     ", but only " + to_size(available) + " of memory are available");
-  const auto left = available - fixed;
+  const auto replicas = static_cast<std::size_t>(replica_count(options));
+  const auto sequences = static_cast<std::size_t>(options.max_sequences);
+  const auto states = replicas * sequences * need.sequence_state;
+  if (states >= available - fixed)
+    throw failure(errc::out_of_memory,
+                  "the states of " + std::to_string(replicas * sequences) + " sequences need " + to_size(states) +
+                    ", but beside weights and activations only " + to_size(available - fixed) +
+                    " of memory are available: fewer sequences need less (--max-sequences)",
+                  "max_sequences");
+  const auto left = available - fixed - states;
   if (options.kv_cache_bytes > left)
     throw failure(errc::out_of_memory,
                   "a KV cache of " + to_size(options.kv_cache_bytes) + " was asked for, but beside " +
@@ -55,12 +67,18 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
                   "kv_cache");
 
   const auto one_sequence = blocks_for(static_cast<std::size_t>(plan.max_context));
-  const auto useful = one_sequence * static_cast<std::size_t>(options.max_sequences);
-  const auto replicas = static_cast<std::size_t>(replica_count(options));
-  const auto by_bytes = (options.kv_cache_bytes > 0
-                           ? options.kv_cache_bytes
-                           : static_cast<std::size_t>(static_cast<double>(left) * portion(share))) /
-    replicas / need.kv_block;
+  const auto useful = one_sequence * sequences;
+  const auto own = (options.kv_cache_bytes > 0 ? options.kv_cache_bytes
+                                               : static_cast<std::size_t>(static_cast<double>(left) * portion(share))) /
+    replicas; // of a replica
+  std::size_t for_snapshots = 0;
+  if (need.state > 0 && options.prefix_cache) { // a quarter, or as much as is left beside a cache of a given size
+    const auto room = options.kv_cache_bytes > 0 ? std::min(own, (left - options.kv_cache_bytes) / replicas) : own;
+    const auto count = std::min(room / 4 / need.state, snapshots_per_sequence * sequences);
+    plan.snapshots = static_cast<std::int32_t>(count);
+    for_snapshots = count * need.state;
+  }
+  const auto by_bytes = (options.kv_cache_bytes > 0 ? own : own - for_snapshots) / need.kv_block;
   auto blocks = options.kv_cache_bytes > 0 ? by_bytes : std::min(useful, by_bytes);
   blocks = std::min<std::size_t>(blocks, std::numeric_limits<std::int32_t>::max() / kernels::block_tokens);
   if (blocks < one_sequence) {
@@ -75,10 +93,15 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
     plan.max_context = static_cast<int>(holds);
   }
   plan.blocks = static_cast<std::int32_t>(blocks);
-  plan.parts = {
-    {"weights", need.weights}, {"activations", need.steps()}, {"KV cache", replicas * blocks * need.kv_block}};
+  plan.parts = {{"weights", need.weights}, {"activations", need.steps()}};
+  if (states > 0)
+    plan.parts.push_back({"states", states + replicas * for_snapshots});
+  plan.parts.push_back({"KV cache", replicas * blocks * need.kv_block});
   for (const auto& part : plan.parts)
-    plan.line += (plan.line.empty() ? "" : ", ") + part.what + " " + to_size(part.bytes);
+    plan.line += (plan.line.empty() ? "" : ", ") + part.what + " " + to_size(part.bytes) +
+      (part.what == "states"
+         ? " (" + std::to_string(sequences) + " sequences, " + std::to_string(plan.snapshots) + " snapshots)"
+         : "");
   plan.line += " (" + std::to_string(blocks * kernels::block_tokens) + " tokens" +
     (replicas > 1 ? " in each of " + std::to_string(replicas) + " replicas" : "") + "); up to " +
     std::to_string(plan.max_context) + " tokens per sequence";

@@ -16,8 +16,9 @@ namespace troupe {
 
 struct memory_plan {
   std::int32_t blocks = 0;           // of each replica
+  std::int32_t snapshots = 0;        // of recurrent layers' states, of each replica
   int max_context = 0;               // tokens; as asked for, or less if the cache cannot hold one such sequence
-  std::vector<memory_promise> parts; // "weights", "activations", "KV cache"
+  std::vector<memory_promise> parts; // "weights", "activations", "states", "KV cache"
   std::string line;                  // "weights 2.0 GiB, activations 12 MiB, KV cache 1.5 GiB: ...", for the log
 };
 

@@ -45,6 +45,11 @@ std::shared_ptr<adapter_library> load_adapters(const engine_options& options, co
                                                const log_sink& log) {
   if (options.lora.empty() && !options.lora_endpoints)
     return nullptr;
+  if (config.recurrent)
+    throw failure(errc::unsupported,
+                  "`lora` does not support models with recurrent layers yet, such as those of the family `" +
+                    config.family + "`",
+                  "lora");
   const auto& last = opened.last();
   if (!opened.capabilities.adapters)
     throw failure(errc::unsupported,

@@ -32,6 +32,10 @@ std::unique_ptr<second_model> open_second(const std::string& path, const std::st
   if (path.empty())
     return nullptr;
   auto source = open_model(path);
+  if (source.config.recurrent)
+    throw failure(errc::unsupported,
+                  "the " + role + " model " + source.name + " has recurrent layers, which only the main model may have",
+                  role);
   const auto refuse = [&](const std::string& why) {
     throw failure(errc::bad_request,
                   "the " + role + " model " + source.name + " has another vocabulary than " + target.name + ": " + why,

@@ -36,6 +36,7 @@ struct runner_spec {
   step_sizes sizes;
   std::int32_t blocks = 0;      // of the KV cache
   std::int32_t host_blocks = 0; // of the host block pool; 0: no swapping
+  std::int32_t snapshots = 0;   // of the states of recurrent layers
   std::size_t image_offset = 0; // bytes of a block's image before those of this runner
 };
 

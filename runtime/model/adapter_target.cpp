@@ -24,11 +24,12 @@ adapter_target adapter_target_of(const model_config& config) {
     target.folders_pair = std::ranges::find(pairing, config.family) != pairing.end();
   }
   for (int i = 0; i < config.layers; ++i) {
+    const auto parts = config.parts_of(i);
     auto& layer = target.layers[as_size(i)];
     const auto put = [&](projection which, const wanted_tensor& w) {
       layer[static_cast<std::size_t>(which)] = {w.shape[0], w.shape[1]};
     };
-    if (!config.latent) { // what makes latents has other names
+    if (!config.latent && parts.attention) { // what makes latents has other names
       const auto qkv = names.qkv(i);
       put(projection::q, qkv[0]);
       if (qkv.size() > 1) { // else the layer reads the K and V of another one
@@ -36,8 +37,9 @@ adapter_target adapter_target_of(const model_config& config) {
         put(projection::v, qkv[2]);
       }
     }
-    put(projection::o, names.o(i).front());
-    if (config.is_sparse(i))
+    if (parts.attention)
+      put(projection::o, names.o(i).front());
+    if (config.is_sparse(i) || !parts.mlp)
       continue;
     const auto gate_up = names.gate_up(i);
     if (config.gated)

@@ -1,6 +1,7 @@
 #include "runtime/model/decoder.hpp"
 
 #include "kernels/activation_sparsity.hpp"
+#include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/kv_blocks.hpp"
@@ -65,7 +66,7 @@ bool needs_family_ops(const model_config& config) {
     !config.chunks.empty() || config.growth || config.encoder || config.qk_norm_behind || config.qk_norm_plain ||
     config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
     !config.kv_layers.empty() || config.layer_inputs > 0 || config.layer_scales || config.embedding_norm ||
-    config.token_types > 0 || config.skips_first_norm;
+    config.token_types > 0 || config.skips_first_norm || config.recurrent || config.attention_gate;
 }
 
 namespace {
@@ -73,7 +74,8 @@ namespace {
 /// Whether what attention and MLP give is changed before it is added to the residual.
 bool changes_branches(const model_config& config) {
   return config.norms == norm_place::after || config.norms == norm_place::both || config.residual_scale != 1 ||
-    config.experts.count > 0 || config.layer_inputs > 0;
+    config.experts.count > 0 || config.layer_inputs > 0 || config.recurrent.out_scale != 1 ||
+    config.recurrent.attention_scale != 1;
 }
 
 std::size_t rope_tables(const model_config& config, int max_context) {
@@ -101,7 +103,7 @@ activation_sizes activation_bytes(const model_config& config, dtype compute, int
   bytes.rope = rope_tables(config, max_context) * as_size(max_context) * as_size(config.head_dim) * sizeof(float);
   bytes.residual = rows * hidden * sizeof(float);
   bytes.normed = rows * hidden * element;
-  bytes.qkv = rows * (q + 2 * kv) * sizeof(float);
+  bytes.qkv = rows * (q + 2 * kv + (config.attention_gate ? q : 0)) * sizeof(float);
   bytes.attended = rows * q * element;
   bytes.ffn = rows * ffn * element;
   if (changes_branches(config))
@@ -123,6 +125,20 @@ activation_sizes activation_bytes(const model_config& config, dtype compute, int
     bytes.latents = rows * std::max((heads + 2) * rank, heads * value) * sizeof(float);
     bytes.latent_inputs = rows * std::max({q_rank, heads * query, heads * rank}) * element;
     bytes.attended = rows * std::max(q, heads * value) * element;
+  }
+  if (config.recurrent) {
+    const auto& r = config.recurrent;
+    std::size_t in = 0;
+    for (const auto& w : recurrent_tensors(config, 0).in())
+      in += w.shape[0];
+    bytes.recurrent_in = rows * in * sizeof(float);
+    bytes.convolved = rows * as_size(recurrent_channels(config)) * sizeof(float);
+    bytes.recurred = rows * as_size(r.inner()) * sizeof(float);
+    if (r.rank > 0) {
+      bytes.recurrent_rates = rows * as_size(r.heads * r.key_dim + r.inner()) * sizeof(float);
+      bytes.recurrent_low = rows * as_size(r.rank) * element;
+    }
+    bytes.attended = std::max(bytes.attended, rows * as_size(recurrent_inner(config)) * element);
   }
   return bytes;
 }
@@ -168,6 +184,13 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   latent_queries_ = allocate(bytes.latent_queries);
   latents_ = allocate(bytes.latents);
   latent_inputs_ = allocate(bytes.latent_inputs);
+  recurrent_in_ = allocate(bytes.recurrent_in);
+  convolved_ = allocate(bytes.convolved);
+  recurred_ = allocate(bytes.recurred);
+  recurrent_rates_ = allocate(bytes.recurrent_rates);
+  recurrent_low_ = allocate(bytes.recurrent_low);
+  if (config.recurrent || config.attention_gate)
+    recurrence_ = &dynamic_cast<kernels::recurrent_ops&>(backend);
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
@@ -251,21 +274,24 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
         growth_.push_back(config.growth.rate *
                           std::log1p(std::floor(static_cast<float>(s.first_position + r + config.growth.first) /
                                                 static_cast<float>(config.growth.period))));
+  auto* const states = begin_states(who);
   const auto part = config.part();
   if (hook && part.embeds)
     hook(0, residual);
   for (int i = part.first; i < part.end; ++i) {
     const auto& layer = weights_->layer(i);
-    const int width = config.latent ? config.latent.value : config.head_dim_of(i);
-    const auto attended = view(attended_, weights_->compute, rows_, as_size(config.heads) * as_size(width));
-    normalise(normed, residual, layer.input_norm);
-    attend(i, normed, attended, cache, who);
-    if (config.parallel && !config.shared_norm)
-      normalise(normed, residual, layer.post_norm);
-    add_branch(i, adapter_site::o, residual, attended, *layer.o, layer.o_bias, layer.attention_norm);
-    if (!config.parallel)
-      normalise(normed, residual, layer.post_norm);
-    add_mlp(i, residual, normed);
+    const auto parts = config.parts_of(i);
+    if (parts.mixes())
+      normalise(normed, residual, layer.input_norm);
+    if (parts.recurrence)
+      add_recurrence(i, residual, normed, *states);
+    if (parts.attention)
+      add_attention(i, residual, normed, cache, who);
+    if (parts.mlp) {
+      if (!config.parallel)
+        normalise(normed, residual, layer.post_norm);
+      add_mlp(i, residual, normed);
+    }
     if (layer.input_gate)
       add_layer_input(i, residual, normed);
     if (layer.scale != 1)
@@ -273,6 +299,21 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
     if (hook)
       hook(i + 1, residual);
   }
+  if (states != nullptr)
+    states->end();
+}
+
+void decoder::add_attention(int i, const tensor& residual, const tensor& normed, kernels::kv_cache& cache,
+                            const kernels::batch& who) {
+  const auto& config = weights_->config;
+  const auto& layer = weights_->layer(i);
+  const int width = config.latent ? config.latent.value : config.head_dim_of(i);
+  const auto attended = view(attended_, weights_->compute, rows_, as_size(config.heads) * as_size(width));
+  attend(i, normed, attended, cache, who);
+  if (config.parallel && !config.shared_norm)
+    normalise(normed, residual, layer.post_norm);
+  add_branch(i, adapter_site::o, residual, attended, *layer.o, layer.o_bias, layer.attention_norm,
+             config.recurrent.attention_scale);
 }
 
 void decoder::conclude(std::span<const std::int32_t> logit_rows, const tensor& logits,
@@ -325,9 +366,10 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
     return attend_latent(i, normed, attended, cache, who);
   const auto dim = as_size(config.head_dim_of(i)), q = as_size(config.heads) * dim,
              kv = config.has_kv(i) ? as_size(config.kv_heads_of(i)) * dim : 0;
-  const auto qkv = view(qkv_, dtype::f32, normed.rows, q + 2 * kv);
+  const auto all = view(qkv_, dtype::f32, normed.rows, q + 2 * kv + (config.attention_gate ? q : 0));
+  const auto qkv = columns(all, 0, q + 2 * kv);
   const int window = config.windows[as_size(i)], cached = config.cache_layer_of(i);
-  multiply(i, adapter_site::qkv, qkv, normed, *layer.qkv, layer.qkv_bias, kernels::store::set);
+  multiply(i, adapter_site::qkv, all, normed, *layer.qkv, layer.qkv_bias, kernels::store::set);
   normalise_heads(i, qkv);
   grow_queries(i, columns(qkv, 0, q));
   kernels::head_norm norm;
@@ -345,6 +387,8 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
   if (config.encoder)
     scores.ahead = window > 0 ? window - 1 : kernels::all_ahead;
   backend_.shaped_attention(attended, qkv, config.heads, scores, cache, cached, who);
+  if (config.attention_gate)
+    gate_attention(attended, columns(all, q + 2 * kv, q));
 }
 
 void decoder::normalise_heads(int i, const tensor& qkv) {
@@ -418,9 +462,11 @@ void decoder::attend_latent(int i, const tensor& normed, const tensor& attended,
   const auto qkv = view(qkv_, dtype::f32, rows, (heads + 2) * dim);
   make_latents(layer, normed);
   grow_queries(i, columns(qkv, 0, heads * dim));
-  backend_.rope_write_kv(qkv, config.heads, {}, rope_.get(), cache, i - config.part().first, who);
+  const auto& rope = config.is_unrotated(i) ? unrotated_ : rope_;
+  const int own = config.cache_layer_of(i);
+  backend_.rope_write_kv(qkv, config.heads, {}, rope.get(), cache, own, who);
   backend_.shaped_attention(view(attended_, compute, rows, heads * dim), qkv, config.heads,
-                            {config.attention_scale, 0, 0, nullptr, nullptr}, cache, i - config.part().first, who);
+                            {config.attention_scale, 0, 0, nullptr, nullptr}, cache, own, who);
   const auto seen = view(attended_, compute, rows * heads, dim),
              means = view(latent_inputs_, compute, rows * heads, rank);
   for (std::size_t h = 0; h < 2; ++h)
@@ -441,9 +487,9 @@ void decoder::multiply(int i, adapter_site site, const tensor& out, const tensor
 }
 
 void decoder::add_branch(int i, adapter_site site, const tensor& residual, const tensor& in, const kernels::matrix& w,
-                         const kernels::buffer& bias, const norm_weights& norm) {
+                         const kernels::buffer& bias, const norm_weights& norm, float scale) {
   const bool of_sum = weights_->config.norms == norm_place::sum;
-  if ((!norm.weight || of_sum) && weights_->config.residual_scale == 1) {
+  if ((!norm.weight || of_sum) && weights_->config.residual_scale * scale == 1) {
     multiply(i, site, residual, in, w, bias, kernels::store::add);
     if (of_sum)
       normalise(residual, residual, norm);
@@ -451,13 +497,13 @@ void decoder::add_branch(int i, adapter_site site, const tensor& residual, const
   }
   const auto branch = view(branch_, dtype::f32, residual.rows, residual.cols);
   multiply(i, site, branch, in, w, bias, kernels::store::set);
-  add_changed(residual, branch, norm);
+  add_changed(residual, branch, norm, scale);
 }
 
-void decoder::add_changed(const tensor& residual, const tensor& branch, const norm_weights& norm) {
+void decoder::add_changed(const tensor& residual, const tensor& branch, const norm_weights& norm, float scale) {
   if (norm.weight)
     normalise(branch, branch, norm);
-  backend_.add_rows(residual, branch, weights_->config.residual_scale);
+  backend_.add_rows(residual, branch, weights_->config.residual_scale * scale);
 }
 
 void decoder::add_mlp(int i, const tensor& residual, const tensor& normed) {

@@ -38,9 +38,16 @@ struct activation_sizes {
   std::size_t latents = 0;        // [max_rows, slots, kv_rank], later [max_rows, heads * value], f32
   std::size_t latent_inputs = 0;  // [max_rows, widest input of a product of attention], compute type
 
+  // Recurrent layers.
+  std::size_t recurrent_in = 0;    // [max_rows, what the first product gives], f32
+  std::size_t convolved = 0;       // [max_rows, channels], f32
+  std::size_t recurred = 0;        // [max_rows, inner], f32
+  std::size_t recurrent_rates = 0; // [max_rows, heads * key_dim and inner], f32: channel_delta
+  std::size_t recurrent_low = 0;   // [max_rows, rank], compute type: channel_delta
+
   std::size_t total() const {
     return rope + residual + normed + qkv + attended + ffn + branch + router + weighed + inputs + ones + latent_down +
-      latent_queries + latents + latent_inputs;
+      latent_queries + latents + latent_inputs + recurrent_in + convolved + recurred + recurrent_rates + recurrent_low;
   }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);
@@ -61,6 +68,8 @@ public:
   /// (indices into the rows; may be empty), in their order, to `logits`, f32 [logit_rows, vocab] in device memory, and
   /// likewise the hidden states behind the final norm of `hidden_rows` to `hidden`, f32 [hidden_rows, hidden]. Calls
   /// `hook`, if there is one, ahead of the layers and behind each; adds `adapters`, null or not empty, to their rows.
+  /// Of a model with recurrent layers, sequence i of a batch that says nothing of states has the i-th of the decoder's
+  /// own, and goes on where it was.
   /// Throws failure(internal) if the arguments contradict each other or the sizes given at construction.
   void forward(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
                kernels::kv_cache& cache, const kernels::tensor& logits, std::span<const std::int32_t> hidden_rows = {},
@@ -106,6 +115,19 @@ private:
     }
   };
 
+  /// residual += attention of layer `i` of what it reads.
+  void add_attention(int i, const kernels::tensor& residual, const kernels::tensor& normed, kernels::kv_cache& cache,
+                     const kernels::batch& who);
+
+  // recurrent_decoder.cpp:
+
+  /// The states of a step, before its first layer; null if the model has none.
+  kernels::state_cache* begin_states(const kernels::batch& who);
+  /// residual += the recurrence of layer `i` of what it reads.
+  void add_recurrence(int i, const kernels::tensor& residual, const kernels::tensor& normed,
+                      kernels::state_cache& states);
+  void gate_attention(const kernels::tensor& attended, const kernels::tensor& gate);
+
   void normalise(const kernels::tensor& to, const kernels::tensor& from, const norm_weights& norm,
                  const std::int32_t* rows = nullptr);
 
@@ -138,8 +160,9 @@ private:
 
   /// residual += the product of a site of layer `i`, normalised and scaled as the model asks.
   void add_branch(int i, adapter_site site, const kernels::tensor& residual, const kernels::tensor& in,
-                  const kernels::matrix& w, const kernels::buffer& bias, const norm_weights& norm);
-  void add_changed(const kernels::tensor& residual, const kernels::tensor& branch, const norm_weights& norm);
+                  const kernels::matrix& w, const kernels::buffer& bias, const norm_weights& norm, float scale = 1);
+  void add_changed(const kernels::tensor& residual, const kernels::tensor& branch, const norm_weights& norm,
+                   float scale = 1);
 
   /// residual += the MLP of layer `i` of what it reads.
   void add_mlp(int i, const kernels::tensor& residual, const kernels::tensor& normed);
@@ -170,10 +193,13 @@ private:
   rotation rope_, local_rope_, unrotated_;
   kernels::buffer residual_, normed_, qkv_, attended_, ffn_, branch_, router_, weighed_, inputs_, ones_;
   kernels::buffer latent_down_, latent_queries_, latents_, latent_inputs_;
-  kernels::buffer slopes_;               // of ALiBi, [heads]
-  std::size_t rows_ = 0;                 // of the step at hand
-  std::vector<float> growth_;            // of the step's queries, less 1; or empty
-  adapter_products* adapters_ = nullptr; // likewise, or null
+  kernels::buffer recurrent_in_, convolved_, recurred_, recurrent_rates_, recurrent_low_;
+  kernels::recurrent_ops* recurrence_ = nullptr;     // the backend's, if the model needs them
+  std::unique_ptr<kernels::state_cache> own_states_; // of batches that bring none
+  kernels::buffer slopes_;                           // of ALiBi, [heads]
+  std::size_t rows_ = 0;                             // of the step at hand
+  std::vector<float> growth_;                        // of the step's queries, less 1; or empty
+  adapter_products* adapters_ = nullptr;             // likewise, or null
 };
 
 } // namespace troupe

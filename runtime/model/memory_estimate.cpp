@@ -3,6 +3,7 @@
 #include "kernels/planned_steps.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/packing.hpp"
+#include "runtime/model/recurrent_layers.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
@@ -39,7 +40,11 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
   memory_estimate estimate;
   for (const auto& w : names.all())
     if (require_tensor(tensors, w).shape.size() == 1 && !tensor_names::on_host(w.name))
-      estimate.weights += w.shape[0] * sizeof(float);
+      estimate.weights += w.shape[0] * sizeof(float) *
+        (config.recurrent.head_norm && w.name.ends_with(".recurrent.norm.weight") ? as_size(config.recurrent.heads)
+                                                                                  : 1);
+    else if (w.name.ends_with("conv.weight"))
+      estimate.weights += w.shape[0] * w.shape[1] * sizeof(float);
   for (const auto& group : packed_groups(config, precision))
     estimate.weights += packed_bytes(tensors, group, precision, backend);
   const bool embeds = config.part().embeds;
@@ -54,6 +59,11 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
   estimate.activations = activation_bytes(config, precision.compute, steps.rows, steps.context).total();
   estimate.scratch = backend.scratch_bytes(plan_steps(tensors, config, precision, steps));
   estimate.kv_block = kv_shape_of(config, precision, 1).block_bytes();
+  if (config.recurrent) {
+    const auto states = state_shape_of(config, 1, 0, most_state_guesses);
+    estimate.state = states.slot_bytes();
+    estimate.sequence_state = states.bytes();
+  }
   return estimate;
 }
 

@@ -12,10 +12,12 @@ namespace troupe {
 
 /// Bytes of device memory.
 struct memory_estimate {
-  std::size_t weights = 0;     // packed, and the embedding table
-  std::size_t activations = 0; // of a decoder
-  std::size_t scratch = 0;     // of ops, logits and sampling
-  std::size_t kv_block = 0;    // one block of the KV cache
+  std::size_t weights = 0;        // packed, and the embedding table
+  std::size_t activations = 0;    // of a decoder
+  std::size_t scratch = 0;        // of ops, logits and sampling
+  std::size_t kv_block = 0;       // one block of the KV cache
+  std::size_t state = 0;          // of recurrent layers: one snapshot
+  std::size_t sequence_state = 0; // the state of a sequence, with what it may take back
 
   /// Everything but weights and KV cache.
   std::size_t steps() const { return activations + scratch; }
@@ -27,6 +29,8 @@ struct memory_estimate {
     activations += more.activations;
     scratch += more.scratch;
     kv_block += more.kv_block;
+    state += more.state;
+    sequence_state += more.sequence_state;
     return *this;
   }
 };

@@ -7,6 +7,7 @@
 #include "runtime/checkpoint/quantised_checkpoint.hpp"
 #include "runtime/model/expert_router.hpp"
 #include "runtime/model/layer_span.hpp"
+#include "runtime/model/recurrent_config.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/support/types.hpp"
@@ -123,6 +124,10 @@ struct model_config {
   float logit_scale = 1;
   float logit_cap = 0; // logits are cap * tanh(logit / cap); 0: not
 
+  std::vector<layer_parts> parts; // [layers]; or empty: attention and an MLP in each
+  recurrent_config recurrent;     // of the layers with a recurrence
+  bool attention_gate = false;    // what a head gives is multiplied by the sigmoid of a gate
+
   expert_config experts;
   std::vector<bool> sparse; // [layers]: an MLP of experts; or empty: none
 
@@ -135,11 +140,11 @@ struct model_config {
     return own > 0 ? own : kv_heads;
   }
   int kv_layer_of(int layer) const { return kv_layers.empty() ? layer : kv_layers[static_cast<std::size_t>(layer)]; }
-  bool has_kv(int layer) const { return kv_layer_of(layer) == layer; }
+  bool has_kv(int layer) const { return parts_of(layer).attention && kv_layer_of(layer) == layer; }
   /// The layer of the cache whose K and V a layer's attention reads. Layers without their own have none there.
   int cache_layer_of(int layer) const {
     const int from = kv_layer_of(layer), first = part().first;
-    if (kv_layers.empty())
+    if (kv_layers.empty() && parts.empty())
       return from - first;
     int index = 0;
     for (int i = first; i < from; ++i)
@@ -156,6 +161,25 @@ struct model_config {
   bool is_unrotated(int layer) const {
     return positions != position_type::rotary || (!unrotated.empty() && unrotated[static_cast<std::size_t>(layer)]);
   }
+
+  layer_parts parts_of(int layer) const {
+    return parts.empty() ? layer_parts() : parts[static_cast<std::size_t>(layer)];
+  }
+  /// Layers with K and V of their own in the part that this describes.
+  int cached_layers() const {
+    int count = 0;
+    for (int i = part().first; i < part().end; ++i)
+      count += has_kv(i) ? 1 : 0;
+    return count;
+  }
+  /// Layers with a recurrence, likewise, up to `layer`.
+  int state_layer(int layer) const {
+    int count = 0;
+    for (int i = part().first; i < layer; ++i)
+      count += parts_of(i).recurrence ? 1 : 0;
+    return count;
+  }
+  int state_layers() const { return state_layer(part().end); }
 
   layer_span part() const { return span.value_or(layer_span{0, layers, true, true}); }
 

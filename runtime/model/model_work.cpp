@@ -1,5 +1,8 @@
 #include "runtime/model/model_work.hpp"
 
+#include "runtime/model/recurrent_layers.hpp"
+#include "runtime/support/types.hpp"
+
 #include <algorithm>
 #include <cmath>
 
@@ -46,10 +49,19 @@ weight_work work_per_expert(const model_weights& weights) {
 weight_work common_work(const model_weights& weights) {
   weight_work work;
   for (const auto& layer : weights.layers) {
-    work += work_of(*layer.qkv);
-    work += work_of(*layer.o);
+    if (layer.qkv) {
+      work += work_of(*layer.qkv);
+      work += work_of(*layer.o);
+    }
+    if (layer.recurrent) {
+      const auto& r = *layer.recurrent;
+      for (const auto* m : {r.in.get(), r.rate_up.get(), r.gate_up.get(), r.out.get()})
+        if (m != nullptr)
+          work += work_of(*m);
+    }
     if (!layer.mixture) {
-      work += work_of(weights, layer.mlp);
+      if (layer.mlp.down)
+        work += work_of(weights, layer.mlp);
       continue;
     }
     work += work_of(*layer.mixture->router);
@@ -84,8 +96,9 @@ std::size_t weight_bytes_read(const model_weights& weights, int rows) {
 std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int context) {
   std::size_t bytes = 0;
   for (int i = 0; i < config.layers; ++i)
-    bytes += static_cast<std::size_t>(config.kv_heads_of(i)) * kernels::kv_bytes(type, config.head_dim_of(i)) *
-      static_cast<std::size_t>(seen(context, config.windows[static_cast<std::size_t>(i)]));
+    if (config.parts_of(i).attention)
+      bytes += static_cast<std::size_t>(config.kv_heads_of(i)) * kernels::kv_bytes(type, config.head_dim_of(i)) *
+        static_cast<std::size_t>(seen(context, config.windows[static_cast<std::size_t>(i)]));
   return bytes;
 }
 
@@ -99,7 +112,22 @@ double prefill_operations(const model_config& config, int tokens) {
                kv = double(config.kv_heads) * config.head_dim;
   const double parts = config.gated ? 3 : 2;
   const auto& experts = config.experts;
-  double multiply_adds = tokens * config.layers * (hidden * (q + 2 * kv) + q * hidden) + hidden * config.vocab;
+  int attending = 0, recurring = 0;
+  for (int i = 0; i < config.layers; ++i) {
+    attending += config.parts_of(i).attention;
+    recurring += config.parts_of(i).recurrence;
+  }
+  const double gates = config.attention_gate ? q : 0;
+  double multiply_adds = tokens * attending * (hidden * (q + 2 * kv + gates) + q * hidden) + hidden * config.vocab;
+  if (config.recurrent) {
+    double rows = 0;
+    for (const auto& w : recurrent_tensors(config, 0).in())
+      rows += double(w.shape[0]);
+    const auto& r = config.recurrent;
+    multiply_adds += tokens * recurring *
+      (hidden * (rows + recurrent_inner(config)) + 3.0 * r.inner() * r.key_dim + r.taps * recurrent_channels(config) +
+       double(r.rank) * (r.inner() + r.heads * r.key_dim));
+  }
   if (const auto& latent = config.latent; latent) {
     const double heads = config.heads, query = latent.plain + latent.rotated;
     const double queries = latent.q_rank > 0 ? latent.q_rank * (hidden + heads * query) : hidden * heads * query;
@@ -109,11 +137,13 @@ double prefill_operations(const model_config& config, int tokens) {
          hidden * heads * latent.value);
   }
   for (int i = 0; i < config.layers; ++i)
-    multiply_adds += tokens * hidden *
-      (config.is_sparse(i) ? parts * (double(experts.chosen) * experts.ffn + experts.shared_ffn) + experts.count
-                           : parts * config.ffn);
-  for (const int window : config.windows)
-    multiply_adds += 2 * q * seen_by_all(tokens, window);
+    multiply_adds += !config.parts_of(i).mlp ? 0
+                                             : tokens * hidden *
+        (config.is_sparse(i) ? parts * (double(experts.chosen) * experts.ffn + experts.shared_ffn) + experts.count
+                             : parts * config.ffn);
+  for (int i = 0; i < config.layers; ++i)
+    if (config.parts_of(i).attention)
+      multiply_adds += 2 * q * seen_by_all(tokens, config.windows[as_size(i)]);
   return 2 * multiply_adds;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/model/packing.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/model/recurrent_layers.hpp"
 
 namespace troupe {
 
@@ -21,6 +22,22 @@ quantization int8_at_least(precision precision) {
 }
 
 } // namespace
+
+packed_group recurrent_in_group(const tensor_names& names, int layer, precision precision) {
+  return {recurrent_tensors(names.config(), layer).in(), int8_at_least(precision)};
+}
+
+packed_group recurrent_rate_group(const tensor_names& names, int layer, precision precision) {
+  return {{recurrent_tensors(names.config(), layer).rate_up()}, int8_at_least(precision)};
+}
+
+packed_group recurrent_gate_group(const tensor_names& names, int layer, precision precision) {
+  return {{recurrent_tensors(names.config(), layer).gate_up()}, int8_at_least(precision)};
+}
+
+packed_group recurrent_out_group(const tensor_names& names, int layer, precision precision) {
+  return {{recurrent_tensors(names.config(), layer).out()}, precision.weights};
+}
 
 packed_group latent_q_group(const tensor_names& names, int layer, precision precision) {
   return {{names.latent_q(layer)}, precision.weights};
@@ -97,18 +114,31 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
   if (config.layer_inputs > 0)
     groups.push_back(layer_projection_group(names, precision));
   for (int i = part.first; i < part.end; ++i) {
-    groups.push_back(qkv_group(names, i, precision));
-    groups.push_back(o_group(names, i, precision));
+    const auto parts = config.parts_of(i);
+    if (parts.recurrence) {
+      groups.push_back(recurrent_in_group(names, i, precision));
+      groups.push_back(recurrent_out_group(names, i, precision));
+      if (config.recurrent.type == recurrent_type::channel_delta) {
+        groups.push_back(recurrent_rate_group(names, i, precision));
+        groups.push_back(recurrent_gate_group(names, i, precision));
+      }
+    }
+    if (parts.attention) {
+      groups.push_back(qkv_group(names, i, precision));
+      groups.push_back(o_group(names, i, precision));
+      if (config.latent.q_rank > 0)
+        groups.push_back(latent_q_group(names, i, precision));
+      for (int h = 0; config.latent && h < config.heads; ++h) {
+        groups.push_back(latent_key_group(names, i, h, precision));
+        groups.push_back(latent_value_group(names, i, h, precision));
+      }
+    }
     if (config.layer_inputs > 0) {
       groups.push_back(input_gate_group(names, i, precision));
       groups.push_back(input_projection_group(names, i, precision));
     }
-    if (config.latent.q_rank > 0)
-      groups.push_back(latent_q_group(names, i, precision));
-    for (int h = 0; config.latent && h < config.heads; ++h) {
-      groups.push_back(latent_key_group(names, i, h, precision));
-      groups.push_back(latent_value_group(names, i, h, precision));
-    }
+    if (!parts.mlp)
+      continue;
     if (!config.is_sparse(i)) {
       groups.push_back(gate_up_group(names, i, precision));
       groups.push_back(down_group(names, i, precision));

@@ -37,6 +37,12 @@ packed_group layer_projection_group(const tensor_names& names, precision precisi
 packed_group input_gate_group(const tensor_names& names, int layer, precision precision);
 packed_group input_projection_group(const tensor_names& names, int layer, precision precision);
 
+// Of a recurrent layer, in int8 at least if weights are quantised.
+packed_group recurrent_in_group(const tensor_names& names, int layer, precision precision);
+packed_group recurrent_rate_group(const tensor_names& names, int layer, precision precision);
+packed_group recurrent_gate_group(const tensor_names& names, int layer, precision precision);
+packed_group recurrent_out_group(const tensor_names& names, int layer, precision precision);
+
 packed_group gate_up_group(const tensor_names& names, int layer, precision precision);
 packed_group down_group(const tensor_names& names, int layer, precision precision);
 

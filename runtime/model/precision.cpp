@@ -36,12 +36,15 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
     refuse(std::string("skips nothing in weights that are quantised to ") + to_string(precision.weights) +
            ": their inputs are rounded in groups");
   const tensor_names names(config);
-  for (int layer = 0; layer < config.layers; ++layer)
+  for (int layer = 0; layer < config.layers; ++layer) {
+    if (!config.parts_of(layer).mlp)
+      continue;
     for (const auto& matrices : {names.gate_up(layer), names.down(layer)})
       for (const auto& wanted : matrices)
         if (const auto& found = require_tensor(tensors, wanted); has_blocks(found.type))
           refuse("skips nothing in weights in blocks, as " + wanted.name + " is in " +
                  std::string(to_string(found.type)) + ": their inputs are rounded in groups");
+  }
 }
 
 std::string weights_kind(const checkpoint& tensors, quantization weights) {
@@ -58,7 +61,8 @@ std::string weights_kind(const checkpoint& tensors, quantization weights) {
 }
 
 kernels::kv_shape kv_shape_of(const model_config& config, precision precision, std::size_t blocks) {
-  kernels::kv_shape shape{config.part().count(), config.kv_heads, config.head_dim, precision.kv, blocks};
+  // Without any attention, blocks are there to count what is cached.
+  kernels::kv_shape shape{std::max(1, config.cached_layers()), config.kv_heads, config.head_dim, precision.kv, blocks};
   if (config.kv_layers.empty() && config.local_head_dim == 0 && config.local_kv_heads == 0 && config.full_kv_heads == 0)
     return shape;
   shape.layers = 0;

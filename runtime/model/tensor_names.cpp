@@ -1,5 +1,6 @@
 #include "runtime/model/tensor_names.hpp"
 
+#include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/unused_tensors.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
@@ -97,8 +98,11 @@ std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
   const auto q = q_width(layer), kv = kv_width(layer);
   if (!config_.has_kv(layer))
     return {{p + "q_proj.weight", {q, hidden_}}};
-  return {
+  std::vector<wanted_tensor> result{
     {p + "q_proj.weight", {q, hidden_}}, {p + "k_proj.weight", {kv, hidden_}}, {p + "v_proj.weight", {kv, hidden_}}};
+  if (config_.attention_gate)
+    result.push_back({p + "attn_gate.weight", {q, hidden_}});
+  return result;
 }
 
 std::vector<wanted_tensor> tensor_names::o(int layer) const {
@@ -234,10 +238,11 @@ std::vector<wanted_tensor> tensor_names::layer_norms(int layer) const {
   std::vector<wanted_tensor> result;
   if (config_.plain_norm)
     return result;
+  const auto parts = config_.parts_of(layer);
   if (config_.norms == norm_place::before || config_.norms == norm_place::both) {
-    if (layer > 0 || !config_.skips_first_norm)
+    if (parts.mixes() && (layer > 0 || !config_.skips_first_norm))
       result.push_back(input_norm(layer));
-    if (!config_.shared_norm)
+    if (parts.mlp && !config_.shared_norm)
       result.push_back(post_norm(layer));
   }
   if (config_.norms != norm_place::before) {
@@ -272,24 +277,31 @@ std::vector<wanted_tensor> tensor_names::all() const {
   if (config_.has_head() && config_.head_bias)
     result.push_back(head_bias());
   for (int layer = part.first; layer < part.end; ++layer) {
+    const auto parts = config_.parts_of(layer);
     add(layer_norms(layer), config_.norm_bias);
-    add(qk_norms(layer), false);
+    if (parts.recurrence)
+      add(recurrent_tensors(config_, layer).all(), false);
     if (config_.layer_inputs > 0)
       add({input_gate(layer), input_projection(layer), input_projection_norm(layer)}, false);
     if (config_.layer_scales)
       result.push_back(layer_scale(layer));
     add(activation(layer), false);
-    if (config_.attention_sinks)
-      result.push_back(sinks(layer));
-    add(qkv(layer), config_.qkv_bias);
-    add(o(layer), config_.o_bias);
-    if (config_.latent) {
+    if (parts.attention) {
+      add(qk_norms(layer), false);
+      if (config_.attention_sinks)
+        result.push_back(sinks(layer));
+      add(qkv(layer), config_.qkv_bias);
+      add(o(layer), config_.o_bias);
+    }
+    if (config_.latent && parts.attention) {
       if (config_.latent.q_rank > 0)
         add({latent_q_norm(layer), latent_q(layer)}, false);
       result.push_back(latent_kv_norm(layer));
       for (int h = 0; h < config_.heads; ++h)
         add({latent_key(layer, h), latent_value(layer, h)}, false);
     }
+    if (!parts.mlp)
+      continue;
     if (!config_.is_sparse(layer)) {
       add(gate_up(layer), config_.mlp_bias);
       add(down(layer), config_.mlp_bias);
@@ -319,8 +331,9 @@ std::vector<std::string> tensor_names::norms() const {
   for (int layer = 0; layer < config_.layers; ++layer) {
     for (const auto& norm : layer_norms(layer))
       result.push_back(norm.name);
-    for (const auto& norm : qk_norms(layer))
-      result.push_back(norm.name);
+    if (config_.parts_of(layer).attention)
+      for (const auto& norm : qk_norms(layer))
+        result.push_back(norm.name);
   }
   return result;
 }

@@ -40,7 +40,9 @@ public:
   std::vector<wanted_tensor> qk_norms(int layer) const; // those that the layer has weights of
   wanted_tensor sinks(int layer) const;                 // [heads]
 
-  // Matrices that one op multiplies with.
+  const model_config& config() const { return config_; }
+
+  // Matrices that one op multiplies with. Behind q, k and v comes attn_gate, if there is one.
   std::vector<wanted_tensor> qkv(int layer) const;
   std::vector<wanted_tensor> o(int layer) const;
 

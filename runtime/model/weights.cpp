@@ -4,8 +4,10 @@
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/packing.hpp"
+#include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -72,20 +74,16 @@ private:
 
   void load_layer(int i, layer_weights& layer) {
     const auto& config = to_.config;
+    const auto parts = config.parts_of(i);
     if (config.norms == norm_place::before || config.norms == norm_place::both) {
-      if (i > 0 || !config.skips_first_norm)
+      if (parts.mixes() && (i > 0 || !config.skips_first_norm))
         layer.input_norm = norm(names_.input_norm(i));
-      if (!config.shared_norm)
+      if (parts.mlp && !config.shared_norm)
         layer.post_norm = norm(names_.post_norm(i));
     }
     if (config.norms != norm_place::before) {
       layer.attention_norm = norm(names_.attention_norm(i));
       layer.mlp_norm = norm(names_.mlp_norm(i));
-    }
-    if (const auto norms = names_.qk_norms(i); !norms.empty()) {
-      layer.q_norm = vector({norms.front()});
-      if (norms.size() > 1)
-        layer.k_norm = vector({norms.back()});
     }
     if (config.layer_inputs > 0) {
       layer.input_gate = matrix(input_gate_group(names_, i, precision_));
@@ -95,6 +93,25 @@ private:
     if (config.layer_scales)
       layer.scale = host_number(names_.layer_scale(i));
     layer.act = activation(i);
+    if (parts.recurrence)
+      layer.recurrent = load_recurrence(i);
+    if (parts.attention)
+      load_attention(i, layer);
+    if (!parts.mlp)
+      return;
+    if (config.is_sparse(i))
+      layer.mixture = load_mixture(i);
+    else
+      layer.mlp = mlp(gate_up_group(names_, i, precision_), down_group(names_, i, precision_), config.mlp_bias);
+  }
+
+  void load_attention(int i, layer_weights& layer) {
+    const auto& config = to_.config;
+    if (const auto norms = names_.qk_norms(i); !norms.empty()) {
+      layer.q_norm = vector({norms.front()});
+      if (norms.size() > 1)
+        layer.k_norm = vector({norms.back()});
+    }
     if (config.attention_sinks)
       layer.sinks = vector({names_.sinks(i)});
     layer.qkv = matrix(qkv_group(names_, i, precision_));
@@ -103,10 +120,52 @@ private:
     if (config.latent)
       layer.latent = load_latent(i);
     layer.o_bias = bias(names_.o(i), config.o_bias);
-    if (config.is_sparse(i))
-      layer.mixture = load_mixture(i);
-    else
-      layer.mlp = mlp(gate_up_group(names_, i, precision_), down_group(names_, i, precision_), config.mlp_bias);
+  }
+
+  std::unique_ptr<const recurrent_weights> load_recurrence(int i) {
+    const auto& config = to_.config.recurrent;
+    const recurrent_tensors tensors(to_.config, i);
+    auto layer = std::make_unique<recurrent_weights>();
+    layer->in = matrix(recurrent_in_group(names_, i, precision_));
+    layer->out = matrix(recurrent_out_group(names_, i, precision_));
+    if (config.type == recurrent_type::channel_delta) {
+      layer->rate_up = matrix(recurrent_rate_group(names_, i, precision_));
+      layer->gate_up = matrix(recurrent_gate_group(names_, i, precision_));
+    }
+    layer->convolution = load_convolution(tensors);
+    if (config.conv_bias)
+      layer->bias = vector(tensors.convolution_bias());
+    if (tensors.has_heads()) {
+      layer->decay = load_decay(tensors.decay());
+      layer->dt_bias = vector({tensors.dt_bias()});
+    }
+    if (config.type == recurrent_type::ssd)
+      layer->skip = vector({tensors.skip()});
+    if (config.norm != kernels::gate_norm::none)
+      layer->norm = vector(std::vector<wanted_tensor>(config.head_norm ? as_size(config.heads) : 1, tensors.norm()));
+    return layer;
+  }
+
+  kernels::buffer load_convolution(const recurrent_tensors& tensors) {
+    std::vector<float> weights;
+    for (const auto& w : tensors.convolution()) {
+      append(weights, {w.name, {w.shape[0] * w.shape[1]}});
+      report(w);
+    }
+    to_.bytes += weights.size() * sizeof(float);
+    return backend_.upload(
+      tap_major(weights, as_size(recurrent_channels(to_.config)), as_size(to_.config.recurrent.taps)));
+  }
+
+  kernels::buffer load_decay(const wanted_tensor& w) {
+    std::vector<float> values;
+    append(values, w);
+    report(w);
+    if (to_.config.recurrent.log_decay)
+      for (float& v : values)
+        v = -std::exp(v);
+    to_.bytes += values.size() * sizeof(float);
+    return backend_.upload(values);
   }
 
   std::unique_ptr<const latent_weights> load_latent(int i) {
@@ -245,11 +304,12 @@ private:
     return present ? vector(tensor_names::biases(matrices)) : nullptr;
   }
 
+  /// A vector, or the values of a matrix of floats in their order.
   void append(std::vector<float>& to, const wanted_tensor& w) const {
     const auto data = tensors_.read(w.name);
-    const auto row = stored(w, data);
-    to.resize(to.size() + row.cols);
-    to_floats(row.format, row.data, row.cols, &to[to.size() - row.cols]);
+    const auto count = w.shape[0];
+    to.resize(to.size() + count);
+    to_floats(*weight_format_of(tensors_.find(w.name)->type), data.get(), count, &to[to.size() - count]);
   }
 
   void report(const wanted_tensor& w) {
@@ -276,7 +336,8 @@ private:
 } // namespace
 
 void check_backend(const model_config& config, const kernels::backend& backend) {
-  if (needs_family_ops(config) && !backend.has_family_ops())
+  const bool lacks_recurrence = config.recurrent && dynamic_cast<const kernels::recurrent_ops*>(&backend) == nullptr;
+  if (lacks_recurrence || (needs_family_ops(config) && !backend.has_family_ops()))
     throw failure(errc::unsupported,
                   "models of the family `" + config.family + "` do not yet run on a GPU, only on a CPU; this is " +
                     backend.description());

@@ -45,9 +45,22 @@ struct latent_weights {
   std::vector<std::unique_ptr<const kernels::matrix>> key, value; // of each head: [kv_rank, plain], [value, kv_rank]
 };
 
+/// A recurrent layer's mixer.
+struct recurrent_weights {
+  std::unique_ptr<const kernels::matrix> in;               // see recurrent_tensors
+  std::unique_ptr<const kernels::matrix> rate_up, gate_up; // or null
+  std::unique_ptr<const kernels::matrix> out;
+  kernels::buffer convolution;          // [taps][channels]
+  kernels::buffer bias;                 // [channels], or null
+  kernels::buffer decay, dt_bias, skip; // or null
+  kernels::buffer norm;                 // [inner], or null
+};
+
 struct layer_weights {
+  // Null without attention; behind qkv come gates of the heads, if there are any.
   std::unique_ptr<const kernels::matrix> qkv;                          // [(heads + 2 kv_heads) * head_dim, hidden]
   std::unique_ptr<const kernels::matrix> o;                            // [hidden, heads * head_dim]
+  std::unique_ptr<const recurrent_weights> recurrent;                  // or null
   std::unique_ptr<const latent_weights> latent;                        // or null
   norm_weights input_norm, post_norm;                                  // of what attention and MLP read
   norm_weights attention_norm, mlp_norm;                               // of what they give

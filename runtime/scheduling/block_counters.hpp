@@ -26,6 +26,10 @@ struct block_counters {
   std::uint64_t sent = 0;     // to other replicas
   std::uint64_t sent_bytes = 0;
   std::uint64_t incomplete = 0; // chains of other replicas that did not arrive whole
+  std::uint64_t snapshots = 0;  // slots for snapshots of states
+  std::uint64_t snapshots_in_use = 0;
+  std::uint64_t snapshots_restored = 0;
+  std::uint64_t snapshots_evicted = 0; // for others
 };
 
 template <>
@@ -52,6 +56,12 @@ inline constexpr std::array statistics_of<block_counters>{
   counter_of(&block_counters::unwanted, "troupe_kv_blocks_unwanted_total",
              "Blocks that came from outside the pool and were of no use."),
   counter_of(&block_counters::kept, "troupe_kv_blocks_kept_total", "Blocks saved to be kept on the disk."),
+  gauge_of(&block_counters::snapshots, "troupe_state_snapshots", "Slots for snapshots of recurrent layers' states."),
+  gauge_of(&block_counters::snapshots_in_use, "troupe_state_snapshots_in_use", "Such slots that hold a snapshot."),
+  counter_of(&block_counters::snapshots_restored, "troupe_state_snapshots_restored_total",
+             "Cached prefixes of models with recurrent layers that were used."),
+  counter_of(&block_counters::snapshots_evicted, "troupe_state_snapshots_evicted_total",
+             "Snapshots given up for others."),
   counter_of(&block_counters::unkept, "troupe_kv_blocks_unkept_total", "Blocks evicted before they could be saved."),
   counter_of(&block_counters::sent, "troupe_kv_blocks_sent_total", "Blocks of prompts sent to other replicas."),
   counter_of(&block_counters::sent_bytes, "troupe_kv_sent_bytes_total", "Bytes of these."),

@@ -45,6 +45,8 @@ block_counters block_manager::counters() const {
   for (const auto& [_, l] : leases_)
     if (l.reserved) // without content as yet
       c.slots_used -= l.blocks.size() * block_size;
+  if (snapshots_)
+    snapshots_->count(c);
   return c;
 }
 
@@ -139,6 +141,8 @@ void block_manager::index_full_block(sequence& s) {
   s.hash = hash;
   ++s.committed_blocks;
   s.tail.clear();
+  if (snapshots_)
+    attach_snapshot(s);
 }
 
 void block_manager::put_into_index(block_id b, const block_content& content) {
@@ -151,9 +155,12 @@ void block_manager::fork(const block_fork& f) {
   if (from == sequences_.end())
     return;
   auto [to, inserted] = sequences_.try_emplace(f.to, from->second);
-  if (inserted)
-    for (auto b : to->second.table)
-      reference(b);
+  if (!inserted)
+    return;
+  for (auto b : to->second.table)
+    reference(b);
+  to->second.saves.clear();
+  to->second.rolling = 0;
 }
 
 void block_manager::release(sequence_id id) {
@@ -165,6 +172,7 @@ void block_manager::release(sequence_id id) {
   for (auto b = table.rbegin(); b != table.rend(); ++b)
     if (*b != none) // still in host memory
       unreference(*b);
+  drop_saves(found->second, 0);
   sequences_.erase(found);
   shipments_.erase(id);
 }
@@ -208,6 +216,10 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   if (opening) {
     counters_.looked_up_tokens += d.open->size();
     counters_.found_tokens += static_cast<std::uint64_t>(s.length);
+    if (snapshots_ && s.length > 0) {
+      a.snapshot = s.restored;
+      snapshots_->use(s.restored);
+    }
     swap_in(s, hits, swap, grant);
     if (d.destination && to_send_) {
       shipments_.insert_or_assign(d.sequence, shipment{d.destination});
@@ -228,6 +240,8 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   a.first_block = static_cast<std::int32_t>(grant.tables.size());
   a.blocks = static_cast<std::int32_t>(s.table.size());
   grant.tables.insert(grant.tables.end(), s.table.begin(), s.table.end());
+  if (snapshots_)
+    grant_saves(s, a, d.guesses);
   return a;
 }
 
@@ -235,6 +249,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
 void block_manager::truncate(sequence& s, std::int32_t length) {
   assert(length <= s.length && length / block_size >= s.committed_blocks);
   s.length = length;
+  drop_saves(s, length);
   for (; static_cast<std::int32_t>(s.table.size()) > blocks_for(length); s.table.pop_back())
     unreference(s.table.back());
 }
@@ -250,7 +265,9 @@ std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std:
   if (!prefix_cache_ || tokens.empty())
     return hits;
   // The last token is always recomputed, for its logits.
-  const auto usable = std::min(tokens.size() - 1, static_cast<std::size_t>(most)) / block_size;
+  auto usable = std::min(tokens.size() - 1, static_cast<std::size_t>(most)) / block_size;
+  if (snapshots_)
+    usable = reach(s, tokens, usable, from_host);
   for (std::size_t i = 0; i < usable; ++i) {
     auto chunk = std::span(tokens).subspan(i * block_size, block_size);
     auto hash = hash_(s.hash, chunk);
@@ -313,11 +330,15 @@ block_manager::block_id block_manager::acquire(swap_decision swap, block_grant* 
       blocks_[static_cast<std::size_t>(b)].unsaved = false;
       ++counters_.unkept;
     }
-    if (grant && swap.swap_out && !host_pool_.refresh(content.id))
+    bool swapped = grant && swap.swap_out && host_pool_.refresh(content.id);
+    if (grant && swap.swap_out && !swapped)
       if (const auto slot = host_pool_.store(content)) {
         grant->moves.push_back({block_move::kind::swap_out, b, *slot});
         ++counters_.swapped_out;
+        swapped = true;
       }
+    if (snapshots_ && !swapped)
+      snapshots_->forget(content.id);
     content = {};
     ++counters_.evicted;
     if (grant)

@@ -14,6 +14,7 @@
 
 #include "runtime/scheduling/block_counters.hpp"
 #include "runtime/scheduling/host_block_pool.hpp"
+#include "runtime/scheduling/state_snapshots.hpp"
 #include "runtime/scheduling/step.hpp"
 
 #include <array>
@@ -65,6 +66,8 @@ public:
   void keep_outside(kept_outside how) { kept_ = std::move(how); }
 
   void send_with(std::shared_ptr<const image_pool> images) { to_send_ = std::move(images); }
+  /// Before anything is served: sequences have states, and cached prefixes end with a snapshot of them.
+  void keep_snapshots(state_snapshots where) { snapshots_ = std::move(where); }
 
   block_grant serve(const block_request& request);
 
@@ -122,6 +125,12 @@ private:
     block_id older = none, newer = none; // eviction order while unreferenced
   };
 
+  struct planned_snapshot {
+    std::int32_t position = 0;
+    std::int32_t slot = 0;
+    bool rolling = false;
+  };
+
   struct sequence {
     std::vector<block_id> table;
     std::int32_t length = 0;           // positions granted
@@ -131,6 +140,14 @@ private:
     std::vector<token_id> tail; // committed tokens of the block not yet full
     bool lasting = false;       // may be kept outside
     block_key key;              // then, of the last committed block
+
+    // Of recurrent layers:
+    std::int32_t restored = none;        // slot of the state that its cached prefix ended with
+    std::int32_t branch = 0;             // position up to which its prompt was known, beyond the cached prefix
+    std::int32_t end = 0;                // of the full blocks that it was opened for
+    std::int32_t saved = 0;              // position of its last snapshot
+    std::vector<planned_snapshot> saves; // granted, at positions that are not committed
+    std::uint64_t rolling = 0;           // content of the last snapshot that is given up for the next
   };
 
   /// Blocks of a sequence that another replica gets.
@@ -172,6 +189,10 @@ private:
   void truncate(sequence& s, std::int32_t length);
   std::vector<host_hit> open(sequence& s, const std::vector<token_id>& tokens, std::int32_t most, prefix_salt salt,
                              bool from_host);
+  std::size_t reach(sequence& s, std::span<const token_id> tokens, std::size_t most, bool from_host) const;
+  void grant_saves(sequence& s, block_answer& a, std::int32_t guesses);
+  void attach_snapshot(sequence& s);
+  void drop_saves(sequence& s, std::int32_t length);
   place follow(chain& at, std::span<const token_id> tokens) const;
   block_found look_up(const block_lookup& l) const;
   void arrive(const block_arrival& a, swap_decision swap, block_grant& grant);
@@ -204,6 +225,7 @@ private:
   std::map<sequence_id, shipment> shipments_;
   std::shared_ptr<const image_pool> to_send_; // null: nothing is sent
   std::optional<kept_outside> kept_;
+  std::optional<state_snapshots> snapshots_;
   std::deque<std::pair<block_id, std::uint64_t>> to_save_; // with the id of their content, unless evicted
   block_counters counters_;
 };

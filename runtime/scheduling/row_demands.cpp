@@ -17,6 +17,8 @@ void row_demands::of_all() {
 void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
   budget_.demand(s.running() ? s.planned : s.known() - rows, rows, !s.running() || !s.decodes());
   block_demand d{s.id, rows, nullptr, 0, s.planned};
+  if (s.running() && s.samples_in_flight == 0)
+    d.guesses = std::max(s.planned + rows - s.known(), 0);
   if (!s.running()) {
     const auto end = s.scoring() ? rows : rules_.wanted(s); // of the rows that it may have now
     d.open = end == s.prompt_tokens()

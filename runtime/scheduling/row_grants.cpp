@@ -33,14 +33,17 @@ void row_grants::apply(const block_demand& asked, const block_answer& answer, co
     return;
   }
   if (asked.open)
-    admit(*s, answer.first_position);
+    admit(*s, answer);
   add_rows(*s, answer, grant);
 }
 
-void row_grants::admit(scheduled_sequence& s, std::int32_t cached) {
+void row_grants::admit(scheduled_sequence& s, const block_answer& answer) {
+  const auto cached = answer.first_position;
   draft_.redeem_slots(s.slots_needed());
   table_.admit(s);
   table_.reserve_slots(s, shares_.for_siblings(s, draft_.slots_promised()));
+  if (answer.snapshot >= 0)
+    draft_.add_moves({{block_move::kind::copy_state, answer.snapshot, s.slot}});
   s.planned = s.committed = cached;
   s.rotation = rules_.rotation_of(s.known());
   s.sampler_knows = false;
@@ -129,7 +132,7 @@ void row_grants::add_siblings(scheduled_sequence& s, std::int32_t logit_row) {
     }
     sibling.slot = s.sibling_slots[static_cast<std::size_t>(i)];
     auto& stored = table_.add(std::move(sibling));
-    table_.fork_blocks(s.id, stored.id);
+    table_.fork_blocks(s, stored, true);
     draft_.mark_granted(stored.id);
     add_sample(stored, logit_row, 0);
   }

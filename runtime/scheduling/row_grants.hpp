@@ -38,7 +38,7 @@ public:
   void count(scheduler_counters& into) const;
 
 private:
-  void admit(scheduled_sequence& s, std::int32_t cached);
+  void admit(scheduled_sequence& s, const block_answer& answer);
   void add_rows(scheduled_sequence& s, const block_answer& answer, const block_grant& grant);
   void add_samples(scheduled_sequence& s, std::int32_t guesses);
   void add_sample(scheduled_sequence& s, std::int32_t logit_row, std::int32_t guesses);

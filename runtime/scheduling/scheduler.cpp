@@ -10,7 +10,7 @@ scheduler::scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses)
   : limits_(std::move(limits)),
     budget_({limits_.step_tokens, limits_.measured_budget, limits_.step_target_ms}),
     guesses_(std::move(guesses), limits_, cost_),
-    table_(limits_.max_sequences, guesses_),
+    table_(limits_.max_sequences, guesses_, limits_.recurrent),
     planner_(limits_, table_, guesses_, cost_, budget_),
     booking_(table_, guesses_) {}
 

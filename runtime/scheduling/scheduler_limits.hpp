@@ -18,7 +18,9 @@ struct scheduler_limits {
   // Lengths of a sequence beyond which all its positions are rotated otherwise, so that it is computed again
   // (LongRoPE); ascending
   std::vector<std::int32_t> rope_borders = {};
-  bool whole_prompts = false; // an encoder's: each is computed in one step, and none of its blocks serves another
+  bool whole_prompts = false;     // an encoder's: each is computed in one step, and none of its blocks serves another
+  bool recurrent = false;         // sequences have states, one for each slot
+  std::int32_t most_guesses = 64; // of a sequence in a step
 };
 
 } // namespace troupe

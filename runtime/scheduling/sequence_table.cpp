@@ -6,7 +6,8 @@
 
 namespace troupe {
 
-sequence_table::sequence_table(std::int32_t slots, step_guesses& guesses) : guesses_(guesses) {
+sequence_table::sequence_table(std::int32_t slots, step_guesses& guesses, bool recurrent)
+  : guesses_(guesses), recurrent_(recurrent) {
   while (slots-- > 0)
     free_slots_.push_back(slots);
 }
@@ -98,6 +99,18 @@ void sequence_table::reserve_slots(scheduled_sequence& s, std::int32_t slots) {
   }
 }
 
+void sequence_table::begin_step() {
+  free(resting_slots_);
+  state_copies_.insert(state_copies_.end(), later_copies_.begin(), later_copies_.end());
+  later_copies_.clear();
+}
+
+void sequence_table::fork_blocks(const scheduled_sequence& from, const scheduled_sequence& to, bool after_step) {
+  later_.forks.push_back({from.id, to.id});
+  if (recurrent_)
+    (after_step ? later_copies_ : state_copies_).push_back({block_move::kind::copy_state, from.slot, to.slot});
+}
+
 void sequence_table::commit(block_request& request) {
   for (auto& s : running())
     commit(s, request);
@@ -119,7 +132,8 @@ void sequence_table::leave(scheduled_sequence& s, block_request& request) {
   request.releases.push_back(s.id);
   running_.erase(order(s));
   guesses_.end(s);
-  free_slots_.push_back(std::exchange(s.slot, -1));
+  // One that ends may have rows in the step that is planned, where another's would meet them in one state.
+  (recurrent_ && &request == &later_ ? resting_slots_ : free_slots_).push_back(std::exchange(s.slot, -1));
   free(s.sibling_slots);
   s.planned = 0;
 }
@@ -235,7 +249,7 @@ sequence_id sequence_table::fork(const scheduled_sequence& parent, sequence_grou
   if (parent.running()) {
     forked.slot = g.spare_slots.back();
     g.spare_slots.pop_back();
-    fork_blocks(parent.id, forked.id);
+    fork_blocks(parent, forked, false);
   }
   forked.siblings = 0;
   return add(std::move(forked)).id;

@@ -23,8 +23,8 @@ class step_guesses;
 
 class sequence_table {
 public:
-  /// `guesses` hears who runs.
-  sequence_table(std::int32_t slots, step_guesses& guesses);
+  /// `guesses` hears who runs. `recurrent`: slots have states.
+  sequence_table(std::int32_t slots, step_guesses& guesses, bool recurrent = false);
 
   // -- who there is ---------------------------------------------------------------------------------------------------
 
@@ -94,12 +94,18 @@ public:
 
   /// Tells the block manager of tokens that are known and computed.
   void commit(block_request& request);
-  /// Another sequence starts with all blocks of `from`.
-  void fork_blocks(sequence_id from, sequence_id to) { later_.forks.push_back({from, to}); }
+  /// Another sequence starts with all blocks and the state of `from`; both have slots. `after_step`: the state behind
+  /// the step that is planned now.
+  void fork_blocks(const scheduled_sequence& from, const scheduled_sequence& to, bool after_step);
   void release_blocks(sequence_id id) { later_.releases.push_back(id); }
   /// For the next block request: forks, and commits and releases of sequences that have ended.
   const block_request& later() const { return later_; }
   block_request take_later() { return std::exchange(later_, {}); }
+  /// A step is begun: slots that ended sequences had in the last one are free, and siblings forked from its rows can get
+  /// their states.
+  void begin_step();
+  /// States of sequences that were forked, from what is computed before the step that is planned now.
+  std::vector<block_move> take_state_copies() { return std::exchange(state_copies_, {}); }
   /// Sequences of which the sampler has a state that it can drop.
   std::vector<sequence_id> take_ended() { return std::exchange(ended_, {}); }
   std::vector<std::pair<std::uint64_t, error>> take_failed() { return std::exchange(failed_, {}); }
@@ -129,6 +135,9 @@ private:
   std::uint64_t version_ = 0;
   std::uint64_t ended_answers_ = 0; // sequences of which anything was generated
 
+  const bool recurrent_;
+  std::vector<block_move> state_copies_, later_copies_;
+  std::vector<std::int32_t> resting_slots_; // whose states the step that is planned may still use
   block_request later_;
   std::vector<sequence_id> ended_;
   std::vector<std::pair<std::uint64_t, error>> failed_;

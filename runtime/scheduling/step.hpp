@@ -2,7 +2,7 @@
 // values that point into no actor's state; actors pass them on as shared_ptr<const T>.
 #pragma once
 
-#include "kernels/ops.hpp"
+#include "kernels/recurrent.hpp"
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampler.hpp"
@@ -66,6 +66,7 @@ struct block_demand {
   prefix_salt salt = 0;         // with `open`
   bool lasting = true;          // with `open`: the salt has the same meaning in other processes
   bool whole = false;           // never granted in part
+  std::int32_t guesses = 0;     // of the rows, the last ones that may be taken back
   block_destination_ptr destination = {}; // with `open`: where its blocks are sent; null: nowhere
 };
 
@@ -108,23 +109,32 @@ struct block_request {
 
 // -- block manager → scheduler ----------------------------------------------------------------------------------------
 
+/// The state of a sequence at a position is to be stored in a slot, as a snapshot.
+struct snapshot_grant {
+  std::int32_t position = 0;
+  std::int32_t slot = 0;
+};
+
 struct block_answer {
   sequence_id sequence;
   std::int32_t first_position = 0; // of the rows granted; after an `open`, the length of the cached prefix
   std::int32_t rows = 0;           // granted; 0: refused
   std::int32_t first_block = 0;    // start of its block table in `tables`
   std::int32_t blocks = 0;
+  std::int32_t snapshot = -1;             // after an `open`: the slot with the state behind its cached prefix; or none
+  std::vector<snapshot_grant> saves = {}; // within the rows granted, ascending
 };
 
 /// A whole block, K and V of all layers, to be moved before a step. Moves must run in the order listed: within one step
 /// a block may be swapped out, then swapped into or copied to, and a host slot read, then reused.
 struct block_move {
   enum class kind : std::uint8_t {
-    copy,     // from block to block (copy-on-write)
-    swap_out, // from block to host slot
-    swap_in,  // from host slot to block
-    save,     // from block to image
-    load,     // from image to block
+    copy,      // from block to block (copy-on-write)
+    swap_out,  // from block to host slot
+    swap_in,   // from host slot to block
+    save,      // from block to image
+    load,      // from image to block
+    copy_state // from state to state: forks, and snapshots that a cached prefix ends with
   };
   kind what = kind::copy;
   std::int32_t from = 0, to = 0;
@@ -207,10 +217,12 @@ struct step_plan {
   std::vector<token_id> tokens;      // [rows], known ids or placeholders
   std::vector<kernels::sequence_rows> sequences;
   std::vector<std::int32_t> block_tables;
-  std::vector<block_move> moves;           // in order, before anything else
-  std::vector<std::int32_t> logit_rows;    // rows of `tokens` whose logits are wanted
-  std::vector<std::int32_t> hidden_rows;   // rows of `tokens` whose hidden states are wanted
-  std::vector<featured_sequence> featured; // in the order of `sequences`
+  std::vector<block_move> moves;               // in order, before anything else
+  std::vector<kernels::sequence_state> states; // of `sequences`, by their scheduling slots; for recurrent layers
+  std::vector<kernels::state_save> saves;      // likewise
+  std::vector<std::int32_t> logit_rows;        // rows of `tokens` whose logits are wanted
+  std::vector<std::int32_t> hidden_rows;       // rows of `tokens` whose hidden states are wanted
+  std::vector<featured_sequence> featured;     // in the order of `sequences`
   std::vector<sample_demand> samples;
   std::vector<group_demand> groups;
   std::vector<score_demand> scores;

@@ -52,6 +52,11 @@ void step_draft::add_rows(const scheduled_sequence& s, const block_answer& answe
   rows.second = s.second;
   if (s.features)
     plan.featured.push_back({s.features, static_cast<std::int32_t>(plan.sequences.size())});
+  for (const auto& save : answer.saves)
+    plan.saves.push_back(
+      {static_cast<std::int32_t>(plan.sequences.size()), save.position - rows.first_position, save.slot});
+  plan.states.push_back(
+    {s.slot, s.samples_in_flight > 0 ? 0 : std::max(rows.first_position + rows.rows - s.known(), 0)});
   plan.sequences.push_back(rows);
   const auto table = grant.tables.begin() + answer.first_block;
   plan.block_tables.insert(plan.block_tables.end(), table, table + answer.blocks);

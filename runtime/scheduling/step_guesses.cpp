@@ -43,7 +43,7 @@ step_guesses::decoding_step step_guesses::decoding(const sequence_table& table, 
       continue;
     found.in_flight = found.in_flight || s.samples_in_flight > 0;
     context_ += s.planned;
-    found.sequences.push_back({s.id, std::max(rules.end_of_rows(s) - s.planned - 1, 0)});
+    found.sequences.push_back({s.id, std::clamp(rules.end_of_rows(s) - s.planned - 1, 0, limits_.most_guesses)});
   }
   found.step.rows = std::min(found.step.rows, limits_.step_tokens);
   found.step.sequences = decoding_ = static_cast<int>(found.sequences.size());

@@ -17,7 +17,8 @@ void step_recorder::granted(const block_grant& grant) {
       case block_move::kind::swap_out: ++planning_.blocks.swapped_out; break;
       case block_move::kind::swap_in: ++planning_.blocks.swapped_in; break;
       case block_move::kind::save:
-      case block_move::kind::load: break; // between steps
+      case block_move::kind::load:
+      case block_move::kind::copy_state: break; // between steps
     }
   for (const auto& answer : grant.answers)
     add_lane(answer);

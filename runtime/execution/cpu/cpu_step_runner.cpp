@@ -2,6 +2,7 @@
 
 #include "kernels/activation_sparsity.hpp"
 #include "runtime/execution/featured_rows.hpp"
+#include "runtime/model/recurrent_layers.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -40,6 +41,9 @@ cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::back
     dola_(decoder_, *backend_),
     image_offset_(spec.image_offset),
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
+  if (const auto& config = decoder_.weights().config; config.state_layers() > 0)
+    states_ = dynamic_cast<kernels::recurrent_ops&>(*backend_).make_state_cache(
+      state_shape_of(config, spec.sizes.sequences, spec.snapshots, most_state_guesses));
   if (spec.host_blocks > 0)
     host_pool_ = backend_->allocate(static_cast<std::size_t>(spec.host_blocks) * block_bytes());
 }
@@ -61,7 +65,8 @@ step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before
     before->ready->synchronise();
   const auto began = std::chrono::steady_clock::now();
   const auto& config = decoder_.weights().config;
-  const kernels::batch who{plan.sequences, plan.block_tables};
+  const kernels::recurrent_step recurrent{states_.get(), plan.states, plan.saves};
+  const kernels::batch who{plan.sequences, plan.block_tables, states_ ? &recurrent : nullptr};
   move(plan.moves);
   if (before) {
     tokens_ = before->tokens;
@@ -136,6 +141,7 @@ void cpu_step_runner::move_alike(std::span<const block_move> moves) {
   copies_.clear();
   exports_.clear();
   imports_.clear();
+  state_copies_.clear();
   for (const auto& m : moves)
     switch (m.what) {
       case kind::copy: copies_.push_back({m.from, m.to}); break;
@@ -143,7 +149,10 @@ void cpu_step_runner::move_alike(std::span<const block_move> moves) {
       case kind::swap_in: imports_.push_back({slot(m.from), m.to}); break;
       case kind::save: exports_.push_back({m.from, m.image->bytes.data() + image_offset_}); break;
       case kind::load: imports_.push_back({m.image->bytes.data() + image_offset_, m.to}); break;
+      case kind::copy_state: state_copies_.push_back({m.from, m.to}); break;
     }
+  if (states_)
+    dynamic_cast<kernels::recurrent_ops&>(*backend_).copy_states(*states_, state_copies_);
   backend_->copy_blocks(*cache_, copies_);
   if (exports_.empty() && imports_.empty())
     return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/block_transfer.hpp"
+#include "kernels/recurrent.hpp"
 #include "runtime/execution/buffer_pool.hpp"
 #include "runtime/execution/cpu/dola_rows.hpp"
 #include "runtime/execution/step_runner.hpp"
@@ -34,6 +35,7 @@ private:
   std::unique_ptr<kernels::backend> backend_;
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;
+  std::unique_ptr<kernels::state_cache> states_; // of recurrent layers; or null
   adapter_products adapters_;
   dola_rows dola_;
   std::size_t image_offset_;
@@ -41,6 +43,7 @@ private:
   std::vector<token_id> tokens_;      // of the step being run
   kernels::buffer host_pool_;         // [host_blocks] of block_bytes; takes memory as it is written to
   std::vector<kernels::block_copy> copies_;
+  std::vector<kernels::state_copy> state_copies_;
   std::vector<kernels::block_export> exports_;
   std::vector<kernels::block_import> imports_;
   buffer_pool logits_, hidden_, passed_;

@@ -232,6 +232,7 @@ void gpu_step_runner::move(std::span<const block_move> moves) {
         backend_->restore_block(aside, *cache_, m.to, m.image->bytes.data() + image_offset_);
         images = true;
         break;
+      case kind::copy_state: break; // models with recurrent layers do not run here
     }
   copy_blocks();
   if (images)

@@ -23,11 +23,13 @@ constexpr std::array list{
   family{"cohere2", read_cohere2},
   family{"deepseek_v2", read_deepseek_v2, arrange_deepseek},
   family{"deepseek_v3", read_deepseek_v3, arrange_deepseek},
+  family{"bamba", read_bamba, arrange_bamba},
   family{"dots1", read_dots1, arrange_shared_experts},
   family{"ernie4_5", read_ernie4_5},
   family{"ernie4_5_moe", read_ernie4_5_moe, arrange_ernie4_5_moe},
   family{"exaone4", read_exaone4},
   family{"falcon", read_falcon, arrange_falcon},
+  family{"falcon_h1", read_falcon_h1, arrange_falcon_h1},
   family{"gemma", read_gemma, arrange_gemma},
   family{"gemma2", read_gemma2, arrange_gemma},
   family{"gemma3_text", read_gemma3, arrange_gemma},
@@ -46,9 +48,15 @@ constexpr std::array list{
   family{"minimax_m2", read_minimax_m2, arrange_minimax_m2},
   family{"ministral3", read_ministral3},
   family{"mistral4", read_mistral4, arrange_deepseek},
+  family{"granitemoehybrid", read_granite_hybrid, arrange_granite_hybrid},
+  family{"kimi_linear", read_kimi_linear, arrange_kimi_linear},
+  family{"lfm2", read_lfm2, arrange_lfm2},
+  family{"lfm2_moe", read_lfm2_moe, arrange_lfm2},
+  family{"mamba2", read_mamba2, arrange_mamba2},
   family{"mixtral", read_mixtral, arrange_mixtral},
   family{"modernbert", read_modernbert, arrange_modernbert},
   family{"nemotron", read_nemotron, arrange_nemotron},
+  family{"nemotron_h", read_nemotron_h, arrange_nemotron_h},
   family{"nomic_bert", read_nomic, arrange_nomic},
   family{"olmo2", read_olmo2},
   family{"olmo3", read_olmo3},
@@ -57,6 +65,9 @@ constexpr std::array list{
   family{"phi3", read_phi3, arrange_phi3},
   family{"qwen2_moe", read_qwen2_moe},
   family{"qwen3_moe", read_qwen3_moe, arrange_qwen3_moe},
+  family{"qwen3_5_moe_text", read_qwen3_5_moe, arrange_qwen_hybrid},
+  family{"qwen3_5_text", read_qwen3_5, arrange_qwen_hybrid},
+  family{"qwen3_next", read_qwen3_next, arrange_qwen_hybrid},
   family{"roberta", read_roberta, arrange_bert},
   family{"seed_oss", read_seed_oss},
   family{"smollm3", read_smollm3},
@@ -108,6 +119,8 @@ void arrange_rotation(const model_config& model, arrangement& to) {
   };
   const auto dim = as_size(model.head_dim);
   for (int layer = 0; layer < model.layers; ++layer) {
+    if (!model.parts_of(layer).attention)
+      continue;
     const auto prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
     for (const auto& [name, heads] : {std::pair("q", model.heads), std::pair("k", model.kv_heads)}) {
       reorder(prefix + name + "_proj.weight", as_size(heads) * dim);

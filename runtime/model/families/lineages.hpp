@@ -163,4 +163,24 @@ void arrange_starcoder2(const model_config&, const checkpoint&, arrangement&);
 void read_nemotron(const reader&, model_config&);
 void arrange_nemotron(const model_config&, const checkpoint&, arrangement&);
 
+void read_lfm2(const reader&, model_config&);
+void read_lfm2_moe(const reader&, model_config&);
+void arrange_lfm2(const model_config&, const checkpoint&, arrangement&);
+void read_qwen3_next(const reader&, model_config&);
+void read_qwen3_5(const reader&, model_config&);
+void read_qwen3_5_moe(const reader&, model_config&);
+void arrange_qwen_hybrid(const model_config&, const checkpoint&, arrangement&);
+void read_mamba2(const reader&, model_config&);
+void arrange_mamba2(const model_config&, const checkpoint&, arrangement&);
+void read_bamba(const reader&, model_config&);
+void arrange_bamba(const model_config&, const checkpoint&, arrangement&);
+void read_granite_hybrid(const reader&, model_config&);
+void arrange_granite_hybrid(const model_config&, const checkpoint&, arrangement&);
+void read_nemotron_h(const reader&, model_config&);
+void arrange_nemotron_h(const model_config&, const checkpoint&, arrangement&);
+void read_falcon_h1(const reader&, model_config&);
+void arrange_falcon_h1(const model_config&, const checkpoint&, arrangement&);
+void read_kimi_linear(const reader&, model_config&);
+void arrange_kimi_linear(const model_config&, const checkpoint&, arrangement&);
+
 } // namespace troupe::families

@@ -124,3 +124,38 @@ TEST_CASE(
   o.kv_cache_bytes = 100000 * mib; // plan_memory refuses it
   CHECK(rows(8192 + 64, (100 + 8 * 8256) * mib) == 1024 + 64);
 }
+
+TEST_CASE("states of all sequences are planned ahead of the cache, and snapshots of it take a quarter at most") {
+  auto states = need;
+  states.state = 2 * mib;
+  states.sequence_state = 3 * mib;
+  engine_options o;
+  o.max_sequences = 4;
+  auto plan = plan_memory(o, states, 160, 10000 * mib, cache_share::of_a_machine);
+  CHECK(plan.snapshots == 16); // four for each sequence
+  CHECK(plan.blocks == 40);
+  CHECK(plan.line.find("states 44.0 MiB (4 sequences, 16 snapshots), KV cache 40.0 MiB") != std::string::npos);
+  plan = plan_memory(o, states, 160, 222 * mib, cache_share::of_a_device); // 100 are left, of which 80 are taken
+  CHECK(plan.snapshots == 10);
+  CHECK(plan.blocks == 40);
+  o.prefix_cache = false;
+  CHECK(plan_memory(o, states, 160, 10000 * mib, cache_share::of_a_machine).snapshots == 0);
+  o.prefix_cache = true;
+  o.kv_cache_bytes = 40 * mib; // an explicit cache is not cut
+  plan = plan_memory(o, states, 160, 200 * mib, cache_share::of_a_device);
+  CHECK(plan.blocks == 40);
+  CHECK(plan.snapshots == 4); // of the 38 MiB beside it
+  o.max_sequences = 64;
+  o.kv_cache_bytes = 0;
+  const auto line = [&] {
+    try {
+      plan_memory(o, states, 160, 222 * mib, cache_share::of_a_device);
+    } catch (const failure& f) {
+      return std::string(f.what());
+    }
+    return std::string();
+  }();
+  CHECK(line ==
+        "the states of 64 sequences need 192 MiB, but beside weights and activations only 112 MiB of memory are "
+        "available: fewer sequences need less (--max-sequences)");
+}

@@ -1,6 +1,7 @@
 // A machine to test scheduler and block manager against: its K/V entries are hashes of the history. As in attention,
 // the result for a position depends on its token and on the entries of all earlier positions. So a wrong table, a
-// missing or misplaced move, a block granted too early or a wrongly filled placeholder changes the sampled tokens.
+// missing or misplaced move, a block granted too early or a wrongly filled placeholder changes the sampled tokens. With
+// recurrent layers, a sequence has a state beside them, a hash of its tokens, on which the results depend, too.
 #pragma once
 
 #include "runtime/execution/featured_rows.hpp"
@@ -67,9 +68,25 @@ inline void steer_by(admission& a, std::uint64_t by) {
 /// Lengths beyond which all positions of a sequence are rotated otherwise; of all machines of a test.
 inline std::vector<std::int32_t> rope_borders;
 
+/// Sequences have states; of all machines of a test.
+inline bool recurrent_layers = false;
+
 struct restored_borders {
-  ~restored_borders() { rope_borders.clear(); }
+  ~restored_borders() {
+    rope_borders.clear();
+    recurrent_layers = false;
+  }
 };
+
+/// What a row gives, from what it attended to and from the state behind it.
+inline std::uint64_t seen_with(std::uint64_t attention, std::uint64_t state) {
+  return recurrent_layers ? mix(attention, state) : attention;
+}
+
+/// The state behind a row.
+inline std::uint64_t advanced(std::uint64_t state, token_id token, std::uint64_t by) {
+  return mix(state, static_cast<std::uint64_t>(token) + 3 * by + 1);
+}
 
 /// What all entries of a sequence of so many tokens depend on.
 inline std::uint64_t rotation_of(int length) {
@@ -80,25 +97,28 @@ inline std::uint64_t rotation_of(int length) {
 inline std::uint64_t history_of(std::span<const token_id> tokens, std::uint64_t steered_by = 0,
                                 std::size_t length = 0) {
   const auto by = steered_by + rotation_of(static_cast<int>(std::max(length, tokens.size())));
-  std::uint64_t h = 0, seen = 0;
+  std::uint64_t h = 0, seen = 0, state = 0;
   for (int p = 0; p < static_cast<int>(tokens.size()); ++p) {
-    h = mix(seen + by, static_cast<std::uint64_t>(tokens[static_cast<std::size_t>(p)]));
+    const auto token = tokens[static_cast<std::size_t>(p)];
+    h = seen_with(mix(seen + by, static_cast<std::uint64_t>(token)), state = advanced(state, token, by));
     seen += attended(h, p);
   }
   return h;
 }
 
 inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
-  std::uint64_t h = 0, seen = 0, rotation = 0;
+  std::uint64_t h = 0, seen = 0, rotation = 0, state = 0;
   auto all = *a.prompt;
   std::size_t computed = 0;
   const auto compute = [&] {
     if (const auto now = rotation_of(static_cast<int>(all.size())); computed == 0 || now != rotation) {
       rotation = now;
-      computed = seen = 0;
+      computed = seen = state = 0;
     }
     for (; computed < all.size(); ++computed) {
-      h = mix(seen + a.params->seed + rotation, static_cast<std::uint64_t>(all[computed]));
+      const auto by = a.params->seed + rotation;
+      h = seen_with(mix(seen + by, static_cast<std::uint64_t>(all[computed])),
+                    state = advanced(state, all[computed], by));
       seen += attended(h, static_cast<int>(computed));
     }
   };
@@ -246,10 +266,54 @@ private:
   bool asked_ = false;
 };
 
+/// The states of sequences and snapshots, and what is pending behind them.
+class test_states : public kernels::state_cache {
+public:
+  test_states(int running, int snapshots, int pending)
+    : state_cache({.layers = 1, .slots = running + snapshots, .running = running, .pending = pending}),
+      hashes_(static_cast<std::size_t>(running + snapshots)),
+      logs_(hashes_.size()) {}
+
+  void copy(const block_move& m) {
+    const kernels::state_copy one{m.from, m.to};
+    copied({&one, 1});
+    hashes_.at(static_cast<std::size_t>(m.to)) = hashes_.at(static_cast<std::size_t>(m.from));
+  }
+
+  /// Computes the rows of a sequence; `give` receives the state behind each.
+  template <class Token, class By, class Give>
+  void compute(const run& r, const Token& token, const By& by, const Give& give) {
+    auto& state = hashes_.at(static_cast<std::size_t>(r.slot));
+    auto& log = logs_.at(static_cast<std::size_t>(r.slot));
+    if (r.fresh)
+      state = 0;
+    for (int i = 0; i < r.replayed; ++i)
+      state = advanced(state, log.at(static_cast<std::size_t>(i)).first, log[static_cast<std::size_t>(i)].second);
+    log.clear();
+    auto now = state;
+    for (int i = 0; i < r.rows; ++i) {
+      now = advanced(now, token(i), by(i));
+      give(i, now);
+      if (i < r.rows - r.pending)
+        state = now;
+      else
+        log.emplace_back(token(i), by(i));
+      for (const auto& save : r.saves)
+        if (save.rows == i + 1)
+          hashes_.at(static_cast<std::size_t>(save.slot)) = now;
+    }
+  }
+
+private:
+  std::vector<std::uint64_t> hashes_;
+  std::vector<std::vector<std::pair<token_id, std::uint64_t>>> logs_;
+};
+
 class machine {
 public:
+  /// `snapshots`: of states, where limits.recurrent.
   machine(int blocks, bool cache, scheduler_limits limits, int host_blocks = 0,
-          std::shared_ptr<test_proposer> guesses = nullptr)
+          std::shared_ptr<test_proposer> guesses = nullptr, int snapshots = 8)
     : manager(blocks, cache, host_blocks),
       sched(limits, guesses),
       guesses_(std::move(guesses)),
@@ -257,8 +321,13 @@ public:
       stages_(static_cast<std::size_t>(limits.stages),
               {std::vector<std::uint64_t>(static_cast<std::size_t>(blocks) * kernels::block_tokens),
                std::vector<std::uint64_t>(static_cast<std::size_t>(host_blocks) * kernels::block_tokens),
-               {}}),
-      slots_(static_cast<std::size_t>(limits.max_sequences)) {}
+               {},
+               {limits.max_sequences, snapshots, limits.most_guesses}}),
+      slots_(static_cast<std::size_t>(limits.max_sequences)) {
+    REQUIRE(limits.recurrent == recurrent_layers);
+    if (limits.recurrent)
+      manager.keep_snapshots(state_snapshots(limits.max_sequences, snapshots));
+  }
 
   bool plan() {
     if (sched.collect_draft_request())
@@ -307,6 +376,11 @@ public:
     const bool last = number + 1 == stages_.size();
     for (const auto& move : plan->moves) {
       using kind = block_move::kind;
+      if (move.what == kind::copy_state) {
+        REQUIRE(recurrent_layers);
+        stage.states.copy(move);
+        continue;
+      }
       if (move.what == kind::save || move.what == kind::load) {
         if (last || move.what == kind::load)
           travel(stage.kv, move);
@@ -326,6 +400,19 @@ public:
     for (auto& s : steered_rows_of(*plan))
       for (int i = 0; i < s.rows; ++i)
         steered_by.at(static_cast<std::size_t>(s.first_row + i)) = s.by->id;
+    std::vector<std::uint64_t> behind(rows.size()); // the states
+    if (recurrent_layers) {
+      stage.states.begin(plan->sequences, plan->states, plan->saves);
+      for (std::size_t i = 0; i < plan->sequences.size(); ++i) {
+        const auto& s = plan->sequences[i];
+        const auto row = [&](int of) { return static_cast<std::size_t>(s.first_row + of); };
+        stage.states.compute(
+          stage.states.runs()[i], [&](int of) { return tokens[row(of)]; },
+          [&](int of) { return steered_by[row(of)] + rotation_of(s.length); },
+          [&](int of, std::uint64_t state) { behind[row(of)] = state; });
+      }
+      stage.states.end();
+    }
     for (auto& s : plan->sequences)
       for (int i = 0; i < s.rows; ++i) {
         auto r = static_cast<std::size_t>(s.first_row + i);
@@ -333,8 +420,8 @@ public:
         std::uint64_t seen = 0;
         for (int before = 0; before < p; ++before)
           seen += attended(at(stage.kv, *plan, s, before), before);
-        at(stage.kv, *plan, s, p) = rows[r] = mix(seen + steered_by[r] + rotation_of(s.length),
-                                                  static_cast<std::uint64_t>(tokens[r]));
+        at(stage.kv, *plan, s, p) = rows[r] = seen_with(
+          mix(seen + steered_by[r] + rotation_of(s.length), static_cast<std::uint64_t>(tokens[r])), behind[r]);
       }
     overlapped += number > 0 && !stages_[number - 1].plans.empty();
     if (!last)
@@ -630,6 +717,7 @@ private:
   struct stage {
     std::vector<std::uint64_t> kv, host;
     std::deque<std::pair<std::shared_ptr<const step_plan>, std::vector<token_id>>> plans; // with the tokens of rows
+    test_states states;
   };
 
   struct unbooked {

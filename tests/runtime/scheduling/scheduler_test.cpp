@@ -38,6 +38,8 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     for (int i = pick(0, 2), from = 0; i > 0 && from < 140; --i)
       rope_borders.push_back(from = pick(from + 1, 140));
     limits.rope_borders = rope_borders;
+    limits.recurrent = recurrent_layers = seed % 3 == 0;
+    limits.most_guesses = recurrent_layers ? 1 + seed % 5 : 64;
     limits.measured_budget = pick(0, 1);
     limits.step_target_ms = pick(0, 2) * 10.0;
     if (seed % 2 == 1) {
@@ -46,7 +48,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     }
     const int longest = 150; // the pool holds at least one such sequence, and may hold no more
     machine m((longest + kernels::block_tokens - 1) / kernels::block_tokens + pick(0, 1) * pick(0, 30), pick(0, 2) > 0,
-              limits, pick(0, 1) * pick(1, 40), guesses);
+              limits, pick(0, 1) * pick(1, 40), guesses, seed % 7);
     if (pick(0, 1))
       m.swap = [&] { return swap_decision{pick(0, 3) > 0, pick(0, 3) > 0}; };
     std::mt19937 speed(static_cast<unsigned>(seed));
@@ -190,7 +192,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
   CHECK(overlapped > rounds(10000));
   CHECK(ahead_of_guides > rounds(500));
   CHECK(swapped_out > rounds(1000));
-  CHECK(swapped_in > rounds(1000));
+  CHECK(swapped_in > rounds(900)); // prefixes with states are of use as far as their snapshots
   CHECK(accepted > rounds(1000));
   CHECK(rejected > rounds(1000));
   CHECK(groups > rounds(100));

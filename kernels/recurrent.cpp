@@ -1,0 +1,79 @@
+#include "kernels/recurrent.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace troupe::kernels {
+
+namespace {
+
+void expect_state(bool holds, const std::string& what) {
+  if (!holds)
+    throw std::invalid_argument("states: " + what);
+}
+
+} // namespace
+
+state_cache::place& state_cache::at(std::int32_t slot) {
+  expect_state(slot >= 0 && slot < shape.slots, "there is no slot " + std::to_string(slot));
+  return slots_[static_cast<std::size_t>(slot)];
+}
+
+void state_cache::begin(std::span<const sequence_rows> sequences, std::span<const sequence_state> states,
+                        std::span<const state_save> saves) {
+  expect_state(sequences.size() == states.size(), "each sequence of a step must have one");
+  runs_.clear();
+  first_positions_.clear();
+  first_runs_.clear();
+  std::map<std::int32_t, std::int32_t> last; // run of a slot
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const auto& s = sequences[i];
+    const auto& own = states[i];
+    auto place = at(own.slot);
+    if (const auto [before, is_first] = last.try_emplace(own.slot, static_cast<std::int32_t>(i)); is_first) {
+      first_runs_.push_back(static_cast<std::int32_t>(i));
+    } else {
+      auto& earlier = runs_[static_cast<std::size_t>(before->second)];
+      place = {first_positions_[static_cast<std::size_t>(before->second)] + earlier.rows - earlier.pending,
+               earlier.pending};
+      earlier.next = before->second = static_cast<std::int32_t>(i);
+    }
+    run r{s.first_row, s.rows, own.slot, s.first_position == 0, 0, own.pending};
+    expect_state(own.pending >= 0 && own.pending <= s.rows && own.pending <= shape.pending &&
+                   (own.pending == 0 || own.slot < shape.running),
+                 std::to_string(own.pending) + " rows cannot be pending");
+    if (!r.fresh) {
+      r.replayed = s.first_position - place.position;
+      expect_state(place.position >= 0 && r.replayed >= 0 && r.replayed <= place.logged,
+                   "slot " + std::to_string(own.slot) + " is at position " + std::to_string(place.position) + " with " +
+                     std::to_string(place.logged) + " rows pending, not at " + std::to_string(s.first_position));
+    }
+    runs_.push_back(std::move(r));
+    first_positions_.push_back(s.first_position);
+  }
+  for (const auto& save : saves) {
+    expect_state(save.sequence >= 0 && std::size_t(save.sequence) < runs_.size(), "a save of no sequence");
+    auto& r = runs_[static_cast<std::size_t>(save.sequence)];
+    expect_state(save.rows > 0 && save.rows <= r.rows - r.pending && save.slot != r.slot, "a save of pending rows");
+    at(save.slot);
+    r.saves.push_back(save);
+  }
+  for (auto& r : runs_)
+    std::ranges::stable_sort(r.saves, {}, &state_save::rows);
+}
+
+void state_cache::end() {
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    const auto& r = runs_[i];
+    at(r.slot) = {first_positions_[i] + r.rows - r.pending, r.pending};
+    for (const auto& save : r.saves)
+      at(save.slot) = {first_positions_[i] + save.rows, 0};
+  }
+}
+
+void state_cache::copied(std::span<const state_copy> copies) {
+  for (const auto& c : copies)
+    at(c.to) = {at(c.from).position, 0};
+}
+
+} // namespace troupe::kernels

@@ -1,0 +1,184 @@
+// What backends may implement beside ops.hpp: layers with a state of fixed size for each sequence (short convolutions,
+// gated delta rules, Mamba 2). A state is the convolution's last inputs and a matrix for each head, f32.
+//
+// States are evaluated row by row in the order of positions; heads and sequences are divided over threads, positions
+// never. So chunks, steps and threads change no bits.
+//
+// Taking rows back: the last rows of a sequence in a step may be *pending* (guesses). The state stays as it was before
+// them, and what they would add to it is logged. The next step of the sequence begins at any position from the state's
+// to the end of the log: what was accepted is added first, by the same arithmetic as if it had not been pending.
+#pragma once
+
+#include "kernels/ops.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace troupe::kernels {
+
+/// The states of a model's recurrent layers, which are alike.
+struct state_shape {
+  int layers = 0;
+  int slots = 0;                             // states: first those of running sequences, then snapshots
+  int running = 0;                           // of these; they may have rows pending
+  int pending = 0;                           // rows, at most, that are pending in one of them
+  int channels = 0, taps = 0;                // of the convolution: a channel's output depends on its last `taps` inputs
+  int heads = 0, key_dim = 0, value_dim = 0; // a matrix [key_dim, value_dim] for each head; 0 heads: none
+  bool decays = false;                       // by key dimension; else by head
+
+  // Of one layer, in floats.
+  std::size_t tail() const { return std::size_t(taps > 0 ? taps - 1 : 0) * channels; }
+  std::size_t value_stride() const { return (std::size_t(value_dim) + 15) / 16 * 16; }
+  std::size_t matrices() const { return std::size_t(heads) * key_dim * value_stride(); }
+  std::size_t state() const { return tail() + matrices(); }
+  /// A logged row of a head: its key, its value, what it decays and how much it learns.
+  std::size_t head_log() const { return key_dim + value_stride() + (decays ? key_dim : 1) + 1; }
+  std::size_t log() const { return std::size_t(pending) * (channels + heads * head_log()); }
+
+  std::size_t slot_bytes() const { return std::size_t(layers) * state() * sizeof(float); }
+  std::size_t log_bytes() const { return std::size_t(layers) * log() * sizeof(float); }
+  std::size_t bytes() const { return slots * slot_bytes() + running * log_bytes(); }
+};
+
+/// The state of a sequence in a step.
+struct sequence_state {
+  std::int32_t slot = 0;
+  std::int32_t pending = 0; // of its last rows
+};
+
+/// The state of the step's `sequence` behind its first `rows` rows, of which none is pending, is also stored in another
+/// slot.
+struct state_save {
+  std::int32_t sequence = 0;
+  std::int32_t rows = 0;
+  std::int32_t slot = 0;
+};
+
+struct state_copy {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+};
+
+/// The memory of states, and the positions that they have come to. Steps and copies change it in order.
+class state_cache {
+public:
+  explicit state_cache(const state_shape& shape) : shape(shape), slots_(static_cast<std::size_t>(shape.slots)) {}
+  virtual ~state_cache() = default;
+
+  const state_shape shape;
+
+  /// What a step does to one sequence's state. A sequence may come twice in a step: then one run follows the other.
+  struct run {
+    std::int32_t first_row = 0, rows = 0;
+    std::int32_t slot = 0;
+    bool fresh = false;                 // it begins with zeros
+    std::int32_t replayed = 0;          // logged rows that are added first
+    std::int32_t pending = 0;           // of the rows
+    std::vector<state_save> saves = {}; // ascending by rows
+    std::int32_t next = -1;             // the run that follows in the same slot; or none
+  };
+
+  /// Before the first layer of a step. Throws std::invalid_argument if a sequence does not go on where its state, or
+  /// what is logged behind it, has come to.
+  void begin(std::span<const sequence_rows> sequences, std::span<const sequence_state> states,
+             std::span<const state_save> saves);
+
+  /// Behind the last layer.
+  void end();
+
+  const std::vector<run>& runs() const { return runs_; }
+  /// Those that follow no other. Others belong to the tasks of these.
+  const std::vector<std::int32_t>& first_runs() const { return first_runs_; }
+
+protected:
+  /// The copied states have no rows pending.
+  void copied(std::span<const state_copy> copies);
+
+private:
+  struct place {
+    std::int32_t position = -1; // rows that are part of the state; -1: none was ever stored
+    std::int32_t logged = 0;    // rows behind it
+  };
+
+  place& at(std::int32_t slot);
+
+  std::vector<place> slots_;
+  std::vector<run> runs_;
+  std::vector<std::int32_t> first_positions_; // of `runs_`
+  std::vector<std::int32_t> first_runs_;
+};
+
+/// What recurrent layers know of a step, beside `batch`.
+struct recurrent_step {
+  state_cache* states = nullptr;
+  std::span<const sequence_state> sequences;
+  std::span<const state_save> saves;
+};
+
+/// A causal convolution of each channel with its own weights: out[p] = act(bias + sum over t of in[p - taps + 1 + t] *
+/// weight[t]).
+struct convolution {
+  const float* weight = nullptr; // [taps][channels]
+  const float* bias = nullptr;   // [channels], or null
+  bool silu = false;             // act; else none
+};
+
+enum class recurrence_type : std::uint8_t {
+  none,
+  delta, // gated delta rule: S = d S; S += k ⊗ β (v - Sᵀk); out = Sᵀq. d and β of a head; q and k of length 1
+  channel_delta, // the same with d of each key dimension (Kimi)
+  ssd            // Mamba 2: S = d S + B ⊗ dt x; out = SᵀC + D x
+};
+
+/// Of a row that was convolved: [q | k | v] or [x | B | C], with `key_heads` heads of q and k, or of B and C.
+struct recurrence {
+  recurrence_type type = recurrence_type::none;
+  int heads = 0, key_heads = 0, key_dim = 0, value_dim = 0;
+  const float* decay = nullptr;    // [heads], negative: a step of dt multiplies the state by e^(dt * decay)
+  const float* dt_bias = nullptr;  // dt = softplus(rate + bias): [heads], or [heads * key_dim] for channel_delta
+  const float* skip = nullptr;     // ssd: D, [heads]
+  float least_dt = 0, most_dt = 0; // ssd: limits of dt; no upper one if it is not above the lower
+};
+
+enum class gate_norm : std::uint8_t { none, before, after }; // before the gate multiplies, or after
+
+/// out = norm(x) * act(gate), or norm(x * act(gate)), by groups of columns.
+struct gated_rows {
+  gate_norm norm = gate_norm::none;
+  const float* weight = nullptr; // [columns]
+  float eps = 0;
+  std::size_t group = 0; // columns that are normed together
+  bool sigmoid = false;  // act; else silu
+};
+
+class recurrent_ops {
+public:
+  virtual ~recurrent_ops() = default;
+
+  virtual std::unique_ptr<state_cache> make_state_cache(const state_shape& shape) = 0;
+
+  // For the rows of a step that states.begin() was told of. All tensors are f32 but where said.
+
+  /// `in` and `out` [rows, channels], not the same memory.
+  virtual void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states,
+                        int layer) = 0;
+
+  /// `in` [rows, channels]; `rates` [rows, heads], or [rows, heads * key_dim] for channel_delta; `betas` [rows, heads]
+  /// before their sigmoid, none for ssd. out [rows, heads * value_dim].
+  virtual void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas,
+                     const recurrence& how, state_cache& states, int layer) = 0;
+
+  /// x and out f32 or bf16, perhaps the same memory if of one type; gate f32.
+  virtual void gate(const tensor& out, const tensor& x, const tensor& gate, const gated_rows& how) = 0;
+
+  /// out = a * b; out f32 or bf16.
+  virtual void multiply(const tensor& out, const tensor& a, const tensor& b) = 0;
+
+  /// Copies in order, before any later op.
+  virtual void copy_states(state_cache& states, std::span<const state_copy> copies) = 0;
+};
+
+} // namespace troupe::kernels

@@ -1,0 +1,130 @@
+// Qwen 3 Next and Qwen 3.5 (their text): gated DeltaNets, and attention with an output gate in every fourth layer.
+#include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/recurrent_reading.hpp"
+#include "runtime/support/types.hpp"
+
+namespace troupe::families {
+
+using namespace config_limits;
+
+namespace {
+
+void read_hybrid(const reader& config, model_config& model, const char* ffn, int default_kv_heads) {
+  read_activation(config, model, "hidden_act", "silu", true);
+  read_sizes(config, model, {.ffn = ffn, .default_kv_heads = default_kv_heads, .default_head_dim = 256});
+  require(config, "attention_bias", false);
+  model.qk_norm = model.attention_gate = true;
+  read_positions(config, model, {.default_context = 32768, .partial = true, .default_partial = 0.25});
+  auto& r = model.recurrent;
+  r.type = recurrent_type::delta;
+  r.taps = config.integer("linear_conv_kernel_dim", 1, max_taps, 4);
+  r.key_heads = config.integer("linear_num_key_heads", 1, max_heads, 16);
+  r.heads = config.integer("linear_num_value_heads", 1, max_heads, 32);
+  r.key_dim = config.integer("linear_key_head_dim", 1, max_state_dim, 128);
+  r.value_dim = config.integer("linear_value_head_dim", 1, max_state_dim, 128);
+  r.norm = kernels::gate_norm::before;
+  r.norm_group = r.value_dim;
+  r.head_norm = true;
+  bound_recurrence(config, model);
+  auto words = read_layer_words(config, "layer_types");
+  if (!words) {
+    const int interval = config.integer("full_attention_interval", 1, max_layers, 4);
+    words.emplace();
+    for (int i = 0; i < model.layers; ++i)
+      words->push_back((i + 1) % interval != 0 ? "linear_attention" : "full_attention");
+  }
+  set_layer_parts(config, model, "layer_types", *words);
+}
+
+void read_hybrid_experts(const reader& config, model_config& model, int default_count, int default_chosen) {
+  read_expert_counts(config, model, {"num_experts", "num_local_experts"}, default_count, default_chosen);
+  model.experts.ffn = config.integer("moe_intermediate_size", 1, max_ffn, 512);
+  model.experts.shared_ffn = config.integer("shared_expert_intermediate_size", 1, max_ffn, 512);
+  model.experts.shared_gate = true;
+}
+
+/// Of attention: each head's query, then its gate.
+void split_attention_gate(const model_config& model, tensor_arranger& tensors, int layer) {
+  const auto dim = as_size(model.head_dim), heads = as_size(model.heads);
+  for (const std::size_t half : {0, 1}) {
+    std::vector<std::uint32_t> rows;
+    for (std::size_t i = 0; i < heads * dim; ++i)
+      rows.push_back(static_cast<std::uint32_t>((2 * (i / dim) + half) * dim + i % dim));
+    stored_part part;
+    part.name = tensors.stored(layer, "self_attn.q_proj.weight");
+    part.rows = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
+    part.of_rows = 2 * heads * dim;
+    tensors.add(layer, half == 0 ? "self_attn.q_proj.weight" : "self_attn.attn_gate.weight", std::move(part));
+  }
+}
+
+/// Qwen 3 Next has all that belongs to a head of keys together: q, k, v, z, and b, a.
+void split_grouped_heads(const model_config& model, tensor_arranger& tensors, int layer) {
+  const auto& r = model.recurrent;
+  const auto groups = as_size(r.key_heads), keys = as_size(r.key_dim), per_group = as_size(r.heads) / groups,
+             values = per_group * as_size(r.value_dim);
+  const auto rows_of = [&](std::size_t group_rows, std::size_t first, std::size_t count) {
+    std::vector<std::uint32_t> rows;
+    for (std::size_t g = 0; g < groups; ++g)
+      for (std::size_t i = 0; i < count; ++i)
+        rows.push_back(static_cast<std::uint32_t>(g * group_rows + first + i));
+    return rows;
+  };
+  const auto add = [&](const char* name, const char* from, std::vector<std::uint32_t> rows, std::size_t of_rows) {
+    stored_part part;
+    part.name = tensors.stored(layer, std::string("linear_attn.") + from);
+    part.rows = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
+    part.of_rows = of_rows;
+    tensors.add(layer, std::string("recurrent.") + name, std::move(part));
+  };
+  const auto all = 2 * keys + 2 * values;
+  auto mixed = rows_of(all, 0, keys);
+  for (const auto& more : {rows_of(all, keys, keys), rows_of(all, 2 * keys, values)})
+    mixed.insert(mixed.end(), more.begin(), more.end());
+  add("conv_proj.weight", "in_proj_qkvz.weight", std::move(mixed), groups * all);
+  add("gate_proj.weight", "in_proj_qkvz.weight", rows_of(all, 2 * keys + values, values), groups * all);
+  add("beta_proj.weight", "in_proj_ba.weight", rows_of(2 * per_group, 0, per_group), 2 * groups * per_group);
+  add("rate_proj.weight", "in_proj_ba.weight", rows_of(2 * per_group, per_group, per_group), 2 * groups * per_group);
+}
+
+} // namespace
+
+void read_qwen3_next(const reader& config, model_config& model) {
+  read_hybrid(config, model, "intermediate_size", 2);
+  read_hybrid_experts(config, model, 512, 10);
+  read_sparse_layers(config, model);
+  model.experts.renormalise = config.boolean("norm_topk_prob", true);
+}
+
+void read_qwen3_5(const reader& config, model_config& model) { read_hybrid(config, model, "intermediate_size", 4); }
+
+void read_qwen3_5_moe(const reader& config, model_config& model) {
+  read_hybrid(config, model, nullptr, 2);
+  read_hybrid_experts(config, model, 256, 8);
+  model.ffn = model.experts.ffn;
+  model.experts.renormalise = true;
+}
+
+void arrange_qwen_hybrid(const model_config& model, const checkpoint& stored, arrangement& to) {
+  if (model.experts.count > 0)
+    arrange_qwen3_moe(model, stored, to);
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    if (model.parts_of(layer).attention) {
+      split_attention_gate(model, tensors, layer);
+      continue;
+    }
+    arrange_recurrence(model, tensors, layer, "linear_attn.");
+    if (stored.find(tensors.stored(layer, "linear_attn.in_proj_qkvz.weight")))
+      split_grouped_heads(model, tensors, layer);
+    else
+      tensors.rename(layer,
+                     {{"recurrent.gate_proj", "linear_attn.in_proj_z"},
+                      {"recurrent.conv_proj", "linear_attn.in_proj_qkv"},
+                      {"recurrent.beta_proj", "linear_attn.in_proj_b"},
+                      {"recurrent.rate_proj", "linear_attn.in_proj_a"}});
+  }
+  tensors.shift_norms(1);
+}
+
+} // namespace troupe::families

@@ -1,0 +1,125 @@
+#include "runtime/model/recurrent_layers.hpp"
+
+#include "runtime/support/types.hpp"
+
+namespace troupe {
+
+recurrent_tensors::recurrent_tensors(const model_config& config, int layer) : config_(config), layer_(layer) {}
+
+wanted_tensor recurrent_tensors::named(const char* name, std::vector<std::size_t> shape) const {
+  return {"model.layers." + std::to_string(layer_) + ".recurrent." + name, std::move(shape)};
+}
+
+std::vector<wanted_tensor> recurrent_tensors::in() const {
+  const auto& r = config_.recurrent;
+  const auto hidden = as_size(config_.hidden), heads = as_size(r.heads), inner = as_size(r.inner()),
+             keys = as_size(r.keys()), rank = as_size(r.rank);
+  const auto channels = as_size(recurrent_channels(config_));
+  const auto of = [&](const char* name, std::size_t rows) { return named(name, {rows, hidden}); };
+  switch (r.type) {
+    using enum recurrent_type;
+    case short_convolution: return {of("in_proj.weight", 3 * hidden)};
+    case delta:
+      return {of("gate_proj.weight", inner), of("conv_proj.weight", channels), of("beta_proj.weight", heads),
+              of("rate_proj.weight", heads)};
+    case channel_delta:
+      return {of("q_proj.weight", keys),     of("k_proj.weight", keys),    of("v_proj.weight", inner),
+              of("beta_proj.weight", heads), of("rate_down.weight", rank), of("gate_down.weight", rank)};
+    case ssd: return {of("gate_proj.weight", inner), of("conv_proj.weight", channels), of("rate_proj.weight", heads)};
+    case none: break;
+  }
+  return {};
+}
+
+wanted_tensor recurrent_tensors::rate_up() const {
+  const auto& r = config_.recurrent;
+  return named("rate_up.weight", {as_size(r.heads * r.key_dim), as_size(r.rank)});
+}
+
+wanted_tensor recurrent_tensors::gate_up() const {
+  return named("gate_up.weight", {as_size(config_.recurrent.inner()), as_size(config_.recurrent.rank)});
+}
+
+wanted_tensor recurrent_tensors::out() const {
+  return named("out_proj.weight", {as_size(config_.hidden), as_size(recurrent_inner(config_))});
+}
+
+std::vector<wanted_tensor> recurrent_tensors::convolution() const {
+  const auto& r = config_.recurrent;
+  const auto taps = as_size(r.taps), keys = as_size(r.keys()), inner = as_size(r.inner());
+  if (r.type == recurrent_type::channel_delta)
+    return {named("q_conv.weight", {keys, taps}), named("k_conv.weight", {keys, taps}),
+            named("v_conv.weight", {inner, taps})};
+  return {named("conv.weight", {as_size(recurrent_channels(config_)), taps})};
+}
+
+std::vector<wanted_tensor> recurrent_tensors::convolution_bias() const {
+  return config_.recurrent.conv_bias ? tensor_names::biases(convolution()) : std::vector<wanted_tensor>();
+}
+
+wanted_tensor recurrent_tensors::decay() const { return named("decay", {as_size(config_.recurrent.heads)}); }
+
+wanted_tensor recurrent_tensors::dt_bias() const {
+  const auto& r = config_.recurrent;
+  return named("dt_bias", {as_size(r.heads) * as_size(r.type == recurrent_type::channel_delta ? r.key_dim : 1)});
+}
+
+wanted_tensor recurrent_tensors::skip() const { return named("skip", {as_size(config_.recurrent.heads)}); }
+
+wanted_tensor recurrent_tensors::norm() const {
+  const auto& r = config_.recurrent;
+  return named("norm.weight", {as_size(r.head_norm ? r.value_dim : r.inner())});
+}
+
+std::vector<wanted_tensor> recurrent_tensors::all() const {
+  const auto& r = config_.recurrent;
+  auto result = in();
+  const auto add = [&](const std::vector<wanted_tensor>& more) {
+    result.insert(result.end(), more.begin(), more.end());
+  };
+  if (r.type == recurrent_type::channel_delta)
+    add({rate_up(), gate_up()});
+  add({out()});
+  add(convolution());
+  add(convolution_bias());
+  if (has_heads())
+    add({decay(), dt_bias()});
+  if (r.type == recurrent_type::ssd)
+    add({skip()});
+  if (r.norm != kernels::gate_norm::none)
+    add({norm()});
+  return result;
+}
+
+int recurrent_channels(const model_config& config) {
+  const auto& r = config.recurrent;
+  return r.type == recurrent_type::short_convolution ? config.hidden : r.inner() + 2 * r.keys();
+}
+
+int recurrent_inner(const model_config& config) {
+  return config.recurrent.type == recurrent_type::short_convolution ? config.hidden : config.recurrent.inner();
+}
+
+kernels::state_shape state_shape_of(const model_config& config, int running, int snapshots, int pending) {
+  const auto& r = config.recurrent;
+  return {.layers = config.state_layers(),
+          .slots = running + snapshots,
+          .running = running,
+          .pending = pending,
+          .channels = recurrent_channels(config),
+          .taps = r.taps,
+          .heads = r.heads,
+          .key_dim = r.key_dim,
+          .value_dim = r.value_dim,
+          .decays = r.type == recurrent_type::channel_delta};
+}
+
+std::vector<float> tap_major(const std::vector<float>& weights, std::size_t channels, std::size_t taps) {
+  std::vector<float> turned(weights.size());
+  for (std::size_t c = 0; c < channels; ++c)
+    for (std::size_t t = 0; t < taps; ++t)
+      turned[t * channels + c] = weights[c * taps + t];
+  return turned;
+}
+
+} // namespace troupe

@@ -1,0 +1,53 @@
+// The tensors of recurrent layers, as the decoder wants them, and their shapes. Families present theirs under these
+// names: "model.layers.N.recurrent.", then as below.
+#pragma once
+
+#include "kernels/recurrent.hpp"
+#include "runtime/model/tensor_names.hpp"
+
+#include <vector>
+
+namespace troupe {
+
+class recurrent_tensors {
+public:
+  recurrent_tensors(const model_config& config, int layer);
+
+  /// Products of what the layer reads, stacked: in_proj; or gate_proj, conv_proj, beta_proj and rate_proj, or those of
+  /// them that there are; or (channel_delta) q_proj, k_proj, v_proj, beta_proj, rate_down and gate_down.
+  std::vector<wanted_tensor> in() const;
+  wanted_tensor rate_up() const; // channel_delta: [heads * key_dim, rank]
+  wanted_tensor gate_up() const; // channel_delta: [inner, rank]
+  wanted_tensor out() const;     // [hidden, inner]
+
+  std::vector<wanted_tensor> convolution() const;      // [channels, taps], of neighbouring channels
+  std::vector<wanted_tensor> convolution_bias() const; // [channels]; or none
+  wanted_tensor decay() const;                         // [heads]
+  wanted_tensor dt_bias() const;                       // [heads], or [heads * key_dim]
+  wanted_tensor skip() const;                          // [heads]
+  wanted_tensor norm() const;                          // [inner], or of one head
+
+  bool has_heads() const { return config_.recurrent.heads > 0; }
+
+  std::vector<wanted_tensor> all() const;
+
+private:
+  wanted_tensor named(const char* name, std::vector<std::size_t> shape) const;
+
+  const model_config& config_;
+  int layer_;
+};
+
+/// Channels of the convolution.
+int recurrent_channels(const model_config& config);
+
+/// What a layer gives to its last product.
+int recurrent_inner(const model_config& config);
+
+/// `running`: sequences; `snapshots`: further states; `pending`: rows that a sequence may take back.
+kernels::state_shape state_shape_of(const model_config& config, int running, int snapshots, int pending);
+
+/// The convolution's weights as kernels read them: [taps][channels].
+std::vector<float> tap_major(const std::vector<float>& weights, std::size_t channels, std::size_t taps);
+
+} // namespace troupe
