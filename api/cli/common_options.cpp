@@ -37,8 +37,8 @@ void add_model_option(CLI::App& command, std::string& model) {
       "-m,--model", model,
       "The folder of a Hugging Face checkpoint, a .gguf file, a name that `troupe models` lists, such as ORG/NAME of "
       "a model in Hugging Face's cache, or, for random weights, synthetic:SHAPE with llama-135m, llama-1b, llama-8b, "
-      "moe-8x, qwen3-moe or "
-      "opt-1b as SHAPE")
+      "moe-8x, qwen3-moe, opt-1b, qwen3.5-2b or "
+      "lfm2-1b as SHAPE")
     ->type_name("PATH")
     ->default_str(model.empty() ? "" : "the bundled storyteller")
     ->group(model_group);

@@ -3,6 +3,7 @@
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/json.hpp"
 #include "runtime/support/types.hpp"
 
 #include <array>
@@ -34,6 +35,26 @@ constexpr std::array shapes{
   synthetic_shape{"moe-8x", "mixtral", 16, 2048, 32, 8, 64, 2048, 32000, true, 8, 2},
   synthetic_shape{"qwen3-moe", "qwen3_moe", 4, 2048, 32, 4, 128, 768, 32000, true, 128, 8},
   synthetic_shape{"opt-1b", "opt", 24, 2048, 32, 32, 64, 8192, 50272, true},
+};
+
+/// Shapes whose layers differ, as config.json describes them.
+struct described_shape {
+  std::string_view name, config;
+};
+
+constexpr std::array described_shapes{
+  described_shape{"qwen3.5-2b", R"({"model_type": "qwen3_5_text", "hidden_size": 2048, "intermediate_size": 6144,
+    "num_hidden_layers": 24, "full_attention_interval": 4, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "head_dim": 256, "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "max_position_embeddings": 262144,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25},
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "vocab_size": 248320})"},
+  described_shape{"lfm2-1b", R"({"model_type": "lfm2", "hidden_size": 2048, "intermediate_size": 8192,
+    "block_auto_adjust_ff_dim": false, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "layer_types": ["conv", "conv", "full_attention", "conv", "conv", "full_attention", "conv", "conv",
+      "full_attention", "conv", "full_attention", "conv", "full_attention", "conv", "full_attention", "conv"],
+    "conv_L_cache": 3, "conv_bias": false, "max_position_embeddings": 128000, "rope_theta": 1000000,
+    "norm_eps": 1e-5, "tie_word_embeddings": true, "vocab_size": 65536})"},
 };
 
 constexpr double weight_deviation = 0.02;
@@ -146,7 +167,18 @@ private:
 } // namespace
 
 model_source make_synthetic(std::string_view shape) {
-  std::string known;
+  std::string known, described;
+  for (const auto& s : described_shapes) {
+    if (s.name != shape) {
+      described += ", " + std::string(s.name);
+      continue;
+    }
+    model_source source;
+    source.name = "synthetic:" + std::string(shape);
+    source.config = parse_model_config(json::document::parse(s.config, source.name));
+    source.tensors = std::make_unique<synthetic_checkpoint>(source.name, source.config, 0.0f);
+    return source;
+  }
   const auto name = shape.substr(0, shape.find(':'));
   for (const auto& s : shapes) {
     if (s.name != name || (name != shape && !s.relu())) {
@@ -189,7 +221,7 @@ model_source make_synthetic(std::string_view shape) {
     source.tensors = std::make_unique<synthetic_checkpoint>(source.name, config, bias_for_zeros(zeros, s.hidden));
     return source;
   }
-  throw failure(errc::not_found, "synthetic:" + std::string(shape) + ": no such shape, there are " + known);
+  throw failure(errc::not_found, "synthetic:" + std::string(shape) + ": no such shape, there are " + known + described);
 }
 
 } // namespace troupe

@@ -60,7 +60,11 @@ std::size_t peak_rss() {
 /// The runner of one batch size, and its steps.
 struct model_bench::run {
   run(const model_bench& bench, int batch, int max_rows, int blocks_each)
-    : options(bench.options_), vocab(bench.weights_in_memory_->config.vocab), batch(batch), blocks_each(blocks_each) {
+    : options(bench.options_),
+      recurrent(bench.weights_in_memory_->config.recurrent),
+      vocab(bench.weights_in_memory_->config.vocab),
+      batch(batch),
+      blocks_each(blocks_each) {
     for (const auto& adapter : bench.adapters_)
       features.push_back(std::make_shared<const row_features>(row_features{.adapter = adapter}));
     const auto& device = *bench.device_;
@@ -106,6 +110,7 @@ struct model_bench::run {
 
   const model_bench_options& options;
   std::vector<row_features_ptr> features; // an adapter each; or empty
+  bool recurrent;
   int vocab, batch, blocks_each;
   std::unique_ptr<step_runner> runner;
   step_plan plan;
@@ -116,12 +121,15 @@ private:
   void begin() {
     plan.tokens.clear();
     plan.sequences.clear();
+    plan.states.clear();
     plan.logit_rows.clear();
     plan.featured.clear();
   }
 
   void add(int sequence, int position, int rows, bool wants_logits) {
     plan.sequences.push_back({static_cast<std::int32_t>(plan.tokens.size()), rows, position, sequence * blocks_each});
+    if (recurrent)
+      plan.states.push_back({sequence, 0});
     if (!features.empty())
       plan.featured.push_back(
         {features[size(sequence) % features.size()], static_cast<std::int32_t>(plan.sequences.size()) - 1});
@@ -199,11 +207,12 @@ model_bench_result model_bench::measure(int batch) {
   run work(*this, batch, std::max(prompt_rows, batch), blocks_each);
 
   // Warm up: first touches of memory are not measured.
-  if (options_.prompt > 0)
+  if (work.recurrent)
+    work.prefill(); // whole, as states go on where they have come to
+  else if (options_.prompt > 0)
     work.prefill_step(0, prompt_rows);
-  if (options_.generate > 0)
-    for (int i = 0; i < 3; ++i) // a GPU records the second step of a shape
-      work.decode_step(options_.prompt);
+  for (int i = 0; i < std::min(3, options_.generate); ++i) // a GPU records the second step of a shape
+    work.decode_step(options_.prompt + i);
   work.finish();
 
   std::vector<double> prefills, decodes, steps;
