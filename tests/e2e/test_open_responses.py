@@ -1,6 +1,9 @@
 """Every response, event and error is what Open Responses' OpenAPI file and openai-python's types say."""
 
+import json
+
 import pytest
+from websockets.sync.client import connect
 
 from agent_scripts import AGENT_SCRIPTS, write_agent
 from open_responses import Checker, events_of
@@ -182,3 +185,54 @@ def test_history_that_was_cut_is_replayed_in_chats(scripted):
     history = [*asked["messages"], choice["message"], {"role": "user", "content": "hello"}]
     second = scripted.post("/v1/chat/completions", {"messages": history, "tools": tools})
     assert second.status_code == 200, second.text
+
+
+def over_socket(checker, ws, request):
+    """The events that answer a request; the last one ends it."""
+    ws.send(json.dumps({"type": "response.create", "model": "scripted", **request}))
+    events = [json.loads(ws.recv(timeout=30))]
+    while events[-1]["type"] not in ("response.completed", "response.incomplete", "response.failed", "error"):
+        events.append(json.loads(ws.recv(timeout=30)))
+    if events[-1]["type"] == "error":
+        checker.error(events[-1])
+        return events
+    for event in events:
+        checker.event(event)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert (events[0]["type"], events[-1]["type"]) == ("response.created", "response.completed")
+    return events
+
+
+def item(text):
+    return {"type": "message", "role": "user", "content": text}
+
+
+def test_the_seven_cases_of_a_websocket(checker, scripted):
+    """Those that the compliance suite of 2026-04-24 names, in its order, on two connections."""
+    url = scripted.url.replace("http", "ws", 1) + "/v1/responses"
+    with connect(url, open_timeout=20) as ws:
+        say = lambda **request: over_socket(checker, ws, {"store": False, **request})[-1]
+        one = say(input=[item("hello")])["response"]  # a response; sequential responses
+        other = say(input=[item("count")])["response"]
+        assert one["id"] != other["id"] and one["output"][-1]["content"][0]["text"]
+        more = say(input=[item("hello")], previous_response_id=other["id"])["response"]  # a continuation
+        assert more["previous_response_id"] == other["id"] and not more["store"]
+        missing = say(input=[item("hello")], previous_response_id="resp_missing")  # a previous response that never was
+        assert (missing["status"], missing["error"]["code"]) == (400, "previous_response_not_found")
+        failed = say(previous_response_id=more["id"], input=[
+            {"type": "function_call_output", "call_id": "call_of_nothing", "output": "1"}])  # evicts what it continues
+        assert failed["type"] == "error" and failed["status"] == 400
+        evicted = say(input=[item("hello")], previous_response_id=more["id"])
+        assert evicted["error"]["code"] == "previous_response_not_found"
+        kept = say(input=[item("count")], previous_response_id=one["id"])["response"]
+    with connect(url, open_timeout=20) as ws:  # what was not stored is gone; the client sends all of it again
+        lost = say(input=[item("hello")], previous_response_id=kept["id"])
+        assert lost["error"]["code"] == "previous_response_not_found"
+        again = say(input=[item("hello"), *one["output"], item("count"), *kept["output"], item("hello")])["response"]
+        assert again["previous_response_id"] is None and again["status"] == "completed"
+        compacted = scripted.post("/v1/responses/compact", {"model": "scripted", "input": [
+            item("hello"), *one["output"], item("count")]})
+        assert compacted.status_code == 200, compacted.text
+        chain = say(input=[*compacted.json()["output"], item("count")])["response"]  # a new chain behind it
+        assert chain["previous_response_id"] is None
+        assert say(input=[item("hello")], previous_response_id=chain["id"])["response"]["status"] == "completed"

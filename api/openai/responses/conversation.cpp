@@ -6,6 +6,12 @@
 
 namespace troupe {
 
+namespace {
+
+constexpr std::string_view call_begin = R"({"id":)", behind_call_id = R"(,"type":"function")";
+
+}
+
 void conversation::add_message(std::string_view role, std::string content) {
   if (role == "assistant") {
     if (!content_.empty() || !calls_.empty())
@@ -24,6 +30,7 @@ void conversation::add_reasoning(std::string_view text) {
 }
 
 void conversation::add_call(std::string_view id, std::string_view name, std::string_view arguments) {
+  call_ids_.insert(json_text(id));
   calls_.push_back(json_object()
                      .text("id", id)
                      .text("type", "function")
@@ -34,6 +41,19 @@ void conversation::add_call(std::string_view id, std::string_view name, std::str
 void conversation::add_call_output(std::string_view id, std::string_view content) {
   end_turn();
   append(json_object().text("role", "tool").text("tool_call_id", id).raw("content", content).str());
+}
+
+bool conversation::has_call(std::string_view id) {
+  if (!std::exchange(earlier_known_, true))
+    // As end_turn() writes them. Within a text these quotes would be escaped.
+    for (std::size_t at = 0; (at = text_.find(call_begin, at)) != text_.npos;) {
+      at += call_begin.size();
+      const auto end = text_.find(behind_call_id, at);
+      if (end == text_.npos)
+        break;
+      call_ids_.insert(text_.substr(at, end - at));
+    }
+  return call_ids_.contains(json_text(id));
 }
 
 std::string conversation::messages() {

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 namespace troupe {
@@ -18,6 +19,8 @@ public:
   void add_reasoning(std::string_view text);
   void add_call(std::string_view id, std::string_view name, std::string_view arguments);
   void add_call_output(std::string_view id, std::string_view content);
+  /// Whether an output can answer a call: one that was added, or is among the earlier messages.
+  bool has_call(std::string_view id);
 
   /// All messages, separated by commas.
   std::string messages();
@@ -31,6 +34,9 @@ private:
   // The assistant's turn under way:
   std::string content_, reasoning_; // content_: JSON, or empty
   std::vector<std::string> calls_;  // JSON
+
+  std::unordered_set<std::string> call_ids_; // as JSON
+  bool earlier_known_ = false;               // those of the earlier messages are among them
 };
 
 } // namespace troupe

@@ -69,7 +69,7 @@ void add_reasoning(const field_reader& item, conversation& to) {
     to.add_reasoning(opened_reasoning(*sealed));
 }
 
-void add_item(const field_reader& item, conversation& to) {
+void add_item(const field_reader& item, conversation& to, bool& compacted) {
   const auto type = item.text("type").value_or("message");
   if (type == "message") {
     auto role = needed_text(item, "role");
@@ -82,10 +82,14 @@ void add_item(const field_reader& item, conversation& to) {
   } else if (type == "function_call") {
     to.add_call(needed_text(item, "call_id"), shown_function(item), needed_text(item, "arguments"));
   } else if (type == "function_call_output") {
-    to.add_call_output(needed_text(item, "call_id"), content_of(item, "output"));
+    const auto id = needed_text(item, "call_id");
+    if (!compacted && !to.has_call(id)) // of one that a compaction left out, only the output may be there
+      item.refuse("call_id", "is that of no function_call before it: `" + std::string(id) + "`");
+    to.add_call_output(id, content_of(item, "output"));
   } else if (type == "reasoning") {
     add_reasoning(item, to);
   } else if (type == "compaction" || type == "compaction_summary") {
+    compacted = true;
     if (const auto summary = opened_reasoning(needed_text(item, "encrypted_content")); !summary.empty())
       to.add_message("user", json_text("Summary of the conversation so far:\n" + summary));
   } else {
@@ -173,12 +177,13 @@ std::string read_response_input(const field_reader& body, conversation& to) {
     body.refuse("input", "a string or a list of items", *found);
   check_entries(body, "input", items.size(), most_input_items);
   std::vector<std::string> listed;
+  bool compacted = false;
   for (auto given : items) {
     const auto name = item_path("input", listed.size());
     if (!given.is_object())
       body.refuse(name, "an object", given);
     const field_reader item(given, name);
-    add_item(item, to);
+    add_item(item, to, compacted);
     listed.push_back(listed_item(item));
   }
   return json_list(listed);

@@ -266,6 +266,7 @@ TEST_CASE("What is wrong with a response is told in its own names") {
   refused(R"("input":[{"role":"user","content":[{"type":"input_image","image_url":"u"}]}])", "input[0].content[0].type",
           unsupported);
   refused(R"("input":[{"type":"function_call","name":"f","arguments":"{}"}])", "input[0].call_id");
+  refused(R"("input":[{"type":"function_call_output","call_id":"1","output":"4"}])", "input[0].call_id");
   refused(R"("input":[{"type":"item_reference","id":"x"}])", "input[0].type", unsupported);
   refused(x + R"("max_output_tokens":0)", "max_output_tokens");
   refused(x + R"("max_output_tokens":183)", "max_output_tokens");

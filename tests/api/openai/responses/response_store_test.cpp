@@ -97,7 +97,15 @@ TEST_CASE("What an assistant thinks, says and calls in one turn is one message")
     R"(},{"role":"tool","tool_call_id":"1","content":"o"},{"role":"assistant","content":"b"},)"
     R"({"role":"assistant","content":"c"})";
   CHECK(chat.messages() == expected);
+  CHECK(chat.has_call("2"));
   conversation more(chat.messages());
+  CHECK(more.has_call("1"));
+  CHECK(more.has_call("2"));
+  for (const auto* other : {"f", "", "3", "q", R"({"id":"1)"})
+    CHECK_FALSE(more.has_call(other));
+  more.add_call("\"3", "h", "{}");
+  CHECK(more.has_call("\"3"));
+  more = conversation(chat.messages());
   more.add_message("user", "\"z\"");
   CHECK(more.messages() == expected + R"(,{"role":"user","content":"z"})");
 }
