@@ -7,6 +7,10 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
 #endif
 
 namespace troupe::kernels {
@@ -51,6 +55,45 @@ std::vector<isa> find_isas() {
 
 } // namespace
 
+#elif defined(__aarch64__)
+
+namespace {
+
+/// Registers of SVE have the length that the system gives this process, which is 0 where there is none. SVE's targets
+/// need the products of int8 and bf16 besides (as Neoverse V1, N2 and later).
+std::vector<isa> find_isas() {
+  const auto bits = getauxval(AT_HWCAP), more = getauxval(AT_HWCAP2);
+  std::vector<isa> found{isa::portable, isa::neon};
+  if ((bits & HWCAP_ASIMDDP) == 0)
+    return found;
+  found.push_back(isa::neon_dotprod);
+  if ((more & HWCAP2_I8MM) == 0 || (more & HWCAP2_BF16) == 0)
+    return found;
+  found.push_back(isa::neon_i8mm);
+  if ((bits & HWCAP_SVE) == 0 || (more & HWCAP2_SVEI8MM) == 0 || (more & HWCAP2_SVEBF16) == 0)
+    return found;
+  const int length = prctl(PR_SVE_GET_VL);
+  switch (length < 0 ? 0 : (length & PR_SVE_VL_LEN_MASK) * 8) {
+    case 128: found.push_back(isa::sve_128); break;
+    case 256: found.push_back(isa::sve_256); break;
+    case 512: found.push_back(isa::sve_512); break;
+    default: break;
+  }
+  return found;
+}
+
+} // namespace
+
+#else
+
+namespace {
+
+std::vector<isa> find_isas() { return {isa::portable}; }
+
+} // namespace
+
+#endif
+
 std::vector<isa> available_isas() {
   static const std::vector<isa> found = [] {
     auto result = find_isas();
@@ -60,15 +103,15 @@ std::vector<isa> available_isas() {
   return found;
 }
 
-#else
-
-std::vector<isa> available_isas() { return {isa::portable}; }
-
-#endif
-
 std::string_view to_string(isa target) {
   switch (target) {
     case isa::portable: return "portable";
+    case isa::neon: return "neon";
+    case isa::neon_dotprod: return "neon-dotprod";
+    case isa::neon_i8mm: return "neon-i8mm";
+    case isa::sve_128: return "sve-128";
+    case isa::sve_256: return "sve-256";
+    case isa::sve_512: return "sve-512";
     case isa::avx2: return "avx2";
     case isa::avx_vnni: return "avx-vnni";
     case isa::avx512: return "avx512";

@@ -7,8 +7,23 @@
 
 namespace troupe::kernels {
 
-/// Dispatch targets, slowest first. Results differ between targets; on each they are schedule-invariant.
-enum class isa : std::uint8_t { portable, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, avx512_amx };
+/// Dispatch targets, slowest first, but those of ARM, which come before those of x86. Results differ between targets; on
+/// each they are schedule-invariant. Those of SVE, one for each length of registers, give the same results.
+enum class isa : std::uint8_t {
+  portable,
+  neon,
+  neon_dotprod,
+  neon_i8mm, // and bf16
+  sve_128,
+  sve_256,
+  sve_512,
+  avx2,
+  avx_vnni,
+  avx512,
+  avx512_vnni,
+  avx512_bf16,
+  avx512_amx
+};
 
 std::string_view to_string(isa target);
 

@@ -16,6 +16,14 @@ constexpr std::size_t channels_per_task = 512;
 
 const recurrent_target& find_recurrent_target(isa wanted) {
   switch (wanted) {
+#if defined(TROUPE_RECURRENT_NEON)
+    case isa::neon:
+    case isa::neon_dotprod:
+    case isa::neon_i8mm:
+    case isa::sve_128:
+    case isa::sve_256:
+    case isa::sve_512: return neon_recurrent_target();
+#endif
 #if defined(TROUPE_RECURRENT_AVX2)
     case isa::avx2:
     case isa::avx_vnni: return avx2_recurrent_target();

@@ -74,6 +74,7 @@ struct recurrent_target {
 };
 
 const recurrent_target& portable_recurrent_target();
+const recurrent_target& neon_recurrent_target();
 const recurrent_target& avx2_recurrent_target();
 const recurrent_target& avx512_recurrent_target();
 

@@ -310,6 +310,12 @@ struct target {
 };
 
 const target& portable_target();
+const target& neon_target();
+const target& neon_dotprod_target();
+const target& neon_i8mm_target();
+const target& sve_128_target();
+const target& sve_256_target();
+const target& sve_512_target();
 const target& avx2_target();
 const target& avx_vnni_target();
 const target& avx512_target();

@@ -3,6 +3,7 @@
 // thread's CPU time, which other processes disturb little.
 #include "kernels/activation_sparsity.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/dispatch.hpp"
 #include "kernels/cpu/machine.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 #include "tests/bench/measure.hpp"
@@ -207,7 +208,7 @@ int main(int argc, char** argv) {
   if (wanted("sparse"))
     for (const auto& [stored, compute] :
          {std::pair{weight_format::bf16, dtype::bf16}, {weight_format::f32, dtype::f32}})
-      sparse(*device, peak, stored, compute, compute == dtype::bf16 && options.target >= isa::avx512_bf16 ? 2 : 1);
+      sparse(*device, peak, stored, compute, compute == dtype::bf16 && find_target(options.target).pairs ? 2 : 1);
   if (wanted("int4"))
     linear(*device, peak, weight_format::f32, dtype::bf16, quantization::int4);
   if (wanted("bf16"))

@@ -1,5 +1,6 @@
 // Activations that are zero: products skip weights without changing a bit, and small ones can be made zero.
 #include "kernels/activation_sparsity.hpp"
+#include "kernels/cpu/dispatch.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ activation_sparsity& sparsity_of(backend& device) { return dynamic_cast<activati
 
 /// Whether products in `compute` add two inputs at a time.
 bool in_pairs(isa target, dtype compute, dtype stored = dtype::bf16) {
-  return compute == dtype::bf16 && stored != dtype::f16 && target >= isa::avx512_bf16;
+  return compute == dtype::bf16 && stored != dtype::f16 && find_target(target).pairs;
 }
 
 /// Rows of normally distributed inputs; in the first `sparse` rows some are zeros, of both signs.

@@ -120,22 +120,26 @@ struct int8_cells : float_cells {
   static vec column(const element* p) { return load_bytes(p); }
 };
 
-#if defined(__AVX512BF16__)
+#if defined(TROUPE_PAIRS)
 
+#if defined(__AVX512BF16__)
 inline void put_bf16(std::uint16_t* p, vec x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x.v));
 }
+#else
+inline void put_bf16(std::uint16_t* p, const vec& x) { store_bf16(p, x); }
+#endif
 
-/// Queries and weights are rounded to bf16, too, and their pairs multiplied as VDPBF16PS does: twice as fast.
+/// Queries and weights are rounded to bf16, too, and their pairs multiplied as pair_operand does: twice as fast.
 struct bf16_cells {
   using element = std::uint32_t;
   static constexpr int steps = 2;
   static constexpr bool scaled = false;
-  using operand = __m512i;
+  using operand = pairs16;
   static void put(float* row, int i, vec x) { put_bf16(reinterpret_cast<std::uint16_t*>(row) + i, x); }
   static const float* at(const float* row, int i) { return row + i / 2; }
-  static __m512i column(const element* p) { return pair_operand::column(p); }
-  static vec accumulate(vec sum, const float* a, __m512i b) {
+  static operand column(const element* p) { return pair_operand::column(p); }
+  static vec accumulate(vec sum, const float* a, operand b) {
     return pair_operand::accumulate(sum, pair_operand::row(reinterpret_cast<const std::uint32_t*>(a)), b);
   }
 };
@@ -182,8 +186,10 @@ template <class Cells>
 class vector_products {
 public:
   // The sums that fit in the target's registers, beside their operands.
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || (defined(TROUPE_SVE) && __ARM_FEATURE_SVE_BITS == 512)
   static constexpr int most_queries = 12, most_sums = 24;
+#elif defined(TROUPE_SVE) && __ARM_FEATURE_SVE_BITS == 256
+  static constexpr int most_queries = 6, most_sums = 12;
 #else
   static constexpr int most_queries = 6, most_sums = 6;
 #endif

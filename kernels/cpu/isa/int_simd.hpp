@@ -189,6 +189,10 @@ inline ivec dot(ivec sum, const wide_codes& codes, ivec x) {
 
 #endif
 
+#elif defined(TROUPE_SVE)
+#include "kernels/cpu/isa/arm/sve_ints.hpp"
+#elif defined(TROUPE_NEON)
+#include "kernels/cpu/isa/arm/neon_ints.hpp"
 #else
 
 struct ivec {
@@ -281,13 +285,13 @@ inline constexpr std::uint32_t magic_bits = 0x4b400000;
 inline ivec add_magic(ivec x) { return {_mm512_add_epi32(x.v, _mm512_set1_epi32(magic_bits))}; }
 #endif
 
-#if defined(__FMA__)
+#if defined(__FMA__) || defined(TROUPE_NEON) || defined(TROUPE_SVE)
 
 struct scale {
   vec value, offset;
 };
-inline scale make_scale(vec value) { return {value, value * broadcast(-magic)}; }
-inline vec scaled(ivec sum, const scale& by) { return fma(as_floats(sum), by.value, by.offset); }
+inline scale make_scale(const vec& value) { return {value, value * broadcast(-magic)}; }
+inline vec scaled(const ivec& sum, const scale& by) { return fma(as_floats(sum), by.value, by.offset); }
 
 #else
 

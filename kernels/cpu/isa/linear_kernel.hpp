@@ -158,7 +158,7 @@ void linear(const linear_op& op, const linear_task& task, float* scratch) {
     case weight_kind::bf16: accumulate_linear<bf16_operand>(op, task, scratch); break;
 #if defined(__AMX_BF16__)
     case weight_kind::bf16_pairs: accumulate_pairs(op, task, scratch); return store_pairs(op, task, scratch);
-#elif defined(__AVX512BF16__)
+#elif defined(TROUPE_PAIRS)
     case weight_kind::bf16_pairs: accumulate_linear<pair_operand>(op, task, scratch); break;
 #else
     case weight_kind::bf16_pairs: break; // never packed for this target

@@ -20,13 +20,13 @@ struct f32_lines {
   static vec add(vec to, words a, words b) { return fma(a, b, to); }
 };
 
-#if defined(__AVX512BF16__)
+#if defined(TROUPE_PAIRS)
 
 struct bf16_lines {
-  using words = __m512i;
-  static words load_words(const void* p) { return _mm512_loadu_si512(p); }
-  static words word(const std::uint32_t* p) { return _mm512_set1_epi32(static_cast<int>(*p)); }
-  static vec add(vec to, words a, words b) { return {_mm512_dpbf16_ps(to.v, (__m512bh)a, (__m512bh)b)}; }
+  using words = pairs16;
+  static words load_words(const void* p) { return load_pairs(p); }
+  static words word(const std::uint32_t* p) { return broadcast_pair(p); }
+  static vec add(vec to, words a, words b) { return add_pairs_of(to, a, b); }
 };
 
 #else

@@ -13,10 +13,15 @@ inline constexpr int quantised_vectors = 2; // per panel
 // Rows and vectors of a tile, so that its integer sums fit in registers. One or two rows are bound by memory: they take
 // both vectors of a panel at once, to read it in order. `fetch_distance`: prefetch distance of stored weights, in
 // bytes.
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || (defined(TROUPE_SVE) && __ARM_FEATURE_SVE_BITS == 512)
 template <weight_kind>
 inline constexpr int register_rows = 6;
 inline constexpr int register_vectors = 2;
+inline constexpr std::size_t fetch_distance = 8192;
+#elif defined(TROUPE_SVE) && __ARM_FEATURE_SVE_BITS == 256
+template <weight_kind>
+inline constexpr int register_rows = 6;
+inline constexpr int register_vectors = 1;
 inline constexpr std::size_t fetch_distance = 8192;
 #elif defined(TROUPE_PAIR_SUMS)
 // Narrower codes also keep sums of pairs in registers.

@@ -135,6 +135,14 @@ inline vec odd_bf16(const std::uint32_t* p) {
           _mm256_castsi256_ps(_mm256_and_si256(load_words(p + 8), high))};
 }
 
+#elif defined(TROUPE_SVE)
+
+#include "kernels/cpu/isa/arm/sve.hpp"
+
+#elif defined(TROUPE_NEON)
+
+#include "kernels/cpu/isa/arm/neon.hpp"
+
 #else
 
 typedef float quad __attribute__((vector_size(16)));
@@ -233,6 +241,26 @@ template <class Op> // always inlined: in large functions GCC would call each op
     p[i] = to_bf16(all[i]);
 }
 
+#endif
+
+// Sixteen pairs of bf16, where there is an instruction for sums of their products.
+#if defined(__AVX512BF16__)
+
+using pairs16 = __m512i;
+inline pairs16 load_pairs(const void* p) { return _mm512_loadu_si512(p); }
+inline pairs16 broadcast_pair(const void* p) {
+  int pair;
+  std::memcpy(&pair, p, 4);
+  return _mm512_set1_epi32(pair);
+}
+/// to + the products of both halves, as VDPBF16PS rounds them.
+inline vec add_pairs_of(vec to, pairs16 a, pairs16 b) { return {_mm512_dpbf16_ps(to.v, (__m512bh)a, (__m512bh)b)}; }
+
+#endif
+
+#if defined(__AVX512BF16__) || defined(TROUPE_SVE) ||                                                                  \
+  (defined(TROUPE_NEON) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC))
+#define TROUPE_PAIRS 1
 #endif
 
 // -- on top of those --------------------------------------------------------------------------------------------------

@@ -32,19 +32,15 @@ struct bf16_operand : f32_operand {
   static vec column(const element* p) { return load_bf16(p); }
 };
 
-#if defined(__AVX512BF16__)
+#if defined(TROUPE_PAIRS)
 
-/// Pairs of bf16, rounded as VDPBF16PS does.
+/// Pairs of bf16, rounded as the target's instruction does.
 struct pair_operand {
   using element = std::uint32_t;
   static constexpr bool in_f32 = false;
-  static __m512i column(const element* p) { return _mm512_loadu_si512(p); }
-  static __m512i row(const std::uint32_t* p) {
-    int pair;
-    std::memcpy(&pair, p, 4);
-    return _mm512_set1_epi32(pair);
-  }
-  static vec accumulate(vec c, __m512i a, __m512i b) { return {_mm512_dpbf16_ps(c.v, (__m512bh)a, (__m512bh)b)}; }
+  static pairs16 column(const element* p) { return load_pairs(p); }
+  static pairs16 row(const std::uint32_t* p) { return broadcast_pair(p); }
+  static vec accumulate(vec c, pairs16 a, pairs16 b) { return add_pairs_of(c, a, b); }
 };
 
 #endif
@@ -75,10 +71,13 @@ template <class Operand, int R, int V, class Columns>
 
 // The most rows of a tile, and its vectors for a number of rows, as the target's registers allow. Fewer rows take more
 // vectors, because more sums in flight hide latency better.
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || (defined(TROUPE_SVE) && __ARM_FEATURE_SVE_BITS == 512)
 inline constexpr int tile_rows = 12;
 constexpr int tile_vectors(int rows) { return 2 * rows <= tile_rows ? 4 : 2; }
-#elif defined(__AVX2__)
+#elif defined(TROUPE_SVE) && __ARM_FEATURE_SVE_BITS == 256
+inline constexpr int tile_rows = 6;
+constexpr int tile_vectors(int rows) { return rows == 1 ? 4 : 2; }
+#elif defined(__AVX2__) || defined(TROUPE_NEON) || defined(TROUPE_SVE)
 inline constexpr int tile_rows = 6;
 constexpr int tile_vectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 #else
