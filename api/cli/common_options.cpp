@@ -4,6 +4,7 @@
 #include "api/cli/steering_options.hpp"
 #include "api/cli/terminal/answer.hpp"
 #include "api/cli/values.hpp"
+#include "runtime/checkpoint/cache_folder.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/speculation/speculation_names.hpp"
 
@@ -11,6 +12,7 @@
 
 #include <filesystem>
 #include <tuple>
+#include <utility>
 
 namespace troupe::cli {
 
@@ -105,12 +107,37 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->type_name("INT")
     ->capture_default_str()
     ->group(model_group);
+  if (const auto caches = user_cache_folder(); !caches.empty()) {
+    options.packed_cache = (caches / "packed").string();
+    options.packed_cache_asked = false;
+  }
   command
-    .add_option(
-      "--packed-cache", options.packed_cache,
-      "On a CPU, a folder to keep the weights in, packed for computing, which makes the next start faster; created "
-      "if absent")
-    ->type_name("FOLDER")
+    .add_option_function<std::string>(
+      "--packed-cache",
+      [&](const std::string& text) {
+        options.packed_cache_asked = true;
+        try {
+          std::tie(options.packed_cache, options.packed_cache_bytes) = text == "none"
+            ? std::pair<std::string, std::size_t>()
+            : parse_folder_and_size(text);
+        } catch (const failure& f) {
+          throw CLI::ValidationError("--packed-cache", f.what());
+        }
+      },
+      "On a CPU, the folder that keeps weights packed for computing, which makes the next start faster, and the most "
+      "that its files may take, such as /var/cache/troupe:50GiB; a tenth of the disk without a size. The files used "
+      "longest ago make way; none: keep nothing. By default small models are not kept")
+    ->type_name("DIR[:SIZE]|none")
+    ->default_str("~/.cache/troupe/packed")
+    ->group(model_group);
+  command
+    .add_option("--weights", options.weights,
+                "On a CPU, resident: in memory of the process; mapped: in the file of --packed-cache, of which the "
+                "system keeps in memory what fits; auto: whatever starts faster, and what does not fit in memory is "
+                "read from the file for each token")
+    ->check(one_of({"auto", "mapped", "resident"}))
+    ->type_name("HOW")
+    ->capture_default_str()
     ->group(model_group);
   command
     .add_option("--sparsity", options.sparsity,

@@ -10,6 +10,7 @@
 #include "kernels/cpu/low_rank.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/packed_matrix.hpp"
+#include "kernels/cpu/packed_rows.hpp"
 #include "kernels/cpu/recurrent.hpp"
 #include "kernels/cpu/tensor_rows.hpp"
 #include "kernels/cpu/thread_pool.hpp"
@@ -107,7 +108,26 @@ public:
     return loaded;
   }
 
+  bool gives_table(const stored_matrix& m, dtype compute, quantization how) const override {
+    return is_kept_exactly(m, *shape_matrices({&m, 1}, compute, how, false, kernels_));
+  }
+
+  std::unique_ptr<matrix> table_of(const matrix& packed) const override {
+    auto table = std::make_unique<packed_table>();
+    table->from = &dynamic_cast<const packed_matrix&>(packed);
+    table->outputs = packed.outputs;
+    table->inputs = packed.inputs;
+    return table;
+  }
+
   void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) override {
+    if (const auto* packed = dynamic_cast<const packed_table*>(&table)) {
+      expect(out.type == dtype::f32 && out.cols == table.inputs, "embed: out must be f32 with the table's columns");
+      for_rows(pool_, out.rows, [&](std::size_t r) {
+        expand_packed_row(*packed->from, static_cast<std::size_t>(tokens[r]), 0, out.cols, row_of<float>(out, r));
+      });
+      return;
+    }
     const auto& stored = dynamic_cast<const host_table&>(table).stored;
     expect(out.type == dtype::f32 && out.cols == stored.cols, "embed: out must be f32 with the table's columns");
     for_rows(pool_, out.rows,

@@ -50,6 +50,12 @@ public:
   /// read.
   virtual std::unique_ptr<matrix> restore(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                           bool gated, const buffer& bytes) const = 0;
+
+  /// Whether `table_of` the packed form of such a matrix gives what its own table would, bit for bit.
+  virtual bool gives_table(const stored_matrix& /*m*/, dtype /*compute*/, quantization /*how*/) const { return false; }
+
+  /// A table for `embed` that reads the rows of a packed matrix, which must outlive it and be one that `gives_table`.
+  virtual std::unique_ptr<matrix> table_of(const matrix& /*packed*/) const { return nullptr; }
 };
 
 std::unique_ptr<backend> make_cpu_backend(const cpu_options& options = {});

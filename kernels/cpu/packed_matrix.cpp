@@ -104,6 +104,11 @@ void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row
     std::memcpy(same, row.data + 2 * first, n * 2);
     return place(reinterpret_cast<std::uint16_t*>(panel), column, first, same, n);
   }
+  if (to.kind == weight_kind::bf16_pairs && row.format == weight_format::bf16 && !row.fp8) {
+    std::uint32_t same[chunk / 2] = {}; // an odd last input is paired with zero
+    std::memcpy(same, row.data + 2 * first, n * 2);
+    return place(reinterpret_cast<std::uint32_t*>(panel), column, first / 2, same, (n + 1) / 2);
+  }
   float wide[chunk];
   widen(kernels, row, wide, first, n);
   if (to.kind == weight_kind::f32)
@@ -123,14 +128,15 @@ void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row
 /// are zero.
 void make_groups(const target& kernels, std::span<const stored_row> rows, weight_kind kind, std::size_t index,
                  std::size_t inputs, weight_group* to) {
-  float wide[quantised_panel_outputs][group_inputs] = {};
   const std::size_t first = index * group_inputs;
-  bool floats = false;
-  for (std::size_t column = 0; column < rows.size(); ++column)
-    if (rows[column].data != nullptr && !has_groups(rows[column].format)) {
+  const auto of_floats = [](const stored_row& row) { return row.data != nullptr && !has_groups(row.format); };
+  const bool floats = std::any_of(rows.begin(), rows.end(), of_floats);
+  float wide[quantised_panel_outputs][group_inputs];
+  if (floats)
+    std::memset(wide, 0, sizeof wide);
+  for (std::size_t column = 0; floats && column < rows.size(); ++column)
+    if (of_floats(rows[column]))
       widen(kernels, rows[column], wide[column], first, std::min(group_inputs, inputs - first));
-      floats = true;
-    }
   if (floats && kind != weight_kind::q8)
     quantise_int4(wide[0], rows.size(), to); // all columns; those in blocks are replaced below
   for (std::size_t column = 0; column < rows.size(); ++column) {
@@ -152,7 +158,42 @@ inverse_table inverse_of(const quantised_layout& layout) {
   return places;
 }
 
-/// Writes column `column` of group `index` of a panel, four codes of one line at a time.
+/// Writes the codes of one column, four of a line at a time. `to`: the column's place in the first line.
+void place_codes(char* to, int code_bits, const std::uint8_t* codes) {
+  constexpr std::size_t line = 4 * quantised_panel_outputs;
+  std::uint32_t four[group_inputs / 4];
+  std::memcpy(four, codes, sizeof four);
+  // The bits of `mask` of the fours from `first` on, `count` in all, each `step` bits further up in the line's bytes.
+  const auto joined = [&](std::size_t first, std::size_t count, int from, std::uint32_t mask, std::size_t step) {
+    std::uint32_t bits = 0;
+    for (std::size_t i = 0; i < count; ++i)
+      bits |= (four[first + i] >> from & mask * 0x01010101u) << i * step;
+    return bits;
+  };
+  const auto put = [&](std::size_t at, std::uint32_t bits) { std::memcpy(to + at * line, &bits, 4); };
+  switch (code_bits) {
+    case 8:
+      for (std::size_t i = 0; i < 8; ++i)
+        put(i, four[i]);
+      return;
+    case 3: put(2, joined(0, 8, 2, 1, 1)); [[fallthrough]];
+    case 2: // lines of bit pairs, then one of third bits
+      put(0, joined(0, 4, 0, 3, 2));
+      put(1, joined(4, 4, 0, 3, 2));
+      return;
+    default:
+      for (std::size_t i = 0; i < 4; ++i)
+        put(i, (four[i] & 0x0f0f0f0fu) | (four[i + 4] & 0x0f0f0f0fu) << 4);
+  }
+  if (code_bits == 5)
+    put(4, joined(0, 8, 4, 1, 1));
+  if (code_bits == 6) {
+    put(4, joined(0, 4, 4, 3, 2));
+    put(5, joined(4, 4, 4, 3, 2));
+  }
+}
+
+/// Writes column `column` of group `index` of a panel.
 void place(char* panel, const quantised_layout& layout, const inverse_table& places, std::size_t index,
            std::size_t column, const weight_group& group) {
   constexpr std::size_t n = quantised_panel_outputs;
@@ -168,29 +209,7 @@ void place(char* panel, const quantised_layout& layout, const inverse_table& pla
   else
     for (std::size_t i = 0; i < group_inputs; ++i)
       codes[i] = static_cast<std::uint8_t>(group.codes[i] + layout.zero - group.zero);
-  // The bits of `mask` of codes 4 * four to 4 * four + 3, moved to `shift` in the bytes of a line.
-  const auto put = [&](std::size_t line, std::size_t four, std::uint32_t from, std::uint32_t mask, std::size_t shift) {
-    std::uint32_t bits, there;
-    std::memcpy(&bits, codes + 4 * four, 4);
-    char* place = to + line * 4 * n + column * 4;
-    std::memcpy(&there, place, 4);
-    there |= (bits >> from & mask * 0x01010101u) << shift;
-    std::memcpy(place, &there, 4);
-  };
-  for (std::size_t four = 0; four < group_inputs / 4; ++four) {
-    if (layout.code_bits < 4) { // lines of bit pairs, then one of third bits
-      put(four / 4, four, 0, 3, four % 4 * 2);
-      if (layout.code_bits == 3)
-        put(2, four, 2, 1, four);
-    } else if (layout.code_bits == 8) {
-      put(four, four, 0, 255, 0);
-    } else {
-      put(four % 4, four, 0, 15, four / 4 * 4);
-      const std::size_t above = layout.code_bits - 4, bit = four * above; // position of the bits above the nibble
-      if (above > 0)
-        put(4 + bit / 8, four, 4, (1u << above) - 1, bit % 8);
-    }
-  }
+  place_codes(to + column * 4, layout.code_bits, codes);
   char* scales = layout.super ? header : to + layout.code_bytes;
   std::memcpy(scales + 2 * column, &group.d, 2);
   if (layout.minimum)
@@ -202,6 +221,28 @@ void place(char* panel, const quantised_layout& layout, const inverse_table& pla
     factors[part * n + column] = group.scales[part];
   for (int part = 0; layout.minimum && part < layout.parts; ++part)
     factors[(layout.parts + part) * n + column] = group.minima[part];
+}
+
+/// A panel of rows that are stored in Q8_0: their codes only change places. Some groups at a time, which stay in L1.
+void pack_q8_0(char* panel, std::span<const stored_row> rows, std::size_t groups) {
+  constexpr std::size_t line = 4 * quantised_panel_outputs, at_a_time = 8, stored = block_bytes(weight_format::q8_0);
+  const auto layout = layout_of(weight_kind::q8);
+  for (std::size_t first = 0; first < groups; first += at_a_time)
+    for (std::size_t column = 0; column < rows.size(); ++column) {
+      if (rows[column].data == nullptr)
+        continue;
+      for (std::size_t index = first; index < std::min(groups, first + at_a_time); ++index) {
+        const char* block = rows[column].data + index * stored;
+        char* to = panel + layout.bytes(index);
+        for (std::size_t i = 0; i < group_inputs / 4; ++i) {
+          std::uint32_t four;
+          std::memcpy(&four, block + 2 + 4 * i, 4);
+          four ^= 0x80808080u;
+          std::memcpy(to + i * line + column * 4, &four, 4);
+        }
+        std::memcpy(to + layout.code_bytes + 2 * column, block, 2);
+      }
+    }
 }
 
 std::size_t words_of(weight_kind kind, std::size_t inputs) {
@@ -343,6 +384,11 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
         row.fp8 = row_scale(kernels, row, to->inputs);
     }
     if (to->quantised()) {
+      const auto is_q8_0 = [](const stored_row& row) {
+        return row.data == nullptr || row.format == weight_format::q8_0;
+      };
+      if (to->kind == weight_kind::q8 && std::all_of(rows, rows + columns, is_q8_0))
+        return pack_q8_0(base, {rows, columns}, to->words);
       const auto layout = layout_of(to->kind);
       weight_group groups[quantised_panel_outputs];
       for (std::size_t index = 0; index < to->words; ++index) {

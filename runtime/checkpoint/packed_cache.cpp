@@ -1,17 +1,14 @@
 #include "runtime/checkpoint/packed_cache.hpp"
 
 #include "kernels/cpu/thread_pool.hpp"
-#include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/checkpoint/cache_folder.hpp"
 #include "runtime/support/atomic_file.hpp"
 #include "runtime/support/byte_size.hpp"
-#include "runtime/support/checksum.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/mapped_file.hpp"
 
 #include <algorithm>
-#include <cstdint>
-#include <cstdio>
 #include <cstring>
+#include <thread>
 
 namespace troupe {
 
@@ -19,47 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view magic = "troupe packed weights 3\n";
-constexpr std::size_t page = 4096;
+constexpr std::string_view packed_ending = ".packed";
 
-std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
-
-/// The same in every process, unlike std::hash.
-std::string hash(std::string_view text) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx",
-                static_cast<unsigned long long>(checksum::of_chunk(std::as_bytes(std::span(text)))));
-  return digits;
-}
-
-/// The model's name as part of a file name, for people who look into the folder.
-std::string readable(std::string_view model) {
-  std::string name(model.substr(0, 80));
-  std::ranges::replace_if(
-    name, [](unsigned char c) { return c <= ' ' || c >= 0x7f || c == '/'; }, '_');
-  return name;
-}
-
-fs::path file_of(const fs::path& folder, const packed_contents& contents) {
-  std::string identity = contents.precision + "\n" + contents.target + "\n";
-  for (const auto& file : contents.files)
-    identity += file.path.string() + "\n";
-  return folder / (readable(contents.model) + "-" + hash(identity) + ".packed");
-}
-
-std::string head_of(const packed_contents& contents) {
-  std::string head(magic);
-  head += "numbers " + contents.precision + "\ntarget " + contents.target + "\nlayout " +
-    std::to_string(contents.layout) + "\n";
-  for (const auto& file : contents.files)
-    head += "file " + std::to_string(file.bytes) + " " + std::to_string(file.modified_ns) + " " +
-      std::to_string(file.changed_ns) + " " + file.path.string() + "\n";
-  for (const auto& matrix : contents.matrices)
-    head += "matrix " + std::to_string(matrix.bytes) + " " + matrix.name + "\n";
-  head += "end\n";
-  head.resize(whole_pages(head.size()), '\0');
-  return head;
-}
+/// Models that are packed in a moment are not kept unless the user asks.
+constexpr std::size_t least_kept = std::size_t(64) << 20;
 
 /// Returns false, with the reason, if it neither exists nor can be created. Throws failure(bad_request) if it is a
 /// file.
@@ -75,175 +35,201 @@ bool make_folder(const fs::path& folder, std::string& why) {
   return false;
 }
 
+/// Parts of a matrix as one stream, for its blocks.
+void add_sums(std::span<const std::span<const std::byte>> parts, std::uint64_t* to) {
+  std::vector<std::byte> block; // that begins in one part and ends in another
+  for (auto part : parts)
+    while (!part.empty()) {
+      const auto bytes = std::min(part.size(), checksum::chunk - block.size());
+      if (block.empty() && bytes == checksum::chunk) {
+        *to++ = checksum::of_chunk(part.first(bytes));
+      } else {
+        block.insert(block.end(), part.begin(), part.begin() + static_cast<std::ptrdiff_t>(bytes));
+        if (block.size() == checksum::chunk) {
+          *to++ = checksum::of_chunk(block);
+          block.clear();
+        }
+      }
+      part = part.subspan(bytes);
+    }
+  if (!block.empty())
+    *to = checksum::of_chunk(block);
+}
+
+/// Completes a file on a thread of its own.
+struct completion {
+  explicit completion(std::unique_ptr<atomic_file> file)
+    : thread([file = std::move(file)] {
+        try {
+          file->commit();
+        } catch (const failure&) { // the next start packs again
+        }
+      }) {}
+  ~completion() { thread.join(); }
+  completion(const completion&) = delete;
+  completion& operator=(const completion&) = delete;
+
+  std::thread thread;
+};
+
 } // namespace
 
-packed_cache::packed_cache(const fs::path& folder, const packed_contents& contents, kernels::thread_pool& pool,
+packed_cache::packed_cache(packed_cache_options options, const packed_contents& contents, kernels::thread_pool& pool,
                            log_sink log)
-  : log_(std::move(log)), file_(file_of(folder, contents)) {
-  lay_out(contents);
+  : options_(std::move(options)),
+    pool_(pool),
+    log_(std::move(log)),
+    file_(packed_file_name(options_.folder, contents)),
+    layout_(std::make_shared<const packed_layout>(contents)) {
+  if (!options_.asked && !options_.needed && contents.bytes() < least_kept)
+    return;
   std::string why;
-  if (!make_folder(folder, why)) {
-    log_("packed weights are not kept: " + why);
+  if (!make_folder(options_.folder, why)) {
+    give_up(why);
     return;
   }
-  why = open(pool);
-  if (kept_) {
-    log_("packed weights come from " + file_.string());
-    return;
-  }
-  if (!why.empty())
-    log_(why + "; weights are packed again");
-  begin();
+  open();
+  if (!kept_)
+    begin(contents);
 }
 
 packed_cache::~packed_cache() = default;
 
-void packed_cache::lay_out(const packed_contents& contents) {
-  head_ = head_of(contents);
-  sums_.resize(contents.matrices.size());
-  bytes_ = head_.size() + whole_pages(sums_.size() * sizeof sums_[0]);
-  for (const auto& [name, bytes] : contents.matrices) {
-    if (!places_.emplace(name, place{bytes_, bytes, places_.size()}).second)
-      throw failure(errc::internal, "two packed matrices are called " + name);
-    bytes_ += whole_pages(bytes);
+weight_home packed_cache::home_of(std::string_view name) const {
+  return options_.home ? options_.home(name) : weight_home::found;
+}
+
+void packed_cache::give_up(const std::string& why) {
+  writing_ = nullptr;
+  if (options_.needed)
+    throw failure(errc::out_of_memory,
+                  "weights that are mapped (`weights`) are read from a file, which cannot be kept: " + why, "weights");
+  if (options_.asked)
+    log_("packed weights are not kept: " + why);
+}
+
+void packed_cache::open() {
+  std::string why;
+  kept_ = packed_file::open(file_, layout_, why);
+  if (kept_) {
+    mark_used(file_);
+    log_("packed weights come from " + file_.string());
+  } else if (!why.empty()) {
+    log_(why + "; weights are packed again");
   }
 }
 
-/// Returns why an existing file cannot be used; empty otherwise.
-std::string packed_cache::open(kernels::thread_pool& pool) {
+void packed_cache::begin(const packed_contents& contents) {
+  const auto why = make_room(options_.folder, file_.filename().string(), packed_ending, layout_->bytes(),
+                             {options_.most_bytes, !options_.asked && !options_.needed});
+  if (!why.empty())
+    return give_up(why);
   try {
-    kept_ = std::make_shared<const mapped_file>(file_);
+    writing_ = atomic_file::begin(file_, layout_->bytes());
+    if (!writing_)
+      return give_up("another process is writing " + file_.string());
+    if (options_.needed && std::ranges::any_of(contents.matrices, [&](const packed_entry& m) {
+          return home_of(m.name) == weight_home::file;
+        }))
+      kept_ = std::make_shared<packed_file>(
+        file_, layout_, std::make_unique<const mapped_file>(options_.folder, writing_->descriptor()),
+        std::vector<std::uint64_t>());
+    sums_.resize(layout_->blocks());
+    log_("packed weights will be kept in " + file_.string());
   } catch (const failure& f) {
-    return f.what_failed().code == errc::not_found ? "" : f.what_failed().message;
+    give_up(f.what_failed().message);
   }
-  auto why = difference();
-  if (why.empty())
-    why = damage(pool);
-  if (!why.empty()) {
-    kept_ = nullptr;
-    why = file_.string() + " " + why;
-  }
-  return why;
-}
-
-/// Compares the mapped file with the expected contents. Returns what differs; empty if nothing does.
-std::string packed_cache::difference() const {
-  const auto bytes = kept_->bytes();
-  const std::string_view found(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), head_.size()));
-  const auto at = static_cast<std::size_t>(std::ranges::mismatch(found, head_).in1 - found.begin());
-  const auto version = magic.size() - 2; // position of the version in the magic
-  if (at < std::min(found.size(), version) || found.empty())
-    return "is not a file of packed weights";
-  if (at < found.size()) {
-    const auto line = std::string_view(head_).substr(head_.rfind('\n', at - 1) + 1);
-    return at < magic.size() || line.starts_with("layout ") ? "was made by another version of this program"
-      : line.starts_with("file ")                           ? "was made of the model's files before they changed"
-                                                            : "is damaged";
-  }
-  if (bytes.size() != bytes_)
-    return "has " + std::to_string(bytes.size()) + " bytes, expected " + std::to_string(bytes_);
-  return {};
-}
-
-/// Reads all matrices and compares their checksums. Returns what is wrong; empty if nothing is.
-std::string packed_cache::damage(kernels::thread_pool& pool) const {
-  struct chunk {
-    std::span<const std::byte> bytes;
-    std::uint64_t sum = 0;
-    bool read = false;
-  };
-  std::vector<chunk> chunks;
-  for (const auto& [name, place] : places_)
-    for (std::size_t at = 0; at < place.bytes; at += checksum::chunk)
-      chunks.push_back({kept_->bytes().subspan(place.offset + at, std::min(checksum::chunk, place.bytes - at))});
-  pool.parallel_for(chunks.size(), [&](std::size_t index, int) {
-    auto& c = chunks[index];
-    c.read = kept_->populate(c.bytes);
-    if (c.read)
-      c.sum = checksum::of_chunk(c.bytes);
-  });
-  auto c = chunks.begin();
-  for (const auto& [name, place] : places_) {
-    checksum found;
-    for (std::size_t at = 0; at < place.bytes; at += checksum::chunk, ++c) {
-      if (!c->read)
-        return "cannot be read";
-      found.add_chunk(c->sum);
-    }
-    std::uint64_t expected;
-    std::memcpy(&expected, kept_->bytes().data() + head_.size() + place.index * sizeof expected, sizeof expected);
-    if (found.value() != expected)
-      return "is damaged, in the matrix " + shown(name);
-  }
-  return {};
-}
-
-void packed_cache::begin() {
-  try {
-    writing_ = atomic_file::begin(file_, bytes_);
-    log_(writing_ ? "packed weights will be kept in " + file_.string()
-                  : "packed weights are not kept: another process is writing " + file_.string());
-  } catch (const failure& f) {
-    log_("packed weights are not kept: " + f.what_failed().message);
-  }
-}
-
-packed_cache::place packed_cache::place_of(std::string_view name) const {
-  const auto found = places_.find(name);
-  if (found == places_.end())
-    throw failure(errc::internal, "no packed matrix is called " + std::string(name));
-  return found->second;
 }
 
 kernels::buffer packed_cache::find(std::string_view name) {
-  if (!kept_)
+  if (!kept_ || writing_)
     return nullptr;
-  const auto [offset, bytes, index] = place_of(name);
-  const auto part = kept_->bytes().subspan(offset, bytes);
-  return {kept_, const_cast<std::byte*>(part.data())}; // kernels only read it
+  const auto place = layout_->place_of(name);
+  if (home_of(name) != weight_home::memory) {
+    mapped_.emplace(name);
+    return kept_->lend(place);
+  }
+  kept_->read({&place, 1}, pool_);
+  const auto from = kept_->lend(place);
+  const std::span<const std::byte> all(static_cast<const std::byte*>(from.get()), place.bytes);
+  auto copy = copy_of({&all, 1});
+  if (options_.needed)
+    kept_->drop(place); // it would be in memory twice
+  else
+    kept_->release(place);
+  return copy;
 }
 
-void packed_cache::add(std::string_view name, std::span<const std::span<const std::byte>> parts) {
+kernels::buffer packed_cache::copy_of(std::span<const std::span<const std::byte>> parts) {
+  std::size_t bytes = 0;
+  for (const auto& part : parts)
+    bytes += part.size();
+  auto copy = memory_.allocate(bytes);
+  auto* to = static_cast<std::byte*>(copy.get());
+  for (const auto& part : parts) {
+    pool_.parallel_for((part.size() + checksum::chunk - 1) / checksum::chunk, [&](std::size_t i, int) {
+      const auto first = i * checksum::chunk;
+      std::memcpy(to + first, part.data() + first, std::min(checksum::chunk, part.size() - first));
+    });
+    to += part.size();
+  }
+  return copy;
+}
+
+kernels::buffer packed_cache::add(std::string_view name, std::span<const std::span<const std::byte>> parts) {
   if (!writing_)
-    return;
-  auto [offset, bytes, index] = place_of(name);
+    return nullptr;
+  const auto place = layout_->place_of(name);
   std::size_t found = 0;
   for (const auto& part : parts)
     found += part.size();
-  if (found != bytes)
+  if (found != place.bytes)
     throw failure(errc::internal,
                   "the packed matrix " + std::string(name) + " has " + std::to_string(found) + " bytes, expected " +
-                    std::to_string(bytes));
+                    std::to_string(place.bytes));
   try {
-    checksum sum;
+    add_sums(parts, sums_.data() + place.first_block);
+    auto offset = place.offset;
     for (const auto& part : parts) {
-      sum.add(part);
       writing_->write(offset, part);
       offset += part.size();
     }
-    sums_[index] = sum.value();
     ++added_;
   } catch (const failure& f) {
-    writing_ = nullptr;
-    log_("packed weights are not kept: " + f.what_failed().message);
+    kept_ = nullptr;
+    give_up(f.what_failed().message);
+    return nullptr;
   }
+  if (!kept_)
+    return nullptr;
+  // Packed matrices share memory, which would stay with those that go to the file.
+  if (home_of(name) != weight_home::file)
+    return copy_of(parts);
+  mapped_.emplace(name);
+  return kept_->lend(place);
 }
 
-void packed_cache::finish() {
+std::shared_ptr<const void> packed_cache::finish() {
   if (!writing_)
-    return;
-  if (added_ != places_.size())
+    return nullptr;
+  if (added_ != layout_->matrices())
     throw failure(errc::internal,
-                  std::to_string(added_) + " matrices were packed, expected " + std::to_string(places_.size()));
+                  std::to_string(added_) + " matrices were packed, expected " + std::to_string(layout_->matrices()));
   try {
-    writing_->write(head_.size(), std::as_bytes(std::span(sums_)));
-    writing_->write(0, std::as_bytes(std::span(head_)));
+    const auto sums = packed_layout::sealed(sums_);
+    writing_->write(layout_->head().size(), std::as_bytes(std::span(sums)));
+    writing_->write(0, std::as_bytes(std::span(layout_->head())));
+    if (kept_)
+      kept_->finish(sums_);
+    if (!options_.asked && !options_.needed)
+      return std::make_shared<const completion>(std::move(writing_));
     writing_->commit();
-    log_("packed weights, " + to_size(bytes_) + ", are kept in " + file_.string());
+    log_("packed weights, " + to_size(layout_->bytes()) + ", are kept in " + file_.string());
+    writing_ = nullptr;
   } catch (const failure& f) {
-    log_("packed weights are not kept: " + f.what_failed().message);
+    give_up(f.what_failed().message);
   }
-  writing_ = nullptr;
+  return nullptr;
 }
 
 } // namespace troupe

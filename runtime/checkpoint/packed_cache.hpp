@@ -1,20 +1,18 @@
-// Packed weights on disk: a later start maps them instead of packing the checkpoint again. One object serves one load,
-// on its thread; the memory it lends outlives it and may be used on any thread.
-//
-// A file begins with a text that describes its origin, followed by a checksum per matrix and the matrices as the
-// backend packed them, each at a multiple of 4 KiB. The text, sizes included, follows from the model and the options,
-// so it is compared with the expected text and never parsed; the matrices must match their checksums.
+// Packed weights on disk: a later start maps them instead of packing the checkpoint again, and weights that do not fit
+// in memory stay there. One object serves one load, on its thread; the memory it lends outlives it and may be used on
+// any thread. The files are described in packed_layout.hpp.
 #pragma once
 
-#include "kernels/ops.hpp"
-#include "runtime/support/file_state.hpp"
+#include "kernels/cpu/memory.hpp"
+#include "runtime/checkpoint/packed_file.hpp"
+#include "runtime/checkpoint/packed_layout.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,75 +20,75 @@
 
 namespace troupe {
 
-namespace kernels {
-class thread_pool;
-}
-
 class atomic_file;
-class mapped_file;
 
 /// Receives log lines of a load.
 using log_sink = std::function<void(std::string)>;
 
-struct packed_entry {
-  std::string name;      // the first tensor's
-  std::size_t bytes = 0; // as packed
+/// Where a loaded matrix is.
+enum class weight_home : std::uint8_t {
+  found,  // in the file if that is there, else in memory
+  memory, // which only this process can free
+  file,   // mapped: the system may free its memory, and reads it again
 };
 
-/// Everything that packed weights depend on. Contents that differ in `precision`, `target` or the files' paths are kept
-/// side by side; otherwise the newer file replaces the older.
-struct packed_contents {
-  std::string model;     // its name, for the file's
-  std::string precision; // "bf16 int8": activations, weights
-  std::string target;    // instruction set of the kernels
-  int layout = 0;        // version of the packed layout
-  std::vector<file_state> files;
-  std::vector<packed_entry> matrices;
+struct packed_cache_options {
+  std::filesystem::path folder;
+  std::size_t most_bytes = 0; // of all files in the folder; 0: a tenth of the file system
+  bool asked = true;          // by name: small models are kept, too, and what stands in the way is said
+  std::function<weight_home(std::string_view matrix)> home = {}; // none: found
+  bool needed = false;                                           // some are to be in the file
 };
 
 class packed_cache {
 public:
-  /// Looks in `folder`, which is created, for a file with these contents, read and checked by `pool`; if there is none,
-  /// begins one. A file that cannot be read or written is not an error: weights are then packed as without a cache, and
-  /// `log` receives the reason, now or later. Throws failure(bad_request) if `folder` is not a folder.
-  packed_cache(const std::filesystem::path& folder, const packed_contents& contents, kernels::thread_pool& pool,
-               log_sink log);
+  /// Looks in the folder, which is created, for a file with these contents; if there is none, begins one. A file that
+  /// cannot be read or written is not an error unless it is needed: weights are then packed as without a cache, and
+  /// `log` receives the reason, now or later. Throws failure(bad_request) if the folder is not one, and
+  /// failure(out_of_memory) without a file that is needed.
+  packed_cache(packed_cache_options options, const packed_contents& contents, kernels::thread_pool& pool, log_sink log);
   ~packed_cache();
   packed_cache(const packed_cache&) = delete;
   packed_cache& operator=(const packed_cache&) = delete;
 
-  /// The packed bytes of matrix `name`, read-only, aligned to 4 KiB. Null if it has to be packed.
+  /// The packed bytes of matrix `name`, read-only, aligned to 64 bytes, at their home. Null if it has to be packed.
+  /// Throws as packed_file::read.
   kernels::buffer find(std::string_view name);
 
-  /// Adds a matrix that `find` did not have. `parts` together have the size stated in the contents.
-  void add(std::string_view name, std::span<const std::span<const std::byte>> parts);
+  /// Adds a matrix that `find` did not have. `parts` together have the size stated in the contents. Returns its bytes
+  /// at their home; null if `parts` may stay where they are.
+  kernels::buffer add(std::string_view name, std::span<const std::span<const std::byte>> parts);
 
-  /// Call after all matrices were found or added. Waits for the disk.
-  void finish();
+  /// Call after all matrices were found or added. Waits for the disk if the file was asked for or is needed; if not, a
+  /// thread does, which what is returned waits for when it is dropped.
+  std::shared_ptr<const void> finish();
 
-  const std::filesystem::path& file() const { return file_; }
+  /// Whether a matrix that was found or added is in the file.
+  bool is_mapped(std::string_view name) const { return mapped_.contains(name); }
+
+  /// The file that some matrices are mapped from; null if there is none.
+  std::shared_ptr<const packed_file> file() const { return mapped_.empty() ? nullptr : kept_; }
+
+  const std::filesystem::path& name() const { return file_; }
 
 private:
-  struct place {
-    std::size_t offset = 0, bytes = 0, index = 0; // `index`: of the checksum
-  };
+  weight_home home_of(std::string_view name) const;
+  void open();
+  void begin(const packed_contents& contents);
+  void give_up(const std::string& why);
+  kernels::buffer copy_of(std::span<const std::span<const std::byte>> parts);
 
-  void lay_out(const packed_contents& contents);
-  std::string open(kernels::thread_pool& pool);
-  std::string difference() const;
-  std::string damage(kernels::thread_pool& pool) const;
-  void begin();
-  place place_of(std::string_view name) const;
-
+  packed_cache_options options_;
+  kernels::thread_pool& pool_;
   log_sink log_;
   std::filesystem::path file_;
-  std::string head_; // padded with zeros
-  std::map<std::string, place, std::less<>> places_;
-  std::vector<std::uint64_t> sums_; // checksums of the matrices added; they follow the head in the file
-  std::size_t bytes_ = 0;           // of the whole file
-  std::shared_ptr<const mapped_file> kept_;
+  std::shared_ptr<const packed_layout> layout_;
+  std::vector<std::uint64_t> sums_;   // of the blocks of the matrices added
+  std::shared_ptr<packed_file> kept_; // found, or being written and mapped at the same time
   std::unique_ptr<atomic_file> writing_;
+  kernels::weight_memory memory_; // of matrices that were found and are not mapped
   std::size_t added_ = 0;
+  std::set<std::string, std::less<>> mapped_; // matrices
 };
 
 } // namespace troupe

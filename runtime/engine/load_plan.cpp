@@ -3,6 +3,7 @@
 #include "runtime/engine/kept_prefixes.hpp"
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/engine/replica_roles.hpp"
+#include "runtime/engine/weight_loading.hpp"
 #include "runtime/support/byte_size.hpp"
 
 #include <algorithm>
@@ -94,6 +95,38 @@ std::vector<memory_plan> plan_memories(const engine_options& options, const std:
   return plan(agreed);
 }
 
+/// Has packed matrices that do not fit stay in files. Returns whether there are any, and what is needed then.
+bool map_weights(const engine_options& options, opened_model& opened, const std::vector<shared_memory>& memories,
+                 std::vector<memory_estimate>& needs) {
+  bool any = false;
+  for (std::size_t i = 0; i < memories.size(); ++i) {
+    std::size_t mappable = 0;
+    std::vector<std::pair<opened_stage*, std::size_t>> stages;
+    for (auto& stage : opened.stages)
+      if (std::ranges::find(memories[i].stages, &stage) != memories[i].stages.end() &&
+          not_mappable(opened.source, stage.compute, *stage.backend).empty()) {
+        const auto bytes = place_packed(opened.source, stage.config, stage.precision, *stage.backend, all_weights).all;
+        stages.emplace_back(&stage, bytes);
+        mappable += bytes;
+      }
+    const auto left = memories[i].planning.left();
+    const auto others = needs[i].fixed() - mappable +
+      room_beside_weights(options, needs[i], opened.source.config.max_context, left) + left / 32;
+    const auto budget = left - std::min(left, others);
+    if (budget >= mappable)
+      continue;
+    for (const auto& [stage, bytes] : stages) {
+      stage->weight_budget = static_cast<std::size_t>(static_cast<double>(budget) * static_cast<double>(bytes) /
+                                                      static_cast<double>(mappable));
+      const auto placed = place_packed(opened.source, stage->config, stage->precision, *stage->backend,
+                                       stage->weight_budget);
+      needs[i].weights -= bytes - placed.memory();
+      any = true;
+    }
+  }
+  return any;
+}
+
 decided decide(const engine_options& options, opened_model& opened, load_plan& plan) {
   const auto& config = opened.source.config;
   const int context = opened.context(options);
@@ -133,7 +166,15 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
     }
     needs.push_back(in_replicas(need, replica_count(options)));
   }
-  const auto plans = plan_memories(options, needs, memories, config.max_context);
+  const auto plan_all = [&] { return plan_memories(options, needs, memories, config.max_context); };
+  std::vector<memory_plan> plans;
+  try {
+    plans = plan_all();
+  } catch (const failure& f) {
+    if (f.what_failed().code != errc::out_of_memory || !map_weights(options, opened, memories, needs))
+      throw;
+    plans = plan_all();
+  }
   result.memory = plans.front();
   for (std::size_t i = 0; i < plans.size(); ++i) {
     auto& planning = memories[i].planning;

@@ -52,9 +52,9 @@ void load_all(const engine_options& options, opened_model& from, load_progress& 
     if (stage.config.span)
       report.begin(from.info.id + ", layers " + std::to_string(stage.config.span->first) + "-" +
                    std::to_string(stage.config.span->end - 1));
-    model.stages.push_back(
-      {load_weights(from.source, stage.compute, stage.precision, *stage.backend, show, log, stage.config.span),
-       stage.precision});
+    model.stages.push_back({load_weights(from.source, stage.compute, stage.precision, *stage.backend, show, log,
+                                         stage.config.span, stage.weight_budget),
+                            stage.precision});
   }
   auto& backend = *from.last().backend;
   if (from.draft) {

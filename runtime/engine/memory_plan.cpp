@@ -112,6 +112,19 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
   return plan;
 }
 
+std::size_t room_beside_weights(const engine_options& options, const memory_estimate& need, int model_context,
+                                std::size_t available) {
+  const auto replicas = static_cast<std::size_t>(replica_count(options));
+  const auto sequences = static_cast<std::size_t>(options.max_sequences);
+  const auto states = replicas * sequences * need.sequence_state;
+  if (options.kv_cache_bytes > 0)
+    return states + options.kv_cache_bytes;
+  const int context = options.max_context > 0 ? std::min(options.max_context, model_context) : model_context;
+  const auto one = replicas * blocks_for(static_cast<std::size_t>(context)) * need.kv_block;
+  const auto least = options.max_context > 0 ? 2 * one : 0; // that was asked for
+  return states + std::max(least, std::min(2 * sequences * one, available / 4));
+}
+
 std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, std::size_t available) {
   if (options.swap_bytes == 0)
     return 0;

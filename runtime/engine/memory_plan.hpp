@@ -42,6 +42,11 @@ int plan_step_rows(int most, const engine_options& options, const std::function<
 memory_plan plan_memory(const engine_options& options, const memory_estimate& need, int model_context,
                         std::size_t available, cache_share share);
 
+/// Bytes that are kept free of weights where not all of these fit in `available`: for the KV cache that was asked for,
+/// or for one of an eighth of the memory (plan_memory gives it half of what is left), and for states.
+std::size_t room_beside_weights(const engine_options& options, const memory_estimate& need, int model_context,
+                                std::size_t available);
+
 /// Blocks of the host block pool in options.swap_bytes of host memory, of which `available` are left beside all else.
 /// Throws failure(out_of_memory | bad_request).
 std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, std::size_t available);

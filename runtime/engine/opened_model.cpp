@@ -117,10 +117,12 @@ bool on_gpu(const std::string& device) { return device.starts_with("cuda:"); }
 compute_options options_for(const std::string& name, const std::vector<std::string>& all, compute_options options) {
   options.device = name;
   const bool gpus = std::ranges::any_of(all, on_gpu), both = gpus && !std::ranges::all_of(all, on_gpu);
-  if (both && on_gpu(name))
+  if (both && on_gpu(name)) {
     options.packed_cache.clear();
-  else if (both)
+    options.weights = "auto";
+  } else if (both) {
     options.unified_maximum.reset();
+  }
   if (gpus && all.size() > 1 && options.tensor_parallel > 1)
     throw failure(errc::unsupported,
                   "`tensor_parallel` divides the layers of one device, so it cannot be combined with `layers` on "
@@ -162,10 +164,12 @@ std::vector<named_device> open_devices(const engine_options& options, std::strin
 std::vector<named_device> open_for_automatic(const engine_options& options, std::string* why) {
   auto on_either = options.compute;
   on_either.packed_cache.clear();
+  on_either.weights = "auto";
   named_device first{.compute = std::move(on_either)};
   first.device = open_named(options, first.compute, why);
   if (!first.device->capabilities().own_memory) {
     first.compute.packed_cache = options.compute.packed_cache;
+    first.compute.weights = options.compute.weights;
     return {std::move(first)};
   }
   named_device rest{.compute = options.compute};

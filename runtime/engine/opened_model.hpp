@@ -5,6 +5,7 @@
 #include "runtime/engine/second_model.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/weight_placement.hpp"
 
 #include <memory>
 #include <vector>
@@ -17,7 +18,8 @@ struct opened_stage {
   std::shared_ptr<kernels::backend> backend = {}; // packs weights; of the thread that opened it
   compute_options compute;                        // as they concern the device
   troupe::precision precision = kernels::dtype::f32;
-  model_config config; // of the layers
+  model_config config;                     // of the layers
+  std::size_t weight_budget = all_weights; // bytes of memory for its packed matrices
 
   memory_estimate memory(const checkpoint& tensors, const step_sizes& sizes) const {
     return estimate_memory(tensors, config, precision, *device, *backend, sizes);

@@ -69,7 +69,10 @@ memory_estimate second_model::with(memory_estimate others) const { return others
 
 std::shared_ptr<const loaded_second> second_model::load(const engine_options& options, kernels::backend& backend,
                                                         const progress_fn& progress, const log_sink& log) {
-  loaded_.weights = load_weights(source_, options.compute, loaded_.precision, backend, progress, log);
+  auto compute = options.compute;
+  if (compute.weights == "mapped")
+    compute.weights = "auto"; // it is small, and read for every token of the other
+  loaded_.weights = load_weights(source_, compute, loaded_.precision, backend, progress, log);
   return std::make_shared<const loaded_second>(loaded_);
 }
 

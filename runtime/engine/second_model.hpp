@@ -3,6 +3,7 @@
 // load_model, which first plans the memory of all.
 #pragma once
 
+#include "runtime/checkpoint/packed_cache.hpp"
 #include "runtime/engine/loaded_model.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/memory_estimate.hpp"

@@ -1,6 +1,7 @@
 // Options of a device and of the types to compute in, by the names that users write. Plain data for all layers above.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,7 +31,11 @@ struct compute_options {
   int threads = 0;                           // CPU, of all ranks; 0: one per core
   int tensor_parallel = 1;                   // ranks that share each layer: groups of a CPU's threads, or GPUs
   std::string sparsity = "0";                // CPU: DOWN or DOWN:UP, shares of the MLPs' inputs that count as zero
+  std::string weights = "auto";              // auto | mapped | resident: from a file where they do not fit in memory,
+                                             // always, or never
   std::string packed_cache = {};             // CPU: a folder that keeps packed weights; empty: none
+  std::size_t packed_cache_bytes = 0;        // of all files in it; 0: a tenth of the file system
+  bool packed_cache_asked = true;            // false: used only where it helps, and left alone where it does not
   bool deterministic = false;                // GPU: schedule-invariant, at some cost; a CPU always is
   bool graphs = true;                        // GPU: replay the launches of decode steps
   std::optional<float> unified_maximum = {}; // GPU: a number near which attention scores are (FlashDecoding++)

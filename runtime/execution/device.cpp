@@ -40,7 +40,9 @@ std::shared_ptr<const device> open_cpu(const compute_options& options,
 
 /// Refuses options for CPUs only.
 void check_gpu(const compute_options& options) {
-  if (!options.packed_cache.empty())
+  if (options.weights != "auto")
+    throw failure(errc::bad_request, "`weights` is for CPUs", "weights");
+  if (!options.packed_cache.empty() && options.packed_cache_asked)
     throw failure(errc::bad_request, "`packed_cache` is for CPUs", "packed_cache");
 }
 

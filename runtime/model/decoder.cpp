@@ -144,7 +144,11 @@ activation_sizes activation_bytes(const model_config& config, dtype compute, int
 }
 
 decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend& backend, int max_rows, int max_context)
-  : weights_(std::move(weights)), backend_(backend), max_rows_(max_rows), max_context_(max_context) {
+  : weights_(std::move(weights)),
+    backend_(backend),
+    walk_(walk_through(*weights_, backend)),
+    max_rows_(max_rows),
+    max_context_(max_context) {
   require(max_rows > 0 && max_context > 0, "needs at least one row and one position");
   const auto& config = weights_->config;
   const auto bytes = activation_bytes(config, weights_->compute, max_rows, max_context);
@@ -217,6 +221,8 @@ void decoder::embed(std::span<const token_id> tokens, const kernels::batch& who)
   begin(tokens.size());
   if (tokens.empty())
     return;
+  if (weights_->head_gives_embedding)
+    enter_head();
   backend_.embed(residual(), *weights_->embedding, tokens.data());
   if (config.embedding_scale != 1)
     backend_.scale(residual(), config.embedding_scale);
@@ -237,6 +243,7 @@ void decoder::make_layer_inputs(std::span<const token_id> tokens) {
              inputs = view(inputs_, dtype::f32, rows_, all);
   const tensor known{static_cast<float*>(inputs_.get()) + as_size(max_rows_) * all, dtype::f32, rows_, all, all};
   backend_.gather_rows(normed, residual());
+  walk_.enter(0);
   backend_.linear(inputs, normed, *weights_->layer_projection);
   backend_.scale(inputs, 1 / std::sqrt(static_cast<float>(config.hidden)));
   for (std::size_t i = 0; i < as_size(config.layers); ++i)
@@ -281,6 +288,7 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
   for (int i = part.first; i < part.end; ++i) {
     const auto& layer = weights_->layer(i);
     const auto parts = config.parts_of(i);
+    walk_.enter(as_size(i - part.first));
     if (parts.mixes())
       normalise(normed, residual, layer.input_norm);
     if (parts.recurrence)
@@ -343,10 +351,13 @@ void decoder::conclude(std::span<const std::int32_t> logit_rows, const tensor& l
 void decoder::project(const tensor& logits, const tensor& states) {
   const auto& config = weights_->config;
   require(weights_->head != nullptr, "logits of a model without a head");
+  enter_head();
   backend_.linear(logits, states, *weights_->head, floats(weights_->head_bias));
   if (config.logit_scale != 1 || config.logit_cap != 0)
     backend_.scale(logits, config.logit_scale, config.logit_cap);
 }
+
+void decoder::enter_head() { walk_.enter(weights_->layers.size()); }
 
 void decoder::normalise(const tensor& to, const tensor& from, const norm_weights& norm, const std::int32_t* rows) {
   const auto& config = weights_->config;
@@ -552,6 +563,12 @@ void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights&
   std::vector<float> choice(logits.rows * logits.cols);
   backend_.download(choice.data(), logits);
   const auto chosen = group_by_expert(experts, choice, mixture.correction);
+  if (walk_) {
+    std::vector<int> numbers;
+    for (const auto& group : chosen)
+      numbers.push_back(group.expert);
+    walk_.choose(numbers);
+  }
   if (experts.weigh_inputs) {
     add_weighed(to, layer, residual, chosen);
   } else {

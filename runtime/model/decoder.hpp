@@ -4,6 +4,7 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/adapters/adapter_products.hpp"
+#include "runtime/checkpoint/weight_pager.hpp"
 #include "runtime/model/weights.hpp"
 #include "runtime/steering/steering.hpp"
 #include "runtime/support/types.hpp"
@@ -182,11 +183,15 @@ private:
   void add_experts(const kernels::tensor& to, const kernels::tensor& normed, std::span<const kernels::row_group> up,
                    std::span<const kernels::row_group> down, kernels::store how);
 
+  /// Brings the head's matrix into memory, if it is not there yet.
+  void enter_head();
+
   void begin(std::size_t rows);
   void check(const kernels::batch& who, const kernels::kv_cache& cache) const;
 
   std::shared_ptr<const model_weights> weights_;
   kernels::backend& backend_;
+  weight_walk walk_; // through weights that are in a file
   int max_rows_;
   int max_context_;
   // See activation_sizes.

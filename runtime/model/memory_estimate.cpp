@@ -46,9 +46,10 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
     else if (w.name.ends_with("conv.weight"))
       estimate.weights += w.shape[0] * w.shape[1] * sizeof(float);
   for (const auto& group : packed_groups(config, precision))
-    estimate.weights += packed_bytes(tensors, group, precision, backend);
+    estimate.packed += packed_bytes(tensors, group, precision, backend);
+  estimate.weights += estimate.packed;
   const bool embeds = config.part().embeds;
-  if (embeds)
+  if (embeds && !head_gives_table(tensors, config, precision, backend))
     estimate.weights += backend.table_bytes(describe(tensors, names.embedding()));
   if (embeds && config.positions == position_type::learned)
     estimate.weights += backend.table_bytes(describe(tensors, names.positions()));

@@ -18,6 +18,7 @@ struct memory_estimate {
   std::size_t kv_block = 0;       // one block of the KV cache
   std::size_t state = 0;          // of recurrent layers: one snapshot
   std::size_t sequence_state = 0; // the state of a sequence, with what it may take back
+  std::size_t packed = 0;         // of weights: the matrices that a file can keep
 
   /// Everything but weights and KV cache.
   std::size_t steps() const { return activations + scratch; }
@@ -31,6 +32,7 @@ struct memory_estimate {
     kv_block += more.kv_block;
     state += more.state;
     sequence_state += more.sequence_state;
+    packed += more.packed;
     return *this;
   }
 };

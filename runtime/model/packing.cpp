@@ -111,53 +111,63 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
   const tensor_names names(config);
   const auto part = config.part();
   std::vector<packed_group> groups;
+  int unit = 0;
+  const auto add = [&](packed_group group) -> packed_group& {
+    group.unit = unit;
+    return groups.emplace_back(std::move(group));
+  };
   if (config.layer_inputs > 0)
-    groups.push_back(layer_projection_group(names, precision));
+    add(layer_projection_group(names, precision));
   for (int i = part.first; i < part.end; ++i) {
     const auto parts = config.parts_of(i);
+    unit = i - part.first;
     if (parts.recurrence) {
-      groups.push_back(recurrent_in_group(names, i, precision));
-      groups.push_back(recurrent_out_group(names, i, precision));
+      add(recurrent_in_group(names, i, precision));
+      add(recurrent_out_group(names, i, precision));
       if (config.recurrent.type == recurrent_type::channel_delta) {
-        groups.push_back(recurrent_rate_group(names, i, precision));
-        groups.push_back(recurrent_gate_group(names, i, precision));
+        add(recurrent_rate_group(names, i, precision));
+        add(recurrent_gate_group(names, i, precision));
       }
     }
     if (parts.attention) {
-      groups.push_back(qkv_group(names, i, precision));
-      groups.push_back(o_group(names, i, precision));
+      add(qkv_group(names, i, precision));
+      add(o_group(names, i, precision));
       if (config.latent.q_rank > 0)
-        groups.push_back(latent_q_group(names, i, precision));
+        add(latent_q_group(names, i, precision));
       for (int h = 0; config.latent && h < config.heads; ++h) {
-        groups.push_back(latent_key_group(names, i, h, precision));
-        groups.push_back(latent_value_group(names, i, h, precision));
+        add(latent_key_group(names, i, h, precision));
+        add(latent_value_group(names, i, h, precision));
       }
     }
     if (config.layer_inputs > 0) {
-      groups.push_back(input_gate_group(names, i, precision));
-      groups.push_back(input_projection_group(names, i, precision));
+      add(input_gate_group(names, i, precision));
+      add(input_projection_group(names, i, precision));
     }
     if (!parts.mlp)
       continue;
     if (!config.is_sparse(i)) {
-      groups.push_back(gate_up_group(names, i, precision));
-      groups.push_back(down_group(names, i, precision));
+      add(gate_up_group(names, i, precision));
+      add(down_group(names, i, precision));
       continue;
     }
-    groups.push_back(router_group(names, i));
+    add(router_group(names, i));
     for (int e = 0; e < config.experts.count; ++e) {
-      for (auto& group : {expert_gate_up_group(names, i, e, precision), expert_down_group(names, i, e, precision)})
-        groups.emplace_back(group).expert = true;
+      for (auto& group : {expert_gate_up_group(names, i, e, precision), expert_down_group(names, i, e, precision)}) {
+        auto& added = add(group);
+        added.expert = true;
+        added.number = e;
+      }
     }
     if (config.experts.shared_ffn > 0) {
-      groups.push_back(shared_gate_up_group(names, i, precision));
-      groups.push_back(shared_down_group(names, i, precision));
+      add(shared_gate_up_group(names, i, precision));
+      add(shared_down_group(names, i, precision));
     }
     if (config.experts.shared_gate)
-      groups.push_back(shared_gate_group(names, i));
+      add(shared_gate_group(names, i));
   }
+  unit = part.end - part.first;
   if (config.has_head())
-    groups.push_back(head_group(names, precision));
+    add(head_group(names, precision));
   return groups;
 }
 
@@ -177,6 +187,16 @@ std::vector<kernels::stored_matrix> describe(const checkpoint& tensors, const pa
 std::size_t packed_bytes(const checkpoint& tensors, const packed_group& group, precision precision,
                          const kernels::backend& backend) {
   return backend.packed_bytes(describe(tensors, group), precision.compute, group.how, group.gated);
+}
+
+bool head_gives_table(const checkpoint& tensors, const model_config& config, precision precision,
+                      const kernels::backend& backend) {
+  const auto part = config.part();
+  if (!config.tied || !part.embeds || !part.heads || !config.has_head() || backend.storable() == nullptr)
+    return false;
+  const tensor_names names(config);
+  const auto group = head_group(names, precision);
+  return backend.storable()->gives_table(describe(tensors, group.stacked.front()), precision.compute, group.how);
 }
 
 packed_contents packed_contents_of(const checkpoint& tensors, const model_config& config, precision precision,

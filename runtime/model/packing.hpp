@@ -4,7 +4,7 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
-#include "runtime/checkpoint/packed_cache.hpp"
+#include "runtime/checkpoint/packed_layout.hpp"
 #include "runtime/model/precision.hpp"
 #include "runtime/model/tensor_names.hpp"
 
@@ -20,6 +20,8 @@ struct packed_group {
   kernels::quantization how = kernels::quantization::none;
   bool gated = false;  // gate and up
   bool expert = false; // one of several that rows choose from
+  int unit = 0;        // what a pass reads together: a layer of the part, or behind them the head
+  int number = 0;      // of an expert
 
   const std::string& name() const { return stacked.front().name; }
 };
@@ -59,6 +61,10 @@ packed_group head_group(const tensor_names& names, precision precision);
 
 /// All groups of a model or part; the head, if it has one, is the last.
 std::vector<packed_group> packed_groups(const model_config& config, precision precision);
+
+/// Whether the head's matrix, once packed, serves as the embedding table, too: see storable_matrices::gives_table.
+bool head_gives_table(const checkpoint& tensors, const model_config& config, precision precision,
+                      const kernels::backend& backend);
 
 /// As a matrix, without its data; a vector is one row. Throws as `require_tensor`.
 kernels::stored_matrix describe(const checkpoint& tensors, const wanted_tensor& wanted);

@@ -1,11 +1,14 @@
 #include "runtime/model/weights.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/checkpoint/packed_cache.hpp"
+#include "runtime/checkpoint/weight_pager.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/packing.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
+#include "runtime/model/weight_placement.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
@@ -20,7 +23,7 @@ namespace {
 class weight_loader {
 public:
   weight_loader(const checkpoint& tensors, kernels::backend& backend, precision precision, model_weights& to,
-                const progress_fn& progress, packed_cache* cache)
+                const progress_fn& progress, weight_cache cache)
     : tensors_(tensors),
       backend_(backend),
       storable_(backend.storable()),
@@ -28,7 +31,8 @@ public:
       to_(to),
       names_(to.config),
       progress_(progress),
-      cache_(cache) {
+      cache_(cache.files),
+      placement_(cache.placement) {
     for (const auto& w : names_.all())
       total_ += require_tensor(tensors, w).bytes;
   }
@@ -36,7 +40,8 @@ public:
   void load() {
     const auto& config = to_.config;
     const auto part = config.part();
-    if (part.embeds)
+    to_.head_gives_embedding = head_gives_table(tensors_, config, precision_, backend_) && head_stays();
+    if (part.embeds && !to_.head_gives_embedding)
       to_.embedding = table(names_.embedding(), to_.embedding_memory);
     if (part.embeds && config.positions == position_type::learned)
       to_.positions = table(names_.positions(), to_.positions_memory);
@@ -58,11 +63,16 @@ public:
     if (!config.has_head())
       return;
     to_.head = matrix(head_group(names_, precision_));
+    if (to_.head_gives_embedding)
+      to_.embedding = backend_.storable()->table_of(*to_.head);
     if (config.head_bias)
       to_.head_bias = vector({names_.head_bias()});
   }
 
 private:
+  /// Whether the head is in memory whenever a step begins.
+  bool head_stays() const { return placement_ == nullptr || placement_->kept.back(); }
+
   /// `memory`: the table may refer to it.
   std::unique_ptr<const kernels::matrix> table(const wanted_tensor& w, tensor_data& memory) {
     memory = tensors_.read(w.name);
@@ -282,10 +292,13 @@ private:
     std::vector<kernels::stored_matrix> parts;
     for (const auto& w : group.stacked)
       parts.push_back(stored(w, data.emplace_back(tensors_.read(w.name))));
-    auto result = group.gated ? backend_.pack_gate_up(parts[0], parts[1], precision_.compute, group.how)
-                              : backend_.pack(parts, precision_.compute, group.how);
-    if (cache_)
-      cache_->add(group.name(), storable_->bytes_of(*result));
+    std::unique_ptr<const kernels::matrix> result = group.gated
+      ? backend_.pack_gate_up(parts[0], parts[1], precision_.compute, group.how)
+      : backend_.pack(parts, precision_.compute, group.how);
+    if (!cache_)
+      return result;
+    if (const auto in_file = cache_->add(group.name(), storable_->bytes_of(*result)))
+      return storable_->restore(describe(tensors_, group), precision_.compute, group.how, group.gated, in_file);
     return result;
   }
 
@@ -327,13 +340,42 @@ private:
   model_weights& to_;
   tensor_names names_;
   const progress_fn& progress_;
-  packed_cache* cache_; // or null
+  packed_cache* cache_;               // or null
+  const weight_placement* placement_; // or null: all stay in memory
   std::set<std::string> done_names_;
   std::size_t done_ = 0;
   std::size_t total_ = 0;
 };
 
+/// Of the matrices that are in the file. Null if there are none.
+std::shared_ptr<weight_pager> make_pager(const model_config& config, precision precision, const weight_cache& cache) {
+  const auto file = cache.files != nullptr ? cache.files->file() : nullptr;
+  if (!file)
+    return nullptr;
+  const auto part = config.part();
+  std::vector<paged_unit> units(as_size(part.end - part.first) + 1);
+  for (const auto& group : packed_groups(config, precision)) {
+    if (!cache.files->is_mapped(group.name()))
+      continue;
+    auto& unit = units[as_size(group.unit)];
+    if (group.expert)
+      unit.experts.resize(std::max(unit.experts.size(), as_size(group.number) + 1));
+    (group.expert ? unit.experts[as_size(group.number)] : unit.dense).push_back(file->layout().place_of(group.name()));
+  }
+  std::optional<std::size_t> expert_bytes;
+  if (const auto* placement = cache.placement; placement != nullptr && !placement->fits()) {
+    for (std::size_t i = 0; i < units.size(); ++i)
+      units[i].streamed = !placement->kept[i] && !units[i].dense.empty();
+    expert_bytes = placement->expert_bytes;
+  }
+  return std::make_shared<weight_pager>(file, std::move(units), expert_bytes);
+}
+
 } // namespace
+
+weight_walk walk_through(const model_weights& weights, const kernels::backend& backend) {
+  return weight_walk(weights.pager, backend.storable() != nullptr ? &backend.storable()->pool() : nullptr);
+}
 
 void check_backend(const model_config& config, const kernels::backend& backend) {
   const bool lacks_recurrence = config.recurrent && dynamic_cast<const kernels::recurrent_ops*>(&backend) == nullptr;
@@ -345,7 +387,7 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
 
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
                                                   kernels::backend& backend, precision precision,
-                                                  const progress_fn& progress, packed_cache* cache) {
+                                                  const progress_fn& progress, weight_cache cache) {
   check_backend(config, backend);
   if (config.span && (config.layer_inputs > 0 || !config.kv_layers.empty()))
     throw failure(errc::unsupported,
@@ -357,8 +399,10 @@ std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, con
   weights->compute = precision.compute;
   weights->sparsity = precision.sparsity;
   weight_loader(tensors, backend, precision, *weights, progress, cache).load();
-  if (cache)
-    cache->finish();
+  if (cache.files != nullptr) {
+    weights->being_kept = cache.files->finish();
+    weights->pager = make_pager(config, precision, cache);
+  }
   return weights;
 }
 

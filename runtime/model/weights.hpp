@@ -3,7 +3,7 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
-#include "runtime/checkpoint/packed_cache.hpp"
+#include "runtime/checkpoint/weight_pager.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/model/precision.hpp"
 
@@ -13,6 +13,9 @@
 #include <vector>
 
 namespace troupe {
+
+class packed_cache;      // runtime/checkpoint/packed_cache.hpp
+struct weight_placement; // runtime/model/weight_placement.hpp
 
 /// Called after each part of a load, in bytes as stored. May throw, which cancels the load.
 using progress_fn = std::function<void(std::size_t done, std::size_t total)>;
@@ -94,21 +97,33 @@ struct model_weights {
   norm_weights final_norm;
   std::unique_ptr<const kernels::matrix> head; // [vocab, hidden], or null
   kernels::buffer head_bias;                   // or null
+  bool head_gives_embedding = false;           // `embedding` is the head's matrix
   std::size_t bytes = 0;                       // of device memory
+  std::shared_ptr<weight_pager> pager;         // of matrices that are in a file; null: none is
+  std::shared_ptr<const void> being_kept;      // what writes the packed weights; or null
 
   const layer_weights& layer(int i) const { return layers[static_cast<std::size_t>(i - config.part().first)]; }
 };
 
+/// A decoder's way through the weights that are in a file, on the threads of its backend.
+weight_walk walk_through(const model_weights& weights, const kernels::backend& backend);
+
 /// Refuses models that need ops which the backend lacks: throws failure(unsupported).
 void check_backend(const model_config& config, const kernels::backend& backend);
 
+/// Where packed weights are kept, and which of them stay in memory.
+struct weight_cache {
+  packed_cache* files = nullptr;
+  const weight_placement* placement = nullptr;
+};
+
 /// Checks, reads and packs all weights of the model, or of the part that `config` describes, and frees what it has read
 /// before it reads more. Where matrices are quantised, the one that makes logits is in int8 at least; the embedding
-/// table stays as stored. Matrices in `cache` are neither read nor packed; the others are added to it. Throws as
-/// `require_tensor` (unused tensors are not looked at) and check_sparsity, device_error where memory runs out, and what
+/// table stays as stored, unless the head's matrix serves as one. Matrices in `cache` are neither read nor packed; the
+/// others are added to it. Throws as packed_cache, `require_tensor` (unused tensors are not looked at) and check_sparsity, device_error where memory runs out, and what
 /// `progress` throws.
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
                                                   kernels::backend& backend, precision precision,
-                                                  const progress_fn& progress = {}, packed_cache* cache = nullptr);
+                                                  const progress_fn& progress = {}, weight_cache cache = {});
 
 } // namespace troupe

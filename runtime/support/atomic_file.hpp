@@ -25,6 +25,9 @@ public:
   /// Starts writing back to disk at once. Throws as `begin`.
   void write(std::size_t offset, std::span<const std::byte> bytes);
 
+  /// Of the file while it is written, under another name; for mapping it.
+  int descriptor() const { return descriptor_; }
+
   /// Flushes the file to disk and renames it into place. Throws as `begin`.
   void commit();
 

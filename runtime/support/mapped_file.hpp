@@ -1,5 +1,5 @@
-// A whole file mapped read-only into memory. Owned by checkpoints, which hand out parts of it; any number of threads
-// read it.
+// A whole file mapped read-only into memory. Owned by checkpoints and packed weights, which hand out parts of it; any
+// number of threads read it. Keeps the file open.
 #pragma once
 
 #include "runtime/support/file_state.hpp"
@@ -14,6 +14,9 @@ class mapped_file {
 public:
   /// Maps `file`. Throws failure(not_found | bad_file | out_of_memory) naming it.
   explicit mapped_file(const std::filesystem::path& file);
+
+  /// Maps a file that is open, perhaps under another name than `file` yet. Throws likewise.
+  mapped_file(const std::filesystem::path& file, int descriptor);
   ~mapped_file();
   mapped_file(const mapped_file&) = delete;
   mapped_file& operator=(const mapped_file&) = delete;
@@ -32,10 +35,24 @@ public:
   /// Releases the memory behind `part`; the next access reads it from the file again.
   void release(std::span<const std::byte> part) const noexcept;
 
+  /// The same for the system's cache, too: the next access reads the whole pages of `part` from the disk.
+  void drop(std::span<const std::byte> part) const noexcept;
+
+  /// Whether all pages of `part` are in memory and mapped, as far as the system tells.
+  bool is_in_memory(std::span<const std::byte> part) const noexcept;
+
+  /// Whether the file has its size still. If it was truncated, reading what it lost would end the process.
+  bool is_whole() const noexcept;
+
+  /// Whether `file` is the name of this file, and not of one that has taken its place.
+  bool is_called(const std::filesystem::path& file) const noexcept;
+
 private:
   bool advise(std::span<const std::byte> part, int advice) const noexcept;
+  void map(const std::filesystem::path& file);
 
   file_state state_;
+  int descriptor_ = -1;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };

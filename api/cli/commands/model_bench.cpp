@@ -174,10 +174,14 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
   }
   const auto loading = clock::now();
   const auto backend = device_->open();
-  require_memory(name_, memory_of(*backend, 1, options.step_tokens).fixed(), device_->available_memory());
+  // The largest batch is told apart later; half of what is left beside one is for what steps keep.
+  const auto need = memory_of(*backend, 1, options.step_tokens);
+  const auto context_blocks = static_cast<std::size_t>(context / kernels::block_tokens + 1);
+  const auto budget = budget_beside(source, options, precision_, *backend, need, context_blocks * need.kv_block,
+                                    device_->available_memory());
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   threads_ = options.threads > 0 ? options.threads : cores;
-  weights_in_memory_ = load_weights(source, options, precision_, *backend, progress, log);
+  weights_in_memory_ = load_weights(source, options, precision_, *backend, progress, log, {}, budget);
   load_seconds_ += std::chrono::duration<double>(clock::now() - loading).count();
   if (options.adapters > 0 && !device_->capabilities().adapters)
     throw failure(errc::unsupported,

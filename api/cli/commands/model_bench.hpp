@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/adapters/packed_adapter.hpp"
+#include "runtime/checkpoint/packed_cache.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/memory_estimate.hpp"

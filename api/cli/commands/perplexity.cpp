@@ -69,7 +69,8 @@ int run_perplexity(const perplexity_options& options) {
   auto memory = estimate_memory(*source.tensors, source.config, precision, *backend,
                                 {rows, static_cast<int>(logit_rows), context});
   memory.scratch += logit_rows * static_cast<std::size_t>(source.config.vocab) * sizeof(float);
-  require_memory(source.name, memory.fixed() + blocks * memory.kv_block, device->available_memory());
+  const auto budget = budget_beside(source, options, precision, *backend, memory, blocks * memory.kv_block,
+                                    device->available_memory());
   progress shown;
   load_status status;
   const auto show = [&](std::size_t done, std::size_t total) {
@@ -82,7 +83,7 @@ int run_perplexity(const perplexity_options& options) {
     status.line = std::move(line);
     shown.show(status);
   };
-  decoder graph(load_weights(source, options, precision, *backend, show, log), *backend, rows, context);
+  decoder graph(load_weights(source, options, precision, *backend, show, log, {}, budget), *backend, rows, context);
   const auto cache = backend->make_kv_cache(kv_shape_of(source.config, precision, blocks));
   status.line = "reading " + options.text;
   const auto result = measure_perplexity(graph, *backend, *cache, tokens, context, stride, show);

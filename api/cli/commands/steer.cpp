@@ -105,7 +105,8 @@ int make_steering(const steer_options& options) {
   const auto blocks = static_cast<std::size_t>((context + kernels::block_tokens - 1) / kernels::block_tokens);
   const int rows = std::min(context, pass_rows);
   const auto memory = estimate_memory(*source.tensors, source.config, precision, *backend, {rows, 1, context});
-  require_memory(source.name, memory.fixed() + blocks * memory.kv_block + state_bytes, device->available_memory());
+  const auto budget = budget_beside(source, options, precision, *backend, memory,
+                                    blocks * memory.kv_block + state_bytes, device->available_memory());
   progress shown;
   load_status status;
   const auto show = [&](std::size_t done, std::size_t total) {
@@ -118,7 +119,7 @@ int make_steering(const steer_options& options) {
     shown.show(status);
   };
   status.line = "loading " + source.name;
-  decoder graph(load_weights(source, options, precision, *backend, show, log), *backend, rows, context);
+  decoder graph(load_weights(source, options, precision, *backend, show, log, {}, budget), *backend, rows, context);
   const auto cache = backend->make_kv_cache(kv_shape_of(source.config, precision, blocks));
 
   std::size_t done = 0;

@@ -56,7 +56,8 @@ std::size_t write_model(const std::filesystem::path& file) {
 /// The peak bytes of a load and a few tokens.
 std::size_t peak_memory(const std::string& model) {
   const auto result = run_troupe({"bench", "model", "--model", model, "--prompt", "4", "--generate", "1", "--batch",
-                                  "1", "--repeat", "1", "--threads", "1", "--dtype", "bf16", "--json"});
+                                  "1", "--repeat", "1", "--threads", "1", "--dtype", "bf16", "--packed-cache", "none",
+                                  "--json"});
   INFO(result.err);
   REQUIRE(result.status == 0);
   return json::document::parse(result.out, "bench").root()["peak_rss_bytes"].get_uint64().value();

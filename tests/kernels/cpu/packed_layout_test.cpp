@@ -255,6 +255,35 @@ TEST_CASE("A matrix restored from packed bytes equals the original, and reads no
   }
 }
 
+TEST_CASE("A packed matrix that is kept exactly gives the rows of its embedding table, bit for bit") {
+  std::size_t exact = 0;
+  for (const isa target : tested_isas()) {
+    const auto device = make_backend(target);
+    for (const auto& p : packings) {
+      if (p.gated || p.formats.size() > 1)
+        continue;
+      CAPTURE(to_string(target));
+      CAPTURE(p.name);
+      const packed weights(*device, p);
+      const bool gives = storable(*device).gives_table(weights.without_data().front(), p.compute, p.how);
+      const bool rounded = p.how != quantization::none || p.name == "f32 bf16" || p.name == "fp8 bf16" ||
+        p.formats[0] == weight_format::fp8;
+      CHECK(gives == !rounded);
+      if (!gives)
+        continue;
+      ++exact;
+      const auto table = device->load_table(weights.views[0]), same = storable(*device).table_of(*weights.result);
+      CHECK(same->bytes == 0);
+      const std::vector<std::int32_t> tokens{0, 1, 31, 32, 63, 64, 69, 5};
+      numbers expected(dtype::f32, tokens.size() * inputs), found(dtype::f32, tokens.size() * inputs);
+      device->embed(expected.rows(tokens.size()), *table, tokens.data());
+      device->embed(found.rows(tokens.size()), *same, tokens.data());
+      CHECK(std::memcmp(expected.data(), found.data(), tokens.size() * inputs * sizeof(float)) == 0);
+    }
+  }
+  CHECK(exact >= 15);
+}
+
 TEST_CASE("Only matrices of a CPU backend have packed bytes") {
   const auto device = make_backend(isa::portable, 1);
   const fixed_weights table(weight_format::f32, 4, 32);

@@ -47,18 +47,30 @@ struct outcome {
   std::vector<std::string> lines;
   std::size_t found = 0, wrong = 0; // matrices
   fs::path file;
+  std::string failed; // what reading the file threw
 };
+
+packed_cache cache_in(
+  const fs::path& folder, const packed_contents& contents, kernels::thread_pool& pool, log_sink log = [](auto) {}) {
+  return packed_cache({.folder = folder, .most_bytes = std::size_t(1) << 40}, contents, pool, std::move(log));
+}
 
 /// A load: matrices that are not found are added.
 outcome attempt(const fs::path& folder, const packed_contents& contents = some_contents()) {
   outcome result;
   kernels::thread_pool pool(2);
-  packed_cache cache(folder, contents, pool, [&](std::string line) { result.lines.push_back(std::move(line)); });
-  result.file = cache.file();
+  auto cache = cache_in(folder, contents, pool, [&](std::string line) { result.lines.push_back(std::move(line)); });
+  result.file = cache.name();
   for (const auto& entry : contents.matrices) {
     const matrix_bytes made(entry);
     if (const auto found = cache.find(entry.name)) {
       ++result.found;
+      try {
+        const auto place = cache.file()->layout().place_of(entry.name);
+        cache.file()->read({&place, 1}, pool);
+      } catch (const failure& f) {
+        result.failed = f.what();
+      }
       result.wrong += reinterpret_cast<std::uintptr_t>(found.get()) % page != 0 ||
         std::memcmp(found.get(), made.bytes.data(), made.bytes.size()) != 0;
     } else {
@@ -124,7 +136,7 @@ TEST_CASE("Memory lent by a packed cache outlives the cache and the file's remov
   kernels::buffer third;
   {
     kernels::thread_pool pool(1);
-    packed_cache cache(folder.path(), some_contents(), pool, [](auto) {});
+    auto cache = cache_in(folder.path(), some_contents(), pool);
     third = cache.find("third");
     REQUIRE(third);
   }
@@ -188,8 +200,8 @@ TEST_CASE("A malformed or incomplete file of packed weights is replaced") {
     {"", alien},
     {"GGUF", alien},
     {std::string(6 * page, '\0'), alien},
-    {with("weights 3", "weights 2"), "was made by another version of this program"},
-    {with("weights 3", "weightz 3"), alien},
+    {with("weights 4", "weights 3"), "was made by another version of this program"},
+    {with("weights 4", "weightz 4"), alien},
     {with("numbers bf16", "numbers f16 "), damaged},
     {with("layout 3", "layout 2"), "was made by another version of this program"},
     {with("matrix 128 ", "matrix 129 "), damaged},
@@ -219,7 +231,7 @@ TEST_CASE("A malformed or incomplete file of packed weights is replaced") {
   CHECK(load(folder.path()).found == 3);
 }
 
-TEST_CASE("A file of packed weights with any bit changed is replaced") {
+TEST_CASE("A damaged block is noticed when it is read, once; the file is removed and the next load packs again") {
   const temp_folder folder;
   const auto file = load(folder.path()).file;
   const auto good = content(file);
@@ -231,9 +243,13 @@ TEST_CASE("A file of packed weights with any bit changed is replaced") {
   }
   const auto check = [&](const std::string& bad, const std::string& matrix) {
     write(file, bad);
-    const auto again = load(folder.path());
-    CHECK(again.found == 0);
-    CHECK(again.lines[0] == file.string() + " is damaged, in the matrix `" + matrix + "`; weights are packed again");
+    const auto found = attempt(folder.path());
+    CHECK(found.found == 3);
+    CHECK(found.failed ==
+          file.string() + " is damaged, in the matrix `" + matrix +
+            "` (block 0 of 1 MiB): it was removed, and the next start packs the weights again");
+    CHECK(!fs::exists(file));
+    CHECK(load(folder.path()).found == 0);
     CHECK(content(file) == good);
   };
   for (const auto& [name, place] : matrices)
@@ -244,20 +260,114 @@ TEST_CASE("A file of packed weights with any bit changed is replaced") {
         bad[place.first + i] = static_cast<char>(bad[place.first + i] ^ 1 << bit);
         check(bad, name);
       }
-  auto bad = good; // two highest bits of words that one lane holds
-  bad[2 * page + 7] ^= '\x80';
-  bad[2 * page + 64 + 7] ^= '\x80';
-  check(bad, "first");
-  bad = good; // words that have changed places
+  auto bad = good; // words that have changed places
   std::swap_ranges(bad.begin() + 3 * page, bad.begin() + 3 * page + 8, bad.begin() + 3 * page + 64);
   check(bad, "second");
   bad = good;
   std::fill(bad.begin() + 3 * page, bad.begin() + 4 * page, '\0');
   check(bad, "second");
-  bad = good;
-  bad[page + 8] ^= 1; // of the checksums
-  check(bad, "second");
+  // Damaged checksums are no reason to believe that matrices are damaged: the file is replaced at once.
+  for (std::size_t i = 0; i < 4 * 8; ++i) {
+    bad = good;
+    bad[page + i] = static_cast<char>(bad[page + i] ^ 1);
+    write(file, bad);
+    const auto again = load(folder.path());
+    CHECK(again.found == 0);
+    CHECK(again.lines[0] == file.string() + " is damaged, in its checksums; weights are packed again");
+  }
   CHECK(load(folder.path()).found == 3);
+  CHECK(load(folder.path()).failed.empty());
+}
+
+TEST_CASE("Matrices of several blocks are compared block by block, wherever their parts are cut") {
+  const temp_folder folder;
+  kernels::thread_pool pool(2);
+  auto contents = some_contents();
+  const std::size_t bytes = 2 * checksum::chunk + 320;
+  contents.matrices = {{"large", bytes}};
+  const matrix_bytes made(contents.matrices[0]);
+  const std::span<const std::byte> all(made.bytes);
+  fs::path file;
+  {
+    auto cache = cache_in(folder.path(), contents, pool);
+    file = cache.name();
+    const std::vector<std::span<const std::byte>> parts{all.first(192), all.subspan(192, checksum::chunk),
+                                                        all.subspan(192 + checksum::chunk)};
+    CHECK(cache.add("large", parts) == nullptr);
+    cache.finish();
+  }
+  auto bad = content(file);
+  const auto start = bad.size() - (bytes + page - 1) / page * page;
+  CHECK(std::memcmp(bad.data() + start, made.bytes.data(), bytes) == 0);
+  const auto read = [&] {
+    auto cache = cache_in(folder.path(), contents, pool);
+    REQUIRE(cache.find("large") != nullptr);
+    const auto place = cache.file()->layout().place_of("large");
+    return failure_of([&] { cache.file()->read({&place, 1}, pool); });
+  };
+  CHECK(read().empty());
+  bad[start + bytes - 1] ^= 4;
+  write(file, bad);
+  CHECK(read().find("(block 2 of 1 MiB)") != std::string::npos);
+}
+
+TEST_CASE("Packed weights can be copied into memory, and mapped while their file is still being written") {
+  const temp_folder folder;
+  kernels::thread_pool pool(2);
+  const auto contents = some_contents();
+  const auto options = [&](weight_home home, bool needed) {
+    return packed_cache_options{
+      .folder = folder.path(),
+      .most_bytes = std::size_t(1) << 40,
+      .home = [home](std::string_view name) { return name == "second" ? home : weight_home::found; },
+      .needed = needed};
+  };
+  const auto same = [](const kernels::buffer& found, const matrix_bytes& made) {
+    return found && std::memcmp(found.get(), made.bytes.data(), made.bytes.size()) == 0;
+  };
+  std::map<std::string, kernels::buffer> lent;
+  {
+    packed_cache cold(options(weight_home::file, true), contents, pool, [](auto) {});
+    for (const auto& entry : contents.matrices) {
+      CHECK(cold.find(entry.name) == nullptr);
+      lent[entry.name] = cold.add(entry.name, matrix_bytes(entry).parts);
+      CHECK(same(lent[entry.name], matrix_bytes(entry)));
+      CHECK(cold.is_mapped(entry.name) == (entry.name == "second"));
+    }
+    cold.finish();
+    const auto place = cold.file()->layout().place_of("second");
+    CHECK_NOTHROW(cold.file()->read({&place, 1}, pool));
+    CHECK(cold.file()->was_read(place));
+  }
+  CHECK(same(lent["second"], matrix_bytes(contents.matrices[1])));
+  packed_cache warm(options(weight_home::memory, false), contents, pool, [](auto) {});
+  const auto copy = warm.find("second");
+  CHECK(same(copy, matrix_bytes(contents.matrices[1])));
+  CHECK(!warm.is_mapped("second"));
+  CHECK(warm.file() == nullptr);
+}
+
+TEST_CASE("A file that is needed and cannot be kept is an error; one that nobody asked for is not worth a word") {
+  const temp_folder folder;
+  kernels::thread_pool pool(1);
+  const auto contents = some_contents();
+  std::vector<std::string> lines;
+  const auto make = [&](packed_cache_options options) {
+    packed_cache cache(std::move(options), contents, pool, [&](std::string line) { lines.push_back(std::move(line)); });
+    return cache.find("first") != nullptr || cache.add("first", matrix_bytes(contents.matrices[0]).parts) != nullptr;
+  };
+  CHECK(failure_of([&] { make({.folder = "/proc/none/here", .needed = true}); })
+          .starts_with("weights that are mapped (`weights`) are read from a file, which cannot be kept: "
+                       "/proc/none/here: cannot be created: "));
+  CHECK(lines.empty());
+  CHECK(!make({.folder = "/proc/none/here", .asked = false}));
+  CHECK(!make({.folder = folder.path() / "unasked", .asked = false})); // small: not kept
+  CHECK(lines.empty());
+  CHECK(!fs::exists(folder.path() / "unasked"));
+  const auto writer = cache_in(folder.path(), contents, pool);
+  CHECK(failure_of([&] {
+          make({.folder = folder.path(), .most_bytes = std::size_t(1) << 40, .needed = true});
+        }).ends_with("another process is writing " + writer.name().string()));
 }
 
 TEST_CASE("A folder that cannot be written costs one log line and is not an error") {
@@ -300,7 +410,7 @@ TEST_CASE("A full disk, at once or later, leaves no file behind") {
   {
     const auto contents = some_contents();
     kernels::thread_pool pool(1);
-    packed_cache cache(folder.path(), contents, pool, [&](std::string line) { lines.push_back(std::move(line)); });
+    auto cache = cache_in(folder.path(), contents, pool, [&](std::string line) { lines.push_back(std::move(line)); });
     cache.add("first", matrix_bytes(contents.matrices[0]).parts);
     CHECK(files_in(folder.path()) == 1);
     const small_disk disk(2 * page);
@@ -329,8 +439,8 @@ TEST_CASE("Of two concurrent loads one writes; an abandoned load leaves nothing"
   fs::path file;
   {
     kernels::thread_pool pool(1);
-    packed_cache given_up(folder.path(), contents, pool, [](auto) {});
-    file = given_up.file();
+    auto given_up = cache_in(folder.path(), contents, pool);
+    file = given_up.name();
     given_up.add("first", matrix_bytes(contents.matrices[0]).parts);
     CHECK(load(folder.path()).lines ==
           std::vector<std::string>{"packed weights are not kept: another process is writing " + file.string()});
@@ -348,7 +458,7 @@ TEST_CASE("The leftover of a process that died while writing is replaced") {
   REQUIRE(child >= 0);
   if (child == 0) {
     kernels::thread_pool pool(1);
-    packed_cache cache(folder.path(), contents, pool, [](auto) {});
+    auto cache = cache_in(folder.path(), contents, pool);
     cache.add("first", matrix_bytes(contents.matrices[0]).parts);
     _exit(0); // as when it is killed: no destructors
   }

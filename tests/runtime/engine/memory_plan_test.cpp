@@ -98,6 +98,26 @@ TEST_CASE("host memory to swap to is counted in blocks, and refused where it is 
   CHECK(refused(mib, 100 * mib) == "`swap` keeps what the prefix cache evicts, but the prefix cache is off");
 }
 
+TEST_CASE(
+  "where weights do not fit, they leave room for the cache that was asked for, or for an eighth of the memory") {
+  engine_options o;
+  o.max_sequences = 64;
+  CHECK(room_beside_weights(o, need, 4096, 800 * mib) == 200 * mib); // half of which the cache gets
+  CHECK(room_beside_weights(o, need, 16, 800 * mib) == 128 * mib);   // two of 64 sequences of a block
+  o.max_context = 3200;
+  CHECK(room_beside_weights(o, need, 4096, 800 * mib) == 400 * mib); // one such sequence, whatever the memory
+  o.kv_cache_bytes = 300 * mib;
+  CHECK(room_beside_weights(o, need, 4096, 800 * mib) == 300 * mib);
+  auto recurrent = need;
+  recurrent.sequence_state = mib;
+  CHECK(room_beside_weights(o, recurrent, 4096, 800 * mib) == 364 * mib);
+  // What is left beside them is enough for the plan.
+  o = {};
+  auto rest = need;
+  rest.weights = 800 * mib - need.steps() - room_beside_weights(o, need, 4096, 800 * mib);
+  CHECK(plan_memory(o, rest, 4096, 800 * mib, cache_share::of_a_machine).blocks == 100);
+}
+
 TEST_CASE("memory that is not there is refused in one sentence") {
   CHECK_NOTHROW(require_memory("a model", mib, mib));
   try {

@@ -46,8 +46,14 @@ public:
     : engine(source, kernels::make_cpu_backend({threads, target}), precision) {}
 
   engine(const model_source& source, std::unique_ptr<kernels::backend> backend, precision precision)
+    : engine(source, std::move(backend), precision,
+             [&](kernels::backend& on) { return load_weights(*source.tensors, source.config, on, precision); }) {}
+
+  /// `load`: the weights, for a backend.
+  engine(const model_source& source, std::unique_ptr<kernels::backend> backend, precision precision,
+         const std::function<std::shared_ptr<const model_weights>(kernels::backend&)>& load)
     : backend_(std::move(backend)),
-      weights_(load_weights(*source.tensors, source.config, *backend_, precision)),
+      weights_(load(*backend_)),
       decoder_(weights_, *backend_, max_rows, positions_of(source.config)),
       cache_(backend_->make_kv_cache(kv_shape_of(source.config, precision.compute, pool_blocks))),
       logits_(backend_->allocate(static_cast<std::size_t>(max_rows) * vocab() * sizeof(float))) {}

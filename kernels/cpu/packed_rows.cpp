@@ -1,0 +1,113 @@
+#include "kernels/cpu/packed_rows.hpp"
+
+#include "kernels/formats/f16.hpp"
+#include "kernels/formats/weight_groups.hpp"
+
+#include <bit>
+#include <cstring>
+
+namespace troupe::kernels {
+
+namespace {
+
+/// Codes of one column, the reverse of what packing does. `from`: the column's place in the first line.
+void read_codes(const char* from, int code_bits, std::uint8_t* codes) {
+  constexpr std::size_t line = 4 * quantised_panel_outputs;
+  const auto get = [&](std::size_t at) {
+    std::uint32_t bits;
+    std::memcpy(&bits, from + at * line, 4);
+    return bits;
+  };
+  for (std::size_t i = 0; i < group_inputs / 4; ++i) {
+    const auto bits_of = [&](std::size_t at, std::size_t shift, std::uint32_t mask) {
+      return get(at) >> shift & mask * 0x01010101u;
+    };
+    std::uint32_t four = 0;
+    switch (code_bits) {
+      case 8: four = get(i); break;
+      case 3: four = bits_of(2, i, 1) << 2; [[fallthrough]];
+      case 2: four |= bits_of(i / 4, i % 4 * 2, 3); break;
+      default: four = bits_of(i % 4, i / 4 * 4, 15);
+    }
+    if (code_bits == 5)
+      four |= bits_of(4, i, 1) << 4;
+    if (code_bits == 6)
+      four |= bits_of(4 + i / 4, i % 4 * 2, 3) << 4;
+    std::memcpy(codes + 4 * i, &four, 4);
+  }
+}
+
+/// Group `index` of column `column` of a panel, as `stored_group` gives it but for codes that count from another zero.
+weight_group packed_group(const char* panel, const quantised_layout& layout, std::size_t index, std::size_t column) {
+  constexpr std::size_t n = quantised_panel_outputs;
+  const std::size_t super = index / super_groups * super_groups;
+  const char* header = panel + layout.bytes(super);
+  const char* from = layout.super ? header + layout.header_bytes + (index - super) * layout.group_bytes
+                                  : panel + layout.bytes(index);
+  weight_group to;
+  to.zero = layout.zero;
+  to.bf16_scale = layout.bf16_scales;
+  read_codes(from + column * 4, layout.code_bits, to.codes);
+  if (layout.table != nullptr)
+    for (auto& code : to.codes)
+      code = layout.table[code];
+  const char* scales = layout.super ? header : from + layout.code_bytes;
+  std::memcpy(&to.d, scales + 2 * column, 2);
+  if (layout.minimum)
+    std::memcpy(&to.m, scales + 2 * n + 2 * column, 2);
+  if (!layout.super) {
+    to.minima[0] = to.minima[1] = layout.minimum ? 1 : 0;
+    return to;
+  }
+  const auto* factors = reinterpret_cast<const std::int8_t*>(from + layout.code_bytes);
+  for (int half = 0; half < 2; ++half) {
+    const int part = layout.parts == 2 ? half : 0;
+    to.scales[half] = factors[part * n + column];
+    if (layout.minimum)
+      to.minima[half] = factors[(layout.parts + part) * n + column];
+  }
+  return to;
+}
+
+template <class Element>
+Element element_of(const packed_matrix& m, std::size_t row, std::size_t word) {
+  const auto* panel = static_cast<const Element*>(m.data.get()) + row / panel_outputs * m.words * panel_outputs;
+  return panel[word * panel_outputs + row % panel_outputs];
+}
+
+} // namespace
+
+bool is_kept_exactly(const stored_matrix& m, const packed_matrix& packed) {
+  if (packed.gated)
+    return false;
+  if (has_groups(m.format))
+    return packed.quantised(); // in the only kind that the format is packed in
+  const bool pairs = packed.kind == weight_kind::bf16_pairs && m.format == weight_format::bf16;
+  return is_float(m.format) && (pairs || packed.kind == exact_kind(dtype_of(m.format)));
+}
+
+void expand_packed_row(const packed_matrix& m, std::size_t row, std::size_t first, std::size_t count, float* to) {
+  if (m.quantised()) {
+    const auto layout = layout_of(m.kind);
+    constexpr std::size_t n = quantised_panel_outputs;
+    const auto* panel = static_cast<const char*>(m.data.get()) + row / n * layout.bytes(m.words);
+    for (std::size_t i = 0; i < count; i += group_inputs)
+      dequantise(packed_group(panel, layout, (first + i) / group_inputs, row % n), to + i);
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i)
+    switch (m.kind) {
+      case weight_kind::f16: to[i] = from_f16(element_of<std::uint16_t>(m, row, first + i)); break;
+      case weight_kind::bf16:
+        to[i] = std::bit_cast<float>(std::uint32_t{element_of<std::uint16_t>(m, row, first + i)} << 16);
+        break;
+      case weight_kind::bf16_pairs: {
+        const auto pair = element_of<std::uint32_t>(m, row, (first + i) / 2);
+        to[i] = std::bit_cast<float>((first + i) % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+        break;
+      }
+      default: to[i] = element_of<float>(m, row, first + i);
+    }
+}
+
+} // namespace troupe::kernels
