@@ -149,7 +149,15 @@ kernels::buffer packed_cache::find(std::string_view name) {
     mapped_.emplace(name);
     return kept_->lend(place);
   }
-  kept_->read({&place, 1}, pool_);
+  try {
+    kept_->read({&place, 1}, pool_);
+  } catch (const failure& f) {
+    if (options_.needed || !mapped_.empty())
+      throw;
+    log_(f.what_failed().message);
+    kept_ = nullptr; // the rest is packed
+    return nullptr;
+  }
   const auto from = kept_->lend(place);
   const std::span<const std::byte> all(static_cast<const std::byte*>(from.get()), place.bytes);
   auto copy = copy_of({&all, 1});

@@ -34,23 +34,26 @@ std::size_t number_in(const fs::path& file, const std::string& key) {
   return unknown;
 }
 
-/// Files of a control group's limit and use. `cache` is the key of reclaimable memory: the page cache, which holds the
-/// checkpoint that was just read.
+/// Files of a control group's limit and use. `cache` are the keys of reclaimable memory: the page cache, which holds the
+/// checkpoint that was just read, and packed weights that an earlier process had mapped.
 struct group_files {
   const char* limit;
   const char* used;
-  const char* cache;
+  const char* cache[2];
 };
-constexpr group_files version_1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-constexpr group_files version_2{"memory.max", "memory.current", "inactive_file"};
+constexpr group_files version_1{
+  "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+constexpr group_files version_2{"memory.max", "memory.current", {"inactive_file", "active_file"}};
 
 /// Bytes that one control group leaves, its parents apart.
 std::size_t left_in(const fs::path& group, const group_files& names) {
   const auto limit = number_in(group / names.limit), used = number_in(group / names.used);
   if (limit == unknown || used == unknown)
     return unknown;
-  const auto cache = number_in(group / "memory.stat", names.cache);
-  const auto in_use = cache == unknown ? used : used - std::min(used, cache);
+  auto in_use = used;
+  for (const auto* key : names.cache)
+    if (const auto cache = number_in(group / "memory.stat", key); cache != unknown)
+      in_use -= std::min(in_use, cache);
   return limit > in_use ? limit - in_use : 0;
 }
 

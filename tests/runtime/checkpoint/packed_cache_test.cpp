@@ -340,11 +340,23 @@ TEST_CASE("Packed weights can be copied into memory, and mapped while their file
     CHECK(cold.file()->was_read(place));
   }
   CHECK(same(lent["second"], matrix_bytes(contents.matrices[1])));
-  packed_cache warm(options(weight_home::memory, false), contents, pool, [](auto) {});
+  std::vector<std::string> lines;
+  packed_cache warm(options(weight_home::memory, false), contents, pool,
+                    [&](std::string line) { lines.push_back(std::move(line)); });
   const auto copy = warm.find("second");
   CHECK(same(copy, matrix_bytes(contents.matrices[1])));
   CHECK(!warm.is_mapped("second"));
   CHECK(warm.file() == nullptr);
+  // What is damaged is packed again, as is the rest.
+  auto bad = content(warm.name());
+  bad[4 * page] ^= 1;
+  write(warm.name(), bad);
+  packed_cache damaged(options(weight_home::memory, false), contents, pool,
+                       [&](std::string line) { lines.push_back(std::move(line)); });
+  CHECK(damaged.find("second") == nullptr);
+  CHECK(lines.back().find(" is damaged, in the matrix `second`") != std::string::npos);
+  CHECK(damaged.find("first") == nullptr);
+  CHECK_NOTHROW(damaged.finish());
 }
 
 TEST_CASE("A file that is needed and cannot be kept is an error; one that nobody asked for is not worth a word") {

@@ -23,6 +23,8 @@ TEST_CASE("the tightest control group around a process limits it, whatever its v
   write("a/memory.current", "3000");
   write("a/memory.stat", "anon 1\ninactive_file 500");
   CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 2500);
+  write("a/memory.stat", "anon 1\ninactive_file 500\nactive_file 300");
+  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 2800);
   write("a/b/memory.max", "900");
   CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 0);
   // The path of a group that is not mounted here: the root limits.
