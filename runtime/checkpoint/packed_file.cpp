@@ -59,6 +59,10 @@ void packed_file::read(std::span<const packed_place> places, kernels::thread_poo
   if (blocks.empty())
     return;
   require_whole();
+  // Asked for as such, or the system would read on into what may not be wanted.
+  for (const auto& place : places)
+    if (!is_in_memory(place))
+      prefetch(place);
   constexpr auto none = std::numeric_limits<std::size_t>::max();
   std::atomic<std::size_t> damaged = none;
   std::atomic<bool> unreadable = false;

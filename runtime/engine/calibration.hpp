@@ -4,6 +4,7 @@
 
 #include "runtime/checkpoint/gptq.hpp"
 #include "runtime/checkpoint/importance_file.hpp"
+#include "runtime/checkpoint/packed_cache.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/input_observer.hpp"
 

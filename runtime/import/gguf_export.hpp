@@ -6,6 +6,7 @@
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/checkpoint/gptq.hpp"
 #include "runtime/checkpoint/importance_file.hpp"
+#include "runtime/checkpoint/packed_cache.hpp"
 #include "runtime/import/format_mix.hpp"
 #include "runtime/model/weights.hpp"
 
