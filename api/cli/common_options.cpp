@@ -127,7 +127,7 @@ void add_compute_options(CLI::App& command, compute_options& options) {
       "On a CPU, the folder that keeps weights packed for computing, which makes the next start faster, and the most "
       "that its files may take, such as /var/cache/troupe:50GiB; a tenth of the disk without a size. The files used "
       "longest ago make way; none: keep nothing. By default small models are not kept")
-    ->type_name("DIR[:SIZE]|none")
+    ->type_name("FOLDER[:SIZE]")
     ->default_str("~/.cache/troupe/packed")
     ->group(model_group);
   command
