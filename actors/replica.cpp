@@ -60,7 +60,7 @@ replica::workers replica::spawn(std::uint64_t life) {
   w.last = stages.front();
   watch(w.guides = spawn_guide_compiler(system, model));
   drafter_actor drafter;
-  if (model->draft)
+  if (what_.drafts())
     watch(drafter = spawn_drafter(system, what_));
   watch(w.scheduler = spawn_scheduler(system, plan.limits, {w.blocks, w.executor, w.sampler, drafter, reader},
                                       plan.swap, model->speculation,

@@ -159,7 +159,7 @@ private:
                                   model.info.adapters.get(), model.amateur ? model.amateur->sizes.context : 0,
                                   model.amateur ? model.amateur->vocab : 0, model.capabilities.dola, model.info.layers,
                                   model.info.tied, model.info.generates,
-                                  model.info.takes_embeddings ? model.info.hidden : 0});
+                                  model.info.takes_embeddings ? model.info.hidden : 0, model.mtp != nullptr});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
       features_ = checked.features;

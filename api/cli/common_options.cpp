@@ -190,8 +190,9 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   command
     .add_option_function<std::string>(
       "--speculate", [&](const std::string& name) { options.speculate = *speculation_of(name); },
-      "Where guesses come from: the draft model, earlier text that continues the last words (ngram), the model's own "
-      "corrections (lookahead), or off; auto: whatever guesses best, as long as it pays. Answers stay the same")
+      "Where guesses come from: the draft model, the model's own layers of multi-token prediction (mtp), earlier text "
+      "that continues the last words (ngram), the model's own corrections (lookahead), or off; auto: whatever guesses "
+      "best, as long as it pays. Answers stay the same")
     ->check(one_of(std::move(kinds)))
     ->type_name("HOW")
     ->default_str("auto")

@@ -18,7 +18,7 @@ const more = [
   { name: 'reasoning_effort', kind: 'choice', choices: ['none', 'minimal', 'low', 'medium', 'high'],
     help: 'How long the model thinks, if its template knows this' },
   { name: 'thinking_token_budget', kind: 'whole', least: -1, help: 'The most tokens that the model may think for; -1: no limit' },
-  { name: 'speculate', kind: 'choice', choices: ['auto', 'off', 'draft', 'ngram', 'lookahead'],
+  { name: 'speculate', kind: 'choice', choices: ['auto', 'off', 'draft', 'mtp', 'ngram', 'lookahead'],
     help: 'How next tokens are guessed. This changes the speed, never the answer' },
   { name: 'ignore_eos', kind: 'flag', help: 'Go on when the model would end its answer' },
   { name: 'stop_token_ids', kind: 'json', help: 'Token ids that end the answer, such as [13, 50]' },

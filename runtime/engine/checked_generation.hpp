@@ -29,6 +29,7 @@ struct generation_limits {
   bool tied = false;                          // its head is its embedding matrix
   bool generates = true;                      // it has an output head; an encoder has none
   int hidden = 0;                             // length of an embedding; 0: rows of prompts come from tokens alone
+  bool has_mtp = false;                       // there are layers of multi-token prediction to speculate with
 };
 
 /// How a generation that was found valid is run.

@@ -160,6 +160,12 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
       opened.draft->prepare(options, *opened.last().device, *opened.last().backend, draft_rows(options), context);
       need = opened.draft->with(need);
     }
+    if (opened.mtp && memory.has_last) {
+      const auto& last = opened.last();
+      opened.mtp->prepare(*last.device, *last.backend, last.precision, draft_rows(options), options.max_sequences,
+                          context);
+      need = opened.mtp->with(need);
+    }
     if (opened.amateur && memory.has_last) {
       opened.amateur->prepare(options, *opened.last().device, *opened.last().backend, result.step_tokens, context);
       need = opened.amateur->with(need);

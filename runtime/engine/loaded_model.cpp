@@ -1,6 +1,7 @@
 #include "runtime/engine/loaded_model.hpp"
 
 #include "runtime/execution/contrasting_runner.hpp"
+#include "runtime/execution/mtp_runner.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -73,6 +74,18 @@ std::unique_ptr<step_runner> model_replica::make_runner(std::size_t stage) const
 }
 
 draft_spec model_replica::drafting() const {
+  if (const auto& mtp = model->mtp) {
+    auto sampled = sampler();
+    sampled.guided = {};
+    return {.runner = {.weights = mtp->weights->layers,
+                       .precision = mtp->precision,
+                       .sizes = mtp->sizes,
+                       .blocks = plan.blocks},
+            .sampler = std::move(sampled),
+            .target_vocab = model->info.vocab_size,
+            .mtp = std::make_shared<const mtp_spec>(
+              mtp_spec{mtp->weights, model->stages.front().weights, model->stages.back().weights})};
+  }
   const auto& draft = *model->draft;
   return {
     .runner = {.weights = draft.weights, .precision = draft.precision, .sizes = draft.sizes, .blocks = plan.blocks},

@@ -8,6 +8,7 @@
 #include "runtime/execution/draft_model.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/kv/kv_disk.hpp"
+#include "runtime/model/mtp_layers.hpp"
 #include "runtime/model/weights.hpp"
 #include "runtime/scheduling/replica_role.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
@@ -34,6 +35,13 @@ struct loaded_second {
   troupe::precision precision = kernels::dtype::f32;
   step_sizes sizes;
   int vocab = 0;
+};
+
+/// Layers of multi-token prediction, which guess for the model whose they are.
+struct loaded_mtp {
+  std::shared_ptr<const mtp_weights> weights;
+  troupe::precision precision = kernels::dtype::f32;
+  step_sizes sizes;
 };
 
 /// A stage's layers in memory.
@@ -76,6 +84,7 @@ struct loaded_model {
   bool strict_roles = false; // for tests
   std::chrono::milliseconds request_timeout{0};
   std::shared_ptr<const loaded_second> draft, amateur; // null: none
+  std::shared_ptr<const loaded_mtp> mtp;               // null: none, or a draft guesses
   speculation_settings speculation;
   std::shared_ptr<const troupe::kv_disk> kv_disk;            // where cached prefixes are kept; null: nowhere
   std::shared_ptr<guides::guide_cache> guides;               // compiles those of requests
@@ -98,6 +107,9 @@ struct model_replica {
   /// Runs a stage of the model's steps, and the last one also, if there is one, the amateur's. Called by the thread
   /// that will use it.
   std::unique_ptr<step_runner> make_runner(std::size_t stage = 0) const;
+
+  /// Whether there is something for a draft_model.
+  bool drafts() const { return model->draft || model->mtp; }
 
   /// For a draft_model. Its KV cache has as many blocks as the model's.
   draft_spec drafting() const;

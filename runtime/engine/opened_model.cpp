@@ -291,6 +291,7 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
   opened.draft = open_second(options.draft, "draft", source, info.tokenizer.get());
   if (opened.draft)
     info.draft = opened.draft->name();
+  opened.mtp = open_mtp(options, source, capabilities, info.device, log);
   opened.amateur = open_second(options.amateur, "amateur", source, info.tokenizer.get());
   if (opened.amateur && capabilities.own_memory)
     throw failure(errc::unsupported, "an amateur model runs on the CPU (--device cpu), not on " + info.device,

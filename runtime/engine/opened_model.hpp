@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
+#include "runtime/engine/mtp_part.hpp"
 #include "runtime/engine/second_model.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
@@ -32,6 +33,7 @@ struct opened_model {
   model_source source;
   model_info info;                              // all but what depends on the plan of its memory
   std::unique_ptr<second_model> draft, amateur; // null: none
+  std::unique_ptr<mtp_part> mtp;                // null: there are no such layers, or they are not to guess
 
   const opened_stage& first() const { return stages.front(); }
 

@@ -88,7 +88,8 @@ std::shared_ptr<const model_weights> load_weights(const model_source& source, co
   if (config.part().embeds) { // what is to be said of the whole is said once
     for (const auto& line : source.remarks)
       log(line);
-    for (auto& line : check_tensors(*source.tensors, source.config))
+    for (auto& line : check_tensors(*source.tensors, source.config,
+                                    source.mtp ? tensors_used(*source.mtp) : std::set<std::string>()))
       log(std::move(line));
     if (auto line = unquantised_matrices(*source.tensors, source.config, precision); !line.empty())
       log(std::move(line));

@@ -1,6 +1,7 @@
 #include "runtime/execution/draft_model.hpp"
 
 #include "runtime/execution/device.hpp"
+#include "runtime/execution/mtp_runner.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/model/weights.hpp"
 #include "runtime/support/kv_blocks.hpp"
@@ -26,7 +27,7 @@ double ms_since(clock::time_point start) {
 draft_model::draft_model(const device& on, draft_spec spec)
   : spec_(std::move(spec)),
     border_(as_size(rope_border(spec_.runner.weights->config.rope, spec_.runner.sizes.context))) {
-  runner_ = on.make_runner(spec_.runner);
+  runner_ = spec_.mtp ? std::make_unique<mtp_runner>(spec_.mtp, spec_.runner, on.open()) : on.make_runner(spec_.runner);
   sampler_ = on.make_sampler(spec_.sampler, [this] {
     const std::lock_guard lock(mutex_);
     ++reported_;
@@ -59,7 +60,7 @@ std::shared_ptr<const sampling_params> draft_model::params_of(const sampling_par
 }
 
 void draft_model::take(const draft_demand& demand, sequence& s) const {
-  s.valid = std::min(s.valid, demand.known);
+  s.valid = std::min(s.valid, demand.known - std::min(demand.known, s.base));
   s.text.resize(std::min(s.text.size(), demand.known));
   s.text.insert(s.text.end(), demand.tokens.begin(), demand.tokens.end());
   if (const bool longer = border_ > 0 && s.text.size() > border_; longer != s.longer) {
@@ -67,10 +68,10 @@ void draft_model::take(const draft_demand& demand, sequence& s) const {
     s.computed.clear();
     s.valid = 0;
   }
-  while (s.valid < s.computed.size() && s.valid < s.text.size() && s.computed[s.valid] == s.text[s.valid])
+  while (!spec_.mtp && s.valid < s.computed.size() && s.valid < s.text.size() && s.computed[s.valid] == s.text[s.valid])
     ++s.valid;
   // The last token's row is computed again, if need be, for its logits.
-  s.valid = std::min(s.valid, s.text.size() - 1);
+  s.valid = std::min(s.valid, s.text.size() - 1 - std::min(s.text.size() - 1, s.base));
   s.foreign = s.foreign || std::ranges::any_of(demand.tokens, [&](token_id t) { return t >= spec_.sampler.vocab; });
   if (!s.params)
     s.params = params_of(*demand.params);
@@ -78,6 +79,46 @@ void draft_model::take(const draft_demand& demand, sequence& s) const {
     s.prompt = std::make_shared<const std::vector<token_id>>(
       s.text.begin(), s.text.begin() + static_cast<std::ptrdiff_t>(demand.prompt_tokens));
   s.served = requests_;
+}
+
+// Whether the states of all rows that are to be computed are there: that of a token's predecessor for each.
+bool draft_model::take_states(const draft_demand& demand, sequence& s) const {
+  const auto width = as_size(spec_.runner.weights->config.hidden);
+  for (const auto& more : demand.states) {
+    const auto first = as_size(more.position);
+    const auto held = s.states.size() / width;
+    if (first < s.first_state || first > s.first_state + held || held == 0) {
+      s.first_state = first;
+      s.states.clear();
+    } else {
+      s.states.resize((first - s.first_state) * width);
+    }
+    s.states.insert(s.states.end(), more.values.get(), more.values.get() + as_size(more.rows) * width);
+  }
+  const auto end = s.first_state + s.states.size() / width; // behind the last
+  if (s.states.empty() || end + 1 < s.text.size() || s.first_state + 1 >= s.text.size())
+    return false;
+  if (s.base + s.valid < s.first_state + 1 || s.base >= s.text.size()) {
+    s.base = s.first_state + 1;
+    s.computed.clear();
+    s.valid = 0;
+  }
+  const auto done = s.base + s.valid - 1 - s.first_state;
+  s.states.erase(s.states.begin(), s.states.begin() + static_cast<std::ptrdiff_t>(done * width));
+  s.first_state += done;
+  return true;
+}
+
+// Of the rows of its next pass.
+void draft_model::add_states(const job& j, std::vector<float>& rows) const {
+  if (!j.answer->guesses.empty()) {
+    rows.insert(rows.end(), j.state.begin(), j.state.end());
+    return;
+  }
+  const auto& s = *j.of;
+  const auto width = as_size(spec_.runner.weights->config.hidden);
+  const auto first = s.states.begin() + static_cast<std::ptrdiff_t>((s.base + s.valid - 1 - s.first_state) * width);
+  rows.insert(rows.end(), first, first + static_cast<std::ptrdiff_t>(j.rows * width));
 }
 
 void draft_model::drop_blocks(sequence& s) {
@@ -110,21 +151,22 @@ bool draft_model::reserve(sequence& s, std::size_t tokens) {
 
 // Decides which rows the first pass computes: those of sequences with few first, so that long prompts delay no others.
 void draft_model::begin_pass(std::vector<job>& jobs) {
-  const auto missing = [](const job& j) { return j.of->text.size() - j.of->valid; };
+  const auto length = [](const sequence& s) { return s.text.size() - s.base; };
+  const auto missing = [&](const job& j) { return length(*j.of) - j.of->valid; };
   std::ranges::stable_sort(jobs, {}, missing);
   auto left = as_size(spec_.runner.sizes.rows);
   for (auto& j : jobs) {
     auto& s = *j.of;
     const auto context = as_size(spec_.runner.sizes.context);
-    if (s.foreign || s.text.size() > context) {
+    if (s.foreign || length(s) > context) {
       drop_blocks(s);
       j.wanted = 0;
       continue;
     }
-    j.wanted = std::min(j.wanted, static_cast<int>(context - s.text.size()) + 1);
+    j.wanted = std::min(j.wanted, static_cast<int>(context - length(s)) + 1);
     j.rows = std::min(missing(j), left);
     const bool complete = j.rows == missing(j);
-    if (complete && !reserve(s, s.text.size() + as_size(j.wanted) - 1))
+    if (complete && !reserve(s, length(s) + as_size(j.wanted) - 1))
       j.wanted = 1;
     if (!reserve(s, s.valid + j.rows))
       j.rows = 0;
@@ -137,27 +179,30 @@ void draft_model::begin_pass(std::vector<job>& jobs) {
   std::erase_if(jobs, [](const job& j) { return j.rows == 0; });
 }
 
-step_result draft_model::run(std::span<const job> jobs) {
+step_result draft_model::run(std::span<job> jobs) {
   step_plan plan;
   plan.step = ++steps_;
   plan.ended = std::exchange(ended_, {});
+  std::vector<float> states;
   std::int32_t slot = 0;
   for (const auto& j : jobs) {
     auto& s = *j.of;
+    if (spec_.mtp)
+      add_states(j, states);
     const auto guessed = j.answer->guesses.size();
     kernels::sequence_rows rows;
     rows.first_row = static_cast<std::int32_t>(plan.tokens.size());
     rows.rows = static_cast<std::int32_t>(j.rows);
     rows.first_position = static_cast<std::int32_t>(guessed > 0 ? s.computed.size() : s.valid);
     rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
-    rows.length = static_cast<std::int32_t>(s.text.size());
+    rows.length = static_cast<std::int32_t>(s.text.size() - s.base);
     plan.sequences.push_back(rows);
     plan.block_tables.insert(plan.block_tables.end(), s.blocks.begin(), s.blocks.end());
     if (guessed > 0) {
       s.computed.push_back(j.answer->guesses.back());
     } else {
       s.computed.resize(s.valid);
-      const auto first = s.text.begin() + rows.first_position;
+      const auto first = s.text.begin() + static_cast<std::ptrdiff_t>(s.base) + rows.first_position;
       s.computed.insert(s.computed.end(), first, first + rows.rows);
       s.valid = s.computed.size();
     }
@@ -174,8 +219,17 @@ step_result draft_model::run(std::span<const job> jobs) {
         .params = s.params, .prompt = s.prompt, .emitted = {s.text.begin() + std::ssize(*s.prompt), s.text.end()}});
     plan.samples.push_back(std::move(d));
   }
+  if (spec_.mtp)
+    plan.hidden_rows = plan.logit_rows;
   const auto shared = std::make_shared<const step_plan>(std::move(plan));
-  const auto output = runner_->run(*shared);
+  const stage_rows before{.rows = {std::shared_ptr<const void>(), states.data()}};
+  const auto output = runner_->run(*shared, spec_.mtp ? &before : nullptr);
+  for (auto& j : jobs)
+    if (const auto of = std::ranges::find(shared->samples, j.id, &sample_demand::sequence);
+        spec_.mtp && of != shared->samples.end()) {
+      const auto* first = output.hidden.get() + as_size(of->logit_row) * output.width;
+      j.state.assign(first, first + output.width);
+    }
   return wait_for(sampler_->sample(shared, output));
 }
 
@@ -227,6 +281,8 @@ draft_reply draft_model::serve(const draft_request& request) {
         demand.known + demand.tokens.size() < std::max<std::size_t>(demand.prompt_tokens, 1))
       continue; // not a continuation of what it knows
     take(demand, s);
+    if (spec_.mtp && !take_states(demand, s))
+      continue;
     jobs.push_back(
       {.id = demand.sequence, .of = &s, .answer = &reply.answers[i], .wanted = std::max(demand.guesses, 1)});
   }

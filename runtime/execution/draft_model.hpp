@@ -1,8 +1,14 @@
-// A second, smaller model that guesses the next tokens of sequences. Owns a runner and a sampler of its own on a
-// device, and the KV blocks: a transcript's new tokens are computed behind those that still hold, wrong guesses are
+// What guesses the next tokens of sequences: a second, smaller model, or the model's own layers of multi-token
+// prediction (mtp_runner.hpp), whose rows also read the model's hidden states. Owns a runner and a sampler of its own
+// on a device, and the KV blocks: a transcript's new tokens are computed behind those that still hold, wrong guesses are
 // overwritten in place, and the sequence that was not served for longest loses its blocks when they run out. Guesses
 // are drawn as the target draws its tokens, with its parameters and random numbers, so that two models which agree draw
-// the same. Waits for its device; made, used and destroyed by one thread.
+// the same.
+//
+// Multi-token prediction sees a transcript from the first token on whose predecessor's state it was given. Rows of
+// guesses read a state of its own making; those that prove right are computed again with the model's.
+//
+// Waits for its device; made, used and destroyed by one thread.
 #pragma once
 
 #include "runtime/execution/step_runner.hpp"
@@ -19,11 +25,13 @@
 namespace troupe {
 
 class device;
+struct mtp_spec; // mtp_runner.hpp
 
 struct draft_spec {
   runner_spec runner;   // sizes.rows: of one pass, which also bounds what a request waits for a prompt
   sampler_spec sampler; // the target's EOS ids; the vocabulary of the draft
   int target_vocab = 0; // guesses outside it are wrong, and not made
+  std::shared_ptr<const mtp_spec> mtp = {}; // null: a model of its own
 };
 
 class draft_model {
@@ -40,8 +48,11 @@ public:
 private:
   struct sequence {
     std::vector<token_id> text;     // its transcript
+    std::size_t base = 0;           // the first token of it that is computed
     std::vector<token_id> computed; // tokens whose K/V is in the blocks: of the transcript, then of guesses
     std::size_t valid = 0;          // of `computed`, that equal the transcript
+    std::size_t first_state = 0;    // position of the first of `states`
+    std::vector<float> states;      // [..., hidden] of the model, for rows to be computed; multi-token prediction
     std::vector<std::int32_t> blocks;
     std::uint64_t served = 0;                      // the last request that served it
     std::shared_ptr<const sampling_params> params; // the target's, as far as they concern guesses
@@ -55,16 +66,19 @@ private:
     sequence_id id;
     sequence* of = nullptr;
     draft_answer* answer = nullptr;
-    int wanted = 0;       // guesses
-    std::size_t rows = 0; // in the next pass
+    int wanted = 0;                // guesses
+    std::size_t rows = 0;          // in the next pass
+    std::vector<float> state = {}; // [hidden], of its own making, behind the last row; multi-token prediction
   };
 
   void take(const draft_demand& demand, sequence& s) const;
   std::shared_ptr<const sampling_params> params_of(const sampling_params& target) const;
+  bool take_states(const draft_demand& demand, sequence& s) const;
+  void add_states(const job& j, std::vector<float>& rows) const;
   void drop_blocks(sequence& s);
   bool reserve(sequence& s, std::size_t tokens);
   void begin_pass(std::vector<job>& jobs);
-  step_result run(std::span<const job> jobs);
+  step_result run(std::span<job> jobs);
   step_result wait_for(const step_tokens& tokens);
   void add_guesses(std::vector<job>& jobs, const step_result& drawn);
 

@@ -171,7 +171,9 @@ model_source open_model(const std::string& name) {
   }
   if (quantised)
     tensors = open_quantised(std::move(tensors), *quantised);
-  tensors = arrange_tensors(std::move(tensors), config);
+  tensors = rename_mtp_layers(std::move(tensors), config);
+  auto mtp = find_mtp_layers(*tensors, config);
+  tensors = arrange_tensors(std::move(tensors), with_mtp_layers(config, mtp));
   std::vector<std::string> remarks;
   if (config.tied && has_other_head(*tensors)) {
     config.tied = false;
@@ -192,7 +194,9 @@ model_source open_model(const std::string& name) {
           std::move(sentences.embeddings),
           std::move(load_ranker),
           load_dense(sentences.dense, sentences.embeddings.how, hidden),
-          std::move(remarks)};
+          std::move(remarks),
+          {},
+          std::move(mtp)};
 }
 
 std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model) {

@@ -7,6 +7,7 @@
 #include "runtime/import/infill_tokens.hpp"
 #include "runtime/import/ranker_config.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/mtp_layers.hpp"
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
@@ -39,6 +40,7 @@ struct model_source {
   std::shared_ptr<const pooled_head> dense = nullptr; // layers behind the pooling; null: none
   std::vector<std::string> remarks = {};              // lines for the log
   named_infill infill = {};                           // of GGUF files
+  std::optional<mtp_layers> mtp = {};                 // layers of multi-token prediction
 };
 
 /// Opens `model`: the path of a folder or of a GGUF file (recognised by its extension or its first bytes), the

@@ -192,7 +192,7 @@ std::vector<wanted_tensor> tensor_names::activation(int layer) const {
 
 bool tensor_names::on_host(const std::string& name) {
   return name.ends_with(".e_score_correction_bias") || name.ends_with(".layer_scalar") ||
-    name.find(".act_fn.") != name.npos;
+    name.ends_with(".expert_scale") || name.find(".act_fn.") != name.npos;
 }
 
 wanted_tensor tensor_names::router(int layer) const {
@@ -222,6 +222,18 @@ std::vector<wanted_tensor> tensor_names::shared_down(int layer) const {
 
 wanted_tensor tensor_names::shared_gate(int layer) const {
   return {prefix(layer) + "mlp.shared_expert_gate.weight", {1, hidden_}};
+}
+
+std::vector<wanted_tensor> tensor_names::mixture_norms(int layer) const {
+  std::vector<wanted_tensor> norms;
+  for (const char* name : {"mlp.gate_norm.weight", "mlp.experts_norm.weight", "mlp.shared_expert_norm.weight",
+                           "mlp.experts_result_norm.weight"})
+    norms.push_back({prefix(layer) + name, {hidden_}});
+  return norms;
+}
+
+wanted_tensor tensor_names::expert_scales(int layer) const {
+  return {prefix(layer) + "mlp.gate.expert_scale", {as_size(config_.experts.count)}};
 }
 
 wanted_tensor tensor_names::bias(const wanted_tensor& weight) {
@@ -320,6 +332,10 @@ std::vector<wanted_tensor> tensor_names::all() const {
     }
     if (config_.experts.shared_gate)
       result.push_back(shared_gate(layer));
+    if (config_.experts.apart) {
+      add(mixture_norms(layer), false);
+      result.push_back(expert_scales(layer));
+    }
   }
   return result;
 }
@@ -359,10 +375,13 @@ const tensor_info& require_tensor(const checkpoint& tensors, const wanted_tensor
   return *info;
 }
 
-std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config) {
+std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config,
+                                       const std::set<std::string>& others) {
   for (const auto& w : tensor_names(config).all())
     require_tensor(tensors, w);
-  return check_unused_tensors(tensors, config, tensors_used(config));
+  auto used = tensors_used(config);
+  used.insert(others.begin(), others.end());
+  return check_unused_tensors(tensors, config, used);
 }
 
 } // namespace troupe

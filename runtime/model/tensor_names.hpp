@@ -75,6 +75,9 @@ public:
   std::vector<wanted_tensor> shared_gate_up(int layer) const;
   std::vector<wanted_tensor> shared_down(int layer) const;
   wanted_tensor shared_gate(int layer) const; // [1, hidden]
+  // Of mixtures apart: norms of what router and experts read, and of what shared expert and experts give; and [experts].
+  std::vector<wanted_tensor> mixture_norms(int layer) const;
+  wanted_tensor expert_scales(int layer) const;
 
   /// The biases of such matrices, each as long as its matrix has rows.
   static std::vector<wanted_tensor> biases(const std::vector<wanted_tensor>& matrices);
@@ -112,7 +115,8 @@ const tensor_info& require_tensor(const checkpoint& tensors, const wanted_tensor
 
 /// Finds every tensor that the configuration asks for, then looks at those that it does not ask for
 /// (unused_tensors.hpp). Throws as `require_tensor`. Returns sentences for the log: tensors that are harmlessly left
-/// unused.
-std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config);
+/// unused. `others`: tensors with another use.
+std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config,
+                                       const std::set<std::string>& others = {});
 
 } // namespace troupe

@@ -25,7 +25,7 @@ enum class best_of_rank : std::uint8_t { cumulative, mean };
 enum class early_stopping : std::uint8_t { off, on, never };
 
 /// Where guesses of the next tokens come from. Tokens and log-probabilities do not depend on it.
-enum class speculation : std::uint8_t { automatic, off, draft, ngram, lookahead };
+enum class speculation : std::uint8_t { automatic, off, draft, mtp, ngram, lookahead };
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
 /// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, green lists; then the contrast

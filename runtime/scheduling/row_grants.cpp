@@ -90,6 +90,8 @@ void row_grants::add_rows(scheduled_sequence& s, const block_answer& answer, con
     s.scored = draft_.add_scores(s, answer.rows);
   if (s.embeds())
     s.scored = draft_.add_hidden_rows(s, answer.rows);
+  if (guesses_.want_states(s))
+    draft_.add_drafter_rows(s, answer.rows);
   s.planned += answer.rows;
   if (s.planned < s.known() || s.embeds())
     return;

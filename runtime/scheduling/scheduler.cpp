@@ -118,6 +118,7 @@ std::vector<std::uint64_t> scheduler::pause(std::uint64_t request, bool paused) 
 
 void scheduler::finished(const step_result& result, double ms, double computed_ms) {
   booking_.book(result);
+  guesses_.take_states(result);
   guesses_.finished(ms, computed_ms);
   planner_.finished(result, ms, computed_ms);
   for (const auto id : result.deferred)

@@ -9,6 +9,7 @@
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/scheduling/block_image.hpp"
 #include "runtime/scheduling/row_features.hpp"
+#include "runtime/speculation/draft_request.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
@@ -207,6 +208,13 @@ struct embed_demand {
   bool complete = false; // no more follow
 };
 
+/// The hidden states of all rows of a sequence, for its drafter: that at `position + i` is row `hidden_row + i`.
+struct drafter_rows {
+  sequence_id sequence;
+  std::int32_t position = 0, hidden_row = 0, rows = 0;
+  std::int32_t known = 0; // rows from here on are guesses
+};
+
 /// Stands for a token that is unknown when the step is planned: the one last sampled for `slot`.
 constexpr token_id placeholder(std::int32_t slot) { return -1 - slot; }
 constexpr std::int32_t slot_of(token_id placeholder) { return -1 - placeholder; }
@@ -227,6 +235,7 @@ struct step_plan {
   std::vector<group_demand> groups;
   std::vector<score_demand> scores;
   std::vector<embed_demand> embeds;
+  std::vector<drafter_rows> for_drafter;
   std::vector<sequence_id> ended; // since the last plan: their sampling state, or that of their group, can be dropped
 
   /// The token in the row of the i-th wanted logits.
@@ -274,6 +283,13 @@ struct prompt_embedding {
   std::vector<float> values; // [hidden]
 };
 
+/// The hidden states that a sequence's drafter wanted.
+struct drafter_states {
+  sequence_id sequence;
+  state_rows states;
+  std::int32_t known = 0; // rows from here on are guesses
+};
+
 struct failed_sample {
   sequence_id sequence;
   error why;
@@ -291,9 +307,10 @@ struct step_result {
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;
   std::vector<prompt_embedding> embeddings;
-  double ms = 0;                     // that the step took; 0: not measured
-  std::vector<double> stage_ms = {}; // of these, each stage; empty: there is one
-  std::string news = {};             // a line for the log; mostly empty
+  std::vector<drafter_states> for_drafter = {}; // for the scheduler
+  double ms = 0;                                // that the step took; 0: not measured
+  std::vector<double> stage_ms = {};            // of these, each stage; empty: there is one
+  std::string news = {};                        // a line for the log; mostly empty
 };
 
 } // namespace troupe

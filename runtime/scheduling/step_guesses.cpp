@@ -119,6 +119,11 @@ void step_guesses::append(const scheduled_sequence& s, token_id token) {
     proposer_->append(s.id, std::span(&token, 1));
 }
 
+void step_guesses::take_states(const step_result& result) {
+  for (const auto& of : result.for_drafter)
+    proposer_->take_states(of.sequence, of.states, of.known);
+}
+
 void step_guesses::finished(double ms, double computed_ms) {
   if (!proposer_ || in_flight_.empty())
     return;

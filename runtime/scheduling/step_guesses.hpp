@@ -47,12 +47,16 @@ public:
   /// Whether they are of its request's prediction.
   bool predicted(sequence_id id) const;
 
+  /// Whether the drafter of a sequence wants the hidden states of its rows.
+  bool want_states(const scheduled_sequence& s) const { return proposer_ && proposer_->wants_states(s.id); }
+
   void planned(const step_plan& plan);
 
   // -- after a step ---------------------------------------------------------------------------------------------------
 
   void judged(const scheduled_sequence& s, std::span<const token_id> choices);
   void append(const scheduled_sequence& s, token_id token);
+  void take_states(const step_result& result);
   /// As scheduler::finished.
   void finished(double ms, double computed_ms);
 

@@ -12,6 +12,19 @@
 
 namespace troupe {
 
+/// Hidden states behind the model's final norm, of neighbouring positions: what layers of multi-token prediction read
+/// beside the tokens that follow.
+struct state_rows {
+  std::int32_t position = 0;           // of the first
+  std::int32_t rows = 0;               // more than 0
+  std::shared_ptr<const float> values; // [rows, hidden], host memory
+
+  std::int32_t end() const { return position + rows; }
+};
+
+/// Of so many last tokens of a prompt, states are wanted. Those before them are not seen by guesses.
+inline constexpr std::int32_t most_state_rows = 512;
+
 struct draft_demand {
   sequence_id sequence;
   std::shared_ptr<const sampling_params> params; // the target's: a guess is drawn with its random numbers
@@ -19,6 +32,7 @@ struct draft_demand {
   std::size_t known = 0;                         // tokens of the transcript that earlier demands have brought
   std::vector<token_id> tokens;                  // that follow those
   int guesses = 0;                               // wanted
+  std::vector<state_rows> states = {};           // ascending; since the last demand; none for a draft model
 };
 
 struct draft_request {

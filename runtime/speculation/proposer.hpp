@@ -70,6 +70,18 @@ public:
   /// to pay. Called when the step could be planned ahead; `decoding`: its sequences.
   virtual bool waits(const plain_step& step, std::span<const decoding_sequence> decoding) = 0;
 
+  /// Whether it wants the hidden states of a sequence's rows, as `take_states`.
+  virtual bool wants_states(sequence_id id) const {
+    static_cast<void>(id);
+    return false;
+  }
+
+  /// The hidden states of a sequence's rows in a step, after the calls of `judged` and `append`. Those from `known` on
+  /// are of guesses.
+  virtual void take_states(sequence_id id, const state_rows& states, std::int32_t known) {
+    static_cast<void>(id), static_cast<void>(states), static_cast<void>(known);
+  }
+
   /// What to ask the draft model before the step is planned, with room for so many guesses.
   virtual std::optional<draft_request> collect(const plain_step& step, std::span<const decoding_sequence> decoding,
                                                int room) = 0;

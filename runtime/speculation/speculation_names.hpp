@@ -11,10 +11,11 @@
 
 namespace troupe {
 
-inline constexpr std::array<std::pair<std::string_view, speculation>, 5> speculation_names{{
+inline constexpr std::array<std::pair<std::string_view, speculation>, 6> speculation_names{{
   {"auto", speculation::automatic},
   {"off", speculation::off},
   {"draft", speculation::draft},
+  {"mtp", speculation::mtp},
   {"ngram", speculation::ngram},
   {"lookahead", speculation::lookahead},
 }};

@@ -66,7 +66,7 @@ void speculator::begin(sequence_id id, std::shared_ptr<const sampling_params> pa
     s.drafters[ngram] = std::make_unique<ngram_drafter>(prediction, prompt_tokens + as_size(params->max_tokens));
   if (wants(speculation::lookahead))
     s.drafters[lookahead] = std::make_unique<lookahead_drafter>();
-  s.drafts = settings_.draft_model && wants(speculation::draft);
+  s.drafts = (settings_.draft_model && wants(speculation::draft)) || (settings_.mtp && wants(speculation::mtp));
   s.prompt_tokens = prompt_tokens;
   s.params = std::move(params);
   gain(s, known.first(prompt_tokens));
@@ -98,9 +98,32 @@ void speculator::gain(sequence& s, std::span<const token_id> tokens) {
   if (s.drafts) {
     s.unsent.insert(s.unsent.end(), tokens.begin(), tokens.end());
     s.lag += tokens.size();
+    if (settings_.mtp)
+      s.lag = std::min<std::size_t>(s.lag, most_state_rows);
   }
   s.drawn.reset();
   waits_.reset();
+}
+
+bool speculator::wants_states(sequence_id id) const {
+  if (!settings_.mtp)
+    return false;
+  const auto found = sequences_.find(id);
+  return found != sequences_.end() && found->second.drafts;
+}
+
+// Those behind the first wrong guess are of another text. Kept are those of the last tokens alone, where a sequence has
+// no guesses for long.
+void speculator::take_states(sequence_id id, const state_rows& states, std::int32_t known) {
+  if (!wants_states(id))
+    return;
+  auto& s = sequences_.at(id);
+  auto valid = states;
+  valid.rows = std::min(states.end(), std::max(known, static_cast<std::int32_t>(s.tokens) - 1)) - states.position;
+  if (valid.rows <= 0)
+    return;
+  s.states.push_back(std::move(valid));
+  std::erase_if(s.states, [&](const state_rows& old) { return old.end() + most_state_rows < s.states.back().end(); });
 }
 
 // -- decisions --------------------------------------------------------------------------------------------------------
@@ -202,7 +225,7 @@ bool speculator::waits(const plain_step& step, std::span<const decoding_sequence
 
 std::optional<draft_request> speculator::collect(const plain_step& step, std::span<const decoding_sequence> decoding,
                                                  int room) {
-  if (!settings_.draft_model || asked_ || sequences_.empty())
+  if (!(settings_.draft_model || settings_.mtp) || asked_ || sequences_.empty())
     return std::nullopt;
   const auto p = decide(step, decoding, room, true);
   draft_request request;
@@ -213,8 +236,8 @@ std::optional<draft_request> speculator::collect(const plain_step& step, std::sp
     if (s.drawn)
       continue;
     const auto known = s.tokens - s.unsent.size();
-    request.demands.push_back(
-      {decoding[i].id, s.params, s.prompt_tokens, known, std::exchange(s.unsent, {}), p.guesses[i]});
+    request.demands.push_back({decoding[i].id, s.params, s.prompt_tokens, known, std::exchange(s.unsent, {}),
+                               p.guesses[i], std::exchange(s.states, {})});
   }
   if (request.demands.empty())
     return std::nullopt;

@@ -21,6 +21,7 @@ namespace troupe {
 struct speculation_settings {
   speculation mode = speculation::automatic; // of requests that leave it to the engine
   bool draft_model = false;                  // there is one
+  bool mtp = false;                          // in its place, the model's own layers of multi-token prediction
   int most_guesses = 16;                     // of a sequence in one step; 0: no speculation at all
   drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
   int forced = 0;                            // for tests: guesses of each sequence; 0: as many as pay
@@ -46,6 +47,8 @@ public:
   std::optional<draft_request> collect(const plain_step& step, std::span<const decoding_sequence> decoding,
                                        int room) override;
   bool asked() const override { return asked_; }
+  bool wants_states(sequence_id id) const override;
+  void take_states(sequence_id id, const state_rows& states, std::int32_t known) override;
   void deliver(const draft_reply& reply);
 
   std::vector<guess_run> propose(const plain_step& step, std::span<const decoding_sequence> decoding,
@@ -75,6 +78,7 @@ private:
     std::size_t lag = 0;                        // tokens that the draft model has not computed
     std::optional<std::vector<token_id>> drawn; // the draft model's guesses of the tokens that follow
     std::optional<proposal> proposed;           // in flight
+    std::vector<state_rows> states;             // that it has not been given; if they are wanted
     unsigned turn = 0;                          // of the sources when it is tried again
   };
 

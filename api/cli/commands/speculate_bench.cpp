@@ -63,7 +63,8 @@ source source_of(const std::string& name) {
     }
     if (used != name.size() || !(p >= 0 && p <= 1))
       throw usage_failure(
-        "--source must be a probability from 0 to 1, prediction, auto, draft, ngram or lookahead, not `" + name + "`");
+        "--source must be a probability from 0 to 1, prediction, auto, draft, mtp, ngram or lookahead, not `" + name +
+        "`");
     s.acceptance = p;
   }
   return s;
@@ -307,10 +308,11 @@ command add_bench_speculate(CLI::App& bench) {
       ->capture_default_str();
   };
   app
-    ->add_option("--source", options->sources,
-                 "Where guesses come from: a probability (an oracle that is right that often), prediction (the right "
-                 "answer, given as a request's prediction), auto, draft, ngram or lookahead; several are measured in "
-                 "turn")
+    ->add_option(
+      "--source", options->sources,
+      "Where guesses come from: a probability (an oracle that is right that often), prediction (the right "
+      "answer, given as a request's prediction), auto, draft, mtp, ngram or lookahead; several are measured in "
+      "turn")
     ->delimiter(',')
     ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
     ->allow_extra_args(false)

@@ -18,6 +18,14 @@ void append(step_result& to, step_result&& from) {
   std::ranges::move(from.failed, std::back_inserter(to.failed));
 }
 
+/// A copy, as what a runner lends is for one step.
+drafter_states states_of(const drafter_rows& demand, std::span<const float> hidden, std::size_t width) {
+  const auto rows = static_cast<std::size_t>(demand.rows);
+  const auto from = hidden.subspan(static_cast<std::size_t>(demand.hidden_row) * width, rows * width);
+  const auto copy = std::make_shared<const std::vector<float>>(from.begin(), from.end());
+  return {demand.sequence, {demand.position, demand.rows, {copy, copy->data()}}, demand.known};
+}
+
 } // namespace
 
 cpu_step_sampler::cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings, division divided)
@@ -80,6 +88,8 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   }
   judge_.judge(plan, row, scratch_.front(), result);
   pooling_.add(plan, hidden, result);
+  for (const auto& each : plan.for_drafter)
+    result.for_drafter.push_back(states_of(each, hidden, hidden.size() / plan.hidden_rows.size()));
   for (auto id : plan.ended) {
     sequences_.erase(id);
     guided_.forget(id);

@@ -36,7 +36,8 @@ TEST_CASE("a draft model of another vocabulary, or none at all, is refused in on
 TEST_CASE("an unknown kind of speculation is reported in one line, with exit status 2") {
   const auto result = run_troupe({"run", "hi", "--speculate", "medusa"});
   CHECK(result.status == 2);
-  CHECK(only_line(result.err) == "troupe: --speculate: must be auto, off, draft, ngram or lookahead, found `medusa`");
+  CHECK(only_line(result.err) ==
+        "troupe: --speculate: must be auto, off, draft, mtp, ngram or lookahead, found `medusa`");
 }
 
 TEST_CASE("run answers the same with every kind of speculation") {
@@ -78,9 +79,10 @@ TEST_CASE("bench speculate refuses sources that there are not") {
   for (const std::string wrong : {"1.5", "medusa", "0.5x", "off"}) {
     const auto result = run_troupe({"bench", "speculate", "--model", golden("llama-gqa"), "--source", wrong});
     CHECK(result.status == 2);
-    CHECK(only_line(result.err) ==
-          "troupe: --source must be a probability from 0 to 1, prediction, auto, draft, ngram or lookahead, not `" +
-            wrong + "`");
+    CHECK(
+      only_line(result.err) ==
+      "troupe: --source must be a probability from 0 to 1, prediction, auto, draft, mtp, ngram or lookahead, not `" +
+        wrong + "`");
   }
 }
 

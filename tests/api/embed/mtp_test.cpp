@@ -1,0 +1,86 @@
+// Guesses of layers of multi-token prediction: answers are the same bits, whatever runs beside them.
+#include "api/embed/engine_internals.hpp"
+#include "tests/api/embed/small_engine.hpp"
+#include "tests/test_data.hpp"
+
+#include <memory>
+#include <random>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+engine_options mtp_options(const std::string& model, speculation how) {
+  engine_options o;
+  o.model = test_data() + "/tiny_mtp/" + model;
+  o.kv_cache_bytes = 1 << 20;
+  o.compute.threads = 1;
+  o.speculate = how;
+  return o;
+}
+
+/// Prompts of all kinds: on the walk that model and layers were trained on, or off it; long, short; sampled or greedy.
+generation some_generation(std::mt19937& random) {
+  std::vector<token_id> prompt;
+  for (auto left = 1 + random() % 60; left > 0; --left)
+    prompt.push_back(static_cast<token_id>(2 + random() % 46));
+  auto g = ask(std::move(prompt), 30);
+  g.sampling.ignore_eos = true;
+  g.sampling.temperature = random() % 2 ? 0.f : 0.8f;
+  g.sampling.seed = random();
+  g.sampling.n = 1 + static_cast<int>(random() % 2);
+  return g;
+}
+
+} // namespace
+
+TEST_CASE(
+  "Multi-token prediction: answers are the same with and without, alone and in a crowd, and guesses come true") {
+  for (const std::string model : {"deepseek-v3", "qwen3-5", "nemotron-h"}) {
+    CAPTURE(model);
+    const auto plain = start_with({}, mtp_options(model, speculation::off));
+    const auto guessing = start_with({.guesses = 4}, mtp_options(model, speculation::mtp));
+    plain.wait_until_ready();
+    guessing.wait_until_ready();
+    std::mt19937 random(7);
+    std::vector<heard> expected;
+    std::vector<std::unique_ptr<listener>> crowd;
+    int accepted = 0, rejected = 0;
+    for (int i = 0; i < 12; ++i) {
+      const auto g = some_generation(random);
+      expected.push_back(run(plain, g));
+      const auto alone = run(guessing, g);
+      CHECK(alone.ids == expected.back().ids);
+      REQUIRE(alone.done.has_value());
+      accepted += static_cast<int>(alone.done->accepted_guesses);
+      rejected += static_cast<int>(alone.done->rejected_guesses);
+      crowd.push_back(std::make_unique<listener>());
+      guessing.submit(g, crowd.back()->sink());
+    }
+    CHECK(accepted > rejected / 8);
+    CHECK(rejected > 0);
+    for (std::size_t i = 0; i < crowd.size(); ++i) {
+      REQUIRE(crowd[i]->wait());
+      CHECK(crowd[i]->result().ids == expected[i].ids);
+    }
+    CHECK(idle(guessing));
+  }
+}
+
+TEST_CASE("Multi-token prediction: a request may ask for it by name where it is loaded") {
+  const auto without = start_with({}, mtp_options("qwen3-5", speculation::ngram));
+  without.wait_until_ready();
+  auto g = ask({5, 6, 7}, 20);
+  g.sampling.speculate = speculation::mtp;
+  const auto refused = run(without, g);
+  REQUIRE(refused.failed.has_value());
+  CHECK(refused.failed->message ==
+        "`speculate` is \"mtp\", but no layers of multi-token prediction are loaded for this model");
+  const auto with = start_with({.guesses = 3}, mtp_options("qwen3-5", speculation::automatic));
+  with.wait_until_ready();
+  const auto answered = run(with, g);
+  CHECK(answered.done.has_value());
+  CHECK(answered.done->accepted_guesses + answered.done->rejected_guesses > 0);
+}
