@@ -141,6 +141,7 @@ struct recurrence {
   const float* dt_bias = nullptr;  // dt = softplus(rate + bias): [heads], or [heads * key_dim] for channel_delta
   const float* skip = nullptr;     // ssd: D, [heads]
   float least_dt = 0, most_dt = 0; // ssd: limits of dt; no upper one if it is not above the lower
+  bool in_turns = false;           // head i has head i % key_heads of keys; else neighbours have one
 };
 
 enum class gate_norm : std::uint8_t { none, before, after }; // before the gate multiplies, or after

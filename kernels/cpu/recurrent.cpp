@@ -220,7 +220,8 @@ private:
 
   recurrent_row prepare(std::size_t r, std::size_t place) {
     const auto head = static_cast<std::size_t>(head_), heads = static_cast<std::size_t>(how_.heads);
-    const auto keys = static_cast<std::size_t>(how_.key_heads), group = head / (heads / keys);
+    const auto keys = static_cast<std::size_t>(how_.key_heads),
+               group = how_.in_turns ? head % keys : head / (heads / keys);
     const auto* x = row_of<float>(in_, r);
     auto* key = room_ + place * 3 * key_dim_;
     auto *query = key + key_dim_, *decay = query + key_dim_;

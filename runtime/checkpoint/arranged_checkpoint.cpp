@@ -126,6 +126,11 @@ private:
                errc::unsupported);
       std::swap(shape[0], shape[1]);
     }
+    if (part.as_vector && shape.size() == 2 && floats) {
+      shape = {shape[0] * shape[1]};
+      tensor.stored_rows = shape.front();
+      tensor.stored_bytes = size_of(info.type);
+    }
     if (shape.size() == 1 && !floats)
       refuse(part, "is a vector in blocks", errc::unsupported);
     if (part.of_rows != 0 && shape.front() != part.of_rows)

@@ -26,6 +26,7 @@ struct stored_part {
   std::size_t slice = 0;
   std::size_t turned_first = 0, turned_rows = 0; // if not 0 rows: these alone, of any type, transposed, as f32
   bool transposed = false;                       // floats only
+  bool as_vector = false;                        // a matrix of floats as a vector of all its elements
   row_order rows = nullptr;                      // which rows, or elements of a vector; null: all
   std::size_t of_rows = 0;                       // the number of rows before that; 0: any
   bool as_row = false;                           // a vector is presented as a matrix of one row

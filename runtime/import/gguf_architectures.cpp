@@ -1,5 +1,6 @@
 #include "runtime/import/gguf_architectures.hpp"
 
+#include "runtime/import/gguf_recurrent.hpp"
 #include "runtime/model/config_limits.hpp"
 #include "runtime/model/families/family.hpp"
 #include "runtime/model/families/lineages.hpp"
@@ -291,8 +292,10 @@ void describe_deepseek2(const architecture_keys& keys, model_config& model) {
   describe_expert_groups(keys, experts);
 }
 
+} // namespace
+
 /// Experts with what later architectures say of them: a shared one, how scores are made, corrected and scaled.
-void describe_routed(const architecture_keys& keys, model_config& model, bool renormalise) {
+void describe_routed_experts(const architecture_keys& keys, model_config& model, bool renormalise) {
   describe_experts(keys, model);
   auto& experts = model.experts;
   const int shared = keys.integer("expert_shared_count", 0, max_experts).value_or(0);
@@ -322,6 +325,8 @@ void describe_routed(const architecture_keys& keys, model_config& model, bool re
   describe_expert_groups(keys, experts);
 }
 
+namespace {
+
 void describe_cohere(const architecture_keys& keys, model_config& model) {
   model.parallel = model.shared_norm = true;
   model.logit_scale = number(keys, "logit_scale", 1);
@@ -344,19 +349,21 @@ void describe_exaone4(const architecture_keys& keys, model_config& model) {
     model.unrotated.push_back(window == 0);
 }
 
-void describe_ernie_moe(const architecture_keys& keys, model_config& model) { describe_routed(keys, model, true); }
+void describe_ernie_moe(const architecture_keys& keys, model_config& model) {
+  describe_routed_experts(keys, model, true);
+}
 
 void describe_hunyuan(const architecture_keys&, model_config& model) { model.qk_norm = model.qk_norm_behind = true; }
 
 void describe_hunyuan_moe(const architecture_keys& keys, model_config& model) {
   describe_hunyuan(keys, model);
-  describe_routed(keys, model, true);
+  describe_routed_experts(keys, model, true);
 }
 
 void describe_minimax(const architecture_keys& keys, model_config& model) {
   model.qk_norm = model.qk_norm_whole = true;
   model.experts.scores = router_scores::sigmoid;
-  describe_routed(keys, model, true);
+  describe_routed_experts(keys, model, true);
 }
 
 void describe_arcee(const architecture_keys& keys, model_config& model) { describe_ungated(keys, model, relu_squared); }
@@ -365,7 +372,7 @@ void describe_arcee(const architecture_keys& keys, model_config& model) { descri
 void describe_corrected(const architecture_keys& keys, model_config& model) {
   model.qk_norm = keys.tensor("blk.0.attn_q_norm.weight") != nullptr;
   model.experts.scores = router_scores::sigmoid;
-  describe_routed(keys, model, true);
+  describe_routed_experts(keys, model, true);
 }
 
 void describe_mistral4(const architecture_keys& keys, model_config& model) {
@@ -415,6 +422,21 @@ constexpr std::array architectures{
   gguf_architecture{.name = "gemma3", .family = "gemma3_text", .describe = describe_gemma3},
   gguf_architecture{.name = "glm4", .family = "glm4", .partial = true, .pairs = true, .describe = describe_glm4},
   gguf_architecture{.name = "glm4moe", .family = "glm4_moe", .partial = true, .describe = describe_corrected},
+  gguf_architecture{.name = "falcon-h1", .family = "falcon_h1", .describe = describe_falcon_h1},
+  gguf_architecture{.name = "granitehybrid",
+                    .family = "granitemoehybrid",
+                    .partial = true,
+                    .pairs = true,
+                    .describe = describe_granite_hybrid},
+  gguf_architecture{.name = "kimi-linear", .family = "kimi_linear", .latent = true, .describe = describe_kimi_linear},
+  gguf_architecture{.name = "lfm2", .family = "lfm2", .describe = describe_lfm2},
+  gguf_architecture{.name = "lfm2moe", .family = "lfm2_moe", .describe = describe_lfm2moe},
+  gguf_architecture{.name = "mamba2", .family = "mamba2", .attends = false, .describe = describe_mamba2},
+  gguf_architecture{.name = "nemotron_h", .family = "nemotron_h", .describe = describe_nemotron_h},
+  gguf_architecture{.name = "nemotron_h_moe", .family = "nemotron_h", .describe = describe_nemotron_h},
+  gguf_architecture{.name = "qwen35", .family = "qwen3_5_text", .partial = true, .describe = describe_qwen35},
+  gguf_architecture{.name = "qwen35moe", .family = "qwen3_5_moe_text", .partial = true, .describe = describe_qwen35moe},
+  gguf_architecture{.name = "qwen3next", .family = "qwen3_next", .partial = true, .describe = describe_qwen3next},
   gguf_architecture{.name = "gpt-oss", .family = "gpt_oss", .describe = describe_gpt_oss},
   gguf_architecture{.name = "gpt2", .family = "gpt2", .layer_norm = true, .describe = describe_gpt2},
   gguf_architecture{
@@ -516,7 +538,7 @@ std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint>
   arrangement how;
   tensor_arranger tensors(model, how, "blk.");
   how.prefixes.clear(); // the checkpoint has translated its names
-  const bool fused_qkv = stored->find("blk.0.attn_qkv.weight") != nullptr;
+  const bool fused_qkv = !model.recurrent && stored->find("blk.0.attn_qkv.weight") != nullptr;
   const auto* up = stored->find("model.layers.0.mlp.up_proj.weight");
   const bool fused_up = model.gated && !stored->find("model.layers.0.mlp.gate_proj.weight") && up &&
     up->shape.size() == 2 && up->shape[0] == 2 * as_size(model.ffn);
@@ -548,6 +570,7 @@ std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint>
   }
   if (model.latent)
     arrange_latent(*stored, model, how, tensors);
+  arrange_gguf_recurrence(*stored, model, how);
   arrange_rotation(model, how);
   return arrange(std::move(stored), how);
 }

@@ -16,6 +16,7 @@ struct gguf_architecture {
   bool layer_norm = false; // `layer_norm_epsilon` instead of `layer_norm_rms_epsilon`
   bool partial = false;    // heads may be rotated in part
   bool latent = false;     // attention is latent: keys of lengths mean other things
+  bool attends = true;     // some layers do
   bool pairs = false;      // q and k are stored for rotating neighbours, which make_gguf_checkpoint does not undo
 
   /// Completes a description that has sizes, biases and positions; null: nothing to add.

@@ -94,8 +94,22 @@ int read_vocab(const gguf_file& file, const architecture_keys& keys) {
   return static_cast<int>(tokens->count);
 }
 
+/// A number, or the most of a list with one for each layer.
+std::optional<int> most_of(const architecture_keys& keys, std::string_view key, int low, int high) {
+  const auto* found = keys.file().metadata().find(keys.full(key));
+  if (!found || found->type != gguf_type::array)
+    return keys.integer(key, low, high);
+  const auto listed = keys.file().metadata().integers(keys.full(key));
+  const int most = listed->empty() ? 0 : std::ranges::max(*listed);
+  if (most < low || most > high || std::ranges::min(*listed) < 0)
+    throw failure(errc::unsupported,
+                  keys.label(key) + " holds numbers up to " + std::to_string(most) + ", supported are " +
+                    std::to_string(low) + " to " + std::to_string(high));
+  return most;
+}
+
 void read_heads(const architecture_keys& keys, model_config& model) {
-  model.kv_heads = keys.integer("attention.head_count_kv", 1, max_heads).value_or(model.heads);
+  model.kv_heads = most_of(keys, "attention.head_count_kv", 1, max_heads).value_or(model.heads);
   if (model.heads % model.kv_heads != 0)
     throw failure(errc::bad_file,
                   keys.label("attention.head_count") + " must be a multiple of " +
@@ -162,12 +176,19 @@ model_config parse_gguf_config(const gguf_file& file) {
                   keys.label("nextn_predict_layers") + " is " + std::to_string(further) + ", expected fewer than the " +
                     std::to_string(model.layers) + " of " + shown(keys.full("block_count")));
   model.layers -= further;
-  model.heads = keys.size("attention.head_count", max_heads);
-  model.ffn = keys.size("feed_forward_length", max_ffn);
-  if (architecture.latent)
-    read_latent_heads(keys, model);
-  else
-    read_heads(keys, model);
+  if (architecture.attends) {
+    model.heads = keys.size("attention.head_count", max_heads);
+    model.ffn = most_of(keys, "feed_forward_length", 1, max_ffn).value_or(0);
+    if (model.ffn == 0)
+      keys.size("feed_forward_length", max_ffn);
+    if (architecture.latent)
+      read_latent_heads(keys, model);
+    else
+      read_heads(keys, model);
+  } else { // nothing of these
+    model.heads = model.kv_heads = 1;
+    model.head_dim = 2;
+  }
   const auto* epsilon_key = architecture.layer_norm ? "attention.layer_norm_epsilon"
                                                     : "attention.layer_norm_rms_epsilon";
   const auto epsilon = keys.number(epsilon_key, 0, 1);

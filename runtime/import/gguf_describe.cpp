@@ -1,5 +1,6 @@
 #include "runtime/import/gguf_layout.hpp"
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_recurrent_layout.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/json.hpp"
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <ranges>
 #include <unordered_map>
 
 namespace troupe {
@@ -44,7 +46,8 @@ using architecture_key = std::function<std::string(std::string_view)>;
 /// Heads that share a latent, as the absorbed form has them; their own lengths under other keys.
 void describe_latent(gguf_writer& to, const architecture_key& key, const model_config& config) {
   const auto& latent = config.latent;
-  to.add(key("attention.head_count_kv"), u32(1));
+  if (!config.recurrent)
+    to.add(key("attention.head_count_kv"), u32(1));
   to.add(key("attention.key_length"), u32(latent.kv_rank + latent.rotated));
   to.add(key("attention.value_length"), u32(latent.kv_rank));
   to.add(key("attention.key_length_mla"), u32(latent.plain + latent.rotated));
@@ -132,20 +135,39 @@ void describe_config(gguf_writer& to, const model_config& config, const std::str
   to.add(key("context_length"), u32(config.max_context));
   to.add(key("embedding_length"), u32(config.hidden));
   to.add(key("block_count"), u32(config.layers));
-  to.add(key("feed_forward_length"), u32(config.ffn));
-  to.add(key("attention.head_count"), u32(config.heads));
+  const bool attends = std::ranges::any_of(std::views::iota(0, config.layers),
+                                           [&](int i) { return config.parts_of(i).attention; });
+  // Where layers differ, a number for each, which is 0 where there is nothing.
+  const auto of_layers = [&](const char* name, const auto& value_of) {
+    std::vector<std::int32_t> values;
+    for (int i = 0; i < config.layers; ++i)
+      values.push_back(value_of(i));
+    to.add(key(name), values);
+  };
+  const bool listed = config.recurrent && attends && config.family != "falcon_h1" && !config.attention_gate;
+  if (config.family == "nemotron_h")
+    of_layers("feed_forward_length", [&](int i) {
+      return !config.parts_of(i).mlp ? 0 : config.is_sparse(i) ? config.experts.ffn : config.ffn;
+    });
+  else
+    to.add(key("feed_forward_length"), u32(config.ffn));
+  to.add(key("attention.head_count"), u32(attends ? config.heads : 0));
   to.add(key(config.norm == norm_type::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
          config.norm_eps);
-  if (config.latent) {
+  if (config.latent)
     describe_latent(to, key, config);
-  } else {
-    to.add(key("attention.head_count_kv"), u32(config.kv_heads));
+  if (listed)
+    of_layers("attention.head_count_kv", [&](int i) { return config.parts_of(i).attention ? config.kv_heads : 0; });
+  else if (!config.latent)
+    to.add(key("attention.head_count_kv"), u32(attends ? config.kv_heads : 0));
+  if (!config.latent && attends) {
     to.add(key("attention.key_length"), u32(config.head_dim));
     to.add(key("attention.value_length"), u32(config.head_dim));
     to.add(key("rope.dimension_count"), u32(config.rope.dims > 0 ? config.rope.dims : config.head_dim));
   }
   describe_rope(to, architecture + ".", config, name);
   describe_experts(to, key, config);
+  describe_recurrence(to, key, config);
   describe_differences(to, key, config, name);
 }
 

@@ -172,7 +172,12 @@ private:
     // Elements of a vector are rows of their own where they change places.
     const bool vector = info.shape.size() == 1;
     const auto cols = vector && part.rows ? 1 : info.shape.back();
-    const auto rows = vector ? info.shape.front() / cols : info.shape.front();
+    const auto rows = part.rows ? part.rows->size() : vector ? info.shape.front() / cols : info.shape.front();
+    const bool changed = part.columns || part.factor != 1 || part.negated_exponential;
+    if (changed && has_blocks(info.type))
+      throw failure(errc::unsupported,
+                    source_.tensors->where(part.name) + ": tensor " + shown(part.name) + " is stored as " +
+                      std::string(to_string(info.type)) + ", which GGUF has in another order; take the original");
     const auto stored_row = row_bytes(from, cols), written_row = row_bytes(to, cols);
     const auto begin = written_.size();
     written_.resize(begin + rows * written_row);
@@ -186,7 +191,7 @@ private:
     pool_.parallel_for((rows + feedback_rows - 1) / feedback_rows, [&](std::size_t task, int) {
       const auto first = task * feedback_rows, count = std::min(feedback_rows, rows - first);
       char* place = written_.data() + begin + first * written_row;
-      if (from == to) {
+      if (from == to && !changed) {
         for (std::size_t r = 0; r < count; ++r)
           std::copy_n(stored(first + r), stored_row, place + r * written_row);
         return;
@@ -194,6 +199,9 @@ private:
       std::vector<float> values(count * cols), back(cols);
       for (std::size_t r = 0; r < count; ++r)
         to_floats(from, stored(first + r), cols, &values[r * cols]);
+      if (changed)
+        for (std::size_t r = 0; r < count; ++r)
+          change(part, std::span(&values[r * cols], cols), back);
       if (feedback) {
         auto used_up = values;
         quantise_with_feedback(to, used_up, *feedback, place);
@@ -213,6 +221,16 @@ private:
       squares_ += squares[row];
       errors_ += errors[row];
     }
+  }
+
+  static void change(const laid_out_tensor::part& part, std::span<float> row, std::vector<float>& room) {
+    if (part.columns) {
+      room.assign(row.begin(), row.end());
+      for (std::size_t i = 0; i < row.size(); ++i)
+        row[i] = room[part.columns->at(i)];
+    }
+    for (float& value : row)
+      value = part.negated_exponential ? -std::exp(value) : value * part.factor;
   }
 
   const model_source& source_;
@@ -258,6 +276,17 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
   };
   same("how experts are chosen", routed(config.experts), routed(made_of.experts));
   same("which layers have experts", config.sparse, made_of.sparse);
+  same("which layers have what", config.parts, made_of.parts);
+  const auto& one = config.recurrent;
+  const auto& other = made_of.recurrent;
+  same("how its layers recur",
+       std::tuple(one.type, one.taps, one.conv_bias, one.heads, one.key_heads, one.key_dim, one.value_dim, one.norm,
+                  one.norm_group, one.head_norm, one.rank, one.least_dt, one.most_dt > one.least_dt),
+       std::tuple(other.type, other.taps, other.conv_bias, other.heads, other.key_heads, other.key_dim, other.value_dim,
+                  other.norm, other.norm_group, other.head_norm, other.rank, other.least_dt,
+                  other.most_dt > other.least_dt));
+  if (made_of.family == "falcon_h1")
+    return; // whose scales are part of the weights
   const auto close = [](float a, float b) { return std::abs(a - b) <= 1e-6f * std::abs(b); };
   const auto scale = [](const model_config& c) {
     return c.attention_scale != 0 ? c.attention_scale : 1 / std::sqrt(static_cast<float>(c.head_dim));

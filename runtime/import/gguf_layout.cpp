@@ -1,6 +1,7 @@
 #include "runtime/import/gguf_layout.hpp"
 
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_recurrent_layout.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/types.hpp"
@@ -30,6 +31,7 @@ constexpr std::array forms{
   stored_form{"qwen2", "qwen2"},
   stored_form{"qwen3", "qwen3"},
   stored_form{"arcee", "arcee", true},
+  stored_form{"bamba", "granitehybrid", true},
   stored_form{"cohere", "command-r", true},
   stored_form{"cohere2", "cohere2", true},
   stored_form{"deepseek_v2", "deepseek2"},
@@ -39,6 +41,7 @@ constexpr std::array forms{
   stored_form{"ernie4_5_moe", "ernie4_5-moe", true},
   stored_form{"exaone4", "exaone4"},
   stored_form{"falcon", "falcon", false, true},
+  stored_form{"falcon_h1", "falcon-h1"},
   stored_form{"gemma", "gemma"},
   stored_form{"gemma2", "gemma2"},
   stored_form{"gemma3_text", "gemma3"},
@@ -50,19 +53,28 @@ constexpr std::array forms{
   stored_form{.family = "gpt_oss", .architecture = "gpt-oss", .named_by_place = true},
   stored_form{"granite", "granite", true},
   stored_form{"granitemoe", "granitemoe", true},
+  stored_form{"granitemoehybrid", "granitehybrid", true},
   stored_form{"hunyuan_v1_dense", "hunyuan-dense"},
   stored_form{"hunyuan_v1_moe", "hunyuan-moe"},
+  stored_form{"kimi_linear", "kimi-linear"},
+  stored_form{"lfm2", "lfm2"},
+  stored_form{"lfm2_moe", "lfm2moe"},
   stored_form{"llama4_text", "llama4", true},
+  stored_form{"mamba2", "mamba2"},
   stored_form{"minimax_m2", "minimax-m2"},
   stored_form{"ministral3", "mistral3", true},
   stored_form{"mistral4", "mistral4"},
   stored_form{"nemotron", "nemotron"},
+  stored_form{"nemotron_h", "nemotron_h"},
   stored_form{"olmo2", "olmo2"},
   stored_form{"olmo3", "olmo2"},
   stored_form{"phi", "phi2", false, true},
   stored_form{"phi3", "phi3", false, true, true},
   stored_form{"qwen2_moe", "qwen2moe"},
   stored_form{"qwen3_moe", "qwen3moe"},
+  stored_form{.family = "qwen3_5_moe_text", .architecture = "qwen35moe", .named_by_place = true},
+  stored_form{.family = "qwen3_5_text", .architecture = "qwen35", .named_by_place = true},
+  stored_form{.family = "qwen3_next", .architecture = "qwen3next", .named_by_place = true},
   stored_form{.family = "seed_oss", .architecture = "seed_oss", .named_by_place = true},
   stored_form{"smollm3", "smollm3", true},
   stored_form{"stablelm", "stablelm"},
@@ -97,7 +109,8 @@ std::vector<std::uint32_t> latent_order(int plain, int rotated, bool pairs) {
 
 class layout {
 public:
-  layout(const model_config& model, const stored_form& form, bool of_gguf) : model_(model), form_(form) {
+  layout(const model_config& model, const stored_form& form, bool of_gguf)
+    : model_(model), form_(form), of_gguf_(of_gguf) {
     auto rope = model.rope;
     rope.interleaved = of_gguf && model.family != "llama" ? model.rope.interleaved : form.pairs;
     if (model.positions == position_type::rotary)
@@ -105,21 +118,36 @@ public:
   }
 
   std::vector<laid_out_tensor> tensors() {
-    for (const auto& wanted : tensor_names(model_).all())
+    const tensor_names names(model_);
+    for (const auto& wanted : names.all())
       add(wanted);
+    if (scaled() && model_.tied && model_.embedding_scale != model_.logit_scale)
+      place({"output.weight", names.embedding().shape, {.name = names.embedding().name, .factor = model_.logit_scale}});
     return std::move(result_);
   }
 
 private:
   void add(const wanted_tensor& wanted) {
     constexpr std::string_view layers = "model.layers.";
+    if (model_.recurrent.type == recurrent_type::short_convolution && wanted.name == "model.norm.weight")
+      return push("token_embd_norm.weight", wanted);
+    if (scaled() && wanted.name == "model.embed_tokens.weight")
+      return place({"token_embd.weight", wanted.shape, {.name = wanted.name, .factor = model_.embedding_scale}});
+    if (scaled() && wanted.name == "lm_head.weight")
+      return place({"output.weight", wanted.shape, {.name = wanted.name, .factor = model_.logit_scale}});
     if (!wanted.name.starts_with(layers))
       return push(gguf_tensor_name(wanted.name), wanted);
     const auto end = wanted.name.find('.', layers.size());
     const auto blk = "blk." + wanted.name.substr(layers.size(), end - layers.size()) + ".";
     const auto rest = wanted.name.substr(end + 1);
     const auto dot = rest.rfind('.');
-    const auto stem = rest.substr(0, dot), suffix = rest.substr(dot);
+    const auto stem = rest.substr(0, dot), suffix = dot == rest.npos ? std::string() : rest.substr(dot);
+    if (model_.recurrent)
+      if (const auto placed = place_recurrent(model_, blk, rest, wanted, order_of(stem, wanted), of_gguf_)) {
+        for (const auto& part : *placed)
+          place(part);
+        return;
+      }
     if (rest.starts_with("mlp.experts."))
       return push_slice(blk + expert_name(stem) + suffix, wanted);
     if (rest.starts_with("self_attn.latent_"))
@@ -131,6 +159,31 @@ private:
     if (form_.fused_up && (stem == "mlp.gate_proj" || stem == "mlp.up_proj"))
       return push_rows(blk + "ffn_up" + suffix, wanted, nullptr);
     push(blk + name, wanted, order_of(stem, wanted));
+  }
+
+  /// Whether multipliers become part of the weights.
+  bool scaled() const { return model_.family == "falcon_h1" && !of_gguf_; }
+
+  void place(const placed_part& placed) {
+    auto& all = *known(placed.name);
+    if (!placed.shape.empty()) {
+      all.shape = placed.shape;
+    } else {
+      const auto& shape = shape_of(placed.part.name);
+      if (all.shape.empty()) {
+        all.shape = shape;
+        all.shape.front() = 0;
+      }
+      all.shape.front() += placed.part.rows ? placed.part.rows->size() : shape.front();
+    }
+    all.parts.push_back(placed.part);
+  }
+
+  const std::vector<std::size_t>& shape_of(const std::string& name) {
+    if (shapes_.empty())
+      for (auto& wanted : tensor_names(model_).all())
+        shapes_.emplace(wanted.name, wanted.shape);
+    return shapes_.at(name);
   }
 
   static std::string expert_name(const std::string& stem) {
@@ -209,6 +262,8 @@ private:
 
   const model_config& model_;
   const stored_form& form_;
+  bool of_gguf_;
+  std::map<std::string, std::vector<std::size_t>> shapes_;
   std::vector<std::uint32_t> there_;
   std::vector<laid_out_tensor> result_;
   std::map<std::string, std::size_t, std::less<>> places_; // of those with several parts
@@ -218,6 +273,8 @@ private:
 
 std::string_view gguf_architecture_for(const model_config& model) {
   const auto* form = form_of(model.family);
+  if (model.family == "nemotron_h" && model.experts.count > 0)
+    return "nemotron_h_moe";
   return form ? form->architecture : std::string_view();
 }
 

@@ -15,8 +15,11 @@ namespace troupe {
 /// A tensor to be written, of the presented ones.
 struct laid_out_tensor {
   struct part {
-    std::string name; // as presented
-    row_order rows{}; // which of its rows, in the order of the file; null: all, as they are
+    std::string name{};               // as presented
+    row_order rows{};                 // which of its rows, in the order of the file; null: all, as they are
+    row_order columns{};              // likewise; of floats
+    float factor = 1;                 // of all values
+    bool negated_exponential = false; // of all values
   };
 
   std::string name;               // in the file

@@ -111,6 +111,8 @@ activation_sizes activation_bytes(const model_config& config, dtype compute, int
   bytes.router = rows * as_size(experts.count) * sizeof(float);
   if (experts.weigh_inputs)
     bytes.weighed = rows * hidden * (sizeof(float) + as_size(experts.chosen) * (sizeof(float) + element));
+  if (experts.apart)
+    bytes.weighed = rows * hidden * sizeof(float);
   if (const auto width = as_size(config.layer_inputs); width > 0)
     bytes.inputs = rows * 2 * as_size(config.layers) * width * sizeof(float);
   if (config.qk_norm_plain || config.value_norm)
@@ -408,9 +410,16 @@ void decoder::normalise_heads(int i, const tensor& qkv) {
   const auto dim = as_size(config.head_dim_of(i)), q = as_size(config.heads) * dim,
              kv = as_size(config.kv_heads_of(i)) * dim;
   if (config.qk_norm_whole && config.qk_normed(i)) {
-    const auto queries = columns(qkv, 0, q), keys = columns(qkv, q, kv);
-    backend_.rms_norm(queries, queries, floats(layer.q_norm), config.norm_eps);
-    backend_.rms_norm(keys, keys, floats(layer.k_norm), config.norm_eps);
+    const auto one = [&](std::size_t first, std::size_t width, const kernels::buffer& weights) {
+      const auto all = columns(qkv, first, width);
+      if (!config.qk_norm_layer)
+        return backend_.rms_norm(all, all, floats(weights), config.norm_eps);
+      for (std::size_t at = 0; at < width; at += dim)
+        backend_.layer_norm(columns(all, at, dim), columns(all, at, dim), floats(weights) + at, nullptr,
+                            config.norm_eps);
+    };
+    one(0, q, layer.q_norm);
+    one(q, kv, layer.k_norm);
   }
   if (!config.value_norm || !config.has_kv(i))
     return;
@@ -555,33 +564,38 @@ void decoder::drop_smallest(const tensor& in, float share, const kernels::matrix
     dynamic_cast<kernels::activation_sparsity&>(backend_).drop_smallest(in, share, w);
 }
 
-void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights& mixture, const layer_weights& layer,
-                  const tensor& residual) {
+std::vector<expert_rows> decoder::route(const tensor& normed, const mixture_weights& mixture) {
   const auto& experts = weights_->config.experts;
   const auto logits = view(router_, dtype::f32, normed.rows, as_size(experts.count));
   backend_.linear(logits, normed, *mixture.router, floats(mixture.router_bias));
   std::vector<float> choice(logits.rows * logits.cols);
   backend_.download(choice.data(), logits);
-  const auto chosen = group_by_expert(experts, choice, mixture.correction);
+  auto chosen = group_by_expert(experts, choice, mixture.correction);
   if (walk_) {
     std::vector<int> numbers;
     for (const auto& group : chosen)
       numbers.push_back(group.expert);
     walk_.choose(numbers);
   }
-  if (experts.weigh_inputs) {
-    add_weighed(to, layer, residual, chosen);
-  } else {
-    std::vector<kernels::row_group> up, down;
-    for (const auto& [expert, rows, weights] : chosen) {
-      const auto& mlp = mixture.experts[as_size(expert)];
-      up.push_back({mlp.gate_up.get(), floats(mlp.gate_up_bias), rows});
-      down.push_back({mlp.down.get(), floats(mlp.down_bias), rows, weights});
-    }
-    add_experts(to, normed, up, down, kernels::store::set);
+  if (!mixture.scales.empty())
+    for (auto& [expert, rows, weights] : chosen)
+      for (float& weight : weights)
+        weight *= mixture.scales[as_size(expert)];
+  return chosen;
+}
+
+void decoder::add_chosen(const tensor& to, const tensor& normed, const mixture_weights& mixture,
+                         std::span<const expert_rows> chosen) {
+  std::vector<kernels::row_group> up, down;
+  for (const auto& [expert, rows, weights] : chosen) {
+    const auto& mlp = mixture.experts[as_size(expert)];
+    up.push_back({mlp.gate_up.get(), floats(mlp.gate_up_bias), rows});
+    down.push_back({mlp.down.get(), floats(mlp.down_bias), rows, weights});
   }
-  if (!mixture.shared.down)
-    return;
+  add_experts(to, normed, up, down, kernels::store::set);
+}
+
+void decoder::add_shared(const tensor& to, const tensor& normed, const mixture_weights& mixture, kernels::store how) {
   std::vector<std::int32_t> all(normed.rows);
   std::iota(all.begin(), all.end(), 0);
   std::vector<float> factors(normed.rows, 1);
@@ -595,7 +609,34 @@ void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights&
   const auto& mlp = mixture.shared;
   const kernels::row_group shared_up{mlp.gate_up.get(), floats(mlp.gate_up_bias), all};
   const kernels::row_group shared_down{mlp.down.get(), floats(mlp.down_bias), all, factors};
-  add_experts(to, normed, {&shared_up, 1}, {&shared_down, 1}, kernels::store::add);
+  add_experts(to, normed, {&shared_up, 1}, {&shared_down, 1}, how);
+}
+
+void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights& mixture, const layer_weights& layer,
+                  const tensor& residual) {
+  const auto& experts = weights_->config.experts;
+  if (experts.apart)
+    return mix_apart(to, normed, mixture, residual);
+  const auto chosen = route(normed, mixture);
+  if (experts.weigh_inputs)
+    add_weighed(to, layer, residual, chosen);
+  else
+    add_chosen(to, normed, mixture, chosen);
+  if (mixture.shared.down)
+    add_shared(to, normed, mixture, kernels::store::add);
+}
+
+void decoder::mix_apart(const tensor& to, const tensor& normed, const mixture_weights& mixture,
+                        const tensor& residual) {
+  const auto others = view(weighed_, dtype::f32, residual.rows, residual.cols);
+  add_shared(to, normed, mixture, kernels::store::set);
+  normalise(to, to, mixture.shared_norm);
+  normalise(normed, residual, mixture.router_norm);
+  const auto chosen = route(normed, mixture);
+  normalise(normed, residual, mixture.input_norm);
+  add_chosen(others, normed, mixture, chosen);
+  normalise(others, others, mixture.result_norm);
+  backend_.add_rows(to, others, 1);
 }
 
 void decoder::add_weighed(const tensor& to, const layer_weights& layer, const tensor& residual,

@@ -175,6 +175,16 @@ private:
   void mix(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture,
            const layer_weights& layer, const kernels::tensor& residual);
 
+  /// The same where router, experts and shared expert have norms of their own; overwrites `normed`.
+  void mix_apart(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture,
+                 const kernels::tensor& residual);
+
+  std::vector<expert_rows> route(const kernels::tensor& normed, const mixture_weights& mixture);
+  void add_chosen(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture,
+                  std::span<const expert_rows> chosen);
+  void add_shared(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture,
+                  kernels::store how);
+
   /// The chosen experts' part of `mix` where weights multiply inputs; `normed` has the rows in f32.
   void add_weighed(const kernels::tensor& to, const layer_weights& layer, const kernels::tensor& residual,
                    std::span<const expert_rows> chosen);

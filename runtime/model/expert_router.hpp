@@ -30,6 +30,8 @@ struct expert_config {
   bool weigh_inputs = false; // weights multiply what experts read instead of what they give
   int groups = 1;            // experts are chosen within the best groups of neighbours
   int chosen_groups = 1;
+  bool apart = false; // router, experts and shared expert read norms of their own, and what the latter two give is
+                      // normed before it is added; weights are scaled for each expert
   bool group_by_two = false; // a group is as good as its two best experts; else as its best
 
   bool operator==(const expert_config&) const = default;

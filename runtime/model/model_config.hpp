@@ -71,6 +71,7 @@ struct model_config {
   bool head_bias = false;
   bool qk_norm = false;         // RMS norm of each head's q and k
   bool qk_norm_whole = false;   // with qk_norm: of all heads' q together, and of all k
+  bool qk_norm_layer = false;   // with qk_norm_whole: layer norm of each head, with weights of its own
   bool qk_norm_behind = false;  // with qk_norm: behind the rotation
   bool qk_norm_plain = false;   // with qk_norm: without weights
   bool qk_norm_rotated = false; // with qk_norm: in layers with rotation only

@@ -33,6 +33,7 @@ struct recurrent_config {
   int taps = 0; // of the convolution
   bool conv_bias = false;
   int heads = 0, key_heads = 0;    // of values, and of keys; the latter divides the former
+  bool in_turns = false;           // head i of values has head i % key_heads of keys; else neighbours have one
   int key_dim = 0, value_dim = 0;  // of a head
   float least_dt = 0, most_dt = 0; // ssd: limits of time steps; no upper one if it is not above the lower
   bool log_decay = true;           // decays are stored as logarithms of their magnitudes

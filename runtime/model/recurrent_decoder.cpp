@@ -50,7 +50,8 @@ kernels::recurrence recurrence_of(const recurrent_config& config, const recurren
           .dt_bias = floats_of(weights.dt_bias),
           .skip = floats_of(weights.skip),
           .least_dt = config.least_dt,
-          .most_dt = config.most_dt};
+          .most_dt = config.most_dt,
+          .in_turns = config.in_turns};
 }
 
 } // namespace

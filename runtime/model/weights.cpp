@@ -209,6 +209,15 @@ private:
                             false);
     if (experts.shared_gate)
       mixture->shared_gate = matrix(shared_gate_group(names_, i));
+    if (experts.apart) {
+      const auto norms = names_.mixture_norms(i);
+      mixture->router_norm = norm(norms[0]);
+      mixture->input_norm = norm(norms[1]);
+      mixture->shared_norm = norm(norms[2]);
+      mixture->result_norm = norm(norms[3]);
+      append(mixture->scales, names_.expert_scales(i));
+      report(names_.expert_scales(i));
+    }
     return mixture;
   }
 

@@ -39,6 +39,10 @@ struct mixture_weights {
   std::vector<mlp_weights> experts;
   mlp_weights shared;                                 // or nulls
   std::unique_ptr<const kernels::matrix> shared_gate; // [1, hidden], or null
+  // expert_config::apart, or nulls:
+  norm_weights router_norm, input_norm;  // of what router and experts read
+  norm_weights shared_norm, result_norm; // of what shared expert and experts give
+  std::vector<float> scales;             // [experts], of weights, in host memory
 };
 
 /// Latent attention, behind the products that make the latents.

@@ -146,6 +146,12 @@ LATER = {
                                         num_key_value_heads=4, num_global_key_value_heads=2, attention_k_eq_v=True,
                                         hidden_size_per_layer_input=0, vocab_size_per_layer_input=48,
                                         layer_types=["sliding_attention", "full_attention", "full_attention"])),
+    "gemma4-experts": ("gemma4_text", dict(head_dim=8, global_head_dim=12, num_hidden_layers=3, sliding_window=7,
+                                           hidden_size_per_layer_input=0, vocab_size_per_layer_input=48,
+                                           enable_moe_block=True, num_experts=6, top_k_experts=2,
+                                           moe_intermediate_size=12, layer_types=["sliding_attention"] * 2 +
+                                           ["full_attention"])),
+    "cohere-normed": ("cohere", dict(hidden_size=32, use_qk_norm=True, logit_scale=0.5)),
 }
 
 

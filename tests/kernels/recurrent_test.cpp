@@ -90,7 +90,8 @@ std::vector<double> expected(const layer& l, const inputs& in, std::size_t rows)
     for (std::size_t head = 0; head < heads; ++head) {
       auto& s = states[head];
       const auto* row = &x[r * channels];
-      const auto group = head / (heads / std::size_t(h.key_heads)), keys = std::size_t(h.key_heads) * dim;
+      const auto group = h.in_turns ? head % std::size_t(h.key_heads) : head / (heads / std::size_t(h.key_heads)),
+                 keys = std::size_t(h.key_heads) * dim;
       if (h.type == recurrence_type::ssd) {
         double dt = softplus_of(double(in.rates[r * heads + head]) + l.dt_bias[head]);
         dt = std::min<double>(std::max<double>(dt, h.least_dt), h.most_dt);

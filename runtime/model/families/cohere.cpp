@@ -22,8 +22,16 @@ void read_common(const reader& config, model_config& model) {
 
 void read_cohere(const reader& config, model_config& model) {
   read_common(config, model);
-  require(config, "use_qk_norm", false);
+  model.qk_norm = model.qk_norm_whole = model.qk_norm_layer = config.boolean("use_qk_norm", false);
   read_positions(config, model, {.default_context = 8192, .theta = 500000, .interleaved = true});
+}
+
+/// Command R+ has weights of norms for each head, [heads, head_dim].
+void arrange_cohere(const model_config& model, const checkpoint&, arrangement& to) {
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; model.qk_norm && layer < model.layers; ++layer)
+    for (const std::string name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"})
+      tensors.add(layer, name, {.name = tensors.stored(layer, name), .as_vector = true});
 }
 
 void read_cohere2(const reader& config, model_config& model) {

@@ -19,7 +19,7 @@ constexpr std::array list{
   family{"apertus", read_apertus, arrange_apertus},
   family{"arcee", read_arcee},
   family{"bert", read_bert, arrange_bert},
-  family{"cohere", read_cohere},
+  family{"cohere", read_cohere, arrange_cohere},
   family{"cohere2", read_cohere2},
   family{"deepseek_v2", read_deepseek_v2, arrange_deepseek},
   family{"deepseek_v3", read_deepseek_v3, arrange_deepseek},

@@ -115,12 +115,26 @@ void read_sharing(const reader& config, model_config& model) {
   }
 }
 
+/// Beside the MLP of each layer, which counts as the expert that all rows have.
+void read_experts(const reader& config, model_config& model) {
+  if (!model.ffns.empty() && std::ranges::any_of(model.ffns, [&](int ffn) { return ffn != model.ffn; }))
+    throw failure(errc::unsupported,
+                  config.label("use_double_wide_mlp") + ": MLPs of two widths are not supported beside experts");
+  config.size("num_experts", max_experts);
+  config.size("top_k_experts", max_experts);
+  read_expert_counts(config, model, {"num_experts"}, 1, config.integer("top_k_experts", 1, max_experts, 1));
+  auto& experts = model.experts;
+  experts.chosen = config.integer("top_k_experts", 1, experts.count, 1);
+  experts.ffn = config.size("moe_intermediate_size", max_ffn);
+  experts.shared_ffn = model.ffn;
+  experts.renormalise = experts.apart = true;
+}
+
 } // namespace
 
 void read_gemma4(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_activation", "gelu_pytorch_tanh");
   read_sizes(config, model, {.default_kv_heads = 4, .default_head_dim = 256, .tied = true});
-  require(config, "enable_moe_block", false);
   if (config.string("use_bidirectional_attention").value_or("vision") != "vision")
     throw failure(errc::unsupported,
                   config.label("use_bidirectional_attention") + " other than vision is not supported");
@@ -135,6 +149,8 @@ void read_gemma4(const reader& config, model_config& model) {
   model.rope = read_rotation(config, "full_attention", 1000000, 0.25);
   model.local_rope = read_rotation(config, "sliding_attention", 10000, 1);
   read_sharing(config, model);
+  if (config.boolean("enable_moe_block", false))
+    read_experts(config, model);
   if (config.has("final_logit_softcapping"))
     model.logit_cap = static_cast<float>(config.number("final_logit_softcapping", 1e-3, 1e9).value_or(0));
   model.layer_inputs = config.integer("hidden_size_per_layer_input", 0, max_hidden, 256);
@@ -150,10 +166,31 @@ void read_gemma4(const reader& config, model_config& model) {
                     std::to_string(max_ffn) + " in all");
 }
 
+namespace {
+
+void arrange_apart(const model_config& model, tensor_arranger& tensors, int layer) {
+  const auto one = [&](const char* name, const char* from, float factor = 1) {
+    tensors.add(layer, name, {.name = tensors.stored(layer, from), .factor = factor});
+  };
+  for (const std::string name : {"gate_proj", "up_proj", "down_proj"})
+    tensors.rename(layer, "mlp.shared_expert." + name, "mlp." + name);
+  tensors.split_experts(layer, "experts.gate_up_proj", "experts.down_proj");
+  one("mlp.gate.weight", "router.proj.weight");
+  one("mlp.gate_norm.weight", "router.scale", 1 / std::sqrt(static_cast<float>(model.hidden)));
+  one("mlp.gate.expert_scale", "router.per_expert_scale");
+  one("mlp.experts_norm.weight", "pre_feedforward_layernorm_2.weight");
+  one("mlp.shared_expert_norm.weight", "post_feedforward_layernorm_1.weight");
+  one("mlp.experts_result_norm.weight", "post_feedforward_layernorm_2.weight");
+}
+
+} // namespace
+
 /// Where V is K, full layers have no v_proj.
 void arrange_gemma4(const model_config& model, const checkpoint& stored, arrangement& to) {
   tensor_arranger tensors(model, to);
   for (int layer = 0; layer < model.layers; ++layer) {
+    if (model.experts.apart)
+      arrange_apart(model, tensors, layer);
     const auto key = tensors.stored(layer, "self_attn.k_proj.weight");
     if (model.slides(layer) || !stored.find(key) || stored.find(tensors.stored(layer, "self_attn.v_proj.weight")))
       continue;

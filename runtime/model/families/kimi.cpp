@@ -95,7 +95,7 @@ void read_kimi_linear(const reader& config, model_config& model) {
   r.norm = kernels::gate_norm::before;
   r.norm_group = r.value_dim;
   r.head_norm = r.sigmoid_gate = true;
-  bound_recurrence(config, model);
+  bound_recurrence(config.source(), model);
   set_layer_parts(config, model, "layer_types", kimi_layers(config, linear, model.layers));
   read_kimi_latents(config, model);
   read_kimi_experts(config, model);

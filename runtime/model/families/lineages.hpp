@@ -98,6 +98,7 @@ void read_modernbert(const reader&, model_config&);
 void arrange_modernbert(const model_config&, const checkpoint&, arrangement&);
 
 void read_cohere(const reader&, model_config&);
+void arrange_cohere(const model_config&, const checkpoint&, arrangement&);
 void read_cohere2(const reader&, model_config&);
 void read_exaone4(const reader&, model_config&);
 void read_llama4(const reader&, model_config&);
@@ -170,6 +171,10 @@ void read_qwen3_next(const reader&, model_config&);
 void read_qwen3_5(const reader&, model_config&);
 void read_qwen3_5_moe(const reader&, model_config&);
 void arrange_qwen_hybrid(const model_config&, const checkpoint&, arrangement&);
+/// Of attention's `stored` matrix: each head's query, then its gate.
+void split_attention_gate(const model_config&, tensor_arranger&, int layer, const std::string& stored);
+/// Of a recurrent layer's `stored` matrix: for each head of keys, the betas, then the rates of its heads of values.
+void split_grouped_rates(const model_config&, tensor_arranger&, int layer, const std::string& stored);
 void read_mamba2(const reader&, model_config&);
 void arrange_mamba2(const model_config&, const checkpoint&, arrangement&);
 void read_bamba(const reader&, model_config&);

@@ -25,7 +25,7 @@ void read_hybrid(const reader& config, model_config& model, const char* ffn, int
   r.norm = kernels::gate_norm::before;
   r.norm_group = r.value_dim;
   r.head_norm = true;
-  bound_recurrence(config, model);
+  bound_recurrence(config.source(), model);
   auto words = read_layer_words(config, "layer_types");
   if (!words) {
     const int interval = config.integer("full_attention_interval", 1, max_layers, 4);
@@ -43,19 +43,13 @@ void read_hybrid_experts(const reader& config, model_config& model, int default_
   model.experts.shared_gate = true;
 }
 
-/// Of attention: each head's query, then its gate.
-void split_attention_gate(const model_config& model, tensor_arranger& tensors, int layer) {
-  const auto dim = as_size(model.head_dim), heads = as_size(model.heads);
-  for (const std::size_t half : {0, 1}) {
-    std::vector<std::uint32_t> rows;
-    for (std::size_t i = 0; i < heads * dim; ++i)
-      rows.push_back(static_cast<std::uint32_t>((2 * (i / dim) + half) * dim + i % dim));
-    stored_part part;
-    part.name = tensors.stored(layer, "self_attn.q_proj.weight");
-    part.rows = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
-    part.of_rows = 2 * heads * dim;
-    tensors.add(layer, half == 0 ? "self_attn.q_proj.weight" : "self_attn.attn_gate.weight", std::move(part));
-  }
+/// `count` rows from `first` on of each of `groups` groups of rows.
+row_order grouped_rows(std::size_t groups, std::size_t group_rows, std::size_t first, std::size_t count) {
+  std::vector<std::uint32_t> rows;
+  for (std::size_t g = 0; g < groups; ++g)
+    for (std::size_t i = 0; i < count; ++i)
+      rows.push_back(static_cast<std::uint32_t>(g * group_rows + first + i));
+  return std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
 }
 
 /// Qwen 3 Next has all that belongs to a head of keys together: q, k, v, z, and b, a.
@@ -64,11 +58,7 @@ void split_grouped_heads(const model_config& model, tensor_arranger& tensors, in
   const auto groups = as_size(r.key_heads), keys = as_size(r.key_dim), per_group = as_size(r.heads) / groups,
              values = per_group * as_size(r.value_dim);
   const auto rows_of = [&](std::size_t group_rows, std::size_t first, std::size_t count) {
-    std::vector<std::uint32_t> rows;
-    for (std::size_t g = 0; g < groups; ++g)
-      for (std::size_t i = 0; i < count; ++i)
-        rows.push_back(static_cast<std::uint32_t>(g * group_rows + first + i));
-    return rows;
+    return *grouped_rows(groups, group_rows, first, count);
   };
   const auto add = [&](const char* name, const char* from, std::vector<std::uint32_t> rows, std::size_t of_rows) {
     stored_part part;
@@ -83,11 +73,37 @@ void split_grouped_heads(const model_config& model, tensor_arranger& tensors, in
     mixed.insert(mixed.end(), more.begin(), more.end());
   add("conv_proj.weight", "in_proj_qkvz.weight", std::move(mixed), groups * all);
   add("gate_proj.weight", "in_proj_qkvz.weight", rows_of(all, 2 * keys + values, values), groups * all);
-  add("beta_proj.weight", "in_proj_ba.weight", rows_of(2 * per_group, 0, per_group), 2 * groups * per_group);
-  add("rate_proj.weight", "in_proj_ba.weight", rows_of(2 * per_group, per_group, per_group), 2 * groups * per_group);
+  split_grouped_rates(model, tensors, layer, tensors.stored(layer, "linear_attn.in_proj_ba.weight"));
 }
 
 } // namespace
+
+void split_attention_gate(const model_config& model, tensor_arranger& tensors, int layer, const std::string& stored) {
+  const auto dim = as_size(model.head_dim), heads = as_size(model.heads);
+  for (const std::size_t half : {0, 1}) {
+    std::vector<std::uint32_t> rows;
+    for (std::size_t i = 0; i < heads * dim; ++i)
+      rows.push_back(static_cast<std::uint32_t>((2 * (i / dim) + half) * dim + i % dim));
+    stored_part part;
+    part.name = stored;
+    part.rows = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
+    part.of_rows = 2 * heads * dim;
+    tensors.add(layer, half == 0 ? "self_attn.q_proj.weight" : "self_attn.attn_gate.weight", std::move(part));
+  }
+}
+
+void split_grouped_rates(const model_config& model, tensor_arranger& tensors, int layer, const std::string& stored) {
+  const auto groups = as_size(model.recurrent.key_heads), per_group = as_size(model.recurrent.heads) / groups;
+  const auto add = [&](const char* name, std::size_t first) {
+    stored_part part;
+    part.name = stored;
+    part.rows = grouped_rows(groups, 2 * per_group, first, per_group);
+    part.of_rows = 2 * groups * per_group;
+    tensors.add(layer, std::string("recurrent.") + name, std::move(part));
+  };
+  add("beta_proj.weight", 0);
+  add("rate_proj.weight", per_group);
+}
 
 void read_qwen3_next(const reader& config, model_config& model) {
   read_hybrid(config, model, "intermediate_size", 2);
@@ -111,7 +127,7 @@ void arrange_qwen_hybrid(const model_config& model, const checkpoint& stored, ar
   tensor_arranger tensors(model, to);
   for (int layer = 0; layer < model.layers; ++layer) {
     if (model.parts_of(layer).attention) {
-      split_attention_gate(model, tensors, layer);
+      split_attention_gate(model, tensors, layer, tensors.stored(layer, "self_attn.q_proj.weight"));
       continue;
     }
     arrange_recurrence(model, tensors, layer, "linear_attn.");

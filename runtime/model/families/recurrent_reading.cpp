@@ -64,18 +64,18 @@ void read_time_steps(const reader& config, model_config& model) {
     model.recurrent.most_dt = static_cast<float>(limits[1].number(0, 1e30));
 }
 
-void bound_recurrence(const reader& config, const model_config& model) {
+void bound_recurrence(const std::string& file, const model_config& model) {
   const auto& r = model.recurrent;
   const std::int64_t inner = std::int64_t{r.heads} * r.value_dim, keys = std::int64_t{r.key_heads} * r.key_dim;
   if (r.heads > max_heads || r.key_dim > max_state_dim || r.value_dim > max_state_dim || inner > max_ffn ||
       keys > max_ffn || inner * r.key_dim > max_state || r.taps > max_taps)
     throw failure(errc::unsupported,
-                  config.source() + ": states of " + std::to_string(r.heads) + " heads of " +
-                    std::to_string(r.key_dim) + " x " + std::to_string(r.value_dim) + " with convolutions of " +
-                    std::to_string(r.taps) + " taps are not supported");
+                  file + ": states of " + std::to_string(r.heads) + " heads of " + std::to_string(r.key_dim) + " x " +
+                    std::to_string(r.value_dim) + " with convolutions of " + std::to_string(r.taps) +
+                    " taps are not supported");
   if (r.key_heads > 0 && r.heads % r.key_heads != 0)
     throw failure(errc::bad_file,
-                  config.source() + ": " + std::to_string(r.heads) + " heads of a recurrent layer cannot share " +
+                  file + ": " + std::to_string(r.heads) + " heads of a recurrent layer cannot share " +
                     std::to_string(r.key_heads) + " heads of keys equally");
 }
 
@@ -93,7 +93,7 @@ void read_mamba(const reader& config, model_config& model, const mamba_keys& key
   r.key_dim = config.integer(keys.state, 1, max_state_dim, keys.default_state);
   r.taps = config.integer(keys.taps, 1, max_taps, 4);
   r.conv_bias = config.boolean(keys.conv_bias, true);
-  bound_recurrence(config, model);
+  bound_recurrence(config.source(), model);
   if (r.inner() != inner)
     throw failure(errc::bad_file,
                   config.label(keys.heads) + " are " + std::to_string(r.heads) + " heads of " +

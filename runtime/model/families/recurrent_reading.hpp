@@ -40,7 +40,7 @@ void read_mamba(const reader& config, model_config& model, const mamba_keys& key
 void read_time_steps(const reader& config, model_config& model);
 
 /// Refuses more than any real model has, which a file can state without holding it.
-void bound_recurrence(const reader& config, const model_config& model);
+void bound_recurrence(const std::string& file, const model_config& model);
 
 /// Presents the tensors of Mamba 2: `stem` is "mamba." or "mixer.".
 void arrange_mamba(const model_config& model, tensor_arranger& tensors, int layer, const std::string& stem);

@@ -19,8 +19,9 @@ const std::vector<std::string> tiny_family_models{
   "gemma3-scaled", "glm", "glm4", "gpt-neox-sequential", "gpt2-wide", "granitemoe", "nemotron", "olmo3", "phi",
   "phi3-longrope", "qwen2-moe", "stablelm", "stablelm-parallel", "starcoder2",
   // Of 2025 and 2026.
-  "apertus", "arcee", "cohere", "dots1", "ernie4.5", "ernie4.5-moe", "exaone4-full", "gemma4", "gemma4-keys",
-  "glm4-moe-grouped", "hunyuan", "hunyuan-moe", "llama4", "minimax-m2", "ministral3", "mistral4", "seed-oss",
+  "apertus", "arcee", "cohere", "cohere-normed", "dots1", "ernie4.5", "ernie4.5-moe", "exaone4-full", "gemma4",
+  "gemma4-experts", "gemma4-keys", "glm4-moe-grouped", "hunyuan", "hunyuan-moe", "llama4", "minimax-m2", "ministral3",
+  "mistral4", "seed-oss",
   // The texts of multimodal models.
   "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 

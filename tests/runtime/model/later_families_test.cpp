@@ -54,10 +54,6 @@ TEST_CASE("Layers of later families: windows, chunks, rotation and shared K and 
 }
 
 TEST_CASE("What later families cannot do yet, or contradicts itself, is refused with the key") {
-  CHECK(refusal_of_later("cohere", R"("use_qk_norm":true)") ==
-        "config.json: `use_qk_norm` is true, which is not supported");
-  CHECK(refusal_of_later("gemma4_text", R"("enable_moe_block":true,"head_dim":8)") ==
-        "config.json: `enable_moe_block` is true, which is not supported");
   CHECK(refusal_of_later("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"global_head_dim":4)")
           .find("global_head_dim") != std::string::npos);
   CHECK(refusal_of_later("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"num_kv_shared_layers":6)")

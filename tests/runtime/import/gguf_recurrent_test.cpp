@@ -1,0 +1,61 @@
+// GGUF files of families with recurrent layers, as `troupe quantize` writes them, are the same models.
+#include "kernels/cpu/thread_pool.hpp"
+#include "runtime/import/gguf_export.hpp"
+#include "runtime/model/tensor_names.hpp"
+#include "tests/runtime/model/decoder_checks.hpp"
+
+#include <filesystem>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// A folder with a checkpoint and, if it has none, a tokenizer.
+std::string with_tokenizer(const std::string& model, const std::filesystem::path& folder) {
+  const auto to = folder / "model";
+  std::filesystem::copy(data() / model, to, std::filesystem::copy_options::recursive);
+  if (!std::filesystem::exists(to / "tokenizer.json"))
+    std::filesystem::copy_file(data() / "tiny_mtp/qwen3-5/tokenizer.json", to / "tokenizer.json");
+  return to.string();
+}
+
+std::vector<row_logits> logits_of(const model_source& source, const std::vector<token_id>& ids) {
+  engine e(source, targets().back(), 1, dtype::f32);
+  return e.step({{ids, 0, first_blocks(ids.size())}});
+}
+
+} // namespace
+
+TEST_CASE("GGUF: recurrent families written as f32 give the logits of the checkpoints") {
+  kernels::thread_pool pool(1);
+  for (const std::string model :
+       {"families/granite-hybrid", "families/lfm2", "families/nemotron-h", "families/qwen3-5", "families/qwen3-next",
+        "tiny_families/bamba", "tiny_families/falcon-h1", "tiny_families/granite-hybrid-dense",
+        "tiny_families/kimi-linear", "tiny_families/lfm2-moe", "tiny_families/mamba2", "tiny_families/nemotron-h-moe",
+        "tiny_families/qwen3-5-moe", "tiny_mtp/qwen3-next"}) {
+    CAPTURE(model);
+    const temp_folder folder;
+    const auto from = with_tokenizer(model, folder.path()), file = (folder.path() / "m.gguf").string();
+    export_gguf(from, *find_export_format("f32"), file, pool);
+    const auto original = open_model(from), written = open_model(file);
+    CHECK(check_tensors(*written.tensors, written.config).empty());
+    std::mt19937 random(4);
+    const auto ids = random_tokens(random, 50, original.config.vocab);
+    const auto expected = logits_of(original, ids), got = logits_of(written, ids);
+    double worst = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      worst = std::max(worst, largest_difference(got[i], expected[i]));
+    CHECK(worst < 1e-4); // multipliers and decays are rounded once more
+  }
+}
+
+TEST_CASE("GGUF: how a recurrence is normed ahead of its gate cannot be said, and is refused") {
+  kernels::thread_pool pool(1);
+  const temp_folder folder;
+  const auto from = with_tokenizer("tiny_families/falcon-h1-normed", folder.path());
+  const auto file = folder.path() / "m.gguf";
+  CHECK(failure_of([&] { export_gguf(from, *find_export_format("f32"), file, pool); }) ==
+        from + ": GGUF cannot say how its layers recur of a `falcon_h1` model");
+  CHECK_FALSE(std::filesystem::exists(file));
+}
