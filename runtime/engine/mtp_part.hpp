@@ -2,6 +2,7 @@
 // the model, planned in its memory and loaded behind it. Used by load_model.
 #pragma once
 
+#include "runtime/checkpoint/packed_cache.hpp"
 #include "runtime/engine/loaded_model.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/memory_estimate.hpp"
