@@ -61,10 +61,18 @@ void load_all(const engine_options& options, opened_model& from, load_progress& 
     report.begin(from.draft->name());
     model.draft = from.draft->load(options, backend, show, log);
   }
-  if (from.mtp) {
+  if (from.mtp && model.stages.back().weights->pager) {
+    if (options.speculate == speculation::mtp)
+      throw failure(errc::unsupported,
+                    "`speculate` is mtp, but weights are read from a file step by step, so that no others can use the "
+                    "head beside the model",
+                    "speculate");
+    log("layers of multi-token prediction do not guess, as weights are read from a file step by step");
+  } else if (from.mtp) {
     report.begin("layers of multi-token prediction");
     model.mtp = from.mtp->load(backend, show);
   }
+  model.speculation.mtp = model.mtp != nullptr;
   if (from.amateur) {
     report.begin(from.amateur->name());
     model.amateur = from.amateur->load(options, backend, show, log);
@@ -85,7 +93,6 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
   model.request_timeout = options.request_timeout;
   model.speculation = {.mode = options.speculate,
                        .draft_model = opened.draft != nullptr,
-                       .mtp = opened.mtp != nullptr,
                        .most_guesses = opened.source.config.recurrent ? most_state_guesses : most_guesses,
                        .custom = internals.drafter,
                        .forced = internals.guesses};
