@@ -191,11 +191,18 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     .add_option_function<std::string>(
       "--speculate", [&](const std::string& name) { options.speculate = *speculation_of(name); },
       "Where guesses come from: the draft model, the model's own layers of multi-token prediction (mtp), earlier text "
-      "that continues the last words (ngram), the model's own corrections (lookahead), or off; auto: whatever guesses "
-      "best, as long as it pays. Answers stay the same")
+      "that continues the last words (ngram), the model's own corrections of a window of guesses (jacobi), also as "
+      "n-grams (lookahead), or off; auto: whatever guesses best, as long as it pays. Answers stay the same")
     ->check(one_of(std::move(kinds)))
     ->type_name("HOW")
     ->default_str("auto")
+    ->group(model_group);
+  command
+    .add_option("--draft-tokens", options.draft_tokens,
+                "Guess so many tokens of each answer in each step, also where it does not pay; 0: as many as pay")
+    ->check(integer_between(0, 16))
+    ->type_name("INT")
+    ->capture_default_str()
     ->group(model_group);
   command
     .add_option("--replicas", options.replicas,

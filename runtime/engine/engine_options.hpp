@@ -62,6 +62,7 @@ struct engine_options {
   std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
   std::string amateur = {};                       // a model of the same vocabulary to contrast with; empty: none
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
+  int draft_tokens = 0;                           // guesses of each sequence in each step; 0: as many as pay
   std::vector<steering_source> steer = {};        // for requests to choose from
   std::vector<adapter_source> lora = {};          // likewise
   bool lora_endpoints = false;                    // clients may load and unload adapters, by paths of this machine

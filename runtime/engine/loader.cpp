@@ -95,7 +95,7 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
                        .draft_model = opened.draft != nullptr,
                        .most_guesses = opened.source.config.recurrent ? most_state_guesses : most_guesses,
                        .custom = internals.drafter,
-                       .forced = internals.guesses};
+                       .forced = internals.guesses > 0 ? internals.guesses : options.draft_tokens};
   model.guides = std::make_shared<guides::guide_cache>(model.info.tokenizer, model.info.defaults.stops,
                                                        guides::guide_cache::limits(), model.info.markers);
   model.replicas = std::move(plan.replicas);

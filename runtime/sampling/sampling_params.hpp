@@ -25,7 +25,16 @@ enum class best_of_rank : std::uint8_t { cumulative, mean };
 enum class early_stopping : std::uint8_t { off, on, never };
 
 /// Where guesses of the next tokens come from. Tokens and log-probabilities do not depend on it.
-enum class speculation : std::uint8_t { automatic, off, draft, mtp, ngram, lookahead };
+enum class speculation : std::uint8_t { automatic, off, draft, mtp, ngram, lookahead, jacobi };
+
+/// Monte-Carlo tree search for the best answer (groups/tree_search.hpp).
+struct search_options {
+  int simulations = 0;      // answers that are tried; 0: no search
+  int branching = 8;        // likeliest tokens that are told apart at each place
+  int parallel = 8;         // simulations that run side by side; another number finds others
+  float exploration = 2;    // weight of what was seldom tried against what was good
+  float length_penalty = 0; // an answer's value is its log-probability / its length ^ length_penalty
+};
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
 /// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, green lists; then the contrast
@@ -84,6 +93,9 @@ struct sampling_params {
   float length_penalty = 1; // a hypothesis' score is its log-probability / its length ^ length_penalty
   early_stopping stopping = early_stopping::off;
   bool stochastic_beams = false; // beams are samples without replacement
+  bool beam_sampling = false;    // the extensions of beams are drawn, as in transformers with do_sample
+
+  search_options search = {};
 
   float guidance_scale = 1; // classifier-free guidance away from a negative prompt; 1: off
 
@@ -117,10 +129,23 @@ struct sampling_params {
   bool scores_only() const { return max_tokens == 0 && prompt_logprobs >= 0; }
 
   /// Sequences that run at once for the request.
-  int width() const { return std::max({n, best_of, num_beams, paired() ? 2 : 1}); }
+  int width() const { return std::max({searched() ? 1 : n, best_of, num_beams, search_width(), paired() ? 2 : 1}); }
 
   /// Whether they are judged together, by a group_strategy (group_strategy.hpp).
-  bool grouped() const { return num_beams > 0 || paired(); }
+  bool grouped() const { return num_beams > 0 || searched() || paired(); }
+
+  /// Whether its answers are the best that a tree search has found.
+  bool searched() const { return search.simulations > 0; }
+
+  /// Sequences of a tree search; 0 without one.
+  int search_width() const { return searched() ? std::min(search.parallel, search.simulations) : 0; }
+
+  /// Whether anything but the model's own distribution decides which extension of a beam is better: processors, or
+  /// filters that are applied to draws.
+  bool shaped() const;
+
+  /// Whether temperature or filters change what is drawn.
+  bool filtered() const;
 
   /// Whether it runs as two sequences that share their answer: a guided_pair.
   bool paired() const { return guidance_scale != 1; }
@@ -129,7 +154,7 @@ struct sampling_params {
   bool contrasted() const { return contrastive_beta > 0; }
 
   /// Whether the choices come best first, with their scores, once all are final.
-  bool ranked() const { return num_beams > 0 || best_of > n; }
+  bool ranked() const { return num_beams > 0 || searched() || best_of > n; }
 };
 
 } // namespace troupe

@@ -52,7 +52,7 @@ void lookahead_drafter::append(std::span<const token_id> tokens) {
   for (const auto t : tokens) {
     text_.push(t);
     recent_[static_cast<std::size_t>(known_++ % recent_.size())] = t;
-    if (text_.tokens().size() == short_ngram::longest)
+    if (keeps_ngrams_ && text_.tokens().size() == short_ngram::longest)
       pool_.add(text_.tokens());
   }
   advance(tokens.size() - std::min(tokens.size(), advanced_));
@@ -106,7 +106,7 @@ void lookahead_drafter::observe(std::span<const token_id> choices) {
   for (std::size_t i = 0; i < choices.size() && i <= proposed_.size(); ++i) {
     auto corrected = i == 0 ? trail() : proposed_[i - 1];
     corrected.push(choices[i]);
-    if (i > 0)
+    if (i > 0 && keeps_ngrams_)
       pool_.add(corrected.tokens());
     if (i < window_.size())
       window_[i] = corrected;

@@ -72,6 +72,9 @@ class lookahead_drafter final : public drafter {
 public:
   static constexpr std::size_t window = 16; // guesses
 
+  /// Without `pool`, plain Jacobi iteration (Santilli et al. 2023): the window's guesses alone.
+  explicit lookahead_drafter(bool pool = true) : keeps_ngrams_(pool) {}
+
   void append(std::span<const token_id> tokens) override;
   void propose(std::size_t most, std::vector<token_id>& guesses) override;
   void observe(std::span<const token_id> choices) override;
@@ -89,6 +92,7 @@ private:
   void advance(std::size_t tokens);
   void fill();
 
+  bool keeps_ngrams_;
   ngram_pool pool_;
   trail text_;                        // the last tokens of the sequence
   std::array<token_id, 64> recent_{}; // of the sequence, from which new guesses are taken

@@ -11,13 +11,14 @@
 
 namespace troupe {
 
-inline constexpr std::array<std::pair<std::string_view, speculation>, 6> speculation_names{{
+inline constexpr std::array<std::pair<std::string_view, speculation>, 7> speculation_names{{
   {"auto", speculation::automatic},
   {"off", speculation::off},
   {"draft", speculation::draft},
   {"mtp", speculation::mtp},
   {"ngram", speculation::ngram},
   {"lookahead", speculation::lookahead},
+  {"jacobi", speculation::jacobi},
 }};
 
 constexpr std::optional<speculation> speculation_of(std::string_view name) {

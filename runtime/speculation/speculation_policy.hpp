@@ -51,7 +51,7 @@ public:
     double share = 0.01;    // of the time, which guesses may lose
     double allowance = 1.0; // at the start, in steps of the decoding rows alone
     double least_gain = 0.02;
-    int forced = 0; // for tests: guesses of each option, whatever they cost; 0: as many as pay
+    int forced = 0; // guesses of each option, whatever they cost; 0: as many as pay
   };
 
   speculation_policy() : speculation_policy(settings()) {}

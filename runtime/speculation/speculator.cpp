@@ -43,6 +43,7 @@ speculator::speculator(speculation_settings settings, step_cost_fn cost)
   };
   expect(ngram, {0.3, 0.5, 0.6, 0.7});
   expect(lookahead, {0.05, 0.2, 0.4});
+  expect(jacobi, {0.05});
   expect(draft, {0.6});
 }
 
@@ -66,6 +67,8 @@ void speculator::begin(sequence_id id, std::shared_ptr<const sampling_params> pa
     s.drafters[ngram] = std::make_unique<ngram_drafter>(prediction, prompt_tokens + as_size(params->max_tokens));
   if (wants(speculation::lookahead))
     s.drafters[lookahead] = std::make_unique<lookahead_drafter>();
+  if (mode == speculation::jacobi && !s.drafters[custom]) // `lookahead` guesses the same and more
+    s.drafters[jacobi] = std::make_unique<lookahead_drafter>(false);
   s.drafts = (settings_.draft_model && wants(speculation::draft)) || (settings_.mtp && wants(speculation::mtp));
   s.prompt_tokens = prompt_tokens;
   s.params = std::move(params);
@@ -164,7 +167,7 @@ std::optional<speculator::source> speculator::choose(const sequence& s, const de
                                                      const plain_step& step, bool ask) const {
   std::array<source, sources> there{};
   std::size_t count = 0;
-  for (const auto from : {ngram, lookahead, custom})
+  for (const auto from : {ngram, lookahead, jacobi, custom})
     if (s.drafters[from] && s.drafters[from]->ready())
       there[count++] = from;
   if (s.drawn ? !s.drawn->empty() : ask && s.drafts && worth_catching_up(s, d, step))

@@ -24,7 +24,7 @@ struct speculation_settings {
   bool mtp = false;                          // in its place, the model's own layers of multi-token prediction
   int most_guesses = 16;                     // of a sequence in one step; 0: no speculation at all
   drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
-  int forced = 0;                            // for tests: guesses of each sequence; 0: as many as pay
+  int forced = 0;                            // guesses of each sequence, whatever they cost; 0: as many as pay
 };
 
 struct speculation_counters {
@@ -61,7 +61,7 @@ public:
   const speculation_policy& policy() const { return policy_; }
 
 private:
-  enum source : std::size_t { ngram, lookahead, draft, custom, sources };
+  enum source : std::size_t { ngram, lookahead, jacobi, draft, custom, sources };
 
   struct proposal {
     source from{};

@@ -63,8 +63,8 @@ source source_of(const std::string& name) {
     }
     if (used != name.size() || !(p >= 0 && p <= 1))
       throw usage_failure(
-        "--source must be a probability from 0 to 1, prediction, auto, draft, mtp, ngram or lookahead, not `" + name +
-        "`");
+        "--source must be a probability from 0 to 1, prediction, auto, draft, mtp, ngram, lookahead or jacobi, not `" +
+        name + "`");
     s.acceptance = p;
   }
   return s;
@@ -311,7 +311,7 @@ command add_bench_speculate(CLI::App& bench) {
     ->add_option(
       "--source", options->sources,
       "Where guesses come from: a probability (an oracle that is right that often), prediction (the right "
-      "answer, given as a request's prediction), auto, draft, mtp, ngram or lookahead; several are measured in "
+      "answer, given as a request's prediction), auto, draft, mtp, ngram, lookahead or jacobi; several are measured in "
       "turn")
     ->delimiter(',')
     ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

@@ -133,7 +133,7 @@ TEST_CASE("a wrong command line is reported in one line, with exit status 2") {
   CHECK(told({"serve", "--kv-cache", "2XB"}) ==
         "troupe: --kv-cache: must be a size such as 512MiB or 2GiB, found `2XB`");
   CHECK(told({"run", "hi", "--speculate", "fast"}) ==
-        "troupe: --speculate: must be auto, off, draft, mtp, ngram or lookahead, found `fast`");
+        "troupe: --speculate: must be auto, off, draft, mtp, ngram, lookahead or jacobi, found `fast`");
   CHECK(told({"score", "hi", "--top", "21"}) == "troupe: --top: must be an integer from 0 to 20, found `21`");
   CHECK(told({"serve", "--port", "70000"}) == "troupe: --port: must be an integer from 0 to 65535, found `70000`");
   for (const std::string flag : {"--temperature", "--temp"})

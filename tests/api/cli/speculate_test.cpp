@@ -37,7 +37,7 @@ TEST_CASE("an unknown kind of speculation is reported in one line, with exit sta
   const auto result = run_troupe({"run", "hi", "--speculate", "medusa"});
   CHECK(result.status == 2);
   CHECK(only_line(result.err) ==
-        "troupe: --speculate: must be auto, off, draft, mtp, ngram or lookahead, found `medusa`");
+        "troupe: --speculate: must be auto, off, draft, mtp, ngram, lookahead or jacobi, found `medusa`");
 }
 
 TEST_CASE("run answers the same with every kind of speculation") {
@@ -50,7 +50,7 @@ TEST_CASE("run answers the same with every kind of speculation") {
   };
   const auto without = answer({"--speculate", "off"});
   CHECK_FALSE(without.empty());
-  for (const std::string kind : {"auto", "draft", "ngram", "lookahead"})
+  for (const std::string kind : {"auto", "draft", "ngram", "lookahead", "jacobi"})
     CHECK(answer({"--speculate", kind, "--draft", golden("llama-gqa")}) == without);
 }
 
@@ -79,10 +79,10 @@ TEST_CASE("bench speculate refuses sources that there are not") {
   for (const std::string wrong : {"1.5", "medusa", "0.5x", "off"}) {
     const auto result = run_troupe({"bench", "speculate", "--model", golden("llama-gqa"), "--source", wrong});
     CHECK(result.status == 2);
-    CHECK(
-      only_line(result.err) ==
-      "troupe: --source must be a probability from 0 to 1, prediction, auto, draft, mtp, ngram or lookahead, not `" +
-        wrong + "`");
+    CHECK(only_line(result.err) ==
+          "troupe: --source must be a probability from 0 to 1, prediction, auto, draft, mtp, ngram, lookahead or "
+          "jacobi, not `" +
+            wrong + "`");
   }
 }
 

@@ -226,7 +226,7 @@ TEST_CASE("speculate and prediction reach the engine") {
   CHECK(kind(R"("ngram")") == speculation::ngram);
   CHECK(kind(R"("lookahead")") == speculation::lookahead);
   CHECK(fault_of([&] { kind(R"("fast")"); }).message ==
-        R"(`speculate` must be one of "auto", "off", "draft", "mtp", "ngram", "lookahead", not "fast")");
+        R"(`speculate` must be one of "auto", "off", "draft", "mtp", "ngram", "lookahead", "jacobi", not "fast")");
 
   const std::string user = R"({"messages":[{"role":"user","content":"x"}],"prediction":{"type":"content","content":)";
   CHECK(text_of(chat(user + R"("int x;"}})").prompts.at(0).prediction) == "int x;");

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 
 using namespace troupe;
@@ -145,4 +146,19 @@ TEST_CASE("lookahead: the pool keeps a bounded number of n-grams, the newest") {
   CHECK(pool.find(999, 1000).of_pair);
   CHECK(pool.find(999, 1000).tokens.front() == 5);
   CHECK_FALSE(pool.find(998, 999).of_pair);
+}
+
+TEST_CASE("jacobi: without a pool, the window's corrections alone are guessed") {
+  lookahead_drafter pooled, plain(false);
+  const auto with = generate(pooled, {1, 2}, 400, 8), without = generate(plain, {1, 2}, 400, 8);
+  const auto common = std::min(with.text.size(), without.text.size());
+  CHECK(std::equal(with.text.begin(), with.text.begin() + static_cast<std::ptrdiff_t>(common), without.text.begin()));
+  CHECK(plain.grade() == 0);
+  CHECK(pooled.grade() > 0);
+  CHECK(without.accepted < with.accepted);
+  // Where tokens hardly depend on those right before them, corrections behind a wrong guess are right.
+  lookahead_drafter by_place(false);
+  const auto run = generate(by_place, {1, 2}, 60, 8,
+                            [](const ids& text) { return static_cast<token_id>(text.size() * 5 % 97); });
+  CHECK(run.accepted > 40);
 }

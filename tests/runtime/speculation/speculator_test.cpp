@@ -181,7 +181,8 @@ ids prompt_of(int tokens, token_id from = 0) {
 } // namespace
 
 TEST_CASE("speculator: texts are the same whatever guesses, and repetitions are generated faster") {
-  for (const auto kind : {speculation::automatic, speculation::ngram, speculation::lookahead, speculation::off}) {
+  for (const auto kind :
+       {speculation::automatic, speculation::ngram, speculation::lookahead, speculation::jacobi, speculation::off}) {
     speculating_machine m({});
     m.add({1, 0}, prompt_of(60), 400, kind);
     m.run();
@@ -189,7 +190,7 @@ TEST_CASE("speculator: texts are the same whatever guesses, and repetitions are 
     if (kind == speculation::off) {
       CHECK(m.steps == 400);
       CHECK(m.waited == 0);
-    } else if (kind != speculation::lookahead) {
+    } else if (kind != speculation::lookahead && kind != speculation::jacobi) {
       CHECK(m.steps < 300);
     }
     const auto& c = m.guesser.counters();
@@ -287,4 +288,17 @@ TEST_CASE("speculator: unknown sequences and late replies are ignored") {
   const auto next = s.collect({1, 1}, std::vector<decoding_sequence>{{{2, 0}, 8}}, 10);
   REQUIRE(next.has_value());
   CHECK(next->ended == std::vector<sequence_id>{{1, 0}});
+}
+
+TEST_CASE("speculator: a fixed number of guesses is made whether it pays or not, and changes no text") {
+  for (const auto kind : {speculation::automatic, speculation::lookahead, speculation::jacobi}) {
+    speculating_machine m({.forced = 3});
+    m.add({1, 0}, prompt_of(60), 200, kind);
+    m.run();
+    CAPTURE(static_cast<int>(kind));
+    const auto& c = m.guesser.counters();
+    CHECK(c.drafts + 8 > static_cast<std::uint64_t>(m.steps)); // but at the ends
+    CHECK(c.proposed <= 3 * c.drafts);
+    CHECK(c.proposed > 2 * c.drafts);
+  }
 }

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Acceptance and speed of each method of speculation on three kinds of text: a story, code to be edited, and a list that
+repeats itself. Runs `troupe bench speculate`, which alternates with and without guesses, and prints one table.
+
+    tests/bench/speculation.py --troupe build/release/troupe --model MODEL [--common "--threads 2"] [--draft-tokens 0,4]
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+
+TEXTS = {
+    "story": "Once upon a time there was a little fox who lived at the edge of the forest. One day",
+    "code": (
+        "def area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth):\n"
+        "    return width * height * depth\n\n\nThe same functions with checks:\n\ndef area(width, height):\n"
+    ),
+    "list": "Monday: open at 9, closed at 5.\nTuesday: open at 9, closed at 5.\nWednesday: open at 9, closed at 5.\nThursday:",
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--troupe", default="build/release/troupe")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--sources", default="ngram,lookahead,jacobi,auto", help="and draft, with --draft in --common")
+    parser.add_argument("--draft-tokens", default="0,4", help="0: as many as pay")
+    parser.add_argument("--common", default="", help="flags of the engine")
+    parser.add_argument("--generate", type=int, default=96)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    print("text   guesses  source     tokens/s plain  with  ratio  accepted of guessed")
+    for name, text in TEXTS.items():
+        for guesses in options.draft_tokens.split(","):
+            command = [options.troupe, "bench", "speculate", "--json", "--model", options.model, "--text", text]
+            command += ["--source", options.sources, "--draft-tokens", guesses]
+            command += ["--generate", str(options.generate), "--repeat", str(options.repeat)]
+            out = subprocess.run(command + shlex.split(options.common), capture_output=True, text=True)
+            if out.returncode != 0:
+                raise SystemExit(out.stderr)
+            for line in out.stdout.splitlines():
+                row = json.loads(line)
+                tried = row["accepted"] + row["rejected"]
+                share = f"{row['accepted'] / tried:.2f}" if tried else "-"
+                print(
+                    f"{name:6} {'as pays' if guesses == '0' else guesses:>7}  {row['source']:9}  {row['without_tps']:14.1f}"
+                    f"  {row['with_tps']:5.1f}  {row['ratio']:5.2f}  {share:>8} of {tried}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
