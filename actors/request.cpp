@@ -146,6 +146,7 @@ private:
     a.embed = what_->embed;
     a.second = what_->second;
     a.features = features_;
+    a.text = text_;
     a.negative = negative_;
     a.resumed = unfinished();
     return a;
@@ -164,6 +165,8 @@ private:
       timeout_ = checked.timeout;
       features_ = checked.features;
       negative_ = checked.negative;
+      if (params_->grouped())
+        text_ = text_of_tokens(model.info.tokenizer, *what_);
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
@@ -431,6 +434,7 @@ private:
   answer_guide_ptr guide_;    // once it has been compiled
   std::shared_ptr<const sampling_params> params_;
   row_features_ptr features_;
+  token_text_ptr text_;               // of groups with stop strings
   token_list negative_;               // the prompt of its twin; null: none
   std::vector<transcript> sequences_; // empty until validated
   bool admitted_ = false;

@@ -61,6 +61,7 @@ constexpr auto members_of_chats = std::to_array<std::string_view>({
   "best_of",
   "num_beams",
   "use_beam_search",
+  "search",
   "prompt_logprobs",
   "logprobs",
   "top_logprobs",

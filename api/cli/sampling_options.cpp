@@ -5,6 +5,7 @@
 #include "api/cli/values.hpp"
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
+#include "runtime/sampling/search_options.hpp"
 #include "runtime/support/error.hpp"
 
 #include <CLI/CLI.hpp>
@@ -135,6 +136,25 @@ void add_beam_options(CLI::App& command, sampling_options& options) {
               "Search for the likeliest answers, with as many beams as answers unless --num-beams is given")
     ->group(sampling_group);
   command
+    .add_flag("--do-sample", options.do_sample,
+              "With --num-beams: draw how beams go on, as --temperature and filters ask for anyway")
+    ->group(sampling_group);
+  command
+    .add_option("--simulations", values.search.simulations,
+                "Search the tree of answers for the likeliest one: try so many (at --temperature 0, greedily from "
+                "each beginning); 0: no search")
+    ->check(integer_between(0, sampling_fields::most_simulations))
+    ->type_name("INT")
+    ->capture_default_str()
+    ->group(sampling_group);
+  command
+    .add_option("--branching", values.search.branching,
+                "With --simulations: how many tokens are told apart at each place of an answer")
+    ->check(integer_between(1, sampling_fields::most_branching))
+    ->type_name("INT")
+    ->capture_default_str()
+    ->group(sampling_group);
+  command
     .add_flag("--stochastic-beams", values.stochastic_beams,
               "Beams are distinct samples rather than the likeliest answers")
     ->group(sampling_group);
@@ -174,7 +194,9 @@ sampling_params sampling_options::over(const sampling_params& defaults, int n) c
   });
   params.seed = seed ? *seed : random_seed();
   params.stop = stop;
+  settle_draws(params, do_sample ? std::optional(true) : std::nullopt);
   check_beams(params);
+  check_search(params);
   params.check_samplers();
   params.check_contrast();
   return params;

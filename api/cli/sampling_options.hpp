@@ -25,6 +25,7 @@ struct sampling_options {
   std::optional<std::uint64_t> seed; // if not given: random
   std::vector<std::string> stop;
   bool use_beam_search = false;
+  bool do_sample = false;
   std::vector<std::string> bad_words;
   std::optional<std::vector<std::string>> dry_breakers; // if not given: the usual ones
   std::vector<std::string> biases;                      // TEXT=NUMBER or ID=NUMBER

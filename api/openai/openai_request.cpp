@@ -33,7 +33,11 @@ std::vector<token_id> encoded(const field_reader& body, const char* key, const s
 
 /// The field that says how many sequences run at once.
 const char* width_field(const sampling_params& sampling) {
-  return sampling.paired() ? "guidance_scale" : sampling.grouped() ? "num_beams" : sampling.ranked() ? "best_of" : "n";
+  return sampling.paired() ? "guidance_scale"
+    : sampling.searched()  ? "search"
+    : sampling.grouped()   ? "num_beams"
+    : sampling.ranked()    ? "best_of"
+                           : "n";
 }
 
 constexpr std::size_t most_salt_bytes = 1024;

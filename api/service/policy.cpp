@@ -74,6 +74,8 @@ void add_biases(const policy_rules& rules, const served_model& model, sampling_p
 }
 
 void bound_temperature(float most, const served_model& model, sampling_params& to) {
+  if (to.num_beams > 0 && !to.beam_sampling && !to.stochastic_beams)
+    return; // nothing is drawn
   auto& temperature = to.temperature;
   if (temperature > most && temperature == model.defaults.sampling.temperature)
     temperature = most; // nobody asked for it
@@ -171,8 +173,6 @@ void apply_policy(const policy_rules& rules, const served_model& model, generati
     sampling.min_tokens = std::min(sampling.min_tokens, sampling.max_tokens);
   }
   if (rules.logit_bias && !rules.logit_bias->empty()) {
-    if (sampling.num_beams > 0)
-      throw failure(errc::unsupported, "beams cannot be used on this server, whose policy has biases", "num_beams");
     add_biases(rules, model, sampling);
   }
   if (rules.banned && !rules.banned->empty())

@@ -57,8 +57,8 @@ constexpr void for_each_field(T& x, Visit&& visit) {
          repetition_penalty_range, no_repeat_ngram_size, dry_multiplier, dry_base, dry_allowed_length, dry_range,
          dry_breakers, logit_bias, sequence_biases, allowed_token_ids, watermark, seed, max_tokens, min_tokens,
          ignore_eos, stop_token_ids, stop, thinking_budget, n, logprobs, prompt_logprobs, best_of, rank, num_beams,
-         num_beam_groups, diversity_penalty, length_penalty, stopping, stochastic_beams, guidance_scale,
-         contrastive_beta, contrastive_alpha, dola, speculate] = x;
+         num_beam_groups, diversity_penalty, length_penalty, stopping, stochastic_beams, beam_sampling, search,
+         guidance_scale, contrastive_beta, contrastive_alpha, dola, speculate] = x;
   visit("temperature", temperature);
   visit("top_k", top_k);
   visit("top_p", top_p);
@@ -110,11 +110,23 @@ constexpr void for_each_field(T& x, Visit&& visit) {
   visit("length_penalty", length_penalty);
   visit("stopping", stopping);
   visit("stochastic_beams", stochastic_beams);
+  visit("beam_sampling", beam_sampling);
+  visit("search", search);
   visit("guidance_scale", guidance_scale);
   visit("contrastive_beta", contrastive_beta);
   visit("contrastive_alpha", contrastive_alpha);
   visit("dola", dola);
   visit("speculate", speculate);
+}
+
+template <fields_of<search_options> T, class Visit>
+constexpr void for_each_field(T& x, Visit&& visit) {
+  auto& [simulations, branching, parallel, exploration, length_penalty] = x;
+  visit("simulations", simulations);
+  visit("branching", branching);
+  visit("parallel", parallel);
+  visit("exploration", exploration);
+  visit("length_penalty", length_penalty);
 }
 
 template <fields_of<prompt_embeddings> T, class Visit>

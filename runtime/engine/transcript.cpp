@@ -17,6 +17,16 @@ bool exact(const guides::guide_source* guide) {
 
 } // namespace
 
+token_text_ptr text_of_tokens(std::shared_ptr<const tokenizer> words, const generation& what) {
+  if (!words || what.sampling.stop.empty())
+    return nullptr;
+  return std::make_shared<const token_text>(
+    [words = std::move(words), skip = what.skip_special_tokens, shown = what.shown_tokens](token_id id) {
+      const bool hidden = skip && words->is_special(id) && !std::ranges::binary_search(shown, id);
+      return hidden ? std::string() : words->token_bytes(id);
+    });
+}
+
 transcript::transcript(std::uint32_t index, std::shared_ptr<const tokenizer> words, const generation& what)
   : index_(index),
     stop_strings_(what.sampling.stop),

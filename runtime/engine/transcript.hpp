@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/engine/generation.hpp"
+#include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/stop_matcher.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
@@ -12,6 +13,9 @@
 #include <vector>
 
 namespace troupe {
+
+/// What tokens add to the text of an answer to `what`, as far as stop strings look at it; null where none do.
+token_text_ptr text_of_tokens(std::shared_ptr<const tokenizer> words, const generation& what);
 
 class transcript {
 public:

@@ -45,7 +45,7 @@ void host_judge::prepare(const step_plan& plan) {
       continue;
     group g{start,
             make_group_strategy(start->guide ? guided_params(*start->params) : start->params, how_->eos_ids,
-                                *start->prompt, start->emitted, start->mirostat_mu)};
+                                *start->prompt, start->emitted, start->mirostat_mu, start->text)};
     if (start->guide)
       g.texts.emplace_back(how_->workers, *start, how_->eos_ids);
     groups_.insert_or_assign(demand.request, std::move(g));
@@ -85,7 +85,9 @@ void host_judge::decide(group_map::iterator found, std::span<const std::span<con
     if (!g.texts.empty()) {
       std::vector<guided_text> texts;
       for (const auto& child : children)
-        if (child.parent < g.texts.size())
+        if (!child.anew.empty())
+          texts.push_back(text_of(*g.start, child.anew));
+        else if (child.parent < g.texts.size())
           texts.push_back(g.texts[child.parent].fork(child.token));
       g.texts = std::move(texts);
     }
@@ -100,6 +102,11 @@ void host_judge::decide(group_map::iterator found, std::span<const std::span<con
     result.failed.push_back({{request, 0}, f.what_failed()});
     groups_.erase(found);
   }
+}
+
+guided_text host_judge::text_of(sampling_start start, const std::vector<token_id>& answer) const {
+  start.emitted = answer;
+  return guided_text(how_->workers, start, how_->eos_ids);
 }
 
 // The rows with what the guides forbid at minus infinity; the rows themselves without guides, and where the sequence

@@ -95,6 +95,7 @@ private:
 
   void judge(const group_demand& demand, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
   const guided_text* unmade(const group& g) const;
+  guided_text text_of(sampling_start start, const std::vector<token_id>& answer) const;
   void decide(group_map::iterator g, std::span<const std::span<const float>> logits, sampling_scratch& scratch,
               step_result& result);
   std::vector<std::span<const float>> masked(const group& g, std::span<const std::span<const float>> logits);

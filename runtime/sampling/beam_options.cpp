@@ -22,6 +22,7 @@ std::string in_brackets(int value) { return " (" + std::to_string(value) + ")"; 
 void check_without_beams(const sampling_params& p) {
   constexpr auto why = "needs `use_beam_search`";
   refuse_if(p.stochastic_beams, "stochastic_beams", why);
+  refuse_if(p.beam_sampling, "do_sample", why);
   refuse_if(p.num_beam_groups != 1, "num_beam_groups", why);
   refuse_if(p.diversity_penalty != 0, "diversity_penalty", why);
   refuse_if(p.length_penalty != 1, "length_penalty", why);
@@ -43,8 +44,13 @@ void check_groups(const sampling_params& p) {
     refuse_if(p.diversity_penalty != 0, "diversity_penalty", "needs `num_beam_groups` to be at least 2");
 }
 
-void refuse_extended(const sampling_params& p) {
-  constexpr auto why = "cannot be used with beams";
+/// Without draws, temperature and filters have no effect.
+void refuse_filters(const sampling_params& p) {
+  constexpr auto why = "needs `do_sample` with beams, which else are not drawn";
+  refuse_if(!p.greedy() && p.temperature != 1, "temperature", why);
+  refuse_if(p.top_k > 0, "top_k", why);
+  refuse_if(p.top_p != 1, "top_p", why);
+  refuse_if(p.min_p != 0, "min_p", why);
   refuse_if(p.dynatemp_range != 0, "dynatemp_range", why);
   refuse_if(p.smoothing_factor != 0, "smoothing_factor", why);
   refuse_if(p.top_n_sigma > 0, "top_n_sigma", why);
@@ -52,34 +58,22 @@ void refuse_extended(const sampling_params& p) {
   refuse_if(p.epsilon_cutoff != 0, "epsilon_cutoff", why);
   refuse_if(p.eta_cutoff != 0, "eta_cutoff", why);
   refuse_if(p.top_a != 0, "top_a", why);
-  refuse_if(p.xtc_probability != 0, "xtc_probability", why);
-  refuse_if(p.mirostat != 0, "mirostat", why);
   refuse_if(!p.samplers.is_default(), "samplers", why);
-  refuse_if(p.no_repeat_ngram_size != 0, "no_repeat_ngram_size", why);
-  refuse_if(p.repetition_penalty_range != 0, "repetition_penalty_range", why);
-  refuse_if(p.dry_multiplier != 0, "dry_multiplier", why);
-  refuse_if(!p.sequence_biases.empty(), "bad_words", why);
-  refuse_if(!p.allowed_token_ids.empty(), "allowed_token_ids", why);
-  refuse_if(p.watermark != nullptr, "watermark", why);
 }
 
-/// Beams are chosen by the model's own probabilities.
 void check_law_of_choice(const sampling_params& p) {
   constexpr auto why = "cannot be used with beams";
-  if (p.stochastic_beams)
+  refuse_if(p.xtc_probability != 0, "xtc_probability", why);
+  refuse_if(p.mirostat != 0, "mirostat", why);
+  refuse_if(p.watermark != nullptr, "watermark", why);
+  if (p.stochastic_beams) {
     refuse_if(p.greedy(), "temperature", "must be above 0 with `stochastic_beams`, which are samples");
-  else
-    refuse_if(!p.greedy() && p.temperature != 1, "temperature",
-              "must be 0 or 1 with beams, which are not drawn (except `stochastic_beams`)");
-  refuse_if(p.top_k > 0, "top_k", why);
-  refuse_if(p.top_p != 1, "top_p", why);
-  refuse_if(p.min_p != 0, "min_p", why);
-  refuse_if(p.repetition_penalty != 1, "repetition_penalty", why);
-  refuse_if(p.presence_penalty != 0, "presence_penalty", why);
-  refuse_if(p.frequency_penalty != 0, "frequency_penalty", why);
-  refuse_if(!p.logit_bias.empty(), "logit_bias", why);
-  refuse_extended(p);
-  refuse_if(p.stop.size() > 0, "stop", "cannot be used with beams, which end by tokens; `stop_token_ids` can");
+  } else if (p.beam_sampling) {
+    refuse_if(p.greedy(), "temperature", "must be above 0 with `do_sample`");
+    refuse_if(p.num_beam_groups != 1, "num_beam_groups", "cannot be used with `do_sample`");
+  } else {
+    refuse_filters(p);
+  }
 }
 
 void check_with_beams(const sampling_params& p) {
@@ -124,6 +118,13 @@ void settle_beams(sampling_params& params, std::optional<bool> use_beam_search) 
            "must be `num_beams`" + in_brackets(params.num_beams) + " if both are given, not " +
              std::to_string(params.best_of));
   params.best_of = 0;
+}
+
+void settle_draws(sampling_params& params, std::optional<bool> do_sample) {
+  if (params.num_beams > 0 && !params.stochastic_beams)
+    params.beam_sampling = do_sample.value_or(params.filtered());
+  else if (params.num_beams == 0 && do_sample == false)
+    params.temperature = 0;
 }
 
 void check_beams(const sampling_params& params) {

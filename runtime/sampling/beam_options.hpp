@@ -14,6 +14,10 @@ namespace troupe {
 /// naming the field if the options contradict each other.
 void settle_beams(sampling_params& params, std::optional<bool> use_beam_search);
 
+/// Decides whether beams are drawn: as `do_sample` says, transformers' name, or, if it is not given, where temperature or
+/// filters would else have no effect. Without beams, `do_sample` as false means greedy choices. Once all else is read.
+void settle_draws(sampling_params& params, std::optional<bool> do_sample);
+
 /// The part of sampling_params::validate() that concerns beams and best_of: throws failure(bad_request) naming the
 /// field if an option has no effect or no defined meaning beside others.
 void check_beams(const sampling_params& params);

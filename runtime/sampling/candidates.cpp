@@ -60,6 +60,21 @@ void candidates::narrow(float floor) {
   count_ = sampling::select(row_.data(), row_.size(), block_maxima_.data(), floor, ids_.data(), logits_.data());
 }
 
+void candidates::restore(std::span<const std::pair<token_id, float>> tokens) {
+  if (!listed_)
+    return;
+  for (const auto& [id, logit] : tokens) {
+    const auto end = ids_.begin() + static_cast<std::ptrdiff_t>(count_);
+    const auto at = std::lower_bound(ids_.begin(), end, id) - ids_.begin();
+    if (static_cast<std::size_t>(at) < count_ && ids_[static_cast<std::size_t>(at)] == id)
+      continue;
+    ids_.insert(ids_.begin() + at, id);
+    logits_.insert(logits_.begin() + at, logit);
+    ++count_;
+    max_ = std::max(max_, logit);
+  }
+}
+
 float candidates::kth_largest(std::size_t k) {
   const auto at = static_cast<std::ptrdiff_t>(k) - 1;
   if (!listed_) {

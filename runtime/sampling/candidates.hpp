@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -52,6 +53,9 @@ public:
       logits_[i] = f(logits_[i]);
     max_ = f(max_);
   }
+
+  /// Lists these tokens, of which each is listed or was dropped, again; ascending ids.
+  void restore(std::span<const std::pair<token_id, float>> tokens);
 
   /// To be called after keep_if() has dropped the likeliest of the listed tokens. One must be left.
   void settle() { max_ = *std::max_element(logits_.begin(), logits_.begin() + static_cast<std::ptrdiff_t>(count_)); }

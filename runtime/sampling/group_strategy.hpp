@@ -8,8 +8,10 @@
 #include "runtime/support/types.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -25,7 +27,13 @@ struct hypothesis {
 struct group_child {
   std::uint32_t parent = 0; // place among the sequences that were judged
   token_id token = 0;
+  // Not empty: another answer, whose last token is `token`. It has `parent`'s blocks as far as both begin alike.
+  std::vector<token_id> anew = {};
 };
+
+/// What a token adds to the text of an answer; nothing for those that are not shown.
+using token_text = std::function<std::string(token_id)>;
+using token_text_ptr = std::shared_ptr<const token_text>;
 
 /// A pure function of the transcript: given the same logits, a new strategy arrives at the same state.
 class group_strategy {
@@ -48,9 +56,11 @@ public:
   virtual const sampled_token* told() const { return nullptr; }
 };
 
-/// `params` have been validated and are grouped(). `emitted` and `mirostat_mu`: of a transcript that is resumed.
+/// `params` have been validated and are grouped(). `emitted` and `mirostat_mu`: of a transcript that is resumed. `text`:
+/// null without stop strings.
 std::unique_ptr<group_strategy> make_group_strategy(std::shared_ptr<const sampling_params> params,
                                                     std::vector<token_id> eos_ids, std::span<const token_id> prompt,
-                                                    std::span<const token_id> emitted = {}, float mirostat_mu = 0);
+                                                    std::span<const token_id> emitted = {}, float mirostat_mu = 0,
+                                                    token_text_ptr text = {});
 
 } // namespace troupe

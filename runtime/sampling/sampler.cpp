@@ -11,6 +11,15 @@
 
 namespace troupe {
 
+failure nothing_allowed(const sampling_params& p) {
+  return failure(errc::bad_request,
+                 "no token can follow: what the request allows (`allowed_token_ids`, `bad_words`, "
+                 "`no_repeat_ngram_size`, `min_tokens`, its guide) leaves none",
+                 !p.allowed_token_ids.empty()   ? "allowed_token_ids"
+                   : p.no_repeat_ngram_size > 0 ? "no_repeat_ngram_size"
+                                                : "");
+}
+
 void describe(std::span<const float> logits, std::size_t count, candidates& tokens, sampled_token& chosen) {
   tokens.reset(logits);
   const double log_total = tokens.log_total();
@@ -84,7 +93,8 @@ std::span<const float> sequence_sampler::edit(std::span<const float> logits, std
   const bool too_short = state_.emitted() < static_cast<std::uint64_t>(p.min_tokens);
   if (!state_.uses_counts() && !too_short && p.logit_bias.empty() && !extended_)
     return logits;
-  row.assign(logits.begin(), logits.end());
+  if (logits.data() != row.data())
+    row.assign(logits.begin(), logits.end());
   add_bias(row, p.logit_bias);
   if (extended_)
     extended_->add_biases(row);
@@ -150,13 +160,7 @@ extended_choice sequence_sampler::choose(std::span<const float> logits, std::spa
     constexpr auto never = -std::numeric_limits<float>::infinity();
     if (f.what_failed().message != nothing_to_choose || std::ranges::none_of(logits, [](float x) { return x > never; }))
       throw;
-    const auto& p = state_.params();
-    throw failure(errc::bad_request,
-                  "no token can follow: what the request allows (`allowed_token_ids`, `bad_words`, "
-                  "`no_repeat_ngram_size`, `min_tokens`, its guide) leaves none",
-                  !p.allowed_token_ids.empty()   ? "allowed_token_ids"
-                    : p.no_repeat_ngram_size > 0 ? "no_repeat_ngram_size"
-                                                 : "");
+    throw nothing_allowed(state_.params());
   }
 }
 
@@ -185,6 +189,76 @@ sampled_token sequence_sampler::take(extended_choice choice, std::span<const flo
     extended_->set_mu(chosen.mirostat_mu);
   }
   return chosen;
+}
+
+// -- for strategies of groups -----------------------------------------------------------------------------------------
+
+namespace {
+
+/// Whether a step may drop tokens under these parameters.
+bool drops(const sampling_params& p, sampler_step step) {
+  switch (step) {
+    case sampler_step::temperature:
+    case sampler_step::smoothing: return false;
+    case sampler_step::top_n_sigma: return p.top_n_sigma > 0;
+    case sampler_step::top_k: return p.top_k > 0;
+    case sampler_step::top_p: return p.top_p < 1;
+    case sampler_step::min_p: return p.min_p > 0;
+    case sampler_step::typical_p: return p.typical_p < 1;
+    case sampler_step::epsilon_cutoff: return p.epsilon_cutoff > 0;
+    case sampler_step::eta_cutoff: return p.eta_cutoff > 0;
+    case sampler_step::top_a: return p.top_a > 0;
+    case sampler_step::xtc: return p.xtc_probability > 0;
+  }
+  return true;
+}
+
+/// The `count` likeliest candidates, ties by lower id; ascending ids.
+std::vector<std::pair<token_id, float>> likeliest_of(candidates& tokens, std::size_t count) {
+  tokens.narrow(std::numeric_limits<float>::lowest());
+  std::vector<std::pair<float, token_id>> best; // negated logit, id: likeliest first
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const std::pair one{-tokens.logits()[i], tokens.ids()[i]};
+    if (best.size() == count && one > best.back())
+      continue;
+    best.insert(std::ranges::upper_bound(best, one), one);
+    if (best.size() > count)
+      best.pop_back();
+  }
+  std::vector<std::pair<token_id, float>> result;
+  for (const auto& [negated, id] : best)
+    result.emplace_back(id, -negated);
+  std::ranges::sort(result);
+  return result;
+}
+
+} // namespace
+
+std::span<const float> sequence_sampler::edited(std::span<const float> scores, std::vector<float>& row) const {
+  return edit(scores, row);
+}
+
+void sequence_sampler::filter(std::span<const float> scores, std::size_t least, candidates& tokens) const {
+  const auto& p = state_.params();
+  tokens.reset(scores);
+  tokens.narrow(std::numeric_limits<float>::lowest());
+  for (const auto step : p.samplers.steps()) {
+    if (step == sampler_step::temperature && p.greedy())
+      continue;
+    if (!drops(p, step)) {
+      run_step(p, step, tokens);
+      continue;
+    }
+    const auto kept = likeliest_of(tokens, least);
+    run_step(p, step, tokens);
+    tokens.restore(kept);
+  }
+}
+
+enum sampled_token::finish sequence_sampler::append(token_id id) {
+  if (extended_)
+    extended_->append(id);
+  return state_.append(id);
 }
 
 token_id sequence_sampler::guess(std::span<const float> logits, std::uint64_t ahead, sampling_scratch& scratch,

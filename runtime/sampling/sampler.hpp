@@ -15,6 +15,7 @@
 #include "runtime/sampling/processors/extended_sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/sampling/token_counts.hpp"
+#include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
 #include <cstdint>
@@ -34,13 +35,17 @@ struct sampled_token {
   token_id id = 0;
   float logprob = 0; // of the model's own distribution (the log-softmax of the raw logits), if asked for
   std::vector<token_logprob> top = {}; // likeliest first, ties by lower id
-  enum class finish : std::uint8_t { none, eos, stop_token, length } finish = finish::none;
+  // `text`: it completes a stop string, which only strategies of groups look for.
+  enum class finish : std::uint8_t { none, eos, stop_token, length, text } finish = finish::none;
   float mirostat_mu = 0; // after it; comes back with the transcript when the sequence is resumed
   bool withheld = false; // a likelier one would have completed a text that the server's policy forbids
 };
 
 /// Why a token could not be sampled.
 inline constexpr const char* nothing_to_choose = "No token can be chosen: every logit is NaN or minus infinity.";
+
+/// The same where the logits are in order, and the request excludes all of them: bad_request.
+failure nothing_allowed(const sampling_params& params);
 
 /// Rows that a row of logits is contrasted with (row_contrast.hpp): an amateur's or an inner layer's; mostly none.
 using other_rows = std::span<const std::span<const float>>;
@@ -108,6 +113,18 @@ public:
   sampled_token take(token_id id, std::span<const float> logits, sampling_scratch& scratch);
 
   const sampling_params& params() const { return state_.params(); }
+
+  // For strategies of groups, which choose among the continuations of several sequences:
+
+  /// `scores` [vocab] after all edits: unchanged, or an edited copy in `row`, where they may be already.
+  std::span<const float> edited(std::span<const float> scores, std::vector<float>& row) const;
+
+  /// Leaves the candidates of `scores` [vocab] in `tokens`: after temperature and filters, each of which keeps at least
+  /// the `least` likeliest. One must be above minus infinity.
+  void filter(std::span<const float> scores, std::size_t least, candidates& tokens) const;
+
+  /// The next token of the transcript, chosen elsewhere.
+  enum sampled_token::finish append(token_id id);
 
   /// What it would choose from `logits`, `ahead` tokens after the transcript (penalties count the transcript alone).
   /// Throws as `sample`.

@@ -2,6 +2,7 @@
 
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
+#include "runtime/sampling/search_options.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -46,6 +47,17 @@ bool sampling_params::extended() const {
   return edits || filters || !samplers.is_default();
 }
 
+bool sampling_params::filtered() const {
+  return (temperature != 1 && !greedy()) || top_k > 0 || top_p != 1 || min_p != 0 || dynatemp_range > 0 ||
+    smoothing_factor > 0 || top_n_sigma > 0 || typical_p != 1 || epsilon_cutoff > 0 || eta_cutoff > 0 || top_a > 0 ||
+    xtc_probability > 0 || mirostat != 0 || !samplers.is_default();
+}
+
+bool sampling_params::shaped() const {
+  return beam_sampling || repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 ||
+    !logit_bias.empty() || extended();
+}
+
 void sampling_params::check_samplers() const {
   if (mirostat == 1)
     refuse("mirostat", "0 or 2", mirostat);
@@ -64,8 +76,11 @@ void sampling_params::check_contrast() const {
     refuse("contrastive_beta", "0 with beams, which are chosen by the model's own probabilities", contrastive_beta);
   if (contrasted() && paired())
     refuse("contrastive_beta", "0 with `guidance_scale`", contrastive_beta);
+  if (contrasted() && searched())
+    refuse("contrastive_beta", "0 with `search`", contrastive_beta);
   const auto* other = !dola ? nullptr
     : num_beams > 0         ? "beams, which are chosen by the model's own probabilities"
+    : searched()            ? "`search`"
     : paired()              ? "`guidance_scale`"
     : contrasted()          ? "`contrastive_beta`"
                             : nullptr;
@@ -83,6 +98,7 @@ void sampling_params::validate(std::size_t vocab_size) const {
   if (min_tokens > max_tokens)
     refuse("min_tokens", "between 0 and max_tokens (" + std::to_string(max_tokens) + ")", min_tokens);
   check_beams(*this);
+  check_search(*this);
   if (!logit_bias.empty())
     expect_known("logit_bias", (logit_bias.end() - 1)->first, vocab_size);
   check_samplers();

@@ -37,6 +37,7 @@ struct admission {
   row_features_ptr features = {};        // of all its rows
   std::int32_t expected_cached = 0;      // tokens of the prompt, as it was routed; for load reports alone
   token_list negative = {};              // the prompt of a twin, which has the same answer; null: none
+  token_text_ptr text = {};              // of groups with stop strings
   int moves_to = -1;                     // the replica that its blocks are sent to meanwhile; -1: none
 };
 

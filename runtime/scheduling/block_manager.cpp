@@ -161,6 +161,26 @@ void block_manager::fork(const block_fork& f) {
     reference(b);
   to->second.saves.clear();
   to->second.rolling = 0;
+  if (f.length < to->second.length)
+    shorten(to->second, f.length);
+}
+
+// Also by blocks that are in the index, so that the chain ends sooner.
+void block_manager::shorten(sequence& s, std::int32_t length) {
+  if (const auto blocks = length / block_size; blocks < s.committed_blocks) {
+    // What other blocks the chain has outside the pool (`key`) is not known of its middle.
+    s.lasting = false;
+    s.committed_blocks = blocks;
+    s.tail.clear();
+    if (blocks > 0) {
+      const auto& last = blocks_[static_cast<std::size_t>(s.table[static_cast<std::size_t>(blocks) - 1])].content;
+      s.content = last.id;
+      s.hash = last.hash;
+    } else {
+      s.content = s.hash = s.root;
+    }
+  }
+  truncate(s, length);
 }
 
 void block_manager::release(sequence_id id) {
@@ -198,7 +218,8 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
 
   // Blocks available to this demand, less those for swapping in and for the copy of a shared partial block.
   const auto partial = s.length % block_size;
-  const bool copy = partial != 0 && blocks_[static_cast<std::size_t>(s.table.back())].references > 1;
+  const auto* last = partial == 0 ? nullptr : &blocks_[static_cast<std::size_t>(s.table.back())];
+  const bool copy = last && (last->references > 1 || last->content.id != 0); // cached content is not overwritten
   auto room = available() - d.watermark - (copy ? 1 : 0) - static_cast<std::int32_t>(hits.size());
   if (room >= 0)
     a.rows = std::min(wanted, room * block_size + (partial ? block_size - partial : 0));
@@ -258,7 +279,7 @@ void block_manager::truncate(sequence& s, std::int32_t length) {
 std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std::vector<token_id>& tokens,
                                                          std::int32_t most, prefix_salt salt, bool from_host) {
   std::vector<host_hit> hits;
-  s.content = s.hash = salt; // the root of its chain of blocks
+  s.content = s.hash = s.root = salt; // of its chain of blocks
   const bool kept = kept_ && s.lasting;
   if (kept)
     s.key = kept_->keys.root(salt);

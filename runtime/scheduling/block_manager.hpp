@@ -137,6 +137,7 @@ private:
     std::int32_t committed_blocks = 0; // full blocks in the index
     std::uint64_t content = 0;         // of the last committed block
     std::uint64_t hash = 0;
+    std::uint64_t root = 0;     // of its chain
     std::vector<token_id> tail; // committed tokens of the block not yet full
     bool lasting = false;       // may be kept outside
     block_key key;              // then, of the last committed block
@@ -187,6 +188,7 @@ private:
 
   void index_full_block(sequence& s);
   void truncate(sequence& s, std::int32_t length);
+  void shorten(sequence& s, std::int32_t length);
   std::vector<host_hit> open(sequence& s, const std::vector<token_id>& tokens, std::int32_t most, prefix_salt salt,
                              bool from_host);
   std::size_t reach(sequence& s, std::span<const token_id> tokens, std::size_t most, bool from_host) const;

@@ -63,7 +63,8 @@ void result_booking::defer(sequence_id id) {
   }
 }
 
-// The first child of each parent goes on in its place, with its blocks; others are forked from it.
+// The first child of each parent goes on in its place, with its blocks; others, and those that begin anew, are forked
+// from it.
 void result_booking::book(const group_outcome& outcome) {
   auto* found = table_.find_group(outcome.request);
   if (!found) {
@@ -81,20 +82,35 @@ void result_booking::book(const group_outcome& outcome) {
   g.losses = 0;
   std::vector<bool> goes_on(parents.size());
   for (auto& child : outcome.children)
-    goes_on[child.parent] = true;
+    goes_on[child.parent] = goes_on[child.parent] || child.anew.empty();
+  std::vector<sequence_id> ended;
   for (std::size_t i = 0; i < parents.size(); ++i)
-    if (!goes_on[i])
-      table_.drop(table_.at(parents[i]), g);
+    if (!goes_on[i]) {
+      ended.push_back(parents[i]);
+      table_.spare(table_.at(parents[i]), g);
+    }
   for (auto& child : outcome.children) {
     const auto parent = parents[child.parent];
-    const bool first = goes_on[child.parent];
-    goes_on[child.parent] = false;
-    g.members.push_back(first ? parent : table_.fork(table_.at(parent), g));
+    const bool first = child.anew.empty() && goes_on[child.parent];
+    if (first)
+      goes_on[child.parent] = false;
+    g.members.push_back(first                  ? parent
+                          : child.anew.empty() ? table_.fork(table_.at(parent), g)
+                                               : begin_anew(table_.at(parent), g, child));
   }
+  for (const auto id : ended)
+    table_.drop(table_.at(id));
   for (std::size_t i = 0; i < g.members.size(); ++i)
-    table_.at(g.members[i]).tokens.push_back(outcome.children[i].token);
+    if (outcome.children[i].anew.empty())
+      table_.at(g.members[i]).tokens.push_back(outcome.children[i].token);
   generated_ += outcome.told ? 1 : outcome.children.size();
   table_.settle(g);
+}
+
+sequence_id result_booking::begin_anew(const scheduled_sequence& parent, sequence_group& g, const group_child& child) {
+  std::vector<token_id> tokens(parent.tokens.begin(), parent.tokens.begin() + parent.prompt_tokens());
+  tokens.insert(tokens.end(), child.anew.begin(), child.anew.end());
+  return table_.fork(parent, g, std::move(tokens));
 }
 
 } // namespace troupe

@@ -22,6 +22,7 @@ public:
 private:
   void book(const sequence_sample& sampled, bool had_guesses);
   void book(const group_outcome& outcome);
+  sequence_id begin_anew(const scheduled_sequence& parent, sequence_group& g, const group_child& child);
 
   sequence_table& table_;
   step_guesses& guesses_;

@@ -10,7 +10,7 @@ namespace {
 std::shared_ptr<const sampling_start> start_of(const scheduled_sequence& s) {
   return std::make_shared<const sampling_start>(
     sampling_start{s.params, s.prompt, std::vector<token_id>(s.tokens.begin() + s.prompt_tokens(), s.tokens.end()),
-                   s.guide, s.mirostat_mu});
+                   s.guide, s.mirostat_mu, s.text});
 }
 
 } // namespace

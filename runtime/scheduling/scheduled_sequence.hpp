@@ -22,6 +22,7 @@ struct scheduled_sequence {
   token_list prompt, prediction;
   std::shared_ptr<const guides::answer_guide> guide; // null: none
   row_features_ptr features;
+  token_text_ptr text;              // of groups with stop strings
   pooling embed = pooling::none;    // nothing is sampled
   std::int32_t second = 0;          // of two texts: where the second begins
   bool whole = false;               // computed in one step, and shares no blocks

@@ -20,6 +20,10 @@ std::optional<error> scheduler::submit(admission a) {
   const auto most = a.params->grouped() ? std::min(limits_.max_sequences, limits_.step_tokens) : limits_.max_sequences;
   if (auto refused = too_many_sequences(*a.params, most))
     return refused;
+  if (a.params->searched() && limits_.recurrent)
+    return error{errc::unsupported,
+                 "`search` is not supported by this model: its recurrent layers cannot go back to an earlier token",
+                 "search"};
   const auto& waiting = table_.waiting();
   if (!a.again && waiting.size() >= static_cast<std::size_t>(limits_.max_queue + table_.free_slots())) {
     const error full{
@@ -53,6 +57,7 @@ std::optional<error> scheduler::submit(admission a) {
   s.prediction = std::move(a.prediction);
   s.guide = std::move(a.guide);
   s.features = std::move(a.features);
+  s.text = std::move(a.text);
   s.expected_cached = a.expected_cached;
   s.moves_to = s.grouped() || s.embeds() ? -1 : a.moves_to;
   auto* group = s.grouped() ? &table_.add_group(a.request) : nullptr;

@@ -130,6 +130,8 @@ void sequence_table::commit(scheduled_sequence& s, block_request& request) {
 void sequence_table::leave(scheduled_sequence& s, block_request& request) {
   commit(s, request);
   request.releases.push_back(s.id);
+  if (&request != &later_) // which comes later: it has no blocks, and gets none of one that was dropped
+    std::erase_if(later_.forks, [&](const block_fork& f) { return f.to == s.id; });
   running_.erase(order(s));
   guesses_.end(s);
   // One that ends may have rows in the step that is planned, where another's would meet them in one state.
@@ -233,11 +235,16 @@ std::vector<std::uint64_t> sequence_table::pause(std::uint64_t request, bool pau
 
 // -- groups -----------------------------------------------------------------------------------------------------------
 
-void sequence_table::drop(scheduled_sequence& member, sequence_group& g) {
-  if (member.running()) {
+void sequence_table::spare(scheduled_sequence& member, sequence_group& g) {
+  if (!member.running())
+    return;
+  commit(member, later_); // ahead of forks, which go on behind it
+  g.spare_slots.push_back(member.slot);
+}
+
+void sequence_table::drop(scheduled_sequence& member) {
+  if (member.running())
     release_blocks(member.id);
-    g.spare_slots.push_back(member.slot);
-  }
   dequeue(member);
   paused_count_ -= member.paused();
   sequences_.erase(member.id);
@@ -245,14 +252,31 @@ void sequence_table::drop(scheduled_sequence& member, sequence_group& g) {
 
 sequence_id sequence_table::fork(const scheduled_sequence& parent, sequence_group& g) {
   auto forked = parent;
+  become_member(forked, g);
+  if (parent.running())
+    fork_blocks(parent, forked, false);
+  return add(std::move(forked)).id;
+}
+
+sequence_id sequence_table::fork(const scheduled_sequence& parent, sequence_group& g, std::vector<token_id> tokens) {
+  auto forked = parent;
+  const auto alike = static_cast<std::int32_t>(std::ranges::mismatch(parent.tokens, tokens).in2 - tokens.begin());
+  forked.tokens = std::move(tokens);
+  forked.planned = std::min({parent.planned, alike, forked.known() - 1});
+  forked.committed = std::min(parent.committed, forked.planned / kernels::block_tokens * kernels::block_tokens);
+  become_member(forked, g);
+  if (parent.running())
+    later_.forks.push_back({parent.id, forked.id, forked.planned});
+  return add(std::move(forked)).id;
+}
+
+void sequence_table::become_member(scheduled_sequence& forked, sequence_group& g) {
   forked.id.index = g.next_index++;
-  if (parent.running()) {
+  forked.siblings = 0;
+  if (forked.running()) {
     forked.slot = g.spare_slots.back();
     g.spare_slots.pop_back();
-    fork_blocks(parent, forked, false);
   }
-  forked.siblings = 0;
-  return add(std::move(forked)).id;
 }
 
 void sequence_table::settle(sequence_group& g) {

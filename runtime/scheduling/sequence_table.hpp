@@ -83,10 +83,15 @@ public:
   /// Returns the requests paused longest, which were dropped because more than `most` sequences are paused.
   std::vector<std::uint64_t> pause(std::uint64_t request, bool paused, std::size_t most);
 
-  /// A member of a group does not go on; its slot is spare.
-  void drop(scheduled_sequence& member, sequence_group& g);
+  /// A member of a group does not go on: its slot is spare.
+  void spare(scheduled_sequence& member, sequence_group& g);
+  /// It is forgotten, after forks of it.
+  void drop(scheduled_sequence& member);
   /// A new member of a group, which begins with all that `parent` has, and in a spare slot if that one runs.
   sequence_id fork(const scheduled_sequence& parent, sequence_group& g);
+  /// The same with another transcript: it has what `parent` has as far as both begin alike, but for its last token. Not
+  /// of recurrent models, whose states cannot be taken back.
+  sequence_id fork(const scheduled_sequence& parent, sequence_group& g, std::vector<token_id> tokens);
   /// When a group is admitted again, its first member brings the slots of sequences that may be forked.
   void settle(sequence_group& g);
 
@@ -122,6 +127,7 @@ private:
   void leave(scheduled_sequence& s, block_request& request);
   std::int32_t take_slot();
   void free(std::vector<std::int32_t>& slots);
+  static void become_member(scheduled_sequence& forked, sequence_group& g);
 
   step_guesses& guesses_;
   std::map<sequence_id, scheduled_sequence> sequences_;

@@ -37,9 +37,13 @@ struct block_commit {
   std::vector<token_id> tokens; // continue those of the last commit
 };
 
-/// `to` starts with all blocks of `from`. The first of the two to write the shared partial block gets a copy of it.
+/// `to` starts with the blocks of the first `length` positions of `from`. The first of the two to write a shared partial
+/// block gets a copy of it.
 struct block_fork {
+  static constexpr auto whole = std::numeric_limits<std::int32_t>::max();
+
   sequence_id from, to;
+  std::int32_t length = whole;
 };
 
 /// Another replica, that a sequence's blocks are sent to while its prompt is computed.
@@ -171,6 +175,7 @@ struct sampling_start {
   std::vector<token_id> emitted;
   std::shared_ptr<const guides::answer_guide> guide = {}; // that the answer follows; null: none
   float mirostat_mu = 0;                                  // after the last of them
+  token_text_ptr text = {};                               // of groups with stop strings
 };
 
 /// The next tokens of a sequence: one to be sampled from a row of logits and, as long as each equals the guess that the

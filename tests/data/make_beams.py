@@ -125,4 +125,5 @@ def main():
     print(transformers.__version__, len(cases), "cases,", ended, "sequences of", sum(len(c["sequences"]) for c in cases), "end by EOS")
 
 
-main()
+if __name__ == "__main__":
+    main()

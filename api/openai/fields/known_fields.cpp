@@ -49,6 +49,8 @@ constexpr auto fields = std::to_array<known_field>({
   {"early_stopping"},
   {"best_of_rank"},
   {"stochastic_beams"},
+  {"do_sample"},
+  {"search"},
   {"samplers"},
   {"logit_bias"},
   {"bad_words"},

@@ -2,9 +2,11 @@
 
 #include "api/openai/fields/guidance_fields.hpp"
 #include "api/openai/fields/sampler_fields.hpp"
+#include "api/openai/fields/search_fields.hpp"
 #include "api/openai/fields/watermark_fields.hpp"
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
+#include "runtime/sampling/search_options.hpp"
 #include "runtime/speculation/speculation_names.hpp"
 #include "runtime/support/whole_number.hpp"
 
@@ -164,6 +166,8 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
   read_penalty_ranges(body, result);
   read_beams(body, result);
   read_sampler_fields(body, model, result);
+  settle_draws(result, body.boolean("do_sample"));
+  read_search(body, result);
   result.watermark = read_watermark(body, model);
   result.dola = read_dola(body);
   result.seed = read_seed(body);
@@ -174,6 +178,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
   if (auto stops = body.texts("stop", most_stops))
     result.stop = std::move(*stops);
   check_beams(result);
+  check_search(result);
   result.check_samplers();
   result.check_contrast();
   return result;

@@ -67,6 +67,7 @@ constexpr auto foreign_fields = std::to_array<std::string_view>({
   "best_of",
   "num_beams",
   "use_beam_search",
+  "search",
   "prompt_logprobs",
   "logprobs",
   "max_tokens",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/sampling/groups/group_endings.hpp"
+#include "runtime/sampling/groups/group_texts.hpp"
 #include "runtime/sampling/groups/row_likelihoods.hpp"
 #include "runtime/sampling/groups/token_tree.hpp"
 #include "runtime/sampling/sampling_params.hpp"
@@ -18,6 +19,7 @@ namespace troupe {
 struct judged_rows {
   std::vector<judged_row> rows;
   std::size_t emitted = 0; // tokens of each running sequence
+  const group_texts* texts = nullptr;
 };
 
 /// How much less likely a token counts because other groups chose it at this position: its id, and the sum of
@@ -37,6 +39,9 @@ public:
     /// As in transformers' group beam search: whether a better sequence is possible is asked of those that have just
     /// ended, too, and early stopping comes before the limit of tokens.
     bool one_of_several = false;
+    /// As in transformers' beam sampling: extensions are drawn, and the best of those that were drawn go on.
+    bool sampled = false;
+    std::uint64_t seed = 0, prompt_tokens = 0; // for the draws
   };
 
   /// A running sequence and its place among the judged rows.
@@ -61,7 +66,7 @@ public:
 
   /// Extends each running beam, which follows judged row `rows_of[i]`, by a token. `penalties` by ascending id.
   /// Returns the tokens of the best `width` extensions other than by EOS or a stop id, also if the search ends here.
-  std::vector<token_id> extend(const judged_rows& judged, std::span<const std::size_t> rows_of,
+  std::vector<token_id> extend(judged_rows& judged, std::span<const std::size_t> rows_of,
                                std::span<const token_penalty> penalties, const group_endings& endings,
                                token_tree& tree);
 
@@ -72,6 +77,19 @@ public:
   std::span<const finished> best() const { return finished_; }
 
 private:
+  /// A running beam and one more token.
+  struct extension {
+    double score = 0;
+    std::size_t parent = 0; // among the running beams
+    token_id id = 0;
+    double logprob = 0;                           // of the token
+    bool operator<(const extension& other) const; // better first
+  };
+
+  std::vector<extension> likeliest(const judged_rows& judged, std::span<const std::size_t> rows_of,
+                                   std::span<const token_penalty> penalties, const group_endings& endings) const;
+  std::vector<extension> draw(judged_rows& judged, std::span<const std::size_t> rows_of,
+                              const group_endings& endings) const;
   void keep(const finished& one);
   bool full() const { return finished_.size() == rules_.width; }
   bool can_improve(double best_score, std::size_t tokens) const;

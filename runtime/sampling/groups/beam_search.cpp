@@ -23,24 +23,37 @@ void penalise(std::vector<token_penalty>& penalties, std::span<const token_id> c
 
 } // namespace
 
-beam_search::beam_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids)
-  : params_(std::move(params)), endings_(*params_, std::move(eos_ids)) {
+beam_search::beam_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
+                         std::span<const token_id> prompt, token_text_ptr text)
+  : params_(std::move(params)), endings_(*params_, eos_ids), texts_(*params_, std::move(text)) {
+  if (params_->shaped())
+    laws_.emplace(params_, std::move(eos_ids), prompt);
   const auto groups = static_cast<std::size_t>(params_->num_beam_groups);
   const beam_group::rules rules{.width = static_cast<std::size_t>(params_->num_beams) / groups,
                                 .length_penalty = params_->length_penalty,
                                 .stopping = params_->stopping,
                                 .max_tokens = static_cast<std::size_t>(params_->max_tokens),
-                                .one_of_several = groups > 1};
+                                .one_of_several = groups > 1,
+                                .sampled = params_->beam_sampling,
+                                .seed = params_->seed,
+                                .prompt_tokens = prompt.size()};
   groups_.assign(groups, beam_group(rules));
 }
 
 judged_rows beam_search::read(rows logits, rows allowed, sampling_scratch& scratch) {
   judged_rows result;
   result.emitted = emitted_;
+  result.texts = texts_.any() ? &texts_ : nullptr;
   const auto reported = static_cast<std::size_t>(std::max(params_->logprobs, 0));
-  // Of the extensions of a beam, a group needs the best `width` that do not end and that no other group penalises.
-  const auto count = std::max(static_cast<std::size_t>(params_->num_beams) + endings_.ids().size(), reported);
+  // Of the extensions of a beam, a group needs the best `width` that do not end and that no other group penalises. How
+  // many end by a stop string is not known before: as many again are enough in transformers.
+  const auto beams = static_cast<std::size_t>(params_->num_beams) * (texts_.any() ? 2 : 1);
+  const auto count = std::max(beams + endings_.ids().size(), reported);
   for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (laws_) {
+      result.rows.push_back(read_shaped(i, logits[i], allowed[i], count, scratch));
+      continue;
+    }
     row_likelihoods tokens(logits[i], allowed[i], count, scratch.tokens);
     const auto place = tree_.add_row(tokens.top(reported));
     result.rows.push_back({std::move(tokens), place});
@@ -48,8 +61,23 @@ judged_rows beam_search::read(rows logits, rows allowed, sampling_scratch& scrat
   return result;
 }
 
+judged_row beam_search::read_shaped(std::size_t i, std::span<const float> logits, std::span<const float> allowed,
+                                    std::size_t count, sampling_scratch& scratch) {
+  const auto reported = static_cast<std::size_t>(std::max(params_->logprobs, 0));
+  judged_row row{.tokens = row_likelihoods(logits, reported, scratch.tokens), .logits = logits};
+  row.place = tree_.add_row(row.tokens.top(reported));
+  row.tokens.clear();
+  if (params_->beam_sampling) {
+    if (laws_->read_filtered(i, logits, allowed, row.tokens, endings_.ids().size() + 1, scratch))
+      row.draws.reset(scratch.tokens);
+  } else if (laws_->read(i, logits, allowed, row.tokens, scratch)) {
+    row.tokens.rank(logits, count, scratch.tokens);
+  }
+  return row;
+}
+
 std::vector<group_child> beam_search::judge(rows logits, rows allowed, sampling_scratch& scratch) {
-  const auto judged = read(logits, allowed, scratch);
+  auto judged = read(logits, allowed, scratch);
   std::vector<token_penalty> penalties;
   std::vector<group_child> children;
   std::size_t next = 0; // judged row; at first all groups follow the prompt
@@ -68,7 +96,10 @@ std::vector<group_child> beam_search::judge(rows logits, rows allowed, sampling_
   ++emitted_;
   const auto found_none = [](const beam_group& group) { return group.best().empty(); };
   if (children.empty() && std::ranges::all_of(groups_, found_none))
-    throw failure(errc::internal, nothing_to_choose);
+    throw laws_ ? nothing_allowed(*params_) : failure(errc::internal, nothing_to_choose);
+  if (laws_)
+    laws_->advance(children);
+  texts_.advance(children, emitted_);
   return children;
 }
 

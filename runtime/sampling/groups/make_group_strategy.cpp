@@ -2,6 +2,7 @@
 #include "runtime/sampling/groups/beam_search.hpp"
 #include "runtime/sampling/groups/guided_pair.hpp"
 #include "runtime/sampling/groups/stochastic_beam_search.hpp"
+#include "runtime/sampling/groups/tree_search.hpp"
 
 #include <utility>
 
@@ -9,12 +10,15 @@ namespace troupe {
 
 std::unique_ptr<group_strategy> make_group_strategy(std::shared_ptr<const sampling_params> params,
                                                     std::vector<token_id> eos_ids, std::span<const token_id> prompt,
-                                                    std::span<const token_id> emitted, float mirostat_mu) {
+                                                    std::span<const token_id> emitted, float mirostat_mu,
+                                                    token_text_ptr text) {
   if (params->paired())
     return std::make_unique<guided_pair>(std::move(params), std::move(eos_ids), prompt, emitted, mirostat_mu);
+  if (params->searched())
+    return std::make_unique<tree_search>(std::move(params), std::move(eos_ids), prompt, std::move(text));
   if (params->stochastic_beams)
-    return std::make_unique<stochastic_beam_search>(std::move(params), std::move(eos_ids), prompt.size());
-  return std::make_unique<beam_search>(std::move(params), std::move(eos_ids));
+    return std::make_unique<stochastic_beam_search>(std::move(params), std::move(eos_ids), prompt, std::move(text));
+  return std::make_unique<beam_search>(std::move(params), std::move(eos_ids), prompt, std::move(text));
 }
 
 } // namespace troupe

@@ -9,14 +9,14 @@ namespace troupe {
 
 namespace {
 
-constexpr auto never = -std::numeric_limits<float>::infinity();
+constexpr auto impossible = -std::numeric_limits<float>::infinity();
 
 /// log(sum(exp(row))); NaN and minus infinity count for nothing.
 double log_total_of(std::span<const float> row) {
   const float most = largest_score(row);
   double total = 0;
   for (const auto x : row)
-    if (x > never)
+    if (x > impossible)
       total += std::exp(static_cast<double>(x) - static_cast<double>(most));
   return static_cast<double>(most) + std::log(total);
 }
@@ -28,7 +28,7 @@ void guidance_scores(std::span<const float> prompted, std::span<const float> unp
   const double with = log_total_of(prompted), without = log_total_of(unprompted);
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const double p = static_cast<double>(prompted[i]) - with, u = static_cast<double>(unprompted[i]) - without;
-    scores[i] = !std::isfinite(p) ? never : static_cast<float>(std::isfinite(u) ? scale * (p - u) + u : p);
+    scores[i] = !std::isfinite(p) ? impossible : static_cast<float>(std::isfinite(u) ? scale * (p - u) + u : p);
   }
 }
 

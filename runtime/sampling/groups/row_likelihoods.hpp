@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/sampling/candidates.hpp"
+#include "runtime/sampling/groups/weighted_draws.hpp"
 #include "runtime/sampling/sampler.hpp"
 
 #include <cstddef>
@@ -17,6 +18,7 @@ public:
   struct token {
     token_id id = 0;
     double logprob = 0;
+    double score = 0; // the log-probability, unless ranked by others
   };
 
   /// Reads `logits` [vocab] with the help of `tokens`; keeps the `count` likeliest tokens, fewer if only so many are
@@ -25,6 +27,11 @@ public:
     : row_likelihoods(logits, logits, count, tokens) {}
   /// Of the tokens that are above minus infinity in `allowed` [vocab]; the others are part of the distribution.
   row_likelihoods(std::span<const float> logits, std::span<const float> allowed, std::size_t count, candidates& tokens);
+
+  /// Keeps instead the `count` best of `tokens` by their scores there; `logits`: as before.
+  void rank(std::span<const float> logits, std::size_t count, candidates& tokens);
+  /// Keeps none.
+  void clear() { likeliest_.clear(); }
 
   /// Likeliest first, ties by lower id.
   std::span<const token> likeliest() const { return likeliest_; }
@@ -45,6 +52,8 @@ private:
 struct judged_row {
   row_likelihoods tokens;
   std::uint32_t place = 0;
+  std::span<const float> logits = {};
+  weighted_draws draws = {}; // where extensions are drawn
 };
 
 } // namespace troupe

@@ -1,8 +1,8 @@
 #include "runtime/sampling/groups/stochastic_beam_search.hpp"
 
+#include "runtime/sampling/groups/random_pair.hpp"
 #include "runtime/sampling/groups/row_likelihoods.hpp"
 #include "runtime/sampling/logits_processors.hpp"
-#include "runtime/sampling/philox.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,21 +12,6 @@
 namespace troupe {
 
 namespace {
-
-/// The random numbers of draw number `draw` among the continuations of the `place`-th running sequence. They share the
-/// key and the position of random_bits(), whose counter ends with 0.
-struct random_pair {
-  std::uint64_t choice; // 64 bits
-  double uniform;       // above 0 and below 1
-};
-
-random_pair random_numbers(std::uint64_t seed, std::uint64_t position, std::uint32_t place, std::uint32_t draw) {
-  const auto words = philox4x32_10(
-    {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), place, draw + 1},
-    {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
-  const auto second = std::uint64_t{words[2]} << 32 | words[3];
-  return {std::uint64_t{words[0]} << 32 | words[1], (static_cast<double>(second >> 12) + 0.5) * 0x1p-52};
-}
 
 /// A Gumbel variable at `location`, given that it is below `bound`; `uniform` is its probability there.
 double gumbel_below(double location, double bound, double uniform) {
@@ -41,11 +26,17 @@ constexpr std::uint32_t root_draw = 0xFFFFFFFE;
 } // namespace
 
 stochastic_beam_search::stochastic_beam_search(std::shared_ptr<const sampling_params> params,
-                                               std::vector<token_id> eos_ids, std::size_t prompt_tokens)
+                                               std::vector<token_id> eos_ids, std::span<const token_id> prompt,
+                                               token_text_ptr text)
   : params_(std::move(params)),
-    endings_(*params_, std::move(eos_ids)),
-    prompt_tokens_(prompt_tokens),
+    endings_(*params_, eos_ids),
+    texts_(*params_, std::move(text)),
+    prompt_tokens_(prompt.size()),
     width_(static_cast<std::size_t>(params_->num_beams)) {
+  auto without_temperature = *params_;
+  without_temperature.temperature = 1;
+  if (without_temperature.shaped() || without_temperature.filtered())
+    laws_.emplace(params_, std::move(eos_ids), prompt);
   const auto uniform = random_numbers(params_->seed, prompt_tokens_, 0, root_draw).uniform;
   samples_.push_back({.perturbed = -std::log(-std::log(uniform))});
 }
@@ -58,11 +49,32 @@ std::vector<group_child> stochastic_beam_search::judge(rows logits, rows allowed
   std::uint32_t row = 0;
   for (const auto& one : samples_)
     if (one.why == sampled_token::finish::none) {
-      extend(one, row, allowed[row], scratch, kept);
+      if (read(row, logits[row], allowed[row], scratch))
+        extend(one, row, kept);
       ++row;
     }
   samples_ = std::move(kept);
-  return grow(logits, scratch);
+  if (samples_.empty())
+    throw nothing_allowed(*params_);
+  auto children = grow(logits, scratch);
+  if (laws_)
+    laws_->advance(children);
+  texts_.advance(children, emitted_);
+  return children;
+}
+
+// Leaves what may follow a row in draws_; returns whether anything may.
+bool stochastic_beam_search::read(std::uint32_t row, std::span<const float> logits, std::span<const float> allowed,
+                                  sampling_scratch& scratch) {
+  if (!laws_) {
+    draws_.reset(edit(allowed, scratch.row), scratch.tokens);
+    return true;
+  }
+  const row_likelihoods of(logits, 0, scratch.tokens);
+  if (!laws_->read_filtered(row, logits, allowed, of, 1, scratch))
+    return false;
+  draws_.reset(scratch.tokens);
+  return true;
 }
 
 // Books the continuations that were kept.
@@ -90,9 +102,7 @@ std::vector<group_child> stochastic_beam_search::grow(std::span<const std::span<
 }
 
 // Draws continuations until they cannot be among the samples that are kept.
-void stochastic_beam_search::extend(const sample& parent, std::uint32_t row, std::span<const float> logits,
-                                    sampling_scratch& scratch, std::vector<sample>& kept) {
-  draws_.reset(edit(logits, scratch.row), scratch.tokens);
+void stochastic_beam_search::extend(const sample& parent, std::uint32_t row, std::vector<sample>& kept) {
   const auto total = static_cast<double>(draws_.total());
   auto perturbed = parent.perturbed;
   for (std::uint32_t draw = 0; draws_.total() > 0; ++draw) {
@@ -104,10 +114,14 @@ void stochastic_beam_search::extend(const sample& parent, std::uint32_t row, std
     if (kept.size() == width_ && perturbed <= kept.back().perturbed)
       break;
     const auto chosen = draws_.draw(random.choice);
+    auto why = endings_.of(chosen.id, emitted_ + 1);
+    if ((why == sampled_token::finish::none || why == sampled_token::finish::length) &&
+        texts_.stops(row, chosen.id, emitted_ + 1))
+      why = sampled_token::finish::text;
     keep({.last = parent.last,
           .logprob = parent.logprob + std::log(static_cast<double>(chosen.weight) / total),
           .perturbed = perturbed,
-          .why = endings_.of(chosen.id, emitted_ + 1),
+          .why = why,
           .in_tree = false,
           .row = row,
           .token = chosen.id},

@@ -8,17 +8,21 @@
 // every token of the vocabulary and sorting, for a few draws instead of a random number per token. Draws are integers
 // over candidates' weights, so what is drawn is as exact as in sampler.hpp.
 //
-// The distribution is the softmax of logits / temperature over the tokens that min_tokens and a guide allow.
+// The distribution is the softmax of logits / temperature over the tokens that min_tokens and a guide allow; with
+// processors and filters, of what these make of the log-probabilities.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/groups/group_endings.hpp"
+#include "runtime/sampling/groups/group_laws.hpp"
+#include "runtime/sampling/groups/group_texts.hpp"
 #include "runtime/sampling/groups/token_tree.hpp"
 #include "runtime/sampling/groups/weighted_draws.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,7 +31,7 @@ namespace troupe {
 class stochastic_beam_search final : public group_strategy {
 public:
   stochastic_beam_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
-                         std::size_t prompt_tokens);
+                         std::span<const token_id> prompt, token_text_ptr text = {});
 
   using group_strategy::judge;
   std::vector<group_child> judge(rows logits, rows allowed, sampling_scratch& scratch) override;
@@ -47,14 +51,17 @@ private:
     token_id token = 0;
   };
 
-  void extend(const sample& parent, std::uint32_t row, std::span<const float> logits, sampling_scratch& scratch,
-              std::vector<sample>& kept);
+  void extend(const sample& parent, std::uint32_t row, std::vector<sample>& kept);
+  bool read(std::uint32_t row, std::span<const float> logits, std::span<const float> allowed,
+            sampling_scratch& scratch);
   std::vector<group_child> grow(std::span<const std::span<const float>> logits, sampling_scratch& scratch);
   std::span<const float> edit(std::span<const float> logits, std::vector<float>& row) const;
   void keep(const sample& one, std::vector<sample>& kept) const;
 
   std::shared_ptr<const sampling_params> params_;
   group_endings endings_;
+  group_texts texts_;
+  std::optional<group_laws> laws_; // if anything but temperature shapes the distribution
   std::uint64_t prompt_tokens_;
   std::size_t width_;
   token_tree tree_;

@@ -17,10 +17,17 @@ public:
   /// infinity.
   void reset(std::span<const float> logits, candidates& tokens);
 
+  /// The same with the candidates as they are.
+  void reset(candidates& tokens);
+
   struct drawn {
     token_id id = 0;
     std::uint64_t weight = 0;
+    float score = 0; // its logit
   };
+
+  /// The logit of which the weight is 2^40.
+  float max() const { return max_; }
 
   /// The weight of the tokens that are left.
   std::uint64_t total() const { return total_; }
@@ -32,9 +39,11 @@ public:
 private:
   // Reused from row to row.
   std::vector<token_id> ids_; // ascending; only tokens that weigh anything
+  std::vector<float> scores_;
   std::vector<std::uint64_t> weights_;
   std::vector<std::uint64_t> sums_; // of blocks of tokens
   std::uint64_t total_ = 0;
+  float max_ = 0;
 };
 
 } // namespace troupe

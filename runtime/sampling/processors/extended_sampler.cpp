@@ -85,30 +85,28 @@ void extended_sampler::finish_edits(std::span<float> logits) const {
     marker_->favour_green(logits);
 }
 
-void extended_sampler::filter(candidates& tokens, std::span<const sampler_step> steps, std::uint64_t xtc_bits) const {
-  const auto& p = *params_;
-  for (const auto step : steps)
-    switch (step) {
-      case sampler_step::temperature:
-        if (p.dynatemp_range > 0)
-          apply_dynamic_temperature(tokens, p.temperature, p.dynatemp_range, p.dynatemp_exponent);
-        else if (p.temperature != 1)
-          tokens.reshape([factor = 1 / p.temperature](float logit) { return logit * factor; });
-        break;
-      case sampler_step::smoothing: smooth(tokens, p.smoothing_factor, p.smoothing_curve); break;
-      case sampler_step::top_n_sigma: keep_top_n_sigma(tokens, p.top_n_sigma); break;
-      case sampler_step::top_k: keep_top_k(tokens, p.top_k); break;
-      case sampler_step::top_p: keep_top_p(tokens, p.top_p); break;
-      case sampler_step::min_p: keep_min_p(tokens, p.min_p); break;
-      case sampler_step::typical_p: keep_typical(tokens, p.typical_p); break;
-      case sampler_step::epsilon_cutoff: keep_epsilon(tokens, p.epsilon_cutoff); break;
-      case sampler_step::eta_cutoff: keep_eta(tokens, p.eta_cutoff); break;
-      case sampler_step::top_a: keep_top_a(tokens, p.top_a); break;
-      case sampler_step::xtc:
-        if (p.xtc_probability > 0)
-          exclude_top_choices(tokens, p.xtc_threshold, p.xtc_probability, xtc_bits);
-        break;
-    }
+void run_step(const sampling_params& p, sampler_step step, candidates& tokens, std::uint64_t xtc_bits) {
+  switch (step) {
+    case sampler_step::temperature:
+      if (p.dynatemp_range > 0)
+        apply_dynamic_temperature(tokens, p.temperature, p.dynatemp_range, p.dynatemp_exponent);
+      else if (p.temperature != 1)
+        tokens.reshape([factor = 1 / p.temperature](float logit) { return logit * factor; });
+      break;
+    case sampler_step::smoothing: smooth(tokens, p.smoothing_factor, p.smoothing_curve); break;
+    case sampler_step::top_n_sigma: keep_top_n_sigma(tokens, p.top_n_sigma); break;
+    case sampler_step::top_k: keep_top_k(tokens, p.top_k); break;
+    case sampler_step::top_p: keep_top_p(tokens, p.top_p); break;
+    case sampler_step::min_p: keep_min_p(tokens, p.min_p); break;
+    case sampler_step::typical_p: keep_typical(tokens, p.typical_p); break;
+    case sampler_step::epsilon_cutoff: keep_epsilon(tokens, p.epsilon_cutoff); break;
+    case sampler_step::eta_cutoff: keep_eta(tokens, p.eta_cutoff); break;
+    case sampler_step::top_a: keep_top_a(tokens, p.top_a); break;
+    case sampler_step::xtc:
+      if (p.xtc_probability > 0)
+        exclude_top_choices(tokens, p.xtc_threshold, p.xtc_probability, xtc_bits);
+      break;
+  }
 }
 
 extended_choice extended_sampler::choose(std::span<const float> logits, std::uint64_t position, std::uint32_t index,
@@ -128,11 +126,12 @@ extended_choice extended_sampler::choose(std::span<const float> logits, std::uin
   if (p.mirostat != 0) {
     for (const auto step : steps)
       if (step <= sampler_step::smoothing)
-        filter(tokens, std::span(&step, 1), 0);
+        run_step(p, step, tokens);
     const auto drawn = draw_mirostat(tokens, mu_, p.mirostat_tau, p.mirostat_eta, bits);
     return {drawn.id, drawn.mu};
   }
-  filter(tokens, steps, random_bits(p.seed, position, index, xtc_random));
+  for (const auto step : steps)
+    run_step(p, step, tokens, random_bits(p.seed, position, index, xtc_random));
   if (marker_)
     if (const auto marked = marker_->choose(tokens))
       return {*marked, mu_};

@@ -18,6 +18,9 @@
 
 namespace troupe {
 
+/// One of the steps of `samplers`; `xtc_bits` decide whether XTC applies.
+void run_step(const sampling_params& p, sampler_step step, candidates& tokens, std::uint64_t xtc_bits = 0);
+
 /// A token and mirostat's state after it.
 struct extended_choice {
   token_id id = 0;
@@ -47,7 +50,6 @@ public:
                          std::vector<float>& row, candidates& tokens) const;
 
 private:
-  void filter(candidates& tokens, std::span<const sampler_step> steps, std::uint64_t xtc_bits) const;
   std::span<const token_id> recent(int range) const;
 
   std::shared_ptr<const sampling_params> params_;

@@ -129,7 +129,8 @@ TEST_CASE("run reports an invalid request, with exit status 1") {
 
 TEST_CASE("run refuses options of beams that contradict each other, without loading a model") {
   const std::pair<strings, std::string> cases[] = {
-    {{"--num-beams", "2", "--temperature", "0.5"}, "`temperature`"},
+    {{"--num-beams", "2", "--do-sample", "--temperature", "0"}, "`temperature`"},
+    {{"--num-beams", "2", "--simulations", "5"}, "`num_beams`"},
     {{"--use-beam-search", "--num-beams", "2", "-n", "3"}, "`n`"},
     {{"--best-of", "2", "-n", "3"}, "`best_of`"},
     {{"--length-penalty", "0.5"}, "`length_penalty`"},

@@ -109,11 +109,21 @@ TEST_CASE("What has no meaning beside beams is refused by its name") {
   CHECK(blamed_with(beams, [](auto& p) { p.top_k = 5; }) == "top_k");
   CHECK(blamed_with(beams, [](auto& p) { p.top_p = 0.9f; }) == "top_p");
   CHECK(blamed_with(beams, [](auto& p) { p.min_p = 0.1f; }) == "min_p");
-  CHECK(blamed_with(beams, [](auto& p) { p.repetition_penalty = 1.1f; }) == "repetition_penalty");
-  CHECK(blamed_with(beams, [](auto& p) { p.presence_penalty = 1; }) == "presence_penalty");
-  CHECK(blamed_with(beams, [](auto& p) { p.frequency_penalty = 1; }) == "frequency_penalty");
-  CHECK(blamed_with(beams, [](auto& p) { p.logit_bias = {{1, 2.f}}; }) == "logit_bias");
-  CHECK(blamed_with(beams, [](auto& p) { p.stop = std::vector<std::string>{"x"}; }) == "stop");
+  CHECK(blamed_with(beams, [](auto& p) { p.xtc_probability = 0.5f; }) == "xtc_probability");
+  CHECK(blamed_with(beams, [](auto& p) { p.mirostat = 2; }) == "mirostat");
+}
+
+TEST_CASE("Beams take processors and stop strings; drawn ones temperature and filters, too") {
+  auto beams = four_beams();
+  CHECK(blamed_with(beams, [](auto& p) { p.repetition_penalty = 1.1f, p.presence_penalty = 1; }).empty());
+  CHECK(blamed_with(beams, [](auto& p) { p.frequency_penalty = 1, p.no_repeat_ngram_size = 2; }).empty());
+  CHECK(blamed_with(beams, [](auto& p) { p.logit_bias = {{1, 2.f}}; }).empty());
+  CHECK(blamed_with(beams, [](auto& p) { p.stop = std::vector<std::string>{"x"}; }).empty());
+  beams.beam_sampling = true;
+  CHECK(blamed_with(beams, [](auto& p) { p.temperature = 0.7f, p.top_k = 5, p.top_p = 0.9f; }).empty());
+  CHECK(blamed_with(beams, [](auto& p) { p.temperature = 0; }) == "temperature");
+  CHECK(blamed_with(beams, [](auto& p) { p.num_beam_groups = 2, p.diversity_penalty = 1; }) == "num_beam_groups");
+  CHECK(blamed_with({}, [](auto& p) { p.beam_sampling = true; }) == "do_sample");
 }
 
 TEST_CASE("Stochastic beams have a temperature, and no ranking of their own") {
@@ -124,7 +134,7 @@ TEST_CASE("Stochastic beams have a temperature, and no ranking of their own") {
   CHECK(blamed_with(beams, [](auto& p) { p.length_penalty = 0; }) == "length_penalty");
   CHECK(blamed_with(beams, [](auto& p) { p.stopping = early_stopping::on; }) == "early_stopping");
   CHECK(blamed_with(beams, [](auto& p) { p.num_beam_groups = 2, p.diversity_penalty = 1; }) == "num_beam_groups");
-  CHECK(blamed_with(beams, [](auto& p) { p.top_k = 5; }) == "top_k");
+  CHECK(blamed_with(beams, [](auto& p) { p.top_k = 5; }).empty());
 }
 
 TEST_CASE("The words of early_stopping and best_of_rank are known, others refused") {

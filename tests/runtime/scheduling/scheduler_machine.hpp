@@ -133,10 +133,12 @@ inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
   return out;
 }
 
-/// Sequences judged together: their children are the `width` best by a hash of their whole history.
+/// Sequences judged together: their children are the `width` best by a hash of their whole history. Those of a search
+/// often begin anew, from wherever any has been.
 class test_group {
 public:
-  test_group(int width, int length) : width_(width), length_(length) {}
+  explicit test_group(const sampling_params& p)
+    : width_(static_cast<std::uint64_t>(p.width())), length_(p.max_tokens), searches_(p.searched()) {}
 
   std::vector<group_child> judge(const std::vector<std::uint64_t>& histories) {
     std::vector<std::tuple<std::uint64_t, std::uint32_t, token_id>> all;
@@ -155,8 +157,12 @@ public:
       next.push_back(tokens[parent]);
       next.back().push_back(token);
     }
+    if (searches_)
+      for (std::size_t i = 0; i < children.size(); ++i)
+        begin_anew(std::get<0>(all[i]), children[i], next[i]);
     tokens = std::move(next);
-    if (static_cast<int>(tokens.front().size()) == length_)
+    ++judged_;
+    if (searches_ ? judged_ == 2 * length_ || length_ == 1 : judged_ == length_)
       children.clear();
     return children;
   }
@@ -164,12 +170,27 @@ public:
   std::vector<std::vector<token_id>> tokens{{}}; // generated, of each member
 
 private:
+  void begin_anew(std::uint64_t h, group_child& child, std::vector<token_id>& answer) {
+    const bool too_long = static_cast<int>(answer.size()) >= length_;
+    if (mix(h, 9) % 3 == 0 || too_long) {
+      const auto& other = seen_.empty() ? answer : seen_[mix(h, 10) % seen_.size()];
+      const auto most = std::min<std::size_t>(other.size(), static_cast<std::size_t>(std::max(length_ - 2, 0)));
+      child.anew.assign(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(mix(h, 11) % (most + 1)));
+      child.anew.push_back(child.token);
+      answer = child.anew;
+    }
+    seen_.push_back(answer);
+  }
+
   std::uint64_t width_;
   int length_;
+  bool searches_;
+  int judged_ = 0;
+  std::vector<std::vector<token_id>> seen_;
 };
 
 inline std::vector<std::vector<token_id>> solo_group(const admission& a) {
-  test_group g(a.params->width(), a.params->max_tokens);
+  test_group g(*a.params);
   for (;;) {
     std::vector<std::uint64_t> histories;
     for (auto& generated : g.tokens) {
@@ -470,7 +491,7 @@ public:
     }
     for (auto& d : plan.groups) {
       if (d.start)
-        groups_.insert_or_assign(d.request, test_group(d.start->params->width(), d.start->params->max_tokens));
+        groups_.insert_or_assign(d.request, test_group(*d.start->params));
       auto found = groups_.find(d.request);
       if (found == groups_.end())
         continue;

@@ -24,7 +24,7 @@ std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
 
 TEST_CASE("random workloads sample the same tokens as each sequence alone, and leave no block in use") {
   int swapped_out = 0, swapped_in = 0;
-  int accepted = 0, rejected = 0, groups = 0, groups_failed = 0, ahead_of_guides = 0;
+  int accepted = 0, rejected = 0, searches = 0, groups = 0, groups_failed = 0, ahead_of_guides = 0;
   int overlapped = 0;
   const restored_borders restore;
   for (int seed = 0; seed < rounds(1000); ++seed) {
@@ -110,7 +110,13 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
       auto changed = *all.back().params;
       if (pick(0, 4) == 0) {
         changed.n = 1;
-        changed.num_beams = pick(1, std::min({4, limits.max_sequences, limits.step_tokens}));
+        const auto width = pick(1, std::min({4, limits.max_sequences, limits.step_tokens}));
+        if (!limits.recurrent && pick(0, 2) == 0) {
+          changed.search = {.simulations = 1000, .parallel = width};
+          ++searches;
+        } else {
+          changed.num_beams = width;
+        }
       }
       if (pick(0, 4) == 0)
         changed.prompt_logprobs = 0;
@@ -118,7 +124,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         changed.ignore_eos = true; // tells the machine
         all.back().guide = forcing_guide();
       }
-      if (changed.num_beams == 0 && i % 3 == 0)
+      if (!changed.grouped() && i % 3 == 0)
         changed.dola = dola_layers({0, i % 2 + 1});
       all.back().params = std::make_shared<const sampling_params>(changed);
       if (pick(0, 2) == 0)
@@ -154,7 +160,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     };
     const auto fail = [&] {
       for (auto& [request, why] : m.sched.collect_failed()) {
-        CHECK(why.param == "num_beams");
+        CHECK((why.param == "num_beams" || why.param == "search"));
         cancelled.insert(request);
         ++groups_failed;
       }
@@ -196,6 +202,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
   CHECK(accepted > rounds(1000));
   CHECK(rejected > rounds(1000));
   CHECK(groups > rounds(100));
+  CHECK(searches > rounds(30));
   CHECK(groups_failed < groups / 10);
 }
 

@@ -1,7 +1,7 @@
 #include "runtime/sampling/groups/beam_search.hpp"
 
 #include "runtime/support/json.hpp"
-#include "tests/runtime/sampling/groups/groups_test_data.hpp"
+#include "tests/runtime/sampling/groups/table_models.hpp"
 
 #include <doctest/doctest.h>
 
@@ -12,29 +12,6 @@ using namespace troupe;
 using namespace troupe::test;
 
 namespace {
-
-constexpr float unit = 1.f / 65536; // of tests/data/beams.json
-
-std::vector<std::vector<float>> read_matrix(json::value v) {
-  std::vector<std::vector<float>> rows;
-  for (auto row : json::array(v)) {
-    rows.push_back(list<float>(row));
-    for (auto& x : rows.back())
-      x *= unit;
-  }
-  return rows;
-}
-
-/// Logits by the last token and the one before it.
-language_model read_table(json::value v) {
-  return [first = read_matrix(v["first"]), second = read_matrix(v["second"])](std::span<const token_id> sequence) {
-    auto row = first[static_cast<std::size_t>(sequence.back())];
-    if (sequence.size() > 1)
-      for (std::size_t i = 0; i < row.size(); ++i)
-        row[i] += second[static_cast<std::size_t>(sequence[sequence.size() - 2])][i];
-    return row;
-  };
-}
 
 struct beam_case {
   sampling_params params;
@@ -76,7 +53,7 @@ void check_cases(const char* kind) {
     const auto one = read_beam_case(v);
     CAPTURE(count);
     ++count;
-    beam_search strategy(std::make_shared<const sampling_params>(one.params), one.eos);
+    beam_search strategy(std::make_shared<const sampling_params>(one.params), one.eos, one.prompt);
     const auto got = drive(strategy, tables[one.table], one.params, one.prompt);
     check_sequences(v["sequences"], got, 1e-5);
   }
@@ -86,7 +63,7 @@ void check_cases(const char* kind) {
 std::vector<hypothesis> search(const language_model& model, const sampling_params& params,
                                std::vector<token_id> eos = {0}, const std::vector<token_id>& prompt = {1}) {
   params.validate(model(prompt).size());
-  beam_search strategy(std::make_shared<const sampling_params>(params), std::move(eos));
+  beam_search strategy(std::make_shared<const sampling_params>(params), std::move(eos), prompt);
   return drive(strategy, model, params, prompt);
 }
 

@@ -6,7 +6,9 @@
 #include "runtime/support/json_text.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
+#include <algorithm>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,22 +18,38 @@ namespace troupe::test {
 /// The logits that follow a sequence.
 using language_model = std::function<std::vector<float>(std::span<const token_id>)>;
 
+/// Whether a token may follow a sequence.
+using token_rule = std::function<bool(std::span<const token_id>, token_id)>;
+
 /// Drives `strategy` to its end; returns its results. Checks what it promises to the scheduler on the way.
 inline std::vector<hypothesis> drive(group_strategy& strategy, const language_model& model,
-                                     const sampling_params& params, const std::vector<token_id>& prompt) {
+                                     const sampling_params& params, const std::vector<token_id>& prompt,
+                                     const token_rule& may_follow = {}) {
   sampling_scratch scratch;
   std::vector<std::vector<token_id>> running{prompt};
   for (int position = 0; !running.empty(); ++position) {
-    REQUIRE(position < params.max_tokens);
-    std::vector<std::vector<float>> rows;
-    for (const auto& sequence : running)
+    REQUIRE(position < params.max_tokens * std::max(params.search.simulations, 1));
+    std::vector<std::vector<float>> rows, masked;
+    for (const auto& sequence : running) {
       rows.push_back(model(sequence));
+      masked.push_back(rows.back());
+      for (std::size_t i = 0; may_follow && i < rows.back().size(); ++i)
+        if (!may_follow(sequence, static_cast<token_id>(i)))
+          masked.back()[i] = -std::numeric_limits<float>::infinity();
+    }
     const std::vector<std::span<const float>> logits(rows.begin(), rows.end());
-    const auto children = strategy.judge(logits, scratch);
+    const std::vector<std::span<const float>> allowed(masked.begin(), masked.end());
+    const auto children = may_follow ? strategy.judge(logits, allowed, scratch) : strategy.judge(logits, scratch);
     CHECK(children.size() <= static_cast<std::size_t>(params.width()));
     std::vector<std::vector<token_id>> next;
     for (const auto& child : children) {
       REQUIRE(child.parent < running.size());
+      if (!child.anew.empty()) {
+        CHECK(child.anew.back() == child.token);
+        next.push_back(prompt);
+        next.back().insert(next.back().end(), child.anew.begin(), child.anew.end());
+        continue;
+      }
       next.push_back(running[child.parent]);
       next.back().push_back(child.token);
     }

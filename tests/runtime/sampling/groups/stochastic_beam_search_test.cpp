@@ -34,7 +34,7 @@ sampling_params stochastic(int beams, std::uint64_t seed) {
 
 std::vector<hypothesis> sample(const sampling_params& params) {
   params.validate(3);
-  stochastic_beam_search strategy(std::make_shared<const sampling_params>(params), {0}, start.size());
+  stochastic_beam_search strategy(std::make_shared<const sampling_params>(params), {0}, start);
   return drive(strategy, next_logits, params, start);
 }
 
@@ -221,7 +221,7 @@ TEST_CASE("Stochastic beams report log-probabilities of the model's own distribu
 
 TEST_CASE("Stochastic beams without anything to choose fail with a reason") {
   auto params = stochastic(2, 0);
-  stochastic_beam_search strategy(std::make_shared<const sampling_params>(params), {0}, 1);
+  stochastic_beam_search strategy(std::make_shared<const sampling_params>(params), {0}, std::vector<token_id>{1});
   const std::vector<float> row(3, -INFINITY);
   const std::vector<std::span<const float>> logits{row};
   sampling_scratch scratch;

@@ -1,0 +1,207 @@
+#include "runtime/sampling/groups/tree_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+std::size_t common_start(std::span<const token_id> a, std::span<const token_id> b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+std::vector<token_id> ids_in(std::span<const sampled_token> tokens) {
+  std::vector<token_id> ids;
+  for (const auto& t : tokens)
+    ids.push_back(t.id);
+  return ids;
+}
+
+} // namespace
+
+tree_search::tree_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
+                         std::span<const token_id> prompt, token_text_ptr text)
+  : params_(std::move(params)),
+    eos_ids_(std::move(eos_ids)),
+    prompt_(prompt.begin(), prompt.end()),
+    text_(std::move(text)),
+    endings_(*params_, eos_ids_),
+    tree_(params_->search.exploration) {
+  place_.push_back(0);
+  if (const auto first = tree_.select())
+    running_.push_back(begin(*first));
+}
+
+// Its tokens so far, with the state that the request's law and its stop strings have behind them.
+tree_search::simulation tree_search::begin(search_tree::node n) {
+  const auto path = tree_.path(n);
+  simulation s{.begins = n,
+               .law = sequence_sampler(params_, eos_ids_, prompt_, path, static_cast<std::uint32_t>(begun_)),
+               .text = std::nullopt,
+               .tokens = {}};
+  ++begun_;
+  s.tokens.resize(path.size());
+  for (auto at = n; at != search_tree::root; at = tree_.parent(at)) {
+    auto& token = s.tokens[tree_.depth(at) - 1];
+    token.id = tree_.token(at);
+    token.logprob = static_cast<float>(tree_.logprob(at));
+    if (!tops_.empty())
+      token.top = tops_[place_[tree_.parent(at)]];
+    s.logprob += tree_.logprob(at);
+  }
+  if (text_ && !params_->stop.empty()) {
+    s.text.emplace(params_->stop);
+    for (std::size_t i = 0; i < path.size(); ++i)
+      s.text->push((*text_)(path[i]), i + 1 > static_cast<std::size_t>(params_->min_tokens));
+  }
+  return s;
+}
+
+std::vector<group_child> tree_search::judge(rows logits, rows allowed, sampling_scratch& scratch) {
+  std::vector<std::vector<token_id>> parents; // their answers
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    auto& s = running_[i];
+    parents.push_back(ids_in(s.tokens));
+    const row_likelihoods row(logits[i], static_cast<std::size_t>(std::max(params_->logprobs, 0)), scratch.tokens);
+    if (std::exchange(s.at_leaf, false))
+      expand(s, row, logits[i], allowed[i], scratch);
+    draw(s, row, logits[i], allowed[i], scratch);
+  }
+  std::vector<group_child> children;
+  std::vector<simulation> next;
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    if (auto& s = running_[i]; !s.ended) {
+      children.push_back({static_cast<std::uint32_t>(i), s.tokens.back().id});
+      next.push_back(std::move(s));
+    }
+  running_ = std::move(next);
+  const auto started = start(static_cast<std::size_t>(params_->search_width()) - running_.size(), parents);
+  children.insert(children.end(), started.begin(), started.end());
+  if (children.empty() && best_.empty())
+    throw why_ ? failure(why_->code, why_->message, why_->param) : nothing_allowed(*params_);
+  return children;
+}
+
+std::vector<group_child> tree_search::start(std::size_t most, std::span<const std::vector<token_id>> parents) {
+  std::vector<group_child> children;
+  while (children.size() < most && begun_ < params_->search.simulations) {
+    const auto chosen = tree_.select();
+    if (!chosen)
+      break;
+    running_.push_back(begin(*chosen));
+    auto path = tree_.path(*chosen);
+    std::size_t parent = 0, alike = 0;
+    for (std::size_t i = 0; i < parents.size(); ++i)
+      if (const auto common = common_start(parents[i], path); common > alike || i == 0) {
+        parent = i;
+        alike = common;
+      }
+    group_child child{static_cast<std::uint32_t>(parent), path.back()};
+    if (alike < parents[parent].size() || path.size() != alike + 1)
+      child.anew = std::move(path);
+    children.push_back(std::move(child));
+  }
+  return children;
+}
+
+void tree_search::expand(const simulation& s, const row_likelihoods& row, std::span<const float> logits,
+                         std::span<const float> allowed, sampling_scratch& scratch) {
+  const auto reported = static_cast<std::size_t>(std::max(params_->logprobs, 0));
+  if (reported > 0) {
+    place_.resize(tree_.size());
+    place_[s.begins] = static_cast<std::uint32_t>(tops_.size());
+    tops_.push_back(row.top(reported));
+  }
+  std::vector<search_tree::option> options;
+  const auto scores = s.law.edited(allowed, scratch.row);
+  if (std::ranges::any_of(scores, [](float x) { return x > -std::numeric_limits<float>::infinity(); })) {
+    scratch.tokens.reset(scores);
+    auto ranked = row;
+    ranked.rank(logits, static_cast<std::size_t>(params_->search.branching), scratch.tokens);
+    for (const auto& token : ranked.likeliest())
+      options.push_back({token.id, token.logprob});
+  }
+  tree_.expand(s.begins, options);
+  place_.resize(tree_.size());
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    const auto why = finish_of(options[i].token, s.tokens.size() + 1, s.text);
+    if (why == sampled_token::finish::none)
+      continue;
+    auto tokens = s.tokens;
+    sampled_token last;
+    last.id = options[i].token;
+    last.logprob = static_cast<float>(options[i].logprob);
+    last.top = row.top(reported);
+    last.finish = why;
+    tokens.push_back(std::move(last));
+    const auto logprob = s.logprob + options[i].logprob;
+    tree_.close(s.begins, i, value(logprob, tokens.size()));
+    keep(std::move(tokens), logprob);
+  }
+}
+
+void tree_search::draw(simulation& s, const row_likelihoods& row, std::span<const float> logits,
+                       std::span<const float> allowed, sampling_scratch& scratch) {
+  sampled_token token;
+  const auto before = s.text;
+  try {
+    token = s.law.sample(logits, allowed, scratch);
+  } catch (const failure& f) {
+    why_ = f.what_failed();
+    return end(s, false);
+  }
+  const auto logprob = row.logprob(logits[static_cast<std::size_t>(token.id)]);
+  token.logprob = static_cast<float>(logprob);
+  token.finish = finish_of(token.id, s.tokens.size() + 1, before);
+  if (s.text)
+    s.text->push((*text_)(token.id), s.tokens.size() + 1 > static_cast<std::size_t>(params_->min_tokens));
+  s.logprob += logprob;
+  s.tokens.push_back(std::move(token));
+  if (s.tokens.back().finish != sampled_token::finish::none)
+    end(s, true);
+}
+
+void tree_search::end(simulation& s, bool found) {
+  s.ended = true;
+  const auto worth = found ? value(s.logprob, s.tokens.size()) : -std::numeric_limits<double>::infinity();
+  tree_.finish(s.begins, worth);
+  if (found)
+    keep(std::move(s.tokens), s.logprob);
+}
+
+enum sampled_token::finish tree_search::finish_of(token_id id, std::size_t tokens,
+                                                  const std::optional<stop_matcher>& text) const {
+  const auto why = endings_.of(id, tokens);
+  const bool by_token = why == sampled_token::finish::eos || why == sampled_token::finish::stop_token;
+  if (by_token || !text)
+    return why;
+  auto matcher = *text;
+  const bool stopping = tokens > static_cast<std::size_t>(params_->min_tokens);
+  return matcher.push((*text_)(id), stopping).stopped ? sampled_token::finish::text : why;
+}
+
+double tree_search::value(double logprob, std::size_t tokens) const {
+  return logprob / std::pow(static_cast<double>(tokens), static_cast<double>(params_->search.length_penalty));
+}
+
+// Of equal ones the earliest first; each once.
+void tree_search::keep(std::vector<sampled_token> tokens, double logprob) {
+  ++found_;
+  const auto score = value(logprob, tokens.size());
+  const auto same = [&](const hypothesis& h) {
+    return std::ranges::equal(h.tokens, tokens, {}, &sampled_token::id, &sampled_token::id);
+  };
+  if (best_.size() == static_cast<std::size_t>(params_->n) && score <= best_.back().score)
+    return;
+  if (std::ranges::any_of(best_, same))
+    return;
+  const auto better = [](double worth, const hypothesis& h) { return worth > h.score; };
+  best_.insert(std::upper_bound(best_.begin(), best_.end(), score, better), {std::move(tokens), logprob, score});
+  if (best_.size() > static_cast<std::size_t>(params_->n))
+    best_.pop_back();
+}
+
+} // namespace troupe

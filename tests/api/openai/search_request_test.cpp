@@ -1,0 +1,70 @@
+// The fields `search` and `do_sample`.
+#include "tests/api/openai/parse_request.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+sampling_params searching_of(const std::string& fields) {
+  return completion(R"({"prompt":"a",)" + fields + "}").prompts.front().sampling;
+}
+
+std::string blamed_for(const std::string& fields) {
+  return fault_of([&] { searching_of(fields); }).param;
+}
+
+} // namespace
+
+TEST_CASE("Every member of search arrives; what is left out has its usual value") {
+  const auto p = searching_of(R"("n":2,"search":{"method":"mcts","simulations":40,"branching":3,"parallel":4,
+    "exploration":1.5,"length_penalty":0.5,"value":"likelihood"})");
+  CHECK(p.search.simulations == 40);
+  CHECK(p.search.branching == 3);
+  CHECK(p.search.parallel == 4);
+  CHECK(p.search.exploration == 1.5f);
+  CHECK(p.search.length_penalty == 0.5f);
+  CHECK(p.width() == 4);
+  CHECK(p.grouped());
+  CHECK(p.ranked());
+  CHECK(searching_of(R"("search":{})").search.simulations == 64);
+  CHECK(searching_of(R"("search":{"simulations":3})").width() == 3);
+  CHECK_FALSE(searching_of(R"("search":null)").searched());
+}
+
+TEST_CASE("A search that is not understood, or contradicts other fields, is refused by its field") {
+  CHECK(blamed_for(R"("search":"mcts")") == "search");
+  CHECK(blamed_for(R"("search":{"method":"beam"})") == "search");
+  CHECK(blamed_for(R"("search":{"depth":3})") == "search");
+  CHECK(blamed_for(R"("search":{"value":"human"})") == "search");
+  CHECK(blamed_for(R"("search":{"simulations":0})") == "search.simulations");
+  CHECK(blamed_for(R"("search":{"simulations":1e9})") == "search.simulations");
+  CHECK(blamed_for(R"("search":{"branching":65})") == "search.branching");
+  CHECK(blamed_for(R"("search":{},"num_beams":2)") == "num_beams");
+  CHECK(blamed_for(R"("search":{},"best_of":2)") == "best_of");
+  CHECK(blamed_for(R"("search":{},"stream":true,"n":2)") == "stream");
+  const auto model = fault_of([&] { searching_of(R"("search":{"value":"model"})"); });
+  CHECK(model.code == errc::unsupported);
+  CHECK(model.param == "search");
+}
+
+TEST_CASE("Beams are drawn where do_sample says so, or temperature and filters would have no effect") {
+  CHECK_FALSE(searching_of(R"("num_beams":2)").beam_sampling);
+  CHECK_FALSE(searching_of(R"("num_beams":2,"temperature":0)").beam_sampling);
+  CHECK(searching_of(R"("num_beams":2,"do_sample":true)").beam_sampling);
+  CHECK(searching_of(R"("num_beams":2,"temperature":0.7)").beam_sampling);
+  CHECK(searching_of(R"("num_beams":2,"top_p":0.5)").beam_sampling);
+  CHECK(searching_of(R"("num_beams":2,"typical_p":0.5)").beam_sampling);
+  CHECK_FALSE(searching_of(R"("num_beams":2,"stochastic_beams":true,"temperature":0.7)").beam_sampling);
+  CHECK_FALSE(searching_of(R"("num_beams":2,"repetition_penalty":1.2,"logit_bias":{"3":1},"stop":"x")").beam_sampling);
+  CHECK(blamed_for(R"("num_beams":2,"do_sample":false,"top_p":0.5)") == "top_p");
+  CHECK(blamed_for(R"("num_beams":2,"do_sample":true,"temperature":0)") == "temperature");
+  CHECK(blamed_for(R"("num_beams":4,"do_sample":true,"num_beam_groups":2,"diversity_penalty":1)") == "num_beam_groups");
+  CHECK(blamed_for(R"("do_sample":"yes")") == "do_sample");
+  CHECK(searching_of(R"("do_sample":false)").greedy());
+  CHECK_FALSE(searching_of(R"("do_sample":true)").greedy());
+}
