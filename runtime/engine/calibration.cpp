@@ -3,6 +3,7 @@
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/engine/weight_loading.hpp"
 #include "runtime/execution/device.hpp"
+#include "runtime/import/gguf_layout.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/model/memory_estimate.hpp"
 
@@ -35,9 +36,26 @@ std::vector<token_id> calibration_tokens(const model_source& source, const calib
 struct importance_place {
   std::string name;
   std::size_t matrix = 0;
+  row_order columns = {}; // which of its inputs, in the order of the file; null: all, as they are
 };
 
-importance_place importance_place_of(const std::string& matrix) {
+using importance_places = std::map<std::string, importance_place>; // by matrix
+
+/// Of models with recurrent layers, whose matrices are stored together.
+importance_places stored_together(const model_config& config, bool of_gguf) {
+  importance_places places;
+  if (!config.recurrent || gguf_architecture_for(config).empty())
+    return places;
+  for (const auto& tensor : gguf_layout(config, of_gguf))
+    for (const auto& part : tensor.parts)
+      if (part.name.find(".recurrent.") != part.name.npos || part.name.find(".attn_gate.") != part.name.npos)
+        places.emplace(part.name, importance_place{tensor.name, 0, part.columns});
+  return places;
+}
+
+importance_place importance_place_of(const std::string& matrix, const importance_places& known) {
+  if (const auto found = known.find(matrix); found != known.end())
+    return found->second;
   constexpr std::string_view marker = ".mlp.experts.";
   const auto at = matrix.find(marker);
   if (at == matrix.npos)
@@ -52,7 +70,10 @@ importance_place importance_place_of(const std::string& matrix) {
 } // namespace
 
 calibration::calibration(const calibration_options& options, const progress_fn& progress, const log_sink& log)
-  : source_(open_model(options.model)), context_(options.context), tokens_(calibration_tokens(source_, options)) {
+  : source_(open_model(options.model)),
+    of_gguf_(!is_synthetic(options.model) && gguf_file_of(path_of_model(options.model)).has_value()),
+    context_(options.context),
+    tokens_(calibration_tokens(source_, options)) {
   const auto bare = source_.load_tokenizer()->encode("", true);
   if (!bare.empty())
     first_ = bare.front(); // BOS
@@ -80,6 +101,7 @@ importance_table measure_importance(calibration& model, const std::string& text_
     std::vector<std::uint64_t> rows;
   };
   std::map<std::string, sums> all;
+  const auto known = stored_together(model.config(), model.of_gguf());
   model.observe(
     [&](const seen_inputs& seen) {
       std::vector<double> squares(seen.inputs);
@@ -87,7 +109,7 @@ importance_table measure_importance(calibration& model, const std::string& text_
         for (std::size_t i = 0; i < seen.inputs; ++i)
           squares[i] += double(seen.values[r * seen.inputs + i]) * seen.values[r * seen.inputs + i];
       for (const auto& matrix : seen.matrices) {
-        const auto place = importance_place_of(matrix);
+        const auto place = importance_place_of(matrix, known);
         auto& to = all[place.name];
         if (to.squares.size() <= place.matrix) {
           to.squares.resize(place.matrix + 1);
@@ -95,7 +117,7 @@ importance_table measure_importance(calibration& model, const std::string& text_
         }
         to.squares[place.matrix].resize(seen.inputs);
         for (std::size_t i = 0; i < seen.inputs; ++i)
-          to.squares[place.matrix][i] += squares[i];
+          to.squares[place.matrix][i] += squares[place.columns ? place.columns->at(i) : i];
         to.rows[place.matrix] += seen.rows;
       }
     },

@@ -39,10 +39,12 @@ public:
   int context() const { return context_; }
   const checkpoint& tensors() const { return *source_.tensors; }
   const model_config& config() const { return source_.config; }
+  bool of_gguf() const { return of_gguf_; }
   kernels::backend& backend() { return *backend_; }
 
 private:
   model_source source_;
+  bool of_gguf_;
   int context_;
   std::vector<token_id> tokens_;
   token_id first_ = -1; // of each window; negative: the text's own

@@ -1,6 +1,8 @@
 #include "runtime/model/input_observer.hpp"
 
+#include "kernels/recurrent.hpp"
 #include "runtime/model/precision.hpp"
+#include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/error.hpp"
 
@@ -19,7 +21,7 @@ using kernels::matrix;
 using kernels::tensor;
 
 /// A backend that shows the inputs of products before it has another compute them.
-class observing_backend final : public kernels::backend {
+class observing_backend final : public kernels::backend, public kernels::recurrent_ops {
 public:
   using names = std::unordered_map<const matrix*, std::vector<std::string>>;
 
@@ -113,7 +115,29 @@ public:
   }
   void download(float* to, const tensor& from) override { inner_.download(to, from); }
 
+  // Of models whose layers recur, which the other backend then can.
+  std::unique_ptr<kernels::state_cache> make_state_cache(const kernels::state_shape& shape) override {
+    return recurrence().make_state_cache(shape);
+  }
+  void convolve(const tensor& out, const tensor& in, const kernels::convolution& how, kernels::state_cache& states,
+                int layer) override {
+    recurrence().convolve(out, in, how, states, layer);
+  }
+  void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas,
+             const kernels::recurrence& how, kernels::state_cache& states, int layer) override {
+    recurrence().recur(out, in, rates, betas, how, states, layer);
+  }
+  void gate(const tensor& out, const tensor& x, const tensor& gate, const kernels::gated_rows& how) override {
+    recurrence().gate(out, x, gate, how);
+  }
+  void multiply(const tensor& out, const tensor& a, const tensor& b) override { recurrence().multiply(out, a, b); }
+  void copy_states(kernels::state_cache& states, std::span<const kernels::state_copy> copies) override {
+    recurrence().copy_states(states, copies);
+  }
+
 private:
+  kernels::recurrent_ops& recurrence() { return dynamic_cast<kernels::recurrent_ops&>(inner_); }
+
   void show(const matrix& w, const tensor& in) {
     const auto found = names_.find(&w);
     if (found == names_.end())
@@ -175,6 +199,13 @@ observing_backend::names matrices_of(const model_weights& weights) {
     add(layer.o, names.o(i));
     if (layer.latent && layer.latent->q)
       add(layer.latent->q, {names.latent_q(i)});
+    if (layer.recurrent) {
+      const recurrent_tensors recurrent(weights.config, i);
+      add(layer.recurrent->in, recurrent.in());
+      add(layer.recurrent->rate_up, {recurrent.rate_up()});
+      add(layer.recurrent->gate_up, {recurrent.gate_up()});
+      add(layer.recurrent->out, {recurrent.out()});
+    }
     if (!layer.mixture) {
       add(layer.mlp.gate_up, names.gate_up(i));
       add(layer.mlp.down, names.down(i));

@@ -28,6 +28,34 @@ std::string with_wide_integers_as_reals(std::string_view text) {
   return result.append(copied, text.data() + text.size());
 }
 
+/// Writes the numbers that JSON lacks as strings: Python writes infinities into configurations (`time_step_limit` of
+/// Mamba 2). Words within strings stay.
+std::string with_words_as_strings(std::string text) {
+  std::string result;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    quoted = c == '"' ? !quoted : quoted;
+    if (quoted && c == '\\' && i + 1 < text.size()) {
+      result.append(text, i++, 2);
+      continue;
+    }
+    const auto rest = std::string_view(text).substr(i);
+    const auto word = quoted          ? std::string_view()
+      : rest.starts_with("-Infinity") ? rest.substr(0, 9)
+      : rest.starts_with("Infinity")  ? rest.substr(0, 8)
+      : rest.starts_with("NaN")       ? rest.substr(0, 3)
+                                      : std::string_view();
+    if (word.empty()) {
+      result += c;
+      continue;
+    }
+    result.append("\"").append(word).append("\"");
+    i += word.size() - 1;
+  }
+  return result;
+}
+
 /// "line 3: ", or nothing for a text of one line.
 std::string place_of_fault(std::string_view text) {
   const auto line = text.find('\n') == text.npos ? 0 : line_of_fault(text);
@@ -128,7 +156,10 @@ private:
 } // namespace
 
 document document::load(const std::filesystem::path& file, const file_kind& kind) {
-  return parse(read_file(file, kind), file.string());
+  auto text = read_file(file, kind);
+  if (text.find("Infinity") != text.npos || text.find("NaN") != text.npos)
+    text = with_words_as_strings(std::move(text));
+  return parse(text, file.string());
 }
 
 document document::parse(std::string_view text, std::string name, errc code) {

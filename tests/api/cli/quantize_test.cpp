@@ -33,6 +33,26 @@ double perplexity_of(const std::string& model, const std::string& text) {
 
 } // namespace
 
+TEST_CASE("imatrix knows every matrix of recurrent layers, and what quantize has written of them is the same model") {
+  const temporary_folder folder;
+  const auto text = calibration_text(folder);
+  for (const std::string name : {"qwen3-5", "granite-hybrid", "lfm2"}) {
+    CAPTURE(name);
+    const auto model = troupe::test_data() + "/families/" + name;
+    const auto file = (folder.path / (name + ".imatrix.gguf")).string(),
+               out = (folder.path / (name + ".gguf")).string();
+    const auto made = run_troupe({"imatrix", "--model", model, "--text", text, "--out", file, "--context", "64",
+                                  "--windows", "2", "--threads", "1"});
+    CHECK(made.status == 0);
+    const auto written = run_troupe(
+      {"quantize", "--model", model, "--to", "q8_0", "--imatrix", file, "--out", out, "--threads", "1", "--json"});
+    INFO(written.err);
+    CHECK(written.status == 0);
+    CHECK(written.err.find("has nothing for") == std::string::npos);
+    CHECK(std::abs(perplexity_of(out, text) / perplexity_of(model, text) - 1) < 0.02);
+  }
+}
+
 TEST_CASE("imatrix measures a text, and quantize weighs errors by it") {
   const temporary_folder folder;
   const auto text = calibration_text(folder);

@@ -4,8 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
+
+#include <unistd.h>
 
 using namespace troupe;
 
@@ -84,4 +88,18 @@ TEST_CASE("a number beyond a double is named, wherever the text is JSON otherwis
         "f.json: the number " + std::string(40, '9') + "... is out of range, which ends at about 1.8e308");
   CHECK(told("[1e400,]").starts_with("f.json: not valid JSON: "));
   CHECK(told("[1e-400,1e308,\"1e400\"]").empty());
+}
+
+TEST_CASE("JSON: infinities that Python writes are strings in files, and no JSON elsewhere") {
+  const auto file = std::filesystem::temp_directory_path() / ("infinite-" + std::to_string(::getpid()) + ".json");
+  std::ofstream(file) << R"({"limits": [0.0, Infinity, -Infinity, NaN], "text": "\"Infinity, NaN\\", "is": 1})";
+  const auto document = json::document::load(file);
+  std::filesystem::remove(file);
+  std::string all;
+  for (const json::value v : json::array(document.root()["limits"]))
+    all += simdjson::minify(v) + " ";
+  CHECK(all == "0.0 \"Infinity\" \"-Infinity\" \"NaN\" ");
+  CHECK(std::string_view(document.root()["text"]) == "\"Infinity, NaN\\");
+  CHECK(std::int64_t(document.root()["is"]) == 1);
+  CHECK_THROWS_AS(json::document::parse("[Infinity]", "body"), failure);
 }
