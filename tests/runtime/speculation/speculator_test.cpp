@@ -302,3 +302,52 @@ TEST_CASE("speculator: a fixed number of guesses is made whether it pays or not,
     CHECK(c.proposed > 2 * c.drafts);
   }
 }
+
+TEST_CASE("speculator: hidden states go along with tokens, but for those of wrong guesses and of long ago") {
+  speculator s({.mode = speculation::mtp, .mtp = true, .forced = 2}, [](int rows) {
+    return step_estimate{20.0 + rows, true};
+  });
+  sampling_params params;
+  params.max_tokens = 4000;
+  const sequence_id id{1, 0};
+  s.begin(id, std::make_shared<const sampling_params>(params), ids{1, 2, 3}, 3, {});
+  const auto rows = [](int first, int count) {
+    const auto values = std::make_shared<const std::vector<float>>(as_size(count));
+    return state_rows{first, count, {values, values->data()}};
+  };
+  const std::vector<decoding_sequence> decoding{{id, 8}};
+  const auto ask = [&] {
+    auto request = s.collect({1, 1}, decoding, 10);
+    REQUIRE(request.has_value());
+    REQUIRE(request->demands.size() == 1);
+    s.deliver({.number = request->number, .answers = {{id, {5, 6}}}});
+    return request->demands[0].states;
+  };
+  CHECK(s.wants_states(id));
+  CHECK_FALSE(s.wants_states({2, 0}));
+  s.append(id, ids{4});
+  s.take_states(id, rows(0, 3), 3);
+  auto told = ask();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].rows == 3);
+  CHECK(s.propose({1, 1}, decoding, 10)[0].tokens == ids{5, 6});
+  CHECK(s.judged(id, ids{5, 9, 7}) == 1); // the rows of 4, 5 and 6, of which the last is of another text
+  s.take_states(id, rows(3, 3), 4);
+  told = ask();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].position == 3);
+  CHECK(told[0].rows == 2);
+  for (int i = 0; i < 2000; ++i) {
+    s.append(id, ids{9});
+    s.take_states(id, rows(5 + i, 1), 6 + i);
+  }
+  told = ask();
+  CHECK(told.size() == as_size(most_state_rows) + 1);
+  CHECK(told.back().position == 2004);
+
+  // Sequences that do not speculate have none.
+  params.speculate = speculation::off;
+  s.begin({3, 0}, std::make_shared<const sampling_params>(params), ids{1, 2, 3}, 3, {});
+  CHECK_FALSE(s.wants_states({3, 0}));
+  s.take_states({3, 0}, rows(0, 3), 3);
+}
