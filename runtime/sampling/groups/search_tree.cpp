@@ -67,6 +67,13 @@ void search_tree::expand(node n, std::span<const option> options) {
   upwards(n, [more = nodes_[n].options](entry& e) { e.open += more; });
 }
 
+search_tree::node search_tree::descend(node n, std::size_t option) {
+  const auto c = child(n, option);
+  ++nodes_[c].under_way;
+  upwards(c, [](entry& e) { --e.open; });
+  return c;
+}
+
 void search_tree::add(node n, double value) {
   if (value > none) {
     sum_ += value;

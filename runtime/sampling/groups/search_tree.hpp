@@ -34,6 +34,10 @@ public:
   /// What may follow a beginning that was selected.
   void expand(node n, std::span<const option> options);
 
+  /// The simulation that was selected to begin with `n` goes on with one of its options, as any that began there would.
+  /// Returns what it now begins with.
+  node descend(node n, std::size_t option);
+
   /// The simulation that was selected to begin with `n` has found an answer of this value; -infinity: none.
   void finish(node n, double value);
 

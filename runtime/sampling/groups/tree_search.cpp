@@ -1,5 +1,7 @@
 #include "runtime/sampling/groups/tree_search.hpp"
 
+#include "runtime/sampling/search_options.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -66,9 +68,12 @@ std::vector<group_child> tree_search::judge(rows logits, rows allowed, sampling_
     auto& s = running_[i];
     parents.push_back(ids_in(s.tokens));
     const row_likelihoods row(logits[i], static_cast<std::size_t>(std::max(params_->logprobs, 0)), scratch.tokens);
+    std::vector<search_tree::option> options;
     if (std::exchange(s.at_leaf, false))
-      expand(s, row, logits[i], allowed[i], scratch);
+      options = expand(s, row, logits[i], allowed[i], scratch);
     draw(s, row, logits[i], allowed[i], scratch);
+    if (params_->greedy() && !s.ended)
+      follow(s, options);
   }
   std::vector<group_child> children;
   std::vector<simulation> next;
@@ -107,8 +112,19 @@ std::vector<group_child> tree_search::start(std::size_t most, std::span<const st
   return children;
 }
 
-void tree_search::expand(const simulation& s, const row_likelihoods& row, std::span<const float> logits,
-                         std::span<const float> allowed, sampling_scratch& scratch) {
+// The next row of a greedy simulation, too, tells what may follow.
+void tree_search::follow(simulation& s, std::span<const search_tree::option> options) {
+  const auto taken = std::ranges::find(options, s.tokens.back().id, &search_tree::option::token);
+  const auto most = static_cast<std::size_t>(sampling_fields::most_search_nodes);
+  if (taken == options.end() || tree_.size() + static_cast<std::size_t>(params_->search.branching) > most)
+    return;
+  s.begins = tree_.descend(s.begins, static_cast<std::size_t>(taken - options.begin()));
+  s.at_leaf = true;
+}
+
+std::vector<search_tree::option> tree_search::expand(const simulation& s, const row_likelihoods& row,
+                                                     std::span<const float> logits, std::span<const float> allowed,
+                                                     sampling_scratch& scratch) {
   const auto reported = static_cast<std::size_t>(std::max(params_->logprobs, 0));
   if (reported > 0) {
     place_.resize(tree_.size());
@@ -141,6 +157,7 @@ void tree_search::expand(const simulation& s, const row_likelihoods& row, std::s
     tree_.close(s.begins, i, value(logprob, tokens.size()));
     keep(std::move(tokens), logprob);
   }
+  return options;
 }
 
 void tree_search::draw(simulation& s, const row_likelihoods& row, std::span<const float> logits,

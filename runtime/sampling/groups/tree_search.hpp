@@ -5,7 +5,8 @@
 // alike. Each is drawn with random numbers of its own, and which ones run depends on nothing but the request.
 //
 // A row is judged once: the first one of a simulation also tells the tree what may follow there, and which of that ends
-// an answer, which costs nothing more.
+// an answer, which costs nothing more. A greedy simulation tells it of all its rows, as far as the tree may grow: what
+// begins along its way would go on as it does, so that no two find the same.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"
@@ -50,8 +51,10 @@ private:
 
   simulation begin(search_tree::node n);
   std::vector<group_child> start(std::size_t most, std::span<const std::vector<token_id>> parents);
-  void expand(const simulation& s, const row_likelihoods& row, std::span<const float> logits,
-              std::span<const float> allowed, sampling_scratch& scratch);
+  std::vector<search_tree::option> expand(const simulation& s, const row_likelihoods& row,
+                                          std::span<const float> logits, std::span<const float> allowed,
+                                          sampling_scratch& scratch);
+  void follow(simulation& s, std::span<const search_tree::option> options);
   void draw(simulation& s, const row_likelihoods& row, std::span<const float> logits, std::span<const float> allowed,
             sampling_scratch& scratch);
   void end(simulation& s, bool found);

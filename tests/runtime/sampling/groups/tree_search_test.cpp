@@ -144,6 +144,17 @@ TEST_CASE("A search that has tried all ends; its answers are the best, each once
   CHECK(all.size() == 10);
 }
 
+TEST_CASE("No two greedy simulations find the same answer") {
+  const auto document = json::document::parse(content(data() / "beams.json"), "beams.json");
+  const auto model = read_table(json::array(document.root()["tables"]).at(0).value());
+  auto p = searching(50, 7, 12);
+  p.n = 50;
+  std::set<std::vector<token_id>> all;
+  for (const auto& h : found_by_search(p, model, {5}))
+    all.insert(ids_of(h));
+  CHECK(all.size() == 50);
+}
+
 TEST_CASE("A search is a function of its seed and of how many simulations run side by side") {
   const auto document = json::document::parse(content(data() / "beams.json"), "beams.json");
   const auto model = read_table(json::array(document.root()["tables"]).at(1).value());
@@ -213,6 +224,19 @@ TEST_CASE("The tree tries each beginning once at a time, and none of which all i
   }
   CHECK_FALSE(tree.select());
   CHECK(tree.path(tree.child(search_tree::root, 2)) == std::vector<token_id>{12});
+
+  search_tree followed(2);
+  followed.select();
+  followed.expand(search_tree::root, options);
+  const auto on = followed.descend(search_tree::root, 0); // which nobody else begins with meanwhile
+  CHECK(followed.select() != on);
+  followed.expand(on, options);
+  followed.finish(on, -1);
+  for (int i = 0; i < 4; ++i) { // the other option of the root, and three behind the first
+    const auto n = followed.select();
+    CHECK(n.has_value());
+  }
+  CHECK_FALSE(followed.select());
 }
 
 TEST_CASE("What a search cannot mean, or costs too much, is refused by its field") {
