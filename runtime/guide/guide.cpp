@@ -75,6 +75,34 @@ std::shared_ptr<const guide> compile_guide(const guide_source& source,
     std::make_unique<guide::parts>(std::move(rules), cost.bytes(), std::move(vocabulary), std::move(pool)));
 }
 
+namespace {
+
+struct way {
+  automaton_state state;
+  std::size_t taken;     // bytes
+  std::size_t begin = 0; // of JSON whose values are told apart, if it begins among these bytes
+};
+
+/// Where these bytes lead from a state, as far as they may follow.
+way followed(automaton& states, told_apart& apart, automaton_state s, std::string_view bytes, seen_values seen) {
+  way w{s, 0};
+  const bool tells_apart = states.tells_values_apart();
+  for (const unsigned char b : bytes) {
+    const auto next = tells_apart ? apart.next(w.state, b, seen) : states.next(w.state, b);
+    if (next == dead_state)
+      return w;
+    w.state = next;
+    ++w.taken;
+    if (states.begins_values(next))
+      w.begin = w.taken;
+  }
+  if (tells_apart && !bytes.empty() && apart.runs_out(w.state, seen))
+    --w.taken;
+  return w;
+}
+
+} // namespace
+
 guide_state::guide_state(std::shared_ptr<const guide> g) : guide_(std::move(g)) {}
 
 // What `use` returns, and all else that outlives it, must not take memory: that would be the guide's for ever.
@@ -85,10 +113,7 @@ auto guide_state::with_automaton(F use) {
   const auto run = [&] {
     const auto result = within(parts.used, [&] {
       if (generation_ != parts.generation) { // follow the text from its start
-        auto s = parts.states->start();
-        for (const unsigned char b : text_)
-          s = parts.states->next(s, b);
-        state_ = s;
+        state_ = followed(*parts.states, parts.masks->apart(), parts.states->start(), text_, {}).state;
         generation_ = parts.generation;
       }
       return use(*parts.states, *parts.masks);
@@ -127,20 +152,20 @@ bool guide_state::advance(token_id token) {
 bool guide_state::advance(std::string_view bytes, std::size_t* taken) {
   if (ended_)
     return false;
-  auto after = dead_state;
-  const auto allowed = with_automaton([&](automaton& states, token_masks&) {
-    after = state_;
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      if ((after = states.next(after, static_cast<unsigned char>(bytes[i]))) == dead_state)
-        return i;
-    return bytes.size();
-  });
+  const auto to = with_automaton(
+    [&](automaton& states, token_masks& masks) { return followed(states, masks.apart(), state_, bytes, seen_); });
   if (taken)
-    *taken = allowed;
-  if (allowed < bytes.size())
+    *taken = to.taken;
+  if (to.taken < bytes.size())
     return false;
   text_ += bytes;
-  state_ = after;
+  state_ = to.state;
+  if (guide_->parts_->rules.tells_values_apart()) {
+    if (to.begin > 0)
+      seen_ = {};
+    for (const unsigned char b : bytes.substr(to.begin))
+      seen_.take(b);
+  }
   return true;
 }
 
@@ -161,7 +186,7 @@ void guide_state::mask(std::span<std::uint64_t> out) {
     return;
   }
   with_automaton([&](automaton&, token_masks& masks) {
-    masks.write(state_, out);
+    masks.write(state_, seen_, out);
     return true;
   });
 }
@@ -177,8 +202,11 @@ std::string guide_state::forced(std::size_t most) {
       const auto& live = states.live(s);
       if (live.count() != 1)
         break;
+      const auto next = states.next(s, live.first());
+      if (states.tells_apart(next)) // what was there may forbid it
+        break;
       result += static_cast<char>(live.first());
-      s = states.next(s, static_cast<unsigned char>(result.back()));
+      s = next;
     }
     return true;
   });

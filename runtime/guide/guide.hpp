@@ -11,6 +11,7 @@
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/guide/limits.hpp"
 #include "runtime/guide/matching/vocabulary.hpp"
+#include "runtime/guide/seen_values.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -77,6 +78,7 @@ private:
   std::string text_;
   std::uint64_t generation_ = 0; // of the automaton that `state_` belongs to
   std::uint32_t state_ = 0;
+  seen_values seen_; // of the text, where the guide tells values apart
   bool ended_ = false;
 };
 

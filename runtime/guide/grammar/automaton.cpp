@@ -49,6 +49,12 @@ void automaton::close() {
 
 void automaton::visit(const position& p) {
   const auto st = grammar_.at(p.at); // a copy: calls below make states
+  if (st.is_told_apart) {
+    new_is_told_apart_ = true;
+    if (was_there_)
+      return;
+  }
+  new_begins_values_ |= st.begins_values;
   for (std::uint32_t i = 0; i < st.skip_count; ++i)
     reach(grammar_.skips(st)[i], p.back);
   if (st.scanner != dead_lexer) {
@@ -104,14 +110,15 @@ automaton_state automaton::intern() {
   new_scans_.erase(std::ranges::unique(new_scans_).begin(), new_scans_.end());
   std::ranges::sort(new_waiters_);
   new_waiters_.erase(std::ranges::unique(new_waiters_).begin(), new_waiters_.end());
-  std::uint64_t hash = new_can_end_;
+  std::uint64_t hash = new_can_end_ | new_is_told_apart_ << 1 | new_begins_values_ << 2;
   for (const auto& s : new_scans_)
     hash = hash_mix(hash_mix(hash, std::uint64_t(s.in) << 32 | s.at), std::uint64_t(s.back.set) << 32 | s.back.rule);
   for (const auto& w : new_waiters_)
     hash = hash_mix(hash_mix(hash, std::uint64_t(w.rule) << 32 | w.to), std::uint64_t(w.back.set) << 32 | w.back.rule);
   const auto equal = [&](std::uint32_t id) {
     const auto& s = sets_[id];
-    return s.can_end == new_can_end_ &&
+    return s.can_end == new_can_end_ && s.is_told_apart == new_is_told_apart_ &&
+      s.begins_values == new_begins_values_ &&
       std::ranges::equal(std::span(scans_).subspan(s.scans, s.scan_count), new_scans_) &&
       std::ranges::equal(std::span(waiters_).subspan(s.waiters, s.waiter_count), new_waiters_);
   };
@@ -127,6 +134,9 @@ automaton_state automaton::intern() {
     s.waiters = static_cast<std::uint32_t>(waiters_.size());
     s.waiter_count = static_cast<std::uint32_t>(new_waiters_.size());
     s.can_end = new_can_end_;
+    s.is_told_apart = new_is_told_apart_;
+    s.begins_values = new_begins_values_;
+    s.tells_apart = tells_values_apart() && is_within_told_apart();
     scans_.insert(scans_.end(), new_scans_.begin(), new_scans_.end());
     waiters_.insert(waiters_.end(), new_waiters_.begin(), new_waiters_.end());
     sets_.push_back(s);
@@ -142,8 +152,18 @@ automaton_state automaton::intern() {
     std::ranges::fill(position_table_, unknown);
   positions_.clear();
   ended_.clear();
-  new_can_end_ = false;
+  new_can_end_ = new_is_told_apart_ = new_begins_values_ = false;
   return id;
+}
+
+/// Whether the set being made is within a value or name that is told apart from others; maybe.
+bool automaton::is_within_told_apart() const {
+  const auto within = [&](rule_state at, origin back) {
+    return grammar_.made(at).tells_apart || (back.set < outside && sets_[back.set].tells_apart);
+  };
+  return std::ranges::any_of(new_scans_, [&](const auto& s) { return within(s.at, s.back); }) ||
+    std::ranges::any_of(new_waiters_,
+                        [&](const auto& w) { return grammar_.made(w.to).is_told_apart || within(w.to, w.back); });
 }
 
 // -- transitions ------------------------------------------------------------------
@@ -165,14 +185,40 @@ automaton_state automaton::compute(automaton_state s, unsigned char byte) {
     if (rows_[sets_[s].row + byte] != unknown)
       return rows_[sets_[s].row + byte];
   }
+  const auto target = successor(s, byte);
+  auto* row = rows_.data() + sets_[s].row;
+  const auto [first, count] = std::pair(sets_[s].scans, sets_[s].scan_count);
+  if (count <= 8) { // bytes that lead to the same state
+    auto alike = byte_set::all();
+    for (std::uint32_t i = 0; i < count; ++i)
+      alike &= grammar_.lexer().alike(scans_[first + i].in, byte);
+    alike.for_each([&](unsigned char b) { row[b] = target; });
+  }
+  row[byte] = target;
+  return target;
+}
+
+automaton_state automaton::next_again(automaton_state s, unsigned char byte) {
+  const auto [known, fresh] = again_.try_emplace(std::uint64_t(s) << 8 | byte, dead_state);
+  if (fresh) {
+    was_there_ = true;
+    try {
+      known->second = successor(s, byte);
+    } catch (...) { // the limits: all of this is dropped
+      was_there_ = false;
+      throw;
+    }
+    was_there_ = false;
+  }
+  return known->second;
+}
+
+automaton_state automaton::successor(automaton_state s, unsigned char byte) {
   const auto [first, count] = std::pair(sets_[s].scans, sets_[s].scan_count);
   meter::charge(2 + 2 * count);
   auto& lex = grammar_.lexer();
-  auto alike = byte_set::all(); // bytes that lead to the same state
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto item = scans_[first + i];
-    if (count <= 8)
-      alike &= lex.alike(item.in, byte);
     const auto in = lex.next(item.in, byte);
     if (in == dead_lexer)
       continue;
@@ -183,12 +229,7 @@ automaton_state automaton::compute(automaton_state s, unsigned char byte) {
       reach(grammar_.target(grammar_.at(item.at), tag), back);
   }
   close();
-  const auto target = intern();
-  auto* row = rows_.data() + sets_[s].row;
-  if (count <= 8)
-    alike.for_each([&](unsigned char b) { row[b] = target; });
-  row[byte] = target;
-  return target;
+  return intern();
 }
 
 automaton_state automaton::after(automaton_state s, alphabet a) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace troupe::guides {
@@ -33,6 +34,9 @@ public:
     }
     return compute(s, byte);
   }
+  /// The same where the value or name that ends with this byte was there already in its array or object: no rule that
+  /// tells values apart goes on behind it.
+  automaton_state next_again(automaton_state s, unsigned char byte);
   bool can_end(automaton_state s) const { return sets_[s].can_end; }
   /// Bytes that do not lead to `dead_state`.
   const byte_set& live(automaton_state s) {
@@ -45,6 +49,16 @@ public:
   automaton_state after(automaton_state s, alphabet a);
   /// As lexer::characters.
   std::uint32_t characters(automaton_state s, alphabet a, std::uint32_t most);
+
+  // -- of JSON whose values are told apart (rule_edges, seen_values.hpp) --------------------
+
+  bool tells_values_apart() const { return grammar_.tells_values_apart(); }
+  /// Whether a value or name that must not have been there has ended here.
+  bool is_told_apart(automaton_state s) const { return sets_[s].is_told_apart; }
+  /// Whether such a one may be under way, or begin.
+  bool tells_apart(automaton_state s) const { return sets_[s].tells_apart; }
+  /// Whether JSON begins here: what was before is not a part of it.
+  bool begins_values(automaton_state s) const { return sets_[s].begins_values; }
 
   std::size_t size() const { return sets_.size(); }
 
@@ -80,11 +94,15 @@ private:
     std::uint32_t row = no_row; // in rows_
     std::array<automaton_state, alphabets> after{not_asked, not_asked, not_asked, not_asked};
     bool can_end = false;
+    bool is_told_apart = false, begins_values = false;
+    bool tells_apart = false; // a function of the others
     byte_set live;
   };
 
   void open(automaton_state s);
   automaton_state compute(automaton_state s, unsigned char byte);
+  automaton_state successor(automaton_state s, unsigned char byte);
+  bool is_within_told_apart() const;
   void reach(rule_state at, origin back);
   void close();
   void visit(const position& p);
@@ -97,6 +115,7 @@ private:
   std::vector<waiter> waiters_;
   std::vector<automaton_state> rows_; // 256 a row
   intern_table table_;
+  std::unordered_map<std::uint64_t, automaton_state> again_; // by state and byte
   automaton_state start_ = dead_state;
 
   // The set being made.
@@ -105,7 +124,8 @@ private:
   std::vector<position> positions_; // reached, in order
   std::vector<std::uint32_t> position_table_;
   std::vector<origin> ended_;
-  bool new_can_end_ = false;
+  bool new_can_end_ = false, new_is_told_apart_ = false, new_begins_values_ = false;
+  bool was_there_ = false; // what has just ended
 };
 
 } // namespace troupe::guides

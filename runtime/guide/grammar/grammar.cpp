@@ -78,6 +78,9 @@ void grammar::define(rule_state s, const rule_edges& edges) {
   skips_.insert(skips_.end(), edges.skips.begin(), edges.skips.end());
   st.ends = edges.ends;
   st.returns = edges.ends && edges.calls.empty() && edges.skips.empty() && scanner == dead_lexer;
+  st.tells_apart = edges.tells_apart;
+  st.is_told_apart = edges.is_told_apart;
+  st.begins_values = edges.begins_values;
   st.source = none;
 }
 

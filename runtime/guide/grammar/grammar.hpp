@@ -30,6 +30,11 @@ struct rule_edges {
   std::vector<call_edge> calls;
   std::vector<rule_state> skips;
   bool ends = false; // the rule may end here
+
+  // Of JSON whose values are told apart (seen_values.hpp):
+  bool tells_apart = false;   // a value or name begins that must not have been there in its array or object
+  bool is_told_apart = false; // one has ended: not reached if it was there
+  bool begins_values = false; // JSON begins
 };
 
 class grammar;
@@ -58,6 +63,8 @@ public:
   void set_start(rule_id rule, rule_state s) { rules_[rule] = s; }
   rule_state start(rule_id rule) const { return rules_[rule]; }
   void set_root(rule_id rule) { root_ = rule; }
+  /// Some states are about values that are told apart.
+  void tell_values_apart() { tells_values_apart_ = true; }
   std::uint32_t add_source(std::shared_ptr<const state_source> source);
   rule_state lazy_state(std::uint32_t source, std::span<const std::uint32_t> key);
   /// Removes what cannot end. To be called once, before the grammar is used. Throws failure(bad_request) if nothing
@@ -71,6 +78,7 @@ public:
   // -- use ---------------------------------------------------------------------------
 
   rule_id root() const { return root_; }
+  bool tells_values_apart() const { return tells_values_apart_; }
 
   struct state {
     lexer_state scanner = dead_lexer; // its tags are indices of targets
@@ -79,13 +87,16 @@ public:
     std::uint32_t source = none; // of a lazy state that has not been made
     std::uint32_t key = 0, key_count = 0;
     bool ends = false;
-    bool returns = false; // ends, and nothing else
+    bool returns = false;                                                   // ends, and nothing else
+    bool tells_apart = false, is_told_apart = false, begins_values = false; // as in rule_edges
   };
   const state& at(rule_state s) {
     if (states_[s].source != none)
       make(s);
     return states_[s];
   }
+  /// A state that `at` has been called for, or that was there when the grammar was finished; else nothing is known yet.
+  const state& made(rule_state s) const { return states_[s]; }
   rule_state target(const state& s, std::uint32_t tag) const { return targets_[s.targets + tag]; }
   std::span<const call_edge> calls(const state& s) const { return {calls_.data() + s.calls, s.call_count}; }
   std::span<const rule_state> skips(const state& s) const { return {skips_.data() + s.skips, s.skip_count}; }
@@ -104,6 +115,7 @@ private:
   rule_id root_ = 0;
   std::deque<rule_edges> open_; // until finish(); references stay valid
   bool finished_ = false;
+  bool tells_values_apart_ = false;
   std::vector<state> states_;
   std::vector<rule_state> targets_, skips_;
   std::vector<call_edge> calls_;

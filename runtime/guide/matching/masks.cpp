@@ -1,6 +1,7 @@
 #include "runtime/guide/matching/masks.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe::guides {
 
@@ -15,67 +16,84 @@ void clear(std::vector<std::uint64_t>& m, token_id id) {
 
 } // namespace
 
-void token_masks::write(automaton_state s, std::span<std::uint64_t> out) {
-  const auto& m = find(s);
+void token_masks::write(automaton_state s, const seen_values& seen, std::span<std::uint64_t> out) {
+  const auto& m = find(s, {seen.in_string(), seen.is_escaped()});
   if (m.dense.empty()) {
     std::ranges::fill(out, 0);
     for (const auto id : m.sparse)
       out[static_cast<std::size_t>(id) / 64] |= std::uint64_t(1) << (id % 64);
   } else
     std::ranges::copy(m.dense, out.begin());
+  for (const auto id : m.apart)
+    if (!apart_.allows(s, vocabulary_.bytes(id), seen))
+      out[static_cast<std::size_t>(id) / 64] &= ~(std::uint64_t(1) << (id % 64));
   if (states_.can_end(s))
     for (const auto id : vocabulary_.end_tokens())
       if (static_cast<std::size_t>(id) < vocabulary_.size())
         out[static_cast<std::size_t>(id) / 64] |= std::uint64_t(1) << (id % 64);
 }
 
-const token_masks::stored& token_masks::find(automaton_state s) {
+const token_masks::stored& token_masks::find(automaton_state s, json_place place) {
   if (const auto known = masks_.find(s); known != masks_.end())
     return known->second;
-  return masks_.emplace(s, make(s)).first->second;
+  return masks_.emplace(s, make(s, place)).first->second;
 }
 
 /// The tokens found, and those of `base`, which may be empty.
-token_masks::stored token_masks::pack(std::span<const std::uint64_t> base) const {
+token_masks::stored token_masks::pack(std::span<const std::uint64_t> base) {
   if (base.empty() && found_.size() <= vocabulary_.words())
-    return {{}, found_};
+    return {{}, found_, std::exchange(dependent_, {})};
   mask dense(base.begin(), base.end());
   dense.resize(vocabulary_.words());
   for (const auto id : found_)
     set(dense, id);
-  return {std::move(dense), {}};
+  return {std::move(dense), {}, std::exchange(dependent_, {})};
 }
 
-token_masks::stored token_masks::make(automaton_state s) {
+token_masks::stored token_masks::make(automaton_state s, json_place place) {
   found_.clear();
+  dependent_.clear();
   if (const auto loop = loop_of(s)) {
     const auto& tokens = vocabulary_.of(*loop);
-    add(tokens.behind, s);
+    add(tokens.behind, s, place);
     return pack(tokens.only.back());
   }
-  if (const auto usual = usual_successor(s); usual != dead_state) {
-    const auto& assumed = find(usual);
+  auto behind = place;
+  if (const auto usual = usual_successor(s, behind); usual != dead_state) {
+    const auto& assumed = find(usual, behind);
     found_.clear();
+    dependent_ = assumed.apart;
     mask out = assumed.dense;
     out.resize(vocabulary_.words());
     for (const auto id : assumed.sparse)
       set(out, id);
-    correct(s, usual, out);
-    return {std::move(out), {}};
+    correct(s, usual, place, out);
+    std::ranges::sort(dependent_);
+    dependent_.erase(std::ranges::unique(dependent_).begin(), dependent_.end());
+    std::erase_if(dependent_,
+                  [&](token_id id) { return (out[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1) == 0; });
+    return {std::move(out), {}, std::exchange(dependent_, {})};
   }
-  if (const auto* only = add_counted(s))
+  if (const auto* only = add_counted(s, place))
     return pack(*only);
   found_.clear();
-  add(vocabulary_.all(), s);
+  dependent_.clear();
+  add(vocabulary_.all(), s, place);
   return pack({});
 }
 
+/// Whether the fate of tokens that lead from a frame to `next` depends on what was there.
+bool token_masks::depends(frame& f, automaton_state next, json_place place) {
+  return f.passed || states_.is_told_apart(next) || apart_.may_run_out(next, place);
+}
+
 /// Adds the tokens of the tree that may follow to those found.
-void token_masks::add(const token_tree& tree, automaton_state s) {
+void token_masks::add(const token_tree& tree, automaton_state s, json_place place) {
+  const bool apart = states_.tells_values_apart();
   const auto* nodes = tree.nodes.data();
   const auto* bytes = tree.bytes.data();
   frames_.clear();
-  frames_.push_back({nodes[0].children, nodes[0].children + nodes[0].count, s, 0, states_.live(s)});
+  frames_.push_back({nodes[0].children, nodes[0].children + nodes[0].count, s, 0, states_.live(s), place, false});
   while (!frames_.empty()) {
     meter::charge(1);
     auto& f = frames_.back();
@@ -92,23 +110,34 @@ void token_masks::add(const token_tree& tree, automaton_state s) {
     const auto& n = nodes[i];
     for (std::uint32_t t = 0; t < n.own; ++t)
       found_.push_back(tree.tokens[n.first + t]);
+    auto behind = f.place;
+    bool passed = false;
+    if (apart) {
+      behind.take(bytes[i]);
+      passed = f.passed || states_.is_told_apart(next);
+      if (n.own > 0 && depends(f, next, behind))
+        for (std::uint32_t t = 0; t < n.own; ++t)
+          dependent_.push_back(tree.tokens[n.first + t]);
+    }
     if (n.count > 0)
       if (const auto& live = states_.live(next); !live.empty())
-        frames_.push_back({n.children, n.children + n.count, next, 0, live});
+        frames_.push_back({n.children, n.children + n.count, next, 0, live, behind, passed});
   }
 }
 
 /// Turns the mask of `assumed` into that of `s`: visits the tokens on which they differ.
-void token_masks::correct(automaton_state s, automaton_state assumed, mask& out) {
+void token_masks::correct(automaton_state s, automaton_state assumed, json_place place, mask& out) {
+  const bool apart = states_.tells_values_apart();
   const auto& tree = vocabulary_.all();
   const auto* nodes = tree.nodes.data();
   const auto* bytes = tree.bytes.data();
-  const auto enter = [&](const token_tree::node& n, automaton_state in, automaton_state other) {
+  const auto enter = [&](const token_tree::node& n, automaton_state in, automaton_state other, json_place at,
+                         bool passed) {
     auto live = states_.live(in);
-    frames_.push_back({n.children, n.children + n.count, in, other, live |= states_.live(other)});
+    frames_.push_back({n.children, n.children + n.count, in, other, live |= states_.live(other), at, passed});
   };
   frames_.clear();
-  enter(nodes[0], s, assumed);
+  enter(nodes[0], s, assumed, place, false);
   while (!frames_.empty()) {
     meter::charge(1);
     auto& f = frames_.back();
@@ -121,9 +150,18 @@ void token_masks::correct(automaton_state s, automaton_state assumed, mask& out)
     const auto i = f.at++;
     const auto next = states_.next(f.in, bytes[i]);
     const auto other = states_.next(f.assumed, bytes[i]);
+    const auto& n = nodes[i];
+    auto behind = f.place;
+    bool passed = false;
+    if (apart && next != dead_state) {
+      behind.take(bytes[i]);
+      passed = f.passed || states_.is_told_apart(next);
+      const auto end = next == other ? n.end : n.first + n.own; // all behind it, or this one
+      if (next == other ? passed : n.own > 0 && depends(f, next, behind))
+        dependent_.insert(dependent_.end(), tree.tokens.begin() + n.first, tree.tokens.begin() + end);
+    }
     if (next == other)
       continue;
-    const auto& n = nodes[i];
     if (next == dead_state) {
       for (auto t = n.first; t < n.end; ++t)
         clear(out, tree.tokens[t]);
@@ -132,13 +170,14 @@ void token_masks::correct(automaton_state s, automaton_state assumed, mask& out)
     for (std::uint32_t t = 0; t < n.own; ++t)
       set(out, tree.tokens[n.first + t]);
     if (n.count > 0)
-      enter(n, next, other);
+      enter(n, next, other, behind, passed);
   }
 }
 
 /// Where the characters of an alphabet lead from state to state, whichever they are, until none may follow: adds the
 /// tokens that have others too. The mask of those that have not, or nothing if there is no such alphabet.
-const token_masks::mask* token_masks::add_counted(automaton_state s) {
+const token_masks::mask* token_masks::add_counted(automaton_state s, json_place place) {
+  const bool apart = states_.tells_apart(s);
   for (std::size_t k = 0; k < alphabets; ++k) {
     const auto a = static_cast<alphabet>(k);
     const auto first = states_.after(s, a);
@@ -149,13 +188,19 @@ const token_masks::mask* token_masks::add_counted(automaton_state s) {
     if (count == lexer::not_uniform)
       continue;
     auto at = s;
+    for (std::size_t c = 0; apart && c < tokens.behind_count.size() && at != dead_state; ++c) {
+      if (apart_.may_run_out(at, place)) // then it matters which characters
+        return nullptr;
+      at = states_.after(at, a);
+    }
+    at = s;
     for (std::size_t c = 0; c < tokens.behind_count.size() && at != dead_state; ++c) {
       if (!tokens.behind_count[c].empty())
-        add(tokens.behind_count[c], at);
+        add(tokens.behind_count[c], at, place);
       at = states_.after(at, a);
     }
     if (at != dead_state)
-      add(tokens.more, s);
+      add(tokens.more, s, place);
     return &tokens.only[std::min<std::size_t>(count, tokens.only.size() - 1)];
   }
   return nullptr;
@@ -170,10 +215,12 @@ std::optional<alphabet> token_masks::loop_of(automaton_state s) {
 }
 
 /// A state that some alphabet does not leave, and that most bytes lead to; or dead_state.
-automaton_state token_masks::usual_successor(automaton_state s) {
+automaton_state token_masks::usual_successor(automaton_state s, json_place& place) {
   for (const unsigned char probe : {'~', 'Q', 'z', '0', ' '})
-    if (const auto next = states_.next(s, probe); next != dead_state && loop_of(next))
+    if (const auto next = states_.next(s, probe); next != dead_state && loop_of(next)) {
+      place.take(probe);
       return next;
+    }
   return dead_state;
 }
 

@@ -4,10 +4,13 @@
 //     others by what stands behind their plain characters;
 //   - where most characters lead to such a state (the first byte of a key), its mask is corrected where they do not;
 //   - else the prefix tree is walked, which ends early where little is allowed.
+// Where values are told apart, a state's mask also has the tokens whose fate what was there decides; they are looked at
+// whenever a mask is asked for.
 // Owned by a guide, under its lock.
 #pragma once
 
 #include "runtime/guide/grammar/automaton.hpp"
+#include "runtime/guide/matching/told_apart.hpp"
 #include "runtime/guide/matching/vocabulary.hpp"
 
 #include <cstdint>
@@ -20,39 +23,48 @@ namespace troupe::guides {
 
 class token_masks {
 public:
-  token_masks(automaton& states, const guide_vocabulary& vocabulary) : states_(states), vocabulary_(vocabulary) {}
+  token_masks(automaton& states, const guide_vocabulary& vocabulary)
+    : states_(states), vocabulary_(vocabulary), apart_(states) {}
 
   /// Writes one bit per token id, `vocabulary.words()` words. The tokens that end a text are set where it may end.
   /// Throws failure(bad_request) beyond the automaton's limits.
-  void write(automaton_state s, std::span<std::uint64_t> out);
+  /// `seen`: what was there, where the grammar tells values apart.
+  void write(automaton_state s, const seen_values& seen, std::span<std::uint64_t> out);
+
+  told_apart& apart() { return apart_; }
 
 private:
   using mask = std::vector<std::uint64_t>;
   struct stored {
     mask dense;                   // empty if sparse
     std::vector<token_id> sparse; // the tokens
+    std::vector<token_id> apart;  // those of them that depend on what was there
   };
   struct frame { // children of a node that are still to be visited
     std::uint32_t at, end;
     automaton_state in, assumed;
     byte_set live; // bytes to look at
+    json_place place;
+    bool passed; // the end of what is told apart
   };
 
-  const stored& find(automaton_state s);
-  stored make(automaton_state s);
-  stored pack(std::span<const std::uint64_t> base) const;
-  void add(const token_tree& tree, automaton_state s);
-  void correct(automaton_state s, automaton_state assumed, mask& out);
-  const mask* add_counted(automaton_state s);
+  const stored& find(automaton_state s, json_place place);
+  stored make(automaton_state s, json_place place);
+  stored pack(std::span<const std::uint64_t> base);
+  void add(const token_tree& tree, automaton_state s, json_place place);
+  void correct(automaton_state s, automaton_state assumed, json_place place, mask& out);
+  const mask* add_counted(automaton_state s, json_place place);
+  bool depends(frame& f, automaton_state next, json_place place);
   std::optional<alphabet> loop_of(automaton_state s);
-  automaton_state usual_successor(automaton_state s);
+  automaton_state usual_successor(automaton_state s, json_place& place);
 
   automaton& states_;
   const guide_vocabulary& vocabulary_;
+  told_apart apart_;
   std::unordered_map<automaton_state, stored> masks_;
 
   // Scratch:
-  std::vector<token_id> found_;
+  std::vector<token_id> found_, dependent_;
   std::vector<frame> frames_;
 };
 

@@ -343,4 +343,31 @@ bool expressions::search(expression a) {
   return false;
 }
 
+std::optional<std::vector<std::string>> expressions::texts(expression a, std::size_t most) {
+  constexpr std::size_t longest = 256;
+  struct visit {
+    expression at;
+    std::string text;
+  };
+  std::vector<std::string> found;
+  std::vector<visit> open;
+  open.push_back({a, {}});
+  for (std::size_t steps = 0; !open.empty(); ++steps) {
+    const auto v = std::move(open.back());
+    open.pop_back();
+    if (nodes_[v.at].nullable)
+      found.push_back(v.text);
+    if (found.size() > most || v.text.size() > longest || steps > longest * most)
+      return {};
+    const auto parts = derivatives(v.at);
+    for (const auto& p : std::vector<part>(parts.begin(), parts.end()))
+      if (alive(p.then)) {
+        if (static_cast<std::size_t>(p.when.count()) + open.size() > most) // each leads to a text
+          return {};
+        p.when.for_each([&](unsigned char b) { open.push_back({p.then, v.text + static_cast<char>(b)}); });
+      }
+  }
+  return found;
+}
+
 } // namespace troupe::guides

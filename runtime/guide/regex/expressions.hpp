@@ -9,6 +9,7 @@
 #include "runtime/guide/regex/byte_set.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +64,8 @@ public:
   /// Whether it matches any text. Memoised search over derivatives, bounded by the limits.
   bool alive(expression a);
   bool matches(expression a, std::string_view text);
+  /// All texts that it matches, if they are at most `most` and short.
+  std::optional<std::vector<std::string>> texts(expression a, std::size_t most);
 
   struct part {
     byte_set when;

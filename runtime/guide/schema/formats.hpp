@@ -7,8 +7,9 @@
 namespace troupe::guides {
 
 /// The pattern (regex/pattern.hpp) that a string of the format matches as a whole; nothing for an unknown format,
-/// which is an annotation. `standard_but_refused` tells a format of the standard that is not regular, or not supported.
+/// which is an annotation.
 std::optional<std::string_view> format_pattern(std::string_view name);
-bool standard_but_refused(std::string_view name);
+/// Whether strings that do not match may be of the format all the same.
+bool format_has_more(std::string_view name);
 
 } // namespace troupe::guides

@@ -29,13 +29,15 @@ public:
 private:
   /// What has been written.
   struct progress {
-    std::uint32_t next = 0;          // in order: members before it are past
-    std::uint32_t count = 0;         // of members, as far as it matters
+    std::uint32_t next = 0;  // in order: members before it are past
+    std::uint32_t count = 0; // of members, as far as it matters
+    object_plan::need_set unmet = 0;
     std::vector<std::uint32_t> used; // in any order: a set of members
   };
-  enum role : std::uint32_t { before_first_key, before_key, before_value, behind_value, done };
+  enum role : std::uint32_t { before_first_key, before_key, behind_key, before_value, behind_value, done };
 
   rule_state state(grammar& g, role r, const progress& p, std::uint32_t value = 0) const;
+  void key(grammar& g, std::size_t i, const progress& next, rule_id value, rule_edges& out) const;
   void keys(grammar& g, const progress& p, rule_edges& out) const;
   bool used(const progress& p, std::size_t member) const;
   struct counts {
@@ -46,8 +48,9 @@ private:
   bool may_close(const progress& p) const;
 
   object_plan plan_;
-  std::vector<rule_id> rules_;   // of the values of members, then of extras
-  std::vector<expression> keys_; // with the colon
+  std::vector<rule_id> rules_;                // of the values of members, then of extras
+  std::vector<std::vector<rule_id>> meeting_; // by member: of the values with which it meets needs
+  std::vector<expression> keys_;              // with the colon, unless names are told apart
   json_marks marks_;
   std::vector<std::uint32_t> required_; // in order: members from this one on that are
   bool any_order_, counts_;

@@ -1,5 +1,8 @@
 #include "runtime/guide/schema/plans.hpp"
 
+#include "runtime/guide/seen_values.hpp"
+#include "runtime/support/json.hpp"
+
 #include <algorithm>
 #include <array>
 
@@ -10,6 +13,7 @@ using json_kind = schema_node::kind;
 namespace {
 
 constexpr std::size_t most_overlaps = 64;
+constexpr std::size_t most_countable = 64; // values that are told apart one by one
 
 [[noreturn]] void overlapping() {
   throw failure(errc::bad_request,
@@ -83,44 +87,94 @@ value_plan schema_planner::plan_value(const std::vector<demand>& all) {
 // -- objects --------------------------------------------------------------------
 
 std::optional<object_plan> schema_planner::plan_object(const shape& s) {
+  if (s.needs.size() > object_plan::most_needs)
+    too_large("members that an object must have where a keyword must not hold", object_plan::most_needs);
   object_plan plan{.members = {}, .extras = {}, .least = s.least, .most = s.most};
+  plan.needs = (object_plan::need_set(1) << s.needs.size()) - 1;
   std::vector<std::string> names;
   std::set<std::string> known;
-  for (const auto& f : s.objects)
-    for (const auto& [name, d] : f->names)
-      if (known.insert(name).second)
-        names.push_back(name);
-  for (const auto& name : s.required)
+  const auto add = [&](const std::string& name) {
     if (known.insert(name).second)
       names.push_back(name);
+  };
+  for (const auto& f : s.objects)
+    for (const auto& [name, d] : f->names)
+      add(name);
+  for (const auto& name : s.required)
+    add(name);
+  plan.extras = plan_extras(s, names);
+  plan.distinct = !plan.extras.empty() && (plan.needs != 0 || plan.least > s.required.size() + 1);
+  if (plan.distinct)
+    if (const auto more = countable_names(plan.extras); !more.empty()) { // so that it is known when they run out
+      std::ranges::for_each(more, add);
+      plan.extras = plan_extras(s, names);
+    }
+  plan_members(s, names, plan);
+  const auto required = std::ranges::count_if(plan.members, &object_plan::member::required);
+  if (required < std::ssize(s.required)) // one of them is forbidden
+    return {};
+  return plan;
+}
+
+void schema_planner::plan_members(const shape& s, const std::vector<std::string>& names, object_plan& plan) {
   const auto allowed = scalars_.of(s.name_demands, json_type::string);
   for (const auto& name : names) {
-    const bool required = s.required.contains(name);
     auto demands = demands_of_name(s, name, regex_);
     const bool forbidden = std::ranges::any_of(demands, [&](const auto& d) {
       const auto& n = doc_.at(d.schema);
       return n.what == json_kind::boolean && n.truth == d.negated;
     });
     const auto key = s.name_demands.empty() ? scalars_.quoted(name) : scalars_.both(scalars_.quoted(name), allowed);
-    if (forbidden || !regex_.alive(key)) {
-      if (required)
-        return {};
+    if (forbidden || !regex_.alive(key))
       continue;
-    }
-    plan.members.push_back({key, value_of(std::move(demands)), required});
+    object_plan::member member{key, no_bound, s.required.contains(name), {}};
+    for (const auto& way : meeting_needs(s, key, demands))
+      member.meets.push_back({way.meets, way.value});
+    member.value = value_of(std::move(demands));
+    plan.members.push_back(std::move(member));
   }
-  plan.extras = plan_extras(s, names);
-  const auto required = static_cast<std::uint32_t>(s.required.size());
-  if (!plan.extras.empty() && plan.least > required + 1)
-    throw failure(errc::bad_request,
-                  "JSON Schema: `minProperties` above " + std::to_string(required + 1) +
-                    " cannot be enforced where names are free, because they could repeat");
-  return plan;
+}
+
+/// The ways in which a member of this name (or of these) that has to meet all demands also meets needs.
+std::vector<object_plan::extra> schema_planner::meeting_needs(const shape& s, expression key,
+                                                              const std::vector<demand>& all) {
+  struct way {
+    expression key;
+    object_plan::need_set meets;
+  };
+  std::vector<way> ways{{key, 0}};
+  for (std::size_t n = 0; n < s.needs.size(); ++n)
+    for (std::size_t i = 0, count = ways.size(); i < count; ++i)
+      if (const auto k = regex_.intersection(ways[i].key, s.needs[n].names); regex_.alive(k))
+        ways.push_back({k, ways[i].meets | object_plan::need_set(1) << n});
+  std::vector<object_plan::extra> out;
+  for (std::size_t i = 1; i < ways.size(); ++i) {
+    auto demands = all;
+    for (std::size_t n = 0; n < s.needs.size(); ++n)
+      if (ways[i].meets >> n & 1)
+        demands.push_back(s.needs[n].value);
+    out.push_back({ways[i].key, value_of(std::move(demands)), ways[i].meets});
+  }
+  return out;
+}
+
+/// The names of extras that have few.
+std::vector<std::string> schema_planner::countable_names(const std::vector<object_plan::extra>& extras) {
+  std::vector<std::string> names;
+  for (const auto& e : extras)
+    if (const auto texts = regex_.texts(e.key, most_countable))
+      for (const auto& text : *texts)
+        names.emplace_back(std::string_view(json::document::parse(text, "a name", errc::internal).root()));
+  std::ranges::sort(names);
+  names.erase(std::ranges::unique(names).begin(), names.end());
+  return names;
 }
 
 /// Whether names that no schema speaks of are left out. `names`: of those that one does.
 bool schema_planner::is_closed(const shape& s, std::size_t names) const {
   bool declares = false;
+  if (!s.needs.empty())
+    return false;
   for (const auto& f : s.objects) {
     if (f->rest)
       return false;
@@ -184,8 +238,11 @@ std::vector<object_plan::extra> schema_planner::plan_extras(const shape& s, cons
       const auto& n = doc_.at(d.schema);
       return n.what == json_kind::boolean && n.truth == d.negated;
     });
-    if (!forbidden && !(p.demands.empty() && is_closed(s, names.size())))
-      extras.push_back({p.key, value_of(std::move(p.demands))});
+    if (forbidden || (p.demands.empty() && is_closed(s, names.size())))
+      continue;
+    for (const auto& way : meeting_needs(s, p.key, p.demands))
+      extras.push_back(way);
+    extras.push_back({p.key, value_of(std::move(p.demands))});
   }
   return extras;
 }
@@ -201,6 +258,10 @@ std::optional<array_plan> schema_planner::plan_array(const shape& s) {
   std::size_t first = 0;
   for (const auto& f : s.arrays)
     first = std::max(first, f.first.size());
+  for (const auto& c : s.contains)
+    first = std::max<std::size_t>(first, c.from);
+  if (first > limits_.alternatives)
+    too_large("items with schemas of their own", limits_.alternatives);
   const auto demands = [&](std::size_t i) {
     std::vector<demand> all;
     for (const auto& f : s.arrays)
@@ -216,7 +277,7 @@ std::optional<array_plan> schema_planner::plan_array(const shape& s) {
       auto all = demands(i);
       for (std::size_t c = 0; c < s.contains.size(); ++c)
         if (set >> c & 1)
-          all.push_back(s.contains[c].item);
+          all.push_back(i < s.contains[c].from ? demand{doc_.boolean(false)} : s.contains[c].item);
         else if (s.contains[c].most != no_bound)
           all.push_back({s.contains[c].item.schema, !s.contains[c].item.negated});
       values.push_back(value_of(std::move(all)));
@@ -229,44 +290,58 @@ std::optional<array_plan> schema_planner::plan_array(const shape& s) {
   for (const auto& c : s.contains)
     plan.contains.push_back({c.least, c.most});
   if (s.unique && plan.most > 1) {
-    if (first > 0 || !s.contains.empty())
-      doc_.refuse(s.unique_at, "`uniqueItems` beside `prefixItems` or `contains` cannot be enforced");
-    plan_distinct(s, demands(0), plan);
-    if (plan.least > plan.distinct.size())
-      return {};
-    plan.most = std::min(plan.most, static_cast<std::uint32_t>(plan.distinct.size()));
+    plan.differ = first > 0 || !s.contains.empty() || !plan_distinct(demands(0), plan);
+    if (!plan.differ) {
+      if (plan.least > plan.distinct.size())
+        return {};
+      plan.most = std::min(plan.most, static_cast<std::uint32_t>(plan.distinct.size()));
+    }
   }
   return plan;
 }
 
-/// Items that must differ: enforced where they come from a list.
-void schema_planner::plan_distinct(const shape& s, const std::vector<demand>& item, array_plan& plan) {
+/// Items that must differ, if they come from a short list of scalars. False if not.
+bool schema_planner::plan_distinct(const std::vector<demand>& item, array_plan& plan) {
+  for (const auto type : {json_type::object, json_type::array})
+    if (!shapes_.of(item, type).empty())
+      return false;
   std::vector<schema_id> values;
-  bool found = false;
   for (auto d : item) {
     d = simplified(d);
-    const auto list = doc_.find(d.schema, "enum");
-    if (!d.negated && list != no_schema && !found) {
+    if (const auto list = doc_.find(d.schema, "enum"); !d.negated && list != no_schema && values.empty())
       values = doc_.at(list).items;
-      found = true;
-    }
   }
-  if (!found || values.size() > 64)
-    doc_.refuse(s.unique_at, "`uniqueItems` can be enforced only over an `enum` of at most 64 values");
+  static constexpr json_type types[] = {json_type::null, json_type::boolean, json_type::number, json_type::string};
+  if (values.empty()) { // few all the same: booleans, small integers
+    auto all = no_text;
+    for (const auto type : types)
+      all = regex_.alternation(all, scalars_.of(item, type));
+    const auto texts = regex_.texts(all, most_countable);
+    if (!texts)
+      return false;
+    std::map<value_hash, std::vector<std::string>> spellings;
+    for (const auto& text : *texts)
+      spellings[seen_values::hash(text)].push_back(text);
+    for (auto& [hash, same] : spellings)
+      plan.distinct.push_back(regex_.literals(std::move(same)));
+    return !plan.distinct.empty();
+  }
+  if (values.size() > most_countable)
+    return false;
   std::vector<schema_id> kept;
   for (const auto v : values) {
     const auto type = doc_.at(v).what;
-    if (type == json_kind::object || type == json_kind::array)
-      doc_.refuse(s.unique_at, "`uniqueItems` over objects or arrays cannot be enforced");
+    if (type == json_kind::object || type == json_kind::array) // the other demands exclude it
+      continue;
     if (std::ranges::any_of(kept, [&](auto k) { return doc_.equal(k, v); }))
       continue;
-    static constexpr json_type types[] = {json_type::null, json_type::boolean, json_type::number, json_type::string};
     const auto e = scalars_.both(scalars_.constant(v), scalars_.of(item, types[static_cast<int>(type)]));
     if (!regex_.alive(e))
       continue;
     kept.push_back(v);
     plan.distinct.push_back(e);
   }
+  return !plan.distinct.empty();
 }
 
 // -- what cannot be --------------------------------------------------------------------
@@ -286,7 +361,9 @@ void schema_planner::drop_impossible(std::vector<value_plan>& plans) const {
       members += exists(m.value);
     }
     const bool extra = std::ranges::any_of(o.extras, [&](const auto& e) { return exists(e.value); });
-    return required <= o.most && (members >= o.least || (extra && o.most >= o.least));
+    const auto all = [](std::size_t) { return true; };
+    return required <= o.most && (members >= o.least || (extra && o.most >= o.least)) &&
+      (o.needs == 0 || members_to_complete(o, o.needs, all, exists) <= std::min(o.most, no_bound - 1));
   };
   const auto items_exist = [&](const array_plan& a) { // as many as there can be
     meter::charge(1 + a.first.size());
@@ -311,6 +388,8 @@ void schema_planner::drop_impossible(std::vector<value_plan>& plans) const {
     std::erase_if(p.objects, [&](const auto& o) { return !object_exists(o); });
     for (auto& o : p.objects) {
       std::erase_if(o.members, [&](const auto& m) { return !exists(m.value); });
+      for (auto& m : o.members)
+        std::erase_if(m.meets, [&](const auto& way) { return !exists(way.value); });
       std::erase_if(o.extras, [&](const auto& e) { return !exists(e.value); });
     }
     std::erase_if(p.arrays, [&](const auto& a) { return a.distinct.empty() && items_exist(a) < a.least; });

@@ -145,7 +145,7 @@ expression scalar_schemas::compute(const demand& d, json_type type) {
   std::vector<expression> ways; // if negated
   const bool lone = doc_.lone_references() && doc_.find(d.schema, "$ref") != no_schema;
   for (const auto& [key, value] : n.members) {
-    if ((lone && key != "$ref") || !doc_.knows(key))
+    if ((lone && key != "$ref") || !doc_.knows(d.schema, key))
       continue;
     const auto e = keyword(key, d.schema, value, d.negated, type);
     if (e == any_text)
@@ -186,10 +186,10 @@ expression scalar_schemas::keyword(const std::string& key, schema_id schema, sch
       inner = pattern(value, doc_.at(value).text);
     } else if (key == "format" && doc_.at(value).what == json_kind::string) {
       const auto& name = doc_.at(value).text;
+      if (negated && format_has_more(name))
+        doc_.refuse(value, "`format` `" + name + "` where it must not hold cannot be enforced");
       if (const auto p = format_pattern(name))
         inner = whole_pattern_in_json_string(regex_, *p);
-      else if (standard_but_refused(name))
-        doc_.refuse(value, "`format` `" + name + "` is not supported");
     }
     if (inner != any_text)
       return negated ? regex_.difference(plain_strings_, inside(inner)) : inside(inner);

@@ -160,7 +160,7 @@ schema_id schema_document::find(schema_id object, std::string_view key) const {
   return no_schema;
 }
 
-bool schema_document::knows(std::string_view keyword) const {
+bool schema_document::knows(schema_id schema, std::string_view keyword) const {
   static constexpr std::array<std::string_view, 13> later{"if",
                                                           "const",
                                                           "contains",
@@ -174,7 +174,7 @@ bool schema_document::knows(std::string_view keyword) const {
                                                           "unevaluatedItems",
                                                           "$dynamicRef",
                                                           "$recursiveRef"};
-  return !draft_4_ || std::ranges::find(later, keyword) == later.end();
+  return !draft_4_ || !is_written(schema) || std::ranges::find(later, keyword) == later.end();
 }
 
 bool schema_document::equal(schema_id a, schema_id b) const {

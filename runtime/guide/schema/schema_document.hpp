@@ -47,8 +47,8 @@ public:
   schema_id target(schema_id object) const { return targets_.at(object); }
   /// Drafts up to 7 ignore what stands beside `$ref`.
   bool lone_references() const { return lone_references_; }
-  /// Whether the schema's draft has the keyword; what it does not have is an annotation.
-  bool knows(std::string_view keyword) const;
+  /// Whether the keyword has a meaning in the schema: what the text's draft does not have is an annotation there.
+  bool knows(schema_id schema, std::string_view keyword) const;
   bool equal(schema_id a, schema_id b) const;
 
   // -- invented nodes -----------------------------------------------------------------

@@ -82,6 +82,8 @@ private:
         if (states.size() > 20'000)
           too_large("states of an array with `contains`", 20'000);
         known->second = {g_.add_state(), g_.add_state()};
+        g_.edges(known->second.first).tells_apart = plan.differ;
+        g_.edges(known->second.second).is_told_apart = plan.differ;
         todo.push_back(k);
       }
       return known->second;
@@ -93,6 +95,8 @@ private:
       return ok;
     };
     const key start(plan.contains.size() + 1);
+    if (plan.differ)
+      g_.tell_values_apart();
     g_.edges(open).scans.push_back({marks_.open_array, at(start).first});
     if (satisfied(start))
       g_.edges(at(start).first).scans.push_back({marks_.close_first_array, end});
@@ -133,7 +137,16 @@ private:
 rule_id add_schema(grammar& g, std::string_view schema, const json_style& style, const guide_limits& limits) {
   schema_document doc(schema);
   schema_planner planner(doc, g.regex(), limits, style.closed);
-  return emitter(g, style).emit(planner.plan());
+  const auto value = emitter(g, style).emit(planner.plan());
+  if (!g.tells_values_apart())
+    return value;
+  const auto whole = g.add_rule();
+  const auto first = g.add_state(), last = g.add_state();
+  g.edges(first).begins_values = true;
+  g.edges(first).calls.push_back({value, last});
+  g.edges(last).ends = true;
+  g.set_start(whole, first);
+  return whole;
 }
 
 } // namespace troupe::guides

@@ -11,6 +11,18 @@ namespace troupe::guides {
 
 using json_kind = schema_node::kind;
 
+namespace {
+
+// Keywords of invented schemas alone (`schema_document::is_written`): what an object or array has where another schema's
+// keyword does not hold.
+constexpr const char* some_other = "\1other";       // a member beside those that this schema names
+constexpr const char* some_matching = "\1matching"; // of its one member: a name that matches, a value that fails
+constexpr const char* some_name = "\1name";         // a name that does not meet this schema
+constexpr const char* some_item = "\1item";         // an item that does not, from the place `first_item` on
+constexpr const char* first_item = "\1from";
+
+} // namespace
+
 /// An alternative under way.
 struct schema_shapes::progress {
   json_type type;
@@ -69,7 +81,7 @@ bool schema_shapes::apply(const demand& d, progress& p) {
     return refute(d.schema, p);
   const bool lone = doc_.lone_references() && doc_.find(d.schema, "$ref") != no_schema;
   for (const auto& [key, value] : n.members)
-    if ((!lone || key == "$ref") && doc_.knows(key) && !apply_keyword(key, d.schema, value, p))
+    if ((!lone || key == "$ref") && doc_.knows(d.schema, key) && !apply_keyword(key, d.schema, value, p))
       return false;
   if (lone)
     return true;
@@ -168,7 +180,33 @@ bool schema_shapes::apply_keyword(const std::string& key, schema_id schema, sche
   return true;
 }
 
-void schema_shapes::object_keyword(const std::string& key, schema_id, schema_id value, progress& p) {
+/// Members that must be there so that another schema does not hold.
+bool schema_shapes::needed_keyword(const std::string& key, schema_id value, progress& p) {
+  if (key == some_other) {
+    std::vector<expression> named;
+    if (const auto names = doc_.find(value, "properties"); names != no_schema)
+      for (const auto& [name, s] : doc_.at(names).members)
+        named.push_back(scalars_.quoted(name));
+    if (const auto patterns = doc_.find(value, "patternProperties"); patterns != no_schema)
+      for (const auto& [pattern, s] : doc_.at(patterns).members)
+        named.push_back(scalars_.inside(scalars_.pattern(s, pattern)));
+    auto names = scalars_.plain_strings();
+    if (!named.empty())
+      names = scalars_.regex().difference(names, scalars_.regex().alternation(std::move(named)));
+    p.made.needs.push_back({names, {doc_.find(value, "additionalProperties"), true}});
+  } else if (key == some_matching) {
+    const auto& [pattern, s] = doc_.at(value).members.front();
+    p.made.needs.push_back({scalars_.inside(scalars_.pattern(s, pattern)), {s, true}});
+  } else if (key == some_name)
+    p.made.needs.push_back({scalars_.of({value, true}, json_type::string), {doc_.boolean(true)}});
+  else
+    return false;
+  return true;
+}
+
+void schema_shapes::object_keyword(const std::string& key, schema_id schema, schema_id value, progress& p) {
+  if (!doc_.is_written(schema) && needed_keyword(key, value, p))
+    return;
   const auto names = [&](schema_id v) {
     if (doc_.at(v).what != json_kind::array)
       doc_.refuse(v, "`" + key + "` must be a list of names");
@@ -213,6 +251,8 @@ void schema_shapes::array_keyword(const std::string& key, schema_id schema, sche
   else if (key == "uniqueItems") {
     p.made.unique |= doc_.at(value).truth;
     p.made.unique_at = schema;
+  } else if (key == some_item && !doc_.is_written(schema)) {
+    p.made.contains.push_back({.item = {value, true}, .from = count_of(doc_, doc_.find(schema, first_item), "items")});
   } else if (key == "contains") {
     contained c{.item = {value}};
     if (const auto n = doc_.find(schema, "minContains"); n != no_schema)
@@ -251,7 +291,7 @@ bool schema_shapes::refute(schema_id schema, progress& p) {
     std::vector<std::vector<demand>> ways;
     const bool lone = doc_.lone_references() && doc_.find(schema, "$ref") != no_schema;
     for (const auto& [key, value] : doc_.at(schema).members)
-      if ((!lone || key == "$ref") && doc_.knows(key) && refute_keyword(key, schema, value, ways, p.type)) {
+      if ((!lone || key == "$ref") && doc_.knows(schema, key) && refute_keyword(key, schema, value, ways, p.type)) {
         ways = {{{doc_.boolean(true)}}};
         break;
       }
@@ -315,9 +355,6 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
       add({{object ? "maxProperties" : "maxItems", number(n - 1)}});
   } else if ((object && key == "maxProperties") || (array && key == "maxItems"))
     add({{object ? "minProperties" : "minItems", number(count_of(doc_, value, key) + 1)}});
-  else if (array && key == "items" && doc_.at(value).what != json_kind::array &&
-           doc_.find(schema, "prefixItems") == no_schema)
-    add({{"contains", negation_of(value)}});
   else if (array && (key == "prefixItems" || key == "items") && doc_.at(value).what == json_kind::array) {
     std::vector<schema_id> before;
     for (const auto s : doc_.at(value).items) {
@@ -327,33 +364,60 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
       const auto size = static_cast<std::uint32_t>(items.size());
       add({{"minItems", number(size)}, {"prefixItems", list_of(std::move(items))}});
     }
-  } else if (array && key == "contains" && doc_.find(schema, "minContains") == no_schema &&
-             doc_.find(schema, "maxContains") == no_schema)
-    add({{"items", negation_of(value)}});
-  else if (object && (key == "dependentRequired" || key == "dependencies" || key == "dependentSchemas")) {
+  } else if (array && key == "contains") {
+    const auto count = [&](const char* name, std::uint32_t otherwise) {
+      const auto n = doc_.find(schema, name);
+      return n == no_schema ? otherwise : count_of(doc_, n, name);
+    };
+    const auto least = count("minContains", 1), most = count("maxContains", no_bound);
+    if (least == 1)
+      add({{"items", negation_of(value)}});
+    else if (least > 1)
+      add({{"contains", value}, {"minContains", number(0)}, {"maxContains", number(least - 1)}});
+    if (most != no_bound)
+      add({{"contains", value}, {"minContains", number(most + 1)}});
+  } else if (object && (key == "dependentRequired" || key == "dependencies" || key == "dependentSchemas")) {
     for (const auto& [name, then] : doc_.at(value).members) {
       const demand present{object_schema({{"required", list_of({text(name)})}})};
       const auto needed = doc_.at(then).what == json_kind::array ? object_schema({{"required", then}}) : then;
       ways.push_back({present, {needed, true}});
     }
-  } else {
-    static constexpr std::array<std::string_view, 13> refused{
-      "patternProperties", "additionalProperties",  "propertyNames",
-      "additionalItems",   "uniqueItems",           "items",
-      "contains",          "unevaluatedProperties", "unevaluatedItems",
-      "$dynamicRef",       "$recursiveRef",         "minContains",
-      "maxContains"};
-    static constexpr std::array<std::string_view, 4> of_objects{"patternProperties", "additionalProperties",
-                                                                "propertyNames", "unevaluatedProperties"};
-    const bool about_objects = std::ranges::find(of_objects, key) != of_objects.end();
-    const bool trivial = doc_.at(value).what == json_kind::boolean && doc_.at(value).truth == (key != "uniqueItems");
-    if (std::ranges::find(refused, key) != refused.end() && about_objects == object && !trivial)
-      doc_.refuse(schema,
-                  "`" + key +
-                    "` where it must not hold (under `not`, or in a `oneOf` whose branches may overlap) "
-                    "cannot be enforced");
-  }
+  } else
+    refute_neighbours(key, schema, value, ways, type);
   return false;
+}
+
+/// The same for keywords about whatever their neighbours do not name.
+void schema_shapes::refute_neighbours(const std::string& key, schema_id schema, schema_id value,
+                                      std::vector<std::vector<demand>>& ways, json_type type) {
+  const auto& n = doc_.at(value);
+  const auto add = [&](std::vector<std::pair<std::string, schema_id>> members) {
+    ways.push_back({{object_schema(std::move(members))}});
+  };
+  if (n.what == json_kind::boolean && n.truth == (key != "uniqueItems"))
+    return;
+  if (type == json_type::object) {
+    if (key == "additionalProperties")
+      add({{some_other, schema}});
+    else if (key == "patternProperties") {
+      for (const auto& member : n.members)
+        add({{some_matching, object_schema({member})}});
+    } else if (key == "propertyNames")
+      add({{some_name, value}});
+  } else if ((key == "items" && n.what != json_kind::array) || key == "additionalItems") {
+    const auto list = doc_.find(schema, key == "items" ? "prefixItems" : "items");
+    const bool is_list = list != no_schema && doc_.at(list).what == json_kind::array;
+    if (key == "additionalItems" && !is_list) // has no effect
+      return;
+    const auto from = is_list ? doc_.at(list).items.size() : 0;
+    add({{some_item, value}, {first_item, number(static_cast<std::uint32_t>(from))}});
+  }
+  if (key == "$dynamicRef" || key == "$recursiveRef" || (key == "unevaluatedProperties" && type == json_type::object) ||
+      ((key == "unevaluatedItems" || key == "uniqueItems") && type == json_type::array))
+    doc_.refuse(schema,
+                "`" + key +
+                  "` where it must not hold (under `not`, or in a `oneOf` whose branches may overlap) "
+                  "cannot be enforced");
 }
 
 // -- invented schemas -------------------------------------------------------------

@@ -32,6 +32,13 @@ struct array_facet {
 struct contained {
   demand item;
   std::uint32_t least = 1, most = no_bound;
+  std::uint32_t from = 0; // items before this one do not count
+};
+
+/// An object has at least one member with one of these names whose value meets a demand.
+struct needed_member {
+  expression names; // quotes included
+  demand value;
 };
 
 /// One alternative.
@@ -39,6 +46,7 @@ struct shape {
   std::vector<std::shared_ptr<const object_facet>> objects;
   std::vector<demand> name_demands; // propertyNames
   std::set<std::string> required;
+  std::vector<needed_member> needs;
   std::vector<array_facet> arrays;
   std::vector<contained> contains;
   bool unique = false;
@@ -66,7 +74,10 @@ private:
   bool refute_keyword(const std::string& key, schema_id schema, schema_id value, std::vector<std::vector<demand>>& ways,
                       json_type type);
   void object_keyword(const std::string& key, schema_id schema, schema_id value, progress& p);
+  bool needed_keyword(const std::string& key, schema_id value, progress& p);
   void array_keyword(const std::string& key, schema_id schema, schema_id value, progress& p);
+  void refute_neighbours(const std::string& key, schema_id schema, schema_id value,
+                         std::vector<std::vector<demand>>& ways, json_type type);
   bool refute(schema_id schema, progress& p);
   void one_of(schema_id value, progress& p);
   schema_id schema_of_constant(schema_id value);
