@@ -90,7 +90,13 @@ bool object_states::may_go_on(const progress& p) const {
 }
 
 bool object_states::may_close(const progress& p) const {
-  return !(counts_ && p.count < plan_.least) && p.unmet == 0 && left(p).required == 0;
+  if ((counts_ && p.count < plan_.least) || left(p).required != 0)
+    return false;
+  auto unmet = p.unmet;
+  for (std::size_t m = 0; unmet != 0 && m < plan_.members.size(); ++m)
+    if (!used(p, m))
+      unmet &= ~plan_.members[m].absent;
+  return unmet == 0;
 }
 
 /// A key, if the object can be completed behind it and its value.
@@ -104,7 +110,8 @@ void object_states::keys(grammar& g, const progress& p, rule_edges& out) const {
   const auto counted = [&](std::uint32_t n) { return counts_ ? n + 1 : 0; };
   meter::charge(most);
   out.tells_apart = plan_.distinct;
-  bool owed = false; // a required member comes first
+  bool owed = false;                 // a required member comes first
+  object_plan::need_set skipped = 0; // met by members that are left out
   for (std::uint32_t m = 0; m < most && !owed; ++m) {
     if (used(p, m))
       continue;
@@ -115,10 +122,12 @@ void object_states::keys(grammar& g, const progress& p, rule_edges& out) const {
     else {
       next.next = m + 1;
       owed = plan_.members[m].required;
+      next.unmet &= ~skipped;
+      skipped |= plan_.members[m].absent;
     }
     key(g, m, next, rules_[m], out);
     for (std::size_t w = 0; w < plan_.members[m].meets.size(); ++w)
-      if (const auto met = plan_.members[m].meets[w].needs; (met & ~p.unmet) == 0) {
+      if (const auto met = plan_.members[m].meets[w].needs; (met & p.unmet) != 0) {
         auto meeting = next;
         meeting.unmet &= ~met;
         key(g, m, meeting, meeting_[m][w], out);
@@ -128,15 +137,17 @@ void object_states::keys(grammar& g, const progress& p, rule_edges& out) const {
     return;
   for (std::uint32_t e = 0; e < plan_.extras.size(); ++e) {
     const auto met = plan_.extras[e].meets;
-    if ((met & ~p.unmet) != 0)
+    if (met != 0 && (met & p.unmet) == 0)
       continue;
     auto next = p;
     next.unmet &= ~met;
     next.count = counted(p.count);
     if (plan_.most == no_bound)
       next.count = std::min(next.count, plan_.least);
-    if (!any_order_)
+    if (!any_order_) {
       next.next = most;
+      next.unmet &= ~skipped;
+    }
     key(g, most + e, next, rules_[most + e], out);
   }
 }
@@ -175,9 +186,9 @@ rule_edges object_states::expand(grammar& g, std::span<const std::uint32_t> key)
 // -- arrays -----------------------------------------------------------------------
 
 array_states::array_states(array_plan plan, const std::vector<rule_id>& values, const json_marks& marks)
-  : plan_(std::move(plan)), rest_(values[plan_.rest.front()]), marks_(marks) {
+  : plan_(std::move(plan)), rest_(values[plan_.rest.front().value]), marks_(marks) {
   for (const auto& i : plan_.first)
-    first_.push_back(values[i.front()]);
+    first_.push_back(values[i.front().value]);
 }
 
 rule_state array_states::first(grammar& g, std::uint32_t self) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 namespace troupe::guides {
 
@@ -88,9 +89,9 @@ value_plan schema_planner::plan_value(const std::vector<demand>& all) {
 
 std::optional<object_plan> schema_planner::plan_object(const shape& s) {
   if (s.needs.size() > object_plan::most_needs)
-    too_large("members that an object must have where a keyword must not hold", object_plan::most_needs);
+    too_large("ways in which an object must not be", object_plan::most_needs);
   object_plan plan{.members = {}, .extras = {}, .least = s.least, .most = s.most};
-  plan.needs = (object_plan::need_set(1) << s.needs.size()) - 1;
+  plan.needs = static_cast<object_plan::need_set>((std::uint64_t(1) << s.needs.size()) - 1);
   std::vector<std::string> names;
   std::set<std::string> known;
   const auto add = [&](const std::string& name) {
@@ -102,6 +103,8 @@ std::optional<object_plan> schema_planner::plan_object(const shape& s) {
       add(name);
   for (const auto& name : s.required)
     add(name);
+  for (const auto& need : s.needs)
+    std::ranges::for_each(need.absent, add);
   plan.extras = plan_extras(s, names);
   plan.distinct = !plan.extras.empty() && (plan.needs != 0 || plan.least > s.required.size() + 1);
   if (plan.distinct)
@@ -125,9 +128,15 @@ void schema_planner::plan_members(const shape& s, const std::vector<std::string>
       return n.what == json_kind::boolean && n.truth == d.negated;
     });
     const auto key = s.name_demands.empty() ? scalars_.quoted(name) : scalars_.both(scalars_.quoted(name), allowed);
-    if (forbidden || !regex_.alive(key))
+    object_plan::need_set absent = 0;
+    for (std::size_t n = 0; n < s.needs.size(); ++n)
+      if (std::ranges::find(s.needs[n].absent, name) != s.needs[n].absent.end())
+        absent |= object_plan::need_set(1) << n;
+    if (forbidden || !regex_.alive(key)) {
+      plan.needs &= ~absent;
       continue;
-    object_plan::member member{key, no_bound, s.required.contains(name), {}};
+    }
+    object_plan::member member{key, no_bound, s.required.contains(name), {}, absent};
     for (const auto& way : meeting_needs(s, key, demands))
       member.meets.push_back({way.meets, way.value});
     member.value = value_of(std::move(demands));
@@ -140,19 +149,40 @@ std::vector<object_plan::extra> schema_planner::meeting_needs(const shape& s, ex
                                                               const std::vector<demand>& all) {
   struct way {
     expression key;
-    object_plan::need_set meets;
+    object_plan::need_set meets = 0;
+    std::vector<demand> demands = {};
   };
-  std::vector<way> ways{{key, 0}};
-  for (std::size_t n = 0; n < s.needs.size(); ++n)
-    for (std::size_t i = 0, count = ways.size(); i < count; ++i)
-      if (const auto k = regex_.intersection(ways[i].key, s.needs[n].names); regex_.alive(k))
-        ways.push_back({k, ways[i].meets | object_plan::need_set(1) << n});
+  // All combinations of few needs; of more, one at a time and as many as possible at once; of many, the latter alone.
+  // What is left out would be valid, too.
+  const bool all_combined = s.needs.size() <= object_plan::most_combined;
+  std::vector<way> ways{{key}};
+  way most{key};
+  for (std::size_t n = 0; n < s.needs.size(); ++n) {
+    const auto count = all_combined ? ways.size() : std::size_t(1);
+    const auto extended = [&](const way& w, const object_need::member& m) {
+      meter::charge(8 + w.demands.size());
+      auto next = w;
+      next.key = regex_.intersection(w.key, m.names);
+      next.meets |= object_plan::need_set(1) << n;
+      next.demands.push_back(m.value);
+      return next;
+    };
+    for (const auto& m : s.needs[n].ways) {
+      if (s.needs.size() <= object_plan::most_single)
+        for (std::size_t i = 0; i < count; ++i)
+          if (auto next = extended(ways[i], m); regex_.alive(next.key))
+            ways.push_back(std::move(next));
+      if (!all_combined && (most.meets >> n & 1) == 0)
+        if (auto next = extended(most, m); regex_.alive(next.key))
+          most = std::move(next);
+    }
+  }
+  if (std::popcount(most.meets) > 1 || (most.meets != 0 && s.needs.size() > object_plan::most_single))
+    ways.push_back(std::move(most));
   std::vector<object_plan::extra> out;
   for (std::size_t i = 1; i < ways.size(); ++i) {
     auto demands = all;
-    for (std::size_t n = 0; n < s.needs.size(); ++n)
-      if (ways[i].meets >> n & 1)
-        demands.push_back(s.needs[n].value);
+    demands.insert(demands.end(), ways[i].demands.begin(), ways[i].demands.end());
     out.push_back({ways[i].key, value_of(std::move(demands)), ways[i].meets});
   }
   return out;
@@ -173,7 +203,7 @@ std::vector<std::string> schema_planner::countable_names(const std::vector<objec
 /// Whether names that no schema speaks of are left out. `names`: of those that one does.
 bool schema_planner::is_closed(const shape& s, std::size_t names) const {
   bool declares = false;
-  if (!s.needs.empty())
+  if (std::ranges::any_of(s.needs, &object_need::of_others))
     return false;
   for (const auto& f : s.objects) {
     if (f->rest)
@@ -253,8 +283,8 @@ std::optional<array_plan> schema_planner::plan_array(const shape& s) {
   array_plan plan;
   plan.least = s.least;
   plan.most = s.most;
-  if (s.contains.size() > 3)
-    throw failure(errc::bad_request, "JSON Schema: more than 3 `contains` on one array are not supported");
+  if (s.contains.size() > array_plan::most_contains)
+    too_large("kinds of items that an array must contain", array_plan::most_contains);
   std::size_t first = 0;
   for (const auto& f : s.arrays)
     first = std::max(first, f.first.size());
@@ -273,14 +303,18 @@ std::optional<array_plan> schema_planner::plan_array(const shape& s) {
   };
   const auto item = [&](std::size_t i) {
     array_plan::item values;
-    for (std::size_t set = 0; set < std::size_t(1) << s.contains.size(); ++set) {
+    const auto all_sets = (std::uint32_t(1) << s.contains.size()) - 1;
+    for (std::uint32_t set = 0; set <= all_sets; ++set) {
+      // Of many, none, one or all: what is left out would be valid, too.
+      if (s.contains.size() > array_plan::most_combined && !std::has_single_bit(set) && set != 0 && set != all_sets)
+        continue;
       auto all = demands(i);
       for (std::size_t c = 0; c < s.contains.size(); ++c)
         if (set >> c & 1)
           all.push_back(i < s.contains[c].from ? demand{doc_.boolean(false)} : s.contains[c].item);
         else if (s.contains[c].most != no_bound)
           all.push_back({s.contains[c].item.schema, !s.contains[c].item.negated});
-      values.push_back(value_of(std::move(all)));
+      values.push_back({set, value_of(std::move(all))});
     }
     return values;
   };
@@ -350,7 +384,9 @@ bool schema_planner::plan_distinct(const std::vector<demand>& item, array_plan& 
 void schema_planner::drop_impossible(std::vector<value_plan>& plans) const {
   std::vector<bool> possible(plans.size());
   const auto exists = [&](value_id v) { return bool(possible[v]); };
-  const auto any = [&](const array_plan::item& i) { return std::ranges::any_of(i, exists); };
+  const auto any = [&](const array_plan::item& i) {
+    return std::ranges::any_of(i, exists, &array_plan::counting::value);
+  };
   const auto object_exists = [&](const object_plan& o) {
     meter::charge(1 + o.members.size() + o.extras.size());
     std::uint32_t required = 0, members = 0;
@@ -387,6 +423,9 @@ void schema_planner::drop_impossible(std::vector<value_plan>& plans) const {
   for (auto& p : plans) {
     std::erase_if(p.objects, [&](const auto& o) { return !object_exists(o); });
     for (auto& o : p.objects) {
+      for (const auto& m : o.members)
+        if (!exists(m.value))
+          o.needs &= ~m.absent;
       std::erase_if(o.members, [&](const auto& m) { return !exists(m.value); });
       for (auto& m : o.members)
         std::erase_if(m.meets, [&](const auto& way) { return !exists(way.value); });

@@ -4,8 +4,10 @@
 
 #include "runtime/guide/schema/shapes.hpp"
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::guides {
@@ -15,7 +17,7 @@ using value_id = std::uint32_t;
 struct object_plan {
   /// What an object needs beside its required members, one bit each (shape::needs).
   using need_set = std::uint32_t;
-  static constexpr std::size_t most_needs = 4;
+  static constexpr std::size_t most_needs = 32, most_combined = 4, most_single = 8;
   struct meeting {
     need_set needs;
     value_id value;
@@ -25,6 +27,7 @@ struct object_plan {
     value_id value;
     bool required = false;
     std::vector<meeting> meets = {}; // values with which it meets needs
+    need_set absent = 0;             // that are met if it is not there
   };
   std::vector<member> members; // in the schema's order
   struct extra {
@@ -42,38 +45,57 @@ struct object_plan {
 /// `unmet` needs; no_bound if there are none such. `exists` tells of values.
 template <class Left, class Exists>
 std::uint32_t members_to_complete(const object_plan& plan, object_plan::need_set unmet, Left left, Exists exists) {
-  std::vector<std::uint32_t> fewest(plan.needs + std::size_t(1), no_bound); // by the set of needs that are met
-  const auto improve = [](std::uint32_t& known, std::uint32_t n) { known = std::min(known, n); };
-  fewest[plan.needs & ~unmet] = 0;
+  struct way {
+    object_plan::need_set unmet;
+    std::uint32_t members;
+  };
+  constexpr std::size_t most_ways = 256;
+  // Leaves out ways that another one is as good as: few remain.
+  const auto add = [](std::vector<way>& ways, way w) {
+    meter::charge(1 + ways.size() / 4);
+    const auto as_good = [](const way& x, const way& y) { return (x.unmet & ~y.unmet) == 0 && x.members <= y.members; };
+    if (std::ranges::any_of(ways, [&](const way& other) { return as_good(other, w); }))
+      return false;
+    std::erase_if(ways, [&](const way& other) { return as_good(w, other); });
+    if (ways.size() >= most_ways)
+      too_large("ways to complete an object", most_ways);
+    ways.push_back(w);
+    return true;
+  };
+  std::vector<way> now{{unmet, 0}};
   for (std::size_t m = 0; m < plan.members.size(); ++m) {
     const auto& member = plan.members[m];
-    if (!left(m) || (!member.required && member.meets.empty()))
+    if (!left(m) || (!member.required && member.absent == 0 && member.meets.empty()))
       continue;
-    meter::charge(fewest.size());
-    std::vector<std::uint32_t> next(fewest.size(), no_bound);
-    for (std::uint32_t met = 0; met < fewest.size(); ++met) {
-      if (fewest[met] == no_bound)
-        continue;
+    std::vector<way> next;
+    for (const auto& w : now) {
       if (!member.required)
-        improve(next[met], fewest[met]);
+        add(next, {w.unmet & ~member.absent, w.members});
       else if (exists(member.value))
-        improve(next[met], fewest[met] + 1);
-      for (const auto& way : member.meets)
-        if (exists(way.value))
-          improve(next[met | way.needs], fewest[met] + 1);
+        add(next, {w.unmet, w.members + 1});
+      for (const auto& meeting : member.meets)
+        if (exists(meeting.value))
+          add(next, {w.unmet & ~meeting.needs, w.members + 1});
     }
-    fewest = std::move(next);
+    now = std::move(next);
   }
-  for (std::uint32_t met = 0; met < fewest.size(); ++met)
+  for (bool changed = true; std::exchange(changed, false);)
     for (const auto& e : plan.extras)
-      if (fewest[met] != no_bound && exists(e.value))
-        improve(fewest[met | e.meets], fewest[met] + 1);
-  return fewest.back();
+      if (e.meets != 0 && exists(e.value))
+        for (const auto& w : std::vector(now))
+          changed |= add(now, {w.unmet & ~e.meets, w.members + 1});
+  const auto done = std::ranges::find(now, object_plan::need_set(0), &way::unmet);
+  return done == now.end() ? no_bound : done->members;
 }
 
 struct array_plan {
-  /// The values of an item: by the set of `contains` that it counts for.
-  using item = std::vector<value_id>;
+  /// The values of an item, with the sets of `contains` that they count for.
+  struct counting {
+    std::uint32_t set;
+    value_id value;
+  };
+  using item = std::vector<counting>;
+  static constexpr std::size_t most_contains = 12, most_combined = 3;
   std::vector<item> first;
   item rest;
   std::uint32_t least = 0, most = no_bound;

@@ -110,7 +110,7 @@ private:
       if (bounded && k[0] >= plan.most)
         continue;
       const auto& item = k[0] < plan.first.size() ? plan.first[k[0]] : plan.rest;
-      for (std::size_t set = 0; set < item.size(); ++set) {
+      for (const auto& [set, value] : item) {
         auto next = k;
         next[0] = bounded ? k[0] + 1 : std::min(k[0] + 1, cap);
         bool allowed = true;
@@ -121,7 +121,7 @@ private:
             next[c + 1] = counted.most == no_bound ? std::min(next[c + 1] + 1, counted.least) : next[c + 1] + 1;
           }
         if (allowed)
-          g_.edges(before).calls.push_back({values_[item[set]], at(next).second});
+          g_.edges(before).calls.push_back({values_[value], at(next).second});
       }
     }
   }

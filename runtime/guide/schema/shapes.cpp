@@ -20,6 +20,12 @@ constexpr const char* some_matching = "\1matching"; // of its one member: a name
 constexpr const char* some_name = "\1name";         // a name that does not meet this schema
 constexpr const char* some_item = "\1item";         // an item that does not, from the place `first_item` on
 constexpr const char* first_item = "\1from";
+constexpr const char* some_need =
+  "\1need"; // one of these schemas holds, which are of the kinds above or about one member
+
+constexpr std::size_t most_multiplied = 128; // alternatives, before refutations become needs
+
+struct too_many_alternatives {};
 
 } // namespace
 
@@ -35,9 +41,36 @@ struct schema_shapes::progress {
 std::vector<shape> schema_shapes::of(const std::vector<demand>& all, json_type type) {
   if (++depth_ > 100)
     throw failure(errc::bad_request, "the JSON Schema's combinations are nested deeper than 100");
+  const auto most = most_;
+  const bool needs = needs_;
   std::vector<shape> out;
-  expand({type, all, {}, {}, {}}, out);
+  try {
+    needs_ = false;
+    out = alternatives(all, type, std::min(most_multiplied, limits_.alternatives));
+  } catch (const too_many_alternatives&) {
+    needs_ = type == json_type::object;
+    try {
+      out = alternatives(all, type, limits_.alternatives);
+    } catch (const too_many_alternatives&) {
+      too_large("alternatives of one value", limits_.alternatives);
+    }
+  }
+  most_ = most;
+  needs_ = needs;
   --depth_;
+  return out;
+}
+
+std::vector<shape> schema_shapes::alternatives(const std::vector<demand>& all, json_type type, std::size_t most) {
+  const auto depth = depth_;
+  most_ = most;
+  std::vector<shape> out;
+  try {
+    expand({type, all, {}, {}, {}}, out);
+  } catch (const too_many_alternatives&) {
+    depth_ = depth;
+    throw;
+  }
   return out;
 }
 
@@ -54,8 +87,8 @@ void schema_shapes::expand(progress p, std::vector<shape>& out) {
   if (p.ways.empty()) {
     if (p.made.least > p.made.most)
       return;
-    if (out.size() >= limits_.alternatives)
-      too_large("alternatives of one value", limits_.alternatives);
+    if (out.size() >= most_)
+      throw too_many_alternatives();
     out.push_back(std::move(p.made));
     return;
   }
@@ -181,7 +214,7 @@ bool schema_shapes::apply_keyword(const std::string& key, schema_id schema, sche
 }
 
 /// Members that must be there so that another schema does not hold.
-bool schema_shapes::needed_keyword(const std::string& key, schema_id value, progress& p) {
+bool schema_shapes::needed_keyword(const std::string& key, schema_id value, object_need& need) {
   if (key == some_other) {
     std::vector<expression> named;
     if (const auto names = doc_.find(value, "properties"); names != no_schema)
@@ -193,20 +226,39 @@ bool schema_shapes::needed_keyword(const std::string& key, schema_id value, prog
     auto names = scalars_.plain_strings();
     if (!named.empty())
       names = scalars_.regex().difference(names, scalars_.regex().alternation(std::move(named)));
-    p.made.needs.push_back({names, {doc_.find(value, "additionalProperties"), true}});
+    need.ways.push_back({names, {doc_.find(value, "additionalProperties"), true}});
   } else if (key == some_matching) {
     const auto& [pattern, s] = doc_.at(value).members.front();
-    p.made.needs.push_back({scalars_.inside(scalars_.pattern(s, pattern)), {s, true}});
+    need.ways.push_back({scalars_.inside(scalars_.pattern(s, pattern)), {s, true}});
   } else if (key == some_name)
-    p.made.needs.push_back({scalars_.of({value, true}, json_type::string), {doc_.boolean(true)}});
-  else
+    need.ways.push_back({scalars_.of({value, true}, json_type::string), {doc_.boolean(true)}});
+  else if (key == some_need) {
+    for (const auto way : doc_.at(value).items)
+      add_need(way, need);
+    return true;
+  } else
     return false;
+  need.of_others = true;
   return true;
 }
 
-void schema_shapes::object_keyword(const std::string& key, schema_id schema, schema_id value, progress& p) {
-  if (!doc_.is_written(schema) && needed_keyword(key, value, p))
+/// An invented schema about one member.
+void schema_shapes::add_need(schema_id way, object_need& need) {
+  const auto& [key, value] = doc_.at(way).members.front();
+  if (needed_keyword(key, value, need))
     return;
+  const auto& [name, s] = doc_.at(doc_.find(way, "properties")).members.front();
+  if (doc_.find(way, "required") == no_schema)
+    need.absent.push_back(name);
+  else
+    need.ways.push_back({scalars_.quoted(name), {s}});
+}
+
+void schema_shapes::object_keyword(const std::string& key, schema_id schema, schema_id value, progress& p) {
+  if (object_need need; !doc_.is_written(schema) && needed_keyword(key, value, need)) {
+    p.made.needs.push_back(std::move(need));
+    return;
+  }
   const auto names = [&](schema_id v) {
     if (doc_.at(v).what != json_kind::array)
       doc_.refuse(v, "`" + key + "` must be a list of names");
@@ -270,7 +322,9 @@ void schema_shapes::one_of(schema_id value, progress& p) {
   std::vector<std::vector<demand>> ways;
   for (const auto yes : branches) {
     std::vector<demand> way{{yes}};
-    if (of({{yes}}, p.type).empty())
+    if (const auto [known, fresh] = impossible_.try_emplace({yes, p.type}, false); fresh)
+      known->second = of({{yes}}, p.type).empty();
+    if (impossible_.at({yes, p.type}))
       continue;
     for (const auto no : branches)
       if (no != yes && !disjoint({{yes}}, {{no}}))
@@ -286,22 +340,65 @@ void schema_shapes::one_of(schema_id value, progress& p) {
 
 /// Adds the ways in which a value does not meet the schema.
 bool schema_shapes::refute(schema_id schema, progress& p) {
-  const auto [known, fresh] = refutations_.try_emplace({schema, static_cast<int>(p.type)});
-  if (fresh) {
-    std::vector<std::vector<demand>> ways;
-    const bool lone = doc_.lone_references() && doc_.find(schema, "$ref") != no_schema;
-    for (const auto& [key, value] : doc_.at(schema).members)
-      if ((!lone || key == "$ref") && doc_.knows(schema, key) && refute_keyword(key, schema, value, ways, p.type)) {
-        ways = {{{doc_.boolean(true)}}};
-        break;
-      }
-    refutations_[{schema, static_cast<int>(p.type)}] = std::move(ways);
-  }
-  const auto& ways = refutations_[{schema, static_cast<int>(p.type)}];
+  const auto ways = needs_ ? with_needs(schema) : refutation(schema, p.type);
   if (ways.empty())
     return false;
   p.ways.push_back(ways);
   return true;
+}
+
+const std::vector<std::vector<demand>>& schema_shapes::refutation(schema_id schema, json_type type) {
+  if (!refutations_.contains({schema, static_cast<int>(type)})) {
+    std::vector<std::vector<demand>> ways;
+    const bool lone = doc_.lone_references() && doc_.find(schema, "$ref") != no_schema;
+    for (const auto& [key, value] : doc_.at(schema).members)
+      if ((!lone || key == "$ref") && doc_.knows(schema, key) && refute_keyword(key, schema, value, ways, type)) {
+        ways = {{{doc_.boolean(true)}}};
+        break;
+      }
+    refutations_[{schema, static_cast<int>(type)}] = std::move(ways);
+  }
+  return refutations_.at({schema, static_cast<int>(type)});
+}
+
+/// The same of objects, with all ways that are about one member each as one: a need. So that what is refuted does not
+/// multiply.
+std::vector<std::vector<demand>> schema_shapes::with_needs(schema_id schema) {
+  if (const auto known = refutations_with_needs_.find(schema); known != refutations_with_needs_.end())
+    return known->second;
+  std::vector<schema_id> needs;
+  std::vector<std::vector<demand>> ways;
+  sort_ways(schema, 0, needs, ways);
+  if (needs.size() == 1)
+    ways.push_back({{needs.front()}});
+  else if (!needs.empty())
+    ways.push_back({{object_schema({{some_need, list_of(std::move(needs))}})}});
+  return refutations_with_needs_[schema] = std::move(ways);
+}
+
+void schema_shapes::sort_ways(schema_id schema, int depth, std::vector<schema_id>& needs,
+                              std::vector<std::vector<demand>>& others) {
+  for (const auto& way : std::vector(refutation(schema, json_type::object))) {
+    const auto d = way.size() == 1 ? way.front() : demand{no_schema};
+    const bool is_object = d.schema != no_schema && doc_.at(d.schema).what == json_kind::object;
+    if (is_object && d.negated && depth < 8)
+      sort_ways(d.schema, depth + 1, needs, others);
+    else if (is_object && !d.negated && !doc_.is_written(d.schema) && is_about_one_member(d.schema))
+      needs.push_back(d.schema);
+    else
+      others.push_back(way);
+  }
+}
+
+bool schema_shapes::is_about_one_member(schema_id invented) const {
+  const auto& members = doc_.at(invented).members;
+  const auto properties = doc_.find(invented, "properties");
+  if (properties != no_schema)
+    return doc_.at(properties).members.size() == 1 &&
+      members.size() == (doc_.find(invented, "required") == no_schema ? 1 : 2);
+  return members.size() == 1 &&
+    (members.front().first == some_other || members.front().first == some_matching ||
+     members.front().first == some_name);
 }
 
 /// The same for one keyword; true if no value of the type meets it.
@@ -491,6 +588,13 @@ std::vector<demand> demands_of_name(const shape& s, const std::string& name, exp
 bool schema_shapes::disjoint(const std::vector<demand>& a, const std::vector<demand>& b, int depth) {
   if (depth > 3)
     return false;
+  const auto [known, fresh] = disjoint_.try_emplace({a, b, depth}, false);
+  if (fresh)
+    known->second = find_disjoint(a, b, depth);
+  return known->second;
+}
+
+bool schema_shapes::find_disjoint(const std::vector<demand>& a, const std::vector<demand>& b, int depth) {
   auto& regex = scalars_.regex();
   for (const auto type : {json_type::null, json_type::boolean, json_type::number, json_type::string})
     if (regex.alive(scalars_.both(scalars_.of(a, type), scalars_.of(b, type))))

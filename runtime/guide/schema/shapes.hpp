@@ -35,10 +35,16 @@ struct contained {
   std::uint32_t from = 0; // items before this one do not count
 };
 
-/// An object has at least one member with one of these names whose value meets a demand.
-struct needed_member {
-  expression names; // quotes included
-  demand value;
+/// What an object needs: a member with one of these names whose value meets the demand, in one of several ways, or that
+/// one of some members is not there.
+struct object_need {
+  struct member {
+    expression names; // quotes included
+    demand value;
+  };
+  std::vector<member> ways;
+  std::vector<std::string> absent;
+  bool of_others = false; // it speaks of members that no schema names
 };
 
 /// One alternative.
@@ -46,7 +52,7 @@ struct shape {
   std::vector<std::shared_ptr<const object_facet>> objects;
   std::vector<demand> name_demands; // propertyNames
   std::set<std::string> required;
-  std::vector<needed_member> needs;
+  std::vector<object_need> needs;
   std::vector<array_facet> arrays;
   std::vector<contained> contains;
   bool unique = false;
@@ -74,17 +80,24 @@ private:
   bool refute_keyword(const std::string& key, schema_id schema, schema_id value, std::vector<std::vector<demand>>& ways,
                       json_type type);
   void object_keyword(const std::string& key, schema_id schema, schema_id value, progress& p);
-  bool needed_keyword(const std::string& key, schema_id value, progress& p);
+  bool needed_keyword(const std::string& key, schema_id value, object_need& need);
+  void add_need(schema_id way, object_need& need);
   void array_keyword(const std::string& key, schema_id schema, schema_id value, progress& p);
   void refute_neighbours(const std::string& key, schema_id schema, schema_id value,
                          std::vector<std::vector<demand>>& ways, json_type type);
+  std::vector<shape> alternatives(const std::vector<demand>& all, json_type type, std::size_t most);
   bool refute(schema_id schema, progress& p);
+  const std::vector<std::vector<demand>>& refutation(schema_id schema, json_type type);
+  std::vector<std::vector<demand>> with_needs(schema_id schema);
+  void sort_ways(schema_id schema, int depth, std::vector<schema_id>& needs, std::vector<std::vector<demand>>& others);
   void one_of(schema_id value, progress& p);
   schema_id schema_of_constant(schema_id value);
   schema_id object_schema(std::vector<std::pair<std::string, schema_id>> members);
   schema_id list_of(std::vector<schema_id> items);
   schema_id number(std::uint32_t n);
   schema_id text(const std::string& s);
+  bool is_about_one_member(schema_id invented) const;
+  bool find_disjoint(const std::vector<demand>& a, const std::vector<demand>& b, int depth);
   bool disjoint_shapes(const shape& a, const shape& b, json_type type, int depth);
 
   schema_document& doc_;
@@ -92,7 +105,11 @@ private:
   guide_limits limits_;
   std::map<schema_id, schema_id> constants_;
   std::map<std::pair<schema_id, int>, std::vector<std::vector<demand>>> refutations_;
-  std::size_t steps_ = 0;
+  std::map<schema_id, std::vector<std::vector<demand>>> refutations_with_needs_;
+  std::map<std::tuple<std::vector<demand>, std::vector<demand>, int>, bool> disjoint_; // false while it is asked for
+  std::map<std::pair<schema_id, json_type>, bool> impossible_;                         // likewise
+  std::size_t steps_ = 0, most_ = 0;
+  bool needs_ = false; // refutations of objects become needs
   int depth_ = 0;
 };
 
