@@ -29,7 +29,10 @@ public:
   guide_worker_actor::behavior_type make_behavior() {
     return {
       [this](compile_atom, const guide_order_ptr& order, const guide_compiler_actor& compiler) {
-        self_->send(compiler, guide_atom::value, std::make_shared<const guide_outcome>(compile(*order)));
+        const auto outcome = std::make_shared<const guide_outcome>(compile(*order));
+        self_->send(compiler, guide_atom::value, outcome);
+        if (outcome->guide) // what its masks need, some milliseconds of it, while the prompt is computed
+          outcome->guide->prepare(500'000);
       },
     };
   }

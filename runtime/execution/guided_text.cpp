@@ -14,6 +14,8 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t most_forced = 64; // tokens appended at once
+constexpr std::uint64_t slice = 50'000; // steps, half a millisecond
+constexpr int most_slices = 200;
 
 void set(std::vector<std::uint64_t>& bits, token_id id) {
   if (const auto i = static_cast<std::size_t>(id); id >= 0 && i / 64 < bits.size())
@@ -52,8 +54,10 @@ struct guided_text::rules {
 struct guided_text::text {
   guides::answer_state state;
   std::size_t emitted = 0;
+  std::size_t appended = 0; // times
 
   void append(std::span<const token_id> tokens, const rules& r) {
+    ++appended;
     for (const auto t : tokens) {
       if (r.is_end(t) || !state.advance(t))
         throw failure(errc::internal, "the answer does not follow its guide");
@@ -136,6 +140,24 @@ guided_text::guided_text(std::shared_ptr<mask_workers> workers, const sampling_s
   rules_ = std::move(r);
   text_ = std::make_shared<text>(text{guides::answer_state(rules_->guide, rules_->limits)});
   append(start.emitted);
+  prepare(*workers_, rules_, text_, most_slices);
+}
+
+/// Has the guide made a part of what later masks need, and again, behind what the texts that follow it wait for, until
+/// this one has a first token: while its prompt is computed.
+void guided_text::prepare(mask_workers& workers, std::shared_ptr<const rules> r, std::weak_ptr<text> of, int slices) {
+  const auto* lane = r->guide.get();
+  workers.post(lane, [&workers, r = std::move(r), of = std::move(of), slices] {
+    const auto alive = of.lock();
+    if (!alive || alive->appended > 1)
+      return;
+    try {
+      if (r->guide->prepare(slice) && slices > 1)
+        prepare(workers, r, of, slices - 1);
+    } catch (const std::exception&) {
+      // What has not been made is made when it is needed.
+    }
+  });
 }
 
 // Makes what may follow the text that `make` leads to. A text that has been dropped is of no interest.

@@ -63,6 +63,7 @@ private:
 
   guided_text(std::shared_ptr<mask_workers> workers, std::shared_ptr<const rules> r);
   static const next_tokens* wait_for(result& one, clock::time_point until);
+  static void prepare(mask_workers& workers, std::shared_ptr<const rules> r, std::weak_ptr<text> of, int slices);
   std::shared_ptr<result> begin(std::function<void(text&, next_tokens&)> make) const;
 
   std::shared_ptr<mask_workers> workers_;

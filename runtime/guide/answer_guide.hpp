@@ -33,6 +33,8 @@ public:
   std::size_t memory() const { return guide_->memory(); } // bytes
   /// Whether nothing is asked of the answer but a bound of its reasoning and what it must not contain.
   bool is_free() const { return is_free_; }
+  /// As guide::prepare.
+  bool prepare(std::uint64_t steps) const { return !is_free_ && guide_->prepare(steps); }
 
   static constexpr std::size_t longest_after = 1024; // bytes of guide_source::after
 

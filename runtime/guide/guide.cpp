@@ -66,6 +66,23 @@ guide::~guide() = default;
 const guide_vocabulary& guide::vocabulary() const { return *parts_->vocabulary; }
 std::size_t guide::memory() const { return parts_->memory; }
 
+bool guide::prepare(std::uint64_t steps) const {
+  auto& parts = *parts_;
+  const std::scoped_lock hold(parts.lock);
+  if ((parts.pool && parts.pool->is_full()) || parts.used.steps() > parts.used.most().steps / 4)
+    return false;
+  try {
+    if (!parts.states)
+      parts.renew();
+    const bool more = within(parts.used, [&] { return parts.states->prepare(steps); });
+    parts.count();
+    return more;
+  } catch (const std::exception&) { // the limits, or the machine's memory: it is built anew when it is needed
+    parts.drop();
+    return false;
+  }
+}
+
 std::shared_ptr<const guide> compile_guide(const guide_source& source,
                                            std::shared_ptr<const guide_vocabulary> vocabulary,
                                            const guide_limits& limits, std::shared_ptr<guide_pool> pool) {

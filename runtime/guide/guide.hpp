@@ -31,6 +31,10 @@ public:
   /// Bytes of grammar, automaton and masks, when a state was last asked for anything.
   std::size_t memory() const;
 
+  /// Does a part of what masks need, ahead of texts that need them: about so many steps. False once nothing is left to
+  /// do. Changes nothing but the time that masks take. Any thread.
+  bool prepare(std::uint64_t steps) const;
+
 private:
   friend class guide_state;
   std::unique_ptr<parts> parts_;

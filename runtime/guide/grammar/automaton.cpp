@@ -6,6 +6,7 @@ namespace troupe::guides {
 
 automaton::automaton(const grammar& g) : grammar_(g) {
   sets_.emplace_back();
+  row_of_.push_back(nullptr);
   reach(grammar_.start(grammar_.root()), {outside, 0});
   close();
   start_ = intern();
@@ -140,6 +141,7 @@ automaton_state automaton::intern() {
     scans_.insert(scans_.end(), new_scans_.begin(), new_scans_.end());
     waiters_.insert(waiters_.end(), new_waiters_.begin(), new_waiters_.end());
     sets_.push_back(s);
+    row_of_.push_back(nullptr);
     return static_cast<std::uint32_t>(sets_.size() - 1);
   };
   const bool dead = new_scans_.empty() && !new_can_end_;
@@ -174,19 +176,23 @@ void automaton::open(automaton_state s) {
   for (std::uint32_t i = 0; i < sets_[s].scan_count; ++i)
     live |= grammar_.lexer().live(scans_[sets_[s].scans + i].in);
   sets_[s].live = live;
-  sets_[s].row = static_cast<std::uint32_t>(rows_.size());
-  rows_.resize(rows_.size() + 256, dead_state);
-  live.for_each([&](unsigned char b) { rows_[sets_[s].row + b] = unknown; });
+  if (rows_left_ == 0) {
+    rows_.push_back(std::make_unique<automaton_state[]>(256 * rows_at_once));
+    rows_left_ = rows_at_once;
+  }
+  auto* row = rows_.back().get() + 256 * (rows_at_once - rows_left_--);
+  live.for_each([&](unsigned char b) { row[b] = unknown; });
+  row_of_[s] = row;
 }
 
 automaton_state automaton::compute(automaton_state s, unsigned char byte) {
-  if (sets_[s].row == no_row) {
+  if (!row_of_[s]) {
     open(s);
-    if (rows_[sets_[s].row + byte] != unknown)
-      return rows_[sets_[s].row + byte];
+    if (row_of_[s][byte] != unknown)
+      return row_of_[s][byte];
   }
   const auto target = successor(s, byte);
-  auto* row = rows_.data() + sets_[s].row;
+  auto* row = row_of_[s];
   const auto [first, count] = std::pair(sets_[s].scans, sets_[s].scan_count);
   if (count <= 8) { // bytes that lead to the same state
     auto alike = byte_set::all();
@@ -255,6 +261,35 @@ std::uint32_t automaton::characters(automaton_state s, alphabet a, std::uint32_t
     result = std::max(result, n);
   }
   return result;
+}
+
+bool automaton::prepare(std::uint64_t steps) {
+  auto& lex = grammar_.lexer();
+  const auto* spent = meter::current();
+  const auto end = spent ? spent->steps() + steps : 0;
+  const auto add = [&](lexer_state s) {
+    if (s >= prepare_seen_.size())
+      prepare_seen_.resize(s + 1);
+    if (s != dead_lexer && !prepare_seen_[s]) {
+      prepare_seen_[s] = true;
+      to_prepare_.push_back(s);
+    }
+  };
+  while (lex.size() < most_prepared && (!spent || spent->steps() < end)) {
+    if (!to_prepare_.empty()) {
+      const auto s = to_prepare_.back();
+      to_prepare_.pop_back();
+      meter::charge(64);
+      for (const auto next : lex.successors(s))
+        add(next);
+    } else if (prepared_ < grammar_.size()) {
+      meter::charge(1);
+      if (const auto at = prepared_++; grammar_.is_made(at))
+        add(grammar_.made(at).scanner);
+    } else
+      return false;
+  }
+  return lex.size() < most_prepared;
 }
 
 } // namespace troupe::guides

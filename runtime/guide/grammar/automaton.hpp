@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -26,9 +27,8 @@ public:
   automaton_state start() const { return start_; }
   /// Throws failure(bad_request) beyond the limits.
   automaton_state next(automaton_state s, unsigned char byte) {
-    const auto row = sets_[s].row;
-    if (row != no_row) {
-      const auto known = rows_[row + byte];
+    if (const auto* row = row_of_[s]) {
+      const auto known = row[byte];
       if (known != unknown)
         return known;
     }
@@ -40,7 +40,7 @@ public:
   bool can_end(automaton_state s) const { return sets_[s].can_end; }
   /// Bytes that do not lead to `dead_state`.
   const byte_set& live(automaton_state s) {
-    if (sets_[s].row == no_row)
+    if (!row_of_[s])
       open(s);
     return sets_[s].live;
   }
@@ -62,8 +62,13 @@ public:
 
   std::size_t size() const { return sets_.size(); }
 
+  /// Derives terminals ahead of texts that need them, by about so much work. False once there is nothing left to do.
+  /// Changes nothing but the time that other functions take.
+  bool prepare(std::uint64_t steps);
+
 private:
-  static constexpr std::uint32_t no_row = 0xFFFFFFFF, unknown = 0xFFFFFFFF, not_asked = 0xFFFFFFFE;
+  static constexpr std::uint32_t unknown = 0xFFFFFFFF, not_asked = 0xFFFFFFFE;
+  static constexpr std::size_t rows_at_once = 16;
   static constexpr automaton_state itself = 0xFFFFFFFF;  // an origin: the set that holds the item
   static constexpr automaton_state outside = 0xFFFFFFFE; // an origin: the end of the root rule ends the text
 
@@ -91,7 +96,6 @@ private:
   };
   struct set {
     std::uint32_t scans = 0, scan_count = 0, waiters = 0, waiter_count = 0;
-    std::uint32_t row = no_row; // in rows_
     std::array<automaton_state, alphabets> after{not_asked, not_asked, not_asked, not_asked};
     bool can_end = false;
     bool is_told_apart = false, begins_values = false;
@@ -113,7 +117,9 @@ private:
   std::vector<set> sets_; // 0 is dead
   std::vector<scan> scans_;
   std::vector<waiter> waiters_;
-  std::vector<automaton_state> rows_; // 256 a row
+  std::vector<automaton_state*> row_of_;                 // by state: its 256 successors; null: not opened
+  std::vector<std::unique_ptr<automaton_state[]>> rows_; // many each, which stay where they are
+  std::size_t rows_left_ = 0;                            // in the last ones
   intern_table table_;
   std::unordered_map<std::uint64_t, automaton_state> again_; // by state and byte
   automaton_state start_ = dead_state;
@@ -126,6 +132,11 @@ private:
   std::vector<origin> ended_;
   bool new_can_end_ = false, new_is_told_apart_ = false, new_begins_values_ = false;
   bool was_there_ = false; // what has just ended
+
+  rule_state prepared_ = 0;             // states of rules whose terminals have been looked at
+  std::vector<lexer_state> to_prepare_; // their states
+  std::vector<bool> prepare_seen_;
+  static constexpr std::size_t most_prepared = 8'192; // states of terminals
 };
 
 } // namespace troupe::guides

@@ -97,6 +97,7 @@ public:
   }
   /// A state that `at` has been called for, or that was there when the grammar was finished; else nothing is known yet.
   const state& made(rule_state s) const { return states_[s]; }
+  bool is_made(rule_state s) const { return states_[s].source == none; }
   rule_state target(const state& s, std::uint32_t tag) const { return targets_[s.targets + tag]; }
   std::span<const call_edge> calls(const state& s) const { return {calls_.data() + s.calls, s.call_count}; }
   std::span<const rule_state> skips(const state& s) const { return {skips_.data() + s.skips, s.skip_count}; }

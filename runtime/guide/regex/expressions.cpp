@@ -307,6 +307,7 @@ bool expressions::search(expression a) {
   std::vector<visit> visits{{a, 0}};
   std::size_t next_visit = 0; // in breadth: the nearest end is found first
   constexpr std::uint8_t visited = 3;
+  constexpr std::size_t most_visits = 64; // before its parts are looked at
   life_[a] = visited;
   const auto found = [&](std::uint32_t i) {
     std::vector<bool> on_path(visits.size());
@@ -317,7 +318,18 @@ bool expressions::search(expression a) {
     return true;
   };
   try {
+    bool looked_closer = false;
     while (next_visit < visits.size()) {
+      if (visits.size() > most_visits && !looked_closer) {
+        looked_closer = true;
+        for (const auto& v : visits)
+          life_[v.at] = 0;
+        if (const auto alive = alive_by_parts(a))
+          return *alive;
+        for (const auto& v : visits)
+          if (life_[v.at] == 0)
+            life_[v.at] = visited;
+      }
       const auto i = static_cast<std::uint32_t>(next_visit++);
       derivatives(visits[i].at);
       const auto [begin, count] = derived_[visits[i].at];
@@ -341,6 +353,30 @@ bool expressions::search(expression a) {
   for (const auto& v : visits)
     life_[v.at] = 2;
   return false;
+}
+
+/// What its parts tell, where that is enough: an alternation of which one is alive, an intersection in which one
+/// part excludes another (whose product with the others would be large).
+std::optional<bool> expressions::alive_by_parts(expression a) {
+  const auto n = nodes_[a];
+  constexpr std::size_t most_parts = 12;
+  if ((n.what != kind::alternation && n.what != kind::intersection) || n.b > most_parts || by_parts_ == 2)
+    return {};
+  const std::vector<expression> parts(children(n).begin(), children(n).end());
+  std::optional<bool> result;
+  ++by_parts_; // of parts of parts, no more
+  if (n.what == kind::alternation)
+    result = std::ranges::any_of(parts, [&](expression e) { return alive(e); });
+  else
+    for (std::size_t i = 0; i < parts.size() && parts.size() > 2 && !result; ++i)
+      for (std::size_t k = 0; k < i && !result; ++k)
+        if ((nodes_[parts[i]].what == kind::complement) != (nodes_[parts[k]].what == kind::complement) &&
+            !alive(intersection(parts[i], parts[k])))
+          result = false;
+  --by_parts_;
+  if (result)
+    life_[a] = *result ? 1 : 2;
+  return result;
 }
 
 std::optional<std::vector<std::string>> expressions::texts(expression a, std::size_t most) {

@@ -110,6 +110,7 @@ private:
   void derive_multiple(const node& n, std::vector<part>& out);
   void derive_all_of(const std::vector<expression>& parts, std::vector<part>& out);
   bool search(expression a);
+  std::optional<bool> alive_by_parts(expression a);
 
   expression compared_state(std::uint32_t bound, comparison how, std::uint32_t pos, int relation, bool fraction);
   bool holds(comparison how, int relation) const;
@@ -128,6 +129,7 @@ private:
   };
   std::vector<slice> derived_; // by expression, into parts_
   std::vector<part> parts_;
+  int by_parts_ = 0;
   std::vector<std::uint8_t> life_; // by expression: 0 unknown, 1 alive, 2 dead
 };
 

@@ -96,6 +96,7 @@ void lexer::expand(lexer_state s) {
   st.live = live;
   st.classes = static_cast<std::uint32_t>(classes_.size());
   st.targets = static_cast<std::uint32_t>(targets_.size());
+  st.target_count = static_cast<std::uint32_t>(targets.size());
   classes_.push_back(classes);
   targets_.insert(targets_.end(), targets.begin(), targets.end());
   st.expanded = true;

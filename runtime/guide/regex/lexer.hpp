@@ -63,6 +63,12 @@ public:
   }
   /// Whether anything but the end can follow.
   bool goes_on(lexer_state s) const { return states_[s].goes_on; }
+  /// The states that bytes lead to, dead or not. Valid until the next call.
+  std::span<const lexer_state> successors(lexer_state s) {
+    if (!states_[s].expanded)
+      expand(s);
+    return std::span(targets_).subspan(states_[s].targets, states_[s].target_count);
+  }
   /// The bytes that lead to the same state as this one.
   byte_set alike(lexer_state s, unsigned char byte);
   /// Tags whose expressions match what has been read.
@@ -86,8 +92,8 @@ private:
     byte_set live;
     std::uint32_t entries = 0, entry_count = 0; // in entries_
     std::uint32_t accepts = 0, accept_count = 0;
-    std::uint32_t classes = 0; // in classes_
-    std::uint32_t targets = 0; // in targets_, by class
+    std::uint32_t classes = 0;                   // in classes_
+    std::uint32_t targets = 0, target_count = 0; // in targets_, by class
     std::array<lexer_state, alphabets> after{unknown, unknown, unknown, unknown};
     bool expanded = false;
     bool goes_on = false;
