@@ -1,5 +1,6 @@
 #include "runtime/import/gguf_architectures.hpp"
 
+#include "runtime/import/gguf_further.hpp"
 #include "runtime/import/gguf_recurrent.hpp"
 #include "runtime/model/config_limits.hpp"
 #include "runtime/model/families/family.hpp"
@@ -330,6 +331,7 @@ namespace {
 void describe_cohere(const architecture_keys& keys, model_config& model) {
   model.parallel = model.shared_norm = true;
   model.logit_scale = number(keys, "logit_scale", 1);
+  model.qk_norm = model.qk_norm_whole = model.qk_norm_layer = keys.tensor("blk.0.attn_q_norm.weight") != nullptr;
 }
 
 void describe_cohere2(const architecture_keys& keys, model_config& model) {
@@ -404,6 +406,12 @@ constexpr std::array architectures{
   gguf_architecture{.name = "llama", .family = "llama", .describe = describe_llama},
   gguf_architecture{.name = "qwen2", .family = "qwen2"},
   gguf_architecture{.name = "qwen3", .family = "qwen3", .describe = describe_qwen3},
+  gguf_architecture{.name = "apertus", .family = "apertus", .describe = describe_apertus},
+  gguf_architecture{.name = "bert", .family = "bert", .layer_norm = true, .describe = describe_bert},
+  gguf_architecture{.name = "gemma4", .family = "gemma4_text", .describe = describe_gemma4},
+  gguf_architecture{
+    .name = "modern-bert", .family = "modernbert", .layer_norm = true, .describe = describe_modern_bert},
+  gguf_architecture{.name = "nomic-bert", .family = "nomic_bert", .layer_norm = true, .describe = describe_nomic_bert},
   gguf_architecture{.name = "arcee", .family = "arcee", .pairs = true, .describe = describe_arcee},
   gguf_architecture{.name = "chatglm", .family = "glm", .partial = true, .pairs = true},
   gguf_architecture{
@@ -553,6 +561,9 @@ std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint>
       tensors.add(layer, "mlp.up_proj.weight",
                   {.name = hf + "mlp.up_proj.weight", .rows = tensors.rows(ffn, ffn), .of_rows = 2 * ffn});
     }
+    if (model.qk_norm_layer)
+      for (const std::string name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"})
+        tensors.add(layer, name, {.name = hf + name, .as_vector = true});
     if (model.attention_sinks)
       tensors.add(layer, "self_attn.sinks", {.name = blk + "attn_sinks.weight"});
     if (model.family == "falcon" && !model.shared_norm) { // attn_norm is what the MLP reads
@@ -571,6 +582,7 @@ std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint>
   if (model.latent)
     arrange_latent(*stored, model, how, tensors);
   arrange_gguf_recurrence(*stored, model, how);
+  arrange_gguf_further(*stored, model, how);
   arrange_rotation(model, how);
   return arrange(std::move(stored), how);
 }

@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/tensor_index.hpp"
 #include "runtime/import/gguf_architectures.hpp"
+#include "runtime/import/gguf_further.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
 
@@ -21,6 +22,8 @@ constexpr std::array outer_names{
   name_pair{"output_norm.", "model.norm."},
   name_pair{"output.", "lm_head."},
   name_pair{"position_embd.", "model.position_embeddings."},
+  name_pair{"token_embd_norm.", "model.embedding_norm."},
+  name_pair{"token_types.", "model.token_type_embeddings."},
 };
 
 /// Tensors of a layer, without the prefixes "blk.N." and "model.layers.N.".
@@ -49,6 +52,8 @@ constexpr std::array layer_names{
   name_pair{"ffn_down_shexp.", "mlp.shared_expert.down_proj."},
   name_pair{"post_attention_norm.", "post_attention_layernorm."},
   name_pair{"post_ffw_norm.", "post_feedforward_layernorm."},
+  name_pair{"attn_output_norm.", "post_attention_layernorm."}, // of encoders
+  name_pair{"layer_output_norm.", "post_feedforward_layernorm."},
 };
 
 /// The same for layers whose norms are also after attention and MLP.
@@ -222,7 +227,7 @@ named_infill parse_gguf_infill(const gguf_metadata& metadata, int vocab) {
 model_source open_gguf(const std::filesystem::path& path) {
   const auto file = std::make_shared<const gguf_file>(path);
   auto config = parse_gguf_config(*file);
-  auto tensors = arrange_gguf(make_gguf_checkpoint(file, config), config);
+  auto tensors = with_activations(arrange_gguf(make_gguf_checkpoint(file, config), config), *file, config);
   const auto infill = parse_gguf_infill(file->metadata(), config.vocab);
   const auto of_several = gguf_part_name::of(path);
   return {of_several ? std::filesystem::path(of_several->stem).filename().string()

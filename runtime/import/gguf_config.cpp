@@ -42,7 +42,7 @@ bool has_axes(const architecture_keys& keys) {
 rope_config read_rope(const gguf_file& file, const architecture_keys& keys, const gguf_architecture& architecture,
                       int head_dim, int context) {
   rope_config rope;
-  if (const auto rotated = keys.integer("rope.dimension_count", 0, max_head_dim); rotated && *rotated != head_dim) {
+  if (const auto rotated = keys.integer("rope.dimension_count", 0, max_latent_dim); rotated && *rotated != head_dim) {
     if (!architecture.partial || *rotated < 2 || *rotated > head_dim || *rotated % 2 != 0)
       throw failure(errc::unsupported,
                     keys.label("rope.dimension_count") + " is " + std::to_string(*rotated) +
@@ -122,10 +122,11 @@ void read_heads(const architecture_keys& keys, model_config& model) {
                     shown(keys.full("attention.head_count")) + " where " + shown(keys.full("attention.key_length")) +
                     " is not given, found " + std::to_string(model.hidden) + " and " + std::to_string(model.heads));
   model.head_dim = key_length.value_or(model.hidden / model.heads);
-  if (model.head_dim % 2 != 0 || model.head_dim > max_head_dim)
+  const int most = model.family == "gemma4_text" ? max_latent_dim : max_head_dim;
+  if (model.head_dim % 2 != 0 || model.head_dim > most)
     throw failure(errc::unsupported,
                   keys.file().name() + ": heads of " + std::to_string(model.head_dim) +
-                    " dimensions are not supported, only even numbers up to " + std::to_string(max_head_dim));
+                    " dimensions are not supported, only even numbers up to " + std::to_string(most));
   if (const auto values = keys.integer("attention.value_length", 1, 1 << 16); values && *values != model.head_dim)
     throw failure(errc::unsupported,
                   keys.label("attention.value_length") + " is " + std::to_string(*values) +

@@ -228,6 +228,8 @@ private:
     auto shape = wanted.shape;
     if (name.find("ffn_gate_inp_shexp") != name.npos)
       shape = {shape.back()};
+    if (model_.qk_norm_layer && (name.ends_with("attn_q_norm.weight") || name.ends_with("attn_k_norm.weight")))
+      shape = {shape.front() / as_size(model_.head_dim), as_size(model_.head_dim)};
     result_.push_back({std::move(name), std::move(shape), {{wanted.name, std::move(rows)}}});
   }
 

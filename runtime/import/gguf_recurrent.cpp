@@ -283,7 +283,8 @@ private:
 void arrange_gguf_recurrence(const checkpoint& stored, const model_config& model, arrangement& how) {
   if (!model.recurrent)
     return;
-  how.names["token_embd_norm.weight"] = "model.norm.weight"; // LFM 2's, which is behind the last layer
+  if (model.recurrent.type == recurrent_type::short_convolution) // LFM 2's norm behind the last layer
+    how.names["model.embedding_norm.weight"] = "model.norm.weight";
   recurrence_arranger arranger(stored, model, how);
   for (int layer = 0; layer < model.layers; ++layer)
     arranger.add(layer);

@@ -31,6 +31,7 @@ const architecture_case architecture_cases[] = {
   {"chatglm", "tiny_families/glm", true, true, true},
   {"cohere2", "families/cohere2", true},
   {"command-r", "tiny_families/cohere", true},
+  {"command-r", "tiny_families/cohere-normed", true},
   {"deepseek2", "tiny_families/deepseek-v2"},
   {.architecture = "deepseek2", .model = "tiny_families/deepseek-v2", .halves = true},
   {"deepseek2", "tiny_families/deepseek-v2-lite"},

@@ -1,0 +1,273 @@
+#include "runtime/import/gguf_further.hpp"
+
+#include "runtime/checkpoint/rewritten_checkpoint.hpp"
+#include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/lineages.hpp"
+#include "runtime/support/types.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace troupe {
+
+namespace {
+
+using namespace config_limits;
+using families::tensor_arranger;
+
+/// Rows of a table that must be there.
+std::size_t rows_of(const architecture_keys& keys, const char* name) {
+  const auto* table = keys.tensor(name);
+  if (!table || table->info.shape.size() != 2)
+    throw failure(errc::bad_file, keys.file().name() + ": tensor `" + name + "` is missing or not a matrix");
+  return table->info.shape[0];
+}
+
+void describe_encoder(const architecture_keys& keys, model_config& model) {
+  model.encoder = model.embedding_norm = model.tied = true;
+  if (keys.tensor("token_types.weight"))
+    model.token_types = static_cast<int>(std::min<std::size_t>(rows_of(keys, "token_types.weight"), 1 << 10));
+}
+
+void describe_sums(const architecture_keys& keys, model_config& model) {
+  describe_encoder(keys, model);
+  model.norms = norm_place::sum;
+  model.norm_bias = true;
+  model.final_norm = false;
+  model.mlp_bias = keys.tensor("blk.0.ffn_up.bias") != nullptr;
+}
+
+/// Which layers have a window, by a list or a period.
+void slide(const architecture_keys& keys, model_config& model, int window, int period) {
+  constexpr std::string_view key = "attention.sliding_window_pattern";
+  const auto listed = keys.booleans(key);
+  if (listed && listed->size() != as_size(model.layers))
+    throw failure(errc::bad_file,
+                  keys.label(key) + " has " + std::to_string(listed->size()) + " elements, expected one for each of " +
+                    std::to_string(model.layers) + " layers");
+  for (int i = 0; i < model.layers; ++i)
+    model.windows[as_size(i)] = (listed ? (*listed)[as_size(i)] : i % period != 0) ? window : 0;
+}
+
+rope_config rope_of_windows(const architecture_keys& keys, double fallback) {
+  rope_config rope;
+  rope.theta = keys.number("rope.freq_base_swa", 1.000001, 1e30).value_or(fallback);
+  return rope;
+}
+
+} // namespace
+
+/// Also RoBERTa's and XLM-RoBERTa's, whose positions are stored from the first on.
+void describe_bert(const architecture_keys& keys, model_config& model) {
+  describe_sums(keys, model);
+  model.gated = false;
+  model.act = {kernels::activation_type::gelu};
+  model.positions = position_type::learned;
+  model.position_rows = rows_of(keys, "position_embd.weight");
+  model.max_context = static_cast<int>(std::min<std::size_t>(as_size(model.max_context), model.position_rows));
+}
+
+void describe_nomic_bert(const architecture_keys& keys, model_config& model) {
+  describe_sums(keys, model);
+  if (keys.integer("expert_count", 0, max_experts).value_or(0) > 0)
+    throw failure(errc::unsupported, keys.label("expert_count") + ": encoders with experts are not supported");
+}
+
+/// Files count the positions of both sides in a window.
+void describe_modern_bert(const architecture_keys& keys, model_config& model) {
+  describe_encoder(keys, model);
+  model.skips_first_norm = true;
+  model.act = {kernels::activation_type::gelu};
+  slide(keys, model, model.windows.front() / 2 + 1, 3);
+  model.local_rope = rope_of_windows(keys, 10000);
+}
+
+/// Keys give the heads of full layers, and under other names those of layers with a window.
+void describe_gemma4(const architecture_keys& keys, model_config& model) {
+  model.act = {kernels::activation_type::gelu_tanh};
+  model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
+  model.norms = norm_place::both;
+  model.attention_scale = 1;
+  model.qk_norm = model.value_norm = model.layer_scales = true;
+  slide(keys, model, model.windows.front(), 6);
+  const int layers = model.layers;
+  model.local_head_dim = keys.integer("attention.key_length_swa", 2, max_head_dim).value_or(model.head_dim);
+  if (model.local_head_dim % 2 != 0 || model.local_head_dim > model.head_dim)
+    throw failure(errc::unsupported,
+                  keys.label("attention.key_length_swa") + " is " + std::to_string(model.local_head_dim) +
+                    ", supported are even numbers up to the " + std::to_string(model.head_dim) + " of other layers");
+  model.local_kv_heads = model.full_kv_heads = model.kv_heads;
+  const auto* listed = keys.file().metadata().find(keys.full("attention.head_count_kv"));
+  if (listed && listed->type == gguf_type::array) {
+    const auto heads = *keys.file().metadata().integers(keys.full("attention.head_count_kv"));
+    if (heads.size() != as_size(layers))
+      throw failure(errc::bad_file,
+                    keys.label("attention.head_count_kv") + " must hold a number for each of " +
+                      std::to_string(layers) + " layers");
+    for (int i = 0; i < layers; ++i)
+      (model.slides(i) ? model.local_kv_heads : model.full_kv_heads) = heads[as_size(i)];
+    for (int i = 0; i < layers; ++i)
+      if (const int own = model.kv_heads_of(i); own != heads[as_size(i)] || own < 1 || model.heads % own != 0)
+        throw failure(errc::unsupported,
+                      keys.label("attention.head_count_kv") +
+                        " must be the same for all layers of a kind, and divide " + std::to_string(model.heads));
+  }
+  model.local_rope = rope_of_windows(keys, 10000);
+  if (!keys.number("rope.freq_base", 1.000001, 1e30))
+    model.rope.theta = 1000000;
+  if (const auto cap = keys.number("final_logit_softcapping", 0, 1e9); cap && *cap > 0)
+    model.logit_cap = static_cast<float>(*cap);
+  model.layer_inputs = keys.integer("embedding_length_per_layer_input", 0, max_hidden).value_or(0);
+  const int shared = keys.integer("attention.shared_kv_layers", 0, layers).value_or(0), first = layers - shared;
+  for (int i = 0; shared > 0 && i < layers; ++i) {
+    int from = i;
+    for (from = std::min(i, first - 1); i >= first && from >= 0 && model.slides(from) != model.slides(i);)
+      --from;
+    if (from < 0)
+      throw failure(errc::bad_file,
+                    keys.label("attention.shared_kv_layers") + " leaves no layer whose K and V layer " +
+                      std::to_string(i) + " could read");
+    model.kv_layers.push_back(i < first ? i : from);
+  }
+  for (int i = 0; i < layers; ++i) {
+    const auto* up = keys.tensor("blk." + std::to_string(i) + ".ffn_up.weight");
+    model.ffns.push_back(up && up->info.shape.size() == 2
+                           ? static_cast<int>(std::min<std::size_t>(up->info.shape[0], max_ffn))
+                           : model.ffn);
+  }
+  model.ffn = std::ranges::max(model.ffns);
+  if (std::ranges::min(model.ffns) == model.ffn)
+    model.ffns.clear();
+  if (keys.integer("expert_count", 0, max_experts).value_or(0) == 0)
+    return;
+  auto& experts = model.experts;
+  experts.count = keys.size("expert_count", max_experts);
+  experts.chosen = std::min(keys.size("expert_used_count", max_experts), experts.count);
+  experts.ffn = keys.size("expert_feed_forward_length", max_ffn);
+  experts.shared_ffn = model.ffn;
+  experts.renormalise = experts.apart = true;
+  model.sparse.assign(as_size(layers), true);
+  if (!model.ffns.empty() || std::int64_t{experts.count} * layers > max_layer_experts)
+    throw failure(errc::unsupported,
+                  keys.label("expert_count") +
+                    ": so many experts, or MLPs of two widths beside "
+                    "them, are not supported");
+}
+
+void describe_apertus(const architecture_keys&, model_config& model) {
+  model.gated = false;
+  model.qk_norm = true;
+  model.mlp_bias = false;
+  model.act = {kernels::activation_type::xielu, 0.8f, -1e-6f, 0.5f, 0.8f};
+}
+
+// -- tensors ----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+void arrange_gemma4(const checkpoint& stored, const model_config& model, arrangement& how) {
+  tensor_arranger tensors(model, how, "blk.");
+  how.prefixes.clear(); // the checkpoint has translated its names
+  how.names["per_layer_token_embd.weight"] = "model.embed_tokens_per_layer.weight";
+  how.names["per_layer_model_proj.weight"] = "model.per_layer_model_projection.weight";
+  how.names["per_layer_proj_norm.weight"] = "model.per_layer_projection_norm.weight";
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto blk = "blk." + std::to_string(layer) + ".", hf = "model.layers." + std::to_string(layer) + ".";
+    const auto one = [&](const char* name, const std::string& from, float factor = 1) {
+      tensors.add(layer, name, {.name = from, .factor = factor});
+    };
+    one("layer_scalar", blk + "layer_output_scale.weight");
+    if (model.layer_inputs > 0) {
+      one("per_layer_input_gate.weight", blk + "inp_gate.weight");
+      one("per_layer_projection.weight", blk + "proj.weight");
+      one("post_per_layer_input_norm.weight", blk + "post_norm.weight");
+    }
+    if (!model.slides(layer) && stored.find(hf + "self_attn.k_proj.weight") &&
+        !stored.find(hf + "self_attn.v_proj.weight")) { // V is K
+      one("self_attn.v_proj.weight", hf + "self_attn.k_proj.weight");
+      one("self_attn.k_proj.weight", hf + "self_attn.k_proj.weight");
+    }
+    if (!model.experts.apart)
+      continue;
+    for (const std::string name : {"gate_proj", "up_proj", "down_proj"})
+      tensors.add(layer, "mlp.shared_expert." + name + ".weight", {.name = hf + "mlp." + name + ".weight"});
+    one("mlp.gate_norm.weight", hf + "mlp.gate.scale", 1 / std::sqrt(static_cast<float>(model.hidden)));
+    one("mlp.gate.expert_scale", blk + "ffn_down_exps.scale");
+    one("mlp.experts_norm.weight", blk + "pre_ffw_norm_2.weight");
+    one("mlp.shared_expert_norm.weight", blk + "post_ffw_norm_1.weight");
+    one("mlp.experts_result_norm.weight", blk + "post_ffw_norm_2.weight");
+  }
+}
+
+/// A number for each layer, as a tensor.
+class number_tensor {
+public:
+  number_tensor(float value, std::string where)
+    : info_{tensor_type::f32, {1}, sizeof(float)},
+      value_(std::make_shared<const float>(value)),
+      where_(std::move(where)) {}
+
+  const tensor_info& info() const { return info_; }
+  tensor_data unpack() const { return value_; }
+  const std::string& where() const { return where_; }
+
+private:
+  tensor_info info_;
+  std::shared_ptr<const float> value_;
+  std::string where_;
+};
+
+class checkpoint_with_numbers final : public rewritten_checkpoint<number_tensor> {
+public:
+  explicit checkpoint_with_numbers(std::unique_ptr<const checkpoint> stored)
+    : rewritten_checkpoint(std::move(stored)) {}
+
+  void add(const std::string& name, float value, std::string where) {
+    matrices_.try_emplace(name, value, std::move(where));
+  }
+
+  std::vector<std::string> tensors() const override {
+    auto names = stored_->tensors();
+    append_names(names, matrices_);
+    return names;
+  }
+
+  std::string where(std::string_view tensor) const override {
+    const auto found = matrices_.find(tensor);
+    return found == matrices_.end() ? stored_->where(tensor) : found->second.where();
+  }
+};
+
+} // namespace
+
+void arrange_gguf_further(const checkpoint& stored, const model_config& model, arrangement& how) {
+  if (model.family == "gemma4_text")
+    arrange_gemma4(stored, model, how);
+}
+
+std::unique_ptr<const checkpoint> with_activations(std::unique_ptr<const checkpoint> stored, const gguf_file& file,
+                                                   const model_config& model) {
+  if (model.act.type != kernels::activation_type::xielu)
+    return stored;
+  auto numbers = std::make_unique<checkpoint_with_numbers>(std::move(stored));
+  for (const char* name : {"alpha_p", "alpha_n", "beta", "eps"}) {
+    const auto key = std::string("xielu.") + name;
+    const auto* found = file.metadata().find(key);
+    const bool listed = found && found->type == gguf_type::array;
+    const auto values = listed ? file.metadata().floats(key) : std::nullopt;
+    const auto all = listed ? std::nullopt : file.metadata().number(key, -1e9, 1e9);
+    if (listed && values->size() != as_size(model.layers))
+      throw failure(errc::bad_file,
+                    file.metadata().label(key) + " must hold a number for each of " + std::to_string(model.layers) +
+                      " layers");
+    if (!listed && !all)
+      continue; // missed as a tensor, or not needed
+    for (int i = 0; i < model.layers; ++i)
+      numbers->add("model.layers." + std::to_string(i) + ".mlp.act_fn." + name,
+                   listed ? (*values)[as_size(i)] : static_cast<float>(*all), file.name());
+  }
+  return numbers;
+}
+
+} // namespace troupe

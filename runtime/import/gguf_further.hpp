@@ -1,0 +1,26 @@
+// Further architectures of GGUF files, in llama.cpp's conventions: encoders, Gemma 4, Apertus. Part of
+// gguf_architectures.
+#pragma once
+
+#include "runtime/checkpoint/arranged_checkpoint.hpp"
+#include "runtime/import/gguf_keys.hpp"
+#include "runtime/model/model_config.hpp"
+
+#include <memory>
+
+namespace troupe {
+
+void describe_bert(const architecture_keys&, model_config&);
+void describe_nomic_bert(const architecture_keys&, model_config&);
+void describe_modern_bert(const architecture_keys&, model_config&);
+void describe_gemma4(const architecture_keys&, model_config&);
+void describe_apertus(const architecture_keys&, model_config&);
+
+/// Adds the tensors of these that are stored otherwise.
+void arrange_gguf_further(const checkpoint& stored, const model_config& model, arrangement& how);
+
+/// Apertus' activations, which files have among their metadata, as tensors; others as they are.
+std::unique_ptr<const checkpoint> with_activations(std::unique_ptr<const checkpoint> stored, const gguf_file& file,
+                                                   const model_config& model);
+
+} // namespace troupe
