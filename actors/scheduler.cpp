@@ -272,7 +272,7 @@ private:
       const auto now = self_->clock().now();
       times_.planned(**plan, now);
       if (recorder_)
-        recorder_->planned(**plan, scheduler_.counters());
+        recorder_->planned(**plan, scheduler_.counters(), scheduler_.idle_lanes(most_step_lanes));
       if (!busy_since_)
         busy_since_ = now;
       if (scheduler::follows_guides(**plan))

@@ -3,7 +3,7 @@
 import { button, h, save } from './dom.js';
 import { request } from './link.js';
 import { begin, colour, exact, roundUp, short } from './charts.js';
-import { causes, laneKey, mostSteps, parts, rates, rowsOf, sequencesOf, traceOf } from './steps.js';
+import { causes, laneKey, ledger, ledgerOf, mostSteps, parts, rates, rowsOf, sequencesOf, traceOf } from './steps.js';
 
 /** @typedef {import('./steps.js').Step} Step */
 /** @typedef {import('./steps.js').WatchFrame} WatchFrame */
@@ -31,7 +31,7 @@ const canvases = {
 const numbers = h('div', { class: 'numbers' });
 const detail = h('p', { class: 'detail', role: 'status' });
 const blockDetail = h('p', { class: 'detail' });
-const actors = h('tbody');
+const actors = h('tbody'), times = h('tbody');
 const slider = h('input', { type: 'range', min: '0', max: '0', value: '0', 'aria-label': 'Step', disabled: true });
 const freezeButton = button('Freeze', () => freeze(!frozen), { class: 'main', id: 'freeze' });
 const note = h('span', { class: 'dim' });
@@ -84,7 +84,10 @@ function build(view) {
     h('section', { class: 'card' }, h('h2', {}, 'Steps', h('span', { class: 'dim' }, 'rows of each step, and below the time that it took')),
       canvases.steps, legend(parts.map(([, name, text]) => [name, text])), detail),
     h('section', { class: 'card' }, h('h2', {}, 'Sequences', h('span', { class: 'dim' }, 'what each did in the steps above')),
-      canvases.lanes, legend([['c-decode', 'decode'], ['c-prefill', 'prefill'], ['c-lost', 'no KV blocks'], ['c-forced', 'mask is late']])),
+      canvases.lanes, legend(ledger.map(([, shade, text]) => [shade, text])),
+      h('div', { class: 'table' }, h('table', { id: 'ledger' }, h('caption', { class: 'dim' }, 'Where their time went, in ms of the steps kept here'),
+        h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'request'), ...ledger.map(([, , text]) =>
+          h('th', { class: 'num', scope: 'col' }, text)), h('th', { class: 'num', scope: 'col' }, 'in all'))), times))),
     h('section', { class: 'card half' }, h('h2', {}, 'KV blocks'), canvases.blocks,
       legend([['c-free', 'free'], ['c-cached', 'cached'], ['c-disk', 'cached, and on disk'], ['c-used', 'in use'],
         ['c-shared', 'shared'], ['c-forced', 'lent, or just copied']]), blockDetail),
@@ -168,6 +171,7 @@ function draw() {
   drawNumbers();
   drawSteps(visible, first);
   drawLanes(visible, first);
+  drawLedger(visible);
   drawBlocks();
   drawActors();
   const step = selected >= 0 ? steps[selected] : steps[steps.length - 1];
@@ -258,7 +262,8 @@ function drawLanes(visible, first) {
   const tall = Math.max(1, found.length) * laneHeight + 4;
   const { pen, width } = begin(canvases.lanes, tall);
   const rows = new Map(found.map((one, i) => [one.key, i]));
-  const shades = { decode: 'c-decode', prefill: 'c-prefill', blocks: 'c-lost', mask: 'c-forced' };
+  /** @type {Record<string, string>} */
+  const shades = Object.fromEntries(ledger);
   pen.textAlign = 'right';
   pen.textBaseline = 'middle';
   found.forEach((one, i) => {
@@ -277,11 +282,28 @@ function drawLanes(visible, first) {
       const row = rows.get(laneKey(step, lane));
       if (row === undefined) continue;
       pen.fillStyle = colour(shades[lane[2]]);
-      pen.fillRect(laneLeft + i * barWidth, row * laneHeight + 1, barWidth - 1, laneHeight - 3);
+      const low = causes.has(lane[2]) ? 4 : 0; // a gap is flatter
+      pen.fillRect(laneLeft + i * barWidth, row * laneHeight + 1 + low, barWidth - 1, laneHeight - 3 - 2 * low);
     }
     if (first + i === selected) mark(pen, laneLeft + i * barWidth, 0, tall - 3);
   });
   canvases.lanes.setAttribute('aria-label', `Sequences: ${found.length} in the steps shown`);
+}
+
+let ledgerDrawn = 0;
+
+/** @param {Step[]} visible */
+function drawLedger(visible) {
+  const now = performance.now();
+  if (!frozen && now - ledgerDrawn < 1000) return; // over all steps that are kept
+  ledgerDrawn = now;
+  const all = ledgerOf(selected >= 0 ? steps.slice(0, selected + 1) : steps);
+  times.replaceChildren(...sequencesOf(visible, mostLanes).filter((one) => all.has(one.key)).map((one) => {
+    const own = /** @type {Map<string, number>} */ (all.get(one.key));
+    const sum = [...own.values()].reduce((a, b) => a + b, 0);
+    const cells = [...ledger.map(([name]) => own.get(name) || 0), sum];
+    return h('tr', {}, h('th', { scope: 'row' }, one.name), ...cells.map((ms) => h('td', { class: 'num' }, ms ? short(Math.round(10 * ms) / 10) : '–')));
+  }));
 }
 
 /** @type {Record<string, string>} */

@@ -1,4 +1,5 @@
-// Figures of the last hour, from the server's own metrics, which the page reads every five seconds while it is open.
+// Figures of the last hour: what the server kept of its metrics before the page was opened, and since then the metrics
+// themselves, read every five seconds.
 import { h } from './dom.js';
 import { call } from './link.js';
 import { exact, lineChart, short } from './charts.js';
@@ -7,7 +8,7 @@ const every = 5000, span = 3600; // ms; seconds
 /** @typedef {{ at: number, values: Map<string, number> }} Sample */
 /** @type {Sample[]} */
 const samples = [];
-let shown = false, wrong = '';
+let shown = false, wrong = '', askedForPast = false;
 
 const charts = {
   tokens: h('canvas', { role: 'img', 'aria-label': 'Tokens per second' }),
@@ -20,6 +21,9 @@ const charts = {
 const numbers = h('div', { class: 'numbers' });
 const message = h('p', { class: 'dim' });
 const percentiles = /** @type {const} */ ([[0.5, 'c-prefill', 'median'], [0.9, 'c-decode', '90th percentile'], [0.99, 'c-lost', '99th']]);
+
+/** What is shown, for tests. */
+export const state = () => ({ samples, rates: ratesOf('troupe_generated_tokens_total') });
 
 /** @param {HTMLElement} view @param {boolean} visible */
 export function showFigures(view, visible) {
@@ -65,13 +69,33 @@ async function read(asks) {
       if (line[0] !== '#' && space > 0) add(values, line.slice(0, space), Number(line.slice(space + 1)));
     }
     if (!values.has('troupe_ready')) return;
+    if (!askedForPast) {
+      askedForPast = true;
+      samples.push(...await past());
+    }
     samples.push({ at: Date.now() / 1000, values });
-    while (samples.length > span * 1000 / every + 1) samples.shift();
+    while (samples[0].at < Date.now() / 1000 - span) samples.shift();
     wrong = '';
   } catch (why) {
     wrong = why instanceof Error ? why.message : String(why);
   }
   if (shown) draw();
+}
+
+/**
+ * What the server kept, by this machine's clock; nothing if it keeps nothing.
+ * @returns {Promise<Sample[]>}
+ */
+async function past() {
+  try {
+    const kept = await (await call('/debug/figures')).json();
+    return kept.samples.map((/** @type {(number | null)[]} */ [at, ...values]) => ({
+      at: Date.now() / 1000 - (kept.now - Number(at)),
+      values: new Map(values.flatMap((value, i) => value === null ? [] : [[kept.names[i], value]])),
+    }));
+  } catch {
+    return [];
+  }
 }
 
 /**
@@ -107,9 +131,10 @@ function percentileOf(name, part) {
   const edges = [...(samples[samples.length - 1]?.values.keys() || [])].filter((key) => key.startsWith(prefix))
     .map((key) => ({ key, edge: key.slice(prefix.length, -2) })).map(({ key, edge }) => (
       { key, edge: edge === '+Inf' ? Infinity : Number(edge) })).sort((a, b) => a.edge - b.edge);
-  const back = Math.round(60000 / every);
-  return samples.map((one, i) => {
-    const from = samples[Math.max(0, i - back)];
+  let back = 0;
+  return samples.map((one) => {
+    while (one.at - samples[back].at > 61) ++back;
+    const from = samples[back];
     const counts = edges.map(({ key }) => valueOf(one, key) - valueOf(from, key));
     const all = counts[counts.length - 1] || 0;
     if (all <= 0) return null;
@@ -122,7 +147,7 @@ function percentileOf(name, part) {
 function draw() {
   if (!shown) return;
   message.textContent = wrong || (samples.length < 2 ? 'The first figures come in five seconds.'
-    : 'Read from /metrics every 5 s since this page was opened, for an hour. Percentiles are of the last minute.');
+    : 'The last hour, as far as the server has run: every 10 s before this page was opened, every 5 s since. Percentiles are of the last minute.');
   if (!samples.length) return;
   const now = samples[samples.length - 1];
   const times = samples.map((one) => one.at - now.at);

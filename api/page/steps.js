@@ -1,7 +1,7 @@
 // The last steps of the engine, from the frames of a watch, and what is computed from them. Plain data.
 
 /**
- * @typedef {[request: number, index: number, what: 'decode' | 'prefill' | 'blocks' | 'mask', rows: number, position: number]} Lane
+ * @typedef {[request: number, index: number, what: 'decode' | 'prefill' | 'blocks' | 'mask' | 'turn' | 'queue' | 'preempted' | 'paused', rows: number, position: number]} Lane
  * @typedef {{ step: number, replica: number, end_ms: number, ms: number, decode?: number, prefill?: number, kept?: number,
  *   lost?: number, forced?: number, granted?: number, copied?: number, evicted?: number, swapped_out?: number,
  *   swapped_in?: number, running?: number, waiting?: number, paused?: number, without_blocks?: number, preempted?: number,
@@ -19,7 +19,42 @@ export const parts = /** @type {const} */ ([
   ['lost', 'c-lost', 'guesses lost'], ['forced', 'c-forced', 'forced tokens']]);
 
 /** Why a sequence has a gap. */
-export const causes = new Map([['blocks', 'asked for KV blocks and got none'], ['mask', 'waits for its guide’s mask']]);
+export const causes = new Map([['blocks', 'asked for KV blocks and got none'], ['mask', 'waits for its guide’s mask'],
+  ['turn', 'runs, but not in this step'], ['queue', 'is in the queue'], ['preempted', 'lost its place and waits for another'],
+  ['paused', 'is paused, as its client reads too slowly']]);
+
+/** What a sequence's time is made of, in the order of the table: name, colour, text. */
+export const ledger = /** @type {const} */ ([['prefill', 'c-prefill', 'prefill'], ['decode', 'c-decode', 'decode'],
+  ['queue', 'c-queue', 'queue'], ['turn', 'c-cached', 'others’ steps'], ['blocks', 'c-lost', 'no KV blocks'],
+  ['preempted', 'c-flash', 'preempted'], ['mask', 'c-forced', 'mask is late'], ['paused', 'c-paused', 'paused by its reader']]);
+
+const spanNames = new Map([['blocks', 'waits for blocks'], ['turn', 'waits for its turn'], ['queue', 'in the queue'],
+  ['paused', 'paused by its reader']]);
+
+/**
+ * Where the time of each sequence went, in milliseconds by cause. The parts are the times between the ends of steps, so they
+ * sum to the time from the step before a sequence's first one to its last.
+ * @param {Step[]} steps
+ * @returns {Map<string, Map<string, number>>} by laneKey
+ */
+export function ledgerOf(steps) {
+  /** @type {Map<string, Map<string, number>>} */
+  const found = new Map();
+  /** @type {Map<number, number>} */
+  const ends = new Map(); // by replica
+  for (const step of steps) {
+    const past = ends.get(step.replica);
+    const took = past === undefined ? step.ms : Math.max(0, step.end_ms - past);
+    ends.set(step.replica, step.end_ms);
+    for (const lane of step.lanes || []) {
+      const key = laneKey(step, lane);
+      const own = found.get(key) || new Map();
+      found.set(key, own);
+      own.set(lane[2], (own.get(lane[2]) || 0) + took);
+    }
+  }
+  return found;
+}
 
 /**
  * @param {Step[]} steps within so many ms before `now`
@@ -102,7 +137,7 @@ export function traceOf(steps) {
         tracks.set(key, tid);
         label('thread_name', pid, tid, `request ${lane[0]}${lane[1] ? `.${lane[1]}` : ''}`);
       }
-      const name = lane[2] === 'blocks' ? 'waits for blocks' : lane[2];
+      const name = spanNames.get(lane[2]) || lane[2];
       events.push({ ph: 'X', name, pid, tid, ts, dur, args: { rows: lane[3], position: lane[4] } });
     }
   }

@@ -89,6 +89,10 @@ constexpr auto rows = std::to_array<endpoint>({
   {"POST", "/v1/watermark/detect", answered{detect_watermark, thread_of::parsing}},
   {"GET", "/v1/ws", upgraded{}},
   {"GET", "/debug/trace", answered{trace_steps, thread_of::files}},
+  {.method = "GET",
+   .path = "/debug/figures",
+   .what = answered{tell_figures, thread_of::parsing},
+   .needs = access::metrics},
   // Ollama's
   ollama("POST", "/api/generate",
          generated{[](in c) { return ollama_job(ollama_call::generate, c.body, c.model, c.stop); }}),

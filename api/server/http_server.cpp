@@ -10,6 +10,7 @@
 #include <boost/asio/strand.hpp>
 #include <boost/asio/write.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -31,6 +32,8 @@ constexpr auto refusal_time = std::chrono::seconds(2);
 constexpr int most_turned_away = 64;
 /// Delay before free memory is returned to the system, repeated while requests run.
 constexpr auto trim_interval = std::chrono::seconds(3);
+/// Until the model is loaded, of which there are no figures.
+constexpr auto loading_pause = std::chrono::milliseconds(500);
 /// Time for clients to read that their requests were cut short.
 constexpr auto cut_notice_time = std::chrono::seconds(2);
 
@@ -212,7 +215,7 @@ void cut_all(server_context& context) {
 void start_draining(server_context& context) {
   if (context.draining.exchange(true))
     return;
-  context.stop_trimming();
+  context.stop_timers();
   const auto open = context.sessions();
   for (const auto& one : open)
     one->drain();
@@ -242,7 +245,7 @@ server_context::server_context(service& engine, server_options given)
     options(std::move(given)),
     log(options.log ? options.log : server_log::on_stream(std::clog, log_level::off, log_format::text)),
     models(engine, options),
-    counted(engine),
+    counted(engine, options.figures_interval),
     keys(options.api_keys, options.key_file, tell_of_keys(log)),
     quotas("one API key", options.max_requests_per_key),
     bodies(std::max(options.max_body_memory, options.max_body_bytes)),
@@ -257,7 +260,8 @@ server_context::server_context(service& engine, server_options given)
     lengthy(options.workers / 2, options.max_waiting),
     arduous(options.workers / 2, options.max_waiting, true),
     reports(1, options.max_waiting),
-    trim_timer_(acceptor.get_executor()) {}
+    trim_timer_(acceptor.get_executor()),
+    figures_timer_(acceptor.get_executor()) {}
 
 void server_context::follow_policy(const std::string& key, const served_model& model, generation& to) {
   if (options.policy.is_empty())
@@ -306,7 +310,26 @@ asio::awaitable<void> server_context::trim_memory() {
     co_await reports.run([] { ::malloc_trim(0); });
 }
 
-void server_context::stop_trimming() { trim_timer_.cancel(); }
+asio::awaitable<void> server_context::keep_figures() {
+  boost::system::error_code ec;
+  while (!draining) {
+    bool kept = false;
+    try {
+      kept = co_await reports.run([this] { return counted.keep_figures(); });
+    } catch (const std::exception&) {
+      // A gap in the figures.
+    }
+    if (draining) // stop_timers() was called meanwhile
+      co_return;
+    figures_timer_.expires_after(kept ? options.figures_interval : std::min(options.figures_interval, loading_pause));
+    co_await figures_timer_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  }
+}
+
+void server_context::stop_timers() {
+  trim_timer_.cancel();
+  figures_timer_.cancel();
+}
 
 std::string server_context::next_request_id() { return id_prefix_ + std::to_string(++last_id_); }
 
@@ -377,6 +400,8 @@ server::server(service& engine, server_options options)
   : context_(std::make_unique<server_context>(engine, std::move(options))) {
   listen(*context_);
   asio::co_spawn(context_->acceptor.get_executor(), accept_all(*context_), asio::detached);
+  if (context_->options.page)
+    asio::co_spawn(context_->acceptor.get_executor(), context_->keep_figures(), asio::detached);
 }
 
 server::~server() = default;

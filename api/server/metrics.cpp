@@ -234,7 +234,8 @@ private:
 
 } // namespace
 
-metrics::metrics(const service& engine) : engine_(engine), all_(std::make_shared<instruments>()) {
+metrics::metrics(const service& engine, std::chrono::milliseconds every)
+  : engine_(engine), figures_(every), all_(std::make_shared<instruments>()) {
   for (const auto* outcome : {"stop", "length", "cancelled", "refused", "error"})
     all_->requests.Add({{"outcome", outcome}});
 }
@@ -300,6 +301,13 @@ std::string metrics::text() const {
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, all);
   return out.str();
+}
+
+bool metrics::keep_figures() {
+  if (!engine_.status().ready)
+    return false;
+  figures_.add(text(), std::chrono::system_clock::now());
+  return true;
 }
 
 } // namespace troupe

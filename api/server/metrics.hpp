@@ -2,8 +2,10 @@
 // per server. Thread-safe.
 #pragma once
 
+#include "api/server/figures_history.hpp"
 #include "api/service/service.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,7 +20,8 @@ struct key_usage {
 
 class metrics {
 public:
-  explicit metrics(const service& engine);
+  /// `every`: how often figures are kept for the page.
+  explicit metrics(const service& engine, std::chrono::milliseconds every = std::chrono::seconds(10));
   ~metrics();
 
   /// A sink that measures a request submitted now and forwards its events to `next`.
@@ -44,9 +47,15 @@ public:
   /// In the exposition format, version 0.0.4. May block briefly.
   std::string text() const;
 
+  /// Keeps the figures of now; false while no model is loaded. May block briefly.
+  bool keep_figures();
+  /// Those that were kept, as JSON.
+  std::string figures() const { return figures_.json(std::chrono::system_clock::now()); }
+
 private:
   struct instruments;
   const service& engine_;
+  figures_history figures_;
   std::shared_ptr<instruments> all_; // shared with the sinks, which may outlive the server
 };
 

@@ -93,8 +93,10 @@ public:
 
   /// Returns free memory to the system once nothing runs. Call after a large allocation.
   void trim_memory_later();
-  /// On the acceptor's strand, once the server is draining.
-  void stop_trimming();
+  /// Keeps figures for the page until the server drains. On the acceptor's strand.
+  asio::awaitable<void> keep_figures();
+  /// On the acceptor's strand, once the server is draining: nothing waits for the next time.
+  void stop_timers();
 
   /// An id for a request without one: unique in this process, and likely across processes.
   std::string next_request_id();
@@ -113,7 +115,7 @@ private:
   asio::awaitable<void> trim_memory();
   asio::awaitable<void> wait_until_idle();
 
-  asio::steady_timer trim_timer_;
+  asio::steady_timer trim_timer_, figures_timer_;
   std::atomic<bool> will_trim_ = false;
 };
 

@@ -13,7 +13,12 @@ namespace troupe {
 
 namespace {
 
-constexpr auto lane_names = std::to_array<std::string_view>({"decode", "prefill", "blocks", "mask"});
+/// By step_lane::kind, and of spans in a trace.
+constexpr auto lane_names = std::to_array<std::string_view>(
+  {"decode", "prefill", "blocks", "mask", "turn", "queue", "preempted", "paused"});
+constexpr auto span_names = std::to_array<std::string_view>({"decode", "prefill", "waits for blocks", "mask",
+                                                             "waits for its turn", "in the queue", "preempted",
+                                                             "paused by its reader"});
 
 std::string_view name_of_lane(step_lane::kind what) { return lane_names[static_cast<std::size_t>(what)]; }
 
@@ -146,8 +151,7 @@ std::string trace_of(std::span<const step_ring::record_ptr> steps) {
         events.push_back(named("thread_name", r.replica, at->second,
                                "request " + std::to_string(lane.sequence.request) +
                                  (lane.sequence.index ? "." + std::to_string(lane.sequence.index) : "")));
-      const bool idle = lane.what == step_lane::kind::blocks;
-      events.push_back(span_of(r, at->second, idle ? "waits for blocks" : name_of_lane(lane.what))
+      events.push_back(span_of(r, at->second, span_names[static_cast<std::size_t>(lane.what)])
                          .object("args", json_object().number("rows", lane.rows).number("position", lane.position))
                          .str());
     }

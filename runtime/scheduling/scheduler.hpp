@@ -104,6 +104,9 @@ public:
 
   scheduler_counters counters() const;
 
+  /// Why each sequence has nothing to do, where it has nothing to do; at most `most`, those first that run.
+  std::vector<step_lane> idle_lanes(std::size_t most) const { return table_.idle_lanes(most); }
+
   /// For the router, but for blocks, and who reports what.
   load_report load() const;
 

@@ -39,6 +39,25 @@ void sequence_table::count(scheduler_counters& into) const {
     ++(s.paused() ? into.paused : s.running() ? into.running : into.waiting);
 }
 
+std::vector<step_lane> sequence_table::idle_lanes(std::size_t most) const {
+  using kind = step_lane::kind;
+  std::vector<step_lane> lanes;
+  for (const bool running : {true, false})
+    for (const auto& [id, s] : sequences_) {
+      if (s.running() != running || s.embedded())
+        continue;
+      if (lanes.size() >= most)
+        return lanes;
+      const auto what = s.paused() ? kind::paused
+        : s.deferred               ? kind::mask
+        : running                  ? kind::turn
+        : s.announced              ? kind::preempted
+                                   : kind::queue;
+      lanes.push_back({id, what, 0, s.planned});
+    }
+  return lanes;
+}
+
 // -- queues and slots -------------------------------------------------------------------------------------------------
 
 void sequence_table::enqueue(scheduled_sequence& s) {

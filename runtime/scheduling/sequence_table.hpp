@@ -8,6 +8,7 @@
 #include "runtime/scheduling/load_report.hpp"
 #include "runtime/scheduling/scheduled_sequence.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
+#include "runtime/scheduling/step_record.hpp"
 #include "runtime/support/error.hpp"
 
 #include <cstddef>
@@ -53,6 +54,7 @@ public:
   const fair_queue& waiting() const { return waiting_; }
   std::int32_t free_slots() const { return static_cast<std::int32_t>(free_slots_.size()); }
   void count(scheduler_counters& into) const;
+  std::vector<step_lane> idle_lanes(std::size_t most) const;
   void add_load(load_report& to) const;
 
   /// Grows whenever something has happened that may allow, or forbid, to plan a step.

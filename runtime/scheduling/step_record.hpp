@@ -42,10 +42,14 @@ struct step_waits {
 /// What one sequence did in the step, or why it did nothing.
 struct step_lane {
   enum class kind : std::uint8_t {
-    decode,  // its newest tokens, and guesses of the next ones
-    prefill, // a part of its prompt, or of what it lost
-    blocks,  // nothing: it asked for room and got none
-    mask,    // its token follows once its guide's mask is made
+    decode,    // its newest tokens, and guesses of the next ones
+    prefill,   // a part of its prompt, or of what it lost
+    blocks,    // nothing: it asked for room and got none
+    mask,      // its token follows once its guide's mask is made
+    turn,      // nothing: it runs, but the step is of others, or of another microbatch
+    queue,     // nothing: it has not begun
+    preempted, // nothing: it lost its place, and waits for another
+    paused,    // nothing: its client reads too slowly
   };
   sequence_id sequence = {};
   kind what = kind::decode;

@@ -1,6 +1,7 @@
 #include "runtime/scheduling/step_recorder.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace troupe {
@@ -41,11 +42,17 @@ void step_recorder::add_lane(const block_answer& answer) {
   lane->what = lane->rows > 0 ? step_lane::kind::prefill : step_lane::kind::blocks;
 }
 
-void step_recorder::planned(const step_plan& plan, const scheduler_counters& now) {
+void step_recorder::planned(const step_plan& plan, const scheduler_counters& now, std::span<const step_lane> all) {
   // The last rows of a prompt are sampled from, too, and are more than a token and its guesses.
   for (const auto& sample : plan.samples)
     if (auto* lane = lane_of(sample.sequence); lane && lane->rows == 1 + sample.guesses)
       lane->what = step_lane::kind::decode;
+  std::set<sequence_id> named;
+  for (const auto& lane : planning_.lanes)
+    named.insert(lane.sequence);
+  for (const auto& lane : all)
+    if (planning_.lanes.size() < most_step_lanes && !named.contains(lane.sequence))
+      planning_.lanes.push_back(lane);
   auto record = std::exchange(planning_, {});
   record.step = plan.step;
   const auto guesses = now.draft_tokens - before_.draft_tokens;

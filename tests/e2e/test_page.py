@@ -273,6 +273,12 @@ def test_the_engine_view_moves_and_equals_the_metrics(visit, served, tmp_path):
     assert seen["blocks"] == after["troupe_kv_blocks"]
     assert seen["cached"] == after["troupe_kv_blocks_cached"] and seen["used"] == 0
     assert seen["lanes"] > seen["count"] and seen["handled"] > seen["count"]
+    # Where the time of each sequence went: the parts sum to the whole.
+    it.page.wait_for_function("document.querySelectorAll('#ledger tbody tr').length > 0")
+    for row in it.page.evaluate("""[...document.querySelectorAll('#ledger tbody tr')].map((row) =>
+            [...row.cells].slice(1).map((cell) => cell.textContent === '–' ? 0 : Number(cell.textContent.replace(' k', 'e3'))))"""):
+        *parts, whole = row
+        assert whole > 0 and abs(sum(parts) - whole) <= 0.01 * whole + 0.5, row
     # Frozen, it goes through the steps.
     it.page.click("#freeze")
     last = it.page.locator(".detail").first.inner_text()
@@ -332,6 +338,44 @@ def test_the_figures_are_those_of_the_metrics(visit, served):
     assert len(labels) == 6 and all("now: " in label for label in labels)
     assert "none" not in labels[2], labels # there was a first token in the last minute
     assert it.page.evaluate(FAULTS) == []
+
+
+def test_gaps_have_causes(visit, launch):
+    """More requests than may run: those that wait say why, in the lanes, the ledger and the trace."""
+    narrow = launch("--max-sequences", "1", "--speculate", "off", model=STORYTELLER)
+    it = visit(narrow.url)
+    it.page.get_by_role("tab", name="Engine").click()
+    wait_until(lambda: it.page.evaluate(SEEN)["blocks"], "the first frame")
+    load(narrow, 3, 30)
+    found = wait_until(lambda: it.page.evaluate("""async () => {
+        const { steps } = (await import('/page/engine.js')).state();
+        const { ledgerOf } = await import('/page/steps.js');
+        const all = [...ledgerOf(steps).values()].map((own) => Object.fromEntries(own));
+        return all.length === 3 && all.every((own) => own.decode > 0) ? all : null;
+    }"""), "three ledgers")
+    assert sum(own.get("queue", 0) > 0 for own in found) >= 2, found
+    lanes = it.page.evaluate("""async () => (await import('/page/engine.js')).state().steps.map((step) => step.lanes)""")
+    assert all(len([lane for lane in step if lane[2] != "queue"]) == 1 for step in lanes), lanes  # one runs at a time
+    assert {name for own in found for name in own} <= {"decode", "prefill", "queue", "turn"}
+
+
+def test_figures_begin_with_the_hour_before_the_page_was_opened(visit, served):
+    kept = wait_until(lambda: (now := served.get("/debug/figures").json())["samples"] and now, "the first figures")
+    assert "troupe_generated_tokens_total" in kept["names"]
+    assert all(0 <= kept["now"] - at <= 3600 for at, *_ in kept["samples"])
+    it = visit()
+    names = ["troupe_generated_tokens_total", "troupe_kv_blocks", "troupe_kv_blocks_in_use"]
+    made = {"now": 1000.0, "names": names, "samples": [[1000.0 - 10 * (300 - i), 50 * i, 100, 25] for i in range(300)]}
+    it.page.route("**/debug/figures", lambda route: route.fulfill(json=made))
+    it.page.get_by_role("tab", name="Figures").click()
+    it.page.wait_for_selector("#view-figures .number")
+    last = it.page.evaluate("""async () => {
+        const { state } = await import('/page/figures.js');
+        const { samples, rates } = state();
+        return { count: samples.length, span: samples.at(-1).at - samples[0].at, rates: rates.slice(1, 300) };
+    }""")
+    assert last["count"] >= 301 and 2900 < last["span"] < 3100
+    assert all(abs(rate - 5) < 0.01 for rate in last["rates"])
 
 
 def test_a_trace_of_the_next_seconds(served):

@@ -41,6 +41,7 @@ reply tell_ollama_version(const call& c);
 
 // debug.cpp
 reply trace_steps(const call& c);
+reply tell_figures(const call& c);
 
 // page.cpp
 reply greet(const call& c);

@@ -1,5 +1,6 @@
 #include "api/http/request_scope.hpp"
 #include "api/server/answers/answers.hpp"
+#include "api/server/metrics.hpp"
 #include "api/server/watch_frames.hpp"
 
 #include <condition_variable>
@@ -44,6 +45,12 @@ reply trace_steps(const call& c) {
   auto result = reply::json(trace_of(ring->take().records));
   result.headers.emplace_back("Content-Disposition", "attachment; filename=\"troupe-trace.json\"");
   return result;
+}
+
+reply tell_figures(const call& c) {
+  if (!c.page)
+    throw failure(errc::not_found, "this server keeps no figures, as it has no web page (--no-page)");
+  return reply::json(c.counted.figures());
 }
 
 } // namespace troupe

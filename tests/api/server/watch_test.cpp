@@ -65,6 +65,13 @@ TEST_CASE("A trace has a process for each replica, with a track of its steps and
   CHECK(trace.find(
           R"({"ph":"X","name":"step 1","pid":0,"tid":0,"ts":1007500,"dur":2500,"args":{"decode":2,"running":2}})") !=
         trace.npos);
+  auto waiting = *record_of(1);
+  using kind = step_lane::kind;
+  waiting.lanes = {{{1, 0}, kind::turn}, {{2, 0}, kind::queue}, {{3, 0}, kind::preempted}, {{4, 0}, kind::paused}};
+  const std::vector<step_ring::record_ptr> one{std::make_shared<const step_record>(waiting)};
+  const auto gaps = trace_of(one);
+  for (const auto* name : {"waits for its turn", "in the queue", "preempted", "paused by its reader"})
+    CHECK(count_of(gaps, R"("name":")" + std::string(name) + '"') == 1);
   CHECK(trace_of({}) == R"({"traceEvents":[],"displayTimeUnit":"ms"})");
 }
 

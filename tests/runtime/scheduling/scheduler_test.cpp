@@ -351,6 +351,38 @@ TEST_CASE("a paused request gets no rows, delays no other and loses its blocks f
   check_transcripts(m, one);
 }
 
+TEST_CASE("sequences without rows say why: paused, preempted, in the queue or not their turn") {
+  machine m(12, false, {64, 4, 100, 2}); // four slots, and blocks for fewer than four answers
+  using kind = step_lane::kind;
+  const auto of = [&](std::uint64_t request) {
+    const auto lanes = m.sched.idle_lanes(100);
+    const auto found = std::ranges::find(lanes, request, [](const step_lane& lane) { return lane.sequence.request; });
+    REQUIRE(found != lanes.end());
+    return found->what;
+  };
+  for (std::uint64_t request = 1; request <= 8; ++request)
+    submit(m, make(request, std::vector<token_id>(20, static_cast<token_id>(10 + request)), 100));
+  CHECK(of(1) == kind::queue);
+  m.plan(), m.execute(), m.book();
+  CHECK(of(1) == kind::turn); // if it has no rows in the next step
+  CHECK(of(8) == kind::queue);
+  m.sched.pause(8, true);
+  CHECK(of(8) == kind::paused);
+  m.sched.pause(8, false);
+  const auto preempted = [&] {
+    const auto lanes = m.sched.idle_lanes(100);
+    return std::ranges::count(lanes, kind::preempted, &step_lane::what);
+  };
+  CHECK(preempted() == 0);
+  for (int i = 0; i < 200 && preempted() == 0; ++i)
+    m.plan(), m.execute(), m.book();
+  CHECK(preempted() > 0);
+  CHECK(m.sched.counters().preemptions > 0);
+  const auto two = m.sched.idle_lanes(2); // those that run come first
+  REQUIRE(two.size() == 2);
+  CHECK(two.front().what == kind::turn);
+}
+
 TEST_CASE("a waiting request runs after a cancellation during a block request") {
   machine m(20, true, {64, 1, 10, 2});
   submit(m, make(1, std::vector<token_id>(40, 11), 10));

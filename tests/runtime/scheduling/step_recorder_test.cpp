@@ -128,12 +128,35 @@ TEST_CASE("a record says what each sequence did, or for want of what it did noth
   CHECK(made->copies == std::vector<std::int32_t>{7, 9});
 }
 
+TEST_CASE("a record says why sequences without rows have none, and names each sequence once") {
+  step_recorder recorder({});
+  block_grant grant;
+  grant.answers = {{.sequence = {1, 0}, .first_position = 40, .rows = 1}, {.sequence = {2, 0}}};
+  recorder.granted(grant);
+  using kind = step_lane::kind;
+  const std::vector<step_lane> all{{{1, 0}, kind::turn, 0, 40},
+                                   {{2, 0}, kind::queue},
+                                   {{3, 0}, kind::queue},
+                                   {{4, 0}, kind::preempted, 0, 9},
+                                   {{5, 0}, kind::paused, 0, 7}};
+  recorder.planned(plan_of(1), {}, all);
+  const auto lanes = recorder.finished(result_of(1), {})->lanes;
+  REQUIRE(lanes.size() == 5);
+  CHECK(lanes[0].what == kind::prefill);
+  CHECK(lanes[1].what == kind::blocks);
+  CHECK(lanes[2].what == kind::queue);
+  CHECK(lanes[3].what == kind::preempted);
+  CHECK(lanes[3].position == 9);
+  CHECK(lanes[4].what == kind::paused);
+}
+
 TEST_CASE("a record tells of 256 sequences at most") {
   step_recorder recorder({});
   block_grant grant;
   for (std::uint64_t i = 0; i < 400; ++i)
     grant.answers.push_back({.sequence = {i, 0}, .rows = 1});
   recorder.granted(grant);
-  recorder.planned(plan_of(1), {});
+  const std::vector<step_lane> all{{{1000, 0}, step_lane::kind::queue}};
+  recorder.planned(plan_of(1), {}, all);
   CHECK(recorder.finished(result_of(1), {})->lanes.size() == most_step_lanes);
 }
