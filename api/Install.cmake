@@ -2,7 +2,6 @@
 # the program are installed where they are defined.
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Troupe)
-set(TROUPE_HAS_CUDA ${CUDAToolkit_FOUND})
 configure_package_config_file(TroupeConfig.cmake.in TroupeConfig.cmake INSTALL_DESTINATION ${package})
 write_basic_package_version_file(TroupeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/TroupeConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/TroupeConfigVersion.cmake
@@ -11,9 +10,8 @@ install(EXPORT TroupeTargets NAMESPACE Troupe:: DESTINATION ${package})
 # For programs that build without CMake. Libraries stand before those that they need.
 file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 set(engine_libraries "-ltroupe_engine -ltroupe_actors -ltroupe_runtime -ltroupe_kernels")
-if(TARGET troupe_gpu)
-  set(engine_libraries "-ltroupe_engine -ltroupe_actors -ltroupe_gpu -ltroupe_runtime -ltroupe_cuda -ltroupe_kernels \
--L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+if(TARGET troupe_cuda_plugin)
+  string(APPEND engine_libraries " -Wl,--dynamic-list=\${libdir}/troupe/troupe-cuda.list")
 endif()
 set(pkg_config_files troupe)
 if(TROUPE_PROGRAM)

@@ -106,7 +106,7 @@ struct engine::impl {
         (*told)(s);
     };
     if (!options.open_gpu)
-      options.open_gpu = built_in_gpus();
+      options.open_gpu = open_gpu_plugin;
     actor = spawn_engine(system, std::move(options), std::move(listener), loader_with(std::move(internals)));
   }
 

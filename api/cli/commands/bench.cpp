@@ -123,7 +123,7 @@ int run_model_bench(const bench_options& options) {
     status.total_bytes = total;
     shown.show(status);
   };
-  model_bench bench(options, built_in_gpus(), show, [&](std::string line) {
+  model_bench bench(options, open_gpu_plugin, show, [&](std::string line) {
     status.line = std::move(line);
     shown.show(status);
   });

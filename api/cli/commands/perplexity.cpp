@@ -60,7 +60,7 @@ int run_perplexity(const perplexity_options& options) {
   const auto tokens = tokenizer->encode(text, true);
   const auto bytes = predicted_bytes(text, *tokenizer, tokens);
 
-  const auto device = open_device(options, built_in_gpus());
+  const auto device = open_device(options, open_gpu_plugin);
   const auto precision = precision_of(options, *source.tensors, device->capabilities());
   const auto backend = device->open();
   const int rows = std::min(context, step_rows);

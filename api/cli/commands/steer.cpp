@@ -95,7 +95,7 @@ int make_steering(const steer_options& options) {
                   "the states of " + std::to_string(prompts) + " prompts take " + std::to_string(state_bytes >> 20) +
                     " MiB, more than the limit of 4096");
 
-  const auto device = open_device(options, built_in_gpus());
+  const auto device = open_device(options, open_gpu_plugin);
   if (!device->capabilities().steering)
     throw failure(errc::unsupported,
                   "steering vectors are made on the CPU (--device cpu), not on " + device->description());

@@ -1,5 +1,5 @@
 # Makes the folder TO of everything that a machine with a GPU needs to test and measure: PROGRAMS (separated by `|`),
-# stripped by STRIP, the shared libraries that they need besides the C library, scripts, and data, from the project in
+# stripped by STRIP, the PLUGIN of GPUs, the shared libraries that they need besides the C library, scripts, and data, from the project in
 # SOURCE. With ARCHIVE, also packs it, and fails if that file has more than MOST bytes, or if there is more than one of
 # ARCHITECTURES (separated by `|`).
 if(ARCHIVE AND ARCHITECTURES MATCHES "[|]|^all|^native$")
@@ -9,12 +9,12 @@ string(REPLACE "|" ";" programs "${PROGRAMS}")
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs} RESOLVED_DEPENDENCIES_VAR libraries
   PRE_EXCLUDE_REGEXES "^ld-linux" "^libc\\.so" "^libm\\.so" "^libdl\\.so" "^librt\\.so" "^libpthread\\.so")
 file(REMOVE_RECURSE ${TO})
-file(COPY ${programs} ${SOURCE}/tests/cuda/first_light.sh ${SOURCE}/tests/cuda/serve_check.py
+file(COPY ${programs} ${PLUGIN} ${SOURCE}/tests/cuda/first_light.sh ${SOURCE}/tests/cuda/serve_check.py
   ${SOURCE}/tests/bench/cuda_sdpa.py ${SOURCE}/tests/cuda/transformers_decode.py DESTINATION ${TO})
 file(COPY ${libraries} DESTINATION ${TO} FOLLOW_SYMLINK_CHAIN)
 file(COPY ${SOURCE}/tests/data/golden DESTINATION ${TO}/tests/data)
 file(COPY ${SOURCE}/examples/storyteller/model/ DESTINATION ${TO}/share/troupe/storyteller)
-foreach(file ${programs} ${libraries})
+foreach(file ${programs} ${PLUGIN} ${libraries})
   get_filename_component(name ${file} REALPATH)
   get_filename_component(name ${name} NAME)
   execute_process(COMMAND ${STRIP} ${TO}/${name} COMMAND_ERROR_IS_FATAL ANY)

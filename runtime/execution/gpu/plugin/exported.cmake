@@ -1,0 +1,11 @@
+# Writes to OUT, as a list for ld's --dynamic-list, what LIBRARIES (separated by `|`) need of Troupe and do not have.
+string(REPLACE "|" ";" LIBRARIES "${LIBRARIES}")
+execute_process(COMMAND ${NM} --undefined-only ${LIBRARIES} OUTPUT_VARIABLE needed COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${NM} --defined-only ${LIBRARIES} OUTPUT_VARIABLE own COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "_Z[A-Z]*N?K?6troupe[A-Za-z0-9_]*" needed "${needed}")
+string(REGEX MATCHALL "_Z[A-Z]*N?K?6troupe[A-Za-z0-9_]*" own "${own}")
+list(REMOVE_DUPLICATES needed)
+list(REMOVE_ITEM needed ${own})
+list(SORT needed)
+list(JOIN needed ";\n  " text)
+file(WRITE ${OUT} "{\n  ${text};\n};\n")
