@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes one file that runs on any x86-64 Linux: troupe-VERSION-linux-x86_64, linked statically, with the storyteller inside.
 #   api/packaging/one_file.sh BUILD [FOLDER]     links from the finished build in BUILD, and leaves the file in FOLDER (build/one-file)
-# A build with -DTROUPE_CUDA=OFF gives a smaller file; CUDA's static runtime finds a driver only where glibc is of this version.
+# It computes on CPUs alone: what is linked statically cannot load the plug-in for GPUs.
 # Debian ships static archives of glibc, OpenSSL, PCRE2, utf8proc, xxHash, libedit and what that needs. CAF, simdjson,
 # prometheus-cpp, spdlog, fmt and toml++ come as shared libraries only: their objects are compiled here, from Debian's source
 # packages or, where headers have it all, from the headers. SOURCES names a folder with actor-framework, simdjson and
@@ -135,15 +135,14 @@ troupe_bundle_end: .byte 0
 
 link_program() {
   say "linking"
-  local archive=/usr/lib/x86_64-linux-gnu cuda=()
-  [ ! -f "$built/kernels/cuda/libtroupe_cuda.a" ] ||
-    cuda=("$built"/runtime/libtroupe_gpu.a "$built"/kernels/cuda/libtroupe_cuda.a /usr/local/cuda/lib*/libcudart_static.a)
-  # glibc warns of getaddrinfo: names are looked up by the libraries of the system that the program runs on.
+  local archive=/usr/lib/x86_64-linux-gnu
+  # glibc warns of getaddrinfo, as names are looked up by the libraries of the system that the program runs on, and of dlopen,
+  # which is not called.
   g++ -static -s -Wl,--gc-sections -Wl,--build-id=none -Wl,-u,pthread_create -o "$program.new" \
     $(find "$built/api/cli/CMakeFiles/troupe.dir" -name '*.o') "$folder"/objects/bundle.o -Wl,--start-group \
     "$built"/api/cli/libtroupe_cli.a "$built"/api/libtroupe_*.a "$built"/actors/libtroupe_actors.a \
     "$built"/runtime/libtroupe_runtime.a "$built"/kernels/libtroupe_kernels.a \
-    "${cuda[@]}" $(ls "$folder"/objects/{caf,simdjson,prometheus,fmt,spdlog,toml}*.o) \
+    $(ls "$folder"/objects/{caf,simdjson,prometheus,fmt,spdlog,toml}*.o) \
     $archive/lib{pcre2-8,utf8proc,xxhash,ssl,crypto,edit,tinfo,bsd,md,z}.a -Wl,--end-group 2>"$folder/link.log" ||
     { cat "$folder/link.log" >&2; exit 1; }
   mv "$program.new" "$program"

