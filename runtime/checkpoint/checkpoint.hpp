@@ -105,6 +105,9 @@ public:
   /// The data of a tensor that `find` finds. May outlive the checkpoint.
   virtual tensor_data read(std::string_view tensor) const = 0;
 
+  /// Asks for the data of a tensor that will be read next, where it is in a file. A hint.
+  virtual void prefetch(std::string_view /*tensor*/) const {}
+
   /// Where the tensor is stored, for messages: a file, or the checkpoint's name.
   virtual std::string where(std::string_view tensor) const = 0;
 

@@ -186,6 +186,11 @@ public:
     return copy;
   }
 
+  void prefetch(std::string_view tensor) const override {
+    const auto& [file, entry] = tensors_.at(std::string(tensor));
+    file->map.prefetch(file->map.bytes().subspan(entry.offset, entry.info.bytes));
+  }
+
   std::string where(std::string_view tensor) const override {
     const auto found = tensors_.find(tensor);
     return found == tensors_.end() ? name() : found->second.file->name;

@@ -120,6 +120,11 @@ public:
     return interleaved_ && rotated ? halves_from_pairs(name, tensor.info, part) : mapped;
   }
 
+  void prefetch(std::string_view name) const override {
+    const auto& tensor = *tensors_.at(std::string(name));
+    file_->map_of(tensor).prefetch(file_->bytes_of(tensor));
+  }
+
   /// With the name in the file, even for missing tensors.
   std::string where(std::string_view tensor) const override {
     const auto own = stored(tensor);

@@ -30,6 +30,7 @@ public:
       precision_(precision),
       to_(to),
       names_(to.config),
+      groups_(packed_groups(to.config, precision)),
       progress_(progress),
       cache_(cache.files),
       placement_(cache.placement) {
@@ -301,6 +302,7 @@ private:
     std::vector<kernels::stored_matrix> parts;
     for (const auto& w : group.stacked)
       parts.push_back(stored(w, data.emplace_back(tensors_.read(w.name))));
+    read_ahead(group);
     std::unique_ptr<const kernels::matrix> result = group.gated
       ? backend_.pack_gate_up(parts[0], parts[1], precision_.compute, group.how)
       : backend_.pack(parts, precision_.compute, group.how);
@@ -309,6 +311,18 @@ private:
     if (const auto in_file = cache_->add(group.name(), storable_->bytes_of(*result)))
       return storable_->restore(describe(tensors_, group), precision_.compute, group.how, group.gated, in_file);
     return result;
+  }
+
+  /// Has the disk work while a group is packed: on the next one.
+  void read_ahead(const packed_group& group) {
+    const auto this_one = std::ranges::find(groups_.begin() + static_cast<std::ptrdiff_t>(next_), groups_.end(),
+                                            group.name(), &packed_group::name);
+    if (this_one == groups_.end())
+      return;
+    next_ = static_cast<std::size_t>(this_one - groups_.begin()) + 1;
+    if (next_ < groups_.size())
+      for (const auto& w : groups_[next_].stacked)
+        tensors_.prefetch(w.name);
   }
 
   /// One f32 vector of all `parts`, in order.
@@ -348,6 +362,8 @@ private:
   troupe::precision precision_;
   model_weights& to_;
   tensor_names names_;
+  const std::vector<packed_group> groups_; // in the order of the file, about that of loading
+  std::size_t next_ = 0;                   // of them, behind the one that was packed last
   const progress_fn& progress_;
   packed_cache* cache_;               // or null
   const weight_placement* placement_; // or null: all stay in memory
