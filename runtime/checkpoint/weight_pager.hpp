@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -38,6 +39,9 @@ public:
   ~weight_pager();
   weight_pager(const weight_pager&) = delete;
   weight_pager& operator=(const weight_pager&) = delete;
+
+  /// Whether some units do not fit in memory.
+  bool streams() const { return streams_; }
 
   /// Bytes asked of the disk so far for streamed units and experts.
   std::uint64_t read_bytes() const { return read_bytes_.load(std::memory_order_relaxed); }
@@ -87,6 +91,8 @@ public:
   /// `pool`: that of the decoder's backend.
   weight_walk(std::shared_ptr<weight_pager> pager, kernels::thread_pool* pool);
   ~weight_walk();
+  weight_walk(weight_walk&& other) noexcept
+    : pager_(std::move(other.pager_)), pool_(other.pool_), at_(std::exchange(other.at_, weight_pager::none)) {}
   weight_walk(const weight_walk&) = delete;
   weight_walk& operator=(const weight_walk&) = delete;
 

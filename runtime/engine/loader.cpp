@@ -61,7 +61,7 @@ void load_all(const engine_options& options, opened_model& from, load_progress& 
     report.begin(from.draft->name());
     model.draft = from.draft->load(options, backend, show, log);
   }
-  if (from.mtp && model.stages.back().weights->pager) {
+  if (const auto& pager = model.stages.back().weights->pager; from.mtp && pager && pager->streams()) {
     if (options.speculate == speculation::mtp)
       throw failure(errc::unsupported,
                     "`speculate` is mtp, but weights are read from a file step by step, so that no others can use the "
