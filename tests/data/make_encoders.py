@@ -34,6 +34,7 @@ MODELS = {
         layer_types=["sliding_attention", "full_attention", "sliding_attention"]), AutoModel),
     "qwen3-ranker": ("qwen3", dict(head_dim=8, num_key_value_heads=2, num_labels=1, tie_word_embeddings=True),
                      AutoModelForSequenceClassification),
+    "jina-v3": ("jina_embeddings_v3", dict(pad_token_id=1, type_vocab_size=1), AutoModel),
 }
 
 

@@ -137,6 +137,35 @@ void arrange_nomic(const model_config& model, const checkpoint& stored, arrangem
   }
 }
 
+/// Jina's third embeddings: a RoBERTa with rotation. Its adapters for tasks are files of their own.
+void read_jina_v3(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "gelu");
+  auto sizes = encoder_sizes;
+  sizes.default_norm_eps = 1e-5;
+  read_sizes(config, model, sizes);
+  read_sums(config, model);
+  model.token_types = config.integer("type_vocab_size", 0, 1 << 10, 1);
+  model.qkv_bias = model.o_bias = model.mlp_bias = true;
+  model.gated = false;
+  read_positions(config, model, {.default_context = 8194, .theta = 20000});
+}
+
+void arrange_jina_v3(const model_config& model, const checkpoint& stored, arrangement& to) {
+  const auto prefix = prefix_of(stored, {"", "model.", "roberta."}, "embeddings.word_embeddings.weight");
+  const bool own = stored.find(prefix + "encoder.layers.0.mixer.Wqkv.weight") != nullptr; // else transformers' names
+  tensor_arranger tensors(model, to, prefix + (own ? "encoder.layers." : "layers."));
+  rename_embeddings(tensors, prefix);
+  tensors.rename("model.embedding_norm", prefix + (own ? "emb_ln" : "embeddings.LayerNorm"));
+  for (int layer = 0; layer < model.layers; ++layer) {
+    tensors.rename(layer, {{"mlp.up_proj", "mlp.fc1"}, {"mlp.down_proj", "mlp.fc2"}});
+    if (own) {
+      tensors.split_qkv(layer, "mixer.Wqkv", tensor_arranger::fusion::stacked);
+      tensors.rename(layer, {{"self_attn.o_proj", "mixer.out_proj"}, {"post_attention_layernorm", "norm1"}});
+    }
+    tensors.rename(layer, "post_feedforward_layernorm", own ? "norm2" : "post_mlp_layernorm");
+  }
+}
+
 /// `local_attention` positions are seen, half of them on each side.
 void read_modernbert(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_activation", "gelu");

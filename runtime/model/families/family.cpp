@@ -49,6 +49,7 @@ constexpr std::array list{
   family{"ministral3", read_ministral3},
   family{"mistral4", read_mistral4, arrange_deepseek},
   family{"granitemoehybrid", read_granite_hybrid, arrange_granite_hybrid},
+  family{"jina_embeddings_v3", read_jina_v3, arrange_jina_v3},
   family{"kimi_linear", read_kimi_linear, arrange_kimi_linear},
   family{"lfm2", read_lfm2, arrange_lfm2},
   family{"lfm2_moe", read_lfm2_moe, arrange_lfm2},

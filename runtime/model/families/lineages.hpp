@@ -92,6 +92,8 @@ void arrange_qwen3_moe(const model_config&, const checkpoint&, arrangement&);
 void read_bert(const reader&, model_config&);
 void read_roberta(const reader&, model_config&);
 void arrange_bert(const model_config&, const checkpoint&, arrangement&);
+void read_jina_v3(const reader&, model_config&);
+void arrange_jina_v3(const model_config&, const checkpoint&, arrangement&);
 void read_nomic(const reader&, model_config&);
 void arrange_nomic(const model_config&, const checkpoint&, arrangement&);
 void read_modernbert(const reader&, model_config&);

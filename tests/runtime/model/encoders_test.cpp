@@ -8,9 +8,9 @@ using namespace troupe::test;
 
 namespace {
 
-const std::vector<std::string> encoder_models{"bert",        "embedding-gemma",   "bert-ranker",
-                                              "modernbert",  "modernbert-ranker", "nomic",
-                                              "xlm-roberta", "xlm-roberta-ranker"};
+const std::vector<std::string> encoder_models{"bert",    "embedding-gemma", "bert-ranker",
+                                              "jina-v3", "modernbert",      "modernbert-ranker",
+                                              "nomic",   "xlm-roberta",     "xlm-roberta-ranker"};
 
 struct encoded_text {
   std::vector<token_id> tokens;
