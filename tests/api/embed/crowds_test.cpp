@@ -73,7 +73,23 @@ generation random_generation(std::mt19937& rng) {
           beams.diversity_penalty = 0.5f * static_cast<float>(pick(1, 3));
         }
       }
-      s = beams;
+      beams.repetition_penalty = s.repetition_penalty;
+      beams.presence_penalty = s.presence_penalty;
+      beams.stop = s.stop;
+      if (s.temperature > 0 && s.top_p < 1 && !beams.stochastic_beams && beams.num_beam_groups == 1) {
+        beams.beam_sampling = true;
+        beams.temperature = s.temperature;
+        beams.top_k = s.top_k;
+        beams.top_p = s.top_p;
+        beams.seed = s.seed;
+      }
+      if (s.seed % 3 == 0) { // a tree search instead
+        s.search = {.simulations = 4 + static_cast<int>(s.seed % 5), .branching = 3, .parallel = beams.num_beams};
+        s.n = std::min(s.n, 2);
+        s.max_tokens = beams.max_tokens;
+      } else {
+        s = beams;
+      }
       g.prompt.resize(std::min<std::size_t>(g.prompt.size(), 40));
       break;
     }
@@ -191,6 +207,10 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
       }
       taken.layered += static_cast<bool>(work.back().sampling.dola);
       expected.push_back(run(reference, work.back()));
+      if (const auto& failed = expected.back().failed; failed && failed->param == "search") { // recurrent layers
+        work.back().sampling.search = {};
+        expected.back() = run(reference, work.back());
+      }
       REQUIRE(expected.back().done.has_value());
       CHECK(expected.back().done->embedding.empty() == (work.back().embed == pooling::none));
     }
