@@ -50,6 +50,7 @@ struct stored_matrix {
   weight_format format = weight_format::f32;
   std::size_t rows = 0;
   std::size_t cols = 0; // a multiple of block_inputs(format)
+  bool zeros = false;   // many of its inputs will be zero: backends may keep it so that such weights are not read
 
   stored_matrix() = default;
   stored_matrix(const void* data, weight_format format, std::size_t rows, std::size_t cols)
@@ -172,6 +173,7 @@ struct attention_scores {
   int chunk = 0;                 // positions from the last multiple of this on are seen; 0: all
   int ahead = 0;                 // positions seen after the row's own, up to the sequence's length: such sequences are
                                  // computed whole
+  float threshold = 0; // weights below this share of the largest one of a partition count as zero, on a CPU; 0: none
 
   bool plain() const { return soft_cap == 0 && slopes == nullptr && sinks == nullptr && chunk == 0 && ahead == 0; }
 };

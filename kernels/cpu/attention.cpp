@@ -3,6 +3,7 @@
 #include "kernels/cpu/tensor_rows.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace troupe::kernels {
 
@@ -43,6 +44,8 @@ void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, const a
   call.op.soft_cap = scores.soft_cap;
   call.op.slopes = scores.slopes;
   call.op.sinks = scores.sinks;
+  if (scores.threshold > 0)
+    call.op.least = std::log2(scores.threshold);
   call.op.out_bf16 = out.type == dtype::bf16;
   call.q = &qkv;
   call.out = &out;
@@ -64,6 +67,13 @@ void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, const a
   pool_.parallel_for(merges * kv_heads, [&](std::size_t i, int thread) {
     merge(call, plan_.merges()[i % merges], static_cast<int>(i / merges), scratch_[thread].tiles);
   });
+}
+
+std::size_t cpu_attention::unread_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& own : scratch_)
+    bytes += own.unread;
+  return bytes;
 }
 
 void cpu_attention::add_queries(const call& call, const query_run& run, int kv_head, int end_block,
@@ -108,7 +118,7 @@ void cpu_attention::attend(const call& call, const attention_piece& piece, int k
     for (std::size_t t = 0, query = 0; t < own.tiles.size(); query += own.tiles[t++].count) {
       const bool folded = piece.fold && p > 0;
       const attention_state state{states + (query + (piece.fold ? 0 : p * piece.queries)) * call.stride, call.stride};
-      kernels_.attend_partition(call.op, own.tiles[t], piece.first_partition + p, folded ? part : state);
+      own.unread += kernels_.attend_partition(call.op, own.tiles[t], piece.first_partition + p, folded ? part : state);
       if (folded)
         kernels_.merge(call.op, own.tiles[t].count, state, part);
     }

@@ -25,6 +25,9 @@ public:
   void run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores, const layer_cache& cache,
            const batch& step);
 
+  /// Bytes of V that were not read so far, as weights were 0.
+  std::size_t unread_bytes() const;
+
 private:
   struct row_chunk {
     const sequence_rows* sequence;
@@ -48,6 +51,7 @@ private:
   struct thread_scratch {
     std::vector<attention_tile> tiles;
     scratch<float> states;
+    std::size_t unread = 0; // bytes of V
   };
 
   /// Appends a run's queries to tiles, filling the last one first.

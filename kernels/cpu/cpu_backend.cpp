@@ -266,7 +266,7 @@ public:
 
   bool skips_zeros(const matrix& w) const override {
     const auto parts = parts_of(w);
-    return parts.size() == 1 && !parts.front()->quantised();
+    return parts.size() == 1 && !parts.front()->quantised() && !parts.front()->pruned;
   }
 
   void drop_smallest(const tensor& x, float share, const matrix& w) override {
@@ -275,6 +275,8 @@ public:
   }
 
   std::size_t skipped_bytes() const override { return linear_.skipped_bytes(); }
+  std::map<std::size_t, seen_zeros> zeros() const override { return linear_.zeros(); }
+  std::size_t unread_values() const override { return attention_.unread_bytes(); }
 
   void grouped_activated(const tensor& out, const tensor& in, std::span<const row_group> groups, const activation& act,
                          bool gated) override {

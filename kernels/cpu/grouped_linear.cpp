@@ -138,13 +138,13 @@ void cpu_grouped_linear::sum(const tensor& to, const tensor& in, std::span<const
 }
 
 std::size_t cpu_grouped_linear::plan(const tensor& in, std::span<const row_group> groups) {
-  const auto kind = packed(groups.front()).kind;
+  const auto& first = packed(groups.front());
   products_.clear();
   for (const auto& g : groups) {
     const auto& w = packed(g);
     expect(!g.rows.empty() && in.type == w.compute && in.cols == w.inputs,
            "grouped products: every group needs rows, of the type and columns that its weights were packed for");
-    if (w.kind != kind)
+    if (w.kind != first.kind || w.pruned != first.pruned || w.by_inputs != first.by_inputs)
       break;
     auto& plan = products_.emplace_back(product{plan_linear(kernels_, cache_, w, g.rows.size())}).plan;
     plan.op.bias = g.bias;

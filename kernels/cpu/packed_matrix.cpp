@@ -3,6 +3,8 @@
 #include "kernels/cpu/memory.hpp"
 #include "kernels/formats/bf16.hpp"
 #include "kernels/formats/e4m3.hpp"
+#include "kernels/formats/f16.hpp"
+#include "kernels/formats/pruned_weights.hpp"
 #include "kernels/formats/quantise_groups.hpp"
 
 #include <algorithm>
@@ -25,8 +27,39 @@ struct stored_row {
 
 std::size_t element_bytes(weight_kind kind) { return kind == weight_kind::f16 || kind == weight_kind::bf16 ? 2 : 4; }
 
+/// Bytes of a value of a pruned matrix.
+std::size_t value_bytes(weight_kind kind) { return kind == weight_kind::f32 ? 4 : 2; }
+
+constexpr std::size_t strip_inputs = 4 * strip_fours;
+
+std::size_t strip_bytes(weight_kind kind) {
+  return strip_place_bytes + 2 * strip_fours * panel_outputs * value_bytes(kind);
+}
+
 std::size_t panel_bytes(const packed_matrix& m) {
+  if (m.pruned)
+    return (m.inputs + strip_inputs - 1) / strip_inputs * strip_bytes(m.kind);
   return m.quantised() ? layout_of(m.kind).bytes(m.words) : m.words * panel_outputs * element_bytes(m.kind);
+}
+
+/// The panels of a matrix that is kept by inputs.
+std::size_t input_panels(const packed_matrix& m) {
+  return (m.panels * panel_outputs + input_panel_outputs - 1) / input_panel_outputs;
+}
+
+/// Outputs of such a panel, padding included.
+std::size_t input_width(const packed_matrix& m, std::size_t panel) {
+  return std::min(input_panel_outputs, m.panels * panel_outputs - panel * input_panel_outputs);
+}
+
+/// Where it begins.
+std::size_t input_panel_at(const packed_matrix& m, std::size_t panel) {
+  return panel * input_panel(layout_of(m.kind), input_panel_outputs).bytes(m.words);
+}
+
+std::size_t input_bytes(const packed_matrix& m) {
+  const auto last = input_panels(m) - 1;
+  return input_panel_at(m, last) + input_panel(layout_of(m.kind), input_width(m, last)).bytes(m.words);
 }
 
 /// Whether no number has an exponent of all ones.
@@ -122,6 +155,40 @@ void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row
   for (std::size_t i = 0; i < n; ++i)
     pairs[i / 2] |= std::uint32_t(to_bf16(wide[i])) << (i % 2 * 16);
   place(reinterpret_cast<std::uint32_t*>(panel), column, first / 2, pairs, (n + 1) / 2);
+}
+
+/// A value of a pruned matrix; rounds f32 to bf16.
+void put_value(weight_kind kind, char* to, float value) {
+  if (kind == weight_kind::f32) {
+    std::memcpy(to, &value, sizeof value);
+    return;
+  }
+  const std::uint16_t bits = kind == weight_kind::f16 ? to_f16(value) : to_bf16(value);
+  std::memcpy(to, &bits, sizeof bits);
+}
+
+/// Packs the stored pairs of one row.
+void pack_pairs(const packed_matrix& to, const stored_row& row, char* panel, std::size_t column) {
+  const auto size = value_bytes(to.kind);
+  const bool words = to.kind == weight_kind::bf16_pairs;
+  for (std::size_t four = 0; four < to.inputs / 4; ++four) {
+    auto pair = pruned_pair(row.format, row.data, four);
+    if (words && pair.first_place / 2 == pair.second_place / 2) {
+      // Of two inputs of one word, the second is added first: it is the upper half already.
+    } else if (words) {
+      std::swap(pair.first, pair.second);
+      std::swap(pair.first_place, pair.second_place);
+    }
+    char* strip = panel + four / strip_fours * strip_bytes(to.kind);
+    const std::size_t index = four % strip_fours;
+    std::uint32_t places;
+    std::memcpy(&places, strip + column * sizeof places, sizeof places);
+    places |= static_cast<std::uint32_t>(pair.first_place | pair.second_place << 2) << 4 * index;
+    std::memcpy(strip + column * sizeof places, &places, sizeof places);
+    char* values = strip + strip_place_bytes + index * 2 * panel_outputs * size;
+    put_value(to.kind, values + (words ? 2 * column : column) * size, pair.first);
+    put_value(to.kind, values + (words ? 2 * column + 1 : panel_outputs + column) * size, pair.second);
+  }
 }
 
 /// Group `index` of all rows of a panel, without padding rows. In the last group of a matrix of floats, missing inputs
@@ -245,12 +312,46 @@ void pack_q8_0(char* panel, std::span<const stored_row> rows, std::size_t groups
     }
 }
 
+/// Writes group `index` of output `column` of a panel that is kept by inputs.
+void place_by_inputs(char* base, const quantised_layout& layout, std::size_t width, std::size_t index,
+                     std::size_t column, const weight_group& group) {
+  const input_panel panel(layout, width);
+  char* const to = base + panel.at(index);
+  const std::size_t own = column / 64, place = by_inputs_place(column % 64);
+  const auto set = [](char* byte, unsigned bits) {
+    *byte = static_cast<char>(static_cast<unsigned char>(*byte) | bits);
+  };
+  for (std::size_t i = 0; i < group_inputs; ++i) {
+    const auto code = static_cast<unsigned>(group.codes[i] + layout.zero - group.zero);
+    char* row = to + i * panel.row;
+    if (layout.code_bits == 8) {
+      row[own * 64 + place] = static_cast<char>(code);
+      continue;
+    }
+    set(row + own / 2 * 64 + place, (code & 15) << own % 2 * 4);
+    if (layout.code_bits == 6)
+      set(row + width / 2 + own / 4 * 64 + place, code >> 4 << own % 4 * 2);
+  }
+  char* scales = layout.super ? base + panel.header_at(index) : to + 32 * panel.row;
+  std::memcpy(scales + 2 * column, &group.d, 2);
+  if (layout.minimum)
+    std::memcpy(scales + 2 * width + 2 * column, &group.m, 2);
+  if (!layout.super)
+    return;
+  char* factors = to + 32 * panel.row;
+  for (int part = 0; part < layout.parts; ++part) {
+    factors[static_cast<std::size_t>(part) * width + column] = group.scales[part];
+    if (layout.minimum)
+      factors[static_cast<std::size_t>(layout.parts + part) * width + column] = group.minima[part];
+  }
+}
+
 std::size_t words_of(weight_kind kind, std::size_t inputs) {
   const std::size_t in_word = is_grouped(kind) ? group_inputs : kind == weight_kind::bf16_pairs ? 2 : 1;
   return (inputs + in_word - 1) / in_word;
 }
 
-bool in_f16(const stored_matrix& m) { return m.format == weight_format::f16; }
+bool in_f16(const stored_matrix& m) { return whole_format(m.format) == weight_format::f16; }
 
 /// f16 weights are never rounded to bf16: they would lose bits, unless they are rounded to fp8 before.
 weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, quantization how, const target& kernels) {
@@ -259,8 +360,9 @@ weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, qu
     return weight_kind::f32;
   if (compute == dtype::bf16 && (rounded || std::none_of(stacked.begin(), stacked.end(), in_f16)))
     return kernels.pairs ? weight_kind::bf16_pairs : weight_kind::bf16;
-  const auto format = stacked.front().format;
-  const bool same = std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return m.format == format; });
+  const auto format = whole_format(stacked.front().format);
+  const bool same = std::all_of(stacked.begin(), stacked.end(),
+                                [&](const auto& m) { return whole_format(m.format) == format; });
   return same && is_float(format) ? exact_kind(dtype_of(format)) : weight_kind::f32;
 }
 
@@ -273,7 +375,8 @@ std::vector<std::span<const stored_matrix>> neighbours_of_a_kind(std::span<const
     return {stacked};
   const auto alike = [&](const stored_matrix& a, const stored_matrix& b) {
     const auto kind = quantised_kind(a, how);
-    return kind == quantised_kind(b, how) && (kind || in_f16(a) == in_f16(b));
+    return kind == quantised_kind(b, how) && is_pruned(a.format) == is_pruned(b.format) &&
+      (kind || in_f16(a) == in_f16(b));
   };
   std::vector<std::span<const stored_matrix>> parts;
   for (std::size_t first = 0, i = 0; i < stacked.size(); ++i) {
@@ -308,6 +411,21 @@ std::unique_ptr<matrix> make_stack(std::span<const stored_matrix> stacked, quant
 
 bool packed_matrix::finite(thread_pool& pool) const {
   auto known = finiteness_.load(std::memory_order_relaxed);
+  if (known == finiteness::unknown && by_inputs) {
+    const auto layout = layout_of(kind);
+    bool all = true;
+    for (std::size_t p = 0; p < input_panels(*this); ++p) {
+      const auto width = input_width(*this, p);
+      const input_panel panel(layout, width);
+      const auto* base = static_cast<const char*>(data.get()) + input_panel_at(*this, p);
+      for (std::size_t g = 0; g < words; g += layout.super ? super_groups : 1)
+        all = all &&
+          all_finite<std::uint16_t, 0x7c00>(base + (layout.super ? panel.header_at(g) : panel.at(g) + 32 * panel.row),
+                                            2 * width * (layout.minimum ? 2 : 1));
+    }
+    known = all ? finiteness::finite : finiteness::not_finite;
+    finiteness_.store(known, std::memory_order_relaxed);
+  }
   if (known == finiteness::unknown) {
     std::atomic<bool> all = true;
     pool.parallel_for(panels, [&](std::size_t panel, int) {
@@ -324,6 +442,8 @@ bool packed_matrix::finite(thread_pool& pool) const {
 std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization how) {
   if (const auto kind = traits_of(m.format).on_cpu; is_grouped(kind))
     return kind;
+  if (is_pruned(m.format)) // stays as it is
+    return {};
   switch (how) {
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;
@@ -357,10 +477,23 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
   const auto kind = quantised_kind(stacked.front(), how);
   const bool same = std::all_of(stacked.begin(), stacked.end(),
                                 [&](const auto& m) { return quantised_kind(m, how) == kind; });
-  to->kind = same && kind ? *kind : float_kind(stacked, compute, how, kernels);
+  to->pruned = std::all_of(stacked.begin(), stacked.end(), [](const auto& m) { return is_pruned(m.format); });
+  to->kind = same && kind ? *kind : float_kind(stacked, compute, to->pruned ? quantization::none : how, kernels);
+#if !defined(__x86_64__) // elsewhere pairs have another order, which pruned ones would not keep
+  if (to->pruned && to->kind == weight_kind::bf16_pairs)
+    to->kind = weight_kind::bf16;
+#endif
   to->compute = compute;
   to->gated = gated;
   to->words = words_of(to->kind, to->inputs);
+  to->by_inputs = stacked.size() == 1 && stacked.front().zeros && !gated && can_be_by_inputs(to->kind) &&
+    kernels.pair_group == 1; // not for AMX, whose tiles are faster for many rows
+  if (to->by_inputs) {
+    const auto unit = by_inputs_unit(layout_of(to->kind));
+    to->panels = (to->outputs + unit - 1) / unit * unit / panel_outputs;
+    to->bytes = input_bytes(*to);
+    return to;
+  }
   const std::size_t columns = to->panel_columns();
   const std::size_t outputs_per_panel = gated ? columns / 2 : columns;
   to->panels = (to->outputs + outputs_per_panel - 1) / outputs_per_panel;
@@ -368,11 +501,41 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
   return to;
 }
 
+namespace {
+
+void pack_by_inputs(packed_matrix& to, std::span<const stored_matrix> stacked, const target& kernels,
+                    thread_pool& pool) {
+  const auto layout = layout_of(to.kind);
+  const auto supers = (to.words + super_groups - 1) / super_groups;
+  pool.parallel_for(input_panels(to) * supers, [&](std::size_t task, int) {
+    const auto panel = task / supers, first = task % supers * super_groups;
+    char* base = static_cast<char*>(to.data.get()) + input_panel_at(to, panel);
+    for (std::size_t column = 0; column < input_width(to, panel); column += quantised_panel_outputs) {
+      stored_row rows[quantised_panel_outputs];
+      for (std::size_t i = 0; i < quantised_panel_outputs; ++i)
+        rows[i] = find_row(stacked, panel * input_panel_outputs + column + i);
+      for (std::size_t index = first; index < std::min(to.words, first + super_groups); ++index) {
+        weight_group groups[quantised_panel_outputs];
+        make_groups(kernels, {rows, quantised_panel_outputs}, to.kind, index, to.inputs, groups);
+        for (std::size_t i = 0; i < quantised_panel_outputs; ++i)
+          if (rows[i].data != nullptr)
+            place_by_inputs(base, layout, input_width(to, panel), index, column + i, groups[i]);
+      }
+    }
+  });
+}
+
+} // namespace
+
 std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                              bool gated, const target& kernels, thread_pool& pool,
                                              weight_memory& memory) {
   auto to = shape_matrices(stacked, compute, how, gated, kernels);
   to->data = memory.allocate(to->bytes);
+  if (to->by_inputs) {
+    pack_by_inputs(*to, stacked, kernels, pool);
+    return to;
+  }
   const std::size_t columns = to->panel_columns();
   const auto places = to->quantised() ? inverse_of(layout_of(to->kind)) : inverse_table();
   pool.parallel_for(to->panels, [&](std::size_t panel, int) {
@@ -382,6 +545,12 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
       auto& row = rows[column] = find_column(*to, stacked, panel, column);
       if (how == quantization::fp8 && row.data != nullptr && is_float(row.format))
         row.fp8 = row_scale(kernels, row, to->inputs);
+    }
+    if (to->pruned) {
+      for (std::size_t column = 0; column < columns; ++column)
+        if (rows[column].data != nullptr)
+          pack_pairs(*to, rows[column], base, column);
+      return;
     }
     if (to->quantised()) {
       const auto is_q8_0 = [](const stored_row& row) {

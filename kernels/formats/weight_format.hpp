@@ -1,6 +1,6 @@
 // The formats in which checkpoints store weights, with one table of their facts that files, packing and messages read:
-// plain floats, GGUF's blocks of 32 or 256 consecutive inputs of one output, and fp8 with a scale per output.
-// weight_groups.hpp reads the blocks. README.md says how to add a format.
+// plain floats, GGUF's blocks of 32 or 256 consecutive inputs of one output, fp8 with a scale per output, and floats of
+// which 2 of 4 are stored. weight_groups.hpp and pruned_weights.hpp read the blocks. README.md says how to add a format.
 #pragma once
 
 #include "kernels/formats/weight_kind.hpp"
@@ -40,6 +40,10 @@ constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
 ///   mxfp4 32 weights, 17: u8 e; 16 of nibbles.                           w = 2^(e - 128) * mx4_table[q]
 /// The checkpoint readers convert FP8 checkpoints to a format of Troupe's own:
 ///   fp8  a row: f32 scale; a byte per weight, in E4M3 (e4m3.hpp).        w = scale * q
+/// and matrices of which 2 of every 4 inputs are stored to
+///   f32_24, f16_24, bf16_24  8 weights, 17 or 9 bytes: the 4 that are not zero, in order; a byte with the places of the
+///        first two of them in its low half (bits 0 and 1: of the first, bits 2 and 3: of the second, which is behind
+///        it), and those of the others in its high half.
 /// Source of the block layouts: ggml's `ggml-common.h` and `dequantize_row_*` (https://github.com/ggml-org/ggml).
 enum class weight_format : std::uint8_t {
   f32,
@@ -58,7 +62,10 @@ enum class weight_format : std::uint8_t {
   q3_k,
   iq4_nl,
   iq4_xs,
-  mxfp4
+  mxfp4,
+  f32_24,
+  f16_24,
+  bf16_24
 };
 
 /// All there is to know of a format but how its blocks are read.
@@ -96,6 +103,9 @@ inline constexpr weight_format_traits weight_formats[] = {
   {weight_format::iq4_nl, "iq4_nl", "IQ4_NL",  false, 20,  32,    18,   0,     weight_kind::iq4,    weight_kind::q8},
   {weight_format::iq4_xs, "iq4_xs", "IQ4_XS",  false, 23,  256,   136,  0,     weight_kind::iq4_k,  weight_kind::iq4_k},
   {weight_format::mxfp4,  "mxfp4",  "MXFP4",   false, 39,  32,    17,   0,     weight_kind::mx4,    weight_kind::bf16},
+  {weight_format::f32_24, "f32 2:4","F32 2:4", false, -1,  8,     17,   0,     weight_kind::f32,    weight_kind::bf16},
+  {weight_format::f16_24, "f16 2:4","F16 2:4", false, -1,  8,     9,    0,     weight_kind::f16,    weight_kind::bf16},
+  {weight_format::bf16_24,"bf16 2:4","BF16 2:4",false,-1,  8,     9,    0,     weight_kind::bf16,   weight_kind::bf16},
 };
 // clang-format on
 
@@ -118,13 +128,25 @@ constexpr dtype dtype_of(weight_format f) { return static_cast<dtype>(f); }
 constexpr const char* to_string(weight_format f) { return traits_of(f).name; }
 constexpr const char* to_string(dtype t) { return to_string(format_of(t)); }
 
-/// Inputs in a block: 1 (floats, fp8), 32 or 256. A matrix's inputs are a multiple of it.
+/// Whether 2 of every 4 inputs are stored.
+constexpr bool is_pruned(weight_format f) { return f >= weight_format::f32_24; }
+/// The format of the weights of a pruned matrix; others are their own.
+constexpr weight_format whole_format(weight_format f) {
+  switch (f) {
+    case weight_format::f32_24: return weight_format::f32;
+    case weight_format::f16_24: return weight_format::f16;
+    case weight_format::bf16_24: return weight_format::bf16;
+    default: return f;
+  }
+}
+
+/// Inputs in a block: 1 (floats, fp8), 8 (of which 4 are stored), 32 or 256. A matrix's inputs are a multiple of it.
 constexpr std::size_t block_inputs(weight_format f) { return traits_of(f).block_inputs; }
 constexpr std::size_t block_bytes(weight_format f) { return traits_of(f).block_bytes; }
 /// Whether the halves of a group have minima of their own.
 constexpr bool has_half_minima(weight_format f) { return f == weight_format::q2_k; }
 /// Whether weights come in groups that `stored_group` reads.
-constexpr bool has_groups(weight_format f) { return block_inputs(f) > 1; }
+constexpr bool has_groups(weight_format f) { return block_inputs(f) >= 32; }
 /// Bytes of a row of `cols` inputs, a multiple of block_inputs(f).
 constexpr std::size_t row_bytes(weight_format f, std::size_t cols) {
   const auto& traits = traits_of(f);

@@ -2,6 +2,7 @@
 
 #include "kernels/formats/e4m3.hpp"
 #include "kernels/formats/f16.hpp"
+#include "kernels/formats/pruned_weights.hpp"
 
 #include <cstring>
 
@@ -180,7 +181,10 @@ weight_group stored_group(weight_format f, const void* row, std::size_t index) {
     case weight_format::f32:
     case weight_format::f16:
     case weight_format::bf16:
-    case weight_format::fp8: break; // no groups
+    case weight_format::fp8:
+    case weight_format::f32_24:
+    case weight_format::f16_24:
+    case weight_format::bf16_24: break; // no groups
   }
   return {};
 }
@@ -203,6 +207,8 @@ void dequantise(const weight_group& group, float* weights) {
 }
 
 void expand(weight_format f, const void* row, std::size_t first, std::size_t count, float* weights) {
+  if (is_pruned(f))
+    return expand_pruned(f, row, first, count, weights);
   if (f == weight_format::fp8) {
     float scale;
     std::memcpy(&scale, row, sizeof scale);

@@ -34,7 +34,7 @@ weight_group stored_group(weight_format f, const void* row, std::size_t index);
 void dequantise(const weight_group& group, float* weights);
 
 /// The f32 values of `count` weights of a row in blocks or fp8 from input `first` on, both multiples of 32 if the
-/// format has groups.
+/// format has groups, of 4 if it is pruned.
 void expand(weight_format f, const void* row, std::size_t first, std::size_t count, float* weights);
 
 } // namespace troupe::kernels

@@ -7,7 +7,9 @@ namespace troupe::kernels {
 namespace {
 
 stored_matrix rows_of(const stored_matrix& m, std::size_t first, std::size_t count) {
-  return {m.data != nullptr ? m.row(first) : nullptr, m.format, count, m.cols};
+  stored_matrix some(m.data != nullptr ? m.row(first) : nullptr, m.format, count, m.cols);
+  some.zeros = m.zeros;
+  return some;
 }
 
 } // namespace

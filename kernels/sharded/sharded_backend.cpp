@@ -155,6 +155,15 @@ public:
     return bytes;
   }
 
+  std::map<std::size_t, seen_zeros> zeros() const override { return ranks_[0].sparsity.zeros(); } // all see the same
+
+  std::size_t unread_values() const override {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < ranks_.size(); ++i)
+      bytes += ranks_[i].sparsity.unread_values();
+    return bytes;
+  }
+
   // -- by columns ---------------------------------------------------------------------------------------------------
 
   void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias, store how) override {

@@ -1,9 +1,11 @@
 // Measures attention: decode against reading K and V once, prefill against the FMA peak, and the gain of sequences that
 // share their prompt's blocks.
+#include "kernels/activation_sparsity.hpp"
 #include "tests/bench/measure.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdio>
 #include <iterator>
 #include <numeric>
@@ -48,6 +50,17 @@ public:
     return measure([&] {
       device_.attention(out_.view, q(last.first_row + last.rows), s_.heads, 0.125f, 0, *cache_, layer++ % layers,
                         {who, tables});
+    });
+  }
+  timing attend(std::span<const sequence_rows> who, std::span<const std::int32_t> tables,
+                const attention_scores& scores, std::size_t* calls = nullptr) {
+    const auto& last = who.back();
+    int layer = 0;
+    return measure([&] {
+      device_.shaped_attention(out_.view, q(last.first_row + last.rows), s_.heads, scores, *cache_, layer++ % layers,
+                               {who, tables});
+      if (calls != nullptr)
+        ++*calls;
     });
   }
   timing attend(const sequence_rows& who) { return attend({&who, 1}, table_); }
@@ -188,6 +201,38 @@ with_and_without tiled_prefill(cpu_options options) {
   return result;
 }
 
+/// One sequence's decode at 32k with a threshold against none, in turn, for scores that are spread more or less.
+void thresholds(backend& device, const shape& s, kv_type type) {
+  const int context = 32768;
+  attention_bench bench(device, s, type, context);
+  auto& sparsity = dynamic_cast<activation_sparsity&>(device);
+  const sequence_rows last{0, 1, context - 1, 0};
+  std::printf("attention %d:%d x %d %s, decode at 32k with --attention-threshold:\n", s.heads, s.kv_heads, s.dim,
+              to_string(type));
+  for (const float deviation : {1.0f, 3.0f, 6.0f, 12.0f})
+    for (const float threshold : {0x1p-24f, 0x1p-16f, 0x1p-8f}) {
+      attention_scores none;
+      none.scale = deviation * 3 / std::sqrt(float(s.dim)); // products of numbers in [-1, 1]
+      auto some = none;
+      some.threshold = threshold;
+      std::vector<double> ratios;
+      std::size_t unread = 0, calls = 0;
+      for (int round = 0; round < 5; ++round) {
+        const auto a = bench.attend({&last, 1}, bench.table(), none);
+        const auto before = sparsity.unread_values();
+        const auto b = bench.attend({&last, 1}, bench.table(), some, &calls);
+        unread += sparsity.unread_values() - before;
+        ratios.push_back(a.median / b.median);
+      }
+      std::ranges::sort(ratios);
+      std::printf("  scores of deviation %.0f, below 2^%.0f: %.0f %% of V unread, %.2f x (%.2f to %.2f)\n",
+                  double(deviation), std::log2(double(threshold)),
+                  100 * double(unread) / double(calls) / (context * bench.token_bytes() / 2), ratios[2], ratios.front(),
+                  ratios.back());
+      std::fflush(stdout);
+    }
+}
+
 void print_technique(const char* name, const with_and_without& measured) {
   std::printf("{\"technique\": \"%s\", \"without_us\": %.1f, \"with_us\": %.1f}\n", name, measured.without.median * 1e6,
               measured.with.median * 1e6);
@@ -202,6 +247,11 @@ void attention(backend& device, const machine_peaks& peak) {
       long_contexts(device, peak, s, type);
   for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
     print_shared_prefix(device, {32, 8, 64}, type);
+}
+
+void attention_thresholds(backend& device) {
+  for (const shape& s : {shape{32, 8, 64}, shape{32, 32, 64}, shape{32, 8, 128}})
+    thresholds(device, s, kv_type::bf16);
 }
 
 void attention_techniques(const cpu_options& options) {

@@ -6,6 +6,7 @@
 #include "kernels/cpu/dispatch.hpp"
 #include "kernels/cpu/machine.hpp"
 #include "kernels/cpu/thread_pool.hpp"
+#include "kernels/formats/pruned_weights.hpp"
 #include "tests/bench/measure.hpp"
 
 #include <algorithm>
@@ -155,6 +156,116 @@ void sparse(backend& device, const machine_peaks& peak, weight_format stored, dt
   std::printf("  making zeros of 70 %% of a row: %.1f us, copying included\n", t.best * 1e6);
 }
 
+/// The down projection behind ReLU in a stored format: kept by inputs against kept as usual, in turn.
+void by_inputs(backend& device, weight_format stored) {
+  const std::size_t inputs = 8192, outputs = 2048, most = 512, patterns = 5;
+  const auto data = random_weights(stored, outputs, inputs);
+  stored_matrix w{data.data(), stored, outputs, inputs};
+  std::vector<std::unique_ptr<matrix>> usual, kept; // more than caches hold
+  for (int i = 0; i < 12; ++i) {
+    w.zeros = false;
+    usual.push_back(device.pack({&w, 1}, dtype::bf16));
+    w.zeros = true;
+    kept.push_back(device.pack({&w, 1}, dtype::bf16));
+  }
+  device_tensor in(device, dtype::bf16, most, inputs), out(device, dtype::f32, most, outputs);
+  auto& sparsity = dynamic_cast<activation_sparsity&>(device);
+  std::printf("down projection in %s, %zu x %zu, kept by inputs against kept as usual:\n", to_string(stored), inputs,
+              outputs);
+  for (const double zeros : {0.0, 0.5, 0.8, 0.9, 0.97}) {
+    std::minstd_rand engine(1);
+    for (std::size_t i = 0; i < most * inputs; ++i)
+      static_cast<std::uint16_t*>(in.view.data)[i] = static_cast<std::uint16_t>(
+        engine() % 10000 < zeros * 10000 ? 0 : 0x3e00 + engine() % 512);
+    std::printf("  %2.0f %% zeros:", 100 * zeros);
+    for (const std::size_t rows : {1, 2, 4, 8, 16, 64, 512}) {
+      if (rows == 512 && zeros > 0)
+        continue;
+      out.view.rows = rows;
+      std::size_t next = 0, calls = 0;
+      const auto run = [&](const std::vector<std::unique_ptr<matrix>>& copies) {
+        return measure([&] {
+          auto from = in.view; // other zeros each time: the weights of the same ones would stay in caches
+          from.rows = rows;
+          if (rows * patterns <= most)
+            from.data = static_cast<char*>(from.data) + next % patterns * rows * inputs * 2;
+          device.linear(out.view, from, *copies[next++ % copies.size()]);
+          ++calls;
+        });
+      };
+      std::vector<double> ratios;
+      std::size_t skipped = 0, products = 0;
+      for (int round = 0; round < 5; ++round) {
+        const auto a = run(usual);
+        const auto before = sparsity.skipped_bytes();
+        calls = 0;
+        const auto b = run(kept);
+        skipped += sparsity.skipped_bytes() - before;
+        products += calls;
+        ratios.push_back(b.median / a.median);
+      }
+      std::ranges::sort(ratios);
+      const double unread = double(skipped) / double(products) / double(kept[0]->bytes);
+      std::printf("  %zu: %.2f x (%.0f %% unread", rows, 1 / ratios[2], 100 * unread);
+      if (unread > 0)
+        std::printf(", %.2f of it time", (1 - ratios[2]) / unread);
+      std::printf(")");
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
+}
+
+/// A matrix of which 2 of every 4 weights are stored against the same with the zeros, in turn.
+void pruned(backend& device, const machine_peaks& peak, dtype compute) {
+  const std::size_t inputs = 2048, outputs = 8192, most = 512;
+  std::vector<std::uint8_t> stored(outputs * row_bytes(weight_format::bf16_24, inputs));
+  std::vector<std::uint16_t> zeros(outputs * inputs);
+  std::minstd_rand engine(1);
+  constexpr int places[6][2] = {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}};
+  for (std::size_t four = 0; four < zeros.size() / 4; ++four) {
+    const auto& [first, second] = places[engine() % 6];
+    const auto row = four / (inputs / 4);
+    store_pruned_pair(weight_format::bf16_24, &stored[row * row_bytes(weight_format::bf16_24, inputs)],
+                      four % (inputs / 4), {0.5f, -0.25f, first, second});
+    zeros[4 * four + static_cast<std::size_t>(first)] = 0x3f00;
+    zeros[4 * four + static_cast<std::size_t>(second)] = 0xbe80;
+  }
+  const stored_matrix part{stored.data(), weight_format::bf16_24, outputs, inputs},
+    whole{zeros.data(), weight_format::bf16, outputs, inputs};
+  std::vector<std::unique_ptr<matrix>> pruned, dense; // more than caches hold
+  for (int i = 0; i < 8; ++i) {
+    pruned.push_back(device.pack({&part, 1}, compute));
+    dense.push_back(device.pack({&whole, 1}, compute));
+  }
+  device_tensor in(device, compute, most, inputs), out(device, dtype::f32, most, outputs);
+  const auto x = random_floats(most * inputs);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (compute == dtype::f32)
+      static_cast<float*>(in.view.data)[i] = x[i];
+    else
+      static_cast<std::uint16_t*>(in.view.data)[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x[i]) >>
+                                                                                16);
+  std::printf("2 of 4 weights in bf16 as %s, %zu x %zu, %.3f of the dense bytes:\n", to_string(compute), inputs,
+              outputs, double(pruned[0]->bytes) / double(dense[0]->bytes));
+  std::size_t next = 0;
+  for (const std::size_t rows : {1, 2, 4, 8, 16, 32, 128, 512}) {
+    in.view.rows = out.view.rows = rows;
+    std::vector<double> ratios, times;
+    for (int round = 0; round < 5; ++round) {
+      const auto a = measure([&] { device.linear(out.view, in.view, *dense[next++ % dense.size()]); });
+      const auto b = measure([&] { device.linear(out.view, in.view, *pruned[next++ % pruned.size()]); });
+      ratios.push_back(a.median / b.median);
+      times.push_back(b.best);
+    }
+    std::ranges::sort(ratios);
+    const auto best = *std::ranges::min_element(times);
+    std::printf("  %zu rows: %.2f x dense (%.2f to %.2f), %.0f us, %.0f %% of read\n", rows, ratios[2], ratios.front(),
+                ratios.back(), best * 1e6, 100 * double(pruned[0]->bytes) / best / peak.read);
+    std::fflush(stdout);
+  }
+}
+
 /// Each task waits for all others, so every thread must take one.
 void barrier(thread_pool& pool) {
   constexpr int loops = 1000;
@@ -173,7 +284,7 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, sparse, int4,
+/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, threshold, sparse, inputs, pruned, int4,
 /// the name of a weight format, or f32 for all products in f32.
 int main(int argc, char** argv) {
   cpu_options options;
@@ -202,6 +313,8 @@ int main(int argc, char** argv) {
   std::printf("%s\n", device->description().c_str());
   if (wanted("attention"))
     attention(*device, peak);
+  if (wanted("threshold"))
+    attention_thresholds(*device);
   for (const auto& traits : weight_formats)
     if (has_groups(traits.format) && wanted(traits.name))
       linear(*device, peak, traits.format, dtype::bf16);
@@ -209,6 +322,12 @@ int main(int argc, char** argv) {
     for (const auto& [stored, compute] :
          {std::pair{weight_format::bf16, dtype::bf16}, {weight_format::f32, dtype::f32}})
       sparse(*device, peak, stored, compute, compute == dtype::bf16 && find_target(options.target).pairs ? 2 : 1);
+  if (wanted("inputs"))
+    for (const auto stored : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_k, weight_format::q6_k})
+      by_inputs(*device, stored);
+  if (wanted("pruned"))
+    for (const dtype compute : {dtype::f32, dtype::bf16})
+      pruned(*device, peak, compute);
   if (wanted("int4"))
     linear(*device, peak, weight_format::f32, dtype::bf16, quantization::int4);
   if (wanted("bf16"))

@@ -60,6 +60,9 @@ struct device_tensor {
 /// Measures techniques of attention against doing without, a line of JSON for each.
 void attention_techniques(const kernels::cpu_options& options);
 
+/// Measures what not reading values of small weights gains.
+void attention_thresholds(kernels::backend& device);
+
 /// Measures attention at long contexts, and for many sequences with a common prompt.
 void attention(kernels::backend& device, const kernels::machine_peaks& peak);
 

@@ -56,9 +56,10 @@ struct plain_scores {
 
 /// Turns a query's scores of the blocks [first, last) into exponentials times the V scales of their tokens; sets m and
 /// l. `Products` stores them in its own layout.
+/// `least`: below this, relative to the largest score, an exponential is 0; 16 that are 0 are not computed.
 template <class Products, class Shape>
 void exponentiate(const Products& products, const Shape& shape, tile_scratch& scratch, int query, int first, int last,
-                  attention_state state) {
+                  float least, attention_state state) {
   const auto [from, to] = scratch.seen[query];
   float* p = scratch.p[query];
   if (from >= to) {
@@ -67,9 +68,9 @@ void exponentiate(const Products& products, const Shape& shape, tile_scratch& sc
     return;
   }
   const auto inside = [&, from = from, to = to](int t) { return from <= t && t + 16 <= to; };
-  const vec least = broadcast(-__builtin_inff());
+  const vec none = broadcast(-__builtin_inff());
   const int begin = from / 16 * 16;
-  vec highest = least;
+  vec highest = none;
   for (int t = begin; t < to; t += 16) {
     vec s = load(p + t);
     if constexpr (Products::scaled)
@@ -77,16 +78,21 @@ void exponentiate(const Products& products, const Shape& shape, tile_scratch& sc
     if constexpr (Shape::changes)
       store(p + t, s = shape(s, t));
     if (!inside(t))
-      store(p + t, s = select(from - t, to - t, s, least));
+      store(p + t, s = select(from - t, to - t, s, none));
     highest = max(highest, s);
   }
   const float m = maximum(highest);
-  const vec top = broadcast(m);
+  const vec top = broadcast(m), bound = broadcast(least > exp2_is_zero_below ? least : exp2_is_zero_below);
   vec total = zero();
   for (int t = first * 16; t < begin; t += 16)
     products.put_weights(p, t, zero());
   for (int t = begin; t < to; t += 16) {
-    vec e = exp2(load(p + t) - top);
+    const vec below = load(p + t) - top;
+    if (all_less(below, bound)) {
+      products.put_weights(p, t, zero());
+      continue;
+    }
+    vec e = where_at_least(exp2(below), below, bound);
     if (!inside(t))
       e = select(from - t, to - t, e, zero());
     total = total + e;
@@ -101,7 +107,7 @@ void exponentiate(const Products& products, const Shape& shape, tile_scratch& sc
 }
 
 template <class Products>
-void run_partition(const attention_op& op, const attention_tile& tile, int partition, attention_state state) {
+std::size_t run_partition(const attention_op& op, const attention_tile& tile, int partition, attention_state state) {
   tile_scratch scratch;
   const int start = partition * partition_size;
   int first = partition_size, last = 0; // tokens that some query sees
@@ -119,7 +125,7 @@ void run_partition(const attention_op& op, const attention_tile& tile, int parti
     }
   }
   if (first >= last)
-    return;
+    return 0;
   first = first / 16;
   last = (last + 15) / 16;
   const partition_blocks blocks(op, tile, partition, last);
@@ -128,13 +134,13 @@ void run_partition(const attention_op& op, const attention_tile& tile, int parti
   const bool shaped = op.soft_cap > 0 || op.slopes != nullptr;
   for (int i = 0; i < tile.count; ++i)
     if (shaped)
-      exponentiate(products, score_shape(op, tile.queries[i], partition), scratch, i, first, last, state);
+      exponentiate(products, score_shape(op, tile.queries[i], partition), scratch, i, first, last, op.least, state);
     else
-      exponentiate(products, plain_scores(), scratch, i, first, last, state);
-  products.weigh(blocks, first, last, o_of(state, 0), state.stride);
+      exponentiate(products, plain_scores(), scratch, i, first, last, op.least, state);
+  return products.weigh(blocks, first, last, o_of(state, 0), state.stride);
 }
 
-void attend_partition(const attention_op& op, const attention_tile& tile, int partition, attention_state state) {
+std::size_t attend_partition(const attention_op& op, const attention_tile& tile, int partition, attention_state state) {
   switch (op.cache.type) {
     case kv_type::f32: return run_partition<vector_products<f32_cells>>(op, tile, partition, state);
 #if defined(__AMX_BF16__)
@@ -144,8 +150,9 @@ void attend_partition(const attention_op& op, const attention_tile& tile, int pa
     case kv_type::bf16: return run_partition<vector_products<bf16_cells>>(op, tile, partition, state);
     case kv_type::int8: return run_partition<vector_products<int8_cells>>(op, tile, partition, state);
 #endif
-    case kv_type::fp8: return; // never on a CPU
+    case kv_type::fp8: break; // never on a CPU
   }
+  return 0;
 }
 
 void merge(const attention_op& op, int queries, attention_state state, attention_state part) {

@@ -25,6 +25,16 @@ struct token_range {
   int from, to;
 };
 
+/// The blocks of a partition in which some query has weights other than 0, and where: of words of V, which are tokens, or
+/// pairs of them in bf16.
+struct live_blocks {
+  int count = 0;
+  int unread = 0;    // words of blocks that are visited
+  bool whole = true; // too few of them to be worth skipping
+  std::uint8_t block[partition_size / block_size];
+  std::uint16_t words[partition_size / block_size];
+};
+
 struct tile_scratch {
   alignas(64) float q[max_queries][query_stride]; // scaled
   alignas(64) float p[max_queries][row_stride];   // scores, then weights
@@ -58,6 +68,7 @@ public:
       keys_(op.cache.data + tile.kv_head * op.cache.head_bytes),
       values_(keys_ + op.cache.value_offset),
       blocks_(tile.blocks + partition * blocks_per_partition),
+      all_values_(op.least == -__builtin_inff()),
       last_(last),
       end_(tile.end_block - partition * blocks_per_partition) {}
 
@@ -69,8 +80,16 @@ public:
     if (block + ahead < last_)
       return {scales(block + ahead), key_bytes_};
     const int next = block + ahead - last_;
-    return next < last_ ? stretch{values(next), value_bytes_} : stretch{};
+    return all_values_ && next < last_ ? stretch{values(next), value_bytes_} : stretch{};
   }
+  /// The keys of block `index` of the next partition.
+  stretch next_keys(int index) const {
+    const int next = blocks_per_partition + index;
+    return next < end_ ? stretch{scales(next), key_bytes_} : stretch{};
+  }
+  std::size_t value_bytes() const { return value_bytes_; }
+  /// Whether after_keys does so for values.
+  bool fetches_values() const { return all_values_; }
   stretch after_values(int block) const {
     if (block + ahead < last_)
       return {values(block + ahead), value_bytes_};
@@ -85,8 +104,9 @@ public:
     store(scratch.v_scales + block * 16, load(from + 16));
   }
 
-private:
   static constexpr int ahead = 4;
+
+private:
   static constexpr int blocks_per_partition = partition_size / block_size;
 
   const char* scales(int block) const { return keys_ + blocks_[block] * key_bytes_; } // followed by the keys
@@ -94,6 +114,7 @@ private:
   std::size_t key_bytes_, value_bytes_; // per block
   const char *keys_, *values_;          // of this head
   const std::int32_t* blocks_;
+  bool all_values_; // or some may not be needed
   int last_, end_;
 };
 
@@ -102,6 +123,7 @@ private:
 
 struct float_cells {
   static constexpr int steps = 1;
+  static constexpr int weight_words = 1; // of a word of V
   using operand = vec;
   static void put(float* row, int i, vec x) { store(row + i, x); }
   static const float* at(const float* row, int i) { return row + i; }
@@ -134,6 +156,7 @@ inline void put_bf16(std::uint16_t* p, const vec& x) { store_bf16(p, x); }
 struct bf16_cells {
   using element = std::uint32_t;
   static constexpr int steps = 2;
+  static constexpr int weight_words = 1;
   static constexpr bool scaled = false;
   using operand = pairs16;
   static void put(float* row, int i, vec x) { put_bf16(reinterpret_cast<std::uint16_t*>(row) + i, x); }
@@ -149,6 +172,7 @@ struct bf16_cells {
 struct bf16_cells {
   using element = std::uint32_t;
   static constexpr int steps = 2;
+  static constexpr int weight_words = 2;
   static constexpr bool scaled = false;
   struct operand {
     vec even, odd;
@@ -179,6 +203,22 @@ template <class Cells, int R, int V>
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)
         sums[r][v] = Cells::accumulate(sums[r][v], Cells::at(a + r * a_stride, k), columns[v]);
+  }
+}
+
+/// The same for those words k of a block whose bits are set.
+template <class Cells, int R, int V>
+[[gnu::always_inline]] inline void accumulate_words(vec (&sums)[R][V], const float* a, std::size_t a_stride,
+                                                    const typename Cells::element* const (&b)[V], std::size_t b_stride,
+                                                    unsigned words) {
+  for (; words != 0; words &= words - 1) {
+    const int k = __builtin_ctz(words);
+    typename Cells::operand columns[V];
+    for (int v = 0; v < V; ++v)
+      columns[v] = Cells::column(b[v] + std::size_t(k) * b_stride);
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < V; ++v)
+        sums[r][v] = Cells::accumulate(sums[r][v], Cells::at(a + r * a_stride, k * Cells::steps), columns[v]);
   }
 }
 
@@ -218,20 +258,61 @@ public:
   /// Overwrites scores with weights, which take no more room.
   void put_weights(float* p, int token, vec weights) const { Cells::put(p, token, weights); }
 
-  /// o = weights * V over the blocks [first, last). Lanes beyond the last dimension hold no result.
-  void weigh(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride) const {
+  /// o = weights * V over the blocks [first, last). Lanes beyond the last dimension hold no result. Values that no
+  /// query has a weight for would add exact zeros, and are not read. Returns their bytes.
+  std::size_t weigh(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride) const {
+    const auto live = find_live(first, last);
+    if (!live.whole || !blocks.fetches_values())
+      fetch_live(blocks, live, 0, partition_blocks::ahead);
+    for (int i = 0; !live.whole && i < partition_blocks::ahead; ++i)
+      blocks.next_keys(i).fetch();
     with_rows<most_queries>(count_, [&]<int R>() {
       constexpr int V = vectors(R);
       int d = 0;
       for (; d + (V - 1) * lanes < dim_; d += V * lanes)
-        weigh_dimensions<R, V>(blocks, first, last, o, stride, d);
+        weigh_dimensions<R, V>(blocks, live, first, last, o, stride, d);
       for (; d < dim_; d += lanes)
-        weigh_dimensions<R, 1>(blocks, first, last, o, stride, d);
+        weigh_dimensions<R, 1>(blocks, live, first, last, o, stride, d);
     });
+    if (live.whole)
+      return 0;
+    return static_cast<std::size_t>(live.unread) * (blocks.value_bytes() / block_words);
   }
 
 private:
   using element = typename Cells::element;
+
+  static constexpr int block_words = block_size / Cells::steps;
+
+  live_blocks find_live(int first, int last) const {
+    live_blocks live;
+    for (int block = first; block < last; ++block) {
+      std::uint32_t any[block_words] = {};
+      for (int r = 0; r < count_; ++r) {
+        std::uint32_t words[block_words][Cells::weight_words];
+        std::memcpy(words, Cells::at(scratch_.p[r], block * block_size), sizeof words);
+        for (int i = 0; i < block_words; ++i)
+          any[i] |= words[i][0] | words[i][Cells::weight_words - 1];
+      }
+      unsigned set = 0;
+      for (int i = 0; i < block_words; ++i)
+        set |= (any[i] != 0 ? 1u : 0u) << i;
+      live.block[live.count] = static_cast<std::uint8_t>(block);
+      live.words[live.count] = static_cast<std::uint16_t>(set);
+      live.count += set != 0;
+      live.unread += block_words - __builtin_popcount(set);
+    }
+    live.whole = live.unread * 8 < (last - first) * block_words; // the end of a text alone changes nothing
+    return live;
+  }
+
+  /// Prefetches the words of live blocks [first, end).
+  void fetch_live(const partition_blocks& blocks, const live_blocks& live, int first, int end) const {
+    const auto bytes = blocks.value_bytes() / block_words;
+    for (int i = first; i < at_most(end, live.count); ++i)
+      for (unsigned words = live.words[i]; words != 0; words &= words - 1)
+        stretch{blocks.values(live.block[i]) + static_cast<std::size_t>(__builtin_ctz(words)) * bytes, bytes}.fetch();
+  }
 
   static constexpr int vectors(int rows) { return 4 * rows <= most_sums ? 4 : 2 * rows <= most_sums ? 2 : 1; }
 
@@ -255,13 +336,23 @@ private:
   }
 
   template <int R, int V>
-  void weigh_dimensions(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride,
-                        int d) const {
+  void weigh_dimensions(const partition_blocks& blocks, const live_blocks& live, int first, int last, float* o,
+                        std::size_t stride, int d) const {
     vec sums[R][V];
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)
         sums[r][v] = zero();
-    for (int block = first; block < last; ++block) {
+    for (int i = 0; !live.whole && i < live.count; ++i) {
+      const auto* values = reinterpret_cast<const element*>(blocks.values(live.block[i])) + d;
+      const element* columns[V];
+      for (int v = 0; v < V; ++v)
+        columns[v] = values + v * lanes;
+      if (d == 0)
+        fetch_live(blocks, live, i + partition_blocks::ahead, i + partition_blocks::ahead + 1);
+      accumulate_words<Cells>(sums, Cells::at(scratch_.p[0], live.block[i] * block_size), row_stride, columns,
+                              static_cast<std::size_t>(dim_), live.words[i]);
+    }
+    for (int block = first; live.whole && block < last; ++block) {
       const auto* values = reinterpret_cast<const element*>(blocks.values(block));
       const element* columns[V];
       std::ptrdiff_t ahead[V];

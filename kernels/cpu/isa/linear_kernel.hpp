@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/isa/linear_store.hpp"
+#include "kernels/cpu/isa/pruned_kernel.hpp"
 #include "kernels/cpu/isa/quantised_kernel.hpp"
 #include "kernels/cpu/isa/tile.hpp"
 #if defined(__AMX_BF16__)
@@ -142,16 +143,9 @@ void accumulate_linear(const linear_op& op, const linear_task& task, float* scra
   }
 }
 
-/// Stores the sums of accumulate_linear, [rows][panels][columns].
-void store_linear(const linear_op& op, const linear_task& task, const float* scratch) {
-  const std::size_t first = first_row_of(op, task.first_tile);
-  const std::size_t last = first_row_of(op, task.first_tile + task.tiles);
-  for (std::size_t row = first; row < last; ++row)
-    for (std::size_t panel = 0; panel < task.panels; ++panel, scratch += panel_outputs)
-      store_panel<panel_outputs>(op, task.first_panel + panel, row, 1, scratch);
-}
-
 void linear(const linear_op& op, const linear_task& task, float* scratch) {
+  if (op.pruned)
+    return linear_pruned(op, task, scratch);
   switch (op.kind) {
     case weight_kind::f32: accumulate_linear<f32_operand>(op, task, scratch); break;
     case weight_kind::f16: accumulate_linear<f16_operand>(op, task, scratch); break;

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/isa/activations.hpp"
 #include "kernels/cpu/isa/low_rank_kernel.hpp"
+#include "kernels/cpu/isa/tile.hpp"
 #include "kernels/cpu/target.hpp"
 
 namespace troupe::kernels {
@@ -73,6 +74,15 @@ inline void store_panel(const linear_op& op, std::size_t panel, std::size_t firs
     else
       store_panel_as<Act, float, Columns>(op, panel, first_row, rows, c);
   });
+}
+
+/// Stores the sums of a task with float weights, [rows][panels][columns].
+void store_linear(const linear_op& op, const linear_task& task, const float* scratch) {
+  const std::size_t first = first_row_of(op, task.first_tile);
+  const std::size_t last = first_row_of(op, task.first_tile + task.tiles);
+  for (std::size_t row = first; row < last; ++row)
+    for (std::size_t panel = 0; panel < task.panels; ++panel, scratch += panel_outputs)
+      store_panel<panel_outputs>(op, task.first_panel + panel, row, 1, scratch);
 }
 
 } // namespace

@@ -39,6 +39,12 @@ inline vec select(int from, int to, vec a, vec b) {
     _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(to));
   return {_mm512_mask_blend_ps(mask, b.v, a.v)};
 }
+/// a in the lanes where b is not less than c, else 0.
+inline vec where_at_least(vec a, vec b, vec c) {
+  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(b.v, c.v, _CMP_NLT_UQ), a.v)};
+}
+/// Whether all of a are less than b.
+inline bool all_less(vec a, vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_NLT_UQ) == 0; }
 /// 2^i for `magic` = 1.5 * 2^23 + i, -126 <= i <= 127.
 inline vec power_of_two(vec magic) {
   return {_mm512_castsi512_ps(
@@ -97,6 +103,14 @@ inline __m256 select_half(int from, int to, __m256i lane, __m256 a, __m256 b) {
 inline vec select(int from, int to, vec x, vec y) {
   return {select_half(from, to, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), x.a, y.a),
           select_half(from, to, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15), x.b, y.b)};
+}
+inline vec where_at_least(vec a, vec b, vec c) {
+  return {_mm256_and_ps(_mm256_cmp_ps(b.a, c.a, _CMP_NLT_UQ), a.a),
+          _mm256_and_ps(_mm256_cmp_ps(b.b, c.b, _CMP_NLT_UQ), a.b)};
+}
+inline bool all_less(vec a, vec b) {
+  return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a.a, b.a, _CMP_NLT_UQ), _mm256_cmp_ps(a.b, b.b, _CMP_NLT_UQ))) ==
+    0;
 }
 inline __m256 power_of_two_half(__m256 magic) {
   return _mm256_castsi256_ps(
@@ -193,6 +207,19 @@ template <class Op> // always inlined: in large functions GCC would call each op
   for (int i = from < 0 ? 0 : from; i < to && i < lanes; ++i)
     r.q[i / 4][i % 4] = x.q[i / 4][i % 4];
   return r;
+}
+[[gnu::always_inline]] inline vec where_at_least(const vec& a, const vec& b, const vec& c) {
+  vec r = a;
+  for (int i = 0; i < lanes; ++i)
+    if (b.q[i / 4][i % 4] < c.q[i / 4][i % 4])
+      r.q[i / 4][i % 4] = 0;
+  return r;
+}
+[[gnu::always_inline]] inline bool all_less(const vec& a, const vec& b) {
+  int less = 0;
+  for (int i = 0; i < lanes; ++i)
+    less += a.q[i / 4][i % 4] < b.q[i / 4][i % 4];
+  return less == lanes;
 }
 [[gnu::always_inline]] inline vec power_of_two(const vec& magic) {
   return each([&](int i) { return (quad)(((quad_bits)magic.q[i] << 23) + (127u << 23)); });
@@ -338,6 +365,13 @@ inline vec exp(vec x) {
   const vec half = fma(n, broadcast(0.5f), magic);
   return p * power_of_two(half) * power_of_two(magic + (n - (half - magic)));
 }
+
+/// exp2 gives 0 below this, if anywhere.
+#if defined(__AVX512DQ__)
+inline constexpr float exp2_is_zero_below = -150;
+#else
+inline constexpr float exp2_is_zero_below = -__builtin_inff();
+#endif
 
 /// 2^x for x <= 0 to about 1 ulp, close to 0 for x < -126. exp2(0) is exactly 1. The polynomial interpolates
 /// (2^f - 1) / f at the Chebyshev nodes of [0, 1].

@@ -1,9 +1,11 @@
 // Packed weights as bytes: they change only with packed_layout_version, and suffice to restore a matrix.
 #include "kernels/cpu/packed_matrix.hpp"
 #include "kernels/formats/e4m3.hpp"
+#include "kernels/formats/pruned_weights.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <map>
+#include <utility>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -48,6 +50,18 @@ private:
       }
       return;
     }
+    if (is_pruned(format)) {
+      const std::vector<char> random(std::exchange(bytes, std::vector<char>(bytes.size())));
+      for (std::size_t four = 0; four < rows * cols / 4; ++four) {
+        const auto byte = [&](std::size_t i) {
+          return static_cast<unsigned char>(random[(3 * four + i) % random.size()]);
+        };
+        const int first = byte(0) % 3, second = first + 1 + byte(1) % (3 - first);
+        store_pruned_pair(format, &bytes[four / (cols / 4) * row_bytes(format, cols)], four % (cols / 4),
+                          {float(byte(2)) / 1024, float(byte(1) + 1) / -1024, first, second});
+      }
+      return;
+    }
     std::uint16_t scale = 0x1c00;
     for (std::size_t at = 0; at < bytes.size(); at += block_bytes(format)) {
       set_exponent(format, reinterpret_cast<std::uint8_t*>(&bytes[at]));
@@ -64,6 +78,7 @@ struct packing {
   quantization how = quantization::none;
   dtype compute = dtype::f32;
   bool gated = false;
+  bool zeros = false; // among the inputs
 };
 
 /// A case for every kind of packed weights, and for every way to combine them.
@@ -88,10 +103,18 @@ const std::vector<packing> packings = [] {
     {"q8_0 three", {q8_0, q8_0, q8_0}},
     {"q4_k q4_k q6_k", {q4_k, q4_k, q6_k}},
     {"q8_0 f32 q5_1", {q8_0, f32, q5_1}, none, dtype::bf16},
+    {"f32 2:4", {f32_24}},
+    {"f16 2:4", {f16_24}},
+    {"bf16 2:4", {bf16_24}},
+    {"bf16 2:4 bf16", {bf16_24}, none, dtype::bf16},
+    {"bf16 2:4 gated", {bf16_24, bf16_24}, none, dtype::bf16, true},
   };
   for (const auto& traits : weight_formats)
-    if (has_groups(traits.format))
+    if (has_groups(traits.format)) {
       all.push_back({traits.name, {traits.format}});
+      if (can_be_by_inputs(traits.on_cpu))
+        all.push_back({traits.name, {traits.format}, none, dtype::bf16, false, true});
+    }
   return all;
 }();
 
@@ -105,8 +128,10 @@ struct packed {
   packed(backend& device, const packing& p) {
     for (const auto format : p.formats)
       weights.emplace_back(format, outputs, inputs, static_cast<unsigned>(weights.size() + 1));
-    for (const auto& w : weights)
+    for (const auto& w : weights) {
       views.push_back(w.view());
+      views.back().zeros = p.zeros;
+    }
     result = p.gated ? device.pack_gate_up(views[0], views[1], p.compute, p.how) : device.pack(views, p.compute, p.how);
   }
 
@@ -134,6 +159,11 @@ bool has_pairs(const matrix& packed) {
     return is(*one);
   const auto& parts = dynamic_cast<const matrix_stack&>(packed).parts;
   return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return is(*part); });
+}
+
+bool is_by_inputs(const matrix& packed) {
+  const auto* one = dynamic_cast<const packed_matrix*>(&packed);
+  return one != nullptr && one->by_inputs;
 }
 
 /// FNV-1a, 32 bits.
@@ -175,8 +205,20 @@ numbers multiplied(backend& device, const matrix& weights, const packing& p, std
 TEST_CASE("Packed weights have the bytes of packed_layout_version") {
   // After an intended change of layout, raise packed_layout_version here and there and copy the printed checksums.
   // Otherwise cached files of packed weights would be used with kernels that read another layout.
-  CHECK(packed_layout_version == 2);
+  CHECK(packed_layout_version == 3);
   const std::map<std::string, std::uint32_t> known{
+    {"bf16 2:4 bf16", 1858570968},
+    {"bf16 2:4 bf16, pairs", 3729262673},
+    {"bf16 2:4 gated", 2392703242},
+    {"bf16 2:4 gated, pairs", 2935055329},
+    {"bf16 2:4", 1858570968},
+    {"f16 2:4", 2111586562},
+    {"f32 2:4", 2960139048},
+    {"q4_0, by inputs", 1697476744},
+    {"q4_1, by inputs", 554812868},
+    {"q4_k, by inputs", 980517273},
+    {"q6_k, by inputs", 103489749},
+    {"q8_0, by inputs", 1620095968},
     {"bf16 bf16", 1208265998},
     {"bf16 bf16, pairs", 3468133902},
     {"bf16 f32", 1208265998},
@@ -219,7 +261,8 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
     CHECK(storable(*device).layout_version() == packed_layout_version);
     for (const auto& p : packings) {
       const packed weights(*device, p);
-      const auto name = p.name + (has_pairs(*weights.result) ? ", pairs" : "");
+      const auto name = p.name + (has_pairs(*weights.result) ? ", pairs" : "") +
+        (is_by_inputs(*weights.result) ? ", by inputs" : "");
       const auto found = checksum(joined(storable(*device).bytes_of(*weights.result)));
       CHECK_MESSAGE((known.contains(name) && known.at(name) == found), to_string(target), ": {\"", name, "\", ", found,
                     "},");

@@ -11,7 +11,7 @@ namespace {
 const std::vector<weight_format> block_formats = [] {
   std::vector<weight_format> all;
   for (const auto& traits : weight_formats)
-    if (!is_float(traits.format))
+    if (!is_float(traits.format) && !is_pruned(traits.format))
       all.push_back(traits.format);
   return all;
 }();

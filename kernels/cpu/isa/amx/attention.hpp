@@ -56,7 +56,8 @@ public:
     put_bf16(reinterpret_cast<std::uint16_t*>(p) + token, weights);
   }
 
-  void weigh(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride) const {
+  /// All values are read: tiles are loaded with a fixed stride. Returns 0.
+  std::size_t weigh(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride) const {
     configure(8, 32);
     const auto o_bytes = static_cast<long>(stride * sizeof(float));
     int d = 0;
@@ -72,6 +73,7 @@ public:
         weigh_16_by_1(blocks, first, last, o + d, o_bytes, d);
     }
     tile_release();
+    return 0;
   }
 
 private:

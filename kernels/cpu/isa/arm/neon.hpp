@@ -51,6 +51,16 @@ template <class Op> // always inlined: in large functions GCC would call each op
     return vbslq_f32(mask, x.q[i], y.q[i]);
   });
 }
+/// x in the lanes where y is not less than z, else 0.
+[[gnu::always_inline]] inline vec where_at_least(const vec& x, const vec& y, const vec& z) {
+  return each([&](int i) { return vbslq_f32(vcltq_f32(y.q[i], z.q[i]), vdupq_n_f32(0), x.q[i]); });
+}
+/// Whether all of x are less than y.
+[[gnu::always_inline]] inline bool all_less(const vec& x, const vec& y) {
+  const auto low = vandq_u32(vcltq_f32(x.q[0], y.q[0]), vcltq_f32(x.q[1], y.q[1]));
+  const auto high = vandq_u32(vcltq_f32(x.q[2], y.q[2]), vcltq_f32(x.q[3], y.q[3]));
+  return vminvq_u32(vandq_u32(low, high)) != 0;
+}
 /// 2^i for `magic` = 1.5 * 2^23 + i, -126 <= i <= 127.
 [[gnu::always_inline]] inline vec power_of_two(const vec& magic) {
   return each([&](int i) {

@@ -67,6 +67,17 @@ template <class Op> // always inlined: in large functions GCC would call each op
     return svsel_f32(within, x.q[i], y.q[i]);
   });
 }
+/// x in the lanes where y is not less than z, else 0.
+[[gnu::always_inline]] inline vec where_at_least(const vec& x, const vec& y, const vec& z) {
+  return each([&](int i) { return svsel_f32(svcmplt_f32(all_words(), y.q[i], z.q[i]), svdup_n_f32(0), x.q[i]); });
+}
+/// Whether all of x are less than y.
+[[gnu::always_inline]] inline bool all_less(const vec& x, const vec& y) {
+  int less = 0;
+  for (int i = 0; i < sve_parts; ++i)
+    less += static_cast<int>(svcntp_b32(all_words(), svcmplt_f32(all_words(), x.q[i], y.q[i])));
+  return less == lanes;
+}
 /// 2^i for `magic` = 1.5 * 2^23 + i, -126 <= i <= 127.
 [[gnu::always_inline]] inline vec power_of_two(const vec& magic) {
   return each([&](int i) {
