@@ -2,30 +2,17 @@
 
 #include "kernels/formats/e4m3.hpp"
 #include "runtime/checkpoint/made_checkpoint.hpp"
+#include "runtime/checkpoint/pruned_tensors.hpp"
 
 namespace troupe {
 
 namespace {
 
-constexpr std::string_view packed_suffix = ".weight_packed", mask_suffix = ".bitmask", scale_suffix = ".weight_scale";
+constexpr std::string_view packed_suffix = ".weight_packed", scale_suffix = ".weight_scale";
 constexpr std::size_t code_word_bits = 32, nv_group = 16, mx_group = 32;
 
 bool any_float(const tensor_info& info) {
   return info.type == tensor_type::f32 || info.type == tensor_type::bf16 || info.type == tensor_type::f16;
-}
-
-/// A tensor of two I64.
-std::vector<std::size_t> stored_shape(const checkpoint& stored, const std::string& anchor, const std::string& name) {
-  const auto& info = require_part(stored, anchor, name, {tensor_type::i64});
-  require_shape(stored, anchor, name, info, {2});
-  std::int64_t sizes[2];
-  const auto data = stored.read(name);
-  std::memcpy(sizes, data.get(), sizeof sizes);
-  constexpr std::int64_t most = std::int64_t(1) << 30;
-  for (const auto size : sizes)
-    if (size < 1 || size > most)
-      refuse_part(stored, anchor, name, "says the size " + std::to_string(size) + ", expected 1 to 2^30");
-  return {static_cast<std::size_t>(sizes[0]), static_cast<std::size_t>(sizes[1])};
 }
 
 /// Scales of outputs and groups: [outputs, groups], or one, or one per output.
@@ -147,24 +134,23 @@ void add_packed_integers(made_checkpoint& to, const std::string& packed) {
          });
 }
 
-/// int8, as it is multiplied with int8 activations.
-void add_plain_integers(made_checkpoint& to, const std::string& weight) {
+/// int8, as it is multiplied with int8 activations. `codes` [outputs, inputs] are of the tensors `parts`.
+void add_plain_integers(made_checkpoint& to, const std::string& weight, std::size_t outputs, std::size_t inputs,
+                        std::vector<std::string> parts, const std::function<tensor_data()>& codes) {
   const auto& stored = to.stored();
-  const auto& codes = *stored.find(weight);
-  require_matrix(stored, weight, weight, codes);
-  const auto outputs = codes.shape[0], inputs = codes.shape[1];
+  const auto anchor = parts.front();
   const auto scale_name = weight + "_scale", zero_name = weight + "_zero_point";
-  const auto scales = read_scales(stored, weight, scale_name, outputs, inputs);
-  std::vector<std::string> parts{weight, scale_name};
+  const auto scales = read_scales(stored, anchor, scale_name, outputs, inputs);
+  parts.push_back(scale_name);
   coded_shape shape{outputs, inputs, inputs / scales.groups, 8};
   std::vector<code_line> lines(outputs * scales.groups);
   tensor_data zeros;
   std::size_t zero_count = 0;
   if (const auto* info = stored.find(zero_name)) {
-    require_part(stored, weight, zero_name, {tensor_type::i8});
+    require_part(stored, anchor, zero_name, {tensor_type::i8});
     zero_count = info->bytes;
     if (zero_count != lines.size() && zero_count != 1)
-      refuse_part(stored, weight, zero_name,
+      refuse_part(stored, anchor, zero_name,
                   "has the shape " + to_string(info->shape) + ", expected as many as there are scales");
     zeros = stored.read(zero_name);
     shape.offsets = true;
@@ -177,8 +163,8 @@ void add_plain_integers(made_checkpoint& to, const std::string& weight) {
         static_cast<float>(static_cast<const std::int8_t*>(zeros.get())[zero_count == 1 ? 0 : i]);
   }
   const auto info = coded_info(shape, lines);
-  to.add(weight, info, parts, [&stored, weight, info, shape, lines]() -> tensor_data {
-    const auto data = stored.read(weight);
+  to.add(weight, info, parts, [codes, info, shape, lines]() -> tensor_data {
+    const auto data = codes();
     const auto* bytes = static_cast<const std::int8_t*>(data.get());
     return coded_rows_of(info, shape, lines,
                          [&](std::size_t o, std::size_t i) { return int(bytes[o * shape.inputs + i]); });
@@ -246,51 +232,6 @@ void add_fp4(made_checkpoint& to, const std::string& packed) {
   });
 }
 
-/// Of each four weights two are stored, and a bit for each weight says which.
-void add_sparse(made_checkpoint& to, const std::string& mask) {
-  const auto& stored = to.stored();
-  const auto stem = mask.substr(0, mask.size() - mask_suffix.size());
-  const auto values = stem + ".compressed", shape_name = stem + ".shape";
-  const auto sizes = stored_shape(stored, mask, shape_name);
-  const auto outputs = sizes[0], inputs = sizes[1];
-  const auto* kept = stored.find(values);
-  if (!kept)
-    refuse_part(stored, mask, values, "is missing");
-  if (!any_float(*kept))
-    refuse_part(stored, mask, values,
-                "is " + std::string(to_string(kept->type)) +
-                  ", expected F32, BF16 or F16; sparse codes are not supported",
-                errc::unsupported);
-  if (inputs % 4 != 0)
-    refuse_part(stored, mask, shape_name, "says " + std::to_string(inputs) + " inputs, expected a multiple of 4");
-  require_shape(stored, mask, values, *kept, {outputs, inputs / 2});
-  require_shape(stored, mask, mask, require_part(stored, mask, mask, {tensor_type::u8}), {outputs, (inputs + 7) / 8});
-  tensor_info info;
-  info.type = kept->type;
-  info.shape = sizes;
-  info.bytes = outputs * inputs * size_of(kept->type);
-  const auto name = stem.ends_with(".weight") ? stem : stem + ".weight";
-  to.add(name, info, {mask, values, shape_name}, [&stored, mask, values, info]() -> tensor_data {
-    const auto bits = stored.read(mask), data = stored.read(values);
-    const auto rows = info.shape[0], inputs = info.shape[1], size = size_of(info.type);
-    std::shared_ptr<std::byte[]> to(new std::byte[info.bytes]());
-    for (std::size_t r = 0; r < rows; ++r) {
-      const auto* row_bits = static_cast<const std::uint8_t*>(bits.get()) + r * ((inputs + 7) / 8);
-      const auto* from = static_cast<const std::byte*>(data.get()) + r * (inputs / 2) * size;
-      std::size_t taken = 0;
-      for (std::size_t i = 0; i < inputs; ++i)
-        if (row_bits[i / 8] >> i % 8 & 1) {
-          if (taken == inputs / 2)
-            refuse_part(stored, mask, mask, "keeps more than half of the weights of row " + std::to_string(r));
-          std::memcpy(to.get() + (r * inputs + i) * size, from + taken++ * size, size);
-        }
-      if (taken != inputs / 2)
-        refuse_part(stored, mask, mask, "keeps less than half of the weights of row " + std::to_string(r));
-    }
-    return to;
-  });
-}
-
 } // namespace
 
 std::unique_ptr<const checkpoint> open_compressed(std::unique_ptr<const checkpoint> stored) {
@@ -303,10 +244,17 @@ std::unique_ptr<const checkpoint> open_compressed(std::unique_ptr<const checkpoi
         add_fp4(*result, name);
       else
         add_packed_integers(*result, name);
-    } else if (name.ends_with(mask_suffix)) {
-      add_sparse(*result, name);
+    } else if (name.ends_with(pruned_mask_suffix)) {
+      const auto weight = read_pruned(tensors, name);
+      if (weight.info.type == tensor_type::i8)
+        add_plain_integers(*result, weight.name, weight.info.shape[0], weight.info.shape[1], weight.parts, weight.make);
+      else
+        result->add(weight.name, weight.info, weight.parts, weight.make);
     } else if (name.ends_with(".weight") && type == tensor_type::i8) {
-      add_plain_integers(*result, name);
+      const auto& codes = *tensors.find(name);
+      require_matrix(tensors, name, name, codes);
+      add_plain_integers(*result, name, codes.shape[0], codes.shape[1], {name},
+                         [&tensors, name] { return tensors.read(name); });
     } else if (name.ends_with(".input_scale") || name.ends_with(".input_zero_point") ||
                name.ends_with(".input_global_scale") || name.ends_with(".k_scale") || name.ends_with(".v_scale")) {
       const auto weight = name.substr(0, name.rfind('.')) + ".weight";

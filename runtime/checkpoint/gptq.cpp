@@ -3,6 +3,8 @@
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/store_groups.hpp"
 #include "runtime/checkpoint/fit_blocks.hpp"
+#include "runtime/checkpoint/pruned_tensors.hpp"
+#include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -247,6 +249,25 @@ void quantise_with_feedback(const gptq_format& format, std::span<float> rows, co
       to[row].codes[feedback.order[position]] = code;
       return grids[row].value(code);
     });
+}
+
+void prune_with_feedback(kernels::weight_format stored, std::span<float> rows, const error_feedback& feedback) {
+  constexpr std::size_t span = 128;
+  const auto n = feedback.inputs;
+  std::vector<float> left(rows.size());
+  std::vector<unsigned> kept(rows.size() / n);
+  feed_back(
+    rows, feedback, span, [](std::size_t, std::size_t, std::span<const float>) {},
+    [&](std::size_t r, std::size_t i, float weight) {
+      if (i % 4 == 0) {
+        float scores[4];
+        for (std::size_t k = 0; k < 4; ++k)
+          scores[k] = std::abs(rows[r * n + i + k] / feedback.factor[(i + k) * n + i + k]);
+        kept[r] = kept_of_four(scores);
+      }
+      return left[r * n + i] = (kept[r] >> i % 4 & 1) != 0 ? rounded_to(stored, weight) : 0.0f;
+    });
+  std::ranges::copy(left, rows.begin());
 }
 
 } // namespace troupe

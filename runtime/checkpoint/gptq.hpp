@@ -36,6 +36,11 @@ inline constexpr std::size_t feedback_rows = 16;
 void quantise_with_feedback(kernels::weight_format format, std::span<float> rows, const error_feedback& feedback,
                             void* to);
 
+/// Leaves 2 of every 4 inputs of `rows` [count, inputs], those whose loss costs most, rounded to what `stored` (a float
+/// format) holds, and makes up for the others in the inputs that follow: SparseGPT (Frantar and Alistarh,
+/// https://arxiv.org/abs/2301.00774). The feedback's order must be that of the inputs, a multiple of 4.
+void prune_with_feedback(kernels::weight_format stored, std::span<float> rows, const error_feedback& feedback);
+
 /// Codes as GPTQ's checkpoints have them: weight = scale * (code - zero), with a scale and a zero for each `group`
 /// inputs of the order.
 struct gptq_format {

@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/weight_values.hpp"
 
+#include "kernels/formats/bf16.hpp"
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/weight_groups.hpp"
 
@@ -21,6 +22,13 @@ void to_floats(kernels::weight_format format, const void* row, std::size_t cols,
   } else {
     expand(format, row, 0, cols, out);
   }
+}
+
+float rounded_to(kernels::weight_format format, float value) {
+  using kernels::weight_format;
+  return format == weight_format::f16 ? kernels::from_f16(kernels::to_f16(value))
+    : format == weight_format::bf16   ? std::bit_cast<float>(std::uint32_t{kernels::to_bf16(value)} << 16)
+                                      : value;
 }
 
 } // namespace troupe

@@ -1,4 +1,6 @@
 // Random weights in the shape of real models, for measurements.
+#include "kernels/formats/f16.hpp"
+#include "kernels/formats/pruned_weights.hpp"
 #include "runtime/checkpoint/tensor_index.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/tensor_names.hpp"
@@ -6,6 +8,7 @@
 #include "runtime/support/json.hpp"
 #include "runtime/support/types.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -23,7 +26,8 @@ struct synthetic_shape {
   bool tied;
   int experts = 0, chosen = 0; // `ffn` is that of one expert
 
-  bool relu() const { return family == "opt"; }
+  bool gated_relu() const { return name == "reglu-1b"; }
+  bool relu() const { return family == "opt" || gated_relu(); }
 };
 
 // The mixtures have the widths of real ones, with fewer layers: 1.8 and 2.6 billion parameters, of which a token reads
@@ -35,6 +39,7 @@ constexpr std::array shapes{
   synthetic_shape{"moe-8x", "mixtral", 16, 2048, 32, 8, 64, 2048, 32000, true, 8, 2},
   synthetic_shape{"qwen3-moe", "qwen3_moe", 4, 2048, 32, 4, 128, 768, 32000, true, 128, 8},
   synthetic_shape{"opt-1b", "opt", 24, 2048, 32, 32, 64, 8192, 50272, true},
+  synthetic_shape{"reglu-1b", "llama", 16, 2048, 32, 8, 64, 8192, 50257, true},
 };
 
 /// Shapes whose layers differ, as config.json describes them.
@@ -112,11 +117,25 @@ double parse_zeros(std::string_view text, std::string_view shape) {
   return percent / 100;
 }
 
+/// How the matrices of layers can be stored: "llama-1b@q8_0".
+tensor_type parse_storage(std::string_view name, std::string_view shape) {
+  for (const auto& [known, type] : {std::pair<std::string_view, tensor_type>{"bf16", tensor_type::bf16},
+                                    {"pruned", tensor_type::bf16_24},
+                                    {"q8_0", tensor_type::q8_0},
+                                    {"q4_0", tensor_type::q4_0}})
+    if (name == known)
+      return type;
+  throw failure(errc::bad_request,
+                "synthetic:" + std::string(shape) +
+                  ": after @ comes how matrices are stored: bf16, pruned, q8_0 or q4_0");
+}
+
 class synthetic_checkpoint final : public checkpoint {
 public:
-  /// `up_bias`: of the products whose results are activated.
-  synthetic_checkpoint(std::string name, const model_config& config, float up_bias)
-    : name_(std::move(name)), up_bias_(up_bias) {
+  /// `bias`: of the products `biased`, whose results are activated. `storage`: of the matrices of layers.
+  synthetic_checkpoint(std::string name, const model_config& config, std::string_view biased, float bias,
+                       tensor_type storage)
+    : name_(std::move(name)), biased_(std::string(biased) + ".bias"), bias_(bias), storage_(storage) {
     for (auto& wanted : tensor_names(config).all())
       add(std::move(wanted.name), std::move(wanted.shape));
   }
@@ -132,10 +151,12 @@ public:
 
   tensor_data read(std::string_view tensor) const override {
     const auto& info = tensors_.at(std::string(tensor));
+    if (has_blocks(info.type))
+      return blocks(info, std::hash<std::string_view>{}(tensor));
     const std::size_t count = info.bytes / sizeof(std::uint16_t);
     std::shared_ptr<std::uint16_t[]> data(new std::uint16_t[count]);
     if (info.shape.size() == 1) {
-      const float value = !tensor.ends_with(".bias") ? 1 : tensor.ends_with("up_proj.bias") ? up_bias_ : 0;
+      const float value = !tensor.ends_with(".bias") ? 1 : tensor.ends_with(biased_) ? bias_ : 0;
       std::fill_n(data.get(), count, to_bf16(value));
       return data;
     }
@@ -152,14 +173,57 @@ public:
 
 private:
   void add(std::string name, std::vector<std::size_t> shape) {
-    std::size_t bytes = size_of(tensor_type::bf16);
-    for (auto dimension : shape)
-      bytes *= dimension;
-    tensors_.emplace(std::move(name), tensor_info{tensor_type::bf16, std::move(shape), bytes});
+    const auto type = name.ends_with("_proj.weight") ? storage_ : tensor_type(tensor_type::bf16);
+    std::size_t bytes = kernels::row_bytes(*type.format(), shape.back());
+    for (std::size_t i = 0; i + 1 < shape.size(); ++i)
+      bytes *= shape[i];
+    tensors_.emplace(std::move(name), tensor_info{type, std::move(shape), bytes});
+  }
+
+  /// Pairs of weights, or codes with one scale, of the same distribution.
+  tensor_data blocks(const tensor_info& info, std::uint64_t state) const {
+    const auto format = *info.type.format();
+    const auto block = kernels::block_bytes(format);
+    std::shared_ptr<std::uint8_t[]> data(new std::uint8_t[info.bytes]());
+    const auto value = [&](std::uint64_t random) {
+      return std::bit_cast<float>(std::uint32_t{samples_[random & 4095]} << 16);
+    };
+    const float steps = format == kernels::weight_format::q8_0 ? 32 : 2;
+    const auto scale = kernels::to_f16(static_cast<float>(weight_deviation) / steps);
+    const auto code = [&](std::uint64_t random, int most) {
+      const int rounded = static_cast<int>(std::lround(value(random) * steps / static_cast<float>(weight_deviation)));
+      return std::clamp(rounded, -most - 1, most);
+    };
+    for (auto* at = data.get(); at < data.get() + info.bytes; at += block) {
+      if (format == kernels::weight_format::bf16_24) {
+        constexpr int places[6][2] = {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}};
+        const auto random = next_random(state);
+        for (std::size_t four = 0; four < 2; ++four) {
+          const auto& [first, second] = places[(random >> (48 + 8 * four)) % 6];
+          store_pruned_pair(format, at, four,
+                            {value(random >> 24 * four), value(random >> (24 * four + 12)), first, second});
+        }
+        continue;
+      }
+      at[0] = static_cast<std::uint8_t>(scale & 255);
+      at[1] = static_cast<std::uint8_t>(scale >> 8);
+      const bool bytes = format == kernels::weight_format::q8_0;
+      for (std::size_t i = 2; i < block; i += 2) {
+        const auto random = next_random(state);
+        for (std::size_t k = 0; k < 2; ++k) {
+          const auto draw = random >> 24 * k;
+          at[i + k] = bytes ? static_cast<std::uint8_t>(code(draw, 127))
+                            : static_cast<std::uint8_t>((code(draw, 7) + 8) | (code(draw >> 12, 7) + 8) << 4);
+        }
+      }
+    }
+    return data;
   }
 
   std::string name_;
-  float up_bias_;
+  std::string biased_;
+  float bias_;
+  tensor_type storage_;
   std::map<std::string, tensor_info, std::less<>> tensors_;
   std::array<std::uint16_t, 4096> samples_ = normal_samples();
 };
@@ -176,12 +240,14 @@ model_source make_synthetic(std::string_view shape) {
     model_source source;
     source.name = "synthetic:" + std::string(shape);
     source.config = parse_model_config(json::document::parse(s.config, source.name));
-    source.tensors = std::make_unique<synthetic_checkpoint>(source.name, source.config, 0.0f);
+    source.tensors = std::make_unique<synthetic_checkpoint>(source.name, source.config, "up_proj", 0.0f,
+                                                            tensor_type::bf16);
     return source;
   }
-  const auto name = shape.substr(0, shape.find(':'));
+  const auto stored = shape.substr(0, shape.find(':')), name = stored.substr(0, stored.find('@'));
+  const bool has_zeros = stored.size() < shape.size();
   for (const auto& s : shapes) {
-    if (s.name != name || (name != shape && !s.relu())) {
+    if (s.name != name || (has_zeros && !s.relu())) {
       known += (known.empty() ? "" : ", ") + std::string(s.name);
       continue;
     }
@@ -206,7 +272,10 @@ model_source make_synthetic(std::string_view shape) {
     }
     config.max_context = 8192;
     double zeros = 0.5; // behind ReLU
-    if (s.relu()) {
+    if (s.gated_relu()) {
+      config.mlp_bias = true;
+      config.act.type = kernels::activation_type::relu;
+    } else if (s.relu()) {
       config.norm = norm_type::layer;
       config.norm_bias = config.qkv_bias = config.o_bias = config.mlp_bias = true;
       config.positions = position_type::learned;
@@ -215,10 +284,13 @@ model_source make_synthetic(std::string_view shape) {
       config.position_offset = 2;
       config.gated = false;
       config.act.type = kernels::activation_type::relu;
-      if (name != shape)
-        zeros = parse_zeros(shape.substr(name.size() + 1), shape);
     }
-    source.tensors = std::make_unique<synthetic_checkpoint>(source.name, config, bias_for_zeros(zeros, s.hidden));
+    if (has_zeros)
+      zeros = parse_zeros(shape.substr(stored.size() + 1), shape);
+    const auto storage = name.size() < stored.size() ? parse_storage(stored.substr(name.size() + 1), shape)
+                                                     : tensor_type(tensor_type::bf16);
+    source.tensors = std::make_unique<synthetic_checkpoint>(
+      source.name, config, s.gated_relu() ? "gate_proj" : "up_proj", bias_for_zeros(zeros, s.hidden), storage);
     return source;
   }
   throw failure(errc::not_found, "synthetic:" + std::string(shape) + ": no such shape, there are " + known + described);

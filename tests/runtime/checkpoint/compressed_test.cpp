@@ -2,6 +2,7 @@
 #include "runtime/checkpoint/compressed_checkpoint.hpp"
 
 #include "kernels/formats/e4m3.hpp"
+#include "runtime/checkpoint/fp8_checkpoint.hpp"
 #include "tests/runtime/checkpoint/memory_checkpoint.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -174,45 +175,104 @@ TEST_CASE("NVFP4 is expanded, MXFP4 keeps its blocks") {
     CHECK(weights[i] == value(i) * std::ldexp(1.0f, int(exponents[i / 32]) - 127));
 }
 
-TEST_CASE("Of each four weights, the two that are stored come to their places") {
-  memory_checkpoint stored;
-  std::vector<std::uint8_t> mask(ct_outputs * ct_inputs / 8);
-  std::vector<float> kept, want(ct_outputs * ct_inputs);
-  constexpr int pairs[6] = {0b0011, 0b0101, 0b1001, 0b0110, 0b1010, 0b1100};
-  for (std::size_t four = 0; four < want.size() / 4; ++four) {
-    const int pair = pairs[four % 6];
-    mask[four / 2] |= static_cast<std::uint8_t>(pair << four % 2 * 4);
-    for (std::size_t i = 0; i < 4; ++i)
-      if (pair >> i & 1)
-        kept.push_back(want[four * 4 + i] = float(four) + 0.25f * float(i) + 1);
+namespace {
+
+/// Every way to keep 2 of 4, with values [rows, inputs / 2], and where they belong.
+struct kept_weights {
+  std::size_t inputs;
+  std::vector<std::uint8_t> mask;
+  std::vector<float> kept, whole;
+
+  explicit kept_weights(std::size_t inputs)
+    : inputs(inputs), mask(ct_outputs * ((inputs + 7) / 8)), whole(ct_outputs * inputs) {
+    constexpr unsigned pairs[6] = {0b0011, 0b0101, 0b1001, 0b0110, 0b1010, 0b1100};
+    for (std::size_t r = 0; r < ct_outputs; ++r)
+      for (std::size_t first = 0; first < inputs; first += 4) {
+        const auto pair = pairs[(r + first / 4) % 6];
+        mask[r * ((inputs + 7) / 8) + first / 8] |= static_cast<std::uint8_t>(pair << first % 8);
+        for (std::size_t i = 0; i < 4; ++i)
+          if (pair >> i & 1)
+            kept.push_back(whole[r * inputs + first + i] = float(int(kept.size() * 7 % 15) - 7) + 0.5f);
+      }
   }
-  const auto fill = [&] {
-    stored.put(ct_weight + ".compressed", tensor_type::f32, {ct_outputs, ct_inputs / 2}, kept);
-    stored.put(ct_weight + ".bitmask", tensor_type::u8, {ct_outputs, ct_inputs / 8}, mask);
-    stored.put(ct_weight + ".shape", tensor_type::i64, {2}, std::vector<std::int64_t>{ct_outputs, ct_inputs});
-  };
-  fill();
-  const auto opened = open_ct(stored);
+
+  /// As compressed-tensors 0.12 calls them, or older versions.
+  void put(memory_checkpoint& to, const std::string& stem, bool column) const {
+    to.put(stem + "compressed", tensor_type::f32, {ct_outputs, inputs / 2}, kept);
+    to.put(stem + "bitmask", tensor_type::u8, {ct_outputs, (inputs + 7) / 8}, mask);
+    to.put(stem + "shape", tensor_type::i64, column ? std::vector<std::size_t>{2, 1} : std::vector<std::size_t>{2},
+           std::vector<std::int64_t>{ct_outputs, std::int64_t(inputs)});
+  }
+};
+
+} // namespace
+
+TEST_CASE("Of each four weights, the two that are stored stay alone, and come to their places") {
+  for (const auto& [stem, column] : {std::pair{ct_stem, true}, {ct_weight + ".", false}})
+    for (const std::size_t inputs : {std::size_t(64), std::size_t(12)}) {
+      CAPTURE(stem);
+      CAPTURE(inputs);
+      memory_checkpoint stored;
+      const kept_weights weights(inputs);
+      weights.put(stored, stem, column);
+      const auto opened = open_ct(stored);
+      CHECK(opened->tensors() == std::vector<std::string>{ct_weight});
+      CHECK(opened->find(ct_weight)->type == (inputs == 64 ? tensor_type::f32_24 : tensor_type::f32));
+      CHECK(opened->find(ct_weight)->bytes == (inputs == 64 ? ct_outputs * 64 / 8 * 17 : ct_outputs * 12 * 4));
+      CHECK(presented_weights(*opened, ct_weight) == weights.whole);
+    }
+}
+
+TEST_CASE("int8 and fp8 of which 2 of 4 are stored get their zeros back") {
+  const kept_weights weights(64);
+  memory_checkpoint stored;
+  weights.put(stored, ct_stem, true);
+  std::vector<std::int8_t> codes;
+  for (const float v : weights.kept)
+    codes.push_back(static_cast<std::int8_t>(2 * v));
+  stored.put(ct_stem + "compressed", tensor_type::i8, {ct_outputs, 32}, codes);
+  CHECK(failure_of([&] { open_ct(stored); }) == "m.safetensors: tensor `" + ct_weight + "_scale` is missing");
+  stored.put(ct_weight + "_scale", tensor_type::f32, {ct_outputs, 1}, std::vector<float>(ct_outputs, 0.5f));
+  auto opened = open_ct(stored);
   CHECK(opened->tensors() == std::vector<std::string>{ct_weight});
-  CHECK(opened->find(ct_weight)->type == tensor_type::f32);
-  CHECK(presented_weights(*opened, ct_weight) == want);
+  CHECK(opened->find(ct_weight)->type == tensor_type::q8_0);
+  CHECK(presented_weights(*opened, ct_weight) == weights.whole);
+
+  std::vector<std::uint8_t> narrow;
+  for (const float v : weights.kept)
+    narrow.push_back(kernels::to_e4m3(2 * v));
+  stored.put(ct_stem + "compressed", tensor_type::f8_e4m3, {ct_outputs, 32}, narrow);
+  opened = open_fp8(open_ct(stored));
+  CHECK(opened->find(ct_weight)->type == tensor_type::fp8);
+  CHECK(presented_weights(*opened, ct_weight) == weights.whole);
+}
+
+TEST_CASE("Masks that do not keep 2 of every 4, and parts of other shapes, are refused by tensor") {
+  kept_weights weights(64);
+  memory_checkpoint stored;
   const auto refused = [&] { return failure_of([&] { presented_weights(*open_ct(stored), ct_weight); }); };
-  const std::string at = "m.safetensors: tensor `" + ct_weight;
-  mask[0] |= 0xff;
-  fill();
-  CHECK(refused() == at + ".bitmask` keeps more than half of the weights of row 0");
-  mask[0] = 0;
-  fill();
-  CHECK(refused() == at + ".bitmask` keeps less than half of the weights of row 0");
-  stored.put(ct_weight + ".compressed", tensor_type::i8, {ct_outputs, ct_inputs / 2}, std::vector<char>(kept.size()));
-  CHECK(refused() == at + ".compressed` is I8, expected F32, BF16 or F16; sparse codes are not supported");
-  stored.drop(ct_weight + ".compressed");
-  CHECK(refused() == at + ".compressed` is missing");
-  fill();
-  stored.put(ct_weight + ".shape", tensor_type::i64, {2}, std::vector<std::int64_t>{6, -64});
-  CHECK(refused() == at + ".shape` says the size -64, expected 1 to 2^30");
-  stored.put(ct_weight + ".shape", tensor_type::i64, {2}, std::vector<std::int64_t>{6, 62});
-  CHECK(refused() == at + ".shape` says 62 inputs, expected a multiple of 4");
+  const std::string at = "m.safetensors: tensor `" + ct_stem;
+  weights.mask[8] ^= 0x30; // fours that make up for each other
+  weights.mask[9] ^= 0x03;
+  weights.put(stored, ct_stem, true);
+  CHECK(refused().starts_with(at + "bitmask` keeps "));
+  CHECK(refused().ends_with(" of the four weights from 4 on in row 1, expected 2"));
+  stored.put(ct_stem + "compressed", tensor_type::i32, {ct_outputs, 32}, std::vector<std::int32_t>(ct_outputs * 32));
+  CHECK(refused() == at + "compressed` is I32 [6, 32], expected F32 or BF16 or F16 or I8 or F8_E4M3");
+  stored.drop(ct_stem + "compressed");
+  CHECK(refused() == at + "compressed` is missing");
+  kept_weights(64).put(stored, ct_stem, true);
+  stored.put(ct_stem + "shape", tensor_type::i64, {2}, std::vector<std::int64_t>{6, -64});
+  CHECK(refused() == at + "shape` says the size -64, expected 1 to 2^30");
+  stored.put(ct_stem + "shape", tensor_type::i64, {2}, std::vector<std::int64_t>{6, 62});
+  CHECK(refused() == at + "shape` says 62 inputs, expected a multiple of 4");
+  stored.put(ct_stem + "shape", tensor_type::i64, {1, 2}, std::vector<std::int64_t>{6, 64});
+  CHECK(refused() == at + "shape` has the shape [1, 2], expected [2]");
+  stored.put(ct_stem + "shape", tensor_type::i64, {2, 1}, std::vector<std::int64_t>{6, 128});
+  CHECK(refused() == at + "compressed` has the shape [6, 32], expected [6, 64]");
+  kept_weights(64).put(stored, ct_stem, true);
+  stored.put(ct_stem + "row_offsets", tensor_type::i64, {6}, std::vector<std::int64_t>(6));
+  CHECK(refused().starts_with(at + "row_offsets` is there: weights that are zero anywhere (sparse-bitmask)"));
 }
 
 TEST_CASE("Hostile checkpoints of compressed-tensors are refused by tensor") {
