@@ -179,6 +179,7 @@ int run_chosen(const std::vector<std::string>& arguments) {
   commands.push_back(add_bench_speculate(*bench));
   commands.push_back(add_bench_perplexity(*bench));
   commands.push_back(add_bench_kv_move(*bench));
+  commands.push_back(add_bench_scores(*bench));
   auto* guide = root.add_subcommand("guide",
                                     "Try guides: schemas, regular expressions and grammars that answers follow");
   guide->require_subcommand(1);

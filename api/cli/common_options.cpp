@@ -148,6 +148,15 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->capture_default_str()
     ->group(model_group);
   command
+    .add_option(
+      "--attention-threshold", options.attention_threshold,
+      "On a CPU, approximate: treat weights of attention below this share of the largest in their 256 positions "
+      "as zero, which saves reading values, such as 0.001; 0: exact")
+    ->check(number_between(0, 0.99))
+    ->type_name("SHARE")
+    ->capture_default_str()
+    ->group(model_group);
+  command
     .add_flag("--deterministic", options.deterministic,
               "Make a GPU's results independent of what else runs, as a CPU's always are; slower")
     ->group(model_group);

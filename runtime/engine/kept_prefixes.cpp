@@ -16,6 +16,8 @@ std::string numbers_of(const precision& p) {
   auto text = std::string(kernels::to_string(p.compute)) + " " + to_string(p.weights);
   if (p.sparsity)
     text += " sparse " + std::to_string(p.sparsity.down) + ":" + std::to_string(p.sparsity.up);
+  if (p.attention_threshold > 0)
+    text += " attention " + std::to_string(p.attention_threshold);
   return text;
 }
 

@@ -52,6 +52,9 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
                                              : throw refuse("dtype", "auto, f32 or bf16", names.dtype);
   precision result{compute, weights};
   result.sparsity = parse_sparsity(names.sparsity);
+  if (!(names.attention_threshold >= 0 && names.attention_threshold < 1))
+    throw failure(errc::bad_request, "`attention_threshold` must be from 0 to below 1", "attention_threshold");
+  result.attention_threshold = names.attention_threshold;
   if (names.kv_dtype == "auto")
     return result;
   for (const auto kv : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8})

@@ -58,6 +58,7 @@ int draft_rows(const engine_options& options) { return std::max(128, options.max
 void second_model::prepare(const engine_options& options, const device& device, const kernels::backend& backend,
                            int rows, int context) {
   loaded_.precision = precision_of(options.compute, *source_.tensors, device.capabilities());
+  loaded_.precision.attention_threshold = 0;
   loaded_.precision.sparsity = {}; // guesses and contrasts are made as well as the model can
   loaded_.vocab = source_.config.vocab;
   loaded_.sizes = {

@@ -95,6 +95,9 @@ std::shared_ptr<const model_weights> load_weights(const model_source& source, co
       log(std::move(line));
     if (precision.sparsity)
       log("sparsity " + options.sparsity + ": results are approximate, the smallest inputs of MLPs count as zero");
+    if (precision.attention_threshold > 0)
+      log("attention_threshold " + std::to_string(precision.attention_threshold) +
+          ": results are approximate, small weights of attention count as zero");
   }
   if (options.packed_cache.empty() && options.weights == "mapped")
     throw failure(errc::bad_request,

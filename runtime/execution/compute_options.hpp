@@ -31,6 +31,7 @@ struct compute_options {
   int threads = 0;                           // CPU, of all ranks; 0: one per core
   int tensor_parallel = 1;                   // ranks that share each layer: groups of a CPU's threads, or GPUs
   std::string sparsity = "0";                // CPU: DOWN or DOWN:UP, shares of the MLPs' inputs that count as zero
+  float attention_threshold = 0;             // CPU: attention's weights below this share of the largest count as zero
   std::string weights = "auto";              // auto | mapped | resident: from a file where they do not fit in memory,
                                              // always, or never
   std::string packed_cache = {};             // CPU: a folder that keeps packed weights; empty: none

@@ -15,6 +15,10 @@
 #include <span>
 #include <vector>
 
+namespace troupe::kernels {
+class activation_sparsity; // kernels/activation_sparsity.hpp
+}
+
 namespace troupe {
 
 struct model_weights;
@@ -123,6 +127,9 @@ public:
 
   /// Bytes of weights that steps have skipped so far, because only zeros would multiply them.
   virtual std::size_t skipped_bytes() const { return 0; }
+
+  /// What is known of zeros that were skipped; null where nothing is.
+  virtual const kernels::activation_sparsity* sparsity() const { return nullptr; }
 };
 
 class step_sampler {

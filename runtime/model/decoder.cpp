@@ -397,6 +397,7 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
                                                                : 1 / std::sqrt(static_cast<float>(dim)),
                                    window, config.attention_cap, floats(slopes_), floats(layer.sinks)};
   scores.chunk = config.chunk_of(i);
+  scores.threshold = weights_->attention_threshold;
   if (config.encoder)
     scores.ahead = window > 0 ? window - 1 : kernels::all_ahead;
   backend_.shaped_attention(attended, qkv, config.heads, scores, cache, cached, who);
@@ -485,8 +486,9 @@ void decoder::attend_latent(int i, const tensor& normed, const tensor& attended,
   const auto& rope = config.is_unrotated(i) ? unrotated_ : rope_;
   const int own = config.cache_layer_of(i);
   backend_.rope_write_kv(qkv, config.heads, {}, rope.get(), cache, own, who);
-  backend_.shaped_attention(view(attended_, compute, rows, heads * dim), qkv, config.heads,
-                            {config.attention_scale, 0, 0, nullptr, nullptr}, cache, own, who);
+  kernels::attention_scores scores{config.attention_scale, 0, 0, nullptr, nullptr};
+  scores.threshold = weights_->attention_threshold;
+  backend_.shaped_attention(view(attended_, compute, rows, heads * dim), qkv, config.heads, scores, cache, own, who);
   const auto seen = view(attended_, compute, rows * heads, dim),
              means = view(latent_inputs_, compute, rows * heads, rank);
   for (std::size_t h = 0; h < 2; ++h)

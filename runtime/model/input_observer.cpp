@@ -1,6 +1,6 @@
 #include "runtime/model/input_observer.hpp"
 
-#include "kernels/recurrent.hpp"
+#include "runtime/model/forwarding_backend.hpp"
 #include "runtime/model/precision.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
@@ -21,35 +21,13 @@ using kernels::matrix;
 using kernels::tensor;
 
 /// A backend that shows the inputs of products before it has another compute them.
-class observing_backend final : public kernels::backend, public kernels::recurrent_ops {
+class observing_backend final : public forwarding_backend {
 public:
   using names = std::unordered_map<const matrix*, std::vector<std::string>>;
 
   observing_backend(kernels::backend& inner, const names& known, const input_fn& seen)
-    : inner_(inner), names_(known), seen_(seen) {}
+    : forwarding_backend(inner), names_(known), seen_(seen) {}
 
-  std::string description() const override { return inner_.description(); }
-  kernels::buffer allocate(std::size_t bytes) override { return inner_.allocate(bytes); }
-  kernels::buffer upload(std::span<const float> values) override { return inner_.upload(values); }
-  std::unique_ptr<kernels::kv_cache> make_kv_cache(const kernels::kv_shape& shape) override {
-    return inner_.make_kv_cache(shape);
-  }
-  std::unique_ptr<matrix> pack(std::span<const kernels::stored_matrix> stacked, dtype compute,
-                               kernels::quantization how) override {
-    return inner_.pack(stacked, compute, how);
-  }
-  std::unique_ptr<matrix> pack_gate_up(const kernels::stored_matrix& gate, const kernels::stored_matrix& up,
-                                       dtype compute, kernels::quantization how) override {
-    return inner_.pack_gate_up(gate, up, compute, how);
-  }
-  std::unique_ptr<matrix> load_table(const kernels::stored_matrix& table) override { return inner_.load_table(table); }
-
-  void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) override {
-    inner_.embed(out, table, tokens);
-  }
-  void rms_norm(const tensor& out, const tensor& x, const float* weight, float eps, const std::int32_t* rows) override {
-    inner_.rms_norm(out, x, weight, eps, rows);
-  }
   void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias, kernels::store how) override {
     show(w, in);
     inner_.linear(out, in, w, bias, how);
@@ -58,35 +36,10 @@ public:
     show(w, in);
     inner_.linear_silu_gate(out, in, w, bias);
   }
-  void rope_write_kv(const tensor& qkv, int heads, const kernels::head_norm& norm, const kernels::rope_rows& rope,
-                     kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
-    inner_.rope_write_kv(qkv, heads, norm, rope, cache, layer, step);
-  }
-  void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window,
-                 const kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
-    inner_.attention(out, qkv, heads, scale, window, cache, layer, step);
-  }
-  bool has_family_ops() const override { return inner_.has_family_ops(); }
-  void layer_norm(const tensor& out, const tensor& x, const float* weight, const float* bias, float eps,
-                  const std::int32_t* rows) override {
-    inner_.layer_norm(out, x, weight, bias, eps, rows);
-  }
   void linear_activated(const tensor& out, const tensor& in, const matrix& w, const kernels::activation& act,
                         bool gated, const float* bias) override {
     show(w, in);
     inner_.linear_activated(out, in, w, act, gated, bias);
-  }
-  void shaped_attention(const tensor& out, const tensor& qkv, int heads, const kernels::attention_scores& scores,
-                        const kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
-    inner_.shaped_attention(out, qkv, heads, scores, cache, layer, step);
-  }
-  void scale(const tensor& x, float factor, float soft_cap) override { inner_.scale(x, factor, soft_cap); }
-  void add_rows(const tensor& to, const tensor& x, float factor, const std::int32_t* rows,
-                const float* factors) override {
-    inner_.add_rows(to, x, factor, rows, factors);
-  }
-  void gather_rows(const tensor& to, const tensor& from, const std::int32_t* rows) override {
-    inner_.gather_rows(to, from, rows);
   }
   void grouped_activated(const tensor& out, const tensor& in, std::span<const kernels::row_group> groups,
                          const kernels::activation& act, bool gated) override {
@@ -106,38 +59,8 @@ public:
     }
     inner_.grouped_sum(to, in, groups, how);
   }
-  void multiply_rows(const tensor& to, const tensor& x) override { inner_.multiply_rows(to, x); }
-  void embed_add(const tensor& to, const matrix& table, const std::int32_t* rows) override {
-    inner_.embed_add(to, table, rows);
-  }
-  void copy_blocks(kernels::kv_cache& cache, std::span<const kernels::block_copy> copies) override {
-    inner_.copy_blocks(cache, copies);
-  }
-  void download(float* to, const tensor& from) override { inner_.download(to, from); }
-
-  // Of models whose layers recur, which the other backend then can.
-  std::unique_ptr<kernels::state_cache> make_state_cache(const kernels::state_shape& shape) override {
-    return recurrence().make_state_cache(shape);
-  }
-  void convolve(const tensor& out, const tensor& in, const kernels::convolution& how, kernels::state_cache& states,
-                int layer) override {
-    recurrence().convolve(out, in, how, states, layer);
-  }
-  void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas,
-             const kernels::recurrence& how, kernels::state_cache& states, int layer) override {
-    recurrence().recur(out, in, rates, betas, how, states, layer);
-  }
-  void gate(const tensor& out, const tensor& x, const tensor& gate, const kernels::gated_rows& how) override {
-    recurrence().gate(out, x, gate, how);
-  }
-  void multiply(const tensor& out, const tensor& a, const tensor& b) override { recurrence().multiply(out, a, b); }
-  void copy_states(kernels::state_cache& states, std::span<const kernels::state_copy> copies) override {
-    recurrence().copy_states(states, copies);
-  }
 
 private:
-  kernels::recurrent_ops& recurrence() { return dynamic_cast<kernels::recurrent_ops&>(inner_); }
-
   void show(const matrix& w, const tensor& in) {
     const auto found = names_.find(&w);
     if (found == names_.end())
@@ -171,7 +94,6 @@ private:
     seen_({names, values_, rows.size(), in.cols});
   }
 
-  kernels::backend& inner_;
   const names& names_;
   const input_fn& seen_;
   std::vector<float> values_;

@@ -173,8 +173,10 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
 
 kernels::stored_matrix describe(const checkpoint& tensors, const wanted_tensor& wanted) {
   const bool vector = wanted.shape.size() == 1;
-  return {nullptr, *weight_format_of(require_tensor(tensors, wanted).type), vector ? 1 : wanted.shape[0],
-          wanted.shape.back()};
+  kernels::stored_matrix result(nullptr, *weight_format_of(require_tensor(tensors, wanted).type),
+                                vector ? 1 : wanted.shape[0], wanted.shape.back());
+  result.zeros = wanted.zeros;
+  return result;
 }
 
 std::vector<kernels::stored_matrix> describe(const checkpoint& tensors, const packed_group& group) {

@@ -14,7 +14,10 @@ using kernels::quantization;
 
 dtype natural_compute(const checkpoint& tensors, quantization weights, bool f16_as_bf16) {
   const auto* table = tensors.find("model.embed_tokens.weight");
-  const auto in_blocks = [&](const std::string& name) { return has_blocks(tensors.find(name)->type); };
+  const auto in_blocks = [&](const std::string& name) {
+    const auto type = tensors.find(name)->type;
+    return has_blocks(type) && !is_pruned(*type.format());
+  };
   const auto narrow = [&](tensor_type type) {
     return type == tensor_type::bf16 || (f16_as_bf16 && type == tensor_type::f16);
   };
@@ -26,6 +29,11 @@ dtype natural_compute(const checkpoint& tensors, quantization weights, bool f16_
 void check_sparsity(const checkpoint& tensors, const model_config& config, const kernels::backend& backend,
                     const precision& precision) {
   const auto refuse = [](const std::string& why) { throw failure(errc::unsupported, "`sparsity` " + why, "sparsity"); };
+  if (precision.attention_threshold > 0 && dynamic_cast<const kernels::activation_sparsity*>(&backend) == nullptr)
+    throw failure(errc::unsupported,
+                  "`attention_threshold` needs the CPU (--device cpu): " + backend.description() +
+                    " leaves out no weights",
+                  "attention_threshold");
   if (!precision.sparsity)
     return;
   if (dynamic_cast<const kernels::activation_sparsity*>(&backend) == nullptr)

@@ -24,6 +24,7 @@ struct precision {
   kernels::quantization weights = kernels::quantization::none; // weights stored as floats; blocks stay as they are
   kernels::kv_type kv = kernels::kv_type::f32;                 // the KV cache
   mlp_sparsity sparsity;                                       // none: exact
+  float attention_threshold = 0;                               // of attention's weights; 0: exact
 
   /// K and V in f32 for f32, else in bf16.
   precision(kernels::dtype compute, kernels::quantization weights = kernels::quantization::none)

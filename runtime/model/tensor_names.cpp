@@ -153,7 +153,8 @@ std::vector<wanted_tensor> tensor_names::gate_up(int layer) const {
 }
 
 std::vector<wanted_tensor> tensor_names::down(int layer) const {
-  return {{prefix(layer) + "mlp.down_proj.weight", {hidden_, as_size(config_.ffn_of(layer))}}};
+  return {
+    {prefix(layer) + "mlp.down_proj.weight", {hidden_, as_size(config_.ffn_of(layer))}, makes_zeros(config_.act)}};
 }
 
 wanted_tensor tensor_names::layer_inputs() const {

@@ -15,6 +15,7 @@ namespace troupe {
 struct wanted_tensor {
   std::string name;
   std::vector<std::size_t> shape;
+  bool zeros = false; // a matrix whose inputs are often zero
 };
 
 /// Refers to the configuration, which must outlive it.

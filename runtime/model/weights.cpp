@@ -423,6 +423,7 @@ std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, con
   weights->config = config;
   weights->compute = precision.compute;
   weights->sparsity = precision.sparsity;
+  weights->attention_threshold = precision.attention_threshold;
   weight_loader(tensors, backend, precision, *weights, progress, cache).load();
   if (cache.files != nullptr) {
     weights->being_kept = cache.files->finish();

@@ -86,6 +86,7 @@ struct model_weights {
   model_config config;
   kernels::dtype compute = kernels::dtype::f32;
   mlp_sparsity sparsity;
+  float attention_threshold = 0;
   std::unique_ptr<const kernels::matrix> embedding;   // [vocab, hidden], or null
   tensor_data embedding_memory;                       // `embedding` may refer to it
   std::unique_ptr<const kernels::matrix> positions;   // [position_rows, hidden], or null

@@ -1,6 +1,7 @@
 #include "api/cli/commands/model_bench.hpp"
 
 #include "api/cli/commands/median.hpp"
+#include "kernels/activation_sparsity.hpp"
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/engine/named_precision.hpp"
 #include "runtime/engine/weight_loading.hpp"
@@ -219,6 +220,8 @@ model_bench_result model_bench::measure(int batch) {
     work.decode_step(options_.prompt + i);
   work.finish();
 
+  const auto* sparsity = work.runner->sparsity();
+  const auto unread_before = sparsity != nullptr ? sparsity->unread_values() : 0;
   std::vector<double> prefills, decodes, steps;
   double on_device = 0, skipped = 0;
   for (int i = 0; i < options_.repeat; ++i) {
@@ -257,6 +260,15 @@ model_bench_result model_bench::measure(int batch) {
   bytes -= skipped / options_.repeat;
   result.decode_bytes_per_step = share(bytes, options_.generate);
   result.decode_skipped_bytes_per_step = share(skipped, options_.repeat * options_.generate);
+  if (sparsity != nullptr) {
+    result.decode_unread_values_per_step = share(static_cast<double>(sparsity->unread_values() - unread_before),
+                                                 options_.repeat * options_.generate);
+    if (const auto zeros = sparsity->zeros(); zeros.contains(size(batch))) {
+      const auto& seen = zeros.at(size(batch));
+      result.zeros_of_row = seen.of_row / static_cast<double>(seen.products);
+      result.zeros_of_batch = seen.of_all / static_cast<double>(seen.products);
+    }
+  }
   result.prefill_operations = options_.prompt > 0 ? batch * prefill_operations(config, options_.prompt) : 0;
   result.decode_bandwidth_share = share(share(bytes, median(decodes) / 1000), peaks_.bandwidth);
   result.prefill_peak_share = share(share(result.prefill_operations, result.prefill_ms / 1000), peaks_.operations);

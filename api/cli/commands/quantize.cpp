@@ -7,6 +7,7 @@
 #include "runtime/import/folder_export.hpp"
 #include "runtime/import/fp8_export.hpp"
 #include "runtime/import/gptq_export.hpp"
+#include "runtime/import/pruned_export.hpp"
 #include "runtime/support/available_memory.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/file_reading.hpp"
@@ -24,7 +25,7 @@ namespace troupe::cli {
 namespace {
 
 struct quantize_options {
-  std::string model, to, out, importance, text;
+  std::string model, to, out, importance, text, sparsity, prune_by;
   int threads = 0, bits = 4, group = 128, context = 512, windows = 128;
   bool by_importance = false, asymmetric = false;
   bool requantise = false, pure = false;
@@ -48,7 +49,36 @@ const export_format& format_of_bits(int bits) {
 /// Whether the result is a folder of Hugging Face's files.
 bool makes_folder(const quantize_options& options) { return options.to == "gptq" && !has_gguf_extension(options.out); }
 
+/// What says which of the weights stay, of --sparsity.
+std::string pruning_law(const quantize_options& options) {
+  return !options.prune_by.empty() ? options.prune_by
+    : !options.text.empty()        ? "sparsegpt"
+    : !options.importance.empty()  ? "wanda"
+                                   : "magnitude";
+}
+
+void check_sparsity_options(const quantize_options& options) {
+  if (options.sparsity.empty()) {
+    if (!options.prune_by.empty())
+      throw usage_failure("--prune-by is for --sparsity 2:4");
+    if (options.to.empty())
+      throw usage_failure("say what to make: --to FORMAT or --sparsity 2:4");
+    return;
+  }
+  if (!options.to.empty())
+    throw usage_failure("--sparsity and --to exclude each other: weights that stay keep their type");
+  const auto law = pruning_law(options);
+  const bool text = !options.text.empty(), matrix = !options.importance.empty();
+  if (law == "magnitude" && (text || matrix))
+    throw usage_failure("--prune-by magnitude looks at no text and no importance matrix");
+  if (law == "wanda" && !text && !matrix)
+    throw usage_failure("--prune-by wanda needs a calibration text or an importance matrix: --text or --imatrix FILE");
+  if (law == "sparsegpt" && !text)
+    throw usage_failure("--prune-by sparsegpt needs a calibration text: --text FILE");
+}
+
 void check_quantize(const quantize_options& options) {
+  check_sparsity_options(options);
   if (options.to == "fp8" && !(options.text.empty() && options.importance.empty()))
     throw usage_failure("--to fp8 looks at no text and no importance matrix");
   if (options.to == "gptq" && options.text.empty())
@@ -60,6 +90,19 @@ void check_quantize(const quantize_options& options) {
       "--act-order is for folders (--to gptq --out FOLDER): blocks of GGUF files keep inputs in order");
   if (options.asymmetric && !makes_folder(options))
     throw usage_failure("--asymmetric is for folders (--to gptq --out FOLDER)");
+}
+
+/// `made`: the format, or what chose the weights that stay.
+void print_result(const quantize_options& options, const std::string& made, const export_result& result) {
+  if (options.json)
+    std::cout << "{\"file\":" << json_text(options.out) << ",\"format\":" << json_text(made)
+              << ",\"stored_bytes\":" << result.stored_bytes << ",\"written_bytes\":" << result.written_bytes
+              << ",\"bits_per_weight\":" << json_number(result.bits_per_weight())
+              << ",\"relative_error\":" << json_number(result.relative_error) << "}\n";
+  else
+    std::printf("%s: %s of weights from %s, %.2f bits per weight, changed by %.2f %% (root mean square)\n",
+                options.out.c_str(), to_size(result.written_bytes).c_str(), to_size(result.stored_bytes).c_str(),
+                result.bits_per_weight(), 100 * result.relative_error);
 }
 
 int quantize(const quantize_options& options) {
@@ -84,14 +127,21 @@ int quantize(const quantize_options& options) {
   std::optional<calibration> model;
   std::optional<hessian_source> hessians;
   feedback_fn feedback;
-  if (!options.text.empty())
+  const auto read_text = [&] {
+    status.line = "reading " + options.text;
+    model.emplace(calibration_options{options.model,
+                                      options.text == "-" ? read_stdin() : read_file(options.text, files::text),
+                                      options.threads, options.context, options.windows},
+                  show, log);
+  };
+  const auto law = options.sparsity.empty() ? "" : pruning_law(options);
+  if (law == "wanda" && !options.text.empty()) {
+    read_text();
+    importance = measure_importance(*model, options.text, show);
+  } else if (!options.text.empty())
     feedback = [&](const std::string& matrix) { // what is wrong with the rest is told before the text is read
       if (!model) {
-        status.line = "reading " + options.text;
-        model.emplace(calibration_options{options.model,
-                                          options.text == "-" ? read_stdin() : read_file(options.text, files::text),
-                                          options.threads, options.context, options.windows},
-                      show, log);
+        read_text();
         hessians.emplace(*model, layer_matrices(model->config()), available_memory() / 2, options.by_importance, pool,
                          show);
       }
@@ -99,6 +149,14 @@ int quantize(const quantize_options& options) {
     };
   status.line = "quantising " + options.model;
   shown.show(status);
+  if (!options.sparsity.empty()) {
+    const pruning how{law == "wanda" ? &importance : nullptr, feedback};
+    const auto result = export_pruned(options.model, options.out, pool, how, show, log);
+    status.now = load_status::stage::ready;
+    shown.show(status);
+    print_result(options, law, result);
+    return 0;
+  }
   const auto& format = options.to == "gptq" ? format_of_bits(options.bits)
                                             : *find_export_format(options.to == "fp8" ? "f16" : options.to);
   const auto result = options.to == "fp8" ? export_fp8(options.model, options.out, pool, show, log)
@@ -111,15 +169,7 @@ int quantize(const quantize_options& options) {
                   show, log);
   status.now = load_status::stage::ready;
   shown.show(status);
-  if (options.json)
-    std::cout << "{\"file\":" << json_text(options.out) << ",\"format\":" << json_text(options.to)
-              << ",\"stored_bytes\":" << result.stored_bytes << ",\"written_bytes\":" << result.written_bytes
-              << ",\"bits_per_weight\":" << json_number(result.bits_per_weight())
-              << ",\"relative_error\":" << json_number(result.relative_error) << "}\n";
-  else
-    std::printf("%s: %s of weights from %s, %.2f bits per weight, changed by %.2f %% (root mean square)\n",
-                options.out.c_str(), to_size(result.written_bytes).c_str(), to_size(result.stored_bytes).c_str(),
-                result.bits_per_weight(), 100 * result.relative_error);
+  print_result(options, options.to, result);
   return 0;
 }
 
@@ -127,8 +177,9 @@ int quantize(const quantize_options& options) {
 
 command add_quantize(CLI::App& troupe) {
   const auto options = std::make_shared<quantize_options>();
-  auto* app = troupe.add_subcommand("quantize",
-                                    "Write a model with quantised weights, as one GGUF file or, by GPTQ, as a folder");
+  auto* app = troupe.add_subcommand(
+    "quantize",
+    "Write a model with quantised weights, as one GGUF file or, by GPTQ, as a folder; or with half of the weights");
   app
     ->add_option(
       "--to", options->to,
@@ -138,11 +189,26 @@ command add_quantize(CLI::App& troupe) {
       "--bits and --text, into a folder "
       "as transformers reads it, or a GGUF file")
     ->check(one_of(format_names()))
-    ->type_name("FORMAT")
-    ->required();
+    ->type_name("FORMAT");
   app
-    ->add_option("--out", options->out,
-                 "The file to write; of --to fp8, and of --to gptq unless it ends in .gguf, a new folder")
+    ->add_option(
+      "--sparsity", options->sparsity,
+      "Instead of --to: leave 2 of every 4 weights of the layers' matrices, in a folder that stores those alone "
+      "(compressed-tensors' sparse-24-bitmask)")
+    ->check(CLI::IsMember({"2:4"}))
+    ->type_name("2:4");
+  app
+    ->add_option(
+      "--prune-by", options->prune_by,
+      "Of --sparsity, which weights stay: the largest (magnitude); the largest times the size of their inputs "
+      "(wanda, with --text or --imatrix); or those whose loss costs most, with the others changed to make up for "
+      "it (sparsegpt, with --text). By default the last for which there is what it needs")
+    ->check(CLI::IsMember({"magnitude", "wanda", "sparsegpt"}))
+    ->type_name("LAW");
+  app
+    ->add_option(
+      "--out", options->out,
+      "The file to write; of --sparsity, of --to fp8, and of --to gptq unless it ends in .gguf, a new folder")
     ->type_name("FILE")
     ->required();
   app
@@ -194,6 +260,7 @@ command add_quantize(CLI::App& troupe) {
     "  troupe quantize --model ~/models/Qwen3-0.6B --to q8_0 --out qwen3-q8_0.gguf\n"
     "  troupe quantize --model ~/models/Qwen3-0.6B --to q4_k_m --imatrix qwen3.imatrix.gguf --out "
     "qwen3-q4_k_m.gguf\n"
+    "  troupe quantize --model ~/models/Qwen3-0.6B --sparsity 2:4 --text book.txt --out qwen3-2of4\n"
     "  troupe run --model qwen3-q8_0.gguf \"Tell me a story\"");
   return {app, [options] { return quantize(*options); }};
 }

@@ -161,9 +161,10 @@ void cpu_step_runner::move_alike(std::span<const block_move> moves) {
   transfer.import_blocks(*cache_, imports_);
 }
 
-std::size_t cpu_step_runner::skipped_bytes() const {
-  const auto* sparsity = dynamic_cast<const kernels::activation_sparsity*>(backend_.get());
-  return sparsity == nullptr ? 0 : sparsity->skipped_bytes();
+const kernels::activation_sparsity* cpu_step_runner::sparsity() const {
+  return dynamic_cast<const kernels::activation_sparsity*>(backend_.get());
 }
+
+std::size_t cpu_step_runner::skipped_bytes() const { return sparsity() == nullptr ? 0 : sparsity()->skipped_bytes(); }
 
 } // namespace troupe

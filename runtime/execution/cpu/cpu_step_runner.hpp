@@ -23,6 +23,7 @@ public:
   void move(std::span<const block_move> moves) override;
   std::size_t block_bytes() const override { return cache_->shape.block_bytes(); }
   std::size_t skipped_bytes() const override;
+  const kernels::activation_sparsity* sparsity() const override;
 
   static std::size_t logits_bytes(std::size_t rows, std::size_t vocab) { return rows * vocab * sizeof(float); }
 

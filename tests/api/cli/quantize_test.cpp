@@ -131,6 +131,35 @@ TEST_CASE("quantize writes fp8 as a folder, which loads as rounding while loadin
           .err.find("is there already; give the result another name") != std::string::npos);
 }
 
+TEST_CASE("quantize leaves 2 of 4 weights by each law, in a folder that loads as it is") {
+  const temporary_folder folder;
+  const auto text = calibration_text(folder), matrix = (folder.path / "m.gguf").string();
+  const auto model = golden("llama-gqa");
+  CHECK(run_troupe({"imatrix", "--model", model, "--text", text, "--out", matrix, "--windows", "2", "--context", "64"})
+          .status == 0);
+  const auto pruned = [&](const std::string& name, const strings& more) {
+    const auto out = (folder.path / name).string();
+    const auto made = run_troupe(
+      strings{"quantize", "--model", model, "--sparsity", "2:4", "--threads", "1", "--json", "--out", out} + more);
+    CHECK(made.status == 0);
+    CHECK(made.out.find("\"format\":\"" + name + "\"") != std::string::npos);
+    CHECK(number_in(made.out, "bits_per_weight") < 17.1);
+    CHECK(std::filesystem::exists(out + "/tokenizer.json"));
+    return perplexity_of(out, text);
+  };
+  const strings seen{"--text", text, "--context", "64", "--windows", "6"};
+  const double exact = perplexity_of(model, text), by_size = pruned("magnitude", {}),
+               by_inputs = pruned("wanda", strings{"--imatrix", matrix}), made_up_for = pruned("sparsegpt", seen);
+  CHECK(by_size != exact);
+  CHECK(by_inputs != by_size);
+  CHECK(std::abs(made_up_for / exact - 1) < 0.7);
+  const auto measured = (folder.path / "measured").string();
+  CHECK(run_troupe(
+          strings{"quantize", "--model", model, "--sparsity", "2:4", "--prune-by", "wanda", "--out", measured} + seen)
+          .status == 0);
+  CHECK(std::abs(perplexity_of(measured, text) / by_inputs - 1) < 0.3);
+}
+
 TEST_CASE("What quantize cannot do is a wrong command line") {
   const temporary_folder folder;
   const auto told = [&](const strings& more) {
@@ -145,6 +174,15 @@ TEST_CASE("What quantize cannot do is a wrong command line") {
   CHECK(told({"--to", "q4_0", "--text", "a", "--act-order"}).find("--act-order is for folders") != std::string::npos);
   CHECK(told({"--to", "q4_0", "--text", "a", "--asymmetric"}).find("--asymmetric is for folders") != std::string::npos);
   CHECK(told({"--to", "fp8", "--text", "a"}) == "troupe: --to fp8 looks at no text and no importance matrix\n");
+  CHECK(told({}) == "troupe: say what to make: --to FORMAT or --sparsity 2:4\n");
+  CHECK(told({"--to", "q4_0", "--sparsity", "2:4"}).find("exclude each other") != std::string::npos);
+  CHECK(told({"--to", "q4_0", "--prune-by", "wanda"}) == "troupe: --prune-by is for --sparsity 2:4\n");
+  CHECK(told({"--sparsity", "1:4"}).find("1:4") != std::string::npos);
+  CHECK(told({"--sparsity", "2:4", "--prune-by", "wanda"}).find("--text or --imatrix") != std::string::npos);
+  CHECK(told({"--sparsity", "2:4", "--prune-by", "sparsegpt", "--imatrix", "a"}).find("--text FILE") !=
+        std::string::npos);
+  CHECK(told({"--sparsity", "2:4", "--prune-by", "magnitude", "--text", "a"}).find("looks at no text") !=
+        std::string::npos);
   CHECK(told({"--to", "q9_k"}).find("q9_k") != std::string::npos);
   CHECK(told({"--to", "gptq", "--text", "a", "--bits", "5"}).find("5") != std::string::npos);
 }

@@ -1,0 +1,130 @@
+// A backend that has another compute all that a decoder asks for, so that observers override what they look at. Used by
+// the other backend's thread.
+#pragma once
+
+#include "kernels/ops.hpp"
+#include "kernels/recurrent.hpp"
+
+#include <memory>
+#include <span>
+#include <string>
+
+namespace troupe {
+
+class forwarding_backend : public kernels::backend, public kernels::recurrent_ops {
+public:
+  explicit forwarding_backend(kernels::backend& inner) : inner_(inner) {}
+
+  std::string description() const override { return inner_.description(); }
+  kernels::buffer allocate(std::size_t bytes) override { return inner_.allocate(bytes); }
+  kernels::buffer upload(std::span<const float> values) override { return inner_.upload(values); }
+  std::unique_ptr<kernels::kv_cache> make_kv_cache(const kernels::kv_shape& shape) override {
+    return inner_.make_kv_cache(shape);
+  }
+  std::unique_ptr<kernels::matrix> pack(std::span<const kernels::stored_matrix> stacked, kernels::dtype compute,
+                                        kernels::quantization how) override {
+    return inner_.pack(stacked, compute, how);
+  }
+  std::unique_ptr<kernels::matrix> pack_gate_up(const kernels::stored_matrix& gate, const kernels::stored_matrix& up,
+                                                kernels::dtype compute, kernels::quantization how) override {
+    return inner_.pack_gate_up(gate, up, compute, how);
+  }
+  std::unique_ptr<kernels::matrix> load_table(const kernels::stored_matrix& table) override {
+    return inner_.load_table(table);
+  }
+
+  void embed(const kernels::tensor& out, const kernels::matrix& table, const std::int32_t* tokens) override {
+    inner_.embed(out, table, tokens);
+  }
+  void rms_norm(const kernels::tensor& out, const kernels::tensor& x, const float* weight, float eps,
+                const std::int32_t* rows) override {
+    inner_.rms_norm(out, x, weight, eps, rows);
+  }
+  void linear(const kernels::tensor& out, const kernels::tensor& in, const kernels::matrix& w, const float* bias,
+              kernels::store how) override {
+    inner_.linear(out, in, w, bias, how);
+  }
+  void linear_silu_gate(const kernels::tensor& out, const kernels::tensor& in, const kernels::matrix& w,
+                        const float* bias) override {
+    inner_.linear_silu_gate(out, in, w, bias);
+  }
+  void rope_write_kv(const kernels::tensor& qkv, int heads, const kernels::head_norm& norm,
+                     const kernels::rope_rows& rope, kernels::kv_cache& cache, int layer,
+                     const kernels::batch& step) override {
+    inner_.rope_write_kv(qkv, heads, norm, rope, cache, layer, step);
+  }
+  void attention(const kernels::tensor& out, const kernels::tensor& qkv, int heads, float scale, int window,
+                 const kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
+    inner_.attention(out, qkv, heads, scale, window, cache, layer, step);
+  }
+  bool has_family_ops() const override { return inner_.has_family_ops(); }
+  void layer_norm(const kernels::tensor& out, const kernels::tensor& x, const float* weight, const float* bias,
+                  float eps, const std::int32_t* rows) override {
+    inner_.layer_norm(out, x, weight, bias, eps, rows);
+  }
+  void linear_activated(const kernels::tensor& out, const kernels::tensor& in, const kernels::matrix& w,
+                        const kernels::activation& act, bool gated, const float* bias) override {
+    inner_.linear_activated(out, in, w, act, gated, bias);
+  }
+  void shaped_attention(const kernels::tensor& out, const kernels::tensor& qkv, int heads,
+                        const kernels::attention_scores& scores, const kernels::kv_cache& cache, int layer,
+                        const kernels::batch& step) override {
+    inner_.shaped_attention(out, qkv, heads, scores, cache, layer, step);
+  }
+  void scale(const kernels::tensor& x, float factor, float soft_cap) override { inner_.scale(x, factor, soft_cap); }
+  void add_rows(const kernels::tensor& to, const kernels::tensor& x, float factor, const std::int32_t* rows,
+                const float* factors) override {
+    inner_.add_rows(to, x, factor, rows, factors);
+  }
+  void multiply_rows(const kernels::tensor& to, const kernels::tensor& x) override { inner_.multiply_rows(to, x); }
+  void gather_rows(const kernels::tensor& to, const kernels::tensor& from, const std::int32_t* rows) override {
+    inner_.gather_rows(to, from, rows);
+  }
+  void grouped_activated(const kernels::tensor& out, const kernels::tensor& in,
+                         std::span<const kernels::row_group> groups, const kernels::activation& act,
+                         bool gated) override {
+    inner_.grouped_activated(out, in, groups, act, gated);
+  }
+  void grouped_sum(const kernels::tensor& to, const kernels::tensor& in, std::span<const kernels::row_group> groups,
+                   kernels::store how) override {
+    inner_.grouped_sum(to, in, groups, how);
+  }
+  void embed_add(const kernels::tensor& to, const kernels::matrix& table, const std::int32_t* rows) override {
+    inner_.embed_add(to, table, rows);
+  }
+  void copy_blocks(kernels::kv_cache& cache, std::span<const kernels::block_copy> copies) override {
+    inner_.copy_blocks(cache, copies);
+  }
+  void download(float* to, const kernels::tensor& from) override { inner_.download(to, from); }
+
+  // Of models whose layers recur, which the other backend then can.
+  std::unique_ptr<kernels::state_cache> make_state_cache(const kernels::state_shape& shape) override {
+    return recurrence().make_state_cache(shape);
+  }
+  void convolve(const kernels::tensor& out, const kernels::tensor& in, const kernels::convolution& how,
+                kernels::state_cache& states, int layer) override {
+    recurrence().convolve(out, in, how, states, layer);
+  }
+  void recur(const kernels::tensor& out, const kernels::tensor& in, const kernels::tensor& rates,
+             const kernels::tensor& betas, const kernels::recurrence& how, kernels::state_cache& states,
+             int layer) override {
+    recurrence().recur(out, in, rates, betas, how, states, layer);
+  }
+  void gate(const kernels::tensor& out, const kernels::tensor& x, const kernels::tensor& gate,
+            const kernels::gated_rows& how) override {
+    recurrence().gate(out, x, gate, how);
+  }
+  void multiply(const kernels::tensor& out, const kernels::tensor& a, const kernels::tensor& b) override {
+    recurrence().multiply(out, a, b);
+  }
+  void copy_states(kernels::state_cache& states, std::span<const kernels::state_copy> copies) override {
+    recurrence().copy_states(states, copies);
+  }
+
+protected:
+  kernels::recurrent_ops& recurrence() { return dynamic_cast<kernels::recurrent_ops&>(inner_); }
+
+  kernels::backend& inner_;
+};
+
+} // namespace troupe
