@@ -43,6 +43,8 @@ buffer weight_memory::allocate(std::size_t bytes) {
   if (bytes > most_in_slab)
     return allocate_zeroed(bytes);
   const std::size_t rounded = (bytes + 64) / 64 * 64;
+  if (slab_ != nullptr && slab_.use_count() == 1 && madvise(slab_.get(), slab_bytes, MADV_DONTNEED) == 0)
+    used_ = 0; // nobody uses what was allocated: its pages are given back, and are zero again
   if (slab_ == nullptr || slab_bytes - used_ < rounded) {
     slab_ = allocate_zeroed(slab_bytes);
     used_ = 0;
