@@ -192,7 +192,9 @@ model_config parse_gguf_config(const gguf_file& file) {
   }
   const auto* epsilon_key = architecture.layer_norm ? "attention.layer_norm_epsilon"
                                                     : "attention.layer_norm_rms_epsilon";
-  const auto epsilon = keys.number(epsilon_key, 0, 1);
+  auto epsilon = keys.number(epsilon_key, 0, 1);
+  if (!epsilon && !architecture.layer_norm) // as Nemotron H's files call it
+    epsilon = keys.number("attention.layer_norm_epsilon", 0, 1);
   if (!epsilon)
     throw failure(errc::bad_file, keys.label(epsilon_key) + " is missing");
   model.norm_eps = static_cast<float>(*epsilon);

@@ -154,6 +154,8 @@ void describe_config(gguf_writer& to, const model_config& config, const std::str
   to.add(key("attention.head_count"), u32(attends ? config.heads : 0));
   to.add(key(config.norm == norm_type::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
          config.norm_eps);
+  if (config.family == "nemotron_h") // whose files have it under this name
+    to.add(key("attention.layer_norm_epsilon"), config.norm_eps);
   if (config.latent)
     describe_latent(to, key, config);
   if (listed)

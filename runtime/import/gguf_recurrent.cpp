@@ -68,10 +68,9 @@ void describe_mamba(const architecture_keys& keys, model_config& model, bool bes
   describe_parts(keys, model, "ssm_in.weight", beside);
   const auto first = std::ranges::find(model.parts, true, &layer_parts::recurrence) - model.parts.begin();
   r.conv_bias = has(keys, static_cast<int>(first), "ssm_conv1d.bias");
-  if (has(keys, static_cast<int>(first), "ssm_norm.weight")) {
+  r.norm_group = inner / r.key_heads;
+  if (has(keys, static_cast<int>(first), "ssm_norm.weight"))
     r.norm = kernels::gate_norm::after;
-    r.norm_group = inner / r.key_heads;
-  }
 }
 
 void describe_short_convolution(const architecture_keys& keys, model_config& model) {
@@ -193,6 +192,8 @@ public:
       families::split_attention_gate(model_, tensors_, layer, hf(layer) + "self_attn.q_proj.weight");
     if (!parts.mixes()) // an MLP alone, whose norm is called as a mixer's
       part(layer, "post_attention_layernorm.weight", hf(layer) + "input_layernorm.weight");
+    if (stored_.find(block(layer) + "ffn_norm")) // Falcon H1's, whose name ends here
+      part(layer, "post_attention_layernorm.weight", block(layer) + "ffn_norm");
     if (parts.recurrence)
       add_recurrence(layer);
   }
