@@ -241,6 +241,12 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
       add_field(command, options, field);
   });
   command
+    .add_option("--thinking-budget,--thinking-token-budget", options.values.thinking_budget,
+                "Tokens of reasoning at most; then it is closed, and the answer begins [no bound]")
+    ->check(integer_between(0, most_int))
+    ->type_name("INT")
+    ->group(sampling_group);
+  command
     .add_option_function<std::string>(
       "--dola-layers", [&options](const std::string& text) { options.values.dola = parse_dola(text); },
       "DoLa: lead answers away from what inner layers would say: low, high, or layers separated by commas, where 0 is "

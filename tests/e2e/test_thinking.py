@@ -1,12 +1,14 @@
 """Bounded reasoning over each API, with a model that would think for long."""
 
+import subprocess
+
 import anthropic
 import openai
 import pytest
 
 from agent_scripts import write_agent
 from conftest import client_of
-from server import Server
+from server import Server, binary
 
 THOUGHTS = [chr(ord("a") + i) + " " for i in range(20)]
 SCRIPTS = {
@@ -116,3 +118,15 @@ def test_ollama(thinker):
     none = say(think=False)
     assert "thinking" not in none and none["content"] == "".join(THOUGHTS[1:]) + "</think>So it is."
     assert say(think="low")["thinking"] == "".join(THOUGHTS).strip() # 1,024 tokens are enough
+
+
+def test_run_and_chat_have_a_budget(tmp_path):
+    model = str(write_agent(tmp_path / "scripted", SCRIPTS, TEMPLATE))
+    run = lambda *flags, command="run": subprocess.run(
+        [binary(), command, "--model", model, "--temperature", "0", "--quiet", *flags], input="Hello\n", text=True,
+        capture_output=True, timeout=60)
+    assert "</think>So it is." in run("Hello").stdout
+    bounded = run("--thinking-budget", "3", "Hello").stdout
+    assert "c </think>" in bounded and bounded.count("</think>") == 2
+    assert "c </think>" in run("--thinking-budget", "3", command="chat").stdout
+    assert "--thinking-budget" in run("--thinking-budget", "-2", "Hello").stderr

@@ -79,6 +79,7 @@ int run(const run_options& options) {
   if (!options.negative_prompt.empty())
     request.negative_prompt = plain_prompt(*model, options.negative_prompt);
   options.sampling.add_texts(request.sampling, text_encoder(*model));
+  keep_thinking_budget(*model, request);
   const auto seed = request.sampling.seed;
   const bool ranked = request.sampling.ranked();
   const auto most = request.sampling.max_tokens;

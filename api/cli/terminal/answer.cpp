@@ -2,6 +2,11 @@
 
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/terminal/word_wrap.hpp"
+#include "runtime/chat/output/call_format.hpp"
+#include "runtime/chat/output/chat_output.hpp"
+#include "runtime/chat/output/output_guide.hpp"
+#include "runtime/chat/output/reasoning_format.hpp"
+#include "runtime/guide/guide_source.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -101,6 +106,24 @@ std::vector<token_id> chat_prompt(const model_info& model, const std::vector<mes
     list.emplace_back(std::move(fields));
   }
   return tokens.encode(model.chat->render({.messages = jinja::value::list(std::move(list))}), false);
+}
+
+void keep_thinking_budget(const model_info& model, generation& request) {
+  if (request.sampling.thinking_budget < 0)
+    return;
+  chat_output what;
+  what.format = model.format;
+  what.bounds_reasoning = true;
+  if (!what.format.reasoning && !(what.format.calls && what.format.calls->channels()))
+    throw failure(errc::bad_request,
+                  "--thinking-budget: " + model.id + " writes no reasoning, as far as its chat template tells");
+  if (what.format.reasoning) {
+    const auto text = tokenizer_of(model).decode(request.prompt, false);
+    what.opens_reasoning = what.format.reasoning->is_opened_by(text);
+    if (what.format.reasoning->is_closed_by(text)) // there is none to come
+      return;
+  }
+  request.guide = output_guide(what, request.guide);
 }
 
 std::vector<token_id> plain_prompt(const model_info& model, const std::string& text) {

@@ -24,6 +24,10 @@ std::vector<token_id> chat_prompt(const model_info& model, const std::vector<mes
 /// The prompt of a text to continue. Throws failure if the model has no tokenizer.
 std::vector<token_id> plain_prompt(const model_info& model, const std::string& text);
 
+/// Has a request's budget of reasoning kept, if it has one: the guide ends the reasoning there. Its prompt and guide are
+/// set. Throws failure if the model is not known to write any reasoning.
+void keep_thinking_budget(const model_info& model, generation& request);
+
 struct answer {
   std::vector<std::string> texts; // one per sequence
   done_event done;

@@ -74,8 +74,11 @@ value_id schema_planner::value_of(std::vector<demand> all) {
 
 value_plan schema_planner::plan_value(const std::vector<demand>& all) {
   value_plan plan;
-  for (const auto type : {json_type::null, json_type::boolean, json_type::number, json_type::string})
-    plan.scalars = regex_.alternation(plan.scalars, scalars_.of(all, type));
+  for (const auto type : {json_type::null, json_type::boolean, json_type::number, json_type::string}) {
+    const auto values = scalars_.of(all, type);
+    plan.scalars = regex_.alternation(plan.scalars,
+                                      type == json_type::number ? scalars_.short_numbers(values) : values);
+  }
   for (const auto& s : shapes_.of(all, json_type::object))
     if (auto o = plan_object(s))
       plan.objects.push_back(std::move(*o));

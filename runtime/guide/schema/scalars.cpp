@@ -67,8 +67,21 @@ scalar_schemas::scalar_schemas(schema_document& doc, expressions& regex) : doc_(
   numbers_ = regex.concat({minus, whole, fraction, exponent});
   integral_ = regex.concat(
     {minus, whole, regex.optional(regex.concat(regex.literal("."), regex.repeat(regex.literal("0"), 1, unlimited)))});
+  const auto up_to = [&](std::uint32_t least, std::uint32_t most) { return regex.repeat(digit, least, most); };
+  short_ = regex.concat(
+    {minus, up_to(1, 20), regex.optional(regex.concat(regex.literal("."), up_to(1, 20))),
+     regex.optional(regex.concat({regex.bytes(byte_set::of('e') | byte_set::of('E')),
+                                  regex.optional(regex.bytes(byte_set::of('+') | byte_set::of('-'))), up_to(1, 3)}))});
   strings_ = any_json_string(regex);
   plain_strings_ = inside(any_characters(regex, text_encoding::json_string));
+}
+
+expression scalar_schemas::short_numbers(expression numbers) {
+  constexpr std::size_t most_listed = 256; // which end anyway, and may be long
+  if (numbers == no_text || regex_.texts(numbers, most_listed))
+    return numbers;
+  const auto result = regex_.intersection(numbers, short_);
+  return regex_.alive(result) ? result : numbers;
 }
 
 expression scalar_schemas::inside(expression text) {

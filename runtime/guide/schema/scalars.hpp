@@ -40,6 +40,8 @@ public:
   expression pattern(schema_id where, std::string_view text);
   /// With quotes around it.
   expression inside(expression text);
+  /// Numbers of these that end: 20 digits on either side of the point, and 3 of an exponent, unless all are longer.
+  expression short_numbers(expression numbers);
   /// All strings in the spelling of constrained ones, quotes included.
   expression plain_strings() const { return plain_strings_; }
 
@@ -62,7 +64,7 @@ private:
 
   schema_document& doc_;
   expressions& regex_;
-  expression null_, booleans_, numbers_, decimals_, integers_, integral_, strings_, plain_strings_;
+  expression null_, booleans_, numbers_, decimals_, integers_, integral_, strings_, plain_strings_, short_;
   std::map<std::tuple<demand, json_type>, expression> known_;
   static constexpr expression under_way = 0xFFFFFFFF;
   int depth_ = 0;

@@ -73,6 +73,17 @@ TEST_CASE("schemas of numbers are exact in decimal digits") {
   check_schema({R"({"not":{"type":"integer"},"type":"number"})", {"1.5"}, {"1", "1.0"}});
 }
 
+TEST_CASE("numbers end, however little their schema says of them") {
+  const std::string nines(20, '9');
+  const auto longer = nines + "9", fraction = "0." + nines, longer_fraction = fraction + "9";
+  for (const auto* schema :
+       {R"({"type":"integer"})", R"({"type":"integer","minimum":3})", R"({"type":"number"})", "{}"})
+    check_schema({schema, {nines.c_str(), "12"}, {longer.c_str()}});
+  check_schema({R"({"type":"number"})", {fraction.c_str(), "1.5e-308", "5E+324"}, {longer_fraction.c_str(), "1e1000"}});
+  check_schema({R"({"type":"integer","minimum":100000000000000000000000})", {"100000000000000000000001"}, {"1"}});
+  check_schema({R"({"enum":[1,1000000000000000000000000]})", {"1000000000000000000000000"}, {"10"}});
+}
+
 TEST_CASE("constants and bounds keep the digits that a double has not") {
   check_schema(
     {R"({"const":12345678901234567890123})",
