@@ -51,7 +51,21 @@ TEST_CASE("run answers the same with every kind of speculation") {
   const auto without = answer({"--speculate", "off"});
   CHECK_FALSE(without.empty());
   for (const std::string kind : {"auto", "draft", "ngram", "lookahead", "jacobi"})
-    CHECK(answer({"--speculate", kind, "--draft", golden("llama-gqa")}) == without);
+    for (const std::string guesses : {"0", "5"})
+      CHECK(answer({"--speculate", kind, "--draft", golden("llama-gqa"), "--draft-tokens", guesses}) == without);
+  CHECK(run_troupe({"run", "hi", "--draft-tokens", "17"}).status == 2);
+}
+
+TEST_CASE("bench speculate makes as many guesses as --draft-tokens says") {
+  const auto result = run_troupe(strings{"bench", "speculate", "--model", golden("llama-gqa"), "--source", "jacobi",
+                                         "--draft-tokens", "3", "--generate", "24", "--repeat", "1", "--json"} +
+                                 few);
+  INFO(result.err);
+  REQUIRE(result.status == 0);
+  const auto object = json::document::parse(result.out.substr(0, result.out.find('\n')), "bench");
+  const auto guesses = std::int64_t(object.root()["accepted"]) + std::int64_t(object.root()["rejected"]);
+  CHECK(guesses > 24);
+  CHECK(guesses <= 3 * 24);
 }
 
 TEST_CASE("bench speculate prints one JSON object per batch size and source") {
