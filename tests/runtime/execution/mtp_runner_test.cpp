@@ -14,7 +14,7 @@ namespace {
 const std::vector<std::string> mtp_models{"deepseek-v3", "glm4-moe", "nemotron-h", "qwen3-5", "qwen3-next"};
 
 /// The model's states of all tokens, [tokens, hidden].
-std::vector<float> states_of(const model_source& source, const std::vector<token_id>& ids) {
+std::vector<float> mtp_states_of(const model_source& source, const std::vector<token_id>& ids) {
   auto backend = kernels::make_cpu_backend({.threads = 1});
   const auto weights = load_weights(*source.tensors, source.config, *backend, dtype::f32);
   decoder graph(weights, *backend, 64, 128);
@@ -75,7 +75,7 @@ TEST_CASE("Multi-token prediction: the reference's logits of rows, and of one th
     json::array expected;
     REQUIRE(!document.root()["logits"].get(expected));
     const auto width = as_size(source.config.hidden), vocab = as_size(source.config.vocab);
-    const auto states = states_of(source, ids);
+    const auto states = mtp_states_of(source, ids);
     lone_layers layers(source);
     const std::vector<token_id> behind(ids.begin() + 1, ids.end());
     // In one step, and in two.
@@ -108,7 +108,7 @@ TEST_CASE(
   const auto source = open("tiny_mtp/deepseek-v3");
   const auto document = json::document::load(data() / "tiny_mtp/deepseek-v3/expected.json");
   const auto ids = list<token_id>(document.root()["ids"]);
-  const auto states = states_of(source, ids);
+  const auto states = mtp_states_of(source, ids);
   engine_options options;
   options.model = (data() / "tiny_mtp/deepseek-v3").string();
   options.compute.device = "cpu";

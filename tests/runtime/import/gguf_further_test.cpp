@@ -230,7 +230,7 @@ private:
 };
 
 /// Hidden states behind the last norm of all tokens, [tokens][hidden].
-std::vector<row_logits> states_of(const model_source& source, const std::vector<token_id>& ids) {
+std::vector<row_logits> encoded_states_of(const model_source& source, const std::vector<token_id>& ids) {
   auto backend = kernels::make_cpu_backend({.threads = 1});
   decoder graph(load_weights(*source.tensors, source.config, *backend, dtype::f32), *backend, 64, 64);
   const auto cache = backend->make_kv_cache(kv_shape_of(source.config, dtype::f32, 8));
@@ -264,7 +264,7 @@ TEST_CASE("GGUF: encoders, Gemma 4 and Apertus give the states of the checkpoint
     std::mt19937 random(3);
     const auto ids = random_tokens(random, std::min<std::size_t>(40, as_size(original.config.max_context)),
                                    original.config.vocab);
-    const auto expected = states_of(original, ids), got = states_of(written, ids);
+    const auto expected = encoded_states_of(original, ids), got = encoded_states_of(written, ids);
     double worst = 0;
     for (std::size_t i = 0; i < ids.size(); ++i)
       worst = std::max(worst, largest_difference(got[i], expected[i]));

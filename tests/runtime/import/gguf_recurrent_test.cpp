@@ -12,7 +12,7 @@ using namespace troupe::test;
 namespace {
 
 /// A folder with a checkpoint and, if it has none, a tokenizer.
-std::string with_tokenizer(const std::string& model, const std::filesystem::path& folder) {
+std::string copied_with_tokenizer(const std::string& model, const std::filesystem::path& folder) {
   const auto to = folder / "model";
   std::filesystem::copy(data() / model, to, std::filesystem::copy_options::recursive);
   if (!std::filesystem::exists(to / "tokenizer.json"))
@@ -20,7 +20,7 @@ std::string with_tokenizer(const std::string& model, const std::filesystem::path
   return to.string();
 }
 
-std::vector<row_logits> logits_of(const model_source& source, const std::vector<token_id>& ids) {
+std::vector<row_logits> logits_of_recurrent(const model_source& source, const std::vector<token_id>& ids) {
   engine e(source, targets().back(), 1, dtype::f32);
   return e.step({{ids, 0, first_blocks(ids.size())}});
 }
@@ -36,13 +36,13 @@ TEST_CASE("GGUF: recurrent families written as f32 give the logits of the checkp
         "tiny_families/qwen3-5-moe", "tiny_mtp/qwen3-next"}) {
     CAPTURE(model);
     const temp_folder folder;
-    const auto from = with_tokenizer(model, folder.path()), file = (folder.path() / "m.gguf").string();
+    const auto from = copied_with_tokenizer(model, folder.path()), file = (folder.path() / "m.gguf").string();
     export_gguf(from, *find_export_format("f32"), file, pool);
     const auto original = open_model(from), written = open_model(file);
     CHECK(check_tensors(*written.tensors, written.config).empty());
     std::mt19937 random(4);
     const auto ids = random_tokens(random, 50, original.config.vocab);
-    const auto expected = logits_of(original, ids), got = logits_of(written, ids);
+    const auto expected = logits_of_recurrent(original, ids), got = logits_of_recurrent(written, ids);
     double worst = 0;
     for (std::size_t i = 0; i < ids.size(); ++i)
       worst = std::max(worst, largest_difference(got[i], expected[i]));
@@ -53,7 +53,7 @@ TEST_CASE("GGUF: recurrent families written as f32 give the logits of the checkp
 TEST_CASE("GGUF: how a recurrence is normed ahead of its gate cannot be said, and is refused") {
   kernels::thread_pool pool(1);
   const temp_folder folder;
-  const auto from = with_tokenizer("tiny_families/falcon-h1-normed", folder.path());
+  const auto from = copied_with_tokenizer("tiny_families/falcon-h1-normed", folder.path());
   const auto file = folder.path() / "m.gguf";
   CHECK(failure_of([&] { export_gguf(from, *find_export_format("f32"), file, pool); }) ==
         from + ": GGUF cannot say how its layers recur of a `falcon_h1` model");
