@@ -69,9 +69,9 @@ void kept_inputs::apply(linear_op& op) {
     kept_group kept;
     kept.group = static_cast<std::uint32_t>(group);
     kept.first = static_cast<std::uint32_t>(quads);
-    quads += ceil_div(static_cast<std::size_t>(std::popcount(lower)), 4);
+    quads += ceil_div(static_cast<std::size_t>(std::popcount(lower)), std::size_t(4));
     kept.middle = static_cast<std::uint32_t>(quads);
-    quads += ceil_div(static_cast<std::size_t>(std::popcount(upper)), 4);
+    quads += ceil_div(static_cast<std::size_t>(std::popcount(upper)), std::size_t(4));
     kept.end = static_cast<std::uint32_t>(quads);
     groups_.push_back(kept);
   }
