@@ -460,6 +460,7 @@ TEST_CASE("crowds of a model whose MLPs' small inputs count as zero give every r
     CAPTURE(dtype);
     auto options = without_guesses(golden("llama-gqa"), {dtype, "none", "auto"}, devices().back());
     options.compute.sparsity = "0.9:0.5";
+    options.compute.attention_threshold = 0.02f;
     const auto taken = check_crowds(options, options, 2);
     CHECK(taken.preemptions > 0);
     CHECK(taken.accepted > 0);

@@ -100,6 +100,23 @@ TEST_CASE("Logits where small inputs of MLPs count as zero do not depend on the 
     check_schedules(model, targets().back(), with_sparsity(dtype::bf16, {0.7f, 0.7f}), random);
 }
 
+TEST_CASE("Logits of quantised models with ReLU, which skip the weights of zeros, do not depend on the schedule") {
+  std::mt19937 random(10);
+  for (const isa target : targets())
+    for (const auto how : {kernels::quantization::int8, kernels::quantization::int4})
+      check_schedules("families/opt", target, precision{dtype::bf16, how}, random);
+}
+
+TEST_CASE("Logits where small weights of attention count as zero do not depend on the schedule") {
+  std::mt19937 random(12);
+  for (const isa target : targets())
+    for (const auto& model : {"golden/llama-gqa", "golden/mistral-swa", "tiny_families/falcon-alibi"}) {
+      precision as{target == targets().back() ? dtype::bf16 : dtype::f32};
+      as.attention_threshold = 0.02f;
+      check_schedules(model, target, as, random);
+    }
+}
+
 TEST_CASE("The more inputs of MLPs count as zero, the further logits are from the exact ones") {
   const auto source = open("golden/llama-gqa");
   std::mt19937 random(9);
