@@ -234,6 +234,10 @@ model_source open_gguf(const std::filesystem::path& path) {
   auto config = parse_gguf_config(*file);
   auto tensors = with_activations(arrange_gguf(make_gguf_checkpoint(file, config), config), *file, config);
   const auto infill = parse_gguf_infill(file->metadata(), config.vocab);
+  auto classifier = gguf_classifier(*file, config);
+  auto embeddings = parse_gguf_embedding_style(*file);
+  if (classifier)
+    embeddings = {.how = pooling::none, .normalise = false, .refusal = "it is for classification, and scores texts"};
   const auto of_several = gguf_part_name::of(path);
   return {of_several ? std::filesystem::path(of_several->stem).filename().string()
                      : (has_gguf_extension(path) ? path.stem() : path.filename()).string(),
@@ -243,8 +247,8 @@ model_source open_gguf(const std::filesystem::path& path) {
           [file] { return make_gguf_tokenizer(*file); },
           [file](const std::string& instead) { return make_gguf_chat_template(*file, instead); },
           file->files(),
-          parse_gguf_embedding_style(*file),
-          {},
+          std::move(embeddings),
+          std::move(classifier),
           {},
           {},
           infill};

@@ -246,6 +246,26 @@ void arrange_gguf_further(const checkpoint& stored, const model_config& model, a
     arrange_gemma4(stored, model, how);
 }
 
+// ModernBERT's heads read the mean of all states in llama.cpp, the others' the first.
+head_loader gguf_classifier(const gguf_file& file, const model_config& model) {
+  if (!model.encoder || !file.tensors().contains("cls.output.weight"))
+    return {};
+  const bool dense = file.tensors().contains("cls.weight"), normed = file.tensors().contains("cls.norm.weight"),
+             modern = model.family == "modernbert";
+  return [=, hidden = as_size(model.hidden), eps = model.norm_eps](const checkpoint& tensors) {
+    std::vector<pooled_layer> layers;
+    if (dense) {
+      layers.push_back(read_pooled_layer(tensors, "cls", hidden, hidden));
+      layers.back().act = modern ? pooled_layer::activation::gelu : pooled_layer::activation::tanh;
+      if (normed)
+        read_pooled_norm(tensors, "cls.norm", eps, layers.back());
+    }
+    layers.push_back(read_pooled_layer(tensors, "cls.output", 0, hidden));
+    return std::make_shared<const pooled_head>(modern ? pooling::mean : pooling::cls, std::move(layers),
+                                               score_scale::sigmoid);
+  };
+}
+
 std::unique_ptr<const checkpoint> with_activations(std::unique_ptr<const checkpoint> stored, const gguf_file& file,
                                                    const model_config& model) {
   if (model.act.type != kernels::activation_type::xielu)

@@ -4,6 +4,7 @@
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
 #include "runtime/import/gguf_keys.hpp"
+#include "runtime/import/ranker_config.hpp"
 #include "runtime/model/model_config.hpp"
 
 #include <memory>
@@ -18,6 +19,9 @@ void describe_apertus(const architecture_keys&, model_config&);
 
 /// Adds the tensors of these that are stored otherwise.
 void arrange_gguf_further(const checkpoint& stored, const model_config& model, arrangement& how);
+
+/// Of an encoder with a head for classification (`cls.output`), which scores texts; empty for others.
+head_loader gguf_classifier(const gguf_file& file, const model_config& model);
 
 /// Apertus' activations, which files have among their metadata, as tensors; others as they are.
 std::unique_ptr<const checkpoint> with_activations(std::unique_ptr<const checkpoint> stored, const gguf_file& file,
