@@ -165,11 +165,20 @@ seen_values::event seen_values::end(value_hash h) {
 
 /// What could go on has ended.
 void seen_values::settle() {
-  if (number_.empty())
+  if (at_.number.empty())
     return;
-  const auto h = hash_of_number(number_);
-  number_.clear();
+  const auto h = hash_of_number(at_.number);
+  at_.number.clear();
   end(h);
+}
+
+seen_values seen_values::innermost(std::size_t levels) const {
+  seen_values result;
+  const auto kept = static_cast<std::ptrdiff_t>(std::min(levels, levels_.size()));
+  result.levels_.assign(levels_.end() - kept, levels_.end());
+  result.deeper_ = deeper_;
+  result.at_ = at_;
+  return result;
 }
 
 void seen_values::open(bool is_object) {
@@ -191,7 +200,7 @@ seen_values::event seen_values::close() {
   return end(h);
 }
 
-void seen_values::add_character(std::uint32_t c) { string_ = mixed(string_, c); }
+void seen_values::add_character(std::uint32_t c) { at_.string = mixed(at_.string, c); }
 
 // Characters are added by their bytes in UTF-8, escaped or not.
 void seen_values::take_in_string(unsigned char byte) {
@@ -212,18 +221,18 @@ void seen_values::take_in_string(unsigned char byte) {
       add_character(0x80 | (c & 0x3F));
     }
   };
-  if (unicode_left_ > 0) {
-    unicode_ = unicode_ << 4 | static_cast<std::uint32_t>(hex_value(static_cast<char>(byte)).value_or(0));
-    if (--unicode_left_ > 0)
+  if (at_.unicode_left > 0) {
+    at_.unicode = at_.unicode << 4 | static_cast<std::uint32_t>(hex_value(static_cast<char>(byte)).value_or(0));
+    if (--at_.unicode_left > 0)
       return;
-    if (unicode_ >= 0xD800 && unicode_ < 0xDC00)
-      high_surrogate_ = unicode_;
-    else if (unicode_ >= 0xDC00 && unicode_ < 0xE000 && high_surrogate_ != 0)
-      add(0x10000 + ((std::exchange(high_surrogate_, 0) - 0xD800) << 10) + (unicode_ - 0xDC00));
+    if (at_.unicode >= 0xD800 && at_.unicode < 0xDC00)
+      at_.high_surrogate = at_.unicode;
+    else if (at_.unicode >= 0xDC00 && at_.unicode < 0xE000 && at_.high_surrogate != 0)
+      add(0x10000 + ((std::exchange(at_.high_surrogate, 0) - 0xD800) << 10) + (at_.unicode - 0xDC00));
     else
-      add(unicode_);
-  } else if (escaped_) {
-    escaped_ = false;
+      add(at_.unicode);
+  } else if (at_.escaped) {
+    at_.escaped = false;
     switch (byte) {
       case 'n': add('\n'); break;
       case 't': add('\t'); break;
@@ -231,42 +240,42 @@ void seen_values::take_in_string(unsigned char byte) {
       case 'b': add('\b'); break;
       case 'f': add('\f'); break;
       case 'u':
-        unicode_ = 0;
-        unicode_left_ = 4;
+        at_.unicode = 0;
+        at_.unicode_left = 4;
         break;
       default: add_character(byte);
     }
   } else if (byte == '\\')
-    escaped_ = true;
+    at_.escaped = true;
   else
     add_character(byte);
 }
 
 seen_values::event seen_values::take(unsigned char byte) {
-  if (in_string_) {
-    if (byte != '"' || escaped_) {
+  if (at_.in_string) {
+    if (byte != '"' || at_.escaped) {
       take_in_string(byte);
       return {};
     }
-    in_string_ = false;
-    return end(string_);
+    at_.in_string = false;
+    return end(at_.string);
   }
   const bool digit = byte >= '0' && byte <= '9';
-  if (digit || byte == '-' || (!number_.empty() && (byte == '.' || byte == 'e' || byte == 'E' || byte == '+'))) {
-    number_ += static_cast<char>(byte);
+  if (digit || byte == '-' || (!at_.number.empty() && (byte == '.' || byte == 'e' || byte == 'E' || byte == '+'))) {
+    at_.number += static_cast<char>(byte);
     if (!digit)
       return {};
-    meter::charge(number_.size() / 8);
-    last_ = hash_of_number(number_);
+    meter::charge(at_.number.size() / 8);
+    last_ = hash_of_number(at_.number);
     return {true, was_there(last_)};
   }
   settle();
   switch (byte) {
     case '"':
-      in_string_ = true;
-      escaped_ = false;
-      unicode_left_ = high_surrogate_ = 0;
-      string_ = seed(of_string);
+      at_.in_string = true;
+      at_.escaped = false;
+      at_.unicode_left = at_.high_surrogate = 0;
+      at_.string = seed(of_string);
       return {};
     case '[': open(false); return {};
     case '{': open(true); return {};
@@ -275,20 +284,20 @@ seen_values::event seen_values::take(unsigned char byte) {
     case 't':
     case 'f':
     case 'n':
-      if (literal_ == 0)
-        literal_ = static_cast<char>(byte);
+      if (at_.literal == 0)
+        at_.literal = static_cast<char>(byte);
       return {};
     case 'e': // true, false
-      return literal_ == 0 ? event{}
-                           : end(mixed(seed(of_literal), static_cast<unsigned char>(std::exchange(literal_, 0))));
+      return at_.literal == 0 ? event{}
+                              : end(mixed(seed(of_literal), static_cast<unsigned char>(std::exchange(at_.literal, 0))));
     case 'l': // the second one of null
-      if (literal_ == 'n') {
-        literal_ = 'l';
+      if (at_.literal == 'n') {
+        at_.literal = 'l';
         return {};
       }
-      if (literal_ != 'l')
+      if (at_.literal != 'l')
         return {};
-      literal_ = 0;
+      at_.literal = 0;
       return end(mixed(seed(of_literal), 'n'));
     default: return {};
   }

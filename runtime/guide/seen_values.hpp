@@ -50,10 +50,13 @@ public:
   };
   event take(unsigned char byte);
 
+  /// The same without what only the end of more than so many arrays and objects could ask for: a smaller copy.
+  seen_values innermost(std::size_t levels) const;
+
   /// Arrays and objects around what follows.
   std::size_t depth() const { return levels_.size() + deeper_; }
-  bool in_string() const { return in_string_; }
-  bool is_escaped() const { return escaped_; }
+  bool in_string() const { return at_.in_string; }
+  bool is_escaped() const { return at_.escaped; }
 
   /// Of a whole value without white space around it.
   static value_hash hash(std::string_view json);
@@ -77,14 +80,18 @@ private:
   void open(bool is_object);
   event close();
 
+  struct scalar { // under way
+    bool in_string = false, escaped = false;
+    value_hash string = {};
+    std::uint32_t unicode = 0, unicode_left = 0, high_surrogate = 0;
+    std::string number = {}; // that may go on
+    char literal = 0;        // the first letter
+  };
+
   std::vector<level> levels_;
   std::size_t deeper_ = 0; // levels that are not followed
   value_hash last_ = {};   // the value that has ended
-  bool in_string_ = false, escaped_ = false;
-  value_hash string_ = {};
-  std::uint32_t unicode_ = 0, unicode_left_ = 0, high_surrogate_ = 0;
-  std::string number_; // that may go on
-  char literal_ = 0;   // the first letter
+  scalar at_;
 };
 
 } // namespace troupe::guides

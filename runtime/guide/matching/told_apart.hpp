@@ -36,7 +36,7 @@ public:
   /// Whether few texts can end it: a function of the state.
   bool may_run_out(automaton_state s, json_place place);
   /// Whether these bytes may follow.
-  bool allows(automaton_state s, std::string_view bytes, seen_values seen);
+  bool allows(automaton_state s, std::string_view bytes, const seen_values& seen);
 
 private:
   static constexpr std::size_t most_ends = 64, most_steps = 2048;
