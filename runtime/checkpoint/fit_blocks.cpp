@@ -387,11 +387,7 @@ void fit_block(weight_format format, const float* x, const float* w, weight_grou
     case weight_format::q3_k: return fit_symmetric(even_levels{-4, 3}, {16, 31, -32}, x, w, groups);
     case weight_format::q6_k: return fit_symmetric(even_levels{-32, 31}, {16, 127, -128}, x, w, groups);
     case weight_format::iq4_xs: return fit_symmetric(table_levels{}, {32, 31, -32}, x, w, groups);
-    case weight_format::mxfp4:
-    case weight_format::f32:
-    case weight_format::f16:
-    case weight_format::bf16:
-    case weight_format::fp8: return; // have no such blocks
+    default: return; // the others have no such blocks
   }
 }
 
