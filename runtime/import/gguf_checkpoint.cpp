@@ -54,6 +54,12 @@ constexpr std::array layer_names{
   name_pair{"post_ffw_norm.", "post_feedforward_layernorm."},
   name_pair{"attn_output_norm.", "post_attention_layernorm."}, // of encoders
   name_pair{"layer_output_norm.", "post_feedforward_layernorm."},
+  name_pair{"nextn.eh_proj.", "eh_proj."}, // of multi-token prediction
+  name_pair{"nextn.enorm.", "enorm."},
+  name_pair{"nextn.hnorm.", "hnorm."},
+  name_pair{"nextn.shared_head_norm.", "shared_head.norm."},
+  name_pair{"nextn.shared_head_head.", "shared_head.head."},
+  name_pair{"nextn.embed_tokens.", "embed_tokens."},
 };
 
 /// The same for layers whose norms are also after attention and MLP.
@@ -232,7 +238,11 @@ named_infill parse_gguf_infill(const gguf_metadata& metadata, int vocab) {
 model_source open_gguf(const std::filesystem::path& path) {
   const auto file = std::make_shared<const gguf_file>(path);
   auto config = parse_gguf_config(*file);
-  auto tensors = with_activations(arrange_gguf(make_gguf_checkpoint(file, config), config), *file, config);
+  auto stored = make_gguf_checkpoint(file, config);
+  auto mtp = find_mtp_layers(*stored, config, true);
+  auto tensors = with_activations(arrange_gguf(std::move(stored), with_mtp_layers(config, mtp)), *file, config);
+  if (mtp && !has_all(*tensors, *mtp)) // as those who cut files down leave them
+    mtp.reset();
   const auto infill = parse_gguf_infill(file->metadata(), config.vocab);
   auto classifier = gguf_classifier(*file, config);
   auto embeddings = parse_gguf_embedding_style(*file);
@@ -251,7 +261,8 @@ model_source open_gguf(const std::filesystem::path& path) {
           std::move(classifier),
           {},
           {},
-          infill};
+          infill,
+          std::move(mtp)};
 }
 
 } // namespace troupe

@@ -173,7 +173,7 @@ private:
     const bool vector = info.shape.size() == 1;
     const auto cols = vector && part.rows ? 1 : info.shape.back();
     const auto rows = part.rows ? part.rows->size() : vector ? info.shape.front() / cols : info.shape.front();
-    const bool changed = part.columns || part.factor != 1 || part.negated_exponential;
+    const bool changed = part.columns || part.factor != 1 || part.offset != 0 || part.negated_exponential;
     if (changed && has_blocks(info.type))
       throw failure(errc::unsupported,
                     source_.tensors->where(part.name) + ": tensor " + shown(part.name) + " is stored as " +
@@ -230,7 +230,7 @@ private:
         row[i] = room[part.columns->at(i)];
     }
     for (float& value : row)
-      value = part.negated_exponential ? -std::exp(value) : value * part.factor;
+      value = part.negated_exponential ? -std::exp(value) : value * part.factor + part.offset;
   }
 
   const model_source& source_;
@@ -346,7 +346,10 @@ export_result export_gguf(const std::string& name, const export_format& format, 
   for (const auto& line : source.remarks)
     if (log)
       log(line);
-  for (auto& line : check_tensors(*source.tensors, source.config))
+  // Nemotron's layers are two in a folder, and one in files.
+  const auto mtp = source.mtp && source.mtp->config.part().count() == 1 ? source.mtp : std::nullopt;
+  const auto all = with_mtp_layers(source.config, mtp);
+  for (auto& line : check_tensors(*source.tensors, source.config, mtp ? tensors_used(*mtp) : std::set<std::string>()))
     if (log)
       log(std::move(line));
   gguf_writer out;
@@ -357,7 +360,9 @@ export_result export_gguf(const std::string& name, const export_format& format, 
       std::ranges::any_of(source.files, [&](const auto& f) { return fs::equivalent(f.path, file, ignored); }))
     throw failure(errc::bad_request, file.string() + ": is the file being read; give the result another name");
   check_matrices(source, model, format, original.has_value(), options);
-  auto layout = gguf_layout(source.config, original.has_value());
+  auto layout = gguf_layout(all, original.has_value());
+  if (mtp)
+    std::ranges::move(gguf_mtp_layout(*mtp), std::back_inserter(layout));
   if (auto line = unknown_importances(options, layout); line && log)
     log(*std::move(line));
   if (original) {
@@ -369,7 +374,9 @@ export_result export_gguf(const std::string& name, const export_format& format, 
     divisors = source.config.rope.divisors;
   } else {
     const auto tokens = source.load_tokenizer();
-    describe_model(out, model, source.config, source.generation, *tokens);
+    describe_model(out, model, all, source.generation, *tokens);
+    if (mtp)
+      out.add(std::string(gguf_architecture_for(all)) + ".nextn_predict_layers", std::uint32_t{1});
     check_tokenizer(out, *tokens, model);
   }
   out.add("general.quantization_version", std::uint32_t{2});

@@ -284,4 +284,15 @@ std::vector<laid_out_tensor> gguf_layout(const model_config& model, bool of_gguf
   return layout(model, *form_of(model.family), of_gguf).tensors();
 }
 
+std::vector<laid_out_tensor> gguf_mtp_layout(const mtp_layers& layers) {
+  std::vector<laid_out_tensor> result;
+  for (const auto& wanted : tensors_around(layers)) {
+    const bool norm = wanted.shape.size() == 1;
+    result.push_back({gguf_tensor_name(wanted.name),
+                      wanted.shape,
+                      {{.name = wanted.name, .offset = norm ? layers.norm_offset : 0.0f}}});
+  }
+  return result;
+}
+
 } // namespace troupe

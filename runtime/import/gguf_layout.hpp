@@ -4,6 +4,7 @@
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/mtp_layers.hpp"
 
 #include <cstddef>
 #include <string>
@@ -18,7 +19,7 @@ struct laid_out_tensor {
     std::string name{};               // as presented
     row_order rows{};                 // which of its rows, in the order of the file; null: all, as they are
     row_order columns{};              // likewise; of floats
-    float factor = 1;                 // of all values
+    float factor = 1, offset = 0;     // of all values
     bool negated_exponential = false; // of all values
   };
 
@@ -33,5 +34,8 @@ std::string_view gguf_architecture_for(const model_config& model);
 /// All tensors of a model that gguf_architecture_for knows. `of_gguf`: it comes from a GGUF file, whose metadata stays,
 /// and with it the way in which q and k are rotated.
 std::vector<laid_out_tensor> gguf_layout(const model_config& model, bool of_gguf);
+
+/// Those of multi-token prediction beside its layers, which `gguf_layout` of both together has.
+std::vector<laid_out_tensor> gguf_mtp_layout(const mtp_layers& layers);
 
 } // namespace troupe

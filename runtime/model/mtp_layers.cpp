@@ -88,12 +88,12 @@ std::unique_ptr<const checkpoint> rename_mtp_layers(std::unique_ptr<const checkp
   return arrange(std::move(stored), how);
 }
 
-std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_config& model) {
+std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_config& model, bool of_gguf) {
   if (model.span || model.encoder || model.headless || model.layer_inputs > 0 || !model.kv_layers.empty() ||
       model.norm != norm_type::rms || !stored.find(layer_prefix(model.layers) + std::string(joined)))
     return std::nullopt;
   mtp_layers found{.config = model};
-  const bool nemotron = model.family == "nemotron_h";
+  const bool nemotron = model.family == "nemotron_h", alone = nemotron && !of_gguf; // a layer is a mixer or an MLP
   const auto layer_has = [&](int layer, std::initializer_list<const char*> names) {
     for (const auto& stem : {"model.layers.", "backbone.layers."})
       for (const auto* name : names)
@@ -102,10 +102,10 @@ std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_
     return false;
   };
   const int first = model.layers;
-  bool routed = !nemotron && layer_has(first, {"mlp.experts.", "mlp.gate.", "block_sparse_moe."});
-  if (!nemotron)
-    add_layer(found.config, {}, routed, false);
-  for (int i = first; nemotron && i < first + most_layers; ++i) {
+  bool routed = !alone && layer_has(first, {"mlp.experts.", "mlp.gate.", "block_sparse_moe."});
+  if (!alone)
+    add_layer(found.config, {}, routed, nemotron);
+  for (int i = first; alone && i < first + most_layers; ++i) {
     const bool attends = layer_has(i, {"mixer.q_proj."}), sparse = layer_has(i, {"mixer.experts.", "mixer.gate."});
     if (!attends && !sparse && !layer_has(i, {"mixer.up_proj."}))
       break;
@@ -115,8 +115,8 @@ std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_
   if (found.config.layers == first || (routed && found.config.sparse.empty()))
     return std::nullopt;
   if (model.family.starts_with("qwen3_5") || model.family == "qwen3_next")
-    found.norm_offset = 1; // as all norms of these families
-  found.chains_norm = found.norm_offset != 0 || nemotron;
+    found.norm_offset = of_gguf ? 0.0f : 1.0f; // as all norms of these families
+  found.chains_norm = model.family.starts_with("qwen3_") || nemotron;
   found.config.span = layer_span{first, found.config.layers, false, false};
   return found;
 }
@@ -156,6 +156,20 @@ std::shared_ptr<const mtp_weights> load_mtp_weights(const checkpoint& tensors, c
   weights->joined = backend.pack(parts, precision.compute, group.how);
   weights->bytes += weights->joined->bytes;
   return weights;
+}
+
+std::vector<wanted_tensor> tensors_around(const mtp_layers& layers) {
+  return {norm_of(layers, token_norm), norm_of(layers, state_norm),
+          joined_group(layers, kernels::dtype::f32).stacked.front(), norm_of(layers, final_norm)};
+}
+
+bool has_all(const checkpoint& tensors, const mtp_layers& layers) {
+  auto wanted = tensor_names(layers.config).all();
+  std::ranges::copy(tensors_around(layers), std::back_inserter(wanted));
+  return std::ranges::all_of(wanted, [&](const wanted_tensor& w) {
+    const auto* info = tensors.find(w.name);
+    return info && info->shape == w.shape && weight_format_of(info->type);
+  });
 }
 
 std::size_t mtp_weight_bytes(const checkpoint& tensors, const mtp_layers& layers, precision precision,

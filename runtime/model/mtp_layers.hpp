@@ -6,6 +6,7 @@
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/model/memory_estimate.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/model/weights.hpp"
 
 #include <memory>
@@ -25,8 +26,15 @@ struct mtp_layers {
 std::unique_ptr<const checkpoint> rename_mtp_layers(std::unique_ptr<const checkpoint> stored,
                                                     const model_config& model);
 
-/// What `stored`, renamed, has of them; nothing if there are none, or none that are supported. Looks at headers.
-std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_config& model);
+/// What `stored`, renamed, has of them; nothing if there are none, or none that are supported. `of_gguf`: the file is one,
+/// whose norms are stored as they are multiplied with. Looks at headers.
+std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_config& model, bool of_gguf = false);
+
+/// Whether all their tensors are there, in their shapes. `tensors`: as presented.
+bool has_all(const checkpoint& tensors, const mtp_layers& layers);
+
+/// Their tensors beside those of the layers' own, as presented: token norm, state norm, joined, final norm.
+std::vector<wanted_tensor> tensors_around(const mtp_layers& layers);
 
 /// The configuration of model and layers together, for the arrangement of all their tensors.
 model_config with_mtp_layers(const model_config& model, const std::optional<mtp_layers>& layers);

@@ -1,5 +1,6 @@
 // GGUF files of families with recurrent layers, as `troupe quantize` writes them, are the same models.
 #include "kernels/cpu/thread_pool.hpp"
+#include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/import/gguf_export.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
@@ -58,4 +59,41 @@ TEST_CASE("GGUF: how a recurrence is normed ahead of its gate cannot be said, an
   CHECK(failure_of([&] { export_gguf(from, *find_export_format("f32"), file, pool); }) ==
         from + ": GGUF cannot say how its layers recur of a `falcon_h1` model");
   CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("GGUF: layers of multi-token prediction are written and read") {
+  kernels::thread_pool pool(1);
+  const auto values = [](const checkpoint& tensors, const wanted_tensor& wanted, float offset) {
+    const auto& info = require_tensor(tensors, wanted);
+    std::size_t count = 1;
+    for (const auto size : wanted.shape)
+      count *= size;
+    std::vector<float> result(count);
+    to_floats(*weight_format_of(info.type), tensors.read(wanted.name).get(), count, result.data());
+    for (float& v : result)
+      v += offset;
+    return result;
+  };
+  for (const std::string model : {"deepseek-v3", "glm4-moe", "qwen3-5", "qwen3-next"}) {
+    CAPTURE(model);
+    const temp_folder folder;
+    const auto from = (data() / "tiny_mtp" / model).string(), file = (folder.path() / "m.gguf").string();
+    export_gguf(from, *find_export_format("f32"), file, pool);
+    const auto original = open_model(from), written = open_model(file);
+    REQUIRE(original.mtp.has_value());
+    REQUIRE(written.mtp.has_value());
+    CHECK(written.config.layers == original.config.layers);
+    CHECK(written.mtp->chains_norm == original.mtp->chains_norm);
+    CHECK(check_tensors(*written.tensors, written.config, tensors_used(*written.mtp)).empty());
+    for (const auto& wanted : tensors_around(*original.mtp)) {
+      const bool norm = wanted.shape.size() == 1;
+      CAPTURE(wanted.name);
+      CHECK(values(*written.tensors, wanted, 0) ==
+            values(*original.tensors, wanted, norm ? original.mtp->norm_offset : 0));
+    }
+    for (const auto& wanted : tensor_names(original.mtp->config).all()) {
+      CAPTURE(wanted.name);
+      CHECK(values(*written.tensors, wanted, 0) == values(*original.tensors, wanted, 0));
+    }
+  }
 }
