@@ -238,6 +238,30 @@ TEST_CASE("forks after a full block copy nothing") {
   CHECK(m.counters().in_use == 4);
 }
 
+TEST_CASE("a fork of a part goes on behind it, and overwrites no cached content") {
+  block_manager m(8, true);
+  ask(m, a, 40, tokens(40));
+  commit(m, a, *tokens(32));
+  block_request r;
+  r.forks.push_back({a, b, 20});
+  r.releases.push_back(a);
+  r.demands.push_back({b, 20, nullptr, 0, 20});
+  const auto grant = m.serve(r);
+  CHECK(grant.answers[0].first_position == 20);
+  CHECK(grant.answers[0].rows == 20);
+  REQUIRE(grant.moves.size() == 1);
+  CHECK(grant.moves[0].what == block_move::kind::copy);
+  CHECK(m.counters().in_use == 3);
+  // Its own blocks are cached behind the one that both share.
+  auto other = *tokens(20);
+  for (token_id t = 900; t < 920; ++t)
+    other.push_back(t);
+  commit(m, b, {other.begin() + 16, other.begin() + 32});
+  release(m, b);
+  CHECK(ask(m, c, 40, tokens(40)).first_position == 32);
+  CHECK(ask(m, {4, 0}, 40, std::make_shared<const std::vector<token_id>>(other)).first_position == 32);
+}
+
 TEST_CASE("a later demand does not get the blocks that an earlier one was refused") {
   block_manager m(8, true);
   ask(m, a, 80, tokens(80));
