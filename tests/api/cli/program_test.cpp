@@ -35,7 +35,8 @@ TEST_CASE("--help of every command shows its flags, their defaults and examples"
                                       {"steer"},
                                       {"bench", "model"},
                                       {"bench", "speculate"},
-                                      {"bench", "perplexity"}};
+                                      {"bench", "perplexity"},
+                                      {"bench", "scores"}};
   for (const auto& command : commands) {
     const auto help = run_troupe(command + strings{"--help"});
     INFO(command.back());
@@ -68,7 +69,8 @@ TEST_CASE(
                                       {"bench", "model"},
                                       {"bench", "machine"},
                                       {"bench", "speculate"},
-                                      {"bench", "perplexity"}};
+                                      {"bench", "perplexity"},
+                                      {"bench", "scores"}};
   for (const auto& command : commands) {
     auto path = std::string("troupe");
     for (const auto& name : command)
