@@ -309,9 +309,10 @@ TEST_CASE("A packed matrix that is kept exactly gives the rows of its embedding 
       CAPTURE(p.name);
       const packed weights(*device, p);
       const bool gives = storable(*device).gives_table(weights.without_data().front(), p.compute, p.how);
+      const bool otherwise = is_pruned(p.formats[0]) || is_by_inputs(*weights.result); // laid out for other things
       const bool rounded = p.how != quantization::none || p.name == "f32 bf16" || p.name == "fp8 bf16" ||
         p.formats[0] == weight_format::fp8;
-      CHECK(gives == !rounded);
+      CHECK(gives == !(rounded || otherwise));
       if (!gives)
         continue;
       ++exact;
