@@ -47,14 +47,13 @@ bool kept_inputs::look(const linear_op& op, const quantised_layout& layout) {
     }
     masks_[group] = any;
     common += group_inputs - static_cast<std::size_t>(std::popcount(any));
-    read += any != 0 ? static_cast<std::size_t>(std::popcount(any)) * static_cast<std::size_t>(layout.code_bits) * 4 +
-        8 * (layout.group_bytes - layout.code_bytes)
-                     : 0;
+    if (any != 0) // bytes of 32 outputs: codes of each input that is left, and the scales
+      read += static_cast<std::size_t>(std::popcount(any)) * static_cast<std::size_t>(layout.code_bits) * 4 +
+        layout.group_bytes - layout.code_bytes;
   }
   const auto inputs = static_cast<double>(op.words * group_inputs);
   zeros_ = {double(zero) / inputs / double(op.rows), double(common) / inputs};
-  // Per output: code bits of each input that is left, and the scales of its group.
-  share_ = double(read) * double(quantised_panel_outputs) / 4 / 8 / (double(op.words) * double(layout.group_bytes));
+  share_ = double(read) / (double(op.words) * double(layout.group_bytes));
   return true;
 }
 
