@@ -20,9 +20,9 @@ std::vector<float> weights_of(const checkpoint& tensors, const std::string& name
   const auto& info = *tensors.find(name);
   const auto format = *weight_format_of(info.type);
   const auto data = tensors.read(name);
-  const auto cols = info.shape.back();
-  std::vector<float> values(info.shape[0] * cols);
-  for (std::size_t r = 0; r < info.shape[0]; ++r)
+  const auto cols = info.shape.back(), rows = info.shape.size() == 1 ? 1 : info.shape[0];
+  std::vector<float> values(rows * cols);
+  for (std::size_t r = 0; r < rows; ++r)
     to_floats(format, static_cast<const char*>(data.get()) + r * row_bytes(format, cols), cols, &values[r * cols]);
   return values;
 }
