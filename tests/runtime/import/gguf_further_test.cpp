@@ -258,7 +258,8 @@ private:
 /// Hidden states behind the last norm of all tokens, [tokens][hidden].
 std::vector<row_logits> encoded_states_of(const model_source& source, const std::vector<token_id>& ids) {
   auto backend = kernels::make_cpu_backend({.threads = 1});
-  decoder graph(load_weights(*source.tensors, source.config, *backend, dtype::f32), *backend, 64, 64);
+  decoder graph(load_weights(*source.tensors, source.config, *backend, dtype::f32), *backend, 64,
+                std::min(64, source.config.max_context));
   const auto cache = backend->make_kv_cache(kv_shape_of(source.config, dtype::f32, 8));
   const auto rows = static_cast<std::int32_t>(ids.size());
   const std::vector<kernels::sequence_rows> sequences{{0, rows, 0, 0, rows}};
