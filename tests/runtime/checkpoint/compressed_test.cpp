@@ -252,11 +252,10 @@ TEST_CASE("Masks that do not keep 2 of every 4, and parts of other shapes, are r
   memory_checkpoint stored;
   const auto refused = [&] { return failure_of([&] { presented_weights(*open_ct(stored), ct_weight); }); };
   const std::string at = "m.safetensors: tensor `" + ct_stem;
-  weights.mask[8] ^= 0x30; // fours that make up for each other
-  weights.mask[9] ^= 0x03;
+  weights.mask[8] |= 0xf0; // fours that make up for each other
+  weights.mask[9] &= 0xf0;
   weights.put(stored, ct_stem, true);
-  CHECK(refused().starts_with(at + "bitmask` keeps "));
-  CHECK(refused().ends_with(" of the four weights from 4 on in row 1, expected 2"));
+  CHECK(refused() == at + "bitmask` keeps 4 of the four weights from 4 on in row 1, expected 2");
   stored.put(ct_stem + "compressed", tensor_type::i32, {ct_outputs, 32}, std::vector<std::int32_t>(ct_outputs * 32));
   CHECK(refused() == at + "compressed` is I32 [6, 32], expected F32 or BF16 or F16 or I8 or F8_E4M3");
   stored.drop(ct_stem + "compressed");
