@@ -50,8 +50,18 @@ def prefix(tmp_path_factory):
     shutil.rmtree(folder)
 
 
+def check_exports(prefix, program):
+    """What the plug-in for GPUs, if there is one, needs of the program that loads it."""
+    for listed in prefix.rglob("troupe-cuda.list"):
+        needed = set(re.findall(r"(_Z\w+);", listed.read_text()))
+        assert needed and needed <= set(re.findall(r"(_Z\w+)$", run("nm", "-D", "--defined-only", program), re.MULTILINE))
+        assert (listed.parent / "troupe-cuda.so").is_file()
+
+
 def test_find_package_finds_an_installed_engine(prefix, tmp_path):
-    check_embed(*build_embed(tmp_path / "build", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={prefix}"))
+    program, command = build_embed(tmp_path / "build", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={prefix}")
+    check_embed(program, command)
+    check_exports(prefix, program)
 
 
 def test_the_programs_of_the_documentation_compile_and_run(prefix, tmp_path):
@@ -89,9 +99,11 @@ def test_pkg_config_names_what_a_program_needs(prefix, tmp_path):
     assert all(flag.startswith("-I") for flag in compiling) and any("/include" in flag for flag in compiling)
     run("g++", "-std=c++20", "-O0", EMBED / "main.cpp", "-o", tmp_path / "embed", *compiling, *flags("--libs", "troupe"))
     assert "[callback: 24 tokens]" in run(tmp_path / "embed", GOLDEN)
+    check_exports(prefix, tmp_path / "embed")
     serve = ROOT / "examples" / "serve" / "main.cpp"
     server_flags = flags("--cflags", "--libs", "troupe-server")
-    assert not any(flag.startswith(("-W", "-f", "-O", "-std")) for flag in server_flags)
+    assert not any(flag.startswith(("-W", "-f", "-O", "-std")) for flag in server_flags
+                   if not flag.startswith("-Wl,--dynamic-list="))  # what the plug-in for GPUs needs of the program
     run("g++", "-std=c++20", "-O0", serve, "-o", tmp_path / "serve", *server_flags)
     done = subprocess.run([tmp_path / "serve", GOLDEN, "0"], input="", capture_output=True, text=True, timeout=60)
     assert "An actor heard 24 tokens" in done.stdout, done.stderr

@@ -12,6 +12,7 @@ server= by=
 clean() {
   [ -z "$server" ] || kill "$server" 2>/dev/null || true
   [ "$by" != crun ] || crun delete --force "troupe-$$" >/dev/null 2>&1 || true
+  ! mountpoint -q "$work/read-only/proc" || umount "$work/read-only/proc"
   ! mountpoint -q "$work/read-only" || umount "$work/read-only"
   rm -rf "$work"
 }
@@ -52,6 +53,7 @@ mapfile -t command <"$work/command"
 mkdir "$work/read-only"
 mount --bind "$root" "$work/read-only"
 mount -o remount,bind,ro "$work/read-only"
+mount -t proc proc "$work/read-only/proc"
 within() { # [NAME=VALUE...] COMMAND...: as the image's user
   chroot --userspec="$user:$user" "$work/read-only" env -i PATH=/usr/bin:/bin HOME=/var/lib/troupe "$@"
 }
