@@ -155,7 +155,6 @@ const bad_field bad_fields[] = {
   {R"("smoothing_curve":0.5)", "smoothing_curve"},
   {R"("no_repeat_ngram_size":257)", "no_repeat_ngram_size"},
   {R"("dry_range":20000)", "dry_range"},
-  {R"("typical_p":0.5,"num_beams":2)", "typical_p"},
   {R"("watermark":3)", "watermark"},
   {R"("watermark":"red")", "watermark.type"},
   {R"("watermark":"green")", "watermark.key"},

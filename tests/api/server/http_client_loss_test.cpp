@@ -55,8 +55,8 @@ TEST_CASE("A client that shuts down its sending side gets its answer, and is not
     client.post("/v1/completions", body);
     client.shutdown_send();
     const auto request = live.fake.next();
-    request->text("one");
     std::this_thread::sleep_for(std::chrono::milliseconds(400)); // as a prefill takes; the server notices
+    request->text("one");
     CHECK_FALSE(request->cancelled());
     request->text("two");
     request->done();

@@ -86,6 +86,8 @@ const std::map<std::string, std::string> outer_names{
 };
 
 std::string gguf_name_of(const std::string& rest, const model_config& model) {
+  if (rest == "layer_scalar")
+    return "layer_output_scale.weight";
   const bool sums = model.norms == norm_place::sum, both = model.norms == norm_place::both;
   const auto dot = rest.rfind('.');
   const auto stem = rest.substr(0, dot), suffix = rest.substr(dot);
@@ -93,8 +95,6 @@ std::string gguf_name_of(const std::string& rest, const model_config& model) {
     return (sums ? "attn_output_norm" : both ? "post_attention_norm" : "ffn_norm") + suffix;
   if (stem == "post_feedforward_layernorm")
     return (sums ? "layer_output_norm" : "post_ffw_norm") + suffix;
-  if (rest == "layer_scalar")
-    return "layer_output_scale.weight";
   if (rest == "mlp.gate_norm.weight")
     return "ffn_gate_inp.scale";
   if (rest == "mlp.gate.expert_scale")
