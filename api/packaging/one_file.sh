@@ -7,6 +7,7 @@
 # packages or, where headers have it all, from the headers. SOURCES names a folder with actor-framework, simdjson and
 # prometheus-cpp unpacked; without it, apt-get fetches them, which needs no rights. JOBS: compilers at once.
 set -euo pipefail
+export LC_ALL=C # the order of names
 root=$(dirname "$(readlink -f "$0")")/../..
 [ $# -ge 1 ] || { sed -n '2,9s/^# *//p' "$0" >&2; exit 2; }
 built=$(readlink -f "$1")
