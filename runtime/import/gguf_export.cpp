@@ -84,12 +84,12 @@ const float* importance_of(const export_options& options, const laid_out_tensor&
 }
 
 /// A sentence about matrices without importances; nothing if all have some.
-std::optional<std::string> unknown_importances(const export_options& options,
+std::optional<std::string> unknown_importances(const export_options& options, const checkpoint& tensors,
                                                const std::vector<laid_out_tensor>& layout) {
   std::size_t unknown = 0, known = 0;
   std::string example;
   for (const auto& tensor : layout) {
-    if (tensor.shape.size() == 1 || is_outer(tensor.parts.front().name) ||
+    if (tensors.find(tensor.parts.front().name)->shape.size() == 1 || is_outer(tensor.parts.front().name) ||
         is_exact_when_written(tensor.parts.front().name))
       continue;
     if (importance_of(options, tensor, 0)) {
@@ -363,7 +363,7 @@ export_result export_gguf(const std::string& name, const export_format& format, 
   auto layout = gguf_layout(all, original.has_value());
   if (mtp)
     std::ranges::move(gguf_mtp_layout(*mtp), std::back_inserter(layout));
-  if (auto line = unknown_importances(options, layout); line && log)
+  if (auto line = unknown_importances(options, *source.tensors, layout); line && log)
     log(*std::move(line));
   if (original) {
     const gguf_file opened(*original);
