@@ -29,6 +29,13 @@ std::vector<std::vector<std::size_t>> expert_sizes(std::span<const paged_unit> u
   return sizes;
 }
 
+/// Asks for what is not in memory exactly: where it is only accessed, the system reads on into what may not be wanted.
+void ask_for(const packed_file& file, std::span<const packed_place> places) {
+  for (const auto& place : places)
+    if (!file.is_in_memory(place))
+      file.prefetch(place);
+}
+
 /// Page faults of this process so far that had to read a file.
 long faults_with_reads() {
   rusage use{};
@@ -113,6 +120,8 @@ void weight_pager::move(std::size_t from, std::size_t to, kernels::thread_pool& 
   try {
     if (unit.streamed)
       wait_for(to);
+    if (!unit.experts.empty())
+      ask_for(*file_, unit.dense); // and not for the experts beside them
     file_->read(unit.dense, pool);
   } catch (...) {
     leave(to);
@@ -139,6 +148,7 @@ void weight_pager::wait_for(std::size_t unit) {
 
 void weight_pager::tell(order what, std::size_t unit) {
   if (what == order::read) {
+    std::erase(orders_, std::pair(order::drop, unit));
     if (places_[unit] != place::disk)
       return;
     places_[unit] = place::asked;
@@ -177,8 +187,12 @@ void weight_pager::obey(order what, std::size_t unit, std::unique_lock<std::mute
   if (what == order::read) {
     read_bytes_ += bytes_of_places(places);
     read = bring(places);
-  } else if (!std::ranges::all_of(places, [&](const packed_place& p) { return file_->is_in_memory(p); })) {
-    bring(places);
+  } else {
+    if (!units_[unit].experts.empty())
+      ask_for(*file_, places);
+    for (const auto& p : places)
+      if (!file_->is_in_memory(p))
+        file_->populate(p);
   }
   lock.lock();
   if (what == order::read) {
