@@ -304,14 +304,26 @@ std::optional<array_plan> schema_planner::plan_array(const shape& s) {
         all.push_back(*f.rest);
     return all;
   };
+  if (s.unique && plan.most > 1) {
+    plan.differ = first > 0 || !s.contains.empty() || !plan_distinct(demands(0), plan);
+    if (!plan.differ) {
+      if (plan.least > plan.distinct.size())
+        return {};
+      plan.most = std::min(plan.most, static_cast<std::uint32_t>(plan.distinct.size()));
+    }
+  }
   const auto item = [&](std::size_t i) {
     array_plan::item values;
+    auto common = demands(i);
+    if (plan.differ)
+      if (const auto terse = scalars_.terse(scalars_.of(common, json_type::number)); terse != no_schema)
+        common.push_back({terse});
     const auto all_sets = (std::uint32_t(1) << s.contains.size()) - 1;
     for (std::uint32_t set = 0; set <= all_sets; ++set) {
       // Of many, none, one or all: what is left out would be valid, too.
       if (s.contains.size() > array_plan::most_combined && !std::has_single_bit(set) && set != 0 && set != all_sets)
         continue;
-      auto all = demands(i);
+      auto all = common;
       for (std::size_t c = 0; c < s.contains.size(); ++c)
         if (set >> c & 1)
           all.push_back(i < s.contains[c].from ? demand{doc_.boolean(false)} : s.contains[c].item);
@@ -326,14 +338,6 @@ std::optional<array_plan> schema_planner::plan_array(const shape& s) {
   plan.rest = item(first);
   for (const auto& c : s.contains)
     plan.contains.push_back({c.least, c.most});
-  if (s.unique && plan.most > 1) {
-    plan.differ = first > 0 || !s.contains.empty() || !plan_distinct(demands(0), plan);
-    if (!plan.differ) {
-      if (plan.least > plan.distinct.size())
-        return {};
-      plan.most = std::min(plan.most, static_cast<std::uint32_t>(plan.distinct.size()));
-    }
-  }
   return plan;
 }
 

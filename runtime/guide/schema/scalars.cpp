@@ -72,8 +72,23 @@ scalar_schemas::scalar_schemas(schema_document& doc, expressions& regex) : doc_(
     {minus, up_to(1, 20), regex.optional(regex.concat(regex.literal("."), up_to(1, 20))),
      regex.optional(regex.concat({regex.bytes(byte_set::of('e') | byte_set::of('E')),
                                   regex.optional(regex.bytes(byte_set::of('+') | byte_set::of('-'))), up_to(1, 3)}))});
+  const auto zero = regex.concat(regex.literal("0"), regex.optional(regex.literal(".0")));
+  const auto nonzero = regex.bytes(byte_set::range('1', '9'));
+  const auto last_digits = regex.alternation(regex.literal("0"), regex.concat(regex.star(digit), nonzero));
+  terse_ = regex.alternation(
+    zero,
+    regex.difference(regex.concat({minus, whole, regex.optional(regex.concat(regex.literal("."), last_digits))}),
+                     regex.literals({"-0", "-0.0"})));
   strings_ = any_json_string(regex);
   plain_strings_ = inside(any_characters(regex, text_encoding::json_string));
+}
+
+schema_id scalar_schemas::terse(expression numbers) {
+  if (numbers == no_text || numbers == numbers_ || numbers == integers_)
+    return no_schema;
+  if (terse_numbers_ == no_schema)
+    terse_numbers_ = doc_.add({.what = json_kind::object, .members = {{"\1terse", doc_.boolean(true)}}});
+  return terse_numbers_;
 }
 
 expression scalar_schemas::short_numbers(expression numbers) {
@@ -174,6 +189,8 @@ expression scalar_schemas::compute(const demand& d, json_type type) {
 /// The values that meet one keyword, or with `negated` do not; any_text if it has no say on this type.
 expression scalar_schemas::keyword(const std::string& key, schema_id schema, schema_id value, bool negated,
                                    json_type type) {
+  if (schema == terse_numbers_)
+    return type == json_type::number ? terse_ : any_text;
   if (key == "type")
     return of_type(schema, value, negated, type);
   if (key == "const")

@@ -40,6 +40,9 @@ public:
   expression pattern(schema_id where, std::string_view text);
   /// With quotes around it.
   expression inside(expression text);
+  /// A schema of numbers without needless zeros, if these have any and are few of a kind: so that it can be told when all
+  /// of them have been written. Else no_schema.
+  schema_id terse(expression numbers);
   /// Numbers of these that end: 20 digits on either side of the point, and 3 of an exponent, unless all are longer.
   expression short_numbers(expression numbers);
   /// All strings in the spelling of constrained ones, quotes included.
@@ -64,9 +67,10 @@ private:
 
   schema_document& doc_;
   expressions& regex_;
-  expression null_, booleans_, numbers_, decimals_, integers_, integral_, strings_, plain_strings_, short_;
+  expression null_, booleans_, numbers_, decimals_, integers_, integral_, strings_, plain_strings_, short_, terse_;
   std::map<std::tuple<demand, json_type>, expression> known_;
   static constexpr expression under_way = 0xFFFFFFFF;
+  schema_id terse_numbers_ = no_schema;
   int depth_ = 0;
 };
 

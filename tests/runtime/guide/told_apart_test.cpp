@@ -171,6 +171,7 @@ TEST_CASE("masks agree with what may follow, and lead to no dead end") {
              R"(,"minItems":5)"),
     array_of(R"({"type":"array","items":{"enum":[1,2]},"uniqueItems":true,"maxItems":2})", R"(,"minItems":4)"),
     array_of("{}", R"(,"minItems":2,"maxItems":4)"),
+    array_of(R"({"type":"number","multipleOf":0.5,"minimum":-1,"maximum":1})", R"(,"minItems":4)"),
     array_of(R"({"type":"integer","minimum":0,"maximum":9})", R"(,"contains":{"minimum":8},"minContains":2)"),
     R"({"type":"object","minProperties":3,"patternProperties":{"^[ab][01]?$":{"type":"null"}},"additionalProperties":false})",
     R"({"type":"object","minProperties":2,"additionalProperties":{"type":"integer"}})",
