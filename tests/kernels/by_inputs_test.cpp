@@ -82,7 +82,7 @@ TEST_CASE("weights that are kept by inputs give the bits of others, whatever is 
             for (int again = 0; again < 2; ++again)
               CHECK_MESSAGE(run(*kept, 0, rows) == all.slice(0, rows * outputs), rows, " rows");
           CHECK(run(*kept, 69, 1) == all.slice(69 * outputs, outputs));
-          if (zeros == 0.0 || target == isa::avx512_amx)
+          if (target == isa::avx512_amx) // elsewhere skipping is tried now and then
             CHECK(skips_of(*device).skipped_bytes() == before);
         }
       }
