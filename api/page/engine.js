@@ -85,9 +85,10 @@ function build(view) {
       canvases.steps, legend(parts.map(([, name, text]) => [name, text])), detail),
     h('section', { class: 'card' }, h('h2', {}, 'Sequences', h('span', { class: 'dim' }, 'what each did in the steps above')),
       canvases.lanes, legend(ledger.map(([, shade, text]) => [shade, text])),
-      h('div', { class: 'table' }, h('table', { id: 'ledger' }, h('caption', { class: 'dim' }, 'Where their time went, in ms of the steps kept here'),
-        h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'request'), ...ledger.map(([, , text]) =>
-          h('th', { class: 'num', scope: 'col' }, text)), h('th', { class: 'num', scope: 'col' }, 'in all'))), times))),
+      h('details', { id: 'ledger', ontoggle: () => { ledgerDrawn = 0; draw(); } }, h('summary', {}, 'Where their time went'),
+        h('div', { class: 'table' }, h('table', {}, h('caption', { class: 'dim' }, 'In ms, of the steps that are kept here'),
+          h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'request'), ...ledger.map(([, , text]) =>
+            h('th', { class: 'num', scope: 'col' }, text)), h('th', { class: 'num', scope: 'col' }, 'in all'))), times)))),
     h('section', { class: 'card half' }, h('h2', {}, 'KV blocks'), canvases.blocks,
       legend([['c-free', 'free'], ['c-cached', 'cached'], ['c-disk', 'cached, and on disk'], ['c-used', 'in use'],
         ['c-shared', 'shared'], ['c-forced', 'lent, or just copied']]), blockDetail),
@@ -295,7 +296,8 @@ let ledgerDrawn = 0;
 /** @param {Step[]} visible */
 function drawLedger(visible) {
   const now = performance.now();
-  if (!frozen && now - ledgerDrawn < 1000) return; // over all steps that are kept
+  const open = times.closest('details')?.open;
+  if (!open || (!frozen && now - ledgerDrawn < 1000)) return; // over all steps that are kept
   ledgerDrawn = now;
   const all = ledgerOf(selected >= 0 ? steps.slice(0, selected + 1) : steps);
   times.replaceChildren(...sequencesOf(visible, mostLanes).filter((one) => all.has(one.key)).map((one) => {

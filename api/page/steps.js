@@ -26,7 +26,7 @@ export const causes = new Map([['blocks', 'asked for KV blocks and got none'], [
 /** What a sequence's time is made of, in the order of the table: name, colour, text. */
 export const ledger = /** @type {const} */ ([['prefill', 'c-prefill', 'prefill'], ['decode', 'c-decode', 'decode'],
   ['queue', 'c-queue', 'queue'], ['turn', 'c-cached', 'others’ steps'], ['blocks', 'c-lost', 'no KV blocks'],
-  ['preempted', 'c-flash', 'preempted'], ['mask', 'c-forced', 'mask is late'], ['paused', 'c-paused', 'paused by its reader']]);
+  ['preempted', 'c-kept', 'preempted'], ['mask', 'c-forced', 'mask is late'], ['paused', 'c-paused', 'paused by its reader']]);
 
 const spanNames = new Map([['blocks', 'waits for blocks'], ['turn', 'waits for its turn'], ['queue', 'in the queue'],
   ['paused', 'paused by its reader']]);
