@@ -153,8 +153,7 @@ std::vector<wanted_tensor> tensor_names::gate_up(int layer) const {
 }
 
 std::vector<wanted_tensor> tensor_names::down(int layer) const {
-  return {
-    {prefix(layer) + "mlp.down_proj.weight", {hidden_, as_size(config_.ffn_of(layer))}, makes_zeros(config_.act)}};
+  return {{prefix(layer) + "mlp.down_proj.weight", {hidden_, as_size(config_.ffn_of(layer))}}};
 }
 
 wanted_tensor tensor_names::layer_inputs() const {

@@ -7,7 +7,7 @@
 
 `pruning`: perplexity of a folder with 2 of every 4 weights, by each law. `decode`: tokens per second of a 1 B shape with
 such weights against dense bf16. `inputs`: OPT and ReGLU shapes of 1 B in Q8_0 and Q4_0 with so many zeros behind ReLU
-against 1 % zeros, which skips nothing; `time` is the share of the unread bytes that became time. `threshold`: perplexity
+against 1 % zeros; nothing is skipped unless weights are kept by inputs (kernels/cpu/README.md); `time` is the share of the unread bytes that became time. `threshold`: perplexity
 with --attention-threshold. Speeds alternate, medians of --rounds runs; bytes are counted.
 """
 
