@@ -219,10 +219,11 @@ std::string guide_state::forced(std::size_t most) {
       const auto& live = states.live(s);
       if (live.count() != 1)
         break;
-      const auto next = states.next(s, live.first());
+      const auto byte = live.first(); // `live` does not outlive a state that is added
+      const auto next = states.next(s, byte);
       if (states.tells_apart(next)) // what was there may forbid it
         break;
-      result += static_cast<char>(live.first());
+      result += static_cast<char>(byte);
       s = next;
     }
     return true;

@@ -275,7 +275,7 @@ def test_the_engine_view_moves_and_equals_the_metrics(visit, served, tmp_path):
     assert seen["lanes"] > seen["count"] and seen["handled"] > seen["count"]
     # Where the time of each sequence went: the parts sum to the whole.
     it.page.get_by_text("Where their time went").click()
-    it.page.wait_for_function("document.querySelectorAll('#ledger tbody tr').length > 0")
+    it.page.wait_for_function("() => document.querySelectorAll('#ledger tbody tr').length > 0")
     for row in it.page.evaluate("""[...document.querySelectorAll('#ledger tbody tr')].map((row) =>
             [...row.cells].slice(1).map((cell) => cell.textContent === '–' ? 0 : Number(cell.textContent.replace(' k', 'e3'))))"""):
         *parts, whole = row
