@@ -64,12 +64,24 @@ function reasoning(body, turn, live) {
     h('summary', {}, live && !turn.content ? 'Thinking …' : 'Thoughts'), h('div', { class: 'text raw' }, turn.reasoning));
 }
 
+/** What is typed as results of a turn's calls: the turn may be drawn again meanwhile.
+ * @type {WeakMap<Turn, string[]>} */
+const typed = new WeakMap();
+
 /** @param {Turn} turn @param {Actions} actions @param {boolean} live */
 function calls(turn, actions, live) {
   const all = turn.calls || [];
   const list = all.map((call) => h('div', { class: 'call' }, h('code', {}, `${call.name}(${call.arguments})`)));
   if (live || actions.answered(turn)) return h('div', { class: 'calls' }, ...list);
-  const inputs = all.map((call) => h('textarea', { rows: 2, 'aria-label': `Result of ${call.name}`, placeholder: `Result of ${call.name}` }));
+  const texts = typed.get(turn) || all.map(() => '');
+  typed.set(turn, texts);
+  const inputs = all.map((call, i) => {
+    const input = /** @type {HTMLTextAreaElement} */ (h('textarea', { rows: 2, 'aria-label': `Result of ${call.name}`,
+      placeholder: `Result of ${call.name}`, 'data-key': `${turn.id}-result-${i}` }));
+    input.value = texts[i];
+    input.addEventListener('input', () => { texts[i] = input.value; });
+    return input;
+  });
   return h('div', { class: 'calls' }, ...list.flatMap((one, i) => [one, inputs[i]]),
     button('Send the results', () => actions.answerCalls(turn, inputs.map((input) => input.value)), { class: 'main' }));
 }
