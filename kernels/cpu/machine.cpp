@@ -204,7 +204,7 @@ machine_peaks measure_machine(int threads, unsigned long read_bytes) {
   thread_pool pool(threads);
   const bool alone = pool.size() == 1;
   const isa best = available_isas().back();
-  const auto rate = [&](isa needed, const dot_loop& loop, double count) {
+  [[maybe_unused]] const auto rate = [&](isa needed, const dot_loop& loop, double count) {
     if (best < needed)
       return 0.0;
     const auto t = measure(alone, [&] { pool.parallel_for(pool.size(), [&](std::size_t, int) { loop.run(); }); });
