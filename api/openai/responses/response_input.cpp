@@ -83,8 +83,8 @@ void add_item(const field_reader& item, conversation& to, bool& compacted) {
     to.add_call(needed_text(item, "call_id"), shown_function(item), needed_text(item, "arguments"));
   } else if (type == "function_call_output") {
     const auto id = needed_text(item, "call_id");
-    if (!compacted && !to.has_call(id)) // of one that a compaction left out, only the output may be there
-      item.refuse("call_id", "is that of no function_call before it: `" + std::string(id) + "`");
+    if (!compacted && !to.has_call(id)) // a compaction leaves out calls whose outputs may follow it
+      item.refuse("call_id", "matches no function_call before it: `" + std::string(id) + "`");
     to.add_call_output(id, content_of(item, "output"));
   } else if (type == "reasoning") {
     add_reasoning(item, to);
