@@ -5,16 +5,7 @@
 
 #include "kernels/ops.hpp"
 
-#include <map>
-
 namespace troupe::kernels {
-
-/// The zeros among the inputs of products whose weights are kept so that they can be skipped (stored_matrix::zeros).
-struct seen_zeros {
-  std::size_t products = 0;
-  double of_row = 0; // sums of the shares of inputs that are zero in a row,
-  double of_all = 0; // and in all rows of a step
-};
 
 class activation_sparsity {
 public:
@@ -31,9 +22,6 @@ public:
 
   /// Bytes of weights that products have skipped so far.
   virtual std::size_t skipped_bytes() const = 0;
-
-  /// By the rows of a step. Independent rows have `of_row` to the power of their number in common.
-  virtual std::map<std::size_t, seen_zeros> zeros() const = 0;
 
   /// Bytes of V that attention has not read so far: no query had a weight for them (attention_scores::threshold).
   virtual std::size_t unread_values() const = 0;

@@ -50,7 +50,6 @@ struct stored_matrix {
   weight_format format = weight_format::f32;
   std::size_t rows = 0;
   std::size_t cols = 0; // a multiple of block_inputs(format)
-  bool zeros = false;   // many of its inputs will be zero: backends may keep it so that such weights are not read
 
   stored_matrix() = default;
   stored_matrix(const void* data, weight_format format, std::size_t rows, std::size_t cols)

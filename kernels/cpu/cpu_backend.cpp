@@ -275,7 +275,6 @@ public:
   }
 
   std::size_t skipped_bytes() const override { return linear_.skipped_bytes(); }
-  std::map<std::size_t, seen_zeros> zeros() const override { return linear_.zeros(); }
   std::size_t unread_values() const override { return attention_.unread_bytes(); }
 
   void grouped_activated(const tensor& out, const tensor& in, std::span<const row_group> groups, const activation& act,

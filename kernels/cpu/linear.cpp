@@ -4,7 +4,6 @@
 #include "kernels/formats/weight_groups.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <unistd.h>
 
@@ -15,9 +14,7 @@ namespace {
 constexpr std::size_t tile_register_rows =
   16; // as fast as fewer rows, so tiles are filled; other tiles share rows evenly
 constexpr std::size_t min_rows_per_linear_task = 64;
-constexpr std::size_t panels_together = 16;    // of a task that skips inputs: 1024 outputs
-constexpr std::size_t most_skipping_rows = 64; // independent rows have few zeros in common
-constexpr int max_rows_with_sums = 256;        // of a task with f32 activations, which fit in L2 with its sums
+constexpr int max_rows_with_sums = 256; // of a task with f32 activations, which fit in L2 with its sums
 
 /// The L2 size that `target::task_rows` is given for. A larger L2 is used as if it had this size.
 constexpr std::size_t max_cache = std::size_t(1) << 20;
@@ -93,7 +90,6 @@ linear_plan plan_linear(const target& kernels, std::size_t cache, const packed_m
   op.weights = weights.data.get();
   op.kind = weights.kind;
   op.pruned = weights.pruned;
-  op.by_inputs = weights.by_inputs;
   op.gated = weights.gated;
   op.words = weights.words;
   op.cached = cache / 2 / sizeof(std::uint32_t);
@@ -141,8 +137,6 @@ std::size_t linear_scratch_bytes(const target& kernels, std::size_t cache, int t
       if (m.chosen == 0) {
         raise(words, plan.activation_words());
         raise(sums, plan.sums(plan.max_panels));
-        if (part->by_inputs)
-          raise(sums, std::min(m.rows, most_skipping_rows) * panels_together * panel_outputs);
         continue;
       }
       // All rows once, and for each expert that a row chooses. Groups that do not fill their tiles at most double that.
@@ -174,21 +168,6 @@ bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in, const packed_matr
   return true;
 }
 
-double cpu_linear::keep_inputs(linear_op& op, const packed_matrix& weights) {
-  if (op.rows > most_skipping_rows || !weights.finite(pool_) || !inputs_.look(op, layout_of(op.kind)))
-    return 1;
-  auto& seen = zeros_[op.rows];
-  ++seen.products;
-  seen.of_row += inputs_.zeros().of_row;
-  seen.of_all += inputs_.zeros().of_all;
-  const auto share = inputs_.share();
-  if (share >= 1 || !costs_[op.kind].skips(op.rows, share))
-    return 1;
-  inputs_.apply(op);
-  skipped_bytes_ += static_cast<std::size_t>((1 - share) * static_cast<double>(weights.bytes));
-  return share;
-}
-
 void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how,
                      const activation& act, const row_addend* addends, std::size_t first_addend) {
   expect(in.type == weights.compute && in.cols == weights.inputs,
@@ -218,31 +197,14 @@ void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& w
     for_rows(pool_, in.rows, [&](std::size_t r) { arrange_row(kernels_, op, words, r, in, r); });
   }
 
-  const double share = op.by_inputs ? keep_inputs(op, weights) : 1;
-  const bool skipping = share < 1;
-  std::size_t fair = plan.panels / (4 * pool_.size()); // so that threads finish together
-  std::size_t panels = std::clamp(fair, std::size_t(1), plan.max_panels);
-  if (op.by_inputs) {
-    if (skipping) {
-      op.row_tiles = 1;
-      op.tile_rows = op.rows;
-      plan.row_tasks = 1;
-    }
-    if (op.row_tiles == 1) // what is read of an input lies together
-      panels = std::clamp(ceil_div(plan.panels, static_cast<std::size_t>(pool_.size())), std::size_t(1),
-                          panels_together);
-  }
-  const auto start = std::chrono::steady_clock::now();
+  const std::size_t fair = plan.panels / (4 * pool_.size()); // so that threads finish together
+  const std::size_t panels = std::clamp(fair, std::size_t(1), plan.max_panels);
   for (auto& memory : scratch_)
     memory.reserve(plan.sums(panels));
   pool_.parallel_for(ceil_div(plan.panels, panels) * plan.row_tasks, [&](std::size_t i, int thread) {
     kernels_.linear(op, plan.task(i / plan.row_tasks * panels, panels, i % plan.row_tasks),
                     scratch_[thread].reserve(0));
   });
-  if (op.by_inputs) {
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    costs_[op.kind].measured(op.rows, share, skipping, took.count() / static_cast<double>(weights.bytes));
-  }
 }
 
 } // namespace troupe::kernels

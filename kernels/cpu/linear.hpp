@@ -2,11 +2,8 @@
 // of tasks change no result.
 #pragma once
 
-#include "kernels/activation_sparsity.hpp"
-#include "kernels/cpu/by_inputs.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/packed_matrix.hpp"
-#include "kernels/cpu/skip_cost.hpp"
 #include "kernels/cpu/sparse_words.hpp"
 #include "kernels/cpu/target.hpp"
 #include "kernels/cpu/thread_pool.hpp"
@@ -15,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <vector>
 
 namespace troupe::kernels {
@@ -72,23 +68,15 @@ public:
   /// See activation_sparsity.
   void drop_smallest(const tensor& x, float share, const packed_matrix& w) { sparse_.drop_smallest(x, share, w); }
   std::size_t skipped_bytes() const { return skipped_bytes_; }
-  const std::map<std::size_t, seen_zeros>& zeros() const { return zeros_; }
 
 private:
   /// Lets the op skip words of K that are zero in all rows, if they are many enough to gain by it; else false.
   bool keep_nonzero(linear_op& op, const tensor& in, const packed_matrix& weights);
 
-  /// The same for weights that are kept by inputs, of activations that are arranged. Returns the share that is left; 1:
-  /// nothing is skipped.
-  double keep_inputs(linear_op& op, const packed_matrix& weights);
-
   const target& kernels_;
   thread_pool& pool_;
   std::size_t cache_; // bytes of L2
   sparse_words sparse_;
-  kept_inputs inputs_;
-  std::map<weight_kind, skip_cost> costs_;
-  std::map<std::size_t, seen_zeros> zeros_; // by rows
   std::size_t skipped_bytes_ = 0;
   scratch<std::uint32_t> activations_;
   std::vector<scratch<float>> scratch_; // one per thread

@@ -42,26 +42,6 @@ std::size_t panel_bytes(const packed_matrix& m) {
   return m.quantised() ? layout_of(m.kind).bytes(m.words) : m.words * panel_outputs * element_bytes(m.kind);
 }
 
-/// The panels of a matrix that is kept by inputs.
-std::size_t input_panels(const packed_matrix& m) {
-  return (m.panels * panel_outputs + input_panel_outputs - 1) / input_panel_outputs;
-}
-
-/// Outputs of such a panel, padding included.
-std::size_t input_width(const packed_matrix& m, std::size_t panel) {
-  return std::min(input_panel_outputs, m.panels * panel_outputs - panel * input_panel_outputs);
-}
-
-/// Where it begins.
-std::size_t input_panel_at(const packed_matrix& m, std::size_t panel) {
-  return panel * input_panel(layout_of(m.kind), input_panel_outputs).bytes(m.words);
-}
-
-std::size_t input_bytes(const packed_matrix& m) {
-  const auto last = input_panels(m) - 1;
-  return input_panel_at(m, last) + input_panel(layout_of(m.kind), input_width(m, last)).bytes(m.words);
-}
-
 /// Whether no number has an exponent of all ones.
 template <class Bits, Bits Exponent>
 bool all_finite(const char* from, std::size_t bytes) {
@@ -312,40 +292,6 @@ void pack_q8_0(char* panel, std::span<const stored_row> rows, std::size_t groups
     }
 }
 
-/// Writes group `index` of output `column` of a panel that is kept by inputs.
-void place_by_inputs(char* base, const quantised_layout& layout, std::size_t width, std::size_t index,
-                     std::size_t column, const weight_group& group) {
-  const input_panel panel(layout, width);
-  char* const to = base + panel.at(index);
-  const std::size_t own = column / 64, place = by_inputs_place(column % 64);
-  const auto set = [](char* byte, unsigned bits) {
-    *byte = static_cast<char>(static_cast<unsigned char>(*byte) | bits);
-  };
-  for (std::size_t i = 0; i < group_inputs; ++i) {
-    const auto code = static_cast<unsigned>(group.codes[i] + layout.zero - group.zero);
-    char* row = to + i * panel.row;
-    if (layout.code_bits == 8) {
-      row[own * 64 + place] = static_cast<char>(code);
-      continue;
-    }
-    set(row + own / 2 * 64 + place, (code & 15) << own % 2 * 4);
-    if (layout.code_bits == 6)
-      set(row + width / 2 + own / 4 * 64 + place, code >> 4 << own % 4 * 2);
-  }
-  char* scales = layout.super ? base + panel.header_at(index) : to + 32 * panel.row;
-  std::memcpy(scales + 2 * column, &group.d, 2);
-  if (layout.minimum)
-    std::memcpy(scales + 2 * width + 2 * column, &group.m, 2);
-  if (!layout.super)
-    return;
-  char* factors = to + 32 * panel.row;
-  for (int part = 0; part < layout.parts; ++part) {
-    factors[static_cast<std::size_t>(part) * width + column] = group.scales[part];
-    if (layout.minimum)
-      factors[static_cast<std::size_t>(layout.parts + part) * width + column] = group.minima[part];
-  }
-}
-
 std::size_t words_of(weight_kind kind, std::size_t inputs) {
   const std::size_t in_word = is_grouped(kind) ? group_inputs : kind == weight_kind::bf16_pairs ? 2 : 1;
   return (inputs + in_word - 1) / in_word;
@@ -411,21 +357,6 @@ std::unique_ptr<matrix> make_stack(std::span<const stored_matrix> stacked, quant
 
 bool packed_matrix::finite(thread_pool& pool) const {
   auto known = finiteness_.load(std::memory_order_relaxed);
-  if (known == finiteness::unknown && by_inputs) {
-    const auto layout = layout_of(kind);
-    bool all = true;
-    for (std::size_t p = 0; p < input_panels(*this); ++p) {
-      const auto width = input_width(*this, p);
-      const input_panel panel(layout, width);
-      const auto* base = static_cast<const char*>(data.get()) + input_panel_at(*this, p);
-      for (std::size_t g = 0; g < words; g += layout.super ? super_groups : 1)
-        all = all &&
-          all_finite<std::uint16_t, 0x7c00>(base + (layout.super ? panel.header_at(g) : panel.at(g) + 32 * panel.row),
-                                            2 * width * (layout.minimum ? 2 : 1));
-    }
-    known = all ? finiteness::finite : finiteness::not_finite;
-    finiteness_.store(known, std::memory_order_relaxed);
-  }
   if (known == finiteness::unknown) {
     std::atomic<bool> all = true;
     pool.parallel_for(panels, [&](std::size_t panel, int) {
@@ -486,14 +417,6 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
   to->compute = compute;
   to->gated = gated;
   to->words = words_of(to->kind, to->inputs);
-  to->by_inputs = stacked.size() == 1 && stacked.front().zeros && !gated && can_be_by_inputs(to->kind) &&
-    kernels.pair_group == 1; // not for AMX, whose tiles are faster for many rows
-  if (to->by_inputs) {
-    const auto unit = by_inputs_unit(layout_of(to->kind));
-    to->panels = (to->outputs + unit - 1) / unit * unit / panel_outputs;
-    to->bytes = input_bytes(*to);
-    return to;
-  }
   const std::size_t columns = to->panel_columns();
   const std::size_t outputs_per_panel = gated ? columns / 2 : columns;
   to->panels = (to->outputs + outputs_per_panel - 1) / outputs_per_panel;
@@ -501,41 +424,11 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
   return to;
 }
 
-namespace {
-
-void pack_by_inputs(packed_matrix& to, std::span<const stored_matrix> stacked, const target& kernels,
-                    thread_pool& pool) {
-  const auto layout = layout_of(to.kind);
-  const auto supers = (to.words + super_groups - 1) / super_groups;
-  pool.parallel_for(input_panels(to) * supers, [&](std::size_t task, int) {
-    const auto panel = task / supers, first = task % supers * super_groups;
-    char* base = static_cast<char*>(to.data.get()) + input_panel_at(to, panel);
-    for (std::size_t column = 0; column < input_width(to, panel); column += quantised_panel_outputs) {
-      stored_row rows[quantised_panel_outputs];
-      for (std::size_t i = 0; i < quantised_panel_outputs; ++i)
-        rows[i] = find_row(stacked, panel * input_panel_outputs + column + i);
-      for (std::size_t index = first; index < std::min(to.words, first + super_groups); ++index) {
-        weight_group groups[quantised_panel_outputs];
-        make_groups(kernels, {rows, quantised_panel_outputs}, to.kind, index, to.inputs, groups);
-        for (std::size_t i = 0; i < quantised_panel_outputs; ++i)
-          if (rows[i].data != nullptr)
-            place_by_inputs(base, layout, input_width(to, panel), index, column + i, groups[i]);
-      }
-    }
-  });
-}
-
-} // namespace
-
 std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                              bool gated, const target& kernels, thread_pool& pool,
                                              weight_memory& memory) {
   auto to = shape_matrices(stacked, compute, how, gated, kernels);
   to->data = memory.allocate(to->bytes);
-  if (to->by_inputs) {
-    pack_by_inputs(*to, stacked, kernels, pool);
-    return to;
-  }
   const std::size_t columns = to->panel_columns();
   const auto places = to->quantised() ? inverse_of(layout_of(to->kind)) : inverse_table();
   pool.parallel_for(to->panels, [&](std::size_t panel, int) {

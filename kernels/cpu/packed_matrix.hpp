@@ -22,17 +22,16 @@ class packed_matrix : public matrix {
 public:
   weight_kind kind = weight_kind::f32;
   dtype compute = dtype::f32;
-  bool gated = false;     // gate and up interleaved; `outputs` counts those of one
-  bool pruned = false;    // 2 of every 4 inputs are stored
-  bool by_inputs = false; // quantised, and kept so that inputs can be skipped
-  std::size_t words = 0;  // of K; groups if quantised
+  bool gated = false;    // gate and up interleaved; `outputs` counts those of one
+  bool pruned = false;   // 2 of every 4 inputs are stored
+  std::size_t words = 0; // of K; groups if quantised
   std::size_t panels = 0;
 
   bool quantised() const { return is_grouped(kind); }
   /// Columns of a panel: outputs, or gate's and up's.
-  std::size_t panel_columns() const { return quantised() && !by_inputs ? quantised_panel_outputs : panel_outputs; }
+  std::size_t panel_columns() const { return quantised() ? quantised_panel_outputs : panel_outputs; }
 
-  /// Whether float weights, or the scales of those that are kept by inputs, are finite, so that times 0 they give 0. The first call reads them all; any thread.
+  /// Whether float weights are finite, so that times 0 they give 0. The first call reads them all; any thread.
   bool finite(thread_pool& pool) const;
 
   buffer data;

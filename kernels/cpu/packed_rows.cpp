@@ -81,7 +81,7 @@ bool is_kept_exactly(const stored_matrix& m, const packed_matrix& packed) {
   if (packed.gated)
     return false;
   if (has_groups(m.format))
-    return packed.quantised() && !packed.by_inputs; // in the only kind that the format is packed in
+    return packed.quantised(); // in the only kind that the format is packed in
   const bool pairs = packed.kind == weight_kind::bf16_pairs && m.format == weight_format::bf16;
   return is_float(m.format) && (pairs || packed.kind == exact_kind(dtype_of(m.format)));
 }

@@ -97,48 +97,6 @@ constexpr quantised_layout layout_of(weight_kind kind) {
   return to;
 }
 
-// Quantised weights whose inputs are often zero are kept by inputs, so that those of one input can be left unread: panels
-// of 1024 outputs, the last one as wide as it must be, [groups]{[32 inputs][codes of all outputs], scales, then minima};
-// super-blocks have a header before 8 groups, and factors in the groups, as above. Codes of 64 outputs are 64 bytes, in
-// an order from which four lines are interleaved to the operands of integer dots (`by_inputs_place`). Of codes of 4 bits,
-// a line has 64 outputs in its lower halves and the next 64 in the upper ones; the bits above the fourth of 256 outputs
-// follow in lines of bit pairs.
-
-inline constexpr std::size_t input_panel_outputs = 1024;
-
-/// Whether weights of this kind can be kept so.
-constexpr bool can_be_by_inputs(weight_kind kind) {
-  return kind == weight_kind::q8 || kind == weight_kind::q4 || kind == weight_kind::q4_min ||
-    kind == weight_kind::q4_k || kind == weight_kind::q6_k;
-}
-
-/// Outputs that share lines.
-constexpr std::size_t by_inputs_unit(const quantised_layout& layout) {
-  return layout.code_bits == 8 ? 64 : layout.code_bits == 4 ? 128 : 256;
-}
-
-/// The byte of a line of 64 outputs that holds output `i` of them.
-constexpr std::size_t by_inputs_place(std::size_t i) { return i % 16 / 4 * 16 + i / 16 * 4 + i % 4; }
-
-/// The sizes of a panel of `width` outputs, in bytes.
-struct input_panel {
-  std::size_t row = 0, group = 0, header = 0;
-
-  constexpr input_panel(const quantised_layout& layout, std::size_t width)
-    : row(width * static_cast<std::size_t>(layout.code_bits) / 8),
-      group(32 * row + (layout.group_bytes - layout.code_bytes) / 32 * width),
-      header(layout.header_bytes / 32 * width) {}
-
-  /// Where group `index` begins; with super-blocks, behind the header of its own.
-  constexpr std::size_t at(std::size_t index) const {
-    return index * group + (index / super_groups + (header > 0 ? 1 : 0)) * header;
-  }
-  constexpr std::size_t header_at(std::size_t index) const { return at(index / super_groups * super_groups) - header; }
-  constexpr std::size_t bytes(std::size_t groups) const {
-    return groups * group + (groups + super_groups - 1) / super_groups * header;
-  }
-};
-
 /// Activations for quantised weights: a group of 32 inputs is a record of this many words: 8 of int8 inputs, the scale
 /// (f32), the start values of the integer sums of its parts (int32 [2]), the sum of the inputs times the scale (f32).
 /// For kinds with minima of both halves, the sums of the halves times the scale (f32 [2]) replace the start values.
@@ -149,38 +107,25 @@ inline constexpr std::size_t group_block = 16;
 
 struct row_addend;
 
-/// A group with inputs that some row needs, by fours: those of its first half, or all, then those of the second.
-struct kept_group {
-  std::uint32_t group = 0, first = 0, middle = 0, end = 0;
-};
-
-/// Words of a record (activation_record) behind the inputs.
-inline constexpr std::size_t kept_record = 4;
-
 /// A linear op. Activations are words: an f32, or two consecutive bf16 inputs. `activations` is
 /// [blocks of K][rows][activation_stride], or one row in place (then `activation_block` = k_block). Quantised:
 /// [blocks of K][row tiles][group_block][tile_rows][activation_record]. With `kept`, which float weights may have:
 /// [rows][kept_words], the words of K that are not zero in all rows; there is one row tile. For bf16_pairs they come in
 /// whole groups (target::pair_group), each of words that an instruction would add together, too, if none were left out;
-/// padding repeats a group's last word, with activations of zero. Of weights that are kept by inputs, `kept` are fours of
-/// inputs, a byte each, of the kept groups, and activations are [rows][kept groups][kept_record], [kept_words of four
-/// int8 inputs], `activation_block` words from one row to the next.
+/// padding repeats a group's last word, with activations of zero.
 struct linear_op {
   const void* weights = nullptr;
   weight_kind kind = weight_kind::f32;
-  bool pruned = false;    // float weights of which 2 of 4 are stored
-  bool by_inputs = false; // quantised weights
-  bool gated = false;     // half of a panel are gate outputs, the other half the matching up outputs
-  bool add = false;       // out += instead of out =
-  activation act;         // of the sums; if gated, of gate
-  bool out_bf16 = false;  // else f32
-  std::size_t words = 0;  // of K; groups if quantised
+  bool pruned = false;   // float weights of which 2 of 4 are stored
+  bool gated = false;    // half of a panel are gate outputs, the other half the matching up outputs
+  bool add = false;      // out += instead of out =
+  activation act;        // of the sums; if gated, of gate
+  bool out_bf16 = false; // else f32
+  std::size_t words = 0; // of K; groups if quantised
   const std::uint32_t* activations = nullptr;
   std::size_t activation_block = 0;    // words from one block of K to the next
   const std::uint32_t* kept = nullptr; // [kept_words], ascending words of K; null: all
   std::size_t kept_words = 0;
-  const kept_group* kept_groups = nullptr;
-  std::size_t kept_group_count = 0;
   std::size_t cached = 0; // words of activations that stay in L2; for quantised weights
   std::size_t rows = 0;
   std::size_t row_tiles = 0; // tile t has the rows from t * tile_rows; the last may have fewer

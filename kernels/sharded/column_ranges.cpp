@@ -7,9 +7,7 @@ namespace troupe::kernels {
 namespace {
 
 stored_matrix rows_of(const stored_matrix& m, std::size_t first, std::size_t count) {
-  stored_matrix some(m.data != nullptr ? m.row(first) : nullptr, m.format, count, m.cols);
-  some.zeros = m.zeros;
-  return some;
+  return {m.data != nullptr ? m.row(first) : nullptr, m.format, count, m.cols};
 }
 
 } // namespace

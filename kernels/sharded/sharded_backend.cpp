@@ -155,8 +155,6 @@ public:
     return bytes;
   }
 
-  std::map<std::size_t, seen_zeros> zeros() const override { return ranks_[0].sparsity.zeros(); } // all see the same
-
   std::size_t unread_values() const override {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < ranks_.size(); ++i)

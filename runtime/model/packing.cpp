@@ -173,10 +173,8 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
 
 kernels::stored_matrix describe(const checkpoint& tensors, const wanted_tensor& wanted) {
   const bool vector = wanted.shape.size() == 1;
-  kernels::stored_matrix result(nullptr, *weight_format_of(require_tensor(tensors, wanted).type),
-                                vector ? 1 : wanted.shape[0], wanted.shape.back());
-  result.zeros = wanted.zeros;
-  return result;
+  return {nullptr, *weight_format_of(require_tensor(tensors, wanted).type), vector ? 1 : wanted.shape[0],
+          wanted.shape.back()};
 }
 
 std::vector<kernels::stored_matrix> describe(const checkpoint& tensors, const packed_group& group) {

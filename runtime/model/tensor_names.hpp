@@ -15,7 +15,6 @@ namespace troupe {
 struct wanted_tensor {
   std::string name;
   std::vector<std::size_t> shape;
-  bool zeros = false; // kept by inputs (kernels::stored_matrix::zeros): none is, as it is slower so far
 };
 
 /// Refers to the configuration, which must outlive it.

@@ -156,66 +156,6 @@ void sparse(backend& device, const machine_peaks& peak, weight_format stored, dt
   std::printf("  making zeros of 70 %% of a row: %.1f us, copying included\n", t.best * 1e6);
 }
 
-/// The down projection behind ReLU in a stored format: kept by inputs against kept as usual, in turn.
-void by_inputs(backend& device, weight_format stored) {
-  const std::size_t inputs = 8192, outputs = 2048, most = 512, patterns = 5;
-  const auto data = random_weights(stored, outputs, inputs);
-  stored_matrix w{data.data(), stored, outputs, inputs};
-  std::vector<std::unique_ptr<matrix>> usual, kept; // more than caches hold
-  for (int i = 0; i < 12; ++i) {
-    w.zeros = false;
-    usual.push_back(device.pack({&w, 1}, dtype::bf16));
-    w.zeros = true;
-    kept.push_back(device.pack({&w, 1}, dtype::bf16));
-  }
-  device_tensor in(device, dtype::bf16, most, inputs), out(device, dtype::f32, most, outputs);
-  auto& sparsity = dynamic_cast<activation_sparsity&>(device);
-  std::printf("down projection in %s, %zu x %zu, kept by inputs against kept as usual:\n", to_string(stored), inputs,
-              outputs);
-  for (const double zeros : {0.0, 0.5, 0.8, 0.9, 0.97}) {
-    std::minstd_rand engine(1);
-    for (std::size_t i = 0; i < most * inputs; ++i)
-      static_cast<std::uint16_t*>(in.view.data)[i] = static_cast<std::uint16_t>(
-        engine() % 10000 < zeros * 10000 ? 0 : 0x3e00 + engine() % 512);
-    std::printf("  %2.0f %% zeros:", 100 * zeros);
-    for (const std::size_t rows : {1, 2, 4, 8, 16, 64, 512}) {
-      if (rows == 512 && zeros > 0)
-        continue;
-      out.view.rows = rows;
-      std::size_t next = 0, calls = 0;
-      const auto run = [&](const std::vector<std::unique_ptr<matrix>>& copies) {
-        return measure([&] {
-          auto from = in.view; // other zeros each time: the weights of the same ones would stay in caches
-          from.rows = rows;
-          if (rows * patterns <= most)
-            from.data = static_cast<char*>(from.data) + next % patterns * rows * inputs * 2;
-          device.linear(out.view, from, *copies[next++ % copies.size()]);
-          ++calls;
-        });
-      };
-      std::vector<double> ratios;
-      std::size_t skipped = 0, products = 0;
-      for (int round = 0; round < 5; ++round) {
-        const auto a = run(usual);
-        const auto before = sparsity.skipped_bytes();
-        calls = 0;
-        const auto b = run(kept);
-        skipped += sparsity.skipped_bytes() - before;
-        products += calls;
-        ratios.push_back(b.median / a.median);
-      }
-      std::ranges::sort(ratios);
-      const double unread = double(skipped) / double(products) / double(kept[0]->bytes);
-      std::printf("  %zu: %.2f x (%.0f %% unread", rows, 1 / ratios[2], 100 * unread);
-      if (unread > 0)
-        std::printf(", %.2f of it time", (1 - ratios[2]) / unread);
-      std::printf(")");
-      std::fflush(stdout);
-    }
-    std::printf("\n");
-  }
-}
-
 /// A matrix of which 2 of every 4 weights are stored against the same with the zeros, in turn.
 void pruned(backend& device, const machine_peaks& peak, dtype compute) {
   const std::size_t inputs = 2048, outputs = 8192, most = 512;
@@ -322,9 +262,6 @@ int main(int argc, char** argv) {
     for (const auto& [stored, compute] :
          {std::pair{weight_format::bf16, dtype::bf16}, {weight_format::f32, dtype::f32}})
       sparse(*device, peak, stored, compute, compute == dtype::bf16 && find_target(options.target).pairs ? 2 : 1);
-  if (wanted("inputs"))
-    for (const auto stored : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_k, weight_format::q6_k})
-      by_inputs(*device, stored);
   if (wanted("pruned"))
     for (const dtype compute : {dtype::f32, dtype::bf16})
       pruned(*device, peak, compute);

@@ -2,13 +2,10 @@
 
     python3 tests/bench/sparsity.py build/release/troupe pruning --model FOLDER --text TEST --calibration TEXT
     python3 tests/bench/sparsity.py build/release/troupe decode
-    python3 tests/bench/sparsity.py build/release/troupe inputs --zeros 90
     python3 tests/bench/sparsity.py build/release/troupe threshold --model MODEL --text TEST
 
 `pruning`: perplexity of a folder with 2 of every 4 weights, by each law. `decode`: tokens per second of a 1 B shape with
-such weights against dense bf16. `inputs`: OPT and ReGLU shapes of 1 B in Q8_0 and Q4_0 with so many zeros behind ReLU
-against 1 % zeros; nothing is skipped unless weights are kept by inputs (kernels/cpu/README.md); `time` is the share of the unread bytes that became time. `threshold`: perplexity
-with --attention-threshold. Speeds alternate, medians of --rounds runs; bytes are counted.
+such weights against dense bf16. `threshold`: perplexity with --attention-threshold. Speeds alternate, medians of --rounds runs; bytes are counted.
 """
 
 import argparse
@@ -69,20 +66,6 @@ def decode_table(options):
               f"| {a['decode_tps']:.1f}, {b['decode_tps']:.1f} | {ratio:.2f} |", flush=True)
 
 
-def inputs(options):
-    print("| shape | batch | zeros of a row, in all (X^N) | unread | ratio | time |\n|---|---|---|---|---|---|")
-    for shape in "opt-1b", "reglu-1b":
-        for form in "q8_0", "q4_0":
-            for batch in options.batches:
-                whole, kept = (f"synthetic:{shape}@{form}:{zeros}" for zeros in (1, options.zeros))
-                a, b, ratio = alternate(options, whole, kept, batch)
-                row, common = b["zeros_of_row"], b["zeros_of_batch"]
-                unread = 1 - b["decode_bytes_per_step"] / a["decode_bytes_per_step"]
-                time = f"{(1 - 1 / ratio) / unread:.2f}" if unread > 0.01 else ""
-                print(f"| {shape} {form} | {batch} | {100 * row:.1f} %, {100 * common:.1f} % ({100 * row**batch:.1f} %) "
-                      f"| {100 * unread:.1f} % | {ratio:.2f} | {time} |", flush=True)
-
-
 def threshold(options):
     exact = perplexity(options, options.model)
     print(f"| --attention-threshold | perplexity | difference |\n|---|---|---|\n| 0 | {exact['perplexity']:.4f} | |")
@@ -94,19 +77,18 @@ def threshold(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("troupe")
-    parser.add_argument("what", choices=["pruning", "decode", "inputs", "threshold"])
+    parser.add_argument("what", choices=["pruning", "decode", "threshold"])
     parser.add_argument("--model", default=Path(__file__).resolve().parents[2] / "examples/storyteller/model")
     parser.add_argument("--text")
     parser.add_argument("--calibration")
     parser.add_argument("--context", type=int)
     parser.add_argument("--windows", type=int, default=128)
-    parser.add_argument("--zeros", type=float, default=90)
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2, 4, 8])
     parser.add_argument("--generate", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int)
     options = parser.parse_args()
-    {"pruning": pruning, "decode": decode_table, "inputs": inputs, "threshold": threshold}[options.what](options)
+    {"pruning": pruning, "decode": decode_table, "threshold": threshold}[options.what](options)
 
 
 main()

@@ -11,7 +11,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <limits>
@@ -56,8 +55,6 @@ void print_json(const model_bench& bench, const bench_options& options, const mo
             << ",\"decode_bytes_per_step\":" << json_number(r.decode_bytes_per_step)
             << ",\"decode_skipped_bytes_per_step\":" << json_number(r.decode_skipped_bytes_per_step)
             << ",\"decode_unread_values_per_step\":" << json_number(r.decode_unread_values_per_step)
-            << ",\"zeros_of_row\":" << json_number(r.zeros_of_row)
-            << ",\"zeros_of_batch\":" << json_number(r.zeros_of_batch)
             << ",\"prefill_operations\":" << json_number(r.prefill_operations);
   if (options.peaks)
     std::cout << ",\"bandwidth_gbps\":" << json_number(bench.peaks().bandwidth / 1e9)
@@ -110,9 +107,6 @@ void print_row(const model_bench& bench, const bench_options& options, const mod
     std::printf("  %15s  %19s", percent(r.prefill_peak_share).c_str(), percent(r.decode_bandwidth_share).c_str());
   if (bench.times_steps())
     std::printf("  %13s", percent(r.step_overhead_share).c_str());
-  if (r.zeros_of_row > 0)
-    std::printf("  zeros: %s of a row, %s in all rows (X^N: %s)", percent(r.zeros_of_row).c_str(),
-                percent(r.zeros_of_batch).c_str(), percent(std::pow(r.zeros_of_row, r.batch)).c_str());
   std::printf("\n");
   flush_output();
 }

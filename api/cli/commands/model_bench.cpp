@@ -263,11 +263,6 @@ model_bench_result model_bench::measure(int batch) {
   if (sparsity != nullptr) {
     result.decode_unread_values_per_step = share(static_cast<double>(sparsity->unread_values() - unread_before),
                                                  options_.repeat * options_.generate);
-    if (const auto zeros = sparsity->zeros(); zeros.contains(size(batch))) {
-      const auto& seen = zeros.at(size(batch));
-      result.zeros_of_row = seen.of_row / static_cast<double>(seen.products);
-      result.zeros_of_batch = seen.of_all / static_cast<double>(seen.products);
-    }
   }
   result.prefill_operations = options_.prompt > 0 ? batch * prefill_operations(config, options_.prompt) : 0;
   result.decode_bandwidth_share = share(share(bytes, median(decodes) / 1000), peaks_.bandwidth);

@@ -42,10 +42,6 @@ struct model_bench_result {
   double prefill_operations = 0;            // for all prompts of the batch
   double decode_unread_values_per_step = 0; // bytes of V that attention left out; mean
 
-  // Of the inputs of products whose weights are kept by inputs: mean shares; 0 if there are none.
-  double zeros_of_row = 0;
-  double zeros_of_batch = 0; // in all rows
-
   // Only if peaks were measured; 0 for those that are not known.
   double decode_bandwidth_share = 0; // 0 to 1
   double prefill_peak_share = 0;

@@ -3,7 +3,6 @@
 // and the instructions of the dots cannot change a bit. Only for the target units.
 #pragma once
 
-#include "kernels/cpu/isa/by_inputs_kernel.hpp"
 #include "kernels/cpu/isa/linear_store.hpp"
 #include "kernels/cpu/isa/quantised_tiles.hpp"
 #if defined(__AMX_INT8__)
@@ -136,8 +135,6 @@ void accumulate_quantised(const linear_op& op, const linear_task& task, float* s
 }
 
 void linear_quantised(const linear_op& op, const linear_task& task, float* sums) {
-  if (op.by_inputs)
-    return linear_by_inputs(op, task, sums);
   with_kind(op.kind, [&]<weight_kind Kind>() { accumulate_quantised<Kind>(op, task, sums); });
 }
 

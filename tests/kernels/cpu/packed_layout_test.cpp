@@ -78,7 +78,6 @@ struct packing {
   quantization how = quantization::none;
   dtype compute = dtype::f32;
   bool gated = false;
-  bool zeros = false; // among the inputs
 };
 
 /// A case for every kind of packed weights, and for every way to combine them.
@@ -110,11 +109,8 @@ const std::vector<packing> packings = [] {
     {"bf16 2:4 gated", {bf16_24, bf16_24}, none, dtype::bf16, true},
   };
   for (const auto& traits : weight_formats)
-    if (has_groups(traits.format)) {
+    if (has_groups(traits.format))
       all.push_back({traits.name, {traits.format}});
-      if (can_be_by_inputs(traits.on_cpu))
-        all.push_back({traits.name, {traits.format}, none, dtype::bf16, false, true});
-    }
   return all;
 }();
 
@@ -128,10 +124,8 @@ struct packed {
   packed(backend& device, const packing& p) {
     for (const auto format : p.formats)
       weights.emplace_back(format, outputs, inputs, static_cast<unsigned>(weights.size() + 1));
-    for (const auto& w : weights) {
+    for (const auto& w : weights)
       views.push_back(w.view());
-      views.back().zeros = p.zeros;
-    }
     result = p.gated ? device.pack_gate_up(views[0], views[1], p.compute, p.how) : device.pack(views, p.compute, p.how);
   }
 
@@ -159,11 +153,6 @@ bool has_pairs(const matrix& packed) {
     return is(*one);
   const auto& parts = dynamic_cast<const matrix_stack&>(packed).parts;
   return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return is(*part); });
-}
-
-bool is_by_inputs(const matrix& packed) {
-  const auto* one = dynamic_cast<const packed_matrix*>(&packed);
-  return one != nullptr && one->by_inputs;
 }
 
 /// FNV-1a, 32 bits.
@@ -214,11 +203,6 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
     {"bf16 2:4", 1858570968},
     {"f16 2:4", 2111586562},
     {"f32 2:4", 2960139048},
-    {"q4_0, by inputs", 1697476744},
-    {"q4_1, by inputs", 554812868},
-    {"q4_k, by inputs", 980517273},
-    {"q6_k, by inputs", 103489749},
-    {"q8_0, by inputs", 1620095968},
     {"bf16 bf16", 1208265998},
     {"bf16 bf16, pairs", 3468133902},
     {"bf16 f32", 1208265998},
@@ -261,8 +245,7 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
     CHECK(storable(*device).layout_version() == packed_layout_version);
     for (const auto& p : packings) {
       const packed weights(*device, p);
-      const auto name = p.name + (has_pairs(*weights.result) ? ", pairs" : "") +
-        (is_by_inputs(*weights.result) ? ", by inputs" : "");
+      const auto name = p.name + (has_pairs(*weights.result) ? ", pairs" : "");
       const auto found = checksum(joined(storable(*device).bytes_of(*weights.result)));
       CHECK_MESSAGE((known.contains(name) && known.at(name) == found), to_string(target), ": {\"", name, "\", ", found,
                     "},");
@@ -309,7 +292,7 @@ TEST_CASE("A packed matrix that is kept exactly gives the rows of its embedding 
       CAPTURE(p.name);
       const packed weights(*device, p);
       const bool gives = storable(*device).gives_table(weights.without_data().front(), p.compute, p.how);
-      const bool otherwise = is_pruned(p.formats[0]) || is_by_inputs(*weights.result); // laid out for other things
+      const bool otherwise = is_pruned(p.formats[0]); // laid out for other things
       const bool rounded = p.how != quantization::none || p.name == "f32 bf16" || p.name == "fp8 bf16" ||
         p.formats[0] == weight_format::fp8;
       CHECK(gives == !(rounded || otherwise));
