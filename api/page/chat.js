@@ -381,10 +381,12 @@ function refresh(turn) {
     waits = false;
     const begun = performance.now();
     const sticks = isAtEnd();
-    for (const one of stale) {
-      const shown = /** @type {HTMLElement | null} */ (thread.querySelector(`[data-turn="${one.id}"]`));
-      if (shown) fill(shown, one, actions);
-    }
+    keepFocus(() => {
+      for (const one of stale) {
+        const shown = /** @type {HTMLElement | null} */ (thread.querySelector(`[data-turn="${one.id}"]`));
+        if (shown) fill(shown, one, actions);
+      }
+    });
     stale.clear();
     if (sticks) scroller.scrollTop = scroller.scrollHeight;
     lastCost = performance.now() - begun;
@@ -393,10 +395,16 @@ function refresh(turn) {
 
 const isAtEnd = () => scroller.scrollTop + scroller.clientHeight > scroller.scrollHeight - 60;
 
+/** @param {() => void} draw replaces parts of the thread */
+function keepFocus(draw) {
+  const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.key : undefined;
+  draw();
+  if (focused) /** @type {HTMLElement | null} */ (document.querySelector(`[data-key="${CSS.escape(focused)}"]`))?.focus();
+}
+
 function render() {
   closePopover();
   const sticks = isAtEnd();
-  const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.key : undefined;
   const shown = tree.path(current);
   const parts = [systemPrompt(), ...shown.map((turn) => {
     const pair = turn.pair ? tree.childrenOf(current, turn.parent).filter((one) => one.pair === turn.pair) : [];
@@ -409,12 +417,13 @@ function render() {
     }));
   })];
   if (shown.length === 0) parts.push(welcome());
-  thread.replaceChildren(...parts);
-  showList();
+  keepFocus(() => {
+    thread.replaceChildren(...parts);
+    showList();
+  });
   const busy = isBusy();
   sendButton.textContent = busy ? 'Stop' : 'Send';
   sendButton.classList.toggle('stop', busy);
-  if (focused) /** @type {HTMLElement | null} */ (thread.querySelector(`[data-key="${CSS.escape(focused)}"]`))?.focus();
   if (sticks) scroller.scrollTop = scroller.scrollHeight;
 }
 

@@ -6,10 +6,15 @@ import { h } from './dom.js';
 
 /** @type {HTMLElement | null} */
 let open = null;
+/** @type {HTMLElement | null} */ // the token that it belongs to
+let opener = null;
 
+/** Who was in it is at its token again. */
 export function closePopover() {
+  const inside = open?.contains(document.activeElement);
   open?.remove();
-  open = null;
+  if (inside) opener?.focus();
+  open = opener = null;
 }
 addEventListener('keydown', (event) => { if (event.key === 'Escape') closePopover(); });
 addEventListener('pointerdown', (event) => { if (open && !open.contains(/** @type {Node} */ (event.target))) closePopover(); });
@@ -24,17 +29,19 @@ const visible = (text) => text.replaceAll('\n', '⏎').replaceAll('\t', '⇥').r
 const shade = (logprob) => logprob === null ? '' : ` p${[0.9, 0.6, 0.3, 0.1, 0].findIndex((least) => Math.exp(logprob) >= least)}`;
 
 /**
+ * @param {string} key of the turn; the focused token is found again by it when the turn is drawn again
  * @param {Token[]} tokens
  * @param {number} kept how many were taken over from another answer
  * @param {((place: number, id: number, text: string) => void) | null} branch null: there is no going on from here
  */
-export function tokenView(tokens, kept, branch) {
+export function tokenView(key, tokens, kept, branch) {
   const box = h('div', { class: 'tokens', role: 'group', 'aria-label': 'Tokens; arrow keys move, Enter shows alternatives' });
   const spans = tokens.map((token, i) => {
     const span = h('span', { class: `tok${shade(token.logprob)}${i < kept ? ' kept' : ''}`, role: 'button',
       tabindex: i === 0 ? '0' : '-1', 'aria-label': `${visible(token.text)} ${percent(token.logprob)}` });
     span.textContent = token.text.replaceAll('\n', '⏎\n') || '∅';
     span.dataset.place = String(i);
+    span.dataset.key = `${key}-token-${i}`;
     return span;
   });
   box.append(...spans);
@@ -46,6 +53,12 @@ export function tokenView(tokens, kept, branch) {
   /** @param {number} i @param {boolean} focus */
   const show = (i, focus) => popover(spans[i], tokens[i], focus,
     branch && ((id, text) => { closePopover(); branch(i, id, text); }));
+  let reached = spans[0]; // by the tabulator key
+  box.addEventListener('focusin', (event) => {
+    reached.tabIndex = -1;
+    reached = spans[placeOf(event)] || reached;
+    reached.tabIndex = 0;
+  });
   let under = -1; // the pointer; text that moves below it opens nothing
   box.addEventListener('mousemove', (event) => {
     const i = placeOf(event);
@@ -62,8 +75,6 @@ export function tokenView(tokens, kept, branch) {
       show(i, true);
     } else if (step && spans[i + step]) {
       event.preventDefault();
-      spans[i].tabIndex = -1;
-      spans[i + step].tabIndex = 0;
       spans[i + step].focus();
     }
   });
@@ -84,6 +95,7 @@ function popover(at, token, focus, take) {
   open = h('div', { class: 'popover', role: 'dialog', 'aria-label': 'Alternatives' },
     h('p', { class: 'dim' }, `${visible(token.text)}  ${percent(token.logprob)}, id ${token.id}`), ...rows,
     take && rows.length ? h('p', { class: 'dim' }, 'Choose one to go on from it.') : null);
+  opener = at;
   document.body.append(open);
   open.addEventListener('mouseleave', closePopover);
   const from = at.getBoundingClientRect();

@@ -42,7 +42,7 @@ export function fill(box, turn, actions) {
     parts.push(h('details', { class: 'file' }, h('summary', {}, `${file.name}, ${file.text.length} characters`),
       h('pre', { tabindex: '0' }, file.text)));
   if (turn.role === 'assistant' && actions.wantsTokens() && turn.tokens?.length)
-    parts.push(tokenView(turn.tokens, turn.kept || 0, live ? null : (place, id, text) => actions.branch(turn, place, id, text)));
+    parts.push(tokenView(turn.id, turn.tokens, turn.kept || 0, live ? null : (place, id, text) => actions.branch(turn, place, id, text)));
   else if (turn.role === 'assistant' && turn.content.length < longestRendered)
     parts.push(h('div', { class: 'text' }, markdown(turn.content)));
   else

@@ -194,6 +194,7 @@ def test_the_token_view_shows_alternatives_and_branches(visit):
     assert it.page.evaluate("document.activeElement.className").startswith("alternative")
     it.page.keyboard.press("Escape")
     assert it.page.locator(".popover").count() == 0
+    assert it.page.evaluate("document.activeElement.dataset.place") == "1", "the keyboard goes on from the same token"
 
 
 def test_calls_of_tools_are_answered_in_a_sandbox_and_by_hand(visit):
