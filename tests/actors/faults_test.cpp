@@ -258,6 +258,39 @@ int check_same(troubled_engine& e, const std::vector<generation>& work, const st
 
 [[noreturn]] void fail_device() { throw kernels::device_error("cuLaunchKernel(attention): it failed"); }
 
+/// What came of runs of the same work, each with a fault in another step.
+struct faulted_runs {
+  int undisturbed_steps = 0, runs = 0;
+  std::uint64_t undisturbed_moves = 0, restarts = 0, moves = 0;
+};
+
+/// Runs `work` without a fault, then with one in every `stride`-th step: clients receive the same.
+faulted_runs with_faults_everywhere(const std::vector<generation>& work, int stride, const engine_options& options) {
+  const auto expected = undisturbed(work);
+  faulted_runs all;
+  {
+    troubled_engine calm(std::make_shared<faults>(), options);
+    all.undisturbed_steps = check_same(calm, work, expected);
+    all.undisturbed_moves = calm.settled()->total.moves.moved;
+  }
+  REQUIRE(all.undisturbed_steps > 20);
+  for (int at = 1; at <= all.undisturbed_steps; at += stride, ++all.runs) {
+    CAPTURE(at);
+    troubled_engine e(failing([=](int step) {
+                        if (step == at)
+                          fail_device();
+                      }),
+                      options);
+    check_same(e, work, expected);
+    const auto stats = e.settled();
+    REQUIRE(stats.has_value());
+    CHECK(stats->total.restarts <= 1);
+    all.restarts += stats->total.restarts;
+    all.moves += stats->total.moves.moved;
+  }
+  return all;
+}
+
 } // namespace
 
 TEST_CASE("what was counted before a restart stays counted") {
@@ -281,125 +314,42 @@ TEST_CASE("what was counted before a restart stays counted") {
 }
 
 TEST_CASE("a fault in any step of any work changes no event that clients receive") {
-  const auto work = mixed_work();
-  const auto expected = undisturbed(work);
-  int steps = 0;
-  {
-    troubled_engine calm;
-    steps = check_same(calm, work, expected);
-  }
-  REQUIRE(steps > 20);
 #if defined(__SANITIZE_ADDRESS__)
   const int stride = 5;
 #else
   const int stride = 1;
 #endif
-  std::uint64_t restarts = 0;
-  for (int at = 1; at <= steps; at += stride) {
-    CAPTURE(at);
-    troubled_engine e(failing([=](int step) {
-      if (step == at)
-        fail_device();
-    }));
-    check_same(e, work, expected);
-    const auto stats = e.settled();
-    REQUIRE(stats.has_value());
-    CHECK(stats->total.restarts <= 1);
-    restarts += stats->total.restarts;
-  }
-  CHECK(restarts * 2 > static_cast<std::uint64_t>(steps / stride)); // how much fits a step is a matter of timing
+  const auto all = with_faults_everywhere(mixed_work(), stride, small());
+  CHECK(all.restarts * 2 > static_cast<std::uint64_t>(all.runs)); // how much fits a step is a matter of timing
 }
 
 TEST_CASE("a fault in any step on two replicas changes no event that clients receive") {
-  const auto work = mixed_work();
-  const auto expected = undisturbed(work);
   auto options = small();
   options.replicas = options.compute.threads = 2;
   options.kv_cache_bytes *= 2;
-  int steps = 0;
-  {
-    troubled_engine calm(std::make_shared<faults>(), options);
-    steps = check_same(calm, work, expected);
-  }
-  REQUIRE(steps > 20);
-  std::uint64_t restarts = 0;
-  for (int at = 1; at <= steps; at += 5) {
-    CAPTURE(at);
-    troubled_engine e(failing([=](int step) {
-                        if (step == at)
-                          fail_device();
-                      }),
-                      options);
-    check_same(e, work, expected);
-    const auto stats = e.settled();
-    REQUIRE(stats.has_value());
-    CHECK(stats->total.restarts <= 1);
-    restarts += stats->total.restarts;
-  }
-  CHECK(restarts > 0);
+  CHECK(with_faults_everywhere(mixed_work(), 5, options).restarts > 0);
 }
 
 TEST_CASE("a fault in any step of any stage changes no event that clients receive") {
-  const auto work = mixed_work();
-  const auto expected = undisturbed(work);
   auto options = small();
   options.stages = options.compute.threads = 2;
-  int steps = 0;
-  {
-    troubled_engine calm(std::make_shared<faults>(), options);
-    steps = check_same(calm, work, expected); // of all stages
-  }
-  REQUIRE(steps > 40);
-  std::uint64_t restarts = 0;
-  for (int at = 1; at <= steps; at += 7) {
-    CAPTURE(at);
-    troubled_engine e(failing([=](int step) {
-                        if (step == at)
-                          fail_device();
-                      }),
-                      options);
-    check_same(e, work, expected);
-    const auto stats = e.settled();
-    REQUIRE(stats.has_value());
-    CHECK(stats->total.restarts <= 1);
-    restarts += stats->total.restarts;
-  }
-  CHECK(restarts > 2);
+  const auto all = with_faults_everywhere(mixed_work(), 7, options);
+  CHECK(all.undisturbed_steps > 40); // of all stages
+  CHECK(all.restarts > 2);
 }
 
 TEST_CASE("a fault in any step of either role, also amid a transfer, changes no event that clients receive") {
   auto work = mixed_work();
   work.push_back(ask(120, 30));
   work.push_back(ask(150, 12));
-  const auto expected = undisturbed(work);
   auto options = small();
   options.roles = "prefill:1,decode:1";
   options.compute.threads = 2;
   options.kv_cache_bytes *= 2;
-  int steps = 0;
-  {
-    troubled_engine calm(std::make_shared<faults>(), options);
-    steps = check_same(calm, work, expected);
-    CHECK(calm.settled()->total.moves.moved > 3);
-  }
-  REQUIRE(steps > 20);
-  std::uint64_t restarts = 0, moved = 0;
-  for (int at = 1; at <= steps; at += 3) {
-    CAPTURE(at);
-    troubled_engine e(failing([=](int step) {
-                        if (step == at)
-                          fail_device();
-                      }),
-                      options);
-    check_same(e, work, expected);
-    const auto stats = e.settled();
-    REQUIRE(stats.has_value());
-    CHECK(stats->total.restarts <= 1);
-    restarts += stats->total.restarts;
-    moved += stats->total.moves.moved;
-  }
-  CHECK(restarts > 0);
-  CHECK(moved > 0);
+  const auto all = with_faults_everywhere(work, 3, options);
+  CHECK(all.restarts > 0);
+  CHECK(all.undisturbed_moves > 3);
+  CHECK(all.moves > 0);
 }
 
 TEST_CASE("a replica that is lost for good leaves the other one serving, and the status says so") {
