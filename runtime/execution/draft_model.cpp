@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 namespace troupe {
@@ -16,7 +17,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-constexpr std::size_t little = 64; // rows of one sequence that hardly prolong a pass
+constexpr std::size_t little = 4; // rows of one sequence that hardly prolong a pass
 
 double ms_since(clock::time_point start) {
   return std::chrono::duration<double, std::milli>(clock::now() - start).count();
@@ -35,9 +36,20 @@ draft_model::draft_model(const device& on, draft_spec spec)
   });
   for (auto b = spec_.runner.blocks; b-- > 0;)
     free_.push_back(b);
+  warm_up();
 }
 
 draft_model::~draft_model() = default;
+
+// First passes take milliseconds longer, as they touch memory for the first time. Guesses would be thought that dear.
+void draft_model::warm_up() {
+  if (spec_.mtp) // reads states, and its weights are the model's
+    return;
+  const sequence_id nobody{std::numeric_limits<std::uint64_t>::max()};
+  const auto params = std::make_shared<const sampling_params>();
+  serve({.demands = {{.sequence = nobody, .params = params, .prompt_tokens = 1, .tokens = {0}, .guesses = 2}}});
+  serve({.ended = {nobody}});
+}
 
 // -- sequences --------------------------------------------------------------------------------------------------------
 

@@ -71,6 +71,7 @@ private:
     std::vector<float> state = {}; // [hidden], of its own making, behind the last row; multi-token prediction
   };
 
+  void warm_up();
   void take(const draft_demand& demand, sequence& s) const;
   std::shared_ptr<const sampling_params> params_of(const sampling_params& target) const;
   bool take_states(const draft_demand& demand, sequence& s) const;

@@ -15,7 +15,6 @@ namespace {
 constexpr std::size_t little_lag = 64;      // tokens that the draft model computes beside its first guess
 constexpr int most_unmeasured_passes = 4;   // of the draft model, before it is known how long they take
 constexpr int usual_answer = 256;           // tokens: many requests end before their max_tokens
-constexpr double measure_weight = 0.2;      // of a draft model's last reply
 constexpr double least_catch_up_return = 2; // tokens' time to be gained, over what the draft model's prefill takes
 
 /// Sum of the probabilities of the first guesses to be right.
@@ -25,8 +24,6 @@ double expected_tokens(double acceptance, int guesses) {
     sum += p *= acceptance;
   return sum;
 }
-
-void average(double& mean, double value) { mean = mean == 0 ? value : mean + measure_weight * (value - mean); }
 
 speculation mode_of(const speculation_settings& settings, const sampling_params& params) {
   return params.speculate == speculation::automatic ? settings.mode : params.speculate;
@@ -141,8 +138,8 @@ guess_option speculator::option(const sequence& s, const decoding_sequence& d, s
   if (s.drawn) {
     o.most = std::min(o.most, static_cast<int>(s.drawn->size()));
   } else {
-    o.pass_ms = pass_ms_;
-    if (pass_ms_ == 0)
+    o.pass_ms = pass_ms_.value();
+    if (pass_ms_.value() == 0)
       o.most = std::min(o.most, most_unmeasured_passes);
   }
   return o;
@@ -150,16 +147,16 @@ guess_option speculator::option(const sequence& s, const decoding_sequence& d, s
 
 // Whether the draft model's prefill of a transcript costs less than the guesses of it will gain.
 bool speculator::worth_catching_up(const sequence& s, const decoding_sequence& d, const plain_step& step) const {
-  if (s.lag <= little_lag || row_ms_ == 0 || settings_.forced > 0)
+  if (s.lag <= little_lag || row_ms_.value() == 0 || settings_.forced > 0)
     return true;
   const auto emitted = static_cast<int>(s.tokens - s.prompt_tokens);
   const int left = std::min(s.params->max_tokens - emitted, usual_answer);
   const auto unit = policy_.unit_ms(step, cost_);
   constexpr int guesses = 3;
   const auto tokens = 1 + expected_tokens(policy_.acceptance(d.id, draft, 0), guesses);
-  const auto ms = unit + guesses * pass_ms_ + policy_.added_ms(step, cost_, guesses);
+  const auto ms = unit + guesses * pass_ms_.value() + policy_.added_ms(step, cost_, guesses);
   const auto gained = left * (unit - ms / tokens) / step.sequences;
-  return gained > least_catch_up_return * static_cast<double>(s.lag) * row_ms_;
+  return gained > least_catch_up_return * static_cast<double>(s.lag) * row_ms_.value();
 }
 
 // The source whose guesses promise most tokens; of a sequence without any for long, each in turn.
@@ -264,9 +261,9 @@ void speculator::deliver(const draft_reply& reply) {
       s->second.lag = 0;
   }
   if (reply.passes > 0)
-    average(pass_ms_, reply.drawing_ms / reply.passes);
-  if (reply.catch_up_rows > 0)
-    average(row_ms_, reply.catch_up_ms / reply.catch_up_rows);
+    pass_ms_.add(reply.drawing_ms / reply.passes);
+  if (as_size(reply.catch_up_rows) > little_lag)
+    row_ms_.add(reply.catch_up_ms / reply.catch_up_rows);
   drawing_ms_ += reply.drawing_ms;
   catch_up_ms_ += reply.catch_up_ms;
 }

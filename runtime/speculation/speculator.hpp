@@ -8,6 +8,7 @@
 #include "runtime/speculation/proposer.hpp"
 #include "runtime/speculation/speculation_policy.hpp"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
@@ -104,7 +105,21 @@ private:
   std::uint64_t last_request_ = 0;
   bool asked_ = false; // the draft model has not replied
   std::vector<sequence_id> ended_;
-  double pass_ms_ = 0, row_ms_ = 0; // of the draft model, measured: a pass that draws, a row that catches up
+  /// The least of the last values: what other programs and waking up add is no property of a model. One alone says little.
+  class least_of_last {
+  public:
+    void add(double value) {
+      values_[count_++ % values_.size()] = value;
+      least_ = *std::min_element(values_.begin(), values_.begin() + std::min(count_, values_.size()));
+    }
+    double value() const { return count_ < 2 ? 0 : least_; } // 0: not known yet
+
+  private:
+    std::array<double, 8> values_{};
+    std::size_t count_ = 0;
+    double least_ = 0;
+  };
+  least_of_last pass_ms_, row_ms_; // of the draft model: a pass that draws, a row that catches up
 
   // Since the last step was over.
   bool held_ = false;
