@@ -41,40 +41,50 @@ private:
 };
 
 /// Of one actor: keeps what its kind has in its queue true. `queued()` may be called by any thread, the rest by the
-/// thread that runs the actor.
+/// thread that runs the actor. Whoever is counted is taken off again, also if nobody watches anymore by then.
 class mailbox_count {
 public:
   explicit mailbox_count(actor_counts& kind) : kind_(kind) { kind_.spawned(); }
   ~mailbox_count() {
     kind_.ended();
-    kind_.queued(-length_.load());
+    clear();
   }
   mailbox_count(const mailbox_count&) = delete;
   mailbox_count& operator=(const mailbox_count&) = delete;
 
   void queued() {
-    if (!ended_)
-      change(1);
+    if (ended_)
+      return;
+    change(1);
+    if (ended_) // since then
+      clear();
   }
   /// The next message is taken. Whether there was a counted one: what came while nobody watched was not.
   bool take() {
-    if (length_ <= 0)
-      return false;
-    change(-1);
-    return true;
+    auto length = length_.load(std::memory_order_relaxed);
+    while (length > 0)
+      if (length_.compare_exchange_weak(length, length - 1)) {
+        kind_.queued(-1);
+        return true;
+      }
+    return false;
   }
   void handled() { kind_.handled(); }
 
-  /// Nothing that comes now is handled.
+  /// Nothing that waits, or comes from now on, is handled.
   void end() {
     ended_ = true;
-    change(-length_.load());
+    clear();
   }
 
 private:
   void change(std::int64_t by) {
     length_ += by;
     kind_.queued(by);
+  }
+  void clear() {
+    if (const auto length = length_.exchange(0); length != 0)
+      kind_.queued(-length);
   }
 
   actor_counts& kind_;

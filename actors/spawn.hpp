@@ -9,6 +9,7 @@
 #include "runtime/support/threads.hpp"
 
 #include <caf/actor_system.hpp>
+#include <caf/invoke_message_result.hpp>
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
@@ -40,21 +41,23 @@ public:
     super::enqueue(std::move(what), unit);
   }
 
-  // CAF tells of no message, but runs as many as it is told to.
-  caf::resumable::resume_result resume(caf::execution_unit* unit, std::size_t most) override {
-    if (!actor_counts::watched())
-      return super::resume(unit, most);
-    for (std::size_t i = 0; i < most; ++i) {
-      const bool counted = count_.take();
-      const auto result = super::resume(unit, 1);
-      if (counted || result == caf::resumable::resume_later)
-        count_.handled();
-      if (result == caf::resumable::done)
-        count_.end();
-      if (result != caf::resumable::resume_later)
-        return result;
+  // Every message passes here once, whether it is handled, dropped, or a response that came too late; what is skipped
+  // comes again.
+  caf::invoke_message_result consume(caf::mailbox_element& what) override {
+    const bool counted = count_.take();
+    const auto result = super::consume(what);
+    if (result == caf::invoke_message_result::skipped) {
+      if (counted)
+        count_.queued();
+    } else if (actor_counts::watched()) {
+      count_.handled();
     }
-    return caf::resumable::resume_later;
+    return result;
+  }
+
+  bool cleanup(caf::error&& why, caf::execution_unit* unit) override {
+    count_.end();
+    return super::cleanup(std::move(why), unit);
   }
 
 protected:

@@ -350,8 +350,8 @@ engine_options with_bundled_draft(engine_options options) {
   std::error_code ignored;
   if (options.draft == "none")
     options.draft.clear();
-  else if (const auto bundled = bundled_model();
-           options.draft.empty() && options.speculate != speculation::off && options.model == bundled)
+  else if (const auto bundled = bundled_model(); options.draft.empty() && options.speculate != speculation::off &&
+           options.speculate != speculation::mtp && options.model == bundled)
     for (const auto* beside : {"draft", "storyteller-draft"})
       if (const auto folder = fs::path(bundled).parent_path() / beside; fs::exists(folder / "config.json", ignored))
         options.draft = folder.string();

@@ -2,6 +2,8 @@
 #include "actors/actor_counts.hpp"
 #include "tests/actors/worker_group.hpp"
 
+#include <caf/actor_cast.hpp>
+#include <caf/message_id.hpp>
 #include <caf/send.hpp>
 
 using namespace troupe;
@@ -65,6 +67,41 @@ TEST_CASE("messages of actors are counted while somebody watches, and no others"
     actor_counts::end_watch();
   }
   CHECK(load_of("scheduler").alive == before.alive);
+}
+
+TEST_CASE("messages that are dropped, or handled when nobody watches anymore, leave no trace in a queue") {
+  worker_group workers;
+  workers.coordinator.run();
+  const auto queued = [] { return load_of("scheduler").queued; };
+  const auto pause = [&] { caf::anon_send(workers.scheduler, pause_atom::value, std::uint64_t{99}, false); };
+  actor_counts::begin_watch();
+  for (int i = 0; i < 3; ++i)
+    pause();
+  CHECK(queued() == 3);
+  actor_counts::end_watch();
+  workers.coordinator.run();
+  CHECK(queued() == 0);
+
+  actor_counts::begin_watch();
+  // Responses to requests that nobody waits for anymore, as when they come after their time-out.
+  const auto target = caf::actor_cast<caf::strong_actor_ptr>(workers.scheduler);
+  const auto before = load_of("scheduler").handled;
+  for (int i = 0; i < 5; ++i)
+    target->enqueue(nullptr, caf::make_message_id(1000 + i).response_id(), caf::make_message(i), nullptr);
+  pause();
+  CHECK(queued() == 6);
+  workers.coordinator.run();
+  CHECK(queued() == 0);
+  CHECK(load_of("scheduler").handled == before + 6);
+
+  // To an actor that ends before it gets there, and to one that has ended.
+  pause();
+  caf::anon_send_exit(workers.scheduler, caf::exit_reason::kill);
+  pause();
+  workers.coordinator.run();
+  pause();
+  CHECK(queued() == 0);
+  actor_counts::end_watch();
 }
 
 TEST_CASE("a count of a mailbox follows what the mailbox says, and ends with its actor") {

@@ -1,5 +1,6 @@
 // The engine when its actors fail: a real worker group over a small model, on a device that fails at chosen steps.
 // Clients notice a pause at most; their results are the same bits.
+#include "actors/actor_counts.hpp"
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
 #include "runtime/engine/replica_roles.hpp"
@@ -575,4 +576,42 @@ TEST_CASE("a load that gets no memory or no thread ends with a sentence, for the
     caf::anon_send_exit(engine, caf::exit_reason::user_shutdown);
   }
   system.await_all_actors_done();
+}
+
+TEST_CASE("after cancellations, time-outs and restarts no actor's queue seems to hold messages") {
+  std::mt19937 random(5);
+  const auto queued = [] {
+    std::string kinds;
+    for (const auto& each : actor_counts::all())
+      if (each.queued > 0)
+        kinds += each.kind + ' ' + std::to_string(each.queued) + ' ';
+    return kinds;
+  };
+  troubled_engine e;
+  for (int round = 0; round < 3; ++round) { // with a restart each
+    actor_counts::begin_watch();
+    std::deque<listener> clients(24);
+    std::vector<request_actor> requests;
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      auto g = ask(1 + static_cast<int>(random() % 60), 30);
+      if (i % 3 == 0)
+        g.timeout = std::chrono::milliseconds(1 + random() % 20);
+      requests.push_back(e.submit(g, clients[i]));
+      if (i % 4 == 1)
+        caf::anon_send(requests[random() % requests.size()], cancel_atom::value);
+      if (i == 15) { // what is queued now is handled while nobody watches
+        actor_counts::end_watch();
+        std::this_thread::yield();
+        actor_counts::begin_watch();
+      }
+    }
+    e.lose_scheduler();
+    for (auto& client : clients)
+      REQUIRE(client.wait());
+    REQUIRE(e.settled().has_value());
+    for (int i = 0; i < 10'000 && !queued().empty(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CHECK(queued() == "");
+    actor_counts::end_watch();
+  }
 }

@@ -41,3 +41,11 @@ def test_a_model_without_such_layers_is_refused():
     assert told.returncode == 1
     assert told.stderr.strip().splitlines()[-1].endswith(
         "`speculate` is mtp, but lfm2 has no layers of multi-token prediction that are known")
+
+
+def test_the_bundled_model_is_refused_by_what_it_lacks_not_by_a_draft_that_nobody_named():
+    told = subprocess.run([binary(), "run", "a", "--speculate", "mtp"], capture_output=True, text=True)
+    assert told.returncode == 1
+    last = told.stderr.strip().splitlines()[-1]
+    assert "has no layers of multi-token prediction that are known" in last
+    assert "draft" not in last

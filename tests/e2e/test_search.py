@@ -59,6 +59,22 @@ def test_a_client_that_leaves_ends_its_search(client):
     assert search(client).choices[0].token_ids
 
 
+def test_an_empty_search_has_the_defaults_and_null_is_none(client):
+    def ask(search):
+        answer = client.completions.create(
+            model=MODEL, prompt=PROMPT, max_tokens=3, temperature=0, n=2 if search is not None else 1,
+            extra_body={**IDS, "search": search},
+        )
+        return [choice.model_dump() for choice in answer.choices]
+
+    empty = ask({})
+    spelt = ask({"method": "mcts", "simulations": 64, "branching": 8, "parallel": 8, "exploration": 2,
+                 "length_penalty": 0, "value": "likelihood"})
+    assert [one["score"] for one in empty] == [one["score"] for one in spelt]
+    assert [one["token_ids"] for one in empty] == [one["token_ids"] for one in spelt]
+    assert "score" not in ask(None)[0]
+
+
 @pytest.mark.parametrize(
     "field, options",
     [
