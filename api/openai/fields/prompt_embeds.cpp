@@ -162,24 +162,45 @@ struct saved_tensor {
   std::int64_t offset = 0, rows = 0, width = 0;
 };
 
-// A call of torch._utils._rebuild_tensor_v2 with ((storage, type, key, place, numbers), offset, (rows, width), strides).
+// A call of torch._utils._rebuild_tensor_v2 with ((storage, type, key, place, numbers), offset, sizes, strides, ...).
 saved_tensor tensor_of(std::span<const pickled> all) {
   using kind = pickled::kind;
-  constexpr kind pattern[] = {kind::global, kind::mark,   kind::mark,   kind::text,   kind::global, kind::text,
-                              kind::text,   kind::number, kind::other,  kind::other,  kind::number, kind::number,
-                              kind::number, kind::other,  kind::number, kind::number, kind::other};
-  constexpr auto shape = "it must hold one tensor of two dimensions";
+  constexpr kind pattern[] = {kind::global, kind::mark,   kind::mark,  kind::text,  kind::global, kind::text,
+                              kind::text,   kind::number, kind::other, kind::other, kind::number};
+  constexpr auto shape = "it must hold one dense tensor of two dimensions";
   if (all.size() < std::size(pattern) || all[0].text != "torch._utils\n_rebuild_tensor_v2")
     no_tensor(shape);
   for (std::size_t i = 0; i < std::size(pattern); ++i)
     if (all[i].what != pattern[i])
       no_tensor(shape);
-  if (all[13].opcode != '\x86' || all[16].opcode != '\x86') // tuples of two
-    no_tensor(shape);
-  const saved_tensor result{all[5].text, all[4].text, all[10].number, all[11].number, all[12].number};
+  auto rest = all.subspan(std::size(pattern));
+  // As many numbers as a tuple of them has, and the tuple.
+  const auto numbers = [&](std::size_t count) {
+    std::vector<std::int64_t> result;
+    const char tuple = count == 3 ? '\x87' : '\x86';
+    if (rest.size() <= count || rest[count].opcode != tuple)
+      no_tensor(shape);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (rest[i].what != kind::number)
+        no_tensor(shape);
+      result.push_back(rest[i].number);
+    }
+    rest = rest.subspan(count + 1);
+    return result;
+  };
+  // Embedding layers give a batch of one sequence, which vLLM takes, too.
+  const bool batch = rest.size() > 3 && rest[3].opcode == '\x87';
+  auto sizes = numbers(batch ? 3 : 2), strides = numbers(batch ? 3 : 2);
+  if (batch) {
+    if (sizes.front() != 1)
+      no_tensor(shape);
+    sizes.erase(sizes.begin());
+    strides.erase(strides.begin());
+  }
+  const saved_tensor result{all[5].text, all[4].text, all[10].number, sizes[0], sizes[1]};
   if (result.rows < 1 || result.width < 1 || result.offset < 0)
     no_tensor("it is empty");
-  if (all[15].number != 1 || (all[14].number != result.width && result.rows > 1))
+  if ((strides[1] != 1 && result.width > 1) || (strides[0] != result.width && result.rows > 1))
     no_tensor("it must be contiguous");
   return result;
 }
