@@ -185,7 +185,7 @@ def test_what_is_no_such_tensor_is_refused_with_a_sentence(open_server, ids, tmp
         assert reply.status_code == 400, (sentence, reply.text)
         assert reply.json()["error"]["message"].startswith(sentence), sentence
         assert reply.json()["error"]["param"] == "prompt_embeds"
-    for value in (7, {"a": 1}, [], [3], [[text_of(good)]], [text_of(good)] * 129):
+    for value in (7, {"a": 1}, [], [3], [[text_of(good)]], [text_of(good)] * 1025):
         reply = ask(open_server, prompt_embeds=value)
         assert reply.status_code == 400, reply.text
         assert "prompt_embeds" in reply.json()["error"]["message"]
