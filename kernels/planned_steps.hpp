@@ -25,6 +25,7 @@ struct planned_steps {
   std::size_t logit_rows = 0; // rows with logits
   std::size_t sequences = 0;
   std::size_t context = 0; // tokens of the longest
+  bool recurrent = false;  // whether sequences have states
   int heads = 0;
   kv_shape cache;           // the number of blocks is ignored
   std::vector<int> windows; // attention windows, each once

@@ -22,6 +22,7 @@ state_cache::place& state_cache::at(std::int32_t slot) {
 void state_cache::begin(std::span<const sequence_rows> sequences, std::span<const sequence_state> states,
                         std::span<const state_save> saves) {
   expect_state(sequences.size() == states.size(), "each sequence of a step must have one");
+  ++steps_;
   runs_.clear();
   first_positions_.clear();
   first_runs_.clear();

@@ -89,6 +89,9 @@ public:
   /// Behind the last layer.
   void end();
 
+  /// Steps begun.
+  std::uint64_t steps() const { return steps_; }
+
   const std::vector<run>& runs() const { return runs_; }
   /// Those that follow no other. Others belong to the tasks of these.
   const std::vector<std::int32_t>& first_runs() const { return first_runs_; }
@@ -106,6 +109,7 @@ private:
   place& at(std::int32_t slot);
 
   std::vector<place> slots_;
+  std::uint64_t steps_ = 0;
   std::vector<run> runs_;
   std::vector<std::int32_t> first_positions_; // of `runs_`
   std::vector<std::int32_t> first_runs_;
@@ -116,6 +120,7 @@ struct recurrent_step {
   state_cache* states = nullptr;
   std::span<const sequence_state> sequences;
   std::span<const state_save> saves;
+  bool begun = false; // whether `states` was told of the step, and is told of its end, by the decoder's caller
 };
 
 /// A causal convolution of each channel with its own weights: out[p] = act(bias + sum over t of in[p - taps + 1 + t] *
@@ -160,6 +165,9 @@ public:
   virtual ~recurrent_ops() = default;
 
   virtual std::unique_ptr<state_cache> make_state_cache(const state_shape& shape) = 0;
+
+  /// How many sequences a decoder may have whose caller keeps no states; at most one for each row of a step.
+  virtual int states_of_a_decoder(int rows) const { return rows; } // a host's memory is used as far as it is touched
 
   // For the rows of a step that states.begin() was told of. All tensors are f32 but where said.
 

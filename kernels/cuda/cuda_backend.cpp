@@ -4,6 +4,7 @@
 #include "kernels/cuda/device/rope.hpp"
 #include "kernels/cuda/device/rows.hpp"
 #include "kernels/cuda/linear_layers.hpp"
+#include "kernels/cuda/recurrent_layers.hpp"
 #include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/cuda/step_memory.hpp"
 #include "kernels/cuda/weight_packing.hpp"
@@ -17,6 +18,7 @@ namespace troupe::kernels::cuda {
 namespace {
 
 constexpr int most_head_dim = 256;
+constexpr int most_states_of_a_decoder = 4;
 
 void expect(bool holds, const char* message) {
   if (!holds)
@@ -42,7 +44,7 @@ private:
   buffer data_;
 };
 
-class backend_on_device final : public cuda_backend {
+class backend_on_device final : public cuda_backend, public recurrent_ops {
 public:
   explicit backend_on_device(const cuda_options& options)
     : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {}
@@ -260,6 +262,34 @@ public:
                 memory.block_bytes(), memory.block_bytes(), cache.shape.layers);
   }
 
+  // -- recurrent layers -----------------------------------------------------------------------------------------------
+
+  std::unique_ptr<state_cache> make_state_cache(const state_shape& shape) override {
+    return std::make_unique<device_state_cache>(shape);
+  }
+
+  /// Memory on a device is taken when it is allocated.
+  int states_of_a_decoder(int rows) const override { return std::min(rows, most_states_of_a_decoder); }
+
+  void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states, int layer) override {
+    recurrence_.convolve(out, in, how, dynamic_cast<device_state_cache&>(states), layer);
+  }
+
+  void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas, const recurrence& how,
+             state_cache& states, int layer) override {
+    recurrence_.recur(out, in, rates, betas, how, dynamic_cast<device_state_cache&>(states), layer);
+  }
+
+  void gate(const tensor& out, const tensor& x, const tensor& gate, const gated_rows& how) override {
+    recurrence_.gate(out, x, gate, how);
+  }
+
+  void multiply(const tensor& out, const tensor& a, const tensor& b) override { recurrence_.multiply(out, a, b); }
+
+  void copy_states(state_cache& states, std::span<const state_copy> copies) override {
+    dynamic_cast<device_state_cache&>(states).copy(stream_, copies);
+  }
+
 private:
   std::unique_ptr<matrix> known(std::unique_ptr<device_matrix> weights) {
     linear_.add(*weights);
@@ -308,6 +338,7 @@ private:
   uploader weights_upload_{stream_};
   linear_layers linear_;
   step_memory step_;
+  recurrent_layers recurrence_{stream_, step_};
   device_scratch copies_, copies_aside_, states_;
 };
 

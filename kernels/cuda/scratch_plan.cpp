@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/attention_plan.hpp"
 #include "kernels/cuda/device/common.hpp"
+#include "kernels/cuda/device/recurrent/recurrent.hpp"
 #include "kernels/cuda/device/unpack.hpp"
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/linear_chooser.hpp"
@@ -61,11 +62,13 @@ std::size_t step_bytes(const planned_steps& steps) {
   const std::size_t tokens = rows * sizeof(std::int32_t), gathered = steps.logit_rows * sizeof(std::int32_t),
                     places = rows * sizeof(row_place),
                     tables = sequences * ceil_div<std::size_t>(steps.context, block_tokens) * sizeof(std::int32_t);
+  // Snapshots at most at a few places of each sequence.
+  const std::size_t runs = steps.recurrent ? sequences * (sizeof(state_run) + 8 * sizeof(state_save)) : 0;
   const auto plans = steps.windows.size();
-  const auto data = tokens + gathered + places + tables + plans * (of_rows + list + works);
-  const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 4 + 3 * plans;
-  return reserved(tokens, gathered, places, tables) + plans * reserved(of_rows, list, works) +
-    step_stagings * reserved(data + chunks * sizeof(unpack_chunk)) +
+  const auto data = tokens + gathered + places + tables + runs + plans * (of_rows + list + works);
+  const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 5 + 3 * plans;
+  return reserved(tokens, gathered, places, tables) + (runs > 0 ? reserved(runs) : 0) +
+    plans * reserved(of_rows, list, works) + step_stagings * reserved(data + chunks * sizeof(unpack_chunk)) +
     reserved(std::max(std::min(slots + slots / 4, most_slots), partitions) * state) +
     2 * reserved(sequences * sizeof(block_copy));
 }

@@ -1,5 +1,7 @@
 #include "kernels/cuda/step_memory.hpp"
 
+#include "kernels/cuda/state_memory.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -70,6 +72,7 @@ void step_memory::stage(const stream& aside, const stream& current, const step_i
   std::vector<attention_options> wanted; // by the previous step
   for (std::size_t i = 0; i < planned_; ++i)
     wanted.push_back(plans_[i]->options);
+  const bool attends = !wanted.empty() || current_ == nullptr; // or no step before shows that the model does not
   set_batch(inputs.rows);
   image all;
   staged_tokens_.assign(inputs.tokens.begin(), inputs.tokens.end());
@@ -80,6 +83,11 @@ void step_memory::stage(const stream& aside, const stream& current, const step_i
   gathered_ = all.add(gathered_memory_, staged_gathered_);
   places_ = all.add(places_memory_, host_places_);
   tables_ = all.add(tables_memory_, block_tables_);
+  if (const auto* recurrent = inputs.rows.recurrent) {
+    const auto& states = *recurrent->states;
+    const auto count = std::max(sequences_.size(), states.runs().size()); // with padding rows
+    set_runs(states, all.add(runs_memory_, words_of_runs(states, count)), count);
+  }
   for (const auto& options : wanted) {
     auto& to = plan(options);
     if (inputs.repeatable)
@@ -90,7 +98,7 @@ void step_memory::stage(const stream& aside, const stream& current, const step_i
   }
   upload(aside, current, all);
   staged_ = true;
-  repeatable_ = inputs.repeatable && !wanted.empty();
+  repeatable_ = inputs.repeatable && (!wanted.empty() || !attends);
 }
 
 void step_memory::upload(const stream& aside, const stream& current, const image& all) {
@@ -120,7 +128,7 @@ void step_memory::begin(const stream& on, const std::int32_t* slot_tokens) {
 std::vector<std::uint64_t> step_memory::launch_shape() const {
   if (!staged_ || !repeatable_)
     return {};
-  std::vector<std::uint64_t> shape{row_count_, staged_gathered_.size()};
+  std::vector<std::uint64_t> shape{row_count_, staged_gathered_.size(), runs_.count};
   for (std::size_t i = 0; i < planned_; ++i) {
     const auto& plan = plans_[i]->plan;
     if (plan.slabs.size() != 1 || !plan.flash.empty())
@@ -134,10 +142,16 @@ std::vector<std::uint64_t> step_memory::launch_shape() const {
 
 std::uint64_t step_memory::growths() const {
   auto all = places_memory_.growths() + tables_memory_.growths() + tokens_memory_.growths() +
-    gathered_memory_.growths();
+    gathered_memory_.growths() + runs_memory_.growths();
   for (const auto& p : plans_)
     all += p->rows_memory.growths() + p->list_memory.growths() + p->work_memory.growths();
   return all;
+}
+
+void step_memory::set_runs(const state_cache& of, const std::uint32_t* words, std::size_t count) {
+  runs_ = {reinterpret_cast<const state_run*>(words), count};
+  runs_of_ = &of;
+  runs_step_ = of.steps();
 }
 
 // -- when first seen --------------------------------------------------------------------------------------------------
@@ -173,6 +187,15 @@ const std::int32_t* step_memory::gathered(const stream& on, const std::int32_t* 
   if (staged_ && same({rows, count}, staged_gathered_))
     return gathered_;
   return gathered_memory_.upload(on, rows, count);
+}
+
+state_runs step_memory::states(const stream& on, const state_cache& of) {
+  if (runs_of_ != &of || runs_step_ != of.steps()) {
+    const auto count = of.runs().size();
+    const auto words = words_of_runs(of, count);
+    set_runs(of, runs_memory_.upload(on, words.data(), words.size()), count);
+  }
+  return runs_;
 }
 
 planned_attention& step_memory::plan(const attention_options& options) {

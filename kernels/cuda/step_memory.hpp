@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention_plan.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/device/recurrent/recurrent.hpp"
 #include "kernels/cuda/device/rope.hpp"
 #include "kernels/cuda/device/unpack.hpp"
 #include "kernels/cuda/device_scratch.hpp"
@@ -47,6 +48,9 @@ public:
   /// The attention plan of the batch.
   const planned_attention& attention(const stream& on, const attention_options& options);
 
+  /// What the step that `of` has begun does to it: of the staged step, if that is the same.
+  state_runs states(const stream& on, const state_cache& of);
+
   /// The sizes that determine a staged step's launches. Empty if these cannot be repeated because part of the plan was
   /// not staged.
   std::vector<std::uint64_t> launch_shape() const;
@@ -73,6 +77,7 @@ private:
   };
 
   void set_batch(const batch& rows);
+  void set_runs(const state_cache& of, const std::uint32_t* words, std::size_t count);
   planned_attention& plan(const attention_options& options);
   void upload(const stream& aside, const stream& current, const image& all);
 
@@ -85,6 +90,11 @@ private:
   const std::int32_t* tables_ = nullptr;
   std::vector<std::unique_ptr<planned_attention>> plans_; // the first `planned_` belong to this batch
   std::size_t planned_ = 0;
+
+  device_scratch runs_memory_;
+  state_runs runs_;
+  const state_cache* runs_of_ = nullptr; // never followed: compared, together with the number of its step
+  std::uint64_t runs_step_ = 0;
 
   bool staged_ = false;
   bool repeatable_ = false;

@@ -101,6 +101,9 @@ public:
   std::unique_ptr<kernels::state_cache> make_state_cache(const kernels::state_shape& shape) override {
     return recurrence().make_state_cache(shape);
   }
+  int states_of_a_decoder(int rows) const override {
+    return dynamic_cast<const kernels::recurrent_ops&>(inner_).states_of_a_decoder(rows);
+  }
   void convolve(const kernels::tensor& out, const kernels::tensor& in, const kernels::convolution& how,
                 kernels::state_cache& states, int layer) override {
     recurrence().convolve(out, in, how, states, layer);

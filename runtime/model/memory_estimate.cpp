@@ -20,6 +20,7 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
   steps.rows = as_size(largest.rows);
   steps.logit_rows = steps.sequences = std::min(as_size(largest.logit_rows), steps.rows);
   steps.context = as_size(largest.context);
+  steps.recurrent = config.state_layers() > 0;
   steps.heads = config.heads;
   steps.cache = kv_shape_of(config, precision, 0);
   const std::set<int> windows(config.windows.begin(), config.windows.end());

@@ -62,12 +62,14 @@ kernels::state_cache* decoder::begin_states(const kernels::batch& who) {
     return nullptr;
   if (who.recurrent != nullptr) {
     const auto& step = *who.recurrent;
-    step.states->begin(who.sequences, step.sequences, step.saves);
+    if (!step.begun)
+      step.states->begin(who.sequences, step.sequences, step.saves);
     return step.states;
   }
   const auto count = static_cast<int>(who.sequences.size());
   if (!own_states_)
-    own_states_ = recurrence_->make_state_cache(state_shape_of(config, max_rows_, 0, 0)); // used as far as touched
+    own_states_ = recurrence_->make_state_cache(
+      state_shape_of(config, recurrence_->states_of_a_decoder(max_rows_), 0, 0));
   std::vector<kernels::sequence_state> states;
   for (std::int32_t i = 0; i < count; ++i)
     states.push_back({.slot = i});

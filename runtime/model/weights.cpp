@@ -403,7 +403,8 @@ weight_walk walk_through(const model_weights& weights, const kernels::backend& b
 }
 
 void check_backend(const model_config& config, const kernels::backend& backend) {
-  const bool lacks_recurrence = config.recurrent && dynamic_cast<const kernels::recurrent_ops*>(&backend) == nullptr;
+  const bool lacks_recurrence = (config.recurrent || config.attention_gate) &&
+    dynamic_cast<const kernels::recurrent_ops*>(&backend) == nullptr;
   if (lacks_recurrence || (needs_family_ops(config) && !backend.has_family_ops()))
     throw failure(errc::unsupported,
                   "models of the family `" + config.family + "` do not yet run on a GPU, only on a CPU; this is " +

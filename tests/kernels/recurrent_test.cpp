@@ -1,222 +1,15 @@
 // Recurrent layers: against loops in double precision, and bit-equal however a sequence comes in chunks, among others,
 // with rows that are taken back, on any number of threads.
-#include "kernels/recurrent.hpp"
-#include "tests/kernels/support.hpp"
-
-#include <numeric>
+#include "tests/kernels/recurrent_checks.hpp"
 
 using namespace troupe::kernels;
 using namespace troupe::kernels::testing;
 
-namespace {
-
-struct layer {
-  std::string name;
-  recurrence how;
-  int taps = 4;
-  bool biased = true, silu = true;
-  std::vector<float> weight = {}, bias = {}, decay = {}, dt_bias = {}, skip = {};
-
-  int inner() const { return how.heads * how.value_dim; }
-  int channels() const { return inner() + 2 * how.key_heads * how.key_dim; }
-  int rates() const { return how.heads * (how.type == recurrence_type::channel_delta ? how.key_dim : 1); }
-  state_shape shape(int slots, int running, int pending) const {
-    return {.layers = 2,
-            .slots = slots,
-            .running = running,
-            .pending = pending,
-            .channels = channels(),
-            .taps = taps,
-            .heads = how.heads,
-            .key_dim = how.key_dim,
-            .value_dim = how.value_dim,
-            .decays = how.type == recurrence_type::channel_delta};
-  }
-};
-
-layer make_layer(recurrence_type type, int heads, int key_heads, int key_dim, int value_dim, int taps, unsigned seed) {
-  generator random(seed);
-  layer l{.name = "type " + std::to_string(static_cast<int>(type)) + ", " + std::to_string(value_dim),
-          .how = {.type = type, .heads = heads, .key_heads = key_heads, .key_dim = key_dim, .value_dim = value_dim},
-          .taps = taps,
-          .biased = seed % 2 == 0};
-  l.weight = random.normal(std::size_t(taps) * l.channels(), 0.5f);
-  l.bias = random.normal(std::size_t(l.channels()), 0.3f);
-  l.decay = random.normal(std::size_t(heads));
-  for (auto& d : l.decay)
-    d = -std::exp(d);
-  l.dt_bias = random.normal(std::size_t(l.rates()));
-  l.skip = random.normal(std::size_t(heads));
-  if (type == recurrence_type::ssd)
-    l.how.least_dt = 0.05f, l.how.most_dt = 2;
-  return l;
-}
-
-std::vector<layer> layers() {
-  using enum recurrence_type;
-  return {make_layer(delta, 4, 2, 16, 24, 4, 1), make_layer(delta, 3, 3, 7, 5, 3, 2),
-          make_layer(delta, 2, 1, 64, 96, 4, 3), make_layer(channel_delta, 2, 2, 16, 16, 4, 4),
-          make_layer(ssd, 4, 1, 16, 16, 4, 5),   make_layer(ssd, 6, 3, 9, 40, 2, 6)};
-}
-
-/// A transcript's inputs: [rows, channels | rates | betas].
-struct inputs {
-  std::vector<float> x, rates, betas;
-};
-
-inputs random_inputs(const layer& l, std::size_t rows, generator& random) {
-  return {random.normal(rows * std::size_t(l.channels())), random.normal(rows * std::size_t(l.rates())),
-          random.normal(rows * std::size_t(l.how.heads))};
-}
-
-double softplus_of(double x) { return std::log1p(std::exp(x)); }
-
-/// Row by row in double precision.
-std::vector<double> expected(const layer& l, const inputs& in, std::size_t rows) {
-  const auto& h = l.how;
-  const auto channels = std::size_t(l.channels());
-  std::vector<double> out, x(rows * channels);
-  for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t c = 0; c < channels; ++c) {
-      double y = l.biased ? l.bias[c] : 0;
-      for (int t = 0; t < l.taps; ++t)
-        if (const auto from = std::ptrdiff_t(r) - l.taps + 1 + t; from >= 0)
-          y += double(in.x[std::size_t(from) * channels + c]) * l.weight[std::size_t(t) * channels + c];
-      x[r * channels + c] = y / (1 + std::exp(-y));
-    }
-  const auto dim = std::size_t(h.key_dim), values = std::size_t(h.value_dim), heads = std::size_t(h.heads);
-  std::vector<std::vector<double>> states(heads, std::vector<double>(dim * values));
-  for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t head = 0; head < heads; ++head) {
-      auto& s = states[head];
-      const auto* row = &x[r * channels];
-      const auto group = h.in_turns ? head % std::size_t(h.key_heads) : head / (heads / std::size_t(h.key_heads)),
-                 keys = std::size_t(h.key_heads) * dim;
-      if (h.type == recurrence_type::ssd) {
-        double dt = softplus_of(double(in.rates[r * heads + head]) + l.dt_bias[head]);
-        dt = std::min<double>(std::max<double>(dt, h.least_dt), h.most_dt);
-        const auto *b = row + heads * values + group * dim, *c = b + keys;
-        for (std::size_t v = 0; v < values; ++v) {
-          const double own = row[head * values + v];
-          double y = own * l.skip[head];
-          for (std::size_t k = 0; k < dim; ++k) {
-            auto& e = s[k * values + v];
-            e = e * std::exp(dt * l.decay[head]) + dt * own * b[k];
-            y += e * c[k];
-          }
-          out.push_back(y);
-        }
-        continue;
-      }
-      const auto unit_vector = [&](const double* from) {
-        double sum = 1e-6;
-        for (std::size_t k = 0; k < dim; ++k)
-          sum += from[k] * from[k];
-        std::vector<double> to(from, from + dim);
-        for (auto& v : to)
-          v /= std::sqrt(sum);
-        return to;
-      };
-      const auto q = unit_vector(row + group * dim), key = unit_vector(row + keys + group * dim);
-      const double beta = 1 / (1 + std::exp(-double(in.betas[r * heads + head])));
-      const bool by_channel = h.type == recurrence_type::channel_delta;
-      for (std::size_t v = 0; v < values; ++v) {
-        double known = 0, y = 0;
-        for (std::size_t k = 0; k < dim; ++k) {
-          const auto at = by_channel ? head * dim + k : head;
-          const double rate = in.rates[r * std::size_t(l.rates()) + at];
-          s[k * values + v] *= std::exp(l.decay[head] * softplus_of(rate + l.dt_bias[at]));
-          known += s[k * values + v] * key[k];
-        }
-        const double learned = beta * (row[2 * keys + head * values + v] - known);
-        for (std::size_t k = 0; k < dim; ++k) {
-          s[k * values + v] += key[k] * learned;
-          y += s[k * values + v] * q[k] / std::sqrt(double(dim));
-        }
-        out.push_back(y);
-      }
-    }
-  return out;
-}
-
-/// A backend with the states of a layer's sequences.
-class recurrent_engine {
-public:
-  recurrent_engine(const layer& l, isa target, int threads, int slots, int running, int pending)
-    : layer_(l), device_(make_backend(target, threads)), ops_(dynamic_cast<recurrent_ops&>(*device_)) {
-    states_ = ops_.make_state_cache(l.shape(slots, running, pending));
-    layer_.how.decay = layer_.decay.data();
-    layer_.how.dt_bias = layer_.dt_bias.data();
-    layer_.how.skip = layer_.skip.data();
-  }
-
-  struct chunk {
-    const inputs* in = nullptr;
-    std::size_t from = 0; // rows of the inputs
-    std::int32_t rows = 0, position = 0, slot = 0, pending = 0;
-  };
-
-  /// What each chunk's rows give, one after another.
-  std::vector<float> step(const std::vector<chunk>& chunks, const std::vector<state_save>& saves = {}) {
-    std::vector<sequence_rows> sequences;
-    std::vector<sequence_state> slots;
-    inputs all;
-    std::int32_t rows = 0;
-    for (const auto& c : chunks) {
-      sequences.push_back({.first_row = rows, .rows = c.rows, .first_position = c.position});
-      slots.push_back({c.slot, c.pending});
-      rows += c.rows;
-      const auto append = [&](std::vector<float>& to, const std::vector<float>& from, int cols) {
-        const auto first = from.begin() + std::ptrdiff_t(c.from) * cols;
-        to.insert(to.end(), first, first + std::ptrdiff_t(c.rows) * cols);
-      };
-      append(all.x, c.in->x, layer_.channels());
-      append(all.rates, c.in->rates, layer_.rates());
-      append(all.betas, c.in->betas, layer_.how.heads);
-    }
-    const auto count = std::size_t(rows);
-    std::vector<float> convolved(count * std::size_t(layer_.channels())), out(count * std::size_t(layer_.inner()));
-    const auto of = [&](std::vector<float>& v) {
-      const auto cols = v.size() / count;
-      return tensor{v.data(), dtype::f32, count, cols, cols};
-    };
-    states_->begin(sequences, slots, saves);
-    const convolution conv{layer_.weight.data(), layer_.biased ? layer_.bias.data() : nullptr, true};
-    ops_.convolve(of(convolved), of(all.x), conv, *states_, 1);
-    ops_.recur(of(out), of(convolved), of(all.rates), of(all.betas), layer_.how, *states_, 1);
-    states_->end();
-    return out;
-  }
-
-  void copy(const std::vector<state_copy>& copies) { ops_.copy_states(*states_, copies); }
-
-private:
-  layer layer_;
-  std::unique_ptr<backend> device_;
-  recurrent_ops& ops_;
-  std::unique_ptr<state_cache> states_;
-};
-
-} // namespace
-
 TEST_CASE("convolutions and recurrences agree with loops in double precision") {
-  const std::size_t rows = 70;
   for (const isa target : tested_isas())
-    for (const auto& l : layers()) {
-      generator random(7);
-      const auto in = random_inputs(l, rows, random);
-      recurrent_engine e(l, target, 2, 1, 1, 0);
-      const auto got = e.step({{&in, 0, std::int32_t(rows), 0, 0, 0}});
-      const auto want = expected(l, in, rows);
-      double size = 0;
-      for (const double w : want)
-        size += w * w;
-      size = std::sqrt(size / double(want.size()));
-      std::vector<double> tolerance;
-      for (const double w : want)
-        tolerance.push_back((std::abs(w) + 3 * size) * 200 * unit(dtype::f32));
-      check_close({got.begin(), got.end()}, want, tolerance, std::string(to_string(target)) + " " + l.name);
-    }
+    for (const auto& l : layers())
+      check_reference(
+        l, [target] { return make_backend(target, 2); }, 70, std::string(to_string(target)));
 }
 
 TEST_CASE("a state has the same bits in any chunks, with rows that are taken back, saves and copies") {
@@ -224,81 +17,11 @@ TEST_CASE("a state has the same bits in any chunks, with rows that are taken bac
     for (const auto& l : layers()) {
       CAPTURE(l.name);
       CAPTURE(std::string(to_string(target)));
-      generator random(11);
-      const std::size_t rows = 90, width = std::size_t(l.inner());
-      const int sequences = 3, pending = 4;
-      std::vector<inputs> in, wrong;
-      std::vector<std::vector<float>> solo;
-      for (int s = 0; s < sequences; ++s) {
-        in.push_back(random_inputs(l, rows, random));
-        wrong.push_back(random_inputs(l, rows, random));
-        recurrent_engine alone(l, target, 1, 1, 1, 0);
-        solo.push_back(alone.step({{&in.back(), 0, std::int32_t(rows), 0, 0, 0}}));
-      }
-      for (int threads = 1; threads <= 3; ++threads) {
-        // Slots 0 to 2 run, 3 is spare, 4 to 6 are snapshots.
-        recurrent_engine e(l, target, threads, 7, 4, pending);
-        std::vector<std::size_t> done(sequences, 0), saved(sequences, 0);
-        std::vector<std::int32_t> slots{0, 1, 2};
-        std::int32_t spare = 3;
-        bool equal = true;
-        while (std::ranges::any_of(done, [&](auto d) { return d < rows; })) {
-          std::vector<recurrent_engine::chunk> chunks;
-          std::vector<state_save> saves;
-          std::vector<std::shared_ptr<inputs>> alive;
-          std::vector<std::pair<int, std::size_t>> counted; // sequence, right rows
-          for (int s = 0; s < sequences; ++s) {
-            if (done[s] == rows || random.below(3) == 0)
-              continue;
-            const auto left = std::int32_t(rows - done[s]);
-            const auto count = std::min(left, 1 + random.below(random.below(4) == 0 ? 40 : 6));
-            const bool guesses = random.below(2) == 0;
-            const auto kept = guesses ? std::max(count - pending, random.below(2)) : count;
-            const bool right = random.below(2) == 0;
-            // Where guesses are wrong, other inputs follow the kept rows: a chunk of its own inputs.
-            auto mixed = std::make_shared<inputs>(in[std::size_t(s)]);
-            if (guesses && !right) {
-              const auto replace = [&](std::vector<float>& to, const std::vector<float>& from, int cols) {
-                const auto first = std::ptrdiff_t(done[s] + std::size_t(kept)) * cols;
-                std::copy(from.begin() + first, from.end(), to.begin() + first);
-              };
-              replace(mixed->x, wrong[std::size_t(s)].x, l.channels());
-              replace(mixed->rates, wrong[std::size_t(s)].rates, l.rates());
-              replace(mixed->betas, wrong[std::size_t(s)].betas, l.how.heads);
-            }
-            alive.push_back(mixed);
-            chunks.push_back(
-              {mixed.get(), done[s], count, std::int32_t(done[s]), slots[std::size_t(s)], guesses ? count - kept : 0});
-            if (kept > 0 && random.below(2) == 0) {
-              saves.push_back({std::int32_t(chunks.size()) - 1, 1 + random.below(kept), 4 + s});
-              saved[std::size_t(s)] = done[s] + std::size_t(saves.back().rows);
-            }
-            // Of right guesses, some are accepted.
-            const auto accepted = guesses && right ? kept + random.below(count - kept + 1) : kept;
-            counted.emplace_back(s, std::size_t(accepted));
-          }
-          if (chunks.empty())
-            continue;
-          const auto got = e.step(chunks, saves);
-          std::size_t at = 0;
-          for (std::size_t i = 0; i < chunks.size(); ++i) {
-            const auto [s, right] = counted[i];
-            equal = equal &&
-              std::memcmp(&got[at * width], &solo[std::size_t(s)][done[std::size_t(s)] * width],
-                          right * width * sizeof(float)) == 0;
-            at += std::size_t(chunks[i].rows);
-            done[std::size_t(s)] += right;
-          }
-          // Now and then a sequence goes on in another slot, from a snapshot or from a copy without pending rows.
-          const auto s = std::size_t(random.below(sequences));
-          if (saved[s] > 0 && random.below(4) == 0) {
-            e.copy({{std::int32_t(4 + s), spare}});
-            done[s] = saved[s];
-            std::swap(slots[s], spare);
-          }
-        }
-        CHECK(equal);
-      }
+      std::vector<backend_maker> crowds;
+      for (int threads = 1; threads <= 3; ++threads)
+        crowds.push_back([target, threads] { return make_backend(target, threads); });
+      check_crowd(
+        l, [target] { return make_backend(target, 1); }, crowds, 90);
     }
 }
 
@@ -316,21 +39,8 @@ TEST_CASE("gates open before or behind a norm, by groups, of f32 and bf16") {
           const auto weight = random.normal(cols);
           ops.gate(out.rows(rows), x.rows(rows), gate.rows(rows),
                    {.norm = norm, .weight = weight.data(), .eps = 1e-5f, .group = group, .sigmoid = sigmoid});
-          std::vector<double> want, tolerance;
-          for (std::size_t r = 0; r < rows; ++r)
-            for (std::size_t first = 0; first < cols; first += group) {
-              std::vector<double> part;
-              const auto open = [&](std::size_t c) {
-                const double g = gate[r * cols + c];
-                return (sigmoid ? 1 : g) / (1 + std::exp(-g));
-              };
-              for (std::size_t c = first; c < first + group; ++c)
-                part.push_back(x[r * cols + c] * (norm == gate_norm::before ? 1 : open(c)));
-              if (norm != gate_norm::none)
-                part = reference::rms_norm(part, weight.data() + first, 1e-5f);
-              for (std::size_t c = first; c < first + group; ++c)
-                want.push_back(part[c - first] * (norm == gate_norm::before ? open(c) : 1));
-            }
+          const auto want = gated_rows_of(x, gate, weight, rows, group, norm, sigmoid);
+          std::vector<double> tolerance;
           for (const double w : want)
             tolerance.push_back(std::abs(w) * (unit(type) + 40 * unit(dtype::f32)) + 1e-7);
           check_close(out.values(), want, tolerance, std::string(to_string(target)));

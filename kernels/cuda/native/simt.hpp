@@ -94,6 +94,7 @@ TROUPE_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c)
 TROUPE_DEVICE std::uint64_t round_to_integer(float x) { return __float2ull_rn(x); }
 
 TROUPE_DEVICE float exp(float x) { return expf(x); }
+TROUPE_DEVICE float log1p(float x) { return log1pf(x); }
 /// 2^x with an error of 2^-22 of it, one instruction. Results below 2^-126 are zero.
 TROUPE_DEVICE float exp2(float x) {
   float y;

@@ -1,6 +1,7 @@
 #include "runtime/execution/gpu/gpu_step_runner.hpp"
 
 #include "runtime/execution/gpu/decode_buckets.hpp"
+#include "runtime/model/recurrent_layers.hpp"
 
 #include <algorithm>
 
@@ -37,6 +38,9 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(blocks_) + 1))),
     image_offset_(spec.image_offset),
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
+  if (const auto& config = decoder_.weights().config; config.state_layers() > 0)
+    states_ = dynamic_cast<kernels::recurrent_ops&>(*backend_).make_state_cache(
+      state_shape_of(config, spec.sizes.sequences, spec.snapshots, most_state_guesses));
   if (spec.host_blocks > 0)
     host_pool_ = cuda::allocate_pinned(static_cast<std::size_t>(spec.host_blocks) * cache_->shape.block_bytes());
   const auto part = part_of_model();
@@ -79,9 +83,14 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
   const auto rows = static_cast<int>(plan.tokens.size());
   const bool decode = graphs_wanted_ && decodes_only(plan);
   lay_out(plan, decode ? bucket_of(rows) : rows);
-  const kernels::batch batch{sequences_, tables_};
+  // Recorded steps run no code of the host, so states are told of a step here.
+  const kernels::recurrent_step recurrent{states_.get(), plan.states, plan.saves, true};
+  const kernels::batch batch{sequences_, tables_, states_ ? &recurrent : nullptr};
+  copy_states(plan.moves);
+  if (states_)
+    states_->begin(plan.sequences, plan.states, plan.saves);
   backend_->stage({slots_or_tokens_, batch, part.heads ? logit_rows_ : std::span<const std::int32_t>(), decode});
-  move(plan.moves);
+  move_blocks(plan.moves);
   const auto* slots = part.embeds ? wait_for_slots(plan) : nullptr;
   if (before)
     read_rows(plan, *before);
@@ -106,6 +115,8 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
     if (part.heads)
       decoder_.conclude(logit_rows_, logits);
   });
+  if (states_)
+    states_->end();
   if (part.heads && !shape.empty())
     cuda::copy_on_device(backend_->queue(), lent.get(), logits.data, plan.logit_rows.size() * vocab_ * sizeof(float));
   if (!part.heads) {
@@ -189,15 +200,32 @@ void gpu_step_runner::lay_out(const step_plan& plan, int rows) {
   std::ranges::transform(tokens_, tokens_.begin(), [](token_id t) { return std::max(t, 0); });
 }
 
+void gpu_step_runner::move(std::span<const block_move> moves) {
+  copy_states(moves);
+  move_blocks(moves);
+}
+
+// In the order of the steps, which all use states.
+void gpu_step_runner::copy_states(std::span<const block_move> moves) {
+  std::vector<kernels::state_copy> copies;
+  for (const auto& m : moves)
+    if (m.what == block_move::kind::copy_state)
+      copies.push_back({m.from, m.to});
+  if (states_ && !copies.empty())
+    dynamic_cast<kernels::recurrent_ops&>(*backend_).copy_states(*states_, copies);
+}
+
 // On the copy stream, concurrent with the steps in flight unless one of them uses a block that is moved. Images are in
 // ordinary memory of others, so they are waited for.
-void gpu_step_runner::move(std::span<const block_move> moves) {
+void gpu_step_runner::move_blocks(std::span<const block_move> moves) {
   using kind = block_move::kind;
-  if (moves.empty())
+  if (std::ranges::all_of(moves, [](const block_move& m) { return m.what == kind::copy_state; }))
     return;
   const auto& aside = backend_->copy_queue();
   cuda::event before, after;
   const auto in_use = [this](const block_move& m) {
+    if (m.what == kind::copy_state)
+      return false;
     const bool reads = m.what != kind::swap_in && m.what != kind::load;
     const bool writes = m.what != kind::swap_out && m.what != kind::save;
     return (reads && hazards_.in_use(m.from)) || (writes && hazards_.in_use(m.to));
@@ -232,7 +260,7 @@ void gpu_step_runner::move(std::span<const block_move> moves) {
         backend_->restore_block(aside, *cache_, m.to, m.image->bytes.data() + image_offset_);
         images = true;
         break;
-      case kind::copy_state: break; // models with recurrent layers do not run here
+      case kind::copy_state: break; // copied ahead
     }
   copy_blocks();
   if (images)

@@ -3,10 +3,11 @@
 // step in flight uses are copied, swapped out and swapped in. Tokens that a plan does not know yet are in the sampler's
 // slots once the event that came with the slots has happened. As one stage of several it reads and passes on rows in
 // pinned host memory, with an event for the next stage to wait for. Decode steps are padded to few sizes, recorded once and
-// replayed; padding rows write to a block of their own.
+// replayed; padding rows write to a block of their own, and to no state.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/recurrent.hpp"
 #include "runtime/execution/buffer_pool.hpp"
 #include "runtime/execution/gpu/block_hazards.hpp"
 #include "runtime/execution/gpu/step_graphs.hpp"
@@ -46,6 +47,8 @@ private:
   };
 
   void copy_blocks();
+  void copy_states(std::span<const block_move> moves);
+  void move_blocks(std::span<const block_move> moves);
   void lay_out(const step_plan& plan, int rows);
   layer_span part_of_model() const;
   std::size_t row_bytes() const;
@@ -59,7 +62,8 @@ private:
   int most_decodes_;         // rows of the largest padded decode step
   std::size_t logits_bytes_; // of a step
   decoder decoder_;
-  std::unique_ptr<kernels::kv_cache> cache_; // the last block belongs to padding rows
+  std::unique_ptr<kernels::kv_cache> cache_;     // the last block belongs to padding rows
+  std::unique_ptr<kernels::state_cache> states_; // of recurrent layers; or null
   std::size_t image_offset_;
   kernels::buffer host_pool_;               // pinned host memory, [host_blocks] of block_bytes
   std::vector<kernels::block_copy> copies_; // not queued yet

@@ -52,6 +52,7 @@ inline float divide(float a, float b) { return a / b; }
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline std::uint64_t round_to_integer(float x) { return static_cast<std::uint64_t>(std::nearbyint(x)); }
 inline float exp(float x) { return std::exp(x); }
+inline float log1p(float x) { return std::log1p(x); }
 inline float exp2(float x) { return std::exp2(x); }
 inline float maximum(float a, float b) { return std::fmax(a, b); }
 inline float inverse_sqrt(float x) { return 1 / std::sqrt(x); }

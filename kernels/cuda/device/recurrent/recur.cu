@@ -1,0 +1,355 @@
+// The recurrences: a block has a head of a sequence, whose state is in registers for all rows of a step. So a step reads
+// and writes a state once, however many rows it has, and rows that are pending are computed on from registers that are not
+// stored. Neighbouring lanes share a column of the state; each has every `split`-th group of four keys.
+#include "kernels/cuda/device/launch.hpp"
+#include "kernels/cuda/device/recurrent/recurrent.hpp"
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+/// How a head is divided.
+struct recur_plan {
+  int split = 4;   // lanes of a column, a power of two
+  int dim = 0;     // keys, with zeros up to a multiple of what the lanes have
+  int rows = 1;    // that are prepared at once
+  int columns = 0; // of a block; those of wider heads come one part after another
+};
+
+TROUPE_DEVICE float softplus(float x) { return x > 20 ? x : simt::log1p(simt::exp(x)); }
+TROUPE_DEVICE float sigmoid(float x) { return 1 / (1 + simt::exp(-x)); }
+
+/// `Keys`: of a column, in each of its lanes.
+template <recurrence_type Type, int Keys, unsigned Threads>
+struct recur_kernel {
+  static constexpr const char* name = "recur";
+  static constexpr unsigned threads = Threads;
+  static constexpr bool is_delta = Type != recurrence_type::ssd, by_channel = Type == recurrence_type::channel_delta;
+  recur_params p;
+  recur_plan plan;
+
+  /// A thread's part of a state.
+  using column = float[Keys];
+
+  /// Prepared rows in shared memory.
+  TROUPE_DEVICE float* keys() const { return reinterpret_cast<float*>(simt::shared()); }
+  TROUPE_DEVICE float* queries() const { return keys() + plan.rows * plan.dim; }
+  TROUPE_DEVICE float* decays() const { return queries() + plan.rows * plan.dim; } // by_channel
+  TROUPE_DEVICE float* values() const { return decays() + (by_channel ? plan.rows * plan.dim : 0); }
+  TROUPE_DEVICE float* learns() const { return values() + plan.rows * plan.columns; }
+  TROUPE_DEVICE float* whole_decays() const { return learns() + plan.rows; }
+
+  TROUPE_DEVICE int part() const { return static_cast<int>(simt::thread()) % plan.split; }  // of a column
+  TROUPE_DEVICE int place() const { return static_cast<int>(simt::thread()) / plan.split; } // of the column
+
+  TROUPE_DEVICE void operator()() const {
+    std::int32_t i = static_cast<std::int32_t>(simt::block_x());
+    if (p.runs.runs[i].begins == 0)
+      return;
+    for (; i >= 0; i = p.runs.runs[i].next)
+      for (int first = 0; first < p.how.value_dim; first += plan.columns)
+        run(p.runs.runs[i], first);
+  }
+
+  /// For the columns from `first` on.
+  TROUPE_DEVICE void run(const state_run& r, int first) const {
+    const bool is_last = first + plan.columns >= p.how.value_dim;
+    const int value = first + place();
+    const bool has_column = value < p.how.value_dim;
+    // Lanes of a warp take part in its sums together.
+    const bool has_columns = first + static_cast<int>(simt::warp() * warp_lanes) / plan.split < p.how.value_dim;
+    const float skip = is_delta ? 0 : p.how.skip[simt::block_y()];
+    column state;
+    load(state, r, value);
+    for (std::int32_t begin = 0; begin < r.replayed; begin += plan.rows) {
+      const int count = at_most(r.replayed - begin, plan.rows);
+      prepare_logged(r, begin, count, first);
+      simt::sync_block();
+      if (has_columns)
+        for (int row = 0; row < count; ++row)
+          add(state, row);
+      simt::sync_block();
+    }
+    const std::int32_t kept = r.rows - r.pending;
+    if (kept == 0)
+      store(state, r.slot, value);
+    const auto* saves = reinterpret_cast<const std::int32_t*>(p.runs.runs + p.runs.count) + 2 * r.first_save;
+    std::int32_t save = 0;
+    for (std::int32_t begin = 0; begin < r.rows; begin += plan.rows) {
+      const int count = at_most(r.rows - begin, plan.rows);
+      prepare(r, begin, count, first, is_last);
+      simt::sync_block();
+      if (has_columns)
+        for (int row = 0; row < count; ++row) {
+          const float y = add(state, row);
+          const std::int32_t done = begin + row + 1;
+          if (has_column && part() == 0)
+            p.out[static_cast<std::size_t>(r.first_row + done - 1) * p.out_stride +
+                  simt::block_y() * static_cast<std::size_t>(p.how.value_dim) + static_cast<std::size_t>(value)] =
+              is_delta ? y : simt::fused(values()[row * plan.columns + place()], skip, y);
+          if (done == kept)
+            store(state, r.slot, value);
+          for (; save < r.saves && saves[2 * save] == done; ++save)
+            store(state, saves[2 * save + 1], value);
+        }
+      simt::sync_block();
+    }
+  }
+
+  // -- states ---------------------------------------------------------------------------------------------------------
+
+  TROUPE_DEVICE float* matrix(std::int32_t slot, int value) const {
+    return p.states.states + static_cast<std::size_t>(slot) * p.states.slot_stride + p.states.tail +
+      simt::block_y() * static_cast<std::size_t>(p.how.key_dim) * p.states.value_stride +
+      static_cast<std::size_t>(value);
+  }
+
+  TROUPE_DEVICE int key_of(int k) const { return (k / 4 * plan.split + part()) * 4 + k % 4; }
+
+  TROUPE_DEVICE void load(column& state, const state_run& r, int value) const {
+    const float* from = matrix(r.slot, value);
+    const bool exists = r.fresh == 0 && value < p.how.value_dim;
+#pragma unroll
+    for (int k = 0; k < Keys; ++k)
+      state[k] = exists && key_of(k) < p.how.key_dim ? from[static_cast<std::size_t>(key_of(k)) * p.states.value_stride]
+                                                     : 0;
+  }
+
+  TROUPE_DEVICE void store(const column& state, std::int32_t slot, int value) const {
+    if (value >= p.how.value_dim)
+      return;
+    float* to = matrix(slot, value);
+#pragma unroll
+    for (int k = 0; k < Keys; ++k)
+      if (key_of(k) < p.how.key_dim)
+        to[static_cast<std::size_t>(key_of(k)) * p.states.value_stride] = state[k];
+  }
+
+  // -- a row ----------------------------------------------------------------------------------------------------------
+
+  TROUPE_DEVICE static float element(const words4& from, int index) {
+    return simt::bits_to_float(word_of(from, index));
+  }
+
+  TROUPE_DEVICE words4 four(const float* rows, int row, int k) const {
+    return *reinterpret_cast<const words4*>(rows + row * plan.dim + key_of(k));
+  }
+
+  /// A sum over the keys of a column, always in the same order.
+  TROUPE_DEVICE float over_keys(const float (&sums)[4]) const {
+    float sum = simt::add(simt::add(sums[0], sums[1]), simt::add(sums[2], sums[3]));
+    for (int mask = 1; mask < plan.split; mask *= 2)
+      sum = simt::add(sum, simt::shuffle_xor(sum, mask));
+    return sum;
+  }
+
+  /// Adds a prepared row to the state, and reads it with its query.
+  TROUPE_DEVICE float add(column& state, int row) const {
+    const float whole = by_channel ? 1 : whole_decays()[row];
+    float learned = values()[row * plan.columns + place()];
+    if constexpr (is_delta) {
+      float known[4] = {};
+#pragma unroll
+      for (int k = 0; k < Keys; k += 4) {
+        const words4 key = four(keys(), row, k);
+        words4 decay;
+        if constexpr (by_channel)
+          decay = four(decays(), row, k);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          state[k + e] = simt::mul(state[k + e], by_channel ? element(decay, e) : whole);
+          known[e] = simt::fused(state[k + e], element(key, e), known[e]);
+        }
+      }
+      learned = simt::sub(learned, over_keys(known));
+    }
+    learned = simt::mul(learned, learns()[row]);
+    float read[4] = {};
+#pragma unroll
+    for (int k = 0; k < Keys; k += 4) {
+      const words4 key = four(keys(), row, k), query = four(queries(), row, k);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float before = is_delta ? state[k + e] : simt::mul(state[k + e], whole);
+        state[k + e] = simt::fused(element(key, e), learned, before);
+        read[e] = simt::fused(state[k + e], element(query, e), read[e]);
+      }
+    }
+    return over_keys(read);
+  }
+
+  // -- rows, made ready: warps take a key or a query each ---------------------------------------------------------------
+
+  TROUPE_DEVICE float* log(const state_run& r, std::int32_t row) const {
+    return p.states.logs + static_cast<std::size_t>(r.slot) * p.states.log_stride +
+      static_cast<std::size_t>(p.states.pending) *
+      (static_cast<std::size_t>(p.states.channels) + simt::block_y() * p.states.head_log) +
+      static_cast<std::size_t>(row) * p.states.head_log;
+  }
+
+  TROUPE_DEVICE void prepare_logged(const state_run& r, std::int32_t begin, int count, int first) const {
+    const auto key_dim = static_cast<std::size_t>(p.how.key_dim);
+    for (int row = static_cast<int>(simt::warp()); row < count; row += static_cast<int>(threads / warp_lanes)) {
+      const float *key = log(r, begin + row), *decay = key + key_dim + p.states.value_stride;
+      for (int k = static_cast<int>(simt::lane()); k < plan.dim; k += static_cast<int>(warp_lanes)) {
+        keys()[row * plan.dim + k] = k < p.how.key_dim ? key[k] : 0;
+        queries()[row * plan.dim + k] = 0; // nothing is read
+        if (by_channel)
+          decays()[row * plan.dim + k] = k < p.how.key_dim ? decay[k] : 0;
+      }
+      if (simt::lane() == 0) {
+        whole_decays()[row] = decay[0];
+        learns()[row] = decay[by_channel ? key_dim : 1];
+      }
+    }
+    for (int i = static_cast<int>(simt::thread()); i < count * plan.columns; i += static_cast<int>(threads)) {
+      const int value = first + i % plan.columns;
+      values()[i] = value < p.how.value_dim
+        ? log(r, begin + i / plan.columns)[key_dim + static_cast<std::size_t>(value)]
+        : 0;
+    }
+  }
+
+  /// With `logs`, also keeps those that are pending.
+  TROUPE_DEVICE void prepare(const state_run& r, std::int32_t begin, int count, int first, bool logs) const {
+    const int key_heads = p.how.key_heads, head = static_cast<int>(simt::block_y());
+    const int group = p.how.in_turns ? head % key_heads : head / (p.how.heads / key_heads);
+    const auto key_dim = static_cast<std::size_t>(p.how.key_dim);
+    const auto key_width = static_cast<std::size_t>(key_heads) * key_dim,
+               value_width = static_cast<std::size_t>(p.how.heads) * static_cast<std::size_t>(p.how.value_dim);
+    // [q | k | v] or [x | B | C]
+    const auto key_at = (is_delta ? key_width : value_width) + static_cast<std::size_t>(group) * key_dim,
+               query_at = is_delta ? key_at - key_width : key_at + key_width,
+               value_at = (is_delta ? 2 * key_width : 0) +
+      static_cast<std::size_t>(head) * static_cast<std::size_t>(p.how.value_dim);
+    const std::int32_t kept = r.rows - r.pending;
+    const auto input = [&](int row) {
+      return p.in + static_cast<std::size_t>(r.first_row + begin + row) * p.in_stride;
+    };
+    for (int task = static_cast<int>(simt::warp()); task < 2 * count; task += static_cast<int>(threads / warp_lanes)) {
+      const int row = task / 2;
+      if (task % 2 == 1) {
+        copy(queries() + row * plan.dim, input(row) + query_at, simt::inverse_sqrt(static_cast<float>(p.how.key_dim)),
+             nullptr);
+        continue;
+      }
+      float* to_log = logs && begin + row >= kept ? log(r, begin + row - kept) : nullptr;
+      copy(keys() + row * plan.dim, input(row) + key_at, 1, to_log);
+      prepare_decay(static_cast<std::size_t>(r.first_row + begin + row), row,
+                    to_log != nullptr ? to_log + key_dim + p.states.value_stride : nullptr);
+    }
+    for (int i = static_cast<int>(simt::thread()); i < count * plan.columns; i += static_cast<int>(threads)) {
+      const int value = first + i % plan.columns;
+      values()[i] = value < p.how.value_dim ? input(i / plan.columns)[value_at + static_cast<std::size_t>(value)] : 0;
+    }
+    if (!logs)
+      return;
+    for (int row = at_least(kept - begin, 0); row < count; ++row)
+      for (int v = static_cast<int>(simt::thread()); v < p.how.value_dim; v += static_cast<int>(threads))
+        log(r, begin + row - kept)[key_dim + static_cast<std::size_t>(v)] = input(
+          row)[value_at + static_cast<std::size_t>(v)];
+  }
+
+  /// A key or a query, by a warp: of delta rules brought to the length `scale`.
+  TROUPE_DEVICE void copy(float* to, const float* from, float scale, float* to_log) const {
+    float by = 1;
+    if constexpr (is_delta) {
+      float squares = 0;
+      for (int k = static_cast<int>(simt::lane()); k < p.how.key_dim; k += static_cast<int>(warp_lanes))
+        squares = simt::fused(from[k], from[k], squares);
+      by = scale * simt::inverse_sqrt(simt::warp_sum(squares) + 1e-6f);
+    }
+    for (int k = static_cast<int>(simt::lane()); k < plan.dim; k += static_cast<int>(warp_lanes)) {
+      const float x = k < p.how.key_dim ? (is_delta ? from[k] * by : from[k]) : 0;
+      to[k] = x;
+      if (to_log != nullptr && k < p.how.key_dim)
+        to_log[k] = x;
+    }
+  }
+
+  /// How much a row decays and learns, by a warp.
+  TROUPE_DEVICE void prepare_decay(std::size_t input_row, int row, float* to_log) const {
+    const std::size_t head = simt::block_y();
+    const float* rates = p.rates + input_row * p.rates_stride;
+    if constexpr (by_channel)
+      for (int k = static_cast<int>(simt::lane()); k < plan.dim; k += static_cast<int>(warp_lanes)) {
+        const auto at = head * static_cast<std::size_t>(p.how.key_dim) + static_cast<std::size_t>(k);
+        const float decay = k < p.how.key_dim ? simt::exp(p.how.decay[head] * softplus(rates[at] + p.how.dt_bias[at]))
+                                              : 0;
+        decays()[row * plan.dim + k] = decay;
+        if (to_log != nullptr && k < p.how.key_dim)
+          to_log[k] = decay;
+      }
+    if (simt::lane() != 0)
+      return;
+    float learn = 0, decay = 1;
+    if constexpr (is_delta)
+      learn = sigmoid(p.betas[input_row * p.betas_stride + head]);
+    if constexpr (!by_channel) {
+      float dt = softplus(rates[head] + p.how.dt_bias[head]);
+      if constexpr (!is_delta) {
+        dt = dt < p.how.least_dt ? p.how.least_dt : dt;
+        if (p.how.most_dt > p.how.least_dt)
+          dt = dt > p.how.most_dt ? p.how.most_dt : dt;
+        learn = dt;
+      }
+      decay = simt::exp(dt * p.how.decay[head]);
+    }
+    learns()[row] = learn;
+    whole_decays()[row] = decay;
+    if (to_log != nullptr) {
+      if (!by_channel)
+        to_log[0] = decay;
+      to_log[by_channel ? p.how.key_dim : 1] = learn;
+    }
+  }
+};
+
+template <recurrence_type Type, int Keys, unsigned Threads>
+void launch_recur(const stream& on, const recur_params& params, recur_plan plan) {
+  constexpr int most_rows = 8, prepared_floats = 10240; // with values less than default shared memory
+  plan.columns = static_cast<int>(Threads) / plan.split;
+  plan.rows = at_least(at_most(prepared_floats / (3 * plan.dim), most_rows), 1);
+  const int row = (Type == recurrence_type::channel_delta ? 3 : 2) * plan.dim + plan.columns + 2;
+  launch(on, {static_cast<unsigned>(params.runs.count), static_cast<unsigned>(params.how.heads)},
+         static_cast<std::size_t>(plan.rows * row) * sizeof(float), recur_kernel<Type, Keys, Threads>{params, plan});
+}
+
+template <recurrence_type Type, int Keys>
+void launch_recur(const stream& on, const recur_params& params, const recur_plan& plan) {
+  const int lanes = params.how.value_dim * plan.split;
+  if (lanes <= 128)
+    launch_recur<Type, Keys, 128>(on, params, plan);
+  else if (lanes <= 256)
+    launch_recur<Type, Keys, 256>(on, params, plan);
+  else
+    launch_recur<Type, Keys, 512>(on, params, plan);
+}
+
+template <recurrence_type Type>
+void launch_recur(const stream& on, const recur_params& params) {
+  constexpr int few = 16, many = 32; // keys of a lane
+  recur_plan plan;
+  const bool is_narrow = params.how.key_dim <= few * plan.split;
+  const int keys = is_narrow ? few : many;
+  while (plan.split * keys < params.how.key_dim)
+    plan.split *= 2;
+  plan.dim = plan.split * keys;
+  if (is_narrow)
+    launch_recur<Type, few>(on, params, plan);
+  else
+    launch_recur<Type, many>(on, params, plan);
+}
+
+} // namespace
+
+void recur(const stream& on, const recur_params& params) {
+  switch (params.how.type) {
+    case recurrence_type::delta: return launch_recur<recurrence_type::delta>(on, params);
+    case recurrence_type::channel_delta: return launch_recur<recurrence_type::channel_delta>(on, params);
+    case recurrence_type::ssd: return launch_recur<recurrence_type::ssd>(on, params);
+    case recurrence_type::none: return;
+  }
+}
+
+} // namespace troupe::kernels::cuda

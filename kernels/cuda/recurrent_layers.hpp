@@ -1,0 +1,27 @@
+// The ops of recurrent layers (kernels/recurrent.hpp) on the backend's stream: checks arguments, launches kernels.
+#pragma once
+
+#include "kernels/cuda/state_memory.hpp"
+#include "kernels/cuda/step_memory.hpp"
+
+#include <memory>
+
+namespace troupe::kernels::cuda {
+
+class recurrent_layers {
+public:
+  recurrent_layers(const stream& on, step_memory& step) : on_(on), step_(step) {}
+
+  void convolve(const tensor& out, const tensor& in, const convolution& how, const device_state_cache& states,
+                int layer);
+  void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas, const recurrence& how,
+             const device_state_cache& states, int layer);
+  void gate(const tensor& out, const tensor& x, const tensor& gate, const gated_rows& how);
+  void multiply(const tensor& out, const tensor& a, const tensor& b);
+
+private:
+  const stream& on_;
+  step_memory& step_;
+};
+
+} // namespace troupe::kernels::cuda
