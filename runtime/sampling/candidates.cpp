@@ -25,19 +25,23 @@ std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
 
 } // namespace
 
-void candidates::reset(std::span<const float> logits) {
+void candidates::reset(std::span<const float> logits, float factor) {
   row_ = logits;
+  factor_ = factor;
   listed_ = false;
   block_maxima_.resize((row_.size() + block - 1) / block);
   sampling::block_maxima(row_.data(), row_.size(), block_maxima_.data());
+  if (factor_ != 1) // rounding keeps the order
+    sampling::scale(block_maxima_.data(), block_maxima_.size(), factor_, block_maxima_.data());
   max_ = block_maxima_.empty() ? -infinity : *std::max_element(block_maxima_.begin(), block_maxima_.end());
   if (max_ == -infinity)
     throw failure(errc::internal, nothing_to_choose);
   if (max_ == infinity) {
     max_ = std::numeric_limits<float>::max();
     clamped_.resize(row_.size());
-    std::transform(row_.begin(), row_.end(), clamped_.begin(), [this](float x) { return std::min(x, max_); });
+    std::transform(row_.begin(), row_.end(), clamped_.begin(), [this](float x) { return std::min(x * factor_, max_); });
     row_ = clamped_;
+    factor_ = 1;
     for (float& x : block_maxima_)
       x = std::min(x, max_);
   }
@@ -46,18 +50,37 @@ void candidates::reset(std::span<const float> logits) {
 token_id candidates::likeliest() const {
   const auto found = std::find(block_maxima_.begin(), block_maxima_.end(), max_);
   const auto start = row_.begin() + (found - block_maxima_.begin()) * static_cast<std::ptrdiff_t>(block);
-  return static_cast<token_id>(std::find(start, row_.end(), max_) - row_.begin());
+  const auto most = std::find_if(start, row_.end(), [this](float x) { return x * factor_ == max_; });
+  return static_cast<token_id>(most - row_.begin());
 }
 
-void candidates::narrow(float floor) {
-  if (listed_) {
-    keep_if([floor](token_id, float logit) { return logit >= floor; });
-    return;
-  }
+void candidates::list(float floor) {
   listed_ = true;
   ids_.resize(std::max(ids_.size(), row_.size()));
   logits_.resize(ids_.size());
-  count_ = sampling::select(row_.data(), row_.size(), block_maxima_.data(), floor, ids_.data(), logits_.data());
+  count_ = sampling::select(row_.data(), row_.size(), factor_, block_maxima_.data(), floor, ids_.data(),
+                            logits_.data());
+}
+
+void candidates::narrow(float floor) {
+  if (listed_)
+    keep_if([floor](token_id, float logit) { return logit >= floor; });
+  else
+    list(floor);
+}
+
+float candidates::narrow_to_weight(std::uint64_t enough, float least) {
+  constexpr float step = 4; // of a trained model's row of 150k tokens one or two steps list some hundreds
+  if (!listed_)
+    for (float above = max_ - step; above > least; above -= step) {
+      list(above);
+      const auto listed = weights();
+      if (std::accumulate(listed.begin(), listed.end(), std::uint64_t{0}) >= enough)
+        return above;
+      listed_ = false;
+    }
+  narrow(least);
+  return least;
 }
 
 void candidates::restore(std::span<const std::pair<token_id, float>> tokens) {
@@ -96,7 +119,7 @@ std::uint64_t candidates::total_weight() {
     weights();
   } else {
     weights_.resize(block_maxima_.size());
-    sampling::block_weights(row_.data(), row_.size(), max_, weights_.data());
+    sampling::block_weights(row_.data(), row_.size(), factor_, block_maxima_.data(), max_, weights_.data());
   }
   return std::accumulate(weights_.begin(), weights_.end(), std::uint64_t{0});
 }
@@ -119,7 +142,7 @@ token_id candidates::sample(std::uint64_t bits) {
   if (listed_)
     return ids_[i];
   i *= block;
-  for (std::uint64_t w; offset >= (w = sampling::weight(row_[i], max_)); ++i)
+  for (std::uint64_t w; offset >= (w = sampling::weight(row_[i] * factor_, max_)); ++i)
     offset -= w;
   return static_cast<token_id>(i);
 }

@@ -16,9 +16,10 @@ namespace troupe {
 
 class candidates {
 public:
-  /// Starts over with every token of `logits` [vocab], which must outlive the use. NaN counts as minus infinity, plus
-  /// infinity as the largest float. Throws failure(internal) if no logit is above minus infinity.
-  void reset(std::span<const float> logits);
+  /// Starts over with every token of `logits` [vocab], which must outlive the use, times `factor`, which is positive:
+  /// the reciprocal of a temperature, without a pass of its own. NaN counts as minus infinity, plus infinity as the
+  /// largest float. Throws failure(internal) if no logit is above minus infinity.
+  void reset(std::span<const float> logits, float factor = 1);
 
   std::size_t size() const { return listed_ ? count_ : row_.size(); }
 
@@ -30,6 +31,10 @@ public:
 
   /// Drops every token with a logit below `floor` (at most max()) and lists the others.
   void narrow(float floor);
+
+  /// Lists all tokens at or above a floor, which it returns: the likeliest, as far as they weigh `enough` together, and
+  /// some more. `least` is a floor that is low enough.
+  float narrow_to_weight(std::uint64_t enough, float least);
 
   /// Drops the listed tokens for which `keep(id, logit)` is false.
   template <class Predicate>
@@ -82,8 +87,11 @@ public:
   token_id sample(std::uint64_t bits);
 
 private:
+  void list(float floor);
+
   std::span<const float> row_;      // [vocab]
-  std::vector<float> block_maxima_; // of row_
+  float factor_ = 1;                // of row_
+  std::vector<float> block_maxima_; // of row_ times factor_
   float max_ = 0;
   bool listed_ = false;   // whether ids_ and logits_ list the candidates; else all of row_
   std::size_t count_ = 0; // of listed candidates, at the front of both

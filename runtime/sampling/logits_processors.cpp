@@ -14,9 +14,6 @@ using sampling::weight_one;
 
 namespace {
 
-// Below this distance from the largest logit a token's fixed-point weight is 0: exp(-29) < 2^-41.
-constexpr float weightless = -29.f;
-
 float* logit_of(std::span<float> logits, token_id id) {
   return id >= 0 && static_cast<std::size_t>(id) < logits.size() ? &logits[static_cast<std::size_t>(id)] : nullptr;
 }
@@ -25,7 +22,7 @@ float* logit_of(std::span<float> logits, token_id id) {
 float floor_of_tail(float max, std::uint64_t tail, std::size_t count) {
   const std::uint64_t each = tail / count;
   if (each < 64) // too small for the slack to cover the rounding of weights
-    return max + weightless;
+    return max + sampling::weightless;
   const float slack = 0.01f; // covers the rounding of log, exp and weights
   return max + static_cast<float>(std::log(static_cast<double>(each) / static_cast<double>(weight_one))) - slack;
 }
@@ -72,8 +69,7 @@ void keep_top_p(candidates& tokens, float p) {
   const std::uint64_t total = tokens.total_weight();
   const auto target = share_of(total, p);
   const float max = tokens.max();
-  const float floor = floor_of_tail(max, total - target, tokens.size());
-  tokens.narrow(floor);
+  const float floor = tokens.narrow_to_weight(target, floor_of_tail(max, total - target, tokens.size()));
 
   // The weight in each slice of logits, likeliest slice first.
   std::array<std::uint64_t, 2048> slices{};

@@ -55,7 +55,7 @@ normalised_row::normalised_row(std::span<const float> row) : logits(row) {
     return;
   }
   std::vector<std::uint64_t> weights(maxima.size());
-  sampling::block_weights(row.data(), row.size(), most, weights.data());
+  sampling::block_weights(row.data(), row.size(), 1, maxima.data(), most, weights.data());
   const auto total = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
   log_total = static_cast<float>(std::log(static_cast<double>(total) / static_cast<double>(sampling::weight_one)));
 }

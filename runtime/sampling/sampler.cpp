@@ -138,13 +138,8 @@ extended_choice sequence_sampler::choose(std::span<const float> logits, other_ro
     return {tokens.likeliest()};
   }
   if (extended_)
-    return extended_->choose(row, position, state_.index(), scratch.row, tokens);
-  if (p.temperature != 1) {
-    scratch.row.resize(row.size());
-    apply_temperature(row, p.temperature, scratch.row);
-    row = scratch.row;
-  }
-  tokens.reset(row);
+    return extended_->choose(row, position, state_.index(), tokens);
+  tokens.reset(row, 1 / p.temperature);
   keep_top_k(tokens, p.top_k);
   keep_top_p(tokens, p.top_p);
   keep_min_p(tokens, p.min_p);

@@ -86,24 +86,25 @@ void token_weights(const float* x, std::size_t n, float max, std::uint64_t* weig
 }
 
 TROUPE_VECTOR_CLONES
-void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums) {
+void block_weights(const float* x, std::size_t n, float factor, const float* maxima, float max, std::uint64_t* sums) {
   std::size_t start = 0;
   for (; start + block <= n; start += block) {
     std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < block; ++i)
-      sum += weight(x[start + i], max);
+    if (*maxima++ - max > weightless)
+      for (std::size_t i = 0; i < block; ++i)
+        sum += weight(x[start + i] * factor, max);
     *sums++ = sum;
   }
   if (start < n) {
     std::uint64_t sum = 0;
     for (std::size_t i = start; i < n; ++i)
-      sum += weight(x[i], max);
+      sum += weight(x[i] * factor, max);
     *sums = sum;
   }
 }
 
 TROUPE_VECTOR_CLONES
-std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices,
+std::size_t select(const float* x, std::size_t n, float factor, const float* maxima, float floor, std::int32_t* indices,
                    float* values) {
   std::size_t selected = 0;
   for (std::size_t start = 0; start < n; start += block) {
@@ -113,15 +114,15 @@ std::size_t select(const float* x, std::size_t n, const float* maxima, float flo
       std::uint64_t wanted = 0;
       if (word + 64 <= n) {
         for (std::size_t i = 0; i < 64; ++i)
-          wanted |= static_cast<std::uint64_t>(x[word + i] >= floor) << i;
+          wanted |= static_cast<std::uint64_t>(x[word + i] * factor >= floor) << i;
       } else {
         for (std::size_t i = 0; i < n - word; ++i)
-          wanted |= static_cast<std::uint64_t>(x[word + i] >= floor) << i;
+          wanted |= static_cast<std::uint64_t>(x[word + i] * factor >= floor) << i;
       }
       for (; wanted != 0; wanted &= wanted - 1) {
         const auto at = word + static_cast<std::size_t>(std::countr_zero(wanted));
         indices[selected] = static_cast<std::int32_t>(at);
-        values[selected++] = x[at];
+        values[selected++] = x[at] * factor;
       }
     }
   }

@@ -13,6 +13,9 @@ namespace troupe::sampling {
 /// Elements of a row that share one maximum and one weight sum.
 inline constexpr std::size_t block = 128;
 
+/// Below this distance from the largest logit a token weighs nothing: exp(-29) < 2^-41.
+inline constexpr float weightless = -29.f;
+
 /// The fixed-point weight of the likeliest token. 2^23 tokens of this weight still fit a 64-bit sum.
 inline constexpr std::uint64_t weight_one = std::uint64_t{1} << 40;
 
@@ -58,12 +61,13 @@ void block_maxima(const float* x, std::size_t n, float* maxima);
 /// weights[i] = weight(x[i], max).
 void token_weights(const float* x, std::size_t n, float max, std::uint64_t* weights);
 
-/// sums[i] = the sum of the weights of elements [i * block, (i + 1) * block).
-void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums);
+/// sums[i] = the sum of the weights of elements [i * block, (i + 1) * block) of x * factor, whose block maxima `maxima`
+/// are.
+void block_weights(const float* x, std::size_t n, float factor, const float* maxima, float max, std::uint64_t* sums);
 
-/// Writes index and value of the elements that are at least `floor`, in order; returns their number. `maxima` are x's
-/// block maxima; `indices` and `values` have room for n.
-std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices,
+/// Writes index and value of the elements of x * factor that are at least `floor`, in order; returns their number.
+/// `maxima` are their block maxima; `indices` and `values` have room for n.
+std::size_t select(const float* x, std::size_t n, float factor, const float* maxima, float floor, std::int32_t* indices,
                    float* values);
 
 /// ln(1 + x) of x in [0, 1], within some ulp: the series of 2 artanh(x / (2 + x)).

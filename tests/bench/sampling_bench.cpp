@@ -1,4 +1,6 @@
-// Microseconds per sampled token on one thread: medians over different rows, as in decoding.
+// Microseconds per sampled token on one thread: medians over different rows, as in decoding. Then what a step of 64
+// sequences takes, divided over threads.
+#include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/sampling/sampler.hpp"
 
 #include <algorithm>
@@ -40,6 +42,34 @@ double median_us(const sampling_params& params, const std::vector<std::vector<fl
   return times[200];
 }
 
+/// Milliseconds of a step of `sequences`, whose rows differ.
+double median_step_ms(const sampling_params& params, std::size_t vocab, int sequences, int threads) {
+  auto own = params;
+  own.max_tokens = 1 << 20;
+  const auto start = std::make_shared<sampling_start>();
+  start->params = std::make_shared<const sampling_params>(own);
+  start->prompt = std::make_shared<const std::vector<token_id>>(1, 7);
+  std::vector<float> logits;
+  for (const auto rows = random_rows(vocab); logits.size() < vocab * static_cast<std::size_t>(sequences);)
+    for (const auto& row : rows)
+      logits.insert(logits.end(), row.begin(), row.end());
+  cpu_step_sampler sampler({2}, {}, {.threads = threads});
+  std::vector<double> times;
+  for (int step = 0; step < 60; ++step) {
+    step_plan plan;
+    plan.step = static_cast<std::uint64_t>(step) + 1;
+    for (std::int32_t i = 0; i < sequences; ++i) {
+      plan.logit_rows.push_back(i);
+      plan.samples.push_back({{static_cast<std::uint64_t>(i), 0}, i, i, step == 0 ? start : nullptr});
+    }
+    const auto began = std::chrono::steady_clock::now();
+    sampler.sample(plan, logits);
+    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count());
+  }
+  std::nth_element(times.begin(), times.begin() + 30, times.end());
+  return times[30];
+}
+
 } // namespace
 
 int main() {
@@ -79,8 +109,13 @@ int main() {
                                                                   {"green list", &green},
                                                                   {"green list, selfhash", &self_green},
                                                                   {"Gumbel", &gumbel}};
-  std::printf("%-22s %10s %10s  us per token\n", "", "32k", "128k");
-  const auto small = random_rows(32000), large = random_rows(128256);
+  std::printf("%-22s %10s %10s  us per token\n", "", "32k", "152k");
+  const auto small = random_rows(32000), large = random_rows(151936);
   for (const auto& [name, params] : cases)
     std::printf("%-22s %10.1f %10.1f\n", name, median_us(*params, small), median_us(*params, large));
+
+  std::printf("\n%-22s %10s %10s  ms per step of 64 sequences, 152k\n", "", "1 thread", "2 threads");
+  for (const auto& [name, params] : {cases[0], cases[1], cases[3]})
+    std::printf("%-22s %10.2f %10.2f\n", name, median_step_ms(*params, 151936, 64, 1),
+                median_step_ms(*params, 151936, 64, 2));
 }

@@ -26,6 +26,12 @@ drafter_states states_of(const drafter_rows& demand, std::span<const float> hidd
   return {demand.sequence, {demand.position, demand.rows, {copy, copy->data()}}, demand.known};
 }
 
+/// What a token of these parameters takes, times a greedy one (tests/bench/sampling_bench.cpp).
+std::size_t work_of(const sampling_params& p) {
+  const std::size_t chosen = p.greedy() ? 1 : p.extended() ? 16 : p.top_k > 0 ? 2 : 8;
+  return chosen + (p.wants_logprobs() ? 8 : 0);
+}
+
 } // namespace
 
 cpu_step_sampler::cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings, division divided)
@@ -125,7 +131,10 @@ void cpu_step_sampler::sample(const step_plan& plan, std::vector<draw>& draws, s
       d.result.failed.push_back({d.demand->sequence, f.what_failed()});
     }
   };
-  if (divided_.threads == 1 || draws.size() < 2 || draws.size() * vocab < divided_.from) {
+  std::size_t work = 0;
+  for (const auto& d : draws)
+    work += vocab * work_of(d.sequence->params()) * static_cast<std::size_t>(1 + d.demand->guesses);
+  if (divided_.threads == 1 || draws.size() < 2 || work < divided_.from) {
     for (auto& d : draws)
       one(d, scratch_.front());
     return;

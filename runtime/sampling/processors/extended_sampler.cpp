@@ -110,18 +110,15 @@ void run_step(const sampling_params& p, sampler_step step, candidates& tokens, s
 }
 
 extended_choice extended_sampler::choose(std::span<const float> logits, std::uint64_t position, std::uint32_t index,
-                                         std::vector<float>& row, candidates& tokens) const {
+                                         candidates& tokens) const {
   const auto& p = *params_;
   auto steps = p.samplers.steps();
   if (!steps.empty() && steps.front() == sampler_step::temperature && p.dynatemp_range <= 0) { // without listing all
-    if (p.temperature != 1) {
-      row.resize(logits.size());
-      apply_temperature(logits, p.temperature, row);
-      logits = row;
-    }
+    tokens.reset(logits, 1 / p.temperature);
     steps = steps.subspan(1);
+  } else {
+    tokens.reset(logits);
   }
-  tokens.reset(logits);
   const auto bits = random_bits(p.seed, position, index);
   if (p.mirostat != 0) {
     for (const auto step : steps)

@@ -45,9 +45,9 @@ public:
   /// and at last: DRY, tokens that are not allowed, repeated n-grams, green lists.
   void finish_edits(std::span<float> logits) const;
 
-  /// The next token from edited logits. `row` is scratch [vocab] and may be where `logits` are.
+  /// The next token from edited logits.
   extended_choice choose(std::span<const float> logits, std::uint64_t position, std::uint32_t index,
-                         std::vector<float>& row, candidates& tokens) const;
+                         candidates& tokens) const;
 
 private:
   std::span<const token_id> recent(int range) const;

@@ -1,10 +1,14 @@
 #include "runtime/sampling/logits_processors.hpp"
+#include "runtime/sampling/vector_passes.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json.hpp"
+#include "tests/rounds.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -113,6 +117,76 @@ TEST_CASE("top-p keeps the smallest set that reaches p, the lowest ids among equ
   CHECK(kept_ids(filtered(halves, [](candidates& c) { keep_top_p(c, 0.49f); })) == std::vector<token_id>{1});
   CHECK(kept_ids(filtered(halves, [](candidates& c) { keep_top_p(c, 0.51f); })) == std::vector<token_id>{0, 1});
   CHECK(kept_ids(filtered(halves, [](candidates& c) { keep_top_p(c, 0.76f); })) == std::vector<token_id>{0, 1, 2});
+}
+
+TEST_CASE("top-p over rows of 150k tokens, with ties, keeps what sorting all of them keeps") {
+  std::mt19937 random(11);
+  const int vocab = rounds(151936);
+  for (int round = 0; round < 9; ++round) {
+    const float spread = std::array{0.1f, 1.f, 3.f}[static_cast<std::size_t>(round % 3)];
+    std::normal_distribution<float> normal(0, spread);
+    std::vector<float> row(static_cast<std::size_t>(vocab));
+    for (auto& x : row) {
+      x = normal(random);
+      if (round % 2 == 0)
+        x = std::round(x * 8) / 8; // thousands of equal ones, also at the edge
+      if (random() % 512 == 0)
+        x = random() % 2 ? -infinity : std::numeric_limits<float>::quiet_NaN();
+    }
+    for (int likely = 0; likely < 20 * (round / 3); ++likely)
+      row[random() % row.size()] += 4 * spread;
+    const float p = std::array{0.3f, 0.9f, 0.95f, 0.999f}[static_cast<std::size_t>(round % 4)];
+    const float factor = round % 2 ? 1 / 0.7f : 1;
+    CAPTURE(round);
+
+    std::vector<std::pair<float, token_id>> order; // negated logit, id
+    for (std::size_t i = 0; i < row.size(); ++i)
+      if (!std::isnan(row[i]))
+        order.emplace_back(-(row[i] * factor), static_cast<token_id>(i));
+    std::ranges::sort(order);
+    const float max = -order.front().first;
+    std::uint64_t total = 0, before = 0;
+    for (const auto& [negated, id] : order)
+      total += sampling::weight(-negated, max);
+    std::vector<token_id> expected;
+    for (std::size_t i = 0; before < share_of(total, p); ++i) {
+      expected.push_back(order[i].second);
+      before += sampling::weight(-order[i].first, max);
+    }
+    std::ranges::sort(expected);
+
+    candidates tokens;
+    tokens.reset(row, factor);
+    keep_top_p(tokens, p);
+    CHECK(std::ranges::equal(tokens.ids(), expected));
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      REQUIRE(tokens.logits()[i] == row[static_cast<std::size_t>(tokens.ids()[i])] * factor);
+  }
+}
+
+TEST_CASE("a factor is what scaling the row would be: its maximum, choice, infinities and draws") {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 4);
+  for (int round = 0; round < 40; ++round) {
+    std::vector<float> row(1 + random() % 700);
+    for (auto& x : row)
+      x = random() % 64 == 0 ? (random() % 2 ? -infinity : std::numeric_limits<float>::quiet_NaN()) : normal(random);
+    row[random() % row.size()] = round % 8 == 0 ? infinity : round % 8 == 1 ? 3e38f : 5.f;
+    const float factor = round % 3 ? 1 / 0.37f : 1e5f;
+    std::vector<float> scaled(row.size());
+    for (std::size_t i = 0; i < row.size(); ++i)
+      scaled[i] = row[i] * factor;
+    candidates a, b;
+    a.reset(row, factor);
+    b.reset(scaled);
+    CHECK(a.max() == b.max());
+    CHECK(a.likeliest() == b.likeliest());
+    CHECK(a.total_weight() == b.total_weight());
+    const auto bits = (std::uint64_t{random()} << 32) | random();
+    CHECK(a.sample(bits) == b.sample(bits));
+    CHECK(a.kth_largest(3) == b.kth_largest(3));
+    CHECK(std::ranges::equal(a.ids(), b.ids()));
+  }
 }
 
 TEST_CASE("top-p among the survivors of top-k counts their probabilities alone") {
