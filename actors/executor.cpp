@@ -1,5 +1,6 @@
 #include "actors/executor.hpp"
 
+#include "actors/companion.hpp"
 #include "actors/spawn.hpp"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,7 +21,10 @@ public:
   static constexpr const char* name = "executor";
 
   executor_state(executor_actor::pointer self, const model_replica& what, std::size_t stage, stage_peers to)
-    : self_(self), self_handle_(self), to_(std::move(to)), runner_(what.make_runner(stage)) {}
+    : self_(self), self_handle_(self), to_(std::move(to)), runner_(what.make_runner(stage)) {
+    if (what.plan.stages.size() == 1 && !what.plan.last().capabilities().own_thread)
+      sampling_.emplace(self_->system(), to_.sampler);
+  }
 
   executor_actor::behavior_type make_behavior() {
     return {
@@ -83,7 +88,15 @@ private:
     auto message = std::make_shared<step_logits>();
     message->plan = before.plan;
     message->output = std::move(output);
-    self_->send(to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
+    if (sampling_ && !goes_on_without_tokens())
+      sampling_->send(self_, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
+    else
+      self_->send(to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
+  }
+
+  /// Whether the next step, if there is one, needs none of the tokens that are being chosen.
+  bool goes_on_without_tokens() const {
+    return !plans_.empty() && plans_.front()->after_tokens_of <= tokens_known_up_to_;
   }
 
   void pass_on_images(const step_plan& plan) {
@@ -122,7 +135,8 @@ private:
   // Only an exit message may end the actor: the state must be destroyed on its own thread.
   executor_actor self_handle_;
   stage_peers to_;
-  caf::weak_actor_ptr scheduler_; // which holds the executor
+  std::optional<companion<sampler_actor>> sampling_; // the sampler, if it may work on this thread
+  caf::weak_actor_ptr scheduler_;                    // which holds the executor
   std::map<int, std::pair<caf::weak_actor_ptr, caf::weak_actor_ptr>>
     receivers_; // block manager and scheduler, by replica
   std::unique_ptr<step_runner> runner_;

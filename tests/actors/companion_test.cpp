@@ -1,0 +1,156 @@
+// Actors that a detached one runs on its own thread.
+#include "actors/companion.hpp"
+
+#include <caf/actor_system_config.hpp>
+#include <caf/event_based_actor.hpp>
+#include <caf/scoped_actor.hpp>
+#include <caf/send.hpp>
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+struct companion_log {
+  struct entry {
+    int number;
+    std::thread::id thread;
+  };
+  std::mutex mutex;
+  std::vector<entry> handled, forwarded;
+  std::thread::id host;
+
+  void add(std::vector<entry>& to, int number) {
+    const std::lock_guard lock(mutex);
+    to.push_back({number, std::this_thread::get_id()});
+  }
+};
+
+/// A host, its companion, and an actor to which the companion forwards what it gets.
+struct companion_scene {
+  struct sharing : caf::actor_system_config {
+    sharing() {
+      set("scheduler.policy", caf::atom("sharing"));
+      set("scheduler.max-threads", std::size_t(2));
+    }
+  };
+
+  sharing config;
+  caf::actor_system system{config};
+  std::shared_ptr<companion_log> log = std::make_shared<companion_log>();
+  caf::actor third, worker, host;
+
+  companion_scene() {
+    third = system.spawn([log = log](caf::event_based_actor*) -> caf::behavior {
+      return {[log](int number) { log->add(log->forwarded, number); }};
+    });
+    worker = system.spawn([log = log, third = third](caf::event_based_actor* self) -> caf::behavior {
+      return {[log, third, self](int number) {
+        if (number < 0)
+          throw std::runtime_error("a negative number");
+        self->send(third, number);
+        log->add(log->handled, number);
+      }};
+    });
+    host = system.spawn<caf::detached>([log = log, worker = worker](caf::event_based_actor* self) -> caf::behavior {
+      log->host = std::this_thread::get_id();
+      const auto with = std::make_shared<companion<caf::actor>>(self->system(), worker);
+      return {[log, self, with](int number) {
+        with->send(self, number);
+        const std::lock_guard lock(log->mutex);
+        return static_cast<int>(log->handled.size());
+      }};
+    });
+  }
+
+  ~companion_scene() {
+    for (const auto& each : {host, worker, third})
+      caf::anon_send_exit(each, caf::exit_reason::user_shutdown);
+  }
+
+  /// Has the host pass it on; how many the companion has handled by then.
+  int tell(int number) {
+    caf::scoped_actor self{system};
+    int handled = -1;
+    self->request(host, caf::infinite, number).receive([&](int count) { handled = count; }, [](const caf::error&) {});
+    return handled;
+  }
+
+  /// From then on the companion is idle whenever the host sends.
+  void settle() {
+    for (int i = 0; i < 100'000; ++i) {
+      const auto before = tell(0);
+      const std::lock_guard lock(log->mutex);
+      if (before > 0 && log->handled.back().thread == log->host)
+        return;
+    }
+  }
+};
+
+template <class Condition>
+bool soon(const Condition& holds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!holds() && std::chrono::steady_clock::now() < end)
+    std::this_thread::yield();
+  return holds();
+}
+
+} // namespace
+
+TEST_CASE("a companion handles what its host sends at once, on the host's thread; others' work goes on elsewhere") {
+  companion_scene scene;
+  scene.settle();
+  auto& log = *scene.log;
+  const auto from = scene.tell(0);
+  for (int i = 1; i <= 200; ++i)
+    REQUIRE(scene.tell(i) == from + i);
+  for (int i = 1; i <= 200; ++i) {
+    const auto& entry = log.handled[static_cast<std::size_t>(from + i - 1)];
+    CHECK(entry.number == i);
+    CHECK(entry.thread == log.host);
+  }
+  const auto all_forwarded = [&] {
+    const std::lock_guard lock(log.mutex);
+    return log.forwarded.size() == log.handled.size();
+  };
+  REQUIRE(soon(all_forwarded));
+  REQUIRE(log.forwarded.size() == log.handled.size());
+  for (std::size_t i = 0; i < log.forwarded.size(); ++i) {
+    CHECK(log.forwarded[i].number == log.handled[i].number);
+    CHECK(log.forwarded[i].thread != log.host);
+  }
+}
+
+TEST_CASE("what others send to a companion does not run on the host's thread") {
+  companion_scene scene;
+  scene.settle();
+  const auto before = static_cast<std::size_t>(scene.tell(0));
+  caf::anon_send(scene.worker, 42);
+  const auto handled = [&] {
+    const std::lock_guard lock(scene.log->mutex);
+    return scene.log->handled.size() > before;
+  };
+  REQUIRE(soon(handled));
+  CHECK(scene.log->handled.back().number == 42);
+  CHECK(scene.log->handled.back().thread != scene.log->host);
+}
+
+TEST_CASE("a companion that fails ends alone: its host goes on, and sends to nobody") {
+  companion_scene scene;
+  scene.settle();
+  caf::scoped_actor self{scene.system};
+  self->monitor(scene.worker);
+  const auto handled = scene.tell(7);
+  CHECK(scene.tell(-1) == handled);
+  bool down = false;
+  self->receive([&](const caf::down_msg& message) { down = message.source == scene.worker.address(); });
+  CHECK(down);
+  CHECK(scene.tell(8) == handled);
+}
