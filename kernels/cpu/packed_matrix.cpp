@@ -299,11 +299,11 @@ std::size_t words_of(weight_kind kind, std::size_t inputs) {
 
 bool in_f16(const stored_matrix& m) { return whole_format(m.format) == weight_format::f16; }
 
-/// f16 weights are never rounded to bf16: they would lose bits, unless they are rounded to fp8 before.
+/// f16 weights are rounded to bf16, which loses bits, only where that is asked for, or if they are rounded to fp8 before.
 weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, quantization how, const target& kernels) {
-  const bool rounded = how == quantization::fp8;
+  const bool rounded = how == quantization::fp8 || how == quantization::bf16;
   if (rounded && compute == dtype::f32)
-    return weight_kind::f32;
+    return how == quantization::bf16 ? weight_kind::bf16 : weight_kind::f32;
   if (compute == dtype::bf16 && (rounded || std::none_of(stacked.begin(), stacked.end(), in_f16)))
     return kernels.pairs ? weight_kind::bf16_pairs : weight_kind::bf16;
   const auto format = whole_format(stacked.front().format);
@@ -322,7 +322,7 @@ std::vector<std::span<const stored_matrix>> neighbours_of_a_kind(std::span<const
   const auto alike = [&](const stored_matrix& a, const stored_matrix& b) {
     const auto kind = quantised_kind(a, how);
     return kind == quantised_kind(b, how) && is_pruned(a.format) == is_pruned(b.format) &&
-      (kind || in_f16(a) == in_f16(b));
+      (kind || how == quantization::bf16 || in_f16(a) == in_f16(b));
   };
   std::vector<std::span<const stored_matrix>> parts;
   for (std::size_t first = 0, i = 0; i < stacked.size(); ++i) {
@@ -379,6 +379,7 @@ std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization h
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;
     case quantization::fp8: // rounded to it, and kept as floats
+    case quantization::bf16:
     case quantization::none: break;
   }
   return {};

@@ -26,6 +26,7 @@ weight_kind kind_of(const stored_matrix& m, quantization how) {
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;
     case quantization::fp8: return weight_kind::fp8;
+    case quantization::bf16:
     case quantization::none: break;
   }
   return weight_kind::bf16;
@@ -98,7 +99,9 @@ std::unique_ptr<device_matrix> plan_weights(std::span<const stored_matrix> stack
     part.tiles = gated ? ceil_div<std::size_t>(part.outputs, tile_outputs / 2)
                        : ceil_div<std::size_t>(part.outputs, tile_outputs);
     const bool differ = gated && kind(same[0]) != kind(same[1]);
-    part.kind = compute == dtype::f32 ? wide_kind(same) : differ ? weight_kind::bf16 : kind(same.front());
+    part.kind = compute == dtype::f32 && how != quantization::bf16 ? wide_kind(same)
+      : differ                                                     ? weight_kind::bf16
+                                                                   : kind(same.front());
     if (part.kind == weight_kind::fp8)
       part.stride = part.chunks() * chunk_inputs;
     else if (!is_grouped(part.kind))

@@ -163,8 +163,9 @@ constexpr std::optional<weight_format> format_of_ggml_type(std::uint32_t number)
 
 /// How weights that are stored as floats are quantised at packing. int8 and int4 have groups of 32 inputs with scales
 /// in f16: int8 is symmetric, int4 has a minimum beside the scale. fp8 is E4M3 with an f32 scale per output, which
-/// a CPU rounds weights to and keeps as floats.
-enum class quantization : std::uint8_t { none, int8, int4, fp8 };
+/// a CPU rounds weights to and keeps as floats. bf16 has no scales: it keeps 8 of the 11 bits of f16, which multiply as
+/// fast as those that are stored in bf16.
+enum class quantization : std::uint8_t { none, int8, int4, fp8, bf16 };
 
 constexpr const char* to_string(quantization how) {
   switch (how) {
@@ -172,6 +173,7 @@ constexpr const char* to_string(quantization how) {
     case quantization::int8: return "int8";
     case quantization::int4: return "int4";
     case quantization::fp8: return "fp8";
+    case quantization::bf16: return "bf16";
   }
   return "unknown";
 }

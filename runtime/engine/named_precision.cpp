@@ -42,7 +42,8 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
     : names.quantize == "int8"                  ? quantization::int8
     : names.quantize == "int4"                  ? quantization::int4
     : names.quantize == "fp8"                   ? quantization::fp8
-                                                : throw refuse("quantize", "none, int8, int4 or fp8", names.quantize);
+    : names.quantize == "bf16"                  ? quantization::bf16
+                               : throw refuse("quantize", "none, int8, int4, fp8 or bf16", names.quantize);
   if (names.kv_dtype == "fp8" && !device.fp8)
     throw failure(errc::bad_request,
                   "`kv_dtype` fp8 needs an NVIDIA GPU; on a CPU K and V are kept in f32, bf16 or int8", "kv_dtype");

@@ -18,7 +18,8 @@ packed_group o_group(const tensor_names& names, int layer, precision precision) 
 namespace {
 
 quantization int8_at_least(precision precision) {
-  return precision.weights == quantization::none ? quantization::none : quantization::int8;
+  const bool floats = precision.weights == quantization::none || precision.weights == quantization::bf16;
+  return floats ? precision.weights : quantization::int8;
 }
 
 } // namespace

@@ -40,7 +40,7 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
     refuse("needs the CPU (--device cpu): " + backend.description() + " skips no weights");
   if (config.experts.count > 0)
     refuse("is not for mixtures of experts, of which this model has " + std::to_string(config.experts.count));
-  if (precision.weights != quantization::none)
+  if (precision.weights != quantization::none && precision.weights != quantization::bf16)
     refuse(std::string("skips nothing in weights that are quantised to ") + to_string(precision.weights) +
            ": their inputs are rounded in groups");
   const tensor_names names(config);

@@ -16,7 +16,7 @@ def answer(launch, *flags):
     return [(choice["token_ids"], choice["logprobs"]) for choice in choices], "".join(server.err)
 
 
-@pytest.mark.parametrize("quantize", ["none", "int8", "int4"])
+@pytest.mark.parametrize("quantize", ["none", "int8", "int4", "bf16"])
 def test_tokens_are_the_same_with_a_cold_and_a_warm_packed_cache(launch, tmp_path, quantize):
     cache = tmp_path / "made" / "here"
     expected, log = answer(launch, "--quantize", quantize)

@@ -351,3 +351,34 @@ TEST_CASE("fp8 on a CPU multiplies by weights that were rounded to it, whatever 
       }
   }
 }
+
+TEST_CASE("bf16 packs weights of f16 and f32 as if they were stored in bf16, alone and beside others") {
+  constexpr std::size_t outputs = 70, inputs = 70;
+  generator random(12);
+  const auto values = random.normal(outputs * inputs, 0.05f);
+  std::vector<float> rounded(values.size());
+  for (const auto stored : {dtype::f32, dtype::f16}) {
+    const numbers weights(stored, values);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      rounded[i] = static_cast<float>(weights[i]);
+    const numbers as_bf16(dtype::bf16, rounded); // of f16's values: rounded twice, as files are
+    const stored_matrix from(weights.data(), stored, outputs, inputs), to(as_bf16.data(), dtype::bf16, outputs, inputs);
+    for (const isa target : tested_isas())
+      for (const auto compute : compute_types) {
+        CAPTURE(to_string(target));
+        const auto device = make_backend(target, 1);
+        const auto same = [&](const matrix& got, const matrix& want, std::size_t columns) {
+          numbers in(compute, random.normal(9 * inputs)), a(dtype::f32, 9 * columns), b(dtype::f32, 9 * columns);
+          device->linear(a.rows(9), in.rows(9), got);
+          device->linear(b.rows(9), in.rows(9), want);
+          CHECK(a == b);
+          CHECK(got.bytes == want.bytes);
+        };
+        same(*device->pack({&from, 1}, compute, quantization::bf16), *device->pack({&to, 1}, compute), outputs);
+        CHECK(device->packed_bytes({&from, 1}, compute, quantization::bf16, false) ==
+              device->packed_bytes({&to, 1}, compute, quantization::none, false));
+        const stored_matrix mixed[] = {from, to}, plain[] = {to, to};
+        same(*device->pack(mixed, compute, quantization::bf16), *device->pack(plain, compute), 2 * outputs);
+      }
+  }
+}

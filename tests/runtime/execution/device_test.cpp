@@ -165,8 +165,12 @@ TEST_CASE("Types to compute in are chosen by name; K and V in fp8 are refused on
   CHECK(precision_of({}, *halves.tensors, {.f16_as_bf16 = true}).compute == kernels::dtype::bf16);
   CHECK(precision_of({}, *halves.tensors, {.f16_as_bf16 = true}).kv == kernels::kv_type::bf16);
   CHECK(precision_of({.dtype = "f32"}, *halves.tensors, {.f16_as_bf16 = true}).compute == kernels::dtype::f32);
+  const auto narrow = precision_of({.quantize = "bf16"}, *halves.tensors, {});
+  CHECK(narrow.weights == kernels::quantization::bf16);
+  CHECK(narrow.compute == kernels::dtype::bf16);
+  CHECK(narrow.kv == kernels::kv_type::bf16);
   CHECK(sentence({.kv_dtype = "fp9"}) == "`kv_dtype` must be auto, f32, bf16, int8 or fp8, not `fp9`");
-  CHECK(sentence({.quantize = "int3"}) == "`quantize` must be none, int8, int4 or fp8, not `int3`");
+  CHECK(sentence({.quantize = "int3"}) == "`quantize` must be none, int8, int4, fp8 or bf16, not `int3`");
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   CHECK_THROWS_AS(backend->make_kv_cache({1, 1, 64, kernels::kv_type::fp8, 1}), std::invalid_argument);
 }
