@@ -1,10 +1,27 @@
 #include "runtime/chat/output/call_object.hpp"
 
+#include "runtime/support/error.hpp"
+#include "runtime/support/json.hpp"
+
 namespace troupe {
 
 namespace {
 
 using scan = json_scanner::status;
+
+/// The object whose JSON a JSON string holds, or nothing.
+std::string object_within(const std::string& text) {
+  try {
+    const auto document = json::document::parse(text, "arguments", errc::bad_request);
+    std::string_view inner;
+    if (document.root().get(inner))
+      return {};
+    const auto object = json::document::parse(inner, "arguments", errc::bad_request);
+    return object.root().is_object() ? std::string(inner) : std::string();
+  } catch (const failure&) {
+    return {};
+  }
+}
 
 } // namespace
 
@@ -26,7 +43,13 @@ reading call_object::value(char c) {
     return c == '"' && name_.empty() ? reading::more : reading::failed;
   }
   scanner_ = {};
-  const bool is_arguments = key_ == "arguments" || key_ == "parameters";
+  const bool is_arguments = (key_ == "arguments" || key_ == "parameters") && c != 'n'; // null is as good as none
+  if (is_arguments && c == '"' && !begun_ && held_.empty()) {
+    at_ = at::quoted;
+    held_ = c;
+    scanner_.take(c);
+    return reading::more;
+  }
   if (!is_arguments) {
     at_ = at::other;
     return scanner_.take(c) == scan::failed ? reading::failed : reading::more;
@@ -54,6 +77,19 @@ reading call_object::arguments(char c) {
   return begun_ ? reading::settled : reading::more;
 }
 
+/// A string that must hold an object.
+reading call_object::quoted(char c) {
+  held_ += c;
+  switch (scanner_.take(c)) {
+    case scan::more: return reading::more;
+    case scan::done: break;
+    default: return reading::failed;
+  }
+  held_ = object_within(held_);
+  at_ = at::comma_or_end;
+  return held_.empty() ? reading::failed : reading::more; // the call begins when the object ends
+}
+
 reading call_object::take(char c) {
   switch (at_) {
     case at::key:
@@ -70,6 +106,7 @@ reading call_object::take(char c) {
       return c == '\\' || (c == '"' && name_.empty()) || name_.size() > most_name_bytes ? reading::failed
                                                                                         : reading::more;
     case at::arguments: return arguments(c);
+    case at::quoted: return quoted(c);
     case at::other: {
       const auto how = scanner_.take(c);
       if (how == scan::failed)
@@ -107,10 +144,15 @@ reading call_list::take(char c) {
     if (how != reading::done)
       return how;
     at_ = at::comma_or_end;
-    return reading::settled;
+    return bare_ ? reading::done : reading::settled;
   }
   if (is_space(c))
     return reading::more;
+  if (at_ == at::bracket && c == '{') {
+    bare_ = true;
+    at_ = at::object;
+    return object_.take(c);
+  }
   if (at_ == at::comma_or_end && c == ']')
     return reading::done;
   const char wanted = at_ == at::bracket ? '[' : ',';

@@ -10,7 +10,8 @@
 
 namespace troupe {
 
-/// One object. The call begins as soon as its name is known and its arguments begin.
+/// One object. The call begins as soon as its name is known and its arguments begin. Arguments may be an object's JSON in
+/// a string, as OpenAI's API has it.
 class call_object {
 public:
   explicit call_object(delta_sink& out) : out_(&out) {}
@@ -18,10 +19,11 @@ public:
   reading take(char c);
 
 private:
-  enum class at : std::uint8_t { brace, key_or_end, key, colon, value, name, arguments, other, comma_or_end };
+  enum class at : std::uint8_t { brace, key_or_end, key, colon, value, name, arguments, quoted, other, comma_or_end };
 
   reading value(char c);
   reading arguments(char c);
+  reading quoted(char c);
   reading close();
 
   delta_sink* out_;
@@ -32,7 +34,7 @@ private:
   bool begun_ = false;
 };
 
-/// A list of objects: [{...}, {...}]. Each of them settles what was read.
+/// A list of objects: [{...}, {...}], or one without brackets. Each of them settles what was read.
 class call_list {
 public:
   explicit call_list(delta_sink& out) : out_(&out), object_(out) {}
@@ -44,6 +46,7 @@ private:
 
   delta_sink* out_;
   at at_ = at::bracket;
+  bool bare_ = false; // without brackets
   call_object object_;
 };
 

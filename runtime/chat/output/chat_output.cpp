@@ -8,29 +8,6 @@
 
 namespace troupe {
 
-namespace {
-
-bool is_string_schema(json::value schema) {
-  if (!schema.is_object())
-    return false;
-  const auto names_string = [](json::value type) {
-    std::string_view text;
-    return !type.get(text) && text == "string";
-  };
-  if (const auto type = json::find(schema, "type")) {
-    json::array several;
-    if (type->get(several))
-      return names_string(*type);
-    return std::ranges::any_of(several, names_string);
-  }
-  json::array values;
-  if (const auto given = json::find(schema, "enum"); given && !given->get(values))
-    return values.size() > 0 && std::ranges::all_of(values, [](json::value v) { return v.is_string(); });
-  return false;
-}
-
-} // namespace
-
 offered_tool::offered_tool(std::string name, std::string parameters, bool strict)
   : name(std::move(name)), parameters(std::move(parameters)), strict(strict) {
   if (this->parameters.empty())
@@ -39,12 +16,13 @@ offered_tool::offered_tool(std::string name, std::string parameters, bool strict
   const auto properties = json::find(resolved_schema(document.root(), document.root()), "properties");
   if (properties && properties->is_object())
     for (const auto [key, schema] : json::object(*properties))
-      if (is_string_schema(resolved_schema(document.root(), schema)))
-        strings_.emplace_back(key);
+      if (const auto kind = kind_of_schema(document.root(), schema); kind.known)
+        kinds_.emplace_back(key, kind);
 }
 
-bool offered_tool::is_string(std::string_view parameter) const {
-  return std::ranges::find(strings_, parameter) != strings_.end();
+parameter_kind offered_tool::kind_of(std::string_view parameter) const {
+  const auto found = std::ranges::find(kinds_, parameter, [](const auto& each) { return each.first; });
+  return found == kinds_.end() ? parameter_kind{} : found->second;
 }
 
 const offered_tool* chat_output::find(std::string_view name) const {

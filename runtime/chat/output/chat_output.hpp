@@ -2,11 +2,14 @@
 // Shared by the parsers of all its choices. Immutable.
 #pragma once
 
+#include "runtime/chat/output/parameter_kind.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -30,11 +33,11 @@ struct offered_tool {
   bool strict;              // its schema must be enforced, or the request refused
   std::size_t position = 0; // in the request's `tools`
 
-  /// Whether a parameter's value is a string where it is written as plain text. False if the schema does not say.
-  bool is_string(std::string_view parameter) const;
+  /// Of a parameter's values.
+  parameter_kind kind_of(std::string_view parameter) const;
 
 private:
-  std::vector<std::string> strings_; // parameters
+  std::vector<std::pair<std::string, parameter_kind>> kinds_; // of the parameters that say something
 };
 
 /// Which calls an answer has.

@@ -14,7 +14,10 @@ namespace {
 const call_format* calls_of(std::string_view chat_template) {
   const auto all = call_formats();
   const auto found = std::ranges::find_if(all, [&](const auto* f) { return f->is_used_by(chat_template); });
-  return found == all.end() ? &json_calls() : *found;
+  if (found != all.end())
+    return *found;
+  // LFM 2.5's smaller models show tools without the marks that they write around calls.
+  return chat_template.find("List of tools: ") == chat_template.npos ? &json_calls() : &lfm2_calls();
 }
 
 const reasoning_format* reasoning_of(std::string_view chat_template) {

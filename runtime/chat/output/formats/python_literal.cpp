@@ -27,6 +27,17 @@ public:
     return result;
   }
 
+  /// All of the text is within a string.
+  std::string within_string() {
+    std::string result;
+    while (at_ < text_.size())
+      if (const char c = next(); c == '\\' && at_ < text_.size())
+        escape(result);
+      else
+        result += c;
+    return result;
+  }
+
 private:
   void skip_space() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
@@ -58,11 +69,24 @@ private:
   bool marked() const { return !quote_.empty() && text_.substr(at_).starts_with(quote_); }
 
   std::string marked_string() {
-    const auto first = at_ + quote_.size(), end = text_.find(quote_, first);
+    const auto first = at_ + quote_.size();
+    auto end = text_.find(quote_, first);
+    while (end != text_.npos && !closes(end + quote_.size()))
+      end = text_.find(quote_, end + 1);
     if (end == text_.npos)
       throw no_literal{};
     at_ = end + quote_.size();
-    return std::string(text_.substr(first, end - first));
+    auto result = std::string(text_.substr(first, end - first));
+    for (auto at = result.find(quote_); at != result.npos; at = result.find(quote_, at))
+      result.replace(at, quote_.size(), "\""); // models write it for a quote, too
+    return result;
+  }
+
+  /// Whether a string may end in front of this: what is not escaped within a string is no quote.
+  bool closes(std::size_t at) const {
+    while (at < text_.size() && (text_[at] == ' ' || text_[at] == '\n' || text_[at] == '\t' || text_[at] == '\r'))
+      ++at;
+    return at == text_.size() || std::string_view(",]}):").find(text_[at]) != std::string_view::npos;
   }
 
   std::string key() {
@@ -81,29 +105,36 @@ private:
   std::string string() {
     const char quote = next();
     std::string result;
-    for (char c; (c = next()) != quote;) {
+    for (;;) {
+      const char c = next();
+      if (c == quote && closes(at_))
+        return result;
       if (c != '\\') {
         result += c;
         continue;
       }
-      switch (const char escape = next()) {
-        case 'n': result += '\n'; break;
-        case 't': result += '\t'; break;
-        case 'r': result += '\r'; break;
-        case '0': result += '\0'; break;
-        case 'x': append_char(result, code(2)); break;
-        case 'u': unicode(result); break;
-        case '\n': break;
-        case '\\':
-        case '\'':
-        case '"':
-        case '/': result += escape; break;
-        default: // Python keeps what it does not know
-          result += '\\';
-          result += escape;
-      }
+      escape(result);
     }
-    return result;
+  }
+
+  /// Behind a backslash.
+  void escape(std::string& result) {
+    switch (const char escape = next()) {
+      case 'n': result += '\n'; break;
+      case 't': result += '\t'; break;
+      case 'r': result += '\r'; break;
+      case '0': result += '\0'; break;
+      case 'x': append_char(result, code(2)); break;
+      case 'u': unicode(result); break;
+      case '\n': break;
+      case '\\':
+      case '\'':
+      case '"':
+      case '/': result += escape; break;
+      default: // Python keeps what it does not know
+        result += '\\';
+        result += escape;
+    }
   }
 
   char32_t code(int digits) {
@@ -174,13 +205,33 @@ private:
     for (const auto& [python, json] : words)
       if (text == python)
         return std::string(json);
-    json_scanner number;
-    for (const char c : text)
-      if (number.take(c) != json_scanner::status::more)
+    return number(text);
+  }
+
+  /// As JSON writes it: 7 for +7, 007 and 7_0 is 70, .5 and 5. have digits.
+  static std::string number(std::string_view text) {
+    std::string sign, digits;
+    if (text.starts_with('-') || text.starts_with('+')) {
+      sign = text.front() == '-' ? "-" : "";
+      text.remove_prefix(1);
+    }
+    for (std::size_t i = 0; i < text.size(); ++i)
+      if (text[i] != '_' || i == 0 || i + 1 == text.size())
+        digits += text[i];
+    while (digits.size() > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9')
+      digits.erase(0, 1);
+    if (digits.starts_with('.') && digits.size() > 1)
+      digits.insert(0, 1, '0');
+    if (digits.ends_with('.') && digits.size() > 1)
+      digits += '0';
+    json_scanner scanner;
+    for (const char c : sign + digits)
+      if (scanner.take(c) != json_scanner::status::more)
         throw no_literal{};
-    if (text.empty() || !number.can_end())
+    const bool is_number = !digits.empty() && digits[0] >= '0' && digits[0] <= '9';
+    if (!is_number || !scanner.can_end())
       throw no_literal{};
-    return std::string(text);
+    return sign + digits;
   }
 
   std::string_view text_, quote_;
@@ -194,6 +245,14 @@ std::optional<std::string> python_literal(std::string_view text, std::string_vie
     return literal_reader(text, quote).whole();
   } catch (const no_literal&) {
     return std::nullopt;
+  }
+}
+
+std::string python_string(std::string_view text) {
+  try {
+    return literal_reader(text, {}).within_string();
+  } catch (const no_literal&) { // an escape is none
+    return std::string(text);
   }
 }
 

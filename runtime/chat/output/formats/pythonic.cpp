@@ -3,9 +3,8 @@
 //          a prompt asks for it, a list of JSON objects between the same marks
 // Gemma 4  <|tool_call>call:name{key:<|"|>value<|"|>,other:[1,true]}<tool_call|>
 #include "runtime/chat/output/call_object.hpp"
-#include "runtime/chat/output/chat_output_parser.hpp"
+#include "runtime/chat/output/formats/argument_value.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
-#include "runtime/chat/output/formats/python_literal.hpp"
 #include "runtime/chat/output/local_reference.hpp"
 #include "runtime/chat/output/text_search.hpp"
 #include "runtime/support/json_digits.hpp"
@@ -29,6 +28,8 @@ struct argument_style {
   std::string_view quote;   // around strings; empty: Python's
   std::string_view yes, no;
   bool listed; // calls stand in a list between `begin` and `end`
+
+  argument_ends ends() const { return {close, assign, quote}; }
 };
 
 constexpr argument_style lfm2_style{
@@ -80,14 +81,10 @@ public:
   void abandon() override {
     if (at_ != at::value)
       return;
-    std::string_view text = text_;
-    if (!style_.quote.empty() && text.starts_with(style_.quote))
-      text.remove_prefix(style_.quote.size());
-    else if (!text.empty() && (text.front() == '"' || text.front() == '\''))
-      text.remove_prefix(1);
-    auto cut = json_text(to_utf8(std::string(text)));
-    cut.pop_back(); // the quote
-    out_.arguments(key_part() + cut);
+    value_.finish();
+    emit();
+    if (value_.rest().starts_with(style_.close))
+      out_.arguments("}");
   }
 
 private:
@@ -124,47 +121,49 @@ private:
     if (c == style_.close && key_.empty())
       return close();
     if (c == style_.assign && !key_.empty()) {
+      key_ = bare_key(key_, style_.quote);
+      value_ = argument_value(style_.ends(), out_.called().kind_of(key_));
       at_ = at::value;
-      text_.clear();
-      quote_ = 0;
-      depth_ = 0;
-      return reading::more;
+      return key_.empty() ? broken() : reading::more;
     }
     if (is_space(c) && key_.empty())
       return reading::more;
     key_ += c;
-    const bool in_name = c == '_' || c == '-' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-      (c >= 'A' && c <= 'Z') || static_cast<unsigned char>(c) >= 0x80;
-    return in_name && key_.size() <= most_name_bytes ? reading::more : reading::failed;
+    return c == '\n' || std::string_view("()[]{},=:").find(c) != std::string_view::npos || key_.size() > most_name_bytes
+      ? broken()
+      : reading::more;
   }
 
-  /// Up to the comma or bracket that is not part of it.
   reading value(char c) {
-    if (quote_ == 0 && depth_ == 0 && (c == ',' || c == style_.close)) {
-      out_.arguments(key_part() + converted_value());
+    const bool ends = value_.take(c);
+    emit();
+    if (!ends)
+      return value_.too_long() ? broken() : reading::more;
+    auto how = reading::more;
+    for (const char other : value_.rest()) {
+      if (at_ == at::value)
+        how = other == ',' ? (at_ = at::key, reading::more) : close();
+      else if (how = take(other); how == reading::failed)
+        break;
+    }
+    return how;
+  }
+
+  void emit() {
+    if (const auto json = value_.release(); !json.empty()) {
+      if (!key_.empty())
+        out_.arguments(key_part());
       key_.clear();
-      at_ = at::key;
-      return c == style_.close ? close() : reading::more;
+      out_.arguments(json);
     }
-    text_ += c;
-    if (!style_.quote.empty() && text_.ends_with(style_.quote)) {
-      quote_ = quote_ ? 0 : 'q';
-    } else if (quote_ == 'q') { // up to the mark
-    } else if (quote_ != 0) {
-      if (escaped_)
-        escaped_ = false;
-      else if (c == '\\')
-        escaped_ = true;
-      else if (c == quote_)
-        quote_ = 0;
-    } else if (style_.quote.empty() && (c == '"' || c == '\'')) {
-      quote_ = c;
-    } else if (c == '[' || c == '{' || c == '(') {
-      ++depth_;
-    } else if (c == ']' || c == '}' || c == ')') {
-      --depth_;
-    }
-    return depth_ < 0 || text_.size() > chat_output_parser::most_held ? reading::failed : reading::more;
+  }
+
+  /// What follows is no part of the call; what was read of it is JSON.
+  reading broken() {
+    if (at_ == at::key || !key_.empty())
+      out_.arguments("}");
+    out_.end_call();
+    return reading::failed;
   }
 
   reading close() {
@@ -176,22 +175,14 @@ private:
 
   std::string key_part() { return (std::exchange(first_, false) ? "" : ", ") + json_text(to_utf8(key_)) + ": "; }
 
-  std::string converted_value() const {
-    auto json = python_literal(text_, style_.quote);
-    if (!json || (out_.called().is_string(key_) && !json->starts_with('"')))
-      return json_text(to_utf8(text_));
-    return *std::move(json);
-  }
-
   delta_sink& out_;
   const argument_style& style_;
   call_list list_;
   expected_text last_, prefix_;
   at at_ = at::bracket;
-  std::string name_, key_, text_;
-  char quote_ = 0;
-  int depth_ = 0;
-  bool escaped_ = false, first_ = true, called_ = false;
+  std::string name_, key_; // key_: until its value begins
+  argument_value value_;
+  bool first_ = true, called_ = false;
 };
 
 std::string constant_text(std::string_view text) {

@@ -100,8 +100,9 @@ private:
     const json::reader schema(resolved_schema(document, given), {}, "properties." + name, json::body_wording);
     if (!schema.is_object())
       return between(any_text);
-    if (tool_.is_string(name))
-      return between(string_format(schema));
+    const auto kind = tool_.kind_of(name);
+    if (kind.known && kind.string)
+      return between(text_format(document, schema, kind));
     bool says_something = false;
     for (const auto* key : {"type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf", "not", "properties", "items"})
       says_something = says_something || schema.has(key);
@@ -111,22 +112,42 @@ private:
     return between(R"({"type":"json_schema","closed":true,"json_schema":)" + text + '}');
   }
 
-  std::string string_format(const json::reader& schema) const {
+  /// Of values that may be strings, which are written without quotes: one of a few, or any text.
+  std::string text_format(json::value document, const json::reader& schema, const parameter_kind& kind) const {
     std::string values;
+    bool any = kind.boolean || kind.number || kind.list || kind.object;
+    if (tool_.strict && (kind.number || kind.list || kind.object))
+      schema.refuse("admits strings and other types, which this model's format of calls cannot tell apart");
+    if (!any)
+      add_texts(document, schema, values, any);
+    return any ? std::string(any_text) : list_format("or", values);
+  }
+
+  /// The texts that a schema of strings and null admits; `any`: they are not few.
+  void add_texts(json::value document, const json::reader& schema, std::string& values, bool& any) const {
     const auto add = [&](const json::reader& value) {
       append(values, constant(value.get().is_string() ? std::string(value.string()) : json::minified(value.get())));
     };
-    if (const auto all = schema.child("enum"))
+    if (const auto one = schema.child("const"))
+      return add(*one);
+    if (const auto all = schema.child("enum")) {
       for (const auto& value : all->items())
         add(value);
-    if (const auto one = schema.child("const"))
-      add(*one);
-    if (!values.empty())
-      return list_format("or", values);
+      return;
+    }
+    if (!schema.has("type"))
+      for (const auto* key : {"anyOf", "oneOf"})
+        if (const auto choices = schema.child(key)) {
+          for (const auto& choice : choices->items())
+            add_texts(document, {resolved_schema(document, choice.get()), {}, {}, json::body_wording}, values, any);
+          return;
+        }
+    if (const auto type = schema.child("type"); type && type->get().is_string() && type->string() == "null")
+      return append(values, constant("null"));
+    any = true;
     for (const auto* key : {"pattern", "format", "minLength", "maxLength", "allOf", "anyOf", "oneOf", "not"})
       if (schema.has(key))
         refuse_if_strict(schema, key);
-    return any_text;
   }
 
   std::string parameter(const std::string& name, const std::string& content) const {

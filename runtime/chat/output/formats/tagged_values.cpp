@@ -5,13 +5,13 @@
 // MiniMax M2   <minimax:tool_call><invoke name="name"><parameter name="key">value</parameter></invoke> ...
 //              </minimax:tool_call>: several calls within one pair of tags
 #include "runtime/chat/output/call_search.hpp"
-#include "runtime/chat/output/chat_output_parser.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
+#include "runtime/chat/output/formats/plain_value.hpp"
 #include "runtime/chat/output/formats/tagged_parameters.hpp"
-#include "runtime/chat/output/json_scanner.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
+#include <initializer_list>
 #include <utility>
 
 namespace troupe {
@@ -36,17 +36,6 @@ constexpr value_tags minimax_tags{"<minimax:tool_call>",
                                   "",
                                   true};
 
-bool is_json(std::string_view text) {
-  json_scanner scanner;
-  for (std::size_t i = 0; i < text.size(); ++i)
-    switch (scanner.take(text[i])) {
-      case json_scanner::status::more: break;
-      case json_scanner::status::done: return i + 1 == text.size();
-      default: return false;
-    }
-  return scanner.can_end();
-}
-
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && is_space(text.front()))
     text.remove_prefix(1);
@@ -55,10 +44,74 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+/// Finds the end of a value. Values may hold tags themselves, such as source text does: the tag that closes one ends it
+/// only in front of a tag that may stand there. Some models leave it out at the end of a call.
+class value_end {
+public:
+  explicit value_end(const value_tags& tags) : tags_(tags) {}
+
+  /// True if the value ends: `rest()` is to be read behind it. Calls `pass` with the bytes of the value.
+  template <class F>
+  bool take(char c, F pass) {
+    held_ += c;
+    while (!held_.empty()) {
+      const auto how = match(held_);
+      if (how == fit::more)
+        return false;
+      if (how == fit::whole)
+        return true;
+      pass(held_.front());
+      held_.erase(0, 1);
+    }
+    return false;
+  }
+  std::string rest() {
+    auto result = std::exchange(held_, {});
+    return result.starts_with(tags_.value_end) ? result.substr(tags_.value_end.size()) : result;
+  }
+  /// Whether the closing tag has been read.
+  bool closed() const { return held_.starts_with(tags_.value_end); }
+  /// What may be the beginning of the end.
+  std::string release() { return std::exchange(held_, {}); }
+
+private:
+  enum class fit : std::uint8_t { none, more, whole };
+  static constexpr std::size_t most_space = 256;
+
+  static fit begins(std::string_view text, std::string_view with) {
+    return text.starts_with(with) ? fit::whole : with.starts_with(text) ? fit::more : fit::none;
+  }
+  /// `first` and, behind white space, one of `then`.
+  static fit in_row(std::string_view text, std::string_view first, std::initializer_list<std::string_view> then) {
+    if (const auto how = begins(text, first); how != fit::whole)
+      return how;
+    text.remove_prefix(first.size());
+    const auto spaces = text.size();
+    while (!text.empty() && is_space(text.front()))
+      text.remove_prefix(1);
+    if (spaces - text.size() > most_space)
+      return fit::none;
+    auto result = fit::none;
+    for (const auto each : then)
+      if (!each.empty())
+        if (const auto how = begins(text, each); how != fit::none)
+          result = how == fit::whole || result == fit::none ? how : result;
+    return result;
+  }
+  fit match(std::string_view text) const {
+    const auto how = in_row(text, tags_.value_end, {tags_.key_begin, tags_.call_end, tags_.last_end});
+    return how != fit::none || tags_.last_end.empty() ? how : in_row(text, tags_.call_end, {tags_.last_end});
+  }
+
+  const value_tags& tags_;
+  std::string held_;
+};
+
 class tagged_attempt : public call_attempt {
 public:
-  tagged_attempt(delta_sink& out, const value_tags& tags) : out_(out), tags_(tags) {
-    if (tags.name_begin.empty())
+  /// `in_name`: the text that stands in front of a name has been read.
+  tagged_attempt(delta_sink& out, const value_tags& tags, bool in_name) : out_(out), tags_(tags), end_(tags) {
+    if (in_name || tags.name_begin.empty())
       expect(at::name, {});
     else
       expect(at::name_begin, {tags.name_begin});
@@ -67,24 +120,32 @@ public:
   reading take(char c) override {
     switch (at_) {
       case at::name: return name(c);
-      case at::key:
-      case at::value: return text(c);
+      case at::key: return key(c);
+      case at::value: return value(c);
       default: break;
     }
     if (at_ == at::last && tags_.last_end.empty())
       return reading::failed;
     const auto how = expected_.take(c);
-    if (how == expected_text::match::none)
-      return reading::failed;
-    return how == expected_text::match::more ? reading::more : found(expected_.found());
+    if (how == expected_text::match::found)
+      return found(expected_.found());
+    if (how == expected_text::match::more)
+      return reading::more;
+    if (at_ == at::value_begin && !expected_.found().starts_with('<')) // it was left out
+      return again(at::value, expected_.found());
+    return broken();
   }
   bool can_end() const override { return at_ == at::last; }
   void abandon() override {
-    if (at_ != at::value)
+    if (at_ != at::value || dropped_)
       return;
-    auto cut = json_text(to_utf8(text_ + search_.release()));
-    cut.pop_back(); // the quote
-    out_.arguments(key_part() + cut);
+    if (end_.closed()) {
+      value_.finish();
+    } else {
+      pass(end_.release());
+      value_.cut();
+    }
+    emit();
   }
 
 private:
@@ -95,25 +156,40 @@ private:
     expected_ = expected_text(std::move(texts));
     return reading::more;
   }
-  reading read(at to, std::string_view end) {
+  /// Reads the text at another place.
+  reading again(at to, std::string text) {
     at_ = to;
-    search_ = text_search({end});
-    text_.clear();
-    return reading::more;
+    auto how = reading::more;
+    for (const char c : text)
+      how = take(c);
+    return how;
   }
   /// The next parameter, or the end of the call.
-  reading next() { return expect(at::key_begin, {tags_.key_begin, tags_.call_end}); }
+  reading next() {
+    std::vector<std::string_view> texts{tags_.key_begin, tags_.call_end};
+    if (!tags_.last_end.empty())
+      texts.push_back(tags_.last_end);
+    return expect(at::key_begin, std::move(texts));
+  }
+  /// What follows is no part of the call; what was read of it is JSON.
+  reading broken() {
+    if (at_ == at::key_begin || at_ == at::name_end || at_ == at::value_begin) {
+      out_.arguments("}");
+      out_.end_call();
+    }
+    return reading::failed;
+  }
 
   reading name(char c) {
     const bool in_front = tags_.name_begin.empty(); // up to white space or a tag
-    if (in_front && name_.empty() && is_space(c))
+    if (name_.empty() && is_space(c))
       return reading::more;
     const bool ends = in_front ? is_space(c) || c == '<' : c == tags_.name_end.front();
     if (!ends) {
       name_ += c;
       return name_.size() > most_name_bytes ? reading::failed : reading::more;
     }
-    if (!out_.begin_call(name_))
+    if (!out_.begin_call(trimmed(name_)))
       return reading::failed;
     out_.arguments("{");
     name_.clear();
@@ -124,49 +200,94 @@ private:
     return c == '<' ? take(c) : reading::more;
   }
 
-  /// A key or a value.
-  reading text(char c) {
-    const auto end = search_.take(c, [this](char other) { text_ += other; });
-    if (end.empty())
-      return text_.size() > most_value_bytes ? reading::failed : reading::more;
-    if (at_ == at::key) {
-      key_ = std::string(trimmed(text_));
-      return tags_.value_begin.empty() ? read(at::value, tags_.value_end)
-                                       : expect(at::value_begin, {tags_.value_begin});
+  /// What cannot be a name is dropped with its value: a tag has been left out.
+  reading key(char c) {
+    std::string passed;
+    const bool ends = !search_.take(c, [&](char other) { passed += other; }).empty();
+    key_ += passed;
+    const bool odd = passed.find('<') != passed.npos || key_.size() > most_name_bytes ||
+      (ends && (trimmed(key_).empty() || trimmed(key_).find('\n') != key_.npos));
+    if (odd) {
+      begin_value(true);
+      return again(at::value, ends ? std::string() : passed);
     }
-    out_.arguments(key_part() + value());
-    return next();
+    if (!ends)
+      return reading::more;
+    key_ = std::string(trimmed(key_));
+    begin_value(false);
+    return tags_.value_begin.empty() ? reading::more
+                                     : expect(at::value_begin, {tags_.value_begin, tags_.key_begin, tags_.call_end});
+  }
+
+  void begin_value(bool dropped) {
+    at_ = at::value;
+    dropped_ = dropped;
+    value_ = plain_value(out_.called().kind_of(key_));
+    end_.release();
+    padded_ = false;
+    at_start_ = true;
+  }
+
+  /// Text of the value, but for one line feed at each end where the format has it.
+  void pass(std::string_view text) {
+    for (const char c : text) {
+      const bool pads = !tags_.padding.empty() && c == tags_.padding.front();
+      if (std::exchange(at_start_, false) && pads)
+        continue;
+      if (std::exchange(padded_, pads))
+        value_.take(tags_.padding.front());
+      if (!pads)
+        value_.take(c);
+    }
+  }
+
+  void emit() {
+    if (const auto json = value_.release(); !json.empty()) {
+      if (!key_.empty())
+        out_.arguments(key_part());
+      key_.clear();
+      out_.arguments(json);
+    }
+  }
+
+  reading value(char c) {
+    const bool ends = end_.take(c, [this](char other) { pass({&other, 1}); });
+    if (!ends) {
+      if (!dropped_)
+        emit();
+      return reading::more;
+    }
+    if (!dropped_) {
+      value_.finish();
+      emit();
+    }
+    key_.clear();
+    next();
+    return again(at::key_begin, end_.rest());
   }
 
   std::string key_part() { return (std::exchange(first_, false) ? "" : ", ") + json_text(to_utf8(key_)) + ": "; }
-
-  std::string value() const {
-    std::string_view text = text_;
-    if (!tags_.padding.empty()) {
-      if (text.starts_with(tags_.padding))
-        text.remove_prefix(tags_.padding.size());
-      if (text.ends_with(tags_.padding))
-        text.remove_suffix(tags_.padding.size());
-    }
-    if (!out_.called().is_string(key_) && is_json(trimmed(text)))
-      return std::string(trimmed(text));
-    return json_text(to_utf8(text));
-  }
 
   reading found(const std::string& text) {
     if (at_ == at::name_end)
       return next();
     if (text == tags_.name_begin)
       return expect(at::name, {});
-    if (text == tags_.key_begin)
-      return read(at::key, tags_.key_end);
-    if (text == tags_.value_begin)
-      return read(at::value, tags_.value_end);
-    if (text == tags_.last_end && at_ == at::last)
+    if (text == tags_.key_begin) {
+      at_ = at::key;
+      search_ = text_search({tags_.key_end});
+      key_.clear();
+      return reading::more;
+    }
+    if (text == tags_.value_begin) {
+      at_ = at::value;
+      return reading::more;
+    }
+    if (at_ == at::last)
       return reading::done;
     out_.arguments("}");
     out_.end_call();
-    if (tags_.last_end.empty())
+    if (tags_.last_end.empty() || text == tags_.last_end)
       return reading::done;
     if (tags_.several)
       expect(at::last, {tags_.name_begin, tags_.last_end});
@@ -175,15 +296,18 @@ private:
     return reading::settled;
   }
 
-  static constexpr std::size_t most_value_bytes = chat_output_parser::most_held;
-
   delta_sink& out_;
   const value_tags& tags_;
   at at_ = at::name;
   expected_text expected_;
   text_search search_{{}};
-  std::string name_, key_, text_;
+  value_end end_;
+  plain_value value_;
+  std::string name_, key_; // key_: until its value begins
   bool first_ = true;
+  bool dropped_ = false;  // the value is no parameter's
+  bool at_start_ = false; // of a value
+  bool padded_ = false;   // a line feed is held back
 };
 
 class tagged_values : public call_format {
@@ -205,8 +329,11 @@ public:
     return result;
   }
   std::unique_ptr<call_reader> reader(delta_sink& out) const override {
-    return std::make_unique<call_search>(out, std::vector{tags_.call_begin}, [this, &out](std::string_view) {
-      return std::make_unique<tagged_attempt>(out, tags_);
+    std::vector markers{tags_.call_begin};
+    if (!tags_.name_begin.empty()) // some models leave out what stands in front of it
+      markers.push_back(tags_.name_begin);
+    return std::make_unique<call_search>(out, std::move(markers), [this, &out](std::string_view marker) {
+      return std::make_unique<tagged_attempt>(out, tags_, marker != tags_.call_begin);
     });
   }
   call_layout layout() const override {

@@ -23,7 +23,16 @@ const known_template known_templates[] = {
   {"Bielik-11B-v3.0-Instruct", "hermes", "think"},
   {"ByteDance-Seed-OSS", "seed_oss", "seed"},
   {"GLM-4.6", "glm45", "think"},
+  {"GLM-4.7-Flash", "glm45", "think"},
   {"HuggingFaceTB-SmolLM3-3B", "json", "think"},
+  {"LFM2-8B-A1B", "lfm2", ""},
+  {"LFM2.5-Instruct", "lfm2", "think"},
+  {"MiniMax-M2", "minimax_m2", "think"},
+  {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "qwen3_coder", "think"},
+  {"NVIDIA-Nemotron-Nano-v2", "nemotron", "think"},
+  {"Qwen3-Coder", "qwen3_coder", ""},
+  {"Qwen3.5-4B", "qwen3_coder", "think"},
+  {"google-gemma-4-31B-it", "gemma4", "gemma4"},
   {"Kimi-K2-Instruct", "kimi_k2", ""},
   {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes", ""},
   {"Qwen-QwQ-32B", "hermes", "think"},
@@ -71,6 +80,8 @@ TEST_CASE("templates lead to formats by the marks that they write") {
   CHECK(of("<minimax:tool_call>\n<invoke name=\"x\">\n<parameter name=\"y\"> <think>") ==
         format_pair{"minimax_m2", "think"});
   CHECK(of("List of tools: <|tool_list_start|>[]<|tool_list_end|>") == format_pair{"lfm2", ""});
+  CHECK(of("{{ 'List of tools: ' + (tools | tojson) }}") == format_pair{"lfm2", ""}); // LFM 2.5
+  CHECK(of("<tool_call> List of tools: ") == format_pair{"hermes", ""});
   CHECK(of("<|tool_call>call: <|channel>thought\\n <channel|>") == format_pair{"gemma4", "gemma4"});
   CHECK(of("<TOOLCALL>[]</TOOLCALL> <think>") == format_pair{"nemotron", "think"}); // its second generation
   CHECK(of("[TOOL_CALLS] [ARGS] [THINK]") == format_pair{"mistral_args", "mistral"});

@@ -354,3 +354,37 @@ TEST_CASE("values between tags keep what their schema refers to") {
   const auto more = guide_of(R"({"properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":true})");
   CHECK(follows(more, begin + parameter("n", "1") + parameter("other", "text") + end));
 }
+
+TEST_CASE("between tags, what may be a string is text, and the reader takes it as the guide means it") {
+  const auto forced = [](const char* schema, bool strict = false) {
+    auto what = output_of("qwen3_coder");
+    what->tools = {offered_tool(
+      "f", std::string(R"({"type":"object","properties":{"a":)") + schema + R"(},"required":["a"]})", strict)};
+    what->choice = call_choice::named;
+    return what;
+  };
+  const auto call = [](const std::string& value) {
+    return "<tool_call>\n<function=f>\n<parameter=a>\n" + value + "\n</parameter>\n</function>\n</tool_call>";
+  };
+  const auto reads = [&](const auto& what, const std::string& value, const char* json) {
+    CAPTURE(value);
+    CHECK(follows(output_guide(*what, nullptr), call(value)));
+    CHECK(parse_output(what, call(value)).calls.at(0).second == std::string("{\"a\": ") + json + '}');
+  };
+  for (const bool strict : {false, true}) {
+    const auto maybe = forced(R"({"anyOf":[{"type":"string"},{"type":"null"}]})", strict);
+    reads(maybe, "Paris", "\"Paris\"");
+    reads(maybe, "12", "\"12\"");
+    reads(maybe, "null", "null");
+    const auto few = forced(R"({"anyOf":[{"type":"string","enum":["a","b"]},{"type":"null"}]})", strict);
+    reads(few, "b", "\"b\"");
+    reads(few, "null", "null");
+    CHECK_FALSE(follows(output_guide(*few, nullptr), call("c")));
+    reads(forced(R"({"enum":["a",null]})", strict), "null", "null");
+  }
+  reads(forced(R"({"type":["integer","string"]})"), "5", "5");
+  reads(forced(R"({"type":["integer","string"]})"), "five", "\"five\"");
+  CHECK_THROWS_AS(output_guide(*forced(R"({"type":["integer","string"]})", true), nullptr), failure);
+  CHECK_THROWS_AS(
+    output_guide(*forced(R"({"anyOf":[{"type":"string","pattern":"^a"},{"type":"null"}]})", true), nullptr), failure);
+}

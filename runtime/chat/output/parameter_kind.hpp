@@ -1,0 +1,24 @@
+// Which types a parameter's schema admits, for formats of calls that write strings as plain text. Pure.
+#pragma once
+
+#include "runtime/support/json.hpp"
+
+#include <string_view>
+
+namespace troupe {
+
+/// By JSON's types, as far as `type`, `enum`, `const`, `anyOf` and `oneOf` say; without `known` it may be anything.
+struct parameter_kind {
+  bool known = false;
+  bool string = false, null = false, boolean = false, number = false, list = false, object = false;
+
+  bool admits_string() const { return !known || string; }
+  /// Plain text is the string itself, whatever it looks like.
+  bool is_string_only() const { return known && string && !null && !boolean && !number && !list && !object; }
+  /// Whether a JSON value that begins so may be meant; a quote is part of a string that is known to be plain text.
+  bool admits(char first) const;
+};
+
+parameter_kind kind_of_schema(json::value document, json::value schema);
+
+} // namespace troupe
