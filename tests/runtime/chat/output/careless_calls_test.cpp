@@ -32,7 +32,7 @@ struct careless {
   arguments_of_calls arguments;
 };
 
-void check_all(std::string_view format, const std::vector<careless>& examples) {
+void check_edits(std::string_view format, const std::vector<careless>& examples) {
   CAPTURE(format);
   for (const auto& [text, content, arguments] : examples) {
     const auto parsed = parse_output(editor(format), text);
@@ -47,18 +47,18 @@ void check_all(std::string_view format, const std::vector<careless>& examples) {
   }
 }
 
-std::string qwen(const std::string& parameters) {
+std::string qwen_edit(const std::string& parameters) {
   return "<tool_call>\n<function=edit>\n" + parameters + "</function>\n</tool_call>";
 }
 
 /// Of each parameter, what its value is read as in the formats of plain text.
-std::string value_of(const std::string& parameter, const std::string& text) {
+std::string read_value(const std::string& parameter, const std::string& text) {
   const auto read = [&](std::string_view format, const std::string& call) {
     const auto parsed = parse_output(editor(format), call);
     REQUIRE(parsed.calls.size() == 1);
     return parsed.calls[0].second;
   };
-  const auto result = read("qwen3_coder", qwen("<parameter=" + parameter + ">\n" + text + "\n</parameter>\n"));
+  const auto result = read("qwen3_coder", qwen_edit("<parameter=" + parameter + ">\n" + text + "\n</parameter>\n"));
   CHECK(read("glm45",
              "<tool_call>edit\n<arg_key>" + parameter + "</arg_key>\n<arg_value>" + text +
                "</arg_value>\n</tool_call>") == result);
@@ -73,52 +73,52 @@ std::string value_of(const std::string& parameter, const std::string& text) {
 } // namespace
 
 TEST_CASE("values in plain text have the types that their schema admits") {
-  CHECK(value_of("path", "12") == "\"12\"");
-  CHECK(value_of("path", "null") == "\"null\"");
-  CHECK(value_of("path", "{\"a\": 1}") == R"("{\"a\": 1}")");
-  CHECK(value_of("path", "\"quoted\"") == R"("\"quoted\"")");
-  CHECK(value_of("path", "") == "\"\"");
-  CHECK(value_of("path", "Köln\t<b>") == R"("Köln\t<b>")");
-  CHECK(value_of("note", "12345") == "\"12345\"");
-  CHECK(value_of("note", "null") == "null");
-  CHECK(value_of("note", "None") == "null");
-  CHECK(value_of("note", "None of them") == "\"None of them\"");
-  CHECK(value_of("note", "nullable") == "\"nullable\"");
-  CHECK(value_of("note", "[1]") == "\"[1]\"");
-  CHECK(value_of("note", "\"Paris\"") == R"("\"Paris\"")");
-  CHECK(value_of("place", "5") == "5");
-  CHECK(value_of("place", "-5 ") == "-5");
-  CHECK(value_of("place", "5th line") == "\"5th line\"");
-  CHECK(value_of("place", "007") == "\"007\"");
-  CHECK(value_of("body", "[\"a\", {\"b\": 1}]") == "[\"a\", {\"b\": 1}]");
-  CHECK(value_of("body", "[x] done") == "\"[x] done\"");
-  CHECK(value_of("body", "{\"a\": 1}") == R"("{\"a\": 1}")");
-  CHECK(value_of("count", " 7 ") == "7");
-  CHECK(value_of("count", "+7") == "7");
-  CHECK(value_of("count", "007") == "7");
-  CHECK(value_of("count", "seven") == "\"seven\"");
-  CHECK(value_of("share", "-.5") == "-0.5");
-  CHECK(value_of("share", "1e-3") == "1e-3");
-  CHECK(value_of("force", "True") == "true");
-  CHECK(value_of("force", "false") == "false");
-  CHECK(value_of("last", "None") == "null");
-  CHECK(value_of("last", "False") == "false");
-  CHECK(value_of("tags", "['a', 1, True]") == R"(["a", 1, true])");
-  CHECK(value_of("options", "{'filePath': '/a/b.js', 'x': None}") == R"({"filePath": "/a/b.js", "x": null})");
-  CHECK(value_of("options", "{\"a\": {\"b\": [\"}\"]}}") == R"({"a": {"b": ["}"]}})");
-  CHECK(value_of("kind", "a") == "\"a\"");
-  CHECK(value_of("any", "true") == "true");
-  CHECK(value_of("any", "{\"a\": 1} and more") == R"("{\"a\": 1} and more")");
-  CHECK(value_of("any", "True") == "\"True\"");
+  CHECK(read_value("path", "12") == "\"12\"");
+  CHECK(read_value("path", "null") == "\"null\"");
+  CHECK(read_value("path", "{\"a\": 1}") == R"("{\"a\": 1}")");
+  CHECK(read_value("path", "\"quoted\"") == R"("\"quoted\"")");
+  CHECK(read_value("path", "") == "\"\"");
+  CHECK(read_value("path", "Köln\t<b>") == R"("Köln\t<b>")");
+  CHECK(read_value("note", "12345") == "\"12345\"");
+  CHECK(read_value("note", "null") == "null");
+  CHECK(read_value("note", "None") == "null");
+  CHECK(read_value("note", "None of them") == "\"None of them\"");
+  CHECK(read_value("note", "nullable") == "\"nullable\"");
+  CHECK(read_value("note", "[1]") == "\"[1]\"");
+  CHECK(read_value("note", "\"Paris\"") == R"("\"Paris\"")");
+  CHECK(read_value("place", "5") == "5");
+  CHECK(read_value("place", "-5 ") == "-5");
+  CHECK(read_value("place", "5th line") == "\"5th line\"");
+  CHECK(read_value("place", "007") == "\"007\"");
+  CHECK(read_value("body", "[\"a\", {\"b\": 1}]") == "[\"a\", {\"b\": 1}]");
+  CHECK(read_value("body", "[x] done") == "\"[x] done\"");
+  CHECK(read_value("body", "{\"a\": 1}") == R"("{\"a\": 1}")");
+  CHECK(read_value("count", " 7 ") == "7");
+  CHECK(read_value("count", "+7") == "7");
+  CHECK(read_value("count", "007") == "7");
+  CHECK(read_value("count", "seven") == "\"seven\"");
+  CHECK(read_value("share", "-.5") == "-0.5");
+  CHECK(read_value("share", "1e-3") == "1e-3");
+  CHECK(read_value("force", "True") == "true");
+  CHECK(read_value("force", "false") == "false");
+  CHECK(read_value("last", "None") == "null");
+  CHECK(read_value("last", "False") == "false");
+  CHECK(read_value("tags", "['a', 1, True]") == R"(["a", 1, true])");
+  CHECK(read_value("options", "{'filePath': '/a/b.js', 'x': None}") == R"({"filePath": "/a/b.js", "x": null})");
+  CHECK(read_value("options", "{\"a\": {\"b\": [\"}\"]}}") == R"({"a": {"b": ["}"]}})");
+  CHECK(read_value("kind", "a") == "\"a\"");
+  CHECK(read_value("any", "true") == "true");
+  CHECK(read_value("any", "{\"a\": 1} and more") == R"("{\"a\": 1} and more")");
+  CHECK(read_value("any", "True") == "\"True\"");
 }
 
 TEST_CASE("Qwen 3.5, Qwen 3 Coder and Nemotron 3 call with markup in strings and with tags left out") {
   const std::string inner =
     "<tool_call>\n<function=edit>\n<parameter=path>\nx\n</parameter> is how\nto </function> call";
-  check_all(
+  check_edits(
     "qwen3_coder",
     {
-      {qwen("<parameter=text>\n" + inner + "\n</parameter>\n").c_str(),
+      {qwen_edit("<parameter=text>\n" + inner + "\n</parameter>\n").c_str(),
        "",
        {R"({"text": "<tool_call>\n<function=edit>\n<parameter=path>\nx\n</parameter> is how\nto </function> call"})"}},
       {"<tool_call>\n<function=none>\n</function>\n</tool_call>", "", {"{}"}},
@@ -157,27 +157,28 @@ TEST_CASE("Qwen 3.5, Qwen 3 Coder and Nemotron 3 call with markup in strings and
 }
 
 TEST_CASE("GLM 4.5 to 4.7 call on one line or several, and without the tag that opens a value") {
-  check_all("glm45",
-            {
-              {"<tool_call>edit<arg_key>path</arg_key><arg_value>a</arg_value></tool_call>", "", {R"({"path": "a"})"}},
-              {"\n<tool_call>none</tool_call>\n<tool_call>none\n</tool_call>", "", {"{}", "{}"}},
-              {"<tool_call>edit\n<arg_key>path</arg_key>how many days</arg_value>\n<arg_key>count</arg_key>\n"
-               "<arg_value>3</arg_value>\n</tool_call>",
-               "",
-               {R"({"path": "how many days", "count": 3})"}},
-              {"<tool_call>edit\n<arg_key>text</arg_key>\n<arg_value>a </arg_value> b </tool_call> c\n"
-               "</arg_value>\n</tool_call>",
-               "",
-               {R"({"text": "a </arg_value> b </tool_call> c\n"})"}},
-              {"<tool_call>edit\n<arg_key>path</arg_key>\n</tool_call>", "", {"{}"}},
-              {"<tool_call>edit\n<arg_key>note</arg_key>\n<arg_value>null</arg_value>\n</tool_call> I did.",
-               "I did.",
-               {R"({"note": null})"}},
-            });
+  check_edits(
+    "glm45",
+    {
+      {"<tool_call>edit<arg_key>path</arg_key><arg_value>a</arg_value></tool_call>", "", {R"({"path": "a"})"}},
+      {"\n<tool_call>none</tool_call>\n<tool_call>none\n</tool_call>", "", {"{}", "{}"}},
+      {"<tool_call>edit\n<arg_key>path</arg_key>how many days</arg_value>\n<arg_key>count</arg_key>\n"
+       "<arg_value>3</arg_value>\n</tool_call>",
+       "",
+       {R"({"path": "how many days", "count": 3})"}},
+      {"<tool_call>edit\n<arg_key>text</arg_key>\n<arg_value>a </arg_value> b </tool_call> c\n"
+       "</arg_value>\n</tool_call>",
+       "",
+       {R"({"text": "a </arg_value> b </tool_call> c\n"})"}},
+      {"<tool_call>edit\n<arg_key>path</arg_key>\n</tool_call>", "", {"{}"}},
+      {"<tool_call>edit\n<arg_key>note</arg_key>\n<arg_value>null</arg_value>\n</tool_call> I did.",
+       "I did.",
+       {R"({"note": null})"}},
+    });
 }
 
 TEST_CASE("MiniMax M2 calls several tools in a section, with its own marks in strings") {
-  check_all(
+  check_edits(
     "minimax_m2",
     {
       {"<minimax:tool_call><invoke name=\"edit\"><parameter name=\"text\">Montréal </minimax:tool_call> café"
@@ -223,16 +224,16 @@ TEST_CASE("LFM2 calls in Python, with quotes that nobody escaped and numbers tha
     {"", "{}"},
   };
   for (const auto& [arguments, expected] : cases)
-    check_all("lfm2", {{call(arguments).c_str(), "", {expected}}});
-  check_all("lfm2",
-            {
-              {"<|tool_call_start|> [none(), Files.none(), edit(count=1)] <|tool_call_end|>It is done.",
-               "It is done.",
-               {"{}", "{}", R"({"count": 1})"}},
-              {"<|tool_call_start|>[edit(\"x\", count=1)]<|tool_call_end|>", ", count=1)]<|tool_call_end|>", {"{}"}},
-              {"<|tool_call_start|>[edit(count=1)", "", {R"({"count": 1})"}},
-              {"<|tool_call_start|>[]<|tool_call_end|>", "<|tool_call_start|>[]<|tool_call_end|>", {}},
-            });
+    check_edits("lfm2", {{call(arguments).c_str(), "", {expected}}});
+  check_edits("lfm2",
+              {
+                {"<|tool_call_start|> [none(), Files.none(), edit(count=1)] <|tool_call_end|>It is done.",
+                 "It is done.",
+                 {"{}", "{}", R"({"count": 1})"}},
+                {"<|tool_call_start|>[edit(\"x\", count=1)]<|tool_call_end|>", ", count=1)]<|tool_call_end|>", {"{}"}},
+                {"<|tool_call_start|>[edit(count=1)", "", {R"({"count": 1})"}},
+                {"<|tool_call_start|>[]<|tool_call_end|>", "<|tool_call_start|>[]<|tool_call_end|>", {}},
+              });
 }
 
 TEST_CASE("Gemma 4 calls with quotes in strings, plain quotes, and marks left out") {
@@ -259,8 +260,8 @@ TEST_CASE("Gemma 4 calls with quotes in strings, plain quotes, and marks left ou
     {"", "{}"},
   };
   for (const auto& [arguments, expected] : cases)
-    check_all("gemma4", {{call(arguments).c_str(), "", {expected}}});
-  check_all(
+    check_edits("gemma4", {{call(arguments).c_str(), "", {expected}}});
+  check_edits(
     "gemma4",
     {
       {"<|tool_call>call:none{}<tool_call|><|tool_call>call:Files.none{}<tool_call|>\nDone.", "Done.", {"{}", "{}"}},
@@ -269,7 +270,7 @@ TEST_CASE("Gemma 4 calls with quotes in strings, plain quotes, and marks left ou
 }
 
 TEST_CASE("Nemotron's arguments may be JSON in a string, and its list may lack brackets") {
-  check_all(
+  check_edits(
     "nemotron",
     {
       {R"(<TOOLCALL>[{"name": "edit", "arguments": "{\"path\": \"a\\\"b\", \"count\": 1}"}]</TOOLCALL>)",
