@@ -12,7 +12,8 @@ namespace troupe::kernels {
 struct planned_matrix {
   std::vector<stored_matrix> stacked;
   quantization how = quantization::none;
-  bool gated = false; // gate and up
+  bool gated = false;     // gate and up
+  bool activated = false; // or the first of an MLP without a gate
   std::size_t rows = 0;
   std::size_t chosen = 0; // of an expert: how many of them a row has in a grouped product; else 0
 };
@@ -28,7 +29,7 @@ struct planned_steps {
   bool recurrent = false;  // whether sequences have states
   int heads = 0;
   kv_shape cache;           // the number of blocks is ignored
-  std::vector<int> windows; // attention windows, each once
+  std::vector<int> windows; // of each way in which layers attend: what they see, and how they share K and V
 };
 
 } // namespace troupe::kernels

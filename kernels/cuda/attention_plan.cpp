@@ -12,13 +12,9 @@ constexpr int flash_least = flash_tile; // packed queries of a sequence; fewer a
 // Chunks that end within so many tokens are not worth splitting.
 constexpr int split_least = 2 * partition_tokens;
 
-int first_partition_of(int position, int window) {
-  return window > 0 ? std::max(0, position + 1 - window) / partition_tokens : 0;
-}
-
 /// Consecutive rows of one sequence.
 struct segment {
-  std::int32_t first_row, rows, first_position, first_block;
+  std::int32_t first_row, rows, first_position, first_block, length;
   int last_position() const { return first_position + rows - 1; }
 };
 
@@ -30,13 +26,15 @@ public:
     for (const auto& s : step_.sequences)
       for (int i = 0; i < s.rows; ++i) {
         const int position = s.first_position + i;
-        plan_.rows.push_back({position, first_partition_of(position, options_.window), 0});
+        const int first = options_.first_seen(position);
+        plan_.rows.push_back({position, first / partition_tokens, 0, first, options_.end_seen(position, s.length)});
         plan_.list.push_back(s.first_row + i);
       }
     const bool fills = fills_device();
     for (const auto& s : step_.sequences) {
       if (takes_flash(s) && (fills || s.first_position + s.rows <= split_least))
-        add_tiles(plan_.flash, {s.first_row, s.rows, s.first_position, s.first_block}, flash_tile, s.first_block, 0);
+        add_tiles(plan_.flash, {s.first_row, s.rows, s.first_position, s.first_block, s.length}, flash_tile,
+                  s.first_block, 0);
       else
         add_rows(s);
     }
@@ -60,14 +58,14 @@ private:
 
   /// Assigns slots to each row, closing a slab when it is full.
   void add_rows(const sequence_rows& s) {
-    segment part{s.first_row, 0, s.first_position, s.first_block};
+    segment part{s.first_row, 0, s.first_position, s.first_block, s.length};
     for (int i = 0; i < s.rows; ++i) {
       auto& row = plan_.rows[static_cast<std::size_t>(s.first_row + i)];
-      const auto slots = static_cast<std::size_t>(row.position / partition_tokens - row.first_partition + 1);
+      const auto slots = static_cast<std::size_t>(row.end_partition() - row.first_partition);
       if (slots_ > 0 && slots_ + slots > options_.most_slots) {
         add_segment(part);
         close_slab();
-        part = {s.first_row + i, 0, row.position, s.first_block};
+        part = {s.first_row + i, 0, row.position, s.first_block, s.length};
       }
       row.slot = static_cast<std::int32_t>(slots_);
       slots_ += slots;
@@ -102,7 +100,7 @@ private:
       for (const auto member : members)
         for (int i = 0; i < segments_[member].rows; ++i, ++rows)
           plan_.list.push_back(segments_[member].first_row + i);
-      add_works({first, rows, 0, 0}, table, partition);
+      add_works({first, rows, 0, 0, 0}, table, partition);
     }
     slab.small = plan_.small.size() - slab.small_first;
     slab.large = plan_.large.size() - slab.large_first;
@@ -124,10 +122,11 @@ private:
     std::map<std::vector<std::int32_t>, std::size_t> known; // partition and blocks → group
     for (std::size_t i = 0; i < segments_.size(); ++i) {
       const auto& s = segments_[i];
-      const int first = first_partition_of(s.first_position, options_.window);
-      for (int p = first; p <= s.last_position() / partition_tokens; ++p) {
-        const bool whole = (p + 1) * partition_tokens <= s.first_position + 1 &&
-          first_partition_of(s.last_position(), options_.window) <= p;
+      const int first = options_.first_seen(s.first_position) / partition_tokens;
+      const int end = ceil_div(options_.end_seen(s.last_position(), s.length), partition_tokens);
+      for (int p = first; p < end; ++p) {
+        const bool whole = (p + 1) * partition_tokens <= options_.end_seen(s.first_position, s.length) &&
+          options_.first_seen(s.last_position()) / partition_tokens <= p;
         if (options_.share && whole && segments_.size() > 1) {
           const auto blocks = step_.block_tables.subspan(static_cast<std::size_t>(s.first_block + p * partition_blocks),
                                                          partition_blocks);
@@ -165,6 +164,15 @@ private:
 };
 
 } // namespace
+
+int attention_options::first_seen(int position) const {
+  const int first = window > 0 ? std::max(0, position + 1 - window) : 0;
+  return chunk > 0 ? std::max(first, position / chunk * chunk) : first;
+}
+
+int attention_options::end_seen(int position, int length) const {
+  return ahead == 0 ? position + 1 : std::min(length, position + 1 + ahead);
+}
 
 attention_plan plan_attention(const batch& step, const attention_options& options) {
   return planner(step, options).plan();

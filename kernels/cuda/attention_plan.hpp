@@ -17,6 +17,14 @@ struct attention_options {
   std::size_t most_slots = 1 << 16; // states in memory at a time
   int kv_heads = 1;
   int multiprocessors = 0; // of the device; 0: few, which any chunk fills
+  int chunk = 0;           // as `window`, see attention_scores
+  int ahead = 0;
+
+  /// The first position that a row sees.
+  int first_seen(int position) const;
+
+  /// The position behind the last one that a row sees, in a sequence of `length` tokens.
+  int end_seen(int position, int length) const;
 
   bool operator==(const attention_options&) const = default;
 };

@@ -1,8 +1,10 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
 #include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/device/family_rows.hpp"
 #include "kernels/cuda/device/rope.hpp"
 #include "kernels/cuda/device/rows.hpp"
+#include "kernels/cuda/grouped_products.hpp"
 #include "kernels/cuda/linear_layers.hpp"
 #include "kernels/cuda/recurrent_layers.hpp"
 #include "kernels/cuda/scratch_plan.hpp"
@@ -17,7 +19,6 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-constexpr int most_head_dim = 256;
 constexpr int most_states_of_a_decoder = 4;
 
 void expect(bool holds, const char* message) {
@@ -33,11 +34,27 @@ public:
   }
 
   /// [layers][blocks], then as in kv_layout.hpp.
-  std::size_t block_bytes() const { return shape.block_bytes() / static_cast<std::size_t>(shape.layers); }
-  std::size_t layer_bytes() const { return block_bytes() * shape.blocks; }
-  unsigned char* data() const { return static_cast<unsigned char*>(data_.get()); }
+  unsigned char* data(int layer) const {
+    return static_cast<unsigned char*>(data_.get()) + shape.block_bytes_before(layer) * shape.blocks;
+  }
   layer_cache layer(int index) const {
-    return {data() + static_cast<std::size_t>(index) * layer_bytes(), shape.kv_heads, shape.head_dim, shape.type};
+    const auto [heads, dim] = shape.layer(index);
+    return {data(index), heads, dim, shape.type};
+  }
+
+  /// Layers whose blocks are alike: all, or each on its own.
+  struct alike {
+    int first, count;
+    std::size_t block_bytes, layer_bytes;
+  };
+  std::vector<alike> layers() const {
+    std::vector<alike> all;
+    const int count = shape.own.empty() ? shape.layers : 1;
+    for (int first = 0; first < shape.layers; first += count) {
+      const auto bytes = shape.block_bytes_before(first + 1) - shape.block_bytes_before(first);
+      all.push_back({first, count, bytes, bytes * shape.blocks});
+    }
+    return all;
   }
 
 private:
@@ -61,7 +78,10 @@ public:
   void stage(const step_inputs& inputs) override { step_.stage(copies_stream_, stream_, inputs); }
   void begin_step(const std::int32_t* slot_tokens) override { step_.begin(stream_, slot_tokens); }
   std::vector<std::uint64_t> launch_shape() const override { return step_.launch_shape(); }
-  std::uint64_t memory_moves() const override { return step_.growths() + states_.growths() + linear_.growths(); }
+  std::uint64_t memory_moves() const override {
+    return step_.growths() + states_.growths() + linear_.growths() + grouped_.growths() + indices_.growths() +
+      factors_.growths();
+  }
 
   bool deterministic() const override { return options_.deterministic; }
 
@@ -77,8 +97,9 @@ public:
 
   std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
     expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
-    expect(shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= most_head_dim,
-           "the CUDA backend's attention takes an even head_dim of at most 256");
+    for (int i = 0; i < shape.layers; ++i)
+      expect(shape.layer(i).dim > 0 && shape.layer(i).dim % 2 == 0 && shape.layer(i).dim <= most_head_dim,
+             "the CUDA backend's attention takes an even head_dim of at most 640");
     return std::make_unique<device_kv_cache>(shape);
   }
 
@@ -106,16 +127,21 @@ public:
   }
 
   void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) override {
+    look_up(out, table, step_.tokens(stream_, tokens, out.rows), store::set);
+  }
+
+  void look_up(const tensor& out, const matrix& table, const std::int32_t* tokens, store how) {
     const auto& from = dynamic_cast<const device_table&>(table);
     expect(out.type == dtype::f32 && out.cols == from.inputs, "embed: out must be f32 with the table's columns");
     embed_params p;
+    p.add = how == store::add;
     p.out = static_cast<float*>(out.data);
     p.out_stride = out.stride;
     p.table = from.data.get();
     p.type = from.type;
     p.grouped = from.grouped;
     p.cols = out.cols;
-    p.tokens = step_.tokens(stream_, tokens, out.rows);
+    p.tokens = tokens;
     p.rows = out.rows;
     cuda::embed(stream_, p);
   }
@@ -147,7 +173,8 @@ public:
     const auto& weights = dynamic_cast<const device_matrix&>(gate_up);
     expect(weights.gated && out.type == in.type,
            "linear_silu_gate: the weights must be packed by pack_gate_up(), out must be of the type of in");
-    linear_.run(out, in, weights, bias, store::set);
+    constexpr activation silu{activation_type::silu};
+    linear_.run(out, in, weights, bias, store::set, &silu);
   }
 
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope, kv_cache& cache,
@@ -161,6 +188,8 @@ public:
     p.q_norm = norm.q;
     p.k_norm = norm.k;
     p.eps = norm.eps;
+    p.norm_behind = norm.behind;
+    p.queries_only = qkv.cols == static_cast<std::size_t>(heads * cache.shape.layer(layer).dim);
     p.rope = rope;
     p.cache = memory.layer(layer);
     p.places = step_.places();
@@ -171,20 +200,27 @@ public:
 
   void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window, const kv_cache& cache,
                  int layer, const batch& rows) override {
+    shaped_attention(out, qkv, heads, {scale, window}, cache, layer, rows);
+  }
+
+  void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                        const kv_cache& cache, int layer, const batch& rows) override {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    const auto& shape = cache.shape;
-    expect(heads % shape.kv_heads == 0, "attention: heads must be a multiple of the KV heads");
+    const auto shape = cache.shape.layer(layer);
+    expect(heads % shape.heads == 0, "attention: heads must be a multiple of the KV heads");
     expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
-    expect(scale > 0, "attention: the scale of scores must be positive");
+    expect(scores.scale > 0, "attention: the scale of scores must be positive");
     step_.enter(stream_, rows);
-    const bool tensor_cores = has_tensor_attention(shape.type, shape.head_dim);
+    const bool tensor_cores = has_tensor_attention(cache.shape.type, shape.dim);
     attention_options options;
-    options.group = heads / shape.kv_heads;
-    options.window = window;
+    options.group = heads / shape.heads;
+    options.window = scores.window;
+    options.chunk = scores.chunk;
+    options.ahead = scores.ahead;
     options.flash = tensor_cores && !options_.deterministic;
-    options.kv_heads = shape.kv_heads;
+    options.kv_heads = shape.heads;
     options.multiprocessors = info_.multiprocessors;
-    const std::size_t state_bytes = static_cast<std::size_t>(heads * state_floats(shape.head_dim)) * sizeof(float);
+    const std::size_t state_bytes = static_cast<std::size_t>(heads * state_floats(shape.dim)) * sizeof(float);
     options.most_slots = std::max<std::size_t>(1, state_memory / state_bytes);
     const auto& planned = step_.attention(stream_, options);
 
@@ -195,8 +231,10 @@ public:
     p.out_type = out.type;
     p.out_stride = out.stride;
     p.heads = heads;
-    p.scale = exponent(scale);
-    p.window = window;
+    p.scale = exponent(scores.scale);
+    p.cap = exponent(scores.soft_cap);
+    p.slopes = scores.slopes;
+    p.sinks = scores.sinks;
     p.cache = memory.layer(layer);
     p.rows = planned.rows;
     p.list = planned.list;
@@ -219,6 +257,64 @@ public:
       }
       merge_states(stream_, p, slab.merge_first, slab.merge);
     }
+  }
+
+  bool has_family_ops() const override { return true; }
+
+  void layer_norm(const tensor& out, const tensor& x, const float* weight, const float* bias, float eps,
+                  const std::int32_t* rows) override {
+    expect(x.type == dtype::f32 && out.type != dtype::f16 && out.cols == x.cols,
+           "layer_norm: x must be f32, out f32 or bf16 of the same columns");
+    cuda::layer_norm(stream_,
+                     {out.data, out.type, out.stride, static_cast<const float*>(x.data), x.stride, weight, bias, eps,
+                      x.cols, rows != nullptr ? step_.gathered(stream_, rows, out.rows) : nullptr, out.rows});
+  }
+
+  void linear_activated(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
+                        const float* bias) override {
+    const auto& weights = dynamic_cast<const device_matrix&>(w);
+    expect(weights.gated == gated && out.type == in.type,
+           "linear_activated: the weights must be packed for it, out must be of the type of in");
+    linear_.run(out, in, weights, bias, store::set, &act);
+  }
+
+  void scale(const tensor& x, float factor, float soft_cap) override {
+    expect(x.type == dtype::f32, "scale: the tensor must be f32");
+    scale_rows(stream_, x, factor, soft_cap);
+  }
+
+  void add_rows(const tensor& to, const tensor& x, float factor, const std::int32_t* rows,
+                const float* factors) override {
+    expect(to.type == dtype::f32 && x.type == dtype::f32 && to.cols == x.cols,
+           "add_rows: both must be f32 of the same columns");
+    cuda::add_rows(stream_, to, x, factor, indices(rows, x.rows),
+                   factors != nullptr ? factors_.upload(stream_, factors, x.rows) : nullptr);
+  }
+
+  void multiply_rows(const tensor& to, const tensor& x) override {
+    expect(to.type != dtype::f16 && x.type == dtype::f32 && to.rows == x.rows && to.cols == x.cols,
+           "multiply_rows: both must be of one shape, f32 times f32 or bf16");
+    cuda::multiply_rows(stream_, to, x);
+  }
+
+  void gather_rows(const tensor& to, const tensor& from, const std::int32_t* rows) override {
+    expect(to.cols == from.cols && to.type != dtype::f16 &&
+             (to.type == from.type || (to.type == dtype::bf16 && from.type == dtype::f32)),
+           "gather_rows: both must be of the same columns, and of the same type or f32 into bf16");
+    cuda::gather_rows(stream_, to, from, indices(rows, to.rows));
+  }
+
+  void grouped_activated(const tensor& out, const tensor& in, std::span<const row_group> groups, const activation& act,
+                         bool gated) override {
+    grouped_.activated(out, in, groups, act, gated);
+  }
+
+  void grouped_sum(const tensor& to, const tensor& in, std::span<const row_group> groups, store how) override {
+    grouped_.sum(to, in, groups, how);
+  }
+
+  void embed_add(const tensor& to, const matrix& table, const std::int32_t* rows) override {
+    look_up(to, table, indices(rows, to.rows), store::add);
   }
 
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
@@ -252,14 +348,17 @@ public:
 
   void save_block(const stream& on, const kv_cache& cache, std::int32_t block, void* host) override {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    copy_layers(on, static_cast<unsigned char*>(host), memory.block_bytes(), block_address(memory, block),
-                memory.layer_bytes(), memory.block_bytes(), cache.shape.layers);
+    for (const auto& l : memory.layers())
+      copy_layers(on, static_cast<unsigned char*>(host) + cache.shape.block_bytes_before(l.first), l.block_bytes,
+                  block_address(memory, l, block), l.layer_bytes, l.block_bytes, l.count);
   }
 
   void restore_block(const stream& on, kv_cache& cache, std::int32_t block, const void* host) override {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    copy_layers(on, block_address(memory, block), memory.layer_bytes(), static_cast<const unsigned char*>(host),
-                memory.block_bytes(), memory.block_bytes(), cache.shape.layers);
+    for (const auto& l : memory.layers())
+      copy_layers(on, block_address(memory, l, block), l.layer_bytes,
+                  static_cast<const unsigned char*>(host) + cache.shape.block_bytes_before(l.first), l.block_bytes,
+                  l.block_bytes, l.count);
   }
 
   // -- recurrent layers -----------------------------------------------------------------------------------------------
@@ -291,6 +390,11 @@ public:
   }
 
 private:
+  /// A copy on the device; null if there are none.
+  const std::int32_t* indices(const std::int32_t* rows, std::size_t count) {
+    return rows != nullptr ? indices_.upload(stream_, rows, count) : nullptr;
+  }
+
   std::unique_ptr<matrix> known(std::unique_ptr<device_matrix> weights) {
     linear_.add(*weights);
     return weights;
@@ -305,9 +409,10 @@ private:
     return select_device(device);
   }
 
-  static unsigned char* block_address(const device_kv_cache& memory, std::int32_t block) {
+  static unsigned char* block_address(const device_kv_cache& memory, const device_kv_cache::alike& layers,
+                                      std::int32_t block) {
     expect(block >= 0 && static_cast<std::size_t>(block) < memory.shape.blocks, "a block outside the KV cache");
-    return memory.data() + static_cast<std::size_t>(block) * memory.block_bytes();
+    return memory.data(layers.first) + static_cast<std::size_t>(block) * layers.block_bytes;
   }
 
   /// One copy, unless the cache is so large that the distance of its layers exceeds the largest pitch.
@@ -323,13 +428,15 @@ private:
   void copy_together(const stream& on, kv_cache& cache, std::span<const block_copy> copies) {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
     copy_blocks_params p;
-    p.cache = memory.data();
-    p.block_bytes = memory.block_bytes();
-    p.layer_bytes = memory.layer_bytes();
-    p.layers = cache.shape.layers;
     p.copies = (&on == &stream_ ? copies_ : copies_aside_).upload(on, copies.data(), copies.size());
     p.count = copies.size();
-    cuda::copy_blocks(on, p);
+    for (const auto& l : memory.layers()) {
+      p.cache = memory.data(l.first);
+      p.block_bytes = l.block_bytes;
+      p.layer_bytes = l.layer_bytes;
+      p.layers = l.count;
+      cuda::copy_blocks(on, p);
+    }
   }
 
   cuda_options options_;
@@ -339,7 +446,8 @@ private:
   linear_layers linear_;
   step_memory step_;
   recurrent_layers recurrence_{stream_, step_};
-  device_scratch copies_, copies_aside_, states_;
+  grouped_products grouped_{*this};
+  device_scratch copies_, copies_aside_, states_, indices_, factors_;
 };
 
 } // namespace

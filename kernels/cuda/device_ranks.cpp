@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
 #include "kernels/cuda/device_scratch.hpp"
+#include "kernels/cuda/grouped_products.hpp"
 #include "kernels/planned_steps.hpp"
 #include "kernels/sharded/sharded_cache.hpp"
 #include "kernels/sharded/sharded_matrix.hpp"
@@ -26,7 +27,7 @@ struct device_rank {
   std::unique_ptr<cuda_backend> backend;
   event done;
   device_scratch in, out, bias, qkv, attended; // copies of what the first GPU has, and what goes back there
-  std::size_t qkv_rows = 0;                    // that were rotated last
+  tensor rotated;                              // what was rotated last, in `qkv`
 };
 
 std::size_t row_bytes_of(const tensor& t) { return t.cols * size_of(t.type); }
@@ -92,21 +93,24 @@ public:
     std::uint64_t moves = 0;
     for (const auto& r : ranks_)
       moves += r.backend->memory_moves();
-    return moves;
+    return moves + grouped_.growths();
   }
 
   buffer allocate(std::size_t bytes) override { return ranks_[0].backend->allocate(bytes); }
   buffer upload(std::span<const float> values) override { return ranks_[0].backend->upload(values); }
 
   std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
-    require(static_cast<std::size_t>(shape.kv_heads) >= ranks_.size(),
-            "GPUs share a model by KV heads: there must be at least as many KV heads as GPUs");
+    for (int i = 0; i < shape.layers; ++i)
+      require(static_cast<std::size_t>(shape.layer(i).heads) >= ranks_.size(),
+              "GPUs share a model by KV heads: there must be at least as many KV heads as GPUs");
     auto cache = std::make_unique<sharded_cache>();
     cache->shape = shape;
     cache->parts.resize(ranks_.size());
     on_all([&](device_rank& r, std::size_t i) {
       auto own = shape;
       own.kv_heads = cache->kv_heads(i).count;
+      for (std::size_t l = 0; l < own.own.size(); ++l)
+        own.own[l].heads = cache->kv_heads(i, static_cast<int>(l)).count;
       cache->parts[i] = r.backend->make_kv_cache(own);
     });
     return cache;
@@ -163,57 +167,103 @@ public:
   }
 
   void linear_silu_gate(const tensor& out, const tensor& in, const matrix& gate_up, const float* bias) override {
-    const auto& whole = dynamic_cast<const sharded_matrix&>(gate_up);
-    require(whole.gated && out.cols == gate_up.outputs,
-            "linear_silu_gate: the weights must be packed by pack_gate_up(), out must have their columns");
+    linear_activated(out, in, gate_up, {activation_type::silu}, true, bias);
+  }
+
+  void linear_activated(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
+                        const float* bias) override {
+    const auto& whole = dynamic_cast<const sharded_matrix&>(w);
+    require(whole.gated == gated && out.cols == w.outputs,
+            "linear_activated: the weights must be packed for it, out must have their columns");
     product(out, in, whole, store::set, [&](device_rank& r, const tensor& to, const tensor& from, std::size_t i) {
       const auto [first, count] = whole.columns[i];
-      float* own = nullptr; // gate's part, then up's
-      if (bias != nullptr) {
-        own = r.bias.reserve<float>(2 * count * sizeof(float));
+      const float* part = bias != nullptr ? bias + first : nullptr;
+      if (bias != nullptr && gated) { // gate's part, then up's
+        float* own = r.bias.reserve<float>(2 * count * sizeof(float));
         copy_on_device(r.backend->queue(), own, bias + first, count * sizeof(float));
         copy_on_device(r.backend->queue(), own + count, bias + whole.outputs + first, count * sizeof(float));
+        part = own;
       }
-      r.backend->linear_silu_gate(to, from, *whole.shards[i], own);
+      r.backend->linear_activated(to, from, *whole.shards[i], act, gated, part);
     });
   }
 
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope, kv_cache& cache,
                      int layer, const batch& step) override {
     auto& whole = dynamic_cast<sharded_cache&>(cache);
-    const int kv_heads = whole.shape.kv_heads, group = heads / kv_heads;
-    const auto dim = static_cast<std::size_t>(whole.shape.head_dim);
-    together([&](device_rank& r, std::size_t i) {
-      const auto kv = whole.kv_heads(i);
-      const auto q = static_cast<std::size_t>(kv.count * group), count = static_cast<std::size_t>(kv.count);
+    const auto [kv_heads, head_dim] = whole.shape.layer(layer);
+    const int group = heads / kv_heads;
+    const auto dim = static_cast<std::size_t>(head_dim);
+    const bool queries_only = qkv.cols == static_cast<std::size_t>(heads) * dim;
+    together([&, kv_heads = kv_heads](device_rank& r, std::size_t i) {
+      const auto kv = whole.kv_heads(i, layer);
+      const auto q = static_cast<std::size_t>(kv.count * group),
+                 count = queries_only ? 0 : static_cast<std::size_t>(kv.count);
       const auto own = packed_rows(r.qkv, dtype::f32, qkv.rows, (q + 2 * count) * dim);
       const auto bring = [&](std::size_t to, int from, std::size_t n) {
         copy_tensor(r.backend->queue(), columns_of(own, {to * dim, n * dim}),
                     columns_of(qkv, {static_cast<std::size_t>(from) * dim, n * dim}));
       };
       bring(0, kv.first * group, q);
-      bring(q, heads + kv.first, count);
-      bring(q + count, heads + kv_heads + kv.first, count);
+      if (!queries_only) {
+        bring(q, heads + kv.first, count);
+        bring(q + count, heads + kv_heads + kv.first, count);
+      }
       r.backend->rope_write_kv(own, static_cast<int>(q), norm, rope, *whole.parts[i], layer, step);
-      r.qkv_rows = qkv.rows;
+      r.rotated = own;
     });
   }
 
   // Of the queries that rope_write_kv has rotated last, which have stayed on their GPUs.
   void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window, const kv_cache& cache,
                  int layer, const batch& step) override {
+    shaped_attention(out, qkv, heads, {scale, window}, cache, layer, step);
+  }
+
+  void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                        const kv_cache& cache, int layer, const batch& step) override {
     const auto& whole = dynamic_cast<const sharded_cache&>(cache);
-    const int group = heads / whole.shape.kv_heads;
-    const auto dim = static_cast<std::size_t>(whole.shape.head_dim);
+    const auto shape = whole.shape.layer(layer);
+    const int group = heads / shape.heads;
+    const auto dim = static_cast<std::size_t>(shape.dim);
     together([&](device_rank& r, std::size_t i) {
-      require(r.qkv_rows == qkv.rows, "attention: the rows must be those that were rotated last");
-      const auto kv = whole.kv_heads(i);
+      require(r.rotated.rows == qkv.rows, "attention: the rows must be those that were rotated last");
+      const auto kv = whole.kv_heads(i, layer);
       const auto q = static_cast<std::size_t>(kv.count * group);
-      const auto own = packed_rows(r.qkv, dtype::f32, qkv.rows, (q + 2 * static_cast<std::size_t>(kv.count)) * dim);
+      auto own = scores;
+      own.slopes = scores.slopes != nullptr ? scores.slopes + kv.first * group : nullptr;
+      own.sinks = scores.sinks != nullptr ? scores.sinks + kv.first * group : nullptr;
       const auto to = packed_rows(r.attended, out.type, out.rows, q * dim);
-      r.backend->attention(to, own, static_cast<int>(q), scale, window, *whole.parts[i], layer, step);
+      r.backend->shaped_attention(to, r.rotated, static_cast<int>(q), own, *whole.parts[i], layer, step);
       copy_tensor(r.backend->queue(), columns_of(out, {static_cast<std::size_t>(kv.first * group) * dim, q * dim}), to);
     });
+  }
+
+  // What is not divided, by the first GPU; grouped products as others.
+
+  bool has_family_ops() const override { return true; }
+  void layer_norm(const tensor& out, const tensor& x, const float* weight, const float* bias, float eps,
+                  const std::int32_t* rows) override {
+    ranks_[0].backend->layer_norm(out, x, weight, bias, eps, rows);
+  }
+  void scale(const tensor& x, float factor, float soft_cap) override { ranks_[0].backend->scale(x, factor, soft_cap); }
+  void add_rows(const tensor& to, const tensor& x, float factor, const std::int32_t* rows,
+                const float* factors) override {
+    ranks_[0].backend->add_rows(to, x, factor, rows, factors);
+  }
+  void multiply_rows(const tensor& to, const tensor& x) override { ranks_[0].backend->multiply_rows(to, x); }
+  void gather_rows(const tensor& to, const tensor& from, const std::int32_t* rows) override {
+    ranks_[0].backend->gather_rows(to, from, rows);
+  }
+  void embed_add(const tensor& to, const matrix& table, const std::int32_t* rows) override {
+    ranks_[0].backend->embed_add(to, table, rows);
+  }
+  void grouped_activated(const tensor& out, const tensor& in, std::span<const row_group> groups, const activation& act,
+                         bool gated) override {
+    grouped_.activated(out, in, groups, act, gated);
+  }
+  void grouped_sum(const tensor& to, const tensor& in, std::span<const row_group> groups, store how) override {
+    grouped_.sum(to, in, groups, how);
   }
 
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
@@ -326,6 +376,7 @@ private:
   }
 
   std::deque<device_rank> ranks_;
+  grouped_products grouped_{*this};
 };
 
 } // namespace

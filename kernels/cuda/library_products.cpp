@@ -13,6 +13,11 @@ namespace {
 
 constexpr int first_with_fp8 = 89; // compute capability whose tensor cores take fp8
 
+/// Whether products are kept in scratch memory until an activation makes them outputs.
+bool is_shaped(const linear_params& p) { return p.gated || p.activated; }
+
+std::size_t rows_in_memory(const linear_params& p) { return is_shaped(p) ? rows_at_once(p.rows) : p.rows; }
+
 } // namespace
 
 library_products::library_products(stream& on, std::unique_ptr<gemm_library> library, const device_info& device,
@@ -36,7 +41,7 @@ bool library_products::multiply(const weight_part& part, const linear_params& pa
   p.in_stride = params.in_stride;
   p.weights = part.codes.get();
   p.weight_stride = part.stride;
-  return multiply_pieces(part, params, p, part.gated ? rows_at_once(params.rows) : params.rows, part.gated);
+  return multiply_pieces(part, params, p, rows_in_memory(params), is_shaped(params));
 }
 
 bool library_products::multiply_expanded(const weight_part& part, const linear_params& params) {
@@ -52,9 +57,9 @@ bool library_products::multiply_expanded(const weight_part& part, const linear_p
     dequantise_part(stream_, piece, expanded, p.weight_stride);
     p.weights = expanded;
     auto of_piece = params;
-    of_piece.out = static_cast<char*>(params.out) + skipped * size_of(part.gated ? dtype::bf16 : dtype::f32);
+    of_piece.out = static_cast<char*>(params.out) + skipped * size_of(params.out_type(dtype::bf16));
     of_piece.bias = params.bias != nullptr ? params.bias + skipped : nullptr;
-    if (!multiply_pieces(piece, of_piece, p, part.gated ? rows_at_once(params.rows) : params.rows, part.gated)) {
+    if (!multiply_pieces(piece, of_piece, p, rows_in_memory(params), is_shaped(params))) {
       if (first > 0)
         throw device_error("cublasLtMatmul: takes some outputs of a product, but not others");
       return false;
@@ -79,7 +84,7 @@ bool library_products::multiply_fp8(const weight_part& part, const linear_params
   quantise_rows(stream_, q);
   p.row_scales = q.scales;
   p.output_scales = static_cast<const float*>(part.scales.get());
-  if (multiply_pieces(part, params, p, part.gated ? rows_at_once(params.rows) : params.rows, part.gated))
+  if (multiply_pieces(part, params, p, rows_in_memory(params), is_shaped(params)))
     return true;
   p.row_scales = p.output_scales = nullptr;
   return multiply_pieces(part, params, p, rows_at_once(params.rows), true);
@@ -87,6 +92,7 @@ bool library_products::multiply_fp8(const weight_part& part, const linear_params
 
 bool library_products::multiply_pieces(const weight_part& part, const linear_params& params, product p,
                                        std::size_t at_once, bool through_memory) {
+  const bool shaped = is_shaped(params);
   const auto* row_scales = p.row_scales;
   p.outputs = part.gated ? part.tiles * tile_outputs : part.outputs;
   for (std::size_t first = 0; first < params.rows; first += at_once) {
@@ -97,7 +103,7 @@ bool library_products::multiply_pieces(const weight_part& part, const linear_par
     } else {
       p.in = static_cast<const std::uint16_t*>(params.in) + first * params.in_stride;
     }
-    float* out = static_cast<float*>(params.out) + first * params.out_stride; // unless gated
+    float* out = static_cast<float*>(params.out) + first * params.out_stride; // unless activated
     p.out_stride = through_memory ? p.outputs : params.out_stride;
     p.out = through_memory ? products_.reserve<float>(at_once * p.outputs * sizeof(float)) : out;
     p.add = params.add && !through_memory;
@@ -108,13 +114,13 @@ bool library_products::multiply_pieces(const weight_part& part, const linear_par
     }
     if (p.fp8 && p.row_scales == nullptr)
       scale_products(stream_,
-                     {part.gated ? p.out : out, part.gated ? p.out_stride : params.out_stride, p.out, p.out_stride,
+                     {shaped ? p.out : out, shaped ? p.out_stride : params.out_stride, p.out, p.out_stride,
                       row_scales_.reserve<float>(0) + first, static_cast<const float*>(part.scales.get()), p.outputs,
-                      p.rows, params.add && !part.gated});
-    if (part.gated)
-      silu_gate(stream_,
-                {static_cast<std::uint16_t*>(params.out) + first * params.out_stride, dtype::bf16, params.out_stride,
-                 p.out, p.out_stride, params.bias, params.bias_up, part.outputs, p.rows});
+                      p.rows, params.add && !shaped});
+    if (shaped)
+      activate(stream_,
+               {static_cast<std::uint16_t*>(params.out) + first * params.out_stride, dtype::bf16, params.out_stride,
+                p.out, p.out_stride, params.bias, params.bias_up, part.outputs, p.rows, params.act, part.gated});
     else if (params.bias != nullptr)
       add_bias(stream_, out, params.out_stride, params.bias, part.outputs, p.rows);
   }

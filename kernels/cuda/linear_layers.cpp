@@ -22,8 +22,8 @@ linear_layers::linear_layers(stream& on, const cuda_options& options, const devi
     products_.emplace(on, std::move(library), device, options.expanded_memory);
 }
 
-void linear_layers::run(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias,
-                        store how) {
+void linear_layers::run(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias, store how,
+                        const activation* act) {
   expect(in.type == weights.compute && in.cols == weights.inputs,
          "linear: in must be of the type and columns that the weights were packed for");
   expect(out.cols == weights.outputs && out.rows == in.rows, "linear: out must be [rows of in, outputs]");
@@ -36,6 +36,9 @@ void linear_layers::run(const tensor& out, const tensor& in, const device_matrix
     p.rows = in.rows;
     p.bias = bias != nullptr ? bias + part.first : nullptr;
     p.add = how == store::add;
+    p.activated = act != nullptr && !part.gated;
+    if (act != nullptr)
+      p.act = *act;
     if (weights.compute == dtype::f32)
       linear_plain(stream_, part, p);
     else if (!wants_library(part, p) || !products_->multiply(part, p))

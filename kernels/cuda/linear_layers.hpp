@@ -19,9 +19,10 @@ class linear_layers {
 public:
   linear_layers(stream& on, const cuda_options& options, const device_info& device);
 
-  /// out [rows, outputs] = in [rows, inputs] · wᵀ + bias, or out += that; gated weights: silu(gate) * up. Throws
-  /// std::invalid_argument if types or shapes do not fit.
-  void run(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias, store how);
+  /// out [rows, outputs] = in [rows, inputs] · wᵀ + bias, or out += that; with `act`: act(that), gated weights: act(gate)
+  /// * up. Throws std::invalid_argument if types or shapes do not fit.
+  void run(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias, store how,
+           const activation* act = nullptr);
 
   /// Tells of weights that will be multiplied, so that measurements can read those of several layers in turn.
   void add(const device_matrix& weights) { rotation_.add(weights); }

@@ -5,6 +5,7 @@
 #include "kernels/cuda/device/recurrent/recurrent.hpp"
 #include "kernels/cuda/device/unpack.hpp"
 #include "kernels/cuda/device_scratch.hpp"
+#include "kernels/cuda/grouped_products.hpp"
 #include "kernels/cuda/linear_chooser.hpp"
 
 namespace troupe::kernels::cuda {
@@ -20,7 +21,7 @@ std::size_t reserved(Sizes... bytes) {
 struct linear_bytes {
   std::size_t trial = 0, expanded = 0, products = 0, codes = 0, row_scales = 0;
 
-  void cover(const weight_part& part, std::size_t rows, std::size_t expanded_memory) {
+  void cover(const weight_part& part, bool activated, std::size_t rows, std::size_t expanded_memory) {
     const auto raise = [](std::size_t& to, std::size_t bytes) { to = std::max(to, bytes); };
     if (rows <= linear_chooser::always_flat)
       return;
@@ -28,7 +29,7 @@ struct linear_bytes {
     raise(trial, std::min(rows, linear_chooser::always_library - 1) * part.outputs * sizeof(float));
     if (is_grouped(part.kind) || fp8)
       raise(expanded, expanded_tiles(part, expanded_memory) * expanded_tile_bytes(part));
-    if (part.gated || fp8)
+    if (part.gated || activated || fp8)
       raise(products, std::min(rows, product_scratch_rows) * part.tiles * tile_outputs * sizeof(float));
     if (fp8) {
       raise(codes, rows * part.stride);
@@ -44,11 +45,31 @@ struct linear_bytes {
   }
 };
 
+int fewest_heads(const kv_shape& cache) {
+  int heads = cache.kv_heads;
+  for (const auto& own : cache.own)
+    heads = std::min(heads, own.heads);
+  return heads;
+}
+
+/// Scratch of mixtures of experts.
+std::size_t grouped_bytes(const planned_steps& steps) {
+  std::size_t rows = 0, chosen = 0, inputs = 0, outputs = 0;
+  for (const auto& m : steps.matrices)
+    if (m.chosen > 0) {
+      rows = std::max(rows, m.rows);
+      chosen = std::max(chosen, m.chosen);
+      inputs = std::max(inputs, m.stacked.front().cols);
+      outputs = std::max(outputs, m.stacked.front().rows);
+    }
+  return chosen > 0 ? grouped_products::scratch_bytes(rows, chosen, inputs, outputs) : 0;
+}
+
 /// Scratch of steps' inputs and of attention.
 std::size_t step_bytes(const planned_steps& steps) {
   const std::size_t rows = steps.rows, sequences = std::min(steps.sequences, rows),
                     partitions = ceil_div<std::size_t>(steps.context, partition_tokens),
-                    group = static_cast<std::size_t>(steps.heads / steps.cache.kv_heads),
+                    group = static_cast<std::size_t>(steps.heads / fewest_heads(steps.cache)),
                     state = static_cast<std::size_t>(steps.heads * state_floats(steps.cache.head_dim)) * sizeof(float);
   const auto most_slots = std::max<std::size_t>(1, state_memory / state);
   const auto slots = rows * partitions,
@@ -91,9 +112,9 @@ std::size_t scratch_bytes(const planned_steps& steps, bool library, std::size_t 
     for (const auto& m : steps.matrices) {
       const auto packed = plan_weights(m.stacked, steps.compute, m.how, m.gated);
       for (const auto& part : packed->parts)
-        linear.cover(part, m.rows, expanded_memory);
+        linear.cover(part, m.activated, m.rows, expanded_memory);
     }
-  return linear.all() + step_bytes(steps);
+  return linear.all() + step_bytes(steps) + grouped_bytes(steps);
 }
 
 } // namespace troupe::kernels::cuda

@@ -29,8 +29,12 @@ public:
   bool divided() const { return parts.size() > 1; }
 
   /// The KV heads of part `index`.
-  head_range kv_heads(std::size_t index) const {
-    return heads_of(shape.kv_heads, static_cast<int>(index), static_cast<int>(parts.size()));
+  head_range kv_heads(std::size_t index) const { return part_of(shape.kv_heads, index); }
+  head_range kv_heads(std::size_t index, int layer) const { return part_of(shape.layer(layer).heads, index); }
+
+private:
+  head_range part_of(int heads, std::size_t index) const {
+    return heads_of(heads, static_cast<int>(index), static_cast<int>(parts.size()));
   }
 };
 

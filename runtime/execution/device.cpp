@@ -67,10 +67,13 @@ std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_opti
 
 memory_estimate estimate_memory(const checkpoint& tensors, const model_config& config, precision precision,
                                 const device& device, const kernels::backend& backend, const step_sizes& sizes) {
-  if (const int ranks = device.capabilities().ranks_by_kv_head; ranks > config.kv_heads)
+  int fewest = config.kv_heads;
+  for (int i = config.part().first; i < config.part().end; ++i)
+    fewest = std::min(fewest, config.kv_heads_of(i));
+  if (const int ranks = device.capabilities().ranks_by_kv_head; ranks > fewest)
     throw failure(errc::unsupported,
                   "`tensor_parallel` divides K and V of a model among GPUs by KV heads, of which this one has only " +
-                    std::to_string(config.kv_heads) + ", not " + std::to_string(ranks),
+                    std::to_string(fewest) + ", not " + std::to_string(ranks),
                   "tensor_parallel");
   const int decodes = device.decode_rows(sizes.sequences);
   auto estimate = estimate_memory(tensors, config, precision, backend,

@@ -80,6 +80,11 @@ bool needs_family_ops(const model_config& config) {
     changes_recurrence(config.recurrent);
 }
 
+bool host_takes_part(const model_config& config) {
+  return config.experts.count > 0 || config.growth || config.positions == position_type::learned ||
+    config.token_types > 0;
+}
+
 namespace {
 
 /// Whether what attention and MLP give is changed before it is added to the residual.

@@ -56,6 +56,10 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
 /// Whether the model needs more of a backend than the ops that all have (ops.hpp: "ops of further families").
 bool needs_family_ops(const model_config& config);
 
+/// Whether the host takes part in each step: it chooses experts, or sends what depends on positions. What such steps
+/// queue on a device cannot be replayed.
+bool host_takes_part(const model_config& config);
+
 /// Keeps the buffers of its activations, so that a step allocates nothing. The residual stream is f32; linear ops read
 /// the compute type; logits are f32.
 class decoder {

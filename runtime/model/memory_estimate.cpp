@@ -7,6 +7,7 @@
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 namespace troupe {
@@ -23,13 +24,18 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
   steps.recurrent = config.state_layers() > 0;
   steps.heads = config.heads;
   steps.cache = kv_shape_of(config, precision, 0);
-  const std::set<int> windows(config.windows.begin(), config.windows.end());
-  steps.windows.assign(windows.begin(), windows.end());
+  std::set<std::array<int, 4>> ways;
+  for (int i = config.part().first; i < config.part().end; ++i)
+    if (const int window = config.windows[as_size(i)];
+        ways.insert({window, config.chunk_of(i), config.kv_heads_of(i), config.head_dim_of(i)}).second)
+      steps.windows.push_back(window);
   for (const auto& group : packed_groups(config, precision))
-    steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows,
+    steps.matrices.push_back({describe(tensors, group), group.how, group.gated, !config.gated, steps.rows,
                               group.expert ? as_size(config.experts.chosen) : 0});
-  if (config.has_head())
+  if (config.has_head()) {
     steps.matrices.back().rows = steps.logit_rows;
+    steps.matrices.back().activated = false;
+  }
   return steps;
 }
 

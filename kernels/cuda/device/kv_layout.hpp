@@ -8,6 +8,9 @@
 
 namespace troupe::kernels::cuda {
 
+/// Of latent attention, which has one wide head.
+inline constexpr int most_head_dim = 640;
+
 /// K and V of one head in one block.
 struct head_block {
   unsigned char* data;

@@ -36,8 +36,8 @@ struct fp8_cell {
 };
 
 /// A warp per head of a row. A lane has the neighbours i and i + 1, and those half a head later. `Paired`: neighbours
-/// may be loaded and stored at once.
-template <class Cell, bool Paired>
+/// may be loaded and stored at once. `Pairs`, even: of elements i and head_dim / 2 + i, per lane.
+template <class Cell, bool Paired, int Pairs>
 struct rope_kernel {
   static constexpr const char* name = "rope_write_kv";
   static constexpr unsigned threads = 128;
@@ -45,12 +45,12 @@ struct rope_kernel {
   using stored = typename Cell::stored;
   rope_params p;
 
-  static constexpr int most_pairs = 256 / 2 / warp_lanes; // per lane, of elements i and head_dim / 2 + i
+  static constexpr int most_pairs = Pairs;
 
   TROUPE_DEVICE void operator()() const {
     const std::size_t row = simt::block_x();
     const int head = static_cast<int>(simt::block_y()) * warps + static_cast<int>(simt::warp());
-    if (head >= p.heads + 2 * p.cache.kv_heads)
+    if (head >= p.heads + (p.queries_only ? 0 : 2 * p.cache.kv_heads))
       return;
     const row_place place = p.places[row];
     const int half = p.cache.head_dim / 2;
@@ -111,21 +111,31 @@ struct rope_kernel {
     const int dim = p.cache.head_dim, half = dim / 2;
     const bool longer = p.rope.longer != nullptr && place.length > p.rope.border;
     const float* rope = (longer ? p.rope.longer : p.rope.angles) + static_cast<std::size_t>(place.position) * dim;
-    float scale = 1;
-    if (norm != nullptr) {
-      float squares = 0;
-#pragma unroll
-      for (int c = 0; c < most_pairs; ++c)
-        squares = simt::fused(b[c], b[c], simt::fused(a[c], a[c], squares));
-      scale = simt::inverse_sqrt(simt::warp_sum(squares) / static_cast<float>(dim) + p.eps);
-    }
+    if (norm != nullptr && !p.norm_behind)
+      normalise(a, b, norm);
 #pragma unroll
     for (int c = 0; c < most_pairs; ++c)
       if (const int i = element(c); i < half) {
-        const float x = norm != nullptr ? a[c] * scale * norm[i] : a[c];
-        const float y = norm != nullptr ? b[c] * scale * norm[half + i] : b[c];
+        const float x = a[c], y = b[c];
         a[c] = simt::fused(x, rope[i], -simt::mul(y, rope[half + i]));
         b[c] = simt::fused(y, rope[i], simt::mul(x, rope[half + i]));
+      }
+    if (norm != nullptr && p.norm_behind)
+      normalise(a, b, norm);
+  }
+
+  TROUPE_DEVICE void normalise(float (&a)[most_pairs], float (&b)[most_pairs], const float* norm) const {
+    const int dim = p.cache.head_dim, half = dim / 2;
+    float squares = 0;
+#pragma unroll
+    for (int c = 0; c < most_pairs; ++c)
+      squares = simt::fused(b[c], b[c], simt::fused(a[c], a[c], squares));
+    const float scale = simt::inverse_sqrt(simt::warp_sum(squares) / static_cast<float>(dim) + p.eps);
+#pragma unroll
+    for (int c = 0; c < most_pairs; ++c)
+      if (const int i = element(c); i < half) {
+        a[c] = a[c] * scale * norm[i];
+        b[c] = b[c] * scale * norm[half + i];
       }
   }
 
@@ -179,10 +189,10 @@ struct rope_kernel {
   }
 };
 
-template <class Cell, bool Paired>
+template <class Cell, bool Paired, int Pairs>
 void start(const stream& on, const rope_params& params) {
-  using kernel = rope_kernel<Cell, Paired>;
-  const int heads = params.heads + 2 * params.cache.kv_heads;
+  using kernel = rope_kernel<Cell, Paired, Pairs>;
+  const int heads = params.heads + (params.queries_only ? 0 : 2 * params.cache.kv_heads);
   const auto blocks = static_cast<unsigned>(ceil_div(heads, kernel::warps));
   launch(on, {static_cast<unsigned>(params.rows), blocks}, 0, kernel{params});
 }
@@ -191,7 +201,11 @@ template <class Cell>
 void start(const stream& on, const rope_params& params) {
   const bool paired = params.cache.head_dim % 4 == 0 && params.stride % 2 == 0 &&
     reinterpret_cast<std::uintptr_t>(params.qkv) % 8 == 0;
-  paired ? start<Cell, true>(on, params) : start<Cell, false>(on, params);
+  constexpr int usual = 256 / 2 / warp_lanes, most = most_head_dim / 2 / warp_lanes;
+  if (params.cache.head_dim > 256)
+    paired ? start<Cell, true, most>(on, params) : start<Cell, false, most>(on, params);
+  else
+    paired ? start<Cell, true, usual>(on, params) : start<Cell, false, usual>(on, params);
 }
 
 } // namespace

@@ -14,13 +14,15 @@ struct row_place {
 };
 
 struct rope_params {
-  float* qkv = nullptr; // [rows][q heads | k heads | v heads][head_dim]
+  float* qkv = nullptr; // [rows][q heads | k heads | v heads][head_dim], or q alone
   std::size_t stride = 0;
   int heads = 0;
   const float* q_norm = nullptr; // [head_dim], or null
   const float* k_norm = nullptr;
   float eps = 0;
-  rope_rows rope; // [positions][cosines | sines]
+  bool norm_behind = false;  // the rotation
+  bool queries_only = false; // and nothing is written
+  rope_rows rope;            // [positions][cosines | sines]
   layer_cache cache;
   const row_place* places = nullptr;    // [rows], device memory
   const std::int32_t* tables = nullptr; // device memory

@@ -1,5 +1,6 @@
 #include "kernels/cuda/device/rows.hpp"
 
+#include "kernels/cuda/device/activations.hpp"
 #include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
@@ -15,9 +16,11 @@ struct embed_kernel {
   TROUPE_DEVICE void operator()() const {
     const std::size_t row = simt::block_x();
     const std::size_t token = static_cast<std::size_t>(p.tokens[row]);
-    for (std::size_t c = simt::thread(); c < p.cols; c += threads)
-      p.out[row * p.out_stride + c] = p.grouped ? grouped(token * p.cols + c)
-                                                : load_float(p.table, p.type, token * p.cols + c);
+    for (std::size_t c = simt::thread(); c < p.cols; c += threads) {
+      const float x = p.grouped ? grouped(token * p.cols + c) : load_float(p.table, p.type, token * p.cols + c);
+      float& to = p.out[row * p.out_stride + c];
+      to = p.add ? to + x : x;
+    }
   }
 
   TROUPE_DEVICE float grouped(std::size_t index) const {
@@ -45,20 +48,24 @@ struct rms_norm_kernel {
   }
 };
 
-struct silu_gate_kernel {
-  static constexpr const char* name = "silu_gate";
+struct activate_kernel {
+  static constexpr const char* name = "activate";
   static constexpr unsigned threads = 256;
-  silu_gate_params p;
+  activate_params p;
 
   TROUPE_DEVICE void operator()() const {
     const std::size_t row = simt::block_y();
     const std::size_t o = std::size_t(simt::block_x()) * threads + simt::thread();
     if (o >= p.outputs)
       return;
-    const float* x = p.x + row * p.x_stride + o / 8 * 16 + o % 8;
-    const float gate = x[0] + (p.bias != nullptr ? p.bias[o] : 0);
-    const float up = x[8] + (p.bias != nullptr ? p.bias[p.bias_up + o] : 0);
-    store_float(p.out, p.out_type, row * p.out_stride + o, gate / (1 + simt::exp(-gate)) * up);
+    const float* x = p.x + row * p.x_stride + (p.gated ? o / 8 * 16 + o % 8 : o);
+    const float first = x[0] + (p.bias != nullptr ? p.bias[o] : 0);
+    float y;
+    if (p.gated)
+      y = gated(p.act, first, x[8] + (p.bias != nullptr ? p.bias[p.bias_up + o] : 0));
+    else
+      y = activated(p.act, first);
+    store_float(p.out, p.out_type, row * p.out_stride + o, y);
   }
 };
 
@@ -102,9 +109,9 @@ void rms_norm(const stream& on, const rms_norm_params& params) {
   launch(on, {extent(params.rows)}, rms_norm_kernel::threads / warp_lanes * sizeof(float), rms_norm_kernel{params});
 }
 
-void silu_gate(const stream& on, const silu_gate_params& params) {
-  const auto blocks = ceil_div(params.outputs, std::size_t(silu_gate_kernel::threads));
-  launch(on, {extent(blocks), extent(params.rows)}, 0, silu_gate_kernel{params});
+void activate(const stream& on, const activate_params& params) {
+  const auto blocks = ceil_div(params.outputs, std::size_t(activate_kernel::threads));
+  launch(on, {extent(blocks), extent(params.rows)}, 0, activate_kernel{params});
 }
 
 void add_bias(const stream& on, float* x, std::size_t stride, const float* bias, std::size_t cols, std::size_t rows) {

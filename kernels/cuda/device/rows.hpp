@@ -1,9 +1,10 @@
-// Launchers for kernels on rows of activations: embeddings, RMS norm, the gate of an MLP, biases, block copies. Callers
+// Launchers for kernels on rows of activations: embeddings, RMS norm, the activation of an MLP, biases, block copies. Callers
 // check the arguments.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/device/kv_layout.hpp"
+#include "kernels/formats/activation.hpp"
 
 namespace troupe::kernels::cuda {
 
@@ -14,7 +15,7 @@ struct table_group {
   std::int8_t codes[32];
 };
 
-/// out[r] = table[tokens[r]], as f32; the table in f32, f16, bf16 or table_groups.
+/// out[r] = table[tokens[r]], or += that, as f32; the table in f32, f16, bf16 or table_groups.
 struct embed_params {
   float* out = nullptr;
   std::size_t out_stride = 0;
@@ -24,6 +25,7 @@ struct embed_params {
   std::size_t cols = 0;
   const std::int32_t* tokens = nullptr; // device memory
   std::size_t rows = 0;
+  bool add = false;
 };
 void embed(const stream& on, const embed_params& params);
 
@@ -41,9 +43,9 @@ struct rms_norm_params {
 };
 void rms_norm(const stream& on, const rms_norm_params& params);
 
-/// out[r][o] = silu(x[gate of o]) * x[up of o]. Biases, unless null, are added to x first: gate's, and up's at offset
-/// `bias_up`. x holds tiles of 16 columns: 8 of gate, then the same 8 of up.
-struct silu_gate_params {
+/// out[r][o] = act(x[r][o]); gated: act(x[gate of o]) * x[up of o], where x holds tiles of 16 columns, 8 of gate, then
+/// the same 8 of up. Biases, unless null, are added to x first; gated: gate's, and up's at offset `bias_up`.
+struct activate_params {
   void* out = nullptr;
   dtype out_type = dtype::f32;
   std::size_t out_stride = 0;
@@ -53,8 +55,10 @@ struct silu_gate_params {
   std::size_t bias_up = 0;
   std::size_t outputs = 0;
   std::size_t rows = 0;
+  activation act;
+  bool gated = false;
 };
-void silu_gate(const stream& on, const silu_gate_params& params);
+void activate(const stream& on, const activate_params& params);
 
 /// x[r] += bias.
 void add_bias(const stream& on, float* x, std::size_t stride, const float* bias, std::size_t cols, std::size_t rows);

@@ -28,7 +28,7 @@ const cuda::event& on_device(const kernels::device_event_ptr& e) { return dynami
 gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_backend> backend, bool graphs, bool timed)
   : blocks_(spec.blocks),
     backend_(std::move(backend)),
-    graphs_wanted_(graphs),
+    graphs_wanted_(graphs && !host_takes_part(spec.weights->config)),
     timed_(timed),
     vocab_(static_cast<std::size_t>(spec.weights->config.vocab)),
     most_decodes_(bucket_of(spec.sizes.sequences)),

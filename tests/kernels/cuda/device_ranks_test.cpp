@@ -104,6 +104,21 @@ TEST_CASE("CUDA: two emulated GPUs that share a model give the bits of one, and 
   emulated::check_memory();
 }
 
+TEST_CASE(
+  "CUDA: two emulated GPUs give the bits of one for further families: mixtures, caps, sinks, slopes, own shapes") {
+  for (const std::string model : {"tiny_families/qwen2-moe", "families/gpt-oss", "tiny_families/falcon-alibi",
+                                  "tiny_families/nemotron", "tiny_families/gemma4", "families/gpt2"}) {
+    CAPTURE(model);
+    const auto source = open_model(test_data() + "/" + model);
+    const auto alone = ranked_model(source, dtype::bf16, cuda::testing::make_device(true)).run();
+    const emulated::shown_devices two(2);
+    const auto got = ranked_model(source, dtype::bf16, ranks(2)).run();
+    REQUIRE(got.size() == alone.size());
+    CHECK(std::memcmp(got.data(), alone.data(), got.size() * sizeof(float)) == 0);
+  }
+  emulated::check_memory();
+}
+
 TEST_CASE("CUDA: GPUs that share a model wait for each other, however late their streams run") {
   const auto source = open_model(golden("llama-gqa"));
   const auto alone = ranked_model(source, dtype::bf16, cuda::testing::make_device(true)).run();

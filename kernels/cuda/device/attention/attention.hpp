@@ -15,6 +15,9 @@ struct attention_row {
   std::int32_t position = 0;
   std::int32_t first_partition = 0; // that the row sees
   std::int32_t slot = 0;            // of that partition's state; the states of later partitions follow
+  std::int32_t first = 0, end = 0;  // positions that it sees
+
+  TROUPE_DEVICE std::int32_t end_partition() const { return (end - 1) / partition_tokens + 1; }
 };
 
 /// Packed queries of a tile: query i is head i % group, of the heads that share a KV head, of row list[first + i /
@@ -40,7 +43,10 @@ struct attention_params {
   /// Of scores, positive, times log2(e): exponentials are powers of two (exponent()). The m of a state is such an
   /// exponent.
   float scale = 1;
-  int window = 0;
+  /// What changes scores before their softmax (score_shape.hpp), as exponents; see attention_scores.
+  float cap = 0;
+  const float* slopes = nullptr; // [heads], or null
+  const float* sinks = nullptr;  // [heads], or null; e^ of them is added to sums
   /// States made on tensor cores use `maximum` instead of their largest score, so that sums need no rescaling
   /// (FlashDecoding++; Hong et al. 2024). A row for which it loses precision is recomputed with a running maximum when
   /// its states merge.

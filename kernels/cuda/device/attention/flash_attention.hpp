@@ -34,9 +34,8 @@ struct flash_attention_kernel {
     // The last works have the longest contexts, so they start first.
     const attention_work work = works[simt::grid_x() - 1 - simt::block_x()];
     const part warp{p, work, static_cast<int>(simt::block_y())};
-    const int end = p.rows[warp.row_of(work.count - 1)].position + 1; // context of the last query
-    const int least = p.rows[warp.row_of(0)].position + 1;            // context of the first
-    const int begin = p.window > 0 ? at_least(0, least - p.window) / stage_tokens * stage_tokens : 0;
+    const int end = p.rows[warp.row_of(work.count - 1)].end; // context of the last query
+    const int begin = p.rows[warp.row_of(0)].first / stage_tokens * stage_tokens;
     std::int32_t blocks[stage_blocks] = {}; // of the stage that is copied next, read a stage ahead
     read_table(blocks, work, begin, end);
     load(blocks, warp.kv_head, begin, end);
@@ -47,17 +46,12 @@ struct flash_attention_kernel {
 #pragma unroll
     for (int i = 0; i < tiles; ++i)
       warp.stage_queries(q + i * part::query_bytes, first + 16 * i, 0, 1);
-    int ends[tiles][2]; // contexts of the lane's rows
-#pragma unroll
-    for (int i = 0; i < tiles; ++i)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        ends[i][half] = p.rows[warp.row_of(query_of(first, i, half))].position + 1;
-    // The warp's first and last contexts, the latter 0 if it has no queries.
-    const int warp_least = p.rows[warp.row_of(first)].position + 1;
-    const int warp_end = first < work.count ? p.rows[warp.row_of(first + warp_queries - 1)].position + 1 : 0;
-    const int unseen = p.window > 0 ? warp_least - p.window : 0; // tokens before this no row sees,
-    const int all_see = p.window > 0 ? warp_end - p.window : 0;  // and from this on all rows see
+    // What the warp's first and last rows see; the last's end is 0 if the warp has no queries.
+    const attention_row warp_first = p.rows[warp.row_of(first)];
+    const attention_row warp_last = p.rows[warp.row_of(first + warp_queries - 1)];
+    const int warp_least = warp_first.end, warp_end = first < work.count ? warp_last.end : 0;
+    const int unseen = warp_first.first; // tokens before this no row sees,
+    const int all_see = warp_last.first; // and from this on all rows see
 
     float o[tiles][part::dims][4] = {}, m[tiles][2], l[tiles][2] = {};
 #pragma unroll
@@ -71,15 +65,15 @@ struct flash_attention_kernel {
         read_table(blocks, work, start + 2 * stage_tokens, end);
       }
       if (start >= all_see && start + stage_tokens <= warp_least && warp_end > 0)
-        attend<true>(warp, q, start, warp_end, ends, o, m, l);
+        attend<true>(warp, q, first, start, warp_end, o, m, l);
       else if (start < warp_end && start + stage_tokens > unseen)
-        attend<false>(warp, q, start, warp_end, ends, o, m, l);
+        attend<false>(warp, q, first, start, warp_end, o, m, l);
     }
 #pragma unroll
     for (int i = 0; i < tiles; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        store(warp, query_of(first, i, half), half, o[i], part::row_sum(l[i][half]));
+        store(warp, query_of(first, i, half), half, o[i], m[i][half], part::row_sum(l[i][half]));
   }
 
   TROUPE_DEVICE static int query_of(int first, int tile, int half) {
@@ -119,11 +113,11 @@ struct flash_attention_kernel {
     }
   }
 
-  /// Attends to the stage that begins with token `start`. `Whole`: all rows see all its tokens.
+  /// Attends to the stage that begins with token `start`. `first`: the warp's first query. `Whole`: all rows see all its
+  /// tokens; what rows see is read again in the other stages, which are few.
   template <bool Whole>
-  TROUPE_DEVICE void attend(const part& warp, const unsigned char* q, int start, int warp_end,
-                            const int (&ends)[tiles][2], float (&o)[tiles][part::dims][4], float (&m)[tiles][2],
-                            float (&l)[tiles][2]) const {
+  TROUPE_DEVICE void attend(const part& warp, const unsigned char* q, int first, int start, int warp_end,
+                            float (&o)[tiles][part::dims][4], float (&m)[tiles][2], float (&l)[tiles][2]) const {
     unsigned char* data = stage(start);
     const auto heads = [&](int b) { return head_block{data + b * part::head_bytes, Dim}; };
     float scores[tiles][part::columns][4], next[tiles][2];
@@ -133,8 +127,11 @@ struct flash_attention_kernel {
     for (int i = 0; i < tiles; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if constexpr (!Whole)
-          part::mask(scores[i], half, p.window > 0 ? ends[i][half] - p.window - start : 0, ends[i][half] - start);
+        warp.shape(scores[i], query_of(first, i, half), half, start);
+        if constexpr (!Whole) {
+          const attention_row row = p.rows[warp.row_of(query_of(first, i, half))];
+          part::mask(scores[i], half, row.first - start, row.end - start);
+        }
         const float highest = part::row_max(scores[i], half) * p.scale;
         next[i][half] = highest > m[i][half] + slack ? highest : m[i][half];
         grown |= next[i][half] != m[i][half];
@@ -161,15 +158,16 @@ struct flash_attention_kernel {
     warp.template add_values<Whole>(heads, 0, at_most(warp_end - start, stage_tokens), scores, o);
   }
 
-  TROUPE_DEVICE void store(const part& warp, int query, int half, const float (&o)[part::dims][4], float l) const {
+  TROUPE_DEVICE void store(const part& warp, int query, int half, const float (&o)[part::dims][4], float m,
+                           float l) const {
     if (query >= warp.work.count)
       return;
     const std::size_t at = warp.row_of(query) * p.out_stride + std::size_t(warp.head_of(query)) * Dim +
       2 * part::thread_lane();
-    const float inverse = 1 / l;
+    const float share = share_of_values(p, warp.head_of(query), m, l);
 #pragma unroll
     for (int d = 0; d < part::dims; ++d)
-      store_pair(p.out, p.out_type, at + 8 * d, o[d][2 * half] * inverse, o[d][2 * half + 1] * inverse, p.aligned);
+      store_pair(p.out, p.out_type, at + 8 * d, o[d][2 * half] * share, o[d][2 * half + 1] * share, p.aligned);
   }
 };
 

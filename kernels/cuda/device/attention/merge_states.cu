@@ -1,6 +1,6 @@
 // Merges partitions' states, one warp per row and head. Many states are loaded at a time to hide memory latency; they
 // fold in order.
-#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/device/attention/score_shape.hpp"
 #include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
@@ -34,7 +34,7 @@ struct merge_kernel {
       sum.o[c] = 0;
     sum.m = -simt::infinity();
     sum.l = 0;
-    const int partitions = row.position / partition_tokens - row.first_partition + 1;
+    const int partitions = row.end_partition() - row.first_partition;
     for (int i = 0; i < partitions; i += batch) {
       partial states[batch];
 #pragma unroll
@@ -44,11 +44,11 @@ struct merge_kernel {
     }
     if (p.unified && !(sum.l > least_sum && sum.l < largest_sum))
       sum = attend(row, index, head);
-    const float inverse = 1 / sum.l;
+    const float share = share_of_values(p, head, sum.m, sum.l);
     for (int c = 0; c < Columns; ++c)
       if (column(c) < p.cache.head_dim)
         store_float(p.out, p.out_type, index * p.out_stride + std::size_t(head) * p.cache.head_dim + column(c),
-                    sum.o[c] * inverse);
+                    sum.o[c] * share);
   }
 
   TROUPE_DEVICE static int column(int c) { return c * static_cast<int>(warp_lanes) + static_cast<int>(simt::lane()); }
@@ -97,8 +97,8 @@ struct merge_kernel {
     }
     sum.m = -simt::infinity();
     sum.l = 0;
-    const int end = row.position + 1, begin = p.window > 0 && end > p.window ? end - p.window : 0;
-    for (int t = begin; t < end; ++t) {
+    const float slope = slope_of(p, head);
+    for (int t = row.first; t < row.end; ++t) {
       const int token = t % block_tokens;
       const auto block = p.cache.head(p.tables[p.places[index].first_block + t / block_tokens], kv_head);
       float score = 0;
@@ -111,6 +111,8 @@ struct merge_kernel {
         score *= block.scales()[token];
         value_scale = block.scales()[block_tokens + token];
       }
+      if (is_shaped(p))
+        score = shaped_score(p, score, slope, t - row.position);
       const float highest = simt::larger(sum.m, score);
       const float keep = simt::exp2(sum.m - highest), weight = simt::exp2(score - highest);
       sum.m = highest;
@@ -139,8 +141,10 @@ void merge_states(const stream& on, const attention_params& params, std::int32_t
     launch_merge<2>(on, params, first, count);
   else if (params.cache.head_dim <= 128)
     launch_merge<4>(on, params, first, count);
-  else
+  else if (params.cache.head_dim <= 256)
     launch_merge<8>(on, params, first, count);
+  else
+    launch_merge<20>(on, params, first, count);
 }
 
 } // namespace troupe::kernels::cuda

@@ -1,5 +1,5 @@
 // Attention by plain f32 arithmetic, for head_dims and types without a tensor-core kernel.
-#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/device/attention/score_shape.hpp"
 #include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
@@ -24,8 +24,7 @@ struct plain_attention_kernel {
   TROUPE_DEVICE void attend(const attention_work& work, std::int32_t index, int kv_head, int head) const {
     const attention_row row = p.rows[index];
     const int start = work.partition * partition_tokens, dim = p.cache.head_dim;
-    const int from = p.window > 0 ? at_least(row.position + 1 - p.window - start, 0) : 0;
-    const int to = at_most(row.position + 1 - start, partition_tokens);
+    const int from = at_least(row.first - start, 0), to = at_most(row.end - start, partition_tokens);
     if (from >= to)
       return;
     auto* scratch = reinterpret_cast<float*>(simt::shared());
@@ -36,6 +35,8 @@ struct plain_attention_kernel {
       q[d] = p.q[index * p.q_stride + std::size_t(head) * dim + d] * p.scale;
     simt::sync_block();
 
+    const bool shaped = is_shaped(p);
+    const float slope = slope_of(p, head);
     float highest = -simt::infinity();
     for (int t = from + thread; t < to; t += threads) {
       const auto block = p.cache.head(p.tables[work.table + t / block_tokens], kv_head);
@@ -45,6 +46,8 @@ struct plain_attention_kernel {
         score = simt::fused(q[d], load_cell(block.data, p.cache.type, key + d), score);
       if (is_scaled(p.cache.type))
         score *= block.scales()[t % block_tokens];
+      if (shaped)
+        score = shaped_score(p, score, slope, start + t - row.position);
       weights[t] = score;
       highest = simt::larger(highest, score);
     }

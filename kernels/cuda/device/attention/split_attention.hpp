@@ -49,14 +49,17 @@ struct split_attention_kernel {
 
     const int quarter = static_cast<int>(simt::warp());
     const int start = work.partition * partition_tokens + quarter * warp_tokens;
-    int ends[Tiles][2]; // contexts of the lane's rows, from `start` on
+    int firsts[Tiles][2], ends[Tiles][2]; // what the lane's rows see, from `start` on
     for (int i = 0; i < Tiles; ++i)
-      for (int half = 0; half < 2; ++half)
-        ends[i][half] = p.rows[warp.row_of(16 * i + 8 * half + static_cast<int>(part::group_lane()))].position + 1 -
-          start;
-    const int mine = p.rows[warp.row_of(static_cast<int>(simt::lane()))].position + 1 - start;
-    const int last = at_most(simt::warp_max(mine), warp_tokens);
-    const bool whole = p.window == 0 && -simt::warp_max(-mine) >= warp_tokens; // all rows see all tokens
+      for (int half = 0; half < 2; ++half) {
+        const attention_row row = p.rows[warp.row_of(query_of(i, half))];
+        firsts[i][half] = row.first - start;
+        ends[i][half] = row.end - start;
+      }
+    const attention_row mine = p.rows[warp.row_of(static_cast<int>(simt::lane()))];
+    const int last = at_most(simt::warp_max(mine.end - start), warp_tokens);
+    // All rows see all tokens.
+    const bool whole = -simt::warp_max(start - mine.end) >= warp_tokens && simt::warp_max(mine.first - start) <= 0;
 
     float scores[Tiles][part::columns][4] = {}, m[Tiles][2], l[Tiles][2] = {};
     for (int i = 0; i < Tiles; ++i)
@@ -70,8 +73,9 @@ struct split_attention_kernel {
       for (int i = 0; i < Tiles; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
+          warp.shape(scores[i], query_of(i, half), half, start);
           if (!whole)
-            part::mask(scores[i], half, p.window > 0 ? ends[i][half] - p.window : 0, ends[i][half]);
+            part::mask(scores[i], half, firsts[i][half], ends[i][half]);
           m[i][half] = p.unified ? p.maximum : part::row_max(scores[i], half) * p.scale;
           l[i][half] = part::row_sum(warp.exponentiate(scores[i], half, part::base(m[i][half])));
         }
@@ -86,6 +90,10 @@ struct split_attention_kernel {
       simt::sync_block();
       merge(warp, first);
     }
+  }
+
+  TROUPE_DEVICE static int query_of(int tile, int half) {
+    return 16 * tile + 8 * half + static_cast<int>(part::group_lane());
   }
 
   /// Shared memory: o of a pass, [warps][queries][o_stride], then m and l, [warps][queries][2].
@@ -121,7 +129,7 @@ struct split_attention_kernel {
   TROUPE_DEVICE void merge(const part& tile, int first) const {
     for (int query = static_cast<int>(simt::warp()); query < tile.work.count; query += most_warps) {
       const attention_row row = p.rows[tile.row_of(query)];
-      if (tile.work.partition < row.first_partition || tile.work.partition > row.position / partition_tokens)
+      if (tile.work.partition < row.first_partition || tile.work.partition >= row.end_partition())
         continue; // the row does not see this partition
       float share[most_warps], m = m_of(0, query)[0], l = 0;
 #pragma unroll

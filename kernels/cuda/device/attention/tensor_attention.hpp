@@ -5,7 +5,7 @@
 // of 8 columns is token 4 * (n / 2) + 2 * j + n % 2. Only for kernels.
 #pragma once
 
-#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/device/attention/score_shape.hpp"
 #include "kernels/cuda/device/code_pairs.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
@@ -181,13 +181,33 @@ struct tensor_attention {
             scores[i][c][j] *= simt::bits_to_float(word_of(scales[c / 2], c % 2 * 2 + j % 2));
   }
 
+  /// Caps the scores of a query and adds ALiBi's slope, if asked. `start`: position of the first token.
+  TROUPE_DEVICE void shape(float (&scores)[columns][4], int query, int half, int start) const {
+    if (!is_shaped(p))
+      return;
+    const int last = at_most(query, work.count - 1), position = p.rows[row_of(last)].position;
+    const float slope = slope_of(p, head_of(last)), inverse = 1 / p.scale;
+#pragma unroll
+    for (int c = 0; c < columns; ++c)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& s = scores[c][2 * half + i];
+        s = shaped_score(p, s * p.scale, slope, start + token_of(c, i) - position) * inverse;
+      }
+  }
+
+  /// The token of a lane's element i of column c.
+  TROUPE_DEVICE static int token_of(int c, int i) {
+    return c / 2 * block_tokens + 4 * static_cast<int>(thread_lane()) + c % 2 * 2 + i;
+  }
+
   /// Replaces the scores of tokens outside [from, to), relative to the first token, by minus infinity.
   TROUPE_DEVICE static void mask(float (&scores)[columns][4], int half, int from, int to) {
 #pragma unroll
     for (int c = 0; c < columns; ++c)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int token = c / 2 * block_tokens + 4 * static_cast<int>(thread_lane()) + c % 2 * 2 + i;
+        const int token = token_of(c, i);
         float& s = scores[c][2 * half + i];
         s = token >= from && token < to ? s : -simt::infinity();
       }

@@ -1,5 +1,6 @@
 #include "kernels/cuda/device/linear/linear.hpp"
 
+#include "kernels/cuda/device/activations.hpp"
 #include "kernels/cuda/device/launch.hpp"
 #include "kernels/cuda/device/linear/fp8.hpp"
 #include "kernels/cuda/device/linear/weight_fragments.hpp"
@@ -212,6 +213,10 @@ struct flat_kernel {
     return sum;
   }
 
+  TROUPE_DEVICE std::uint16_t& narrow(std::size_t row, std::size_t output) const {
+    return static_cast<std::uint16_t*>(p.out)[row * p.out_stride + output];
+  }
+
   TROUPE_DEVICE void finish(const float* shared, int r, int i) const {
     const std::size_t row = std::size_t(simt::block_y()) * block_rows + r;
     const std::size_t output = std::size_t(simt::block_x()) * (p.gated ? 8 : 16) + i;
@@ -220,8 +225,9 @@ struct flat_kernel {
     const float sum = total(shared, r, i) + (p.bias != nullptr ? p.bias[output] : 0);
     if (p.gated) {
       const float up = total(shared, r, i + 8) + (p.bias != nullptr ? p.bias[p.bias_up + output] : 0);
-      const float x = sum / (1 + simt::exp(-sum)) * up;
-      static_cast<std::uint16_t*>(p.out)[row * p.out_stride + output] = simt::float_to_bf16(x);
+      narrow(row, output) = simt::float_to_bf16(gated(p.act, sum, up));
+    } else if (p.activated) {
+      narrow(row, output) = simt::float_to_bf16(activated(p.act, sum));
     } else {
       float& to = static_cast<float*>(p.out)[row * p.out_stride + output];
       to = p.add ? to + sum : sum;

@@ -5,12 +5,14 @@
 
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/weights.hpp"
+#include "kernels/formats/activation.hpp"
 
 namespace troupe::kernels::cuda {
 
-/// out = in · wᵀ + bias for the outputs of one part, or out += that. Gated: out = silu(gate) * up.
+/// out = in · wᵀ + bias for the outputs of one part, or out += that. Activated: out = act(that); gated: out = act(gate) *
+/// up.
 struct linear_params {
-  void* out = nullptr; // at the part's first output; f32, gated: of the type of in
+  void* out = nullptr; // at the part's first output; f32, activated or gated: of the type of in
   std::size_t out_stride = 0;
   const void* in = nullptr; // [rows][inputs], f32 (plain) or bf16 (flat)
   std::size_t in_stride = 0;
@@ -26,6 +28,10 @@ struct linear_params {
   std::size_t chunks = 0;
   std::size_t bias_up = 0; // offset of up's biases
   bool gated = false;
+  bool activated = false; // unless gated
+  activation act;
+
+  dtype out_type(dtype in) const { return gated || activated ? in : dtype::f32; }
 };
 
 linear_params params_of(const weight_part& part);

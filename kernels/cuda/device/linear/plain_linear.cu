@@ -1,5 +1,6 @@
 #include "kernels/cuda/device/linear/linear.hpp"
 
+#include "kernels/cuda/device/activations.hpp"
 #include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
@@ -27,7 +28,9 @@ struct plain_linear_kernel {
       float sum = dot(row, weight_row) + (p.bias != nullptr ? p.bias[output] : 0);
       if (p.gated) {
         const float up = dot(row, weight_row + 8) + (p.bias != nullptr ? p.bias[p.bias_up + output] : 0);
-        sum = sum / (1 + simt::exp(-sum)) * up;
+        sum = gated(p.act, sum, up);
+      } else if (p.activated) {
+        sum = activated(p.act, sum);
       }
       float& to = static_cast<float*>(p.out)[row * p.out_stride + output];
       if (simt::lane() == 0)
