@@ -216,16 +216,6 @@ std::vector<placed_layers> place_automatically(const engine_options& options, co
   });
 }
 
-/// Encoders, and models for classification, are read for their hidden states alone.
-void check_states(const model_config& config, const device_capabilities& device) {
-  if ((config.encoder || config.headless) && device.own_memory && !device.hidden_states)
-    throw failure(errc::unsupported,
-                  "models of the family `" + config.family +
-                    "` make embeddings or scores of hidden states, which a GPU does not give so far: use the CPU "
-                    "(--device cpu)",
-                  "device");
-}
-
 std::vector<opened_stage> open_stages(const std::vector<placed_layers>& layout, std::vector<named_device>& devices,
                                       const model_source& source) {
   std::vector<opened_stage> stages;
@@ -239,7 +229,6 @@ std::vector<opened_stage> open_stages(const std::vector<placed_layers>& layout, 
       on.backend = on.device->open();
     stage.backend = on.backend;
     check_backend(source.config, *stage.backend);
-    check_states(source.config, on.device->capabilities());
     stages.push_back(std::move(stage));
   }
   return stages;

@@ -3,6 +3,7 @@
 #include "runtime/execution/core_plan.hpp"
 #include "runtime/execution/cpu/cpu_device.hpp"
 #include "runtime/execution/cpu/dola_rows.hpp"
+#include "runtime/execution/hidden_states.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
@@ -85,6 +86,8 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
   if (!heads && !device.capabilities().own_memory) // what a GPU passes on is in host memory
     estimate.scratch += lent_stage_rows * as_size(std::max(sizes.rows, decodes)) * as_size(config.hidden) *
       sizeof(float);
+  if (heads && device.capabilities().own_memory && device.capabilities().hidden_states)
+    estimate.scratch += states_at_once * as_size(config.hidden) * sizeof(float);
   if (sizes.dola)
     estimate.scratch += dola_rows::memory(sizes, config, precision.compute);
   return estimate;

@@ -1,6 +1,7 @@
 #include "runtime/execution/gpu/gpu_step_runner.hpp"
 
 #include "runtime/execution/gpu/decode_buckets.hpp"
+#include "runtime/execution/hidden_states.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 
 #include <algorithm>
@@ -13,7 +14,8 @@ namespace cuda = kernels::cuda;
 
 /// Whether every row is the next token of one sequence and is sampled.
 bool decodes_only(const step_plan& plan) {
-  if (plan.sequences.size() != plan.tokens.size() || plan.logit_rows.size() != plan.tokens.size())
+  if (plan.sequences.size() != plan.tokens.size() || plan.logit_rows.size() != plan.tokens.size() ||
+      !plan.hidden_rows.empty())
     return false;
   for (std::size_t i = 0; i < plan.logit_rows.size(); ++i)
     if (plan.logit_rows[i] != static_cast<std::int32_t>(i))
@@ -50,6 +52,7 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
     return;
   const auto bytes = static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float);
   decode_logits_ = backend_->allocate(bytes);
+  states_ = backend_->allocate(states_at_once * row_bytes());
   for (std::size_t i = 0; i < logits_buffers; ++i)
     logits_.add(backend_->allocate(logits_bytes_), logits_bytes_);
 }
@@ -125,13 +128,15 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
     cuda::copy_to_host(backend_->queue(), lent.get(), decoder_.residual().data, bytes);
   }
 
+  step_output output;
+  if (part.heads && !plan.hidden_rows.empty())
+    give_states(plan, output);
   auto done = std::make_shared<cuda::event>(timed_);
   done->record(backend_->queue());
   if (timed_)
     timings_.push_back({began, done});
   hazards_.add(plan, done);
   const auto values = std::static_pointer_cast<const float>(lent);
-  step_output output;
   if (part.heads) {
     output.logits = values;
     output.vocab = vocab_;
@@ -140,6 +145,20 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
     output.passed = std::make_shared<const stage_rows>(stage_rows{.rows = values, .ready = done});
   }
   return output;
+}
+
+void gpu_step_runner::give_states(const step_plan& plan, step_output& output) {
+  const auto width = static_cast<std::size_t>(decoder_.weights().config.hidden);
+  const auto rows = std::span(plan.hidden_rows);
+  const auto memory = hidden_.lend(rows.size() * row_bytes(), [](std::size_t n) { return cuda::allocate_pinned(n); });
+  for (std::size_t first = 0; first < rows.size(); first += states_at_once) {
+    const auto some = rows.subspan(first, std::min<std::size_t>(states_at_once, rows.size() - first));
+    decoder_.conclude({}, {}, some, {states_.get(), kernels::dtype::f32, some.size(), width, width});
+    cuda::copy_to_host(backend_->queue(), static_cast<float*>(memory.get()) + first * width, states_.get(),
+                       some.size() * row_bytes());
+  }
+  output.hidden = std::static_pointer_cast<const float>(memory);
+  output.width = width;
 }
 
 // Of the plan's own step: those of other microbatches may be sampled much later. A sampler that goes on meanwhile writes

@@ -2,8 +2,9 @@
 // activations; shares the weights. While step n computes, the inputs of step n + 1 are uploaded, and KV blocks that no
 // step in flight uses are copied, swapped out and swapped in. Tokens that a plan does not know yet are in the sampler's
 // slots once the event that came with the slots has happened. As one stage of several it reads and passes on rows in
-// pinned host memory, with an event for the next stage to wait for. Decode steps are padded to few sizes, recorded once and
-// replayed; padding rows write to a block of their own, and to no state.
+// pinned host memory, with an event for the next stage to wait for. Hidden states that plans want are copied there,
+// too. Decode steps are padded to few sizes, recorded once and replayed; padding rows write to a block of their own, and
+// to no state.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.hpp"
@@ -52,6 +53,7 @@ private:
   void lay_out(const step_plan& plan, int rows);
   layer_span part_of_model() const;
   std::size_t row_bytes() const;
+  void give_states(const step_plan& plan, step_output& output);
   const std::int32_t* wait_for_slots(const step_plan& plan);
   void read_rows(const step_plan& plan, const stage_rows& before);
 
@@ -73,7 +75,8 @@ private:
   kernels::buffer own_slots_;               // a copy of the sampler's slots, if that is on another device; or null
   std::vector<token_id> slot_tokens_;       // the tokens last sampled for each slot, if the host has chosen them
   std::deque<rows_in_use> reading_;         // of stages before
-  buffer_pool passed_;                      // pinned host memory
+  buffer_pool passed_, hidden_;             // pinned host memory
+  kernels::buffer states_;                  // f32 [states_at_once, hidden]: what is copied to it
   block_hazards hazards_;
   step_graphs graphs_;
   std::deque<timed_step> timings_; // not added up yet

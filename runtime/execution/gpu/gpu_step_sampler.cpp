@@ -82,6 +82,8 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
   sample_in_flight d;
   d.plan = plan;
   d.logits = logits.logits;
+  d.hidden = logits.hidden;
+  d.width = logits.width;
   d.done = std::make_shared<cuda::event>();
   image inputs;
   if (plan->samples.size() > max_sequences_)
@@ -319,10 +321,12 @@ step_result gpu_step_sampler::collect() {
     collect_host_draws(d, result);
   if (host_judge::concerns(*d.plan))
     judge_.judge(*d.plan, host_logits(d), scratch_, result);
+  pooling_.add(*d.plan, {d.hidden.get(), d.plan->hidden_rows.size() * d.width}, result);
   for (auto id : d.plan->ended) {
     sequences_.erase(id);
     guided_.forget(id);
     judge_.forget(id);
+    pooling_.forget(id);
   }
   return result;
 }

@@ -4,12 +4,13 @@
 // yet. Guesses are sampled all at once, each as if those before it were right, and judged by `collect`. Sequences with
 // samplers that the device lacks are sampled on the host, by a callback in the stream's order, from logits copied
 // there; the tokens go back to the device. The logits of groups, of sequences that follow guides and of scored prompts
-// are copied to the host, too. Samples the same tokens as cpu_step_sampler.
+// are copied to the host, too. Prompts whose embeddings are wanted are pooled there. Samples the same tokens as cpu_step_sampler.
 #pragma once
 
 #include "kernels/cuda/device/sampling.hpp"
 #include "kernels/cuda/device_scratch.hpp"
 #include "runtime/execution/host_judge.hpp"
+#include "runtime/execution/prompt_pooling.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/sampling/sampler.hpp"
 
@@ -61,7 +62,9 @@ private:
 
   struct sample_in_flight {
     std::shared_ptr<const step_plan> plan;
-    std::shared_ptr<const float> logits;       // in use until collected
+    std::shared_ptr<const float> logits; // in use until collected
+    std::shared_ptr<const float> hidden; // pinned, [plan.hidden_rows.size(), width]
+    std::size_t width = 0;
     std::vector<const sample_demand*> demands; // of the plan, in the order of sampled rows
     kernels::buffer inputs;                    // pinned
     kernels::buffer results;                   // pinned sampled_rows
@@ -111,6 +114,7 @@ private:
   std::shared_ptr<guiding> how_;
   guided_sampler guided_;
   host_judge judge_;
+  prompt_pooling pooling_;
   sampling_scratch scratch_;
   bool told_of_host_ = false;
 };

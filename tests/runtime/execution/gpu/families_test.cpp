@@ -1,7 +1,5 @@
 // Families that need more than a Llama, in the engine on the emulated GPU: transformers' greedy tokens, the same tokens
-// together and alone, and what is refused.
-#include "runtime/engine/loader.hpp"
-#include "runtime/support/error.hpp"
+// together and alone; hidden states.
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -93,11 +91,57 @@ TEST_CASE("decode steps are recorded for families in which the host takes no par
   }
 }
 
-TEST_CASE("what a GPU lacks for a model is told in one sentence") {
-  const auto refused = [](const std::string& model) {
-    return test::failure_of([&] { load_model(of_family(model), {}); });
-  };
-  CHECK(refused("tiny_encoders/bert") ==
-        "models of the family `bert` make embeddings or scores of hidden states, which a GPU does not give so far: use "
-        "the CPU (--device cpu)");
+TEST_CASE("on a GPU, encoders and other models give transformers' hidden states of prompts, together and alone") {
+  for (const std::string model : {"bert", "xlm-roberta", "modernbert", "nomic", "jina-v3"}) {
+    CAPTURE(model);
+    const auto document = json::document::load(test_data() + "/tiny_encoders/" + model + "/expected.json");
+    auto options = of_family("tiny_encoders/" + model);
+    options.compute.dtype = "f32";
+    options.max_context = 40;
+    gpu_engine engine(options);
+    if (const auto& why = engine.status().why)
+      FAIL(why->message);
+    json::array states;
+    REQUIRE(!document.root()["hidden"].get(states));
+    generation first = ask(test::list<token_id>(document.root()["ids"]), 1), second = ask({5, 9, 7}, 1);
+    first.second = static_cast<std::int32_t>(std::int64_t(document.root()["second"]));
+    first.embed = pooling::cls;
+    second.embed = pooling::mean;
+    const auto alone = engine.run(first), other = engine.run(second);
+    REQUIRE(alone.done.has_value());
+    REQUIRE(other.done.has_value());
+    CHECK(test::largest_difference(alone.done->embedding, test::list<float>(states.at(0))) < 2e-4);
+    listener one, two;
+    engine.submit(first, one);
+    engine.submit(second, two);
+    REQUIRE(one.wait());
+    REQUIRE(two.wait());
+    CHECK(same(one.result(), alone));
+    CHECK(same(two.result(), other));
+  }
+}
+
+TEST_CASE("on a GPU, embeddings of a prompt in chunks, beside a request that decodes, are transformers'") {
+  const auto document = json::document::load(test_data() + "/embeddings.json");
+  deferred_work later(6);
+  auto options = on_gpu();
+  options.compute.dtype = "f32";
+  options.step_tokens = 12;
+  gpu_engine engine(options);
+  REQUIRE(engine.status().now == load_status::stage::ready);
+  json::value one = json::array(document.root()["llama-gqa"]).at(0);
+  auto talk = ask({0, 54, 51}, 30), g = ask(test::list<token_id>(one["ids"]), 1);
+  talk.sampling.ignore_eos = true;
+  listener talking;
+  engine.submit(talk, talking);
+  REQUIRE(talking.wait_for_tokens(2));
+  for (const auto& [field, how] :
+       {std::pair("mean", pooling::mean), std::pair("last", pooling::last), std::pair("cls", pooling::cls)}) {
+    g.embed = how;
+    const auto heard = engine.run(g);
+    REQUIRE(heard.done.has_value());
+    CHECK(test::largest_difference(heard.done->embedding, test::list<float>(one[field])) < 2e-4);
+  }
+  REQUIRE(talking.wait());
+  CHECK(!talking.result().failed.has_value());
 }
