@@ -126,7 +126,7 @@ TEST_CASE("on a GPU, embeddings of a prompt in chunks, beside a request that dec
   deferred_work later(6);
   auto options = on_gpu();
   options.compute.dtype = "f32";
-  options.step_tokens = 12;
+  options.step_tokens = 5;
   gpu_engine engine(options);
   REQUIRE(engine.status().now == load_status::stage::ready);
   json::value one = json::array(document.root()["llama-gqa"]).at(0);
