@@ -81,14 +81,15 @@ std::size_t step_bytes(const planned_steps& steps) {
   const std::size_t of_rows = rows * sizeof(attention_row), list = (2 * rows + slots) * sizeof(std::int32_t),
                     works = (tiles + tiles / 4 + flash) * sizeof(attention_work);
   const std::size_t tokens = rows * sizeof(std::int32_t), gathered = steps.logit_rows * sizeof(std::int32_t),
-                    places = rows * sizeof(row_place),
+                    places = rows * sizeof(row_place), indices = rows * sizeof(std::int32_t),
+                    factors = rows * sizeof(float),
                     tables = sequences * ceil_div<std::size_t>(steps.context, block_tokens) * sizeof(std::int32_t);
   // Snapshots at most at a few places of each sequence.
   const std::size_t runs = steps.recurrent ? sequences * (sizeof(state_run) + 8 * sizeof(state_save)) : 0;
   const auto plans = steps.windows.size();
   const auto data = tokens + gathered + places + tables + runs + plans * (of_rows + list + works);
   const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 5 + 3 * plans;
-  return reserved(tokens, gathered, places, tables) + (runs > 0 ? reserved(runs) : 0) +
+  return reserved(tokens, gathered, places, tables, indices, factors) + (runs > 0 ? reserved(runs) : 0) +
     plans * reserved(of_rows, list, works) + step_stagings * reserved(data + chunks * sizeof(unpack_chunk)) +
     reserved(std::max(std::min(slots + slots / 4, most_slots), partitions) * state) +
     2 * reserved(sequences * sizeof(block_copy));

@@ -89,11 +89,15 @@ TEST_CASE("the largest steps of every mode fit in memory when the KV cache takes
     std::string model, dtype, quantize, kv;
     bool deterministic;
   };
-  for (const auto& [model, dtype, quantize, kv, deterministic] : {mode{"llama-gqa", "bf16", "none", "auto", false},
-                                                                  {"llama-gqa", "bf16", "int4", "int8", false},
-                                                                  {"llama-gqa", "bf16", "fp8", "fp8", false},
-                                                                  {"mistral-swa", "bf16", "int8", "auto", true},
-                                                                  {"qwen3", "f32", "none", "auto", false}}) {
+  for (const auto& [model, dtype, quantize, kv, deterministic] :
+       {mode{"llama-gqa", "bf16", "none", "auto", false},
+        {"llama-gqa", "bf16", "int4", "int8", false},
+        {"llama-gqa", "bf16", "fp8", "fp8", false},
+        {"mistral-swa", "bf16", "int8", "auto", true},
+        {"qwen3", "f32", "none", "auto", false},
+        {"../families/gemma4", "bf16", "none", "auto", true},
+        {"../families/gpt2", "bf16", "int8", "auto", false},
+        {"../families/mixtral", "bf16", "int4", "auto", true}}) {
     CAPTURE(model);
     CAPTURE(quantize);
     auto o = on_gpu(model);
