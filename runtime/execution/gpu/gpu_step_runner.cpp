@@ -52,7 +52,7 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
     return;
   const auto bytes = static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float);
   decode_logits_ = backend_->allocate(bytes);
-  states_ = backend_->allocate(states_at_once * row_bytes());
+  normed_states_ = backend_->allocate(states_at_once * row_bytes());
   for (std::size_t i = 0; i < logits_buffers; ++i)
     logits_.add(backend_->allocate(logits_bytes_), logits_bytes_);
 }
@@ -153,8 +153,8 @@ void gpu_step_runner::give_states(const step_plan& plan, step_output& output) {
   const auto memory = hidden_.lend(rows.size() * row_bytes(), [](std::size_t n) { return cuda::allocate_pinned(n); });
   for (std::size_t first = 0; first < rows.size(); first += states_at_once) {
     const auto some = rows.subspan(first, std::min<std::size_t>(states_at_once, rows.size() - first));
-    decoder_.conclude({}, {}, some, {states_.get(), kernels::dtype::f32, some.size(), width, width});
-    cuda::copy_to_host(backend_->queue(), static_cast<float*>(memory.get()) + first * width, states_.get(),
+    decoder_.conclude({}, {}, some, {normed_states_.get(), kernels::dtype::f32, some.size(), width, width});
+    cuda::copy_to_host(backend_->queue(), static_cast<float*>(memory.get()) + first * width, normed_states_.get(),
                        some.size() * row_bytes());
   }
   output.hidden = std::static_pointer_cast<const float>(memory);

@@ -76,7 +76,7 @@ private:
   std::vector<token_id> slot_tokens_;       // the tokens last sampled for each slot, if the host has chosen them
   std::deque<rows_in_use> reading_;         // of stages before
   buffer_pool passed_, hidden_;             // pinned host memory
-  kernels::buffer states_;                  // f32 [states_at_once, hidden]: what is copied to it
+  kernels::buffer normed_states_;           // f32 [states_at_once, hidden]: what is copied to it
   block_hazards hazards_;
   step_graphs graphs_;
   std::deque<timed_step> timings_; // not added up yet
