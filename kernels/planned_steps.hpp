@@ -12,10 +12,10 @@ namespace troupe::kernels {
 struct planned_matrix {
   std::vector<stored_matrix> stacked;
   quantization how = quantization::none;
-  bool gated = false;     // gate and up
-  bool activated = false; // or the first of an MLP without a gate
+  bool gated = false; // gate and up
   std::size_t rows = 0;
   std::size_t chosen = 0; // of an expert: how many of them a row has in a grouped product; else 0
+  bool activated = false; // the first of an MLP without a gate
 };
 
 /// The largest steps that a backend will be given.

@@ -30,8 +30,8 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
         ways.insert({window, config.chunk_of(i), config.kv_heads_of(i), config.head_dim_of(i)}).second)
       steps.windows.push_back(window);
   for (const auto& group : packed_groups(config, precision))
-    steps.matrices.push_back({describe(tensors, group), group.how, group.gated, !config.gated, steps.rows,
-                              group.expert ? as_size(config.experts.chosen) : 0});
+    steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows,
+                              group.expert ? as_size(config.experts.chosen) : 0, !config.gated});
   if (config.has_head()) {
     steps.matrices.back().rows = steps.logit_rows;
     steps.matrices.back().activated = false;
