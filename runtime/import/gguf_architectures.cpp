@@ -1,6 +1,7 @@
 #include "runtime/import/gguf_architectures.hpp"
 
 #include "runtime/import/gguf_further.hpp"
+#include "runtime/import/gguf_own.hpp"
 #include "runtime/import/gguf_recurrent.hpp"
 #include "runtime/model/config_limits.hpp"
 #include "runtime/model/families/family.hpp"
@@ -154,6 +155,15 @@ void describe_gemma3(const architecture_keys& keys, model_config& model) {
   model.local_rope = local;
   if (keys.number("final_logit_softcapping", 0, 1e9))
     model.logit_cap = number(keys, "final_logit_softcapping", 0);
+}
+
+/// EmbeddingGemma: every token sees the whole text, or half of a window on each side.
+void describe_gemma_embedding(const architecture_keys& keys, model_config& model) {
+  for (int& window : model.windows)
+    window = window > 0 ? window / 2 + 1 : 0;
+  describe_gemma3(keys, model);
+  model.encoder = model.tied = true;
+  model.attention_scale = 1 / std::sqrt(static_cast<float>(model.head_dim));
 }
 
 void describe_olmo2(const architecture_keys& keys, model_config& model) {
@@ -409,6 +419,9 @@ constexpr std::array architectures{
   gguf_architecture{.name = "apertus", .family = "apertus", .describe = describe_apertus},
   gguf_architecture{.name = "bert", .family = "bert", .layer_norm = true, .describe = describe_bert},
   gguf_architecture{.name = "gemma4", .family = "gemma4_text", .describe = describe_gemma4},
+  gguf_architecture{.name = "gemma-embedding", .family = "gemma3_text", .describe = describe_gemma_embedding},
+  gguf_architecture{
+    .name = "jina-bert-v3", .family = "jina_embeddings_v3", .layer_norm = true, .describe = describe_jina_bert},
   gguf_architecture{
     .name = "modern-bert", .family = "modernbert", .layer_norm = true, .describe = describe_modern_bert},
   gguf_architecture{.name = "nomic-bert", .family = "nomic_bert", .layer_norm = true, .describe = describe_nomic_bert},
@@ -473,6 +486,7 @@ constexpr std::array architectures{
   gguf_architecture{
     .name = "stablelm", .family = "stablelm", .layer_norm = true, .partial = true, .describe = describe_stablelm},
   gguf_architecture{.name = "starcoder2", .family = "starcoder2", .layer_norm = true, .describe = describe_starcoder2},
+  gguf_architecture{.name = own_architecture, .family = ""}, // of any family: gguf_own
 };
 
 /// Experts in one tensor, [experts, rows, cols]; gate and up may be one.

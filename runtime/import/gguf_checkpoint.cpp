@@ -2,6 +2,8 @@
 #include "runtime/import/gguf_architectures.hpp"
 #include "runtime/import/gguf_further.hpp"
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_own.hpp"
+#include "runtime/import/gguf_pooling.hpp"
 #include "runtime/import/model_source.hpp"
 
 #include <array>
@@ -24,6 +26,9 @@ constexpr std::array outer_names{
   name_pair{"position_embd.", "model.position_embeddings."},
   name_pair{"token_embd_norm.", "model.embedding_norm."},
   name_pair{"token_types.", "model.token_type_embeddings."},
+  name_pair{"per_layer_token_embd.", "model.embed_tokens_per_layer."},
+  name_pair{"per_layer_model_proj.", "model.per_layer_model_projection."},
+  name_pair{"per_layer_proj_norm.", "model.per_layer_projection_norm."},
 };
 
 /// Tensors of a layer, without the prefixes "blk.N." and "model.layers.N.".
@@ -54,6 +59,13 @@ constexpr std::array layer_names{
   name_pair{"post_ffw_norm.", "post_feedforward_layernorm."},
   name_pair{"attn_output_norm.", "post_attention_layernorm."}, // of encoders
   name_pair{"layer_output_norm.", "post_feedforward_layernorm."},
+  name_pair{"inp_gate.", "per_layer_input_gate."}, // what layers get of each token, and numbers of theirs
+  name_pair{"proj.", "per_layer_projection."},
+  name_pair{"post_norm.", "post_per_layer_input_norm."},
+  name_pair{"layer_output_scale.weight", "layer_scalar"},
+  name_pair{"pre_ffw_norm_2.", "mlp.experts_norm."}, // of experts apart
+  name_pair{"post_ffw_norm_1.", "mlp.shared_expert_norm."},
+  name_pair{"post_ffw_norm_2.", "mlp.experts_result_norm."},
   name_pair{"nextn.eh_proj.", "eh_proj."}, // of multi-token prediction
   name_pair{"nextn.enorm.", "enorm."},
   name_pair{"nextn.hnorm.", "hnorm."},
@@ -92,7 +104,7 @@ class gguf_checkpoint final : public checkpoint {
 public:
   gguf_checkpoint(std::shared_ptr<const gguf_file> file, const model_config& config)
     : file_(std::move(file)),
-      interleaved_(config.family == "llama"),
+      interleaved_(config.family == "llama" && !is_own_form(*file_)),
       norms_both_(config.norms == norm_place::both),
       head_dim_(static_cast<std::size_t>(config.head_dim)) {
     for (const auto& [name, tensor] : file_->tensors()) {
@@ -202,20 +214,6 @@ std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const ggu
 
 namespace {
 
-/// llama.cpp's key for models that make embeddings; it normalises them.
-embedding_style parse_gguf_embedding_style(const gguf_file& file) {
-  const architecture_keys keys(file, gguf_architecture_of(file).name);
-  const auto found = keys.integer("pooling_type", -1, 1 << 16);
-  if (!found || *found == -1)
-    return {};
-  switch (*found) {
-    case 1: return {pooling::mean, true};
-    case 2: return {pooling::cls, true};
-    case 3: return {pooling::last, true};
-    default: return {pooling::none, false, "its pooling_type " + std::to_string(*found) + " is not supported"};
-  }
-}
-
 named_infill parse_gguf_infill(const gguf_metadata& metadata, int vocab) {
   const auto id = [&](std::initializer_list<std::string_view> keys) -> std::optional<token_id> {
     for (const auto key : keys) {
@@ -239,15 +237,16 @@ model_source open_gguf(const std::filesystem::path& path) {
   const auto file = std::make_shared<const gguf_file>(path);
   auto config = parse_gguf_config(*file);
   auto stored = make_gguf_checkpoint(file, config);
-  auto mtp = find_mtp_layers(*stored, config, true);
-  auto tensors = with_activations(arrange_gguf(std::move(stored), with_mtp_layers(config, mtp)), *file, config);
+  const bool own = is_own_form(*file);
+  auto mtp = find_mtp_layers(*stored, config, !own);
+  if (mtp)
+    mtp->norm_offset = 0; // norms are stored as they are multiplied with
+  auto tensors = own ? std::move(stored) : arrange_gguf(std::move(stored), with_mtp_layers(config, mtp));
+  tensors = with_activations(std::move(tensors), *file, config);
   if (mtp && !has_all(*tensors, *mtp)) // as those who cut files down leave them
     mtp.reset();
   const auto infill = parse_gguf_infill(file->metadata(), config.vocab);
-  auto classifier = gguf_classifier(*file, config);
-  auto embeddings = parse_gguf_embedding_style(*file);
-  if (classifier)
-    embeddings = {.how = pooling::none, .normalise = false, .refusal = "it is for classification, and scores texts"};
+  auto pooled = read_gguf_pooling(file, config, *tensors);
   const auto of_several = gguf_part_name::of(path);
   return {of_several ? std::filesystem::path(of_several->stem).filename().string()
                      : (has_gguf_extension(path) ? path.stem() : path.filename()).string(),
@@ -257,9 +256,9 @@ model_source open_gguf(const std::filesystem::path& path) {
           [file] { return make_gguf_tokenizer(*file); },
           [file](const std::string& instead) { return make_gguf_chat_template(*file, instead); },
           file->files(),
-          std::move(embeddings),
-          std::move(classifier),
-          {},
+          std::move(pooled.embeddings),
+          std::move(pooled.load_ranker),
+          std::move(pooled.dense),
           {},
           infill,
           std::move(mtp)};

@@ -1,5 +1,6 @@
 #include "runtime/import/gguf_architectures.hpp"
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_own.hpp"
 #include "runtime/model/config_limits.hpp"
 #include "runtime/model/families/lineages.hpp"
 
@@ -165,6 +166,8 @@ void read_latent_heads(const architecture_keys& keys, model_config& model) {
 
 model_config parse_gguf_config(const gguf_file& file) {
   const auto& architecture = gguf_architecture_of(file);
+  if (architecture.name == own_architecture)
+    return parse_own_config(file);
   const architecture_keys keys(file, architecture.name);
   model_config model;
   model.family = architecture.family;

@@ -2,11 +2,14 @@
 
 #include "runtime/checkpoint/quantise_blocks.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/import/gguf_architectures.hpp"
 #include "runtime/import/gguf_layout.hpp"
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_own.hpp"
+#include "runtime/import/gguf_pooling.hpp"
+#include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/tensor_names.hpp"
-#include "runtime/support/utf8.hpp"
 
 #include <algorithm>
 #include <array>
@@ -20,22 +23,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Covers most things that tokenizers treat differently.
-constexpr std::string_view probe =
-  "Hello, world! I've 12345 apples, don't WE'LL x=3.14;\n\n  d\u00e9j\u00e0 vu, nai\u0308ve \u65e5\u672c\u8a9e "
-  "\U0001F642\t\tfoo_bar  -- \"quoted\" (2024-01-02)\r\n";
-
-/// llama3's scaling as divisors of the frequencies, which GGUF stores as a tensor. Empty for other types.
-std::vector<float> rope_divisors(const model_config& config) {
-  if (config.rope.type != rope_type::llama3)
-    return {};
+/// Scaling of positions that GGUF stores as divisors of the frequencies.
+std::vector<further_tensor> rope_divisors(const model_config& config) {
+  std::vector<further_tensor> result;
+  const auto add = [&](const char* name, const std::vector<float>& divisors) {
+    if (!divisors.empty())
+      result.push_back({name, {divisors.size()}, divisors});
+  };
+  add("rope_freqs.weight", config.rope.divisors);
+  add("rope_factors_short.weight", config.rope.short_divisors);
+  add("rope_factors_long.weight", config.rope.long_divisors);
+  if (config.rope.type != rope_type::llama3 && config.rope.type != rope_type::proportional)
+    return result;
+  constexpr float never = 1e30f; // of dimensions that do not rotate
   rope_config plain;
   plain.theta = config.rope.theta;
   auto divisors = inverse_frequencies(plain, config.head_dim, 1);
   const auto scaled = inverse_frequencies(config.rope, config.head_dim, 1);
   for (std::size_t i = 0; i < divisors.size(); ++i)
-    divisors[i] /= scaled[i];
-  return divisors;
+    divisors[i] = scaled[i] == 0 ? never : divisors[i] / scaled[i];
+  add("rope_freqs.weight", divisors);
+  return result;
+}
+
+/// Learned activations, which files have among their keys.
+void describe_activations(gguf_writer& to, const checkpoint& tensors, const model_config& config) {
+  if (config.act.type != kernels::activation_type::xielu)
+    return;
+  for (const auto& [name, usual] : {std::pair("alpha_p", config.act.alpha), std::pair("alpha_n", config.act.negative),
+                                    std::pair("beta", config.act.beta), std::pair("eps", config.act.limit)}) {
+    std::vector<float> values;
+    for (int i = 0; i < config.layers; ++i) {
+      const auto tensor = "model.layers." + std::to_string(i) + ".mlp.act_fn." + name;
+      const auto* info = tensors.find(tensor);
+      auto& value = values.emplace_back(usual);
+      if (info && !has_blocks(info->type))
+        to_floats(*weight_format_of(info->type), tensors.read(tensor).get(), 1, &value);
+    }
+    to.add(std::string("xielu.") + name, values);
+  }
 }
 
 bool is_outer(std::string_view tensor) { return tensor == "model.embed_tokens.weight" || tensor == "lm_head.weight"; }
@@ -71,6 +97,8 @@ void check_matrices(const model_source& source, const std::string& model, const 
 /// of another matrix.
 const float* importance_of(const export_options& options, const laid_out_tensor& tensor, std::size_t part) {
   const auto* found = options.importance ? options.importance->find(tensor.name) : nullptr;
+  if (!found && options.importance) // as other forms of the model call it
+    found = options.importance->find(gguf_tensor_name(tensor.parts[part].name));
   if (!found || tensor.shape.size() == 1)
     return nullptr;
   const auto inputs = tensor.shape.back(), values = found->mean_squares.size();
@@ -118,16 +146,16 @@ public:
            kernels::thread_pool& pool, const export_options& options)
     : source_(source), format_(format), layout_(std::move(layout)), pool_(pool), options_(options) {}
 
-  export_result write(gguf_writer& file, const fs::path& path, const std::vector<float>& divisors,
+  export_result write(gguf_writer& file, const fs::path& path, const std::vector<further_tensor>& further,
                       const progress_fn& progress) {
     for (auto& layout : layout_)
       add(file, std::move(layout));
-    if (!divisors.empty())
-      file.add_tensor("rope_freqs.weight", tensor_type::f32, {divisors.size()});
+    for (const auto& tensor : further)
+      file.add_tensor(tensor.name, tensor_type::f32, tensor.shape);
     std::size_t done = 0;
     file.write(path, [&](std::size_t index) {
-      if (index == tensors_.size())
-        return std::as_bytes(std::span(divisors));
+      if (index >= tensors_.size())
+        return std::as_bytes(std::span(further[index - tensors_.size()].values));
       written_.clear();
       const auto& tensor = tensors_[index];
       for (std::size_t part = 0; part < tensor.layout.parts.size(); ++part) {
@@ -244,6 +272,16 @@ private:
   double squares_ = 0, errors_ = 0;
 };
 
+/// Rotations are compared by what they do, at a few lengths.
+bool rotate_alike(const rope_config& one, const rope_config& other, int head_dim, int context) {
+  for (const int length : {1, context / 2 + 1, context}) {
+    const auto a = inverse_frequencies(one, head_dim, length), b = inverse_frequencies(other, head_dim, length);
+    if (!std::ranges::equal(a, b, [](float x, float y) { return std::abs(x - y) <= 1e-6f * std::abs(y) + 1e-25f; }))
+      return false;
+  }
+  return true;
+}
+
 /// Refuses a file that says something else than what it was made of: not all that configurations say has a key.
 void check_written(const fs::path& file, const model_config& made_of, const std::string& model) {
   const auto config = open_gguf(file).config;
@@ -262,12 +300,44 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
     return layers;
   };
   same("which layers rotate", unrotated(config), unrotated(made_of));
+  const auto rotates = [&](bool slides) {
+    for (int i = 0; i < made_of.layers; ++i)
+      if (made_of.parts_of(i).attention && !made_of.is_unrotated(i) && made_of.slides(i) == slides)
+        return true;
+    return false;
+  };
+  const auto rope_of = [](const model_config& c, bool slides) {
+    return slides && c.local_rope ? *c.local_rope : c.rope;
+  };
+  for (const bool slides : {false, true}) {
+    const int dim = slides && made_of.local_head_dim > 0 ? made_of.local_head_dim : made_of.head_dim;
+    if (rotates(slides))
+      same("how positions rotate",
+           rotate_alike(rope_of(config, slides), rope_of(made_of, slides), dim, made_of.max_context), true);
+  }
+  same("how positions enter", config.positions, made_of.positions);
+  same("how many positions there are", config.max_context >= made_of.max_context, true);
+  same("whether tokens see what follows", std::tuple(config.encoder, config.token_types, config.embedding_norm),
+       std::tuple(made_of.encoder, made_of.token_types, made_of.embedding_norm));
   same("what attention sees", config.chunks, made_of.chunks);
   same("how scores grow", config.growth, made_of.growth);
   same("which activation", config.act, made_of.act);
-  same("where norms are", config.norms, made_of.norms);
-  same("which heads are normed", std::tuple(config.qk_norm, config.qk_norm_whole, config.qk_norm_behind),
-       std::tuple(made_of.qk_norm, made_of.qk_norm_whole, made_of.qk_norm_behind));
+  same("where norms are", std::tuple(config.norms, config.skips_first_norm, config.final_norm),
+       std::tuple(made_of.norms, made_of.skips_first_norm, made_of.final_norm));
+  same("which heads are normed",
+       std::tuple(config.qk_norm, config.qk_norm_whole, config.qk_norm_behind, config.value_norm),
+       std::tuple(made_of.qk_norm, made_of.qk_norm_whole, made_of.qk_norm_behind, made_of.value_norm));
+  const auto widths = [](const model_config& c) {
+    std::vector<std::tuple<int, int, int, int>> layers;
+    for (int i = 0; i < c.layers; ++i)
+      layers.emplace_back(c.parts_of(i).attention ? c.head_dim_of(i) : 0,
+                          c.parts_of(i).attention ? c.kv_heads_of(i) : 0, c.kv_layer_of(i),
+                          c.parts_of(i).mlp && !c.is_sparse(i) ? c.ffn_of(i) : 0);
+    return layers;
+  };
+  same("the shapes of layers", widths(config), widths(made_of));
+  same("what layers get of each token", std::tuple(config.layer_inputs, config.layer_scales),
+       std::tuple(made_of.layer_inputs, made_of.layer_scales));
   same("which branches are parallel", std::tuple(config.parallel, config.shared_norm),
        std::tuple(made_of.parallel, made_of.shared_norm));
   const auto routed = [](expert_config experts) { // of one group it does not matter how good it is
@@ -291,28 +361,13 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
   const auto scale = [](const model_config& c) {
     return c.attention_scale != 0 ? c.attention_scale : 1 / std::sqrt(static_cast<float>(c.head_dim));
   };
-  same("how scores are scaled", close(scale(config), scale(made_of)), true);
+  same("how scores are scaled", close(scale(config), scale(made_of)) && config.alibi_scale == made_of.alibi_scale,
+       true);
   same("how values are scaled",
        close(config.embedding_scale, made_of.embedding_scale) && close(config.logit_scale, made_of.logit_scale) &&
          close(config.residual_scale, made_of.residual_scale) && close(config.logit_cap, made_of.logit_cap) &&
          close(config.attention_cap, made_of.attention_cap),
        true);
-}
-
-/// Reads the tokenizer back from the metadata, and checks that it encodes a text identically.
-void check_tokenizer(const gguf_writer& metadata, const tokenizer& tokens, const std::string& model) {
-  const auto head = metadata.head();
-  const auto name = model + " as GGUF";
-  const auto read = make_gguf_tokenizer(read_gguf(std::as_bytes(std::span(head)), name).metadata, name);
-  const auto check = [&](std::string_view text) {
-    if (read->encode(text, true) != tokens.encode(text, true))
-      throw failure(errc::unsupported, model + ": GGUF cannot say how its tokenizer cuts " + shown(text));
-  };
-  check("a");
-  check(probe);
-  for (token_id id = 0; static_cast<std::size_t>(id) < tokens.vocab_size(); ++id)
-    if (const auto text = tokens.token_bytes(id); is_utf8(text))
-      check(text);
 }
 
 /// Only a regular file may be replaced; a link, a pipe or a device is probably a mistake.
@@ -330,6 +385,98 @@ void check_target(const fs::path& file) {
                     "; give the result another name");
 }
 
+/// A model to be written.
+struct export_task {
+  const model_source& source;
+  std::string model; // for messages
+  const export_format& format;
+  const fs::path& file;
+  kernels::thread_pool& pool;
+  const export_options& options;
+  const progress_fn& progress;
+  const log_sink& log;
+
+  export_result write(gguf_writer& out, std::vector<laid_out_tensor> layout,
+                      const std::vector<further_tensor>& further) const {
+    if (auto line = unknown_importances(options, *source.tensors, layout); line && log)
+      log(*std::move(line));
+    out.add("general.quantization_version", std::uint32_t{2});
+    out.add("general.file_type", format.file_type);
+    return exporter(source, format, std::move(layout), pool, options).write(out, file, further, progress);
+  }
+};
+
+void append(std::vector<further_tensor>& to, std::vector<further_tensor> more) {
+  std::ranges::move(more, std::back_inserter(to));
+}
+
+/// In llama.cpp's form, from a folder. `words`: tokenizer and what goes with it, described. Throws failure(unsupported)
+/// where that form cannot hold the model.
+export_result write_as_llama(const export_task& task, gguf_writer words) {
+  const auto& source = task.source;
+  const auto architecture = gguf_architecture_for(source.config);
+  if (architecture.empty())
+    throw failure(errc::unsupported,
+                  task.model + ": GGUF has no architecture for models of the family `" + source.config.family + "`");
+  const auto& mtp = source.mtp;
+  const bool folds = mtp && folds_mtp_layers(*mtp);
+  if (mtp && mtp->config.part().count() != 1 && !folds)
+    throw failure(errc::unsupported, task.model + ": GGUF cannot say how its layers predict further tokens");
+  const auto all = with_mtp_layers(source.config, mtp);
+  describe_model(words, folds ? folded_mtp_layers(all) : all, task.model);
+  describe_activations(words, *source.tensors, source.config);
+  auto layout = gguf_layout(all, false);
+  auto further = rope_divisors(source.config);
+  append(further, describe_pooling(words, architecture, false, source));
+  if (mtp) {
+    words.add(std::string(gguf_architecture_for(all)) + ".nextn_predict_layers", std::uint32_t{1});
+    if (folds)
+      fold_mtp_layout(layout, mtp->config.part().first);
+    std::ranges::move(gguf_mtp_layout(*mtp), std::back_inserter(layout));
+  }
+  const auto result = task.write(words, std::move(layout), further);
+  check_written(task.file, source.config, task.model);
+  return result;
+}
+
+/// In Troupe's own form.
+export_result write_as_own(const export_task& task, gguf_writer words, const fs::path& folder) {
+  describe_own(words, folder, task.source.config);
+  describe_activations(words, *task.source.tensors, task.source.config);
+  const auto further = describe_pooling(words, own_architecture, true, task.source);
+  const auto result = task.write(words, own_layout(task.source), further);
+  if (open_gguf(task.file).config != task.source.config)
+    throw failure(errc::internal, task.file.string() + ": says something else than the model that it was made of");
+  return result;
+}
+
+/// From another file, whose metadata stays.
+export_result write_again(const export_task& task, const fs::path& original) {
+  const auto& source = task.source;
+  const gguf_file opened(original);
+  gguf_writer out;
+  for (const auto& [key, value] : opened.metadata().all())
+    if (key != "general.file_type" && key != "general.quantization_version" && key != "general.alignment" &&
+        !key.starts_with("split."))
+      out.add(key, value);
+  const bool own = is_own_form(opened);
+  std::vector<laid_out_tensor> layout;
+  if (own) {
+    layout = own_layout(source);
+  } else {
+    layout = gguf_layout(with_mtp_layers(source.config, source.mtp), true);
+    if (source.mtp)
+      std::ranges::move(gguf_mtp_layout(*source.mtp), std::back_inserter(layout));
+  }
+  gguf_writer known; // the keys are there
+  auto further = own ? std::vector<further_tensor>() : rope_divisors(source.config);
+  append(further, describe_pooling(known, gguf_architecture_of(opened).name, own, source));
+  const auto result = task.write(out, std::move(layout), further);
+  if (!own)
+    check_written(task.file, source.config, task.model);
+  return result;
+}
+
 } // namespace
 
 export_result export_gguf(const std::string& name, const export_format& format, const fs::path& file,
@@ -340,50 +487,35 @@ export_result export_gguf(const std::string& name, const export_format& format, 
   const auto source = open_model(model);
   if (!source.load_tokenizer)
     throw failure(errc::unsupported, model + " has no tokenizer, which a GGUF file must have");
-  if (gguf_architecture_for(source.config).empty())
-    throw failure(errc::unsupported,
-                  model + ": models of the family `" + source.config.family + "` cannot be written as GGUF");
-  for (const auto& line : source.remarks)
-    if (log)
-      log(line);
-  // Nemotron's layers are two in a folder, and one in files.
-  const auto mtp = source.mtp && source.mtp->config.part().count() == 1 ? source.mtp : std::nullopt;
-  const auto all = with_mtp_layers(source.config, mtp);
-  for (auto& line : check_tensors(*source.tensors, source.config, mtp ? tensors_used(*mtp) : std::set<std::string>()))
+  const auto say = [&](std::string line) {
     if (log)
       log(std::move(line));
-  gguf_writer out;
-  auto divisors = rope_divisors(source.config);
+  };
+  std::ranges::for_each(source.remarks, say);
+  std::ranges::for_each(
+    check_tensors(*source.tensors, source.config, source.mtp ? tensors_used(*source.mtp) : std::set<std::string>()),
+    say);
   const auto original = gguf_file_of(model);
   std::error_code ignored; // there is no such file
   if (original &&
       std::ranges::any_of(source.files, [&](const auto& f) { return fs::equivalent(f.path, file, ignored); }))
     throw failure(errc::bad_request, file.string() + ": is the file being read; give the result another name");
   check_matrices(source, model, format, original.has_value(), options);
-  auto layout = gguf_layout(all, original.has_value());
-  if (mtp)
-    std::ranges::move(gguf_mtp_layout(*mtp), std::back_inserter(layout));
-  if (auto line = unknown_importances(options, *source.tensors, layout); line && log)
-    log(*std::move(line));
-  if (original) {
-    const gguf_file opened(*original);
-    for (const auto& [key, value] : opened.metadata().all())
-      if (key != "general.file_type" && key != "general.quantization_version" && key != "general.alignment" &&
-          !key.starts_with("split."))
-        out.add(key, value);
-    divisors = source.config.rope.divisors;
-  } else {
-    const auto tokens = source.load_tokenizer();
-    describe_model(out, model, all, source.generation, *tokens);
-    if (mtp)
-      out.add(std::string(gguf_architecture_for(all)) + ".nextn_predict_layers", std::uint32_t{1});
-    check_tokenizer(out, *tokens, model);
+  const export_task task{source, model, format, file, pool, options, progress, log};
+  if (original)
+    return write_again(task, *original);
+  gguf_writer words;
+  words.add("general.name", hub_id_of(model).value_or(fs::weakly_canonical(model).filename().string()));
+  std::ranges::for_each(describe_words(words, model, source.config, source.generation, *source.load_tokenizer(), model),
+                        say);
+  try {
+    return write_as_llama(task, words);
+  } catch (const failure& f) {
+    if (f.what_failed().code != errc::unsupported)
+      throw;
+    say(std::string(f.what()) + "; the file has a form of Troupe's own, which llama.cpp does not read");
   }
-  out.add("general.quantization_version", std::uint32_t{2});
-  out.add("general.file_type", format.file_type);
-  const auto result = exporter(source, format, std::move(layout), pool, options).write(out, file, divisors, progress);
-  check_written(file, source.config, model);
-  return result;
+  return write_as_own(task, std::move(words), model);
 }
 
 } // namespace troupe

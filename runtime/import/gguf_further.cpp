@@ -38,7 +38,7 @@ void describe_sums(const architecture_keys& keys, model_config& model) {
   model.mlp_bias = keys.tensor("blk.0.ffn_up.bias") != nullptr;
 }
 
-/// Which layers have a window, by a list or a period.
+/// Which layers have a window, by a list or a period: all but the first of as many.
 void slide(const architecture_keys& keys, model_config& model, int window, int period) {
   constexpr std::string_view key = "attention.sliding_window_pattern";
   const auto listed = keys.booleans(key);
@@ -46,6 +46,8 @@ void slide(const architecture_keys& keys, model_config& model, int window, int p
     throw failure(errc::bad_file,
                   keys.label(key) + " has " + std::to_string(listed->size()) + " elements, expected one for each of " +
                     std::to_string(model.layers) + " layers");
+  if (!listed)
+    period = keys.integer(key, 1, max_layers).value_or(period);
   for (int i = 0; i < model.layers; ++i)
     model.windows[as_size(i)] = (listed ? (*listed)[as_size(i)] : i % period != 0) ? window : 0;
 }
@@ -66,6 +68,13 @@ void describe_bert(const architecture_keys& keys, model_config& model) {
   model.positions = position_type::learned;
   model.position_rows = rows_of(keys, "position_embd.weight");
   model.max_context = static_cast<int>(std::min<std::size_t>(as_size(model.max_context), model.position_rows));
+}
+
+/// Jina's third embeddings: a RoBERTa that rotates.
+void describe_jina_bert(const architecture_keys& keys, model_config& model) {
+  describe_sums(keys, model);
+  model.gated = false;
+  model.act = {kernels::activation_type::gelu};
 }
 
 void describe_nomic_bert(const architecture_keys& keys, model_config& model) {
@@ -169,20 +178,11 @@ namespace {
 void arrange_gemma4(const checkpoint& stored, const model_config& model, arrangement& how) {
   tensor_arranger tensors(model, how, "blk.");
   how.prefixes.clear(); // the checkpoint has translated its names
-  how.names["per_layer_token_embd.weight"] = "model.embed_tokens_per_layer.weight";
-  how.names["per_layer_model_proj.weight"] = "model.per_layer_model_projection.weight";
-  how.names["per_layer_proj_norm.weight"] = "model.per_layer_projection_norm.weight";
   for (int layer = 0; layer < model.layers; ++layer) {
     const auto blk = "blk." + std::to_string(layer) + ".", hf = "model.layers." + std::to_string(layer) + ".";
     const auto one = [&](const char* name, const std::string& from, float factor = 1) {
       tensors.add(layer, name, {.name = from, .factor = factor});
     };
-    one("layer_scalar", blk + "layer_output_scale.weight");
-    if (model.layer_inputs > 0) {
-      one("per_layer_input_gate.weight", blk + "inp_gate.weight");
-      one("per_layer_projection.weight", blk + "proj.weight");
-      one("post_per_layer_input_norm.weight", blk + "post_norm.weight");
-    }
     if (!model.slides(layer) && stored.find(hf + "self_attn.k_proj.weight") &&
         !stored.find(hf + "self_attn.v_proj.weight")) { // V is K
       one("self_attn.v_proj.weight", hf + "self_attn.k_proj.weight");
@@ -194,9 +194,6 @@ void arrange_gemma4(const checkpoint& stored, const model_config& model, arrange
       tensors.add(layer, "mlp.shared_expert." + name + ".weight", {.name = hf + "mlp." + name + ".weight"});
     one("mlp.gate_norm.weight", hf + "mlp.gate.scale", 1 / std::sqrt(static_cast<float>(model.hidden)));
     one("mlp.gate.expert_scale", blk + "ffn_down_exps.scale");
-    one("mlp.experts_norm.weight", blk + "pre_ffw_norm_2.weight");
-    one("mlp.shared_expert_norm.weight", blk + "post_ffw_norm_1.weight");
-    one("mlp.experts_result_norm.weight", blk + "post_ffw_norm_2.weight");
   }
 }
 
@@ -246,12 +243,16 @@ void arrange_gguf_further(const checkpoint& stored, const model_config& model, a
     arrange_gemma4(stored, model, how);
 }
 
-// ModernBERT's heads read the mean of all states in llama.cpp, the others' the first.
+// ModernBERT's heads read the mean of all states unless a key says otherwise, the others' the first.
 head_loader gguf_classifier(const gguf_file& file, const model_config& model) {
   if (!model.encoder || !file.tensors().contains("cls.output.weight"))
     return {};
   const bool dense = file.tensors().contains("cls.weight"), normed = file.tensors().contains("cls.norm.weight"),
-             modern = model.family == "modernbert";
+             modern = model.family == "modernbert",
+             scaled = file.metadata().string("troupe.head.scale").value_or("sigmoid") == "sigmoid";
+  const architecture_keys keys(file, modern ? "modern-bert" : "bert");
+  const auto how = modern && keys.integer("classifier.pooling_type", 0, 16).value_or(1) == 1 ? pooling::mean
+                                                                                             : pooling::cls;
   return [=, hidden = as_size(model.hidden), eps = model.norm_eps](const checkpoint& tensors) {
     std::vector<pooled_layer> layers;
     if (dense) {
@@ -261,8 +262,8 @@ head_loader gguf_classifier(const gguf_file& file, const model_config& model) {
         read_pooled_norm(tensors, "cls.norm", eps, layers.back());
     }
     layers.push_back(read_pooled_layer(tensors, "cls.output", 0, hidden));
-    return std::make_shared<const pooled_head>(modern ? pooling::mean : pooling::cls, std::move(layers),
-                                               score_scale::sigmoid);
+    return std::make_shared<const pooled_head>(how, std::move(layers),
+                                               scaled ? score_scale::sigmoid : score_scale::none);
   };
 }
 

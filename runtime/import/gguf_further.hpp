@@ -12,6 +12,7 @@
 namespace troupe {
 
 void describe_bert(const architecture_keys&, model_config&);
+void describe_jina_bert(const architecture_keys&, model_config&);
 void describe_nomic_bert(const architecture_keys&, model_config&);
 void describe_modern_bert(const architecture_keys&, model_config&);
 void describe_gemma4(const architecture_keys&, model_config&);

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 
 namespace troupe {
@@ -30,8 +32,10 @@ constexpr std::array forms{
   stored_form{"mixtral", "llama", true},
   stored_form{"qwen2", "qwen2"},
   stored_form{"qwen3", "qwen3"},
+  stored_form{"apertus", "apertus"},
   stored_form{"arcee", "arcee", true},
   stored_form{"bamba", "granitehybrid", true},
+  stored_form{"bert", "bert"},
   stored_form{"cohere", "command-r", true},
   stored_form{"cohere2", "cohere2", true},
   stored_form{"deepseek_v2", "deepseek2"},
@@ -45,6 +49,7 @@ constexpr std::array forms{
   stored_form{"gemma", "gemma"},
   stored_form{"gemma2", "gemma2"},
   stored_form{"gemma3_text", "gemma3"},
+  stored_form{"gemma4_text", "gemma4"},
   stored_form{"glm", "chatglm", true, true, true},
   stored_form{"glm4", "glm4", true, false, true},
   stored_form{.family = "glm4_moe", .architecture = "glm4moe", .named_by_place = true},
@@ -56,6 +61,7 @@ constexpr std::array forms{
   stored_form{"granitemoehybrid", "granitehybrid", true},
   stored_form{"hunyuan_v1_dense", "hunyuan-dense"},
   stored_form{"hunyuan_v1_moe", "hunyuan-moe"},
+  stored_form{"jina_embeddings_v3", "jina-bert-v3", false, true},
   stored_form{"kimi_linear", "kimi-linear"},
   stored_form{"lfm2", "lfm2"},
   stored_form{"lfm2_moe", "lfm2moe"},
@@ -64,8 +70,10 @@ constexpr std::array forms{
   stored_form{"minimax_m2", "minimax-m2"},
   stored_form{"ministral3", "mistral3", true},
   stored_form{"mistral4", "mistral4"},
+  stored_form{"modernbert", "modern-bert", false, true, true},
   stored_form{"nemotron", "nemotron"},
   stored_form{"nemotron_h", "nemotron_h"},
+  stored_form{"nomic_bert", "nomic-bert", false, true},
   stored_form{"olmo2", "olmo2"},
   stored_form{"olmo3", "olmo2"},
   stored_form{"phi", "phi2", false, true},
@@ -75,15 +83,23 @@ constexpr std::array forms{
   stored_form{.family = "qwen3_5_moe_text", .architecture = "qwen35moe", .named_by_place = true},
   stored_form{.family = "qwen3_5_text", .architecture = "qwen35", .named_by_place = true},
   stored_form{.family = "qwen3_next", .architecture = "qwen3next", .named_by_place = true},
+  stored_form{"roberta", "bert"},
   stored_form{.family = "seed_oss", .architecture = "seed_oss", .named_by_place = true},
   stored_form{"smollm3", "smollm3", true},
   stored_form{"stablelm", "stablelm"},
   stored_form{"starcoder2", "starcoder2"},
+  stored_form{"xlm-roberta", "bert"},
 };
 
 const stored_form* form_of(std::string_view family) {
   const auto* const found = std::ranges::find(forms, family, &stored_form::family);
   return found == forms.end() ? nullptr : found;
+}
+
+row_order range_of(std::size_t first, std::size_t count) {
+  std::vector<std::uint32_t> rows(count);
+  std::iota(rows.begin(), rows.end(), static_cast<std::uint32_t>(first));
+  return std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
 }
 
 /// For rows of heads in the order of kernels: which one stands where in the file, whose order is `there`.
@@ -135,6 +151,10 @@ private:
       return place({"token_embd.weight", wanted.shape, {.name = wanted.name, .factor = model_.embedding_scale}});
     if (scaled() && wanted.name == "lm_head.weight")
       return place({"output.weight", wanted.shape, {.name = wanted.name, .factor = model_.logit_scale}});
+    if (model_.encoder && wanted.name == "model.position_embeddings.weight") // those that are used
+      return place({"position_embd.weight",
+                    {},
+                    {.name = wanted.name, .rows = range_of(model_.position_offset, as_size(model_.max_context))}});
     if (!wanted.name.starts_with(layers))
       return push(gguf_tensor_name(wanted.name), wanted);
     const auto end = wanted.name.find('.', layers.size());
@@ -148,6 +168,12 @@ private:
           place(part);
         return;
       }
+    if (rest.starts_with("mlp.act_fn.")) // these are keys
+      return;
+    if (rest == "mlp.gate_norm.weight")
+      return place({blk + "ffn_gate_inp.scale",
+                    wanted.shape,
+                    {.name = wanted.name, .factor = std::sqrt(static_cast<float>(model_.hidden))}});
     if (rest.starts_with("mlp.experts."))
       return push_slice(blk + expert_name(stem) + suffix, wanted);
     if (rest.starts_with("self_attn.latent_"))
@@ -193,11 +219,20 @@ private:
   std::string layer_name(const std::string& rest, const std::string& stem, const std::string& suffix) const {
     if (rest == "self_attn.sinks")
       return "attn_sinks.weight";
+    if (rest == "mlp.gate.expert_scale")
+      return "ffn_down_exps.scale";
+    constexpr std::string_view shared = "mlp.shared_expert.";
+    if (model_.experts.apart && rest.starts_with(shared)) // it is the layer's MLP
+      return layer_name("mlp." + rest.substr(shared.size()), "mlp." + stem.substr(shared.size()), suffix);
     const bool own_mlp_norm = model_.family == "falcon" && !model_.shared_norm;
+    const bool sums = model_.norms == norm_place::sum;
+    if (stem == "post_feedforward_layernorm" && sums)
+      return "layer_output_norm" + suffix;
     if (stem == "input_layernorm" && own_mlp_norm)
       return "attn_norm_2" + suffix;
     if (stem == "post_attention_layernorm")
       return (own_mlp_norm                                                   ? "attn_norm"
+                : sums                                                       ? "attn_output_norm"
                 : model_.norms != norm_place::before || form_.named_by_place ? "post_attention_norm"
                                                                              : "ffn_norm") +
         suffix;
@@ -277,11 +312,50 @@ std::string_view gguf_architecture_for(const model_config& model) {
   const auto* form = form_of(model.family);
   if (model.family == "nemotron_h" && model.experts.count > 0)
     return "nemotron_h_moe";
+  if (model.family == "gemma3_text" && model.encoder)
+    return "gemma-embedding";
   return form ? form->architecture : std::string_view();
 }
 
 std::vector<laid_out_tensor> gguf_layout(const model_config& model, bool of_gguf) {
   return layout(model, *form_of(model.family), of_gguf).tensors();
+}
+
+bool folds_mtp_layers(const mtp_layers& layers) {
+  const auto part = layers.config.part();
+  const auto is = [&](int layer, bool attention) {
+    const auto parts = layers.config.parts_of(layer);
+    return parts.attention == attention && parts.mlp != attention && !parts.recurrence;
+  };
+  return part.count() == 2 && is(part.first, true) && is(part.first + 1, false);
+}
+
+model_config folded_mtp_layers(model_config all) {
+  const auto last = as_size(all.layers - 1);
+  const auto fold = [&](auto& of_layers) {
+    if (of_layers.size() > last)
+      of_layers.resize(last);
+  };
+  if (all.is_sparse(all.layers - 1))
+    all.sparse[last - 1] = true;
+  all.parts[last - 1] = {.attention = true, .recurrence = false, .mlp = true};
+  fold(all.windows);
+  fold(all.chunks);
+  fold(all.unrotated);
+  fold(all.ffns);
+  fold(all.parts);
+  fold(all.sparse);
+  --all.layers;
+  return all;
+}
+
+void fold_mtp_layout(std::vector<laid_out_tensor>& layout, int first) {
+  const auto to = "blk." + std::to_string(first) + ".", from = "blk." + std::to_string(first + 1) + ".";
+  for (auto& tensor : layout)
+    if (tensor.name.starts_with(from)) {
+      const auto rest = tensor.name.substr(from.size());
+      tensor.name = to + (rest == "attn_norm.weight" ? "ffn_norm.weight" : rest);
+    }
 }
 
 std::vector<laid_out_tensor> gguf_mtp_layout(const mtp_layers& layers) {

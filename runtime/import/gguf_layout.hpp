@@ -35,6 +35,13 @@ std::string_view gguf_architecture_for(const model_config& model);
 /// and with it the way in which q and k are rotated.
 std::vector<laid_out_tensor> gguf_layout(const model_config& model, bool of_gguf);
 
+// Nemotron H's layers of multi-token prediction are two in a folder, a mixer and an MLP, and one in files.
+bool folds_mtp_layers(const mtp_layers& layers);
+/// The configuration of the model with them (with_mtp_layers), as files describe it.
+model_config folded_mtp_layers(model_config all);
+/// The layout of both, with the second layer's tensors in the first.
+void fold_mtp_layout(std::vector<laid_out_tensor>& layout, int first);
+
 /// Those of multi-token prediction beside its layers, which `gguf_layout` of both together has.
 std::vector<laid_out_tensor> gguf_mtp_layout(const mtp_layers& layers);
 

@@ -50,10 +50,18 @@ inline std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_file& fil
 /// accepted, as most vocabularies have a merge for every token.
 std::optional<std::string> gguf_pre_tokenizer(const json::value& pre_tokenizer, bool ignore_merges);
 
-/// The reverse translation: adds the metadata of a model in a folder of Hugging Face's files, with tokenizer and chat
-/// template. Throws failure(unsupported) naming the part that GGUF cannot express.
-void describe_model(gguf_writer& to, const std::filesystem::path& folder, const model_config& config,
-                    const generation_defaults& generation, const tokenizer& tokens);
+/// The reverse translation: adds the metadata of a model's configuration. Throws failure(unsupported) naming the part
+/// that GGUF cannot express.
+void describe_model(gguf_writer& to, const model_config& config, const std::string& name);
+
+/// The same of the tokenizer, ends, sampling and chat template of a folder of Hugging Face's files. What GGUF cannot say
+/// of a tokenizer is in a key of our own, with the whole of it; a line for the log where other programs then have none.
+std::vector<std::string> describe_words(gguf_writer& to, const std::filesystem::path& folder,
+                                        const model_config& config, const generation_defaults& generation,
+                                        const tokenizer& tokens, const std::string& model);
+
+/// Of a tokenizer.json, which then counts instead of what other keys say.
+inline constexpr std::string_view exact_tokenizer_key = "troupe.tokenizer";
 
 /// `tokenizer.chat_template`, or nothing.
 std::optional<chat_template> make_gguf_chat_template(const gguf_file& file, const std::string& instead = {});

@@ -335,6 +335,8 @@ std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_metadata& metada
   if (!model)
     throw failure(errc::bad_file, metadata.label(model_key) + " is missing");
   gguf_vocabulary words(metadata);
+  if (const auto exact = metadata.string(exact_tokenizer_key))
+    return tokenizer::parse(*exact, metadata.label(exact_tokenizer_key), words.special());
   if (*model == "gpt2")
     return make_bpe(words, metadata.string(pre_key).value_or("default"), file);
   if (*model == "gemma4")

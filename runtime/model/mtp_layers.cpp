@@ -106,8 +106,9 @@ std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_
   if (!alone)
     add_layer(found.config, {}, routed, nemotron);
   for (int i = first; alone && i < first + most_layers; ++i) {
-    const bool attends = layer_has(i, {"mixer.q_proj."}), sparse = layer_has(i, {"mixer.experts.", "mixer.gate."});
-    if (!attends && !sparse && !layer_has(i, {"mixer.up_proj."}))
+    const bool attends = layer_has(i, {"mixer.q_proj.", "self_attn.q_proj."}),
+               sparse = layer_has(i, {"mixer.experts.", "mixer.gate.", "mlp.experts.", "mlp.gate."});
+    if (!attends && !sparse && !layer_has(i, {"mixer.up_proj.", "mlp.up_proj."}))
       break;
     routed = routed || sparse;
     add_layer(found.config, {.attention = attends, .recurrence = false, .mlp = !attends}, sparse, true);

@@ -37,6 +37,8 @@ public:
 
   pooling how() const { return how_; }
   std::size_t outputs() const { return layers_.back().outputs; }
+  const std::vector<pooled_layer>& layers() const { return layers_; }
+  score_scale scale() const { return scale_; }
 
   /// What the last layer gives; scores are scaled if there is one label. Throws failure(internal) for another length.
   std::vector<float> operator()(std::span<const float> pooled) const;

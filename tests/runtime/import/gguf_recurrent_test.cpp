@@ -53,16 +53,6 @@ TEST_CASE("GGUF: recurrent families written as f32 give the logits of the checkp
   }
 }
 
-TEST_CASE("GGUF: how a recurrence is normed ahead of its gate cannot be said, and is refused") {
-  kernels::thread_pool pool(1);
-  const temp_folder folder;
-  const auto from = copied_with_tokenizer("tiny_families/falcon-h1-normed", folder.path());
-  const auto file = folder.path() / "m.gguf";
-  CHECK(failure_of([&] { export_gguf(from, *find_export_format("f32"), file, pool); }) ==
-        from + ": GGUF cannot say how its layers recur of a `falcon_h1` model");
-  CHECK_FALSE(std::filesystem::exists(file));
-}
-
 TEST_CASE("GGUF: layers of multi-token prediction are written and read") {
   kernels::thread_pool pool(1);
   const auto values = [](const checkpoint& tensors, const wanted_tensor& wanted, float offset) {
