@@ -4,6 +4,7 @@
 #include "kernels/block_transfer.hpp"
 #include "kernels/cpu/attention.hpp"
 #include "kernels/cpu/dispatch.hpp"
+#include "kernels/cpu/gaussian_rows.hpp"
 #include "kernels/cpu/grouped_linear.hpp"
 #include "kernels/cpu/kv_memory.hpp"
 #include "kernels/cpu/linear.hpp"
@@ -16,6 +17,7 @@
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/formats/bf16.hpp"
 #include "kernels/formats/weight_groups.hpp"
+#include "kernels/gaussian_gates.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -29,6 +31,7 @@ class cpu_backend : public backend,
                     public storable_matrices,
                     public low_rank_products,
                     public activation_sparsity,
+                    public gaussian_gates,
                     public block_transfer,
                     public recurrent_ops {
 public:
@@ -186,6 +189,24 @@ public:
         else
           row_of<std::uint16_t>(to, i)[c] = to_bf16(
             std::bit_cast<float>(std::uint32_t{row_of<std::uint16_t>(to, i)[c]} << 16) * factors[c]);
+    });
+  }
+
+  void mean_squares(float* to, const tensor& x) override {
+    expect(x.type == dtype::f32, "mean_squares: the tensor must be f32");
+    for_rows(pool_, x.rows, [&](std::size_t r) { to[r] = mean_square(row_of<float>(x, r), x.cols); });
+  }
+
+  void gate_gaussian(const tensor& out, const tensor& gate, const tensor& up, float deviations) override {
+    expect(gate.type == dtype::f32 && up.type == dtype::f32 && gate.cols == up.cols && out.cols == gate.cols &&
+             out.rows == gate.rows && out.type != dtype::f16,
+           "gate_gaussian: gate and up must be f32, out of their shape");
+    for_rows(pool_, out.rows, [&](std::size_t r) {
+      auto* gates = row_of<float>(gate, r);
+      auto* to = out.type == dtype::f32 ? row_of<float>(out, r) : gates;
+      gate_gaussian_row(to, gates, row_of<float>(up, r), out.cols, deviations);
+      if (out.type != dtype::f32)
+        kernels_.narrow(row_of<std::uint16_t>(out, r), gates, out.cols);
     });
   }
 

@@ -1,5 +1,6 @@
 #include "kernels/sharded/sharded_backend.hpp"
 
+#include "kernels/gaussian_gates.hpp"
 #include "kernels/planned_steps.hpp"
 #include "kernels/recurrent.hpp"
 #include "kernels/sharded/rank_team.hpp"
@@ -14,6 +15,7 @@ class sharded_backend final : public backend,
                               public storable_matrices,
                               public low_rank_products,
                               public activation_sparsity,
+                              public gaussian_gates,
                               public block_transfer,
                               public recurrent_ops {
 public:
@@ -124,6 +126,19 @@ public:
   void multiply_rows(const tensor& to, const tensor& x) override {
     ranks_.rows(x.rows, [&](rank& r, std::size_t first, std::size_t end) {
       r.device->multiply_rows(rows_of(to, first, end), rows_of(x, first, end));
+    });
+  }
+
+  void mean_squares(float* to, const tensor& x) override {
+    ranks_.rows(x.rows, [&](rank& r, std::size_t first, std::size_t end) {
+      dynamic_cast<gaussian_gates&>(*r.device).mean_squares(to + first, rows_of(x, first, end));
+    });
+  }
+
+  void gate_gaussian(const tensor& out, const tensor& gate, const tensor& up, float deviations) override {
+    ranks_.rows(out.rows, [&](rank& r, std::size_t first, std::size_t end) {
+      dynamic_cast<gaussian_gates&>(*r.device).gate_gaussian(rows_of(out, first, end), rows_of(gate, first, end),
+                                                             rows_of(up, first, end), deviations);
     });
   }
 

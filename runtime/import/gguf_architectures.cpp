@@ -418,6 +418,7 @@ constexpr std::array architectures{
   gguf_architecture{.name = "qwen3", .family = "qwen3", .describe = describe_qwen3},
   gguf_architecture{.name = "apertus", .family = "apertus", .describe = describe_apertus},
   gguf_architecture{.name = "bert", .family = "bert", .layer_norm = true, .describe = describe_bert},
+  gguf_architecture{.name = "gemma3n", .family = "gemma3n_text", .describe = describe_gemma3n},
   gguf_architecture{.name = "gemma4", .family = "gemma4_text", .describe = describe_gemma4},
   gguf_architecture{.name = "gemma-embedding", .family = "gemma3_text", .describe = describe_gemma_embedding},
   gguf_architecture{

@@ -66,6 +66,14 @@ constexpr std::array layer_names{
   name_pair{"pre_ffw_norm_2.", "mlp.experts_norm."}, // of experts apart
   name_pair{"post_ffw_norm_1.", "mlp.shared_expert_norm."},
   name_pair{"post_ffw_norm_2.", "mlp.experts_result_norm."},
+  name_pair{"altup_correct_coef.", "altup.correction_coefs."}, // of alternating updates
+  name_pair{"altup_correct_scale.weight", "altup.correct_output_scale"},
+  name_pair{"altup_predict_coef.", "altup.prediction_coefs."},
+  name_pair{"altup_router.", "altup.modality_router."},
+  name_pair{"altup_router_norm.", "altup.router_norm."},
+  name_pair{"laurel_l.", "laurel.linear_left."},
+  name_pair{"laurel_r.", "laurel.linear_right."},
+  name_pair{"laurel_post_norm.", "laurel.post_laurel_norm."},
   name_pair{"nextn.eh_proj.", "eh_proj."}, // of multi-token prediction
   name_pair{"nextn.enorm.", "enorm."},
   name_pair{"nextn.hnorm.", "hnorm."},

@@ -2,10 +2,12 @@
 #include "runtime/import/gguf_layout.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/gguf_recurrent_layout.hpp"
+#include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <ranges>
 
 namespace troupe {
@@ -100,8 +102,16 @@ int period_of(const model_config& config) {
   return 0;
 }
 
-/// Gemma 4's layers of two kinds, and what they get of each token.
+/// The layers of Gemma 3n and 4: of two kinds, with inputs of their own of each token.
 void describe_kinds(gguf_writer& to, const architecture_key& key, const model_config& config) {
+  if (config.altup) {
+    to.add(key("altup.active_idx"), u32(config.altup.active));
+    to.add(key("altup.num_inputs"), u32(config.altup.streams));
+    to.add(key("activation_sparsity_scale"),
+           config.gate_cutoffs.empty()
+             ? std::vector<float>(as_size(config.layers), -std::numeric_limits<float>::infinity())
+             : config.gate_cutoffs);
+  }
   if (config.local_head_dim > 0) {
     to.add(key("attention.key_length_swa"), u32(config.local_head_dim));
     to.add(key("attention.value_length_swa"), u32(config.local_head_dim));
@@ -206,7 +216,7 @@ void describe_model(gguf_writer& to, const model_config& config, const std::stri
     to.add(key("attention.value_length"), u32(config.head_dim));
     to.add(key("rope.dimension_count"), u32(config.rope.dims > 0 ? config.rope.dims : config.head_dim));
   }
-  if (config.family == "gemma4_text")
+  if (config.family == "gemma4_text" || config.family == "gemma3n_text")
     describe_kinds(to, key, config);
   describe_rope(to, architecture + ".", config, name);
   describe_experts(to, key, config);

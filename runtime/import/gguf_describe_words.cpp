@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Covers most things that tokenizers treat differently.
-constexpr std::string_view probe =
+constexpr std::string_view tokenizer_probe =
   "Hello, world! I've 12345 apples, don't WE'LL x=3.14;\n\n  d\u00e9j\u00e0 vu, nai\u0308ve \u65e5\u672c\u8a9e "
   "\U0001F642\t\tfoo_bar  -- \"quoted\" (2024-01-02)\r\n";
 
@@ -340,8 +340,8 @@ void describe_sampling(gguf_writer& to, const sampling_params& sampling) {
 
 /// What a file that says `described` does to texts otherwise than the folder's tokenizer: nothing, or a sentence.
 /// `single`: to one text; else to two together, which encoders and rerankers read, or to tokens.
-std::string difference(const gguf_writer& described, const tokenizer& tokens, const std::string& model, bool single,
-                       const model_config& config) {
+std::string tokenizer_difference(const gguf_writer& described, const tokenizer& tokens, const std::string& model,
+                                 bool single, const model_config& config) {
   const auto head = described.head();
   const auto name = model + " as GGUF";
   const auto read = make_gguf_tokenizer(read_gguf(std::as_bytes(std::span(head)), name).metadata, name);
@@ -352,7 +352,7 @@ std::string difference(const gguf_writer& described, const tokenizer& tokens, co
       return "GGUF cannot say how its tokenizer joins two texts";
   }
   const auto same = [&](std::string_view text) { return read->encode(text, true) == tokens.encode(text, true); };
-  for (const std::string_view text : {std::string_view("a"), probe})
+  for (const std::string_view text : {std::string_view("a"), tokenizer_probe})
     if (single && !same(text))
       return "GGUF cannot say how its tokenizer cuts " + shown(text);
   for (token_id id = 0; static_cast<std::size_t>(id) < tokens.vocab_size(); ++id) {
@@ -385,7 +385,7 @@ std::vector<std::string> describe_words(gguf_writer& to, const fs::path& folder,
     try {
       (file.*way)(described);
       described = with_special(std::move(described));
-      differs = difference(described, tokens, model, true, config);
+      differs = tokenizer_difference(described, tokens, model, true, config);
     } catch (const failure& f) {
       if (f.what_failed().code != errc::unsupported)
         throw;
@@ -407,7 +407,7 @@ std::vector<std::string> describe_words(gguf_writer& to, const fs::path& folder,
                     "; the file has it in a form that llama.cpp does not read");
   }
   // Two texts together, and texts of tokens, as the folder's own tokenizer has them.
-  if (!read_by_others || !difference(*found, tokens, model, false, config).empty())
+  if (!read_by_others || !tokenizer_difference(*found, tokens, model, false, config).empty())
     found->add(exact_tokenizer_key, simdjson::minify(document.root()));
   const auto head = found->head();
   const auto read = read_gguf(std::as_bytes(std::span(head)), model).metadata;

@@ -336,6 +336,8 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
     return layers;
   };
   same("the shapes of layers", widths(config), widths(made_of));
+  same("how streams are updated", std::tuple(config.altup, config.gate_cutoffs),
+       std::tuple(made_of.altup, made_of.gate_cutoffs));
   same("what layers get of each token", std::tuple(config.layer_inputs, config.layer_scales),
        std::tuple(made_of.layer_inputs, made_of.layer_scales));
   same("which branches are parallel", std::tuple(config.parallel, config.shared_norm),
@@ -406,7 +408,7 @@ struct export_task {
   }
 };
 
-void append(std::vector<further_tensor>& to, std::vector<further_tensor> more) {
+void append_further(std::vector<further_tensor>& to, std::vector<further_tensor> more) {
   std::ranges::move(more, std::back_inserter(to));
 }
 
@@ -427,7 +429,7 @@ export_result write_as_llama(const export_task& task, gguf_writer words) {
   describe_activations(words, *source.tensors, source.config);
   auto layout = gguf_layout(all, false);
   auto further = rope_divisors(source.config);
-  append(further, describe_pooling(words, architecture, false, source));
+  append_further(further, describe_pooling(words, architecture, false, source));
   if (mtp) {
     words.add(std::string(gguf_architecture_for(all)) + ".nextn_predict_layers", std::uint32_t{1});
     if (folds)
@@ -450,6 +452,25 @@ export_result write_as_own(const export_task& task, gguf_writer words, const fs:
   return result;
 }
 
+/// Tensors of heads of a file, which stay as they are.
+std::vector<further_tensor> layers_over_pooled_states(const gguf_file& file, const checkpoint& tensors) {
+  std::vector<further_tensor> result;
+  for (const auto& [name, tensor] : file.tensors()) {
+    const auto is = [&](std::string_view stem) { return name.starts_with(stem); };
+    const auto* info = is("cls.") || is("dense_") || is("head.") ? tensors.find(name) : nullptr;
+    const auto format = info ? weight_format_of(info->type) : std::nullopt;
+    if (!format || has_blocks(info->type))
+      continue;
+    auto& own = result.emplace_back(further_tensor{name, info->shape, {}});
+    std::size_t count = 1;
+    for (const auto size : info->shape)
+      count *= size;
+    own.values.resize(count);
+    to_floats(*format, tensors.read(name).get(), count, own.values.data());
+  }
+  return result;
+}
+
 /// From another file, whose metadata stays.
 export_result write_again(const export_task& task, const fs::path& original) {
   const auto& source = task.source;
@@ -468,9 +489,8 @@ export_result write_again(const export_task& task, const fs::path& original) {
     if (source.mtp)
       std::ranges::move(gguf_mtp_layout(*source.mtp), std::back_inserter(layout));
   }
-  gguf_writer known; // the keys are there
   auto further = own ? std::vector<further_tensor>() : rope_divisors(source.config);
-  append(further, describe_pooling(known, gguf_architecture_of(opened).name, own, source));
+  append_further(further, layers_over_pooled_states(opened, *source.tensors));
   const auto result = task.write(out, std::move(layout), further);
   if (!own)
     check_written(task.file, source.config, task.model);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 namespace troupe {
@@ -38,8 +39,8 @@ void describe_sums(const architecture_keys& keys, model_config& model) {
   model.mlp_bias = keys.tensor("blk.0.ffn_up.bias") != nullptr;
 }
 
-/// Which layers have a window, by a list or a period: all but the first of as many.
-void slide(const architecture_keys& keys, model_config& model, int window, int period) {
+/// Which layers have a window, by a list or a period: all but the first of as many, or the last.
+void slide(const architecture_keys& keys, model_config& model, int window, int period, bool last = false) {
   constexpr std::string_view key = "attention.sliding_window_pattern";
   const auto listed = keys.booleans(key);
   if (listed && listed->size() != as_size(model.layers))
@@ -49,7 +50,36 @@ void slide(const architecture_keys& keys, model_config& model, int window, int p
   if (!listed)
     period = keys.integer(key, 1, max_layers).value_or(period);
   for (int i = 0; i < model.layers; ++i)
-    model.windows[as_size(i)] = (listed ? (*listed)[as_size(i)] : i % period != 0) ? window : 0;
+    model.windows[as_size(i)] = (listed ? (*listed)[as_size(i)] : (i + (last ? 1 : 0)) % period != 0) ? window : 0;
+}
+
+/// The last layers read K and V of the last earlier one of their kind.
+void share_keys(const architecture_keys& keys, model_config& model, int usual) {
+  const int layers = model.layers, shared = keys.integer("attention.shared_kv_layers", 0, layers).value_or(usual),
+            first = layers - shared;
+  for (int i = 0; shared > 0 && i < layers; ++i) {
+    int from = std::min(i, first - 1);
+    while (i >= first && from >= 0 && model.slides(from) != model.slides(i))
+      --from;
+    if (from < 0)
+      throw failure(errc::bad_file,
+                    keys.label("attention.shared_kv_layers") + " leaves no layer whose K and V layer " +
+                      std::to_string(i) + " could read");
+    model.kv_layers.push_back(i < first ? i : from);
+  }
+}
+
+/// Of MLPs, by their tensors.
+void read_widths(const architecture_keys& keys, model_config& model) {
+  for (int i = 0; i < model.layers; ++i) {
+    const auto* up = keys.tensor("blk." + std::to_string(i) + ".ffn_up.weight");
+    model.ffns.push_back(up && up->info.shape.size() == 2
+                           ? static_cast<int>(std::min<std::size_t>(up->info.shape[0], max_ffn))
+                           : model.ffn);
+  }
+  model.ffn = std::ranges::max(model.ffns);
+  if (std::ranges::min(model.ffns) == model.ffn)
+    model.ffns.clear();
 }
 
 rope_config rope_of_windows(const architecture_keys& keys, double fallback) {
@@ -92,6 +122,52 @@ void describe_modern_bert(const architecture_keys& keys, model_config& model) {
   model.local_rope = rope_of_windows(keys, 10000);
 }
 
+/// What keys do not say is as in the models that Google published.
+void describe_gemma3n(const architecture_keys& keys, model_config& model) {
+  constexpr float usual_cutoff = 1.6448534f; // above which are 5 % of normally distributed gates
+  constexpr std::size_t usual_cut = 10;      // layers
+  model.act = {kernels::activation_type::gelu_tanh};
+  model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
+  model.norms = norm_place::both;
+  model.attention_scale = 1;
+  model.qk_norm = model.value_norm = true;
+  slide(keys, model, model.windows.front(), 5, true);
+  model.local_rope = rope_of_windows(keys, 10000);
+  if (!keys.number("rope.freq_base", 1.000001, 1e30))
+    model.rope.theta = 1000000;
+  model.logit_cap = static_cast<float>(keys.number("final_logit_softcapping", 1e-3, 1e9).value_or(30));
+  model.layer_inputs = keys.integer("embedding_length_per_layer_input", 1, max_hidden).value_or(256);
+  if (std::int64_t{model.layer_inputs} * model.layers > max_ffn)
+    throw failure(errc::unsupported,
+                  keys.label("embedding_length_per_layer_input") + " is " + std::to_string(model.layer_inputs) +
+                    " for each of " + std::to_string(model.layers) + " layers, supported are " +
+                    std::to_string(max_ffn) + " in all");
+  const auto rows = rows_of(keys, "per_layer_token_embd.weight");
+  if (rows < as_size(model.vocab))
+    model.layer_input_rows = static_cast<int>(rows);
+  share_keys(keys, model, std::max(0, model.layers - 20));
+  read_widths(keys, model);
+  constexpr std::string_view cutoffs = "activation_sparsity_scale";
+  const auto* listed = keys.file().metadata().find(keys.full(cutoffs));
+  if (listed && listed->type == gguf_type::array) {
+    model.gate_cutoffs = *keys.file().metadata().floats(keys.full(cutoffs));
+    if (model.gate_cutoffs.size() != as_size(model.layers) ||
+        std::ranges::any_of(model.gate_cutoffs, [](float c) { return std::isnan(c) || c > 100; }))
+      throw failure(errc::bad_file,
+                    keys.label(cutoffs) + " must hold a number for each of " + std::to_string(model.layers) +
+                      " layers");
+  } else if (model.layers > static_cast<int>(usual_cut)) {
+    model.gate_cutoffs.assign(as_size(model.layers), -std::numeric_limits<float>::infinity());
+    std::fill_n(model.gate_cutoffs.begin(), usual_cut, usual_cutoff);
+  }
+  if (std::ranges::none_of(model.gate_cutoffs, [](float c) { return std::isfinite(c); }))
+    model.gate_cutoffs.clear();
+  auto& altup = model.altup;
+  altup.streams = keys.integer("altup.num_inputs", 2, 16).value_or(4);
+  altup.active = keys.integer("altup.active_idx", 0, altup.streams - 1).value_or(0);
+  altup.laurel = static_cast<int>(std::min<std::size_t>(rows_of(keys, "blk.0.laurel_l.weight"), 1 << 14));
+}
+
 /// Keys give the heads of full layers, and under other names those of layers with a window.
 void describe_gemma4(const architecture_keys& keys, model_config& model) {
   model.act = {kernels::activation_type::gelu_tanh};
@@ -128,26 +204,8 @@ void describe_gemma4(const architecture_keys& keys, model_config& model) {
   if (const auto cap = keys.number("final_logit_softcapping", 0, 1e9); cap && *cap > 0)
     model.logit_cap = static_cast<float>(*cap);
   model.layer_inputs = keys.integer("embedding_length_per_layer_input", 0, max_hidden).value_or(0);
-  const int shared = keys.integer("attention.shared_kv_layers", 0, layers).value_or(0), first = layers - shared;
-  for (int i = 0; shared > 0 && i < layers; ++i) {
-    int from = i;
-    for (from = std::min(i, first - 1); i >= first && from >= 0 && model.slides(from) != model.slides(i);)
-      --from;
-    if (from < 0)
-      throw failure(errc::bad_file,
-                    keys.label("attention.shared_kv_layers") + " leaves no layer whose K and V layer " +
-                      std::to_string(i) + " could read");
-    model.kv_layers.push_back(i < first ? i : from);
-  }
-  for (int i = 0; i < layers; ++i) {
-    const auto* up = keys.tensor("blk." + std::to_string(i) + ".ffn_up.weight");
-    model.ffns.push_back(up && up->info.shape.size() == 2
-                           ? static_cast<int>(std::min<std::size_t>(up->info.shape[0], max_ffn))
-                           : model.ffn);
-  }
-  model.ffn = std::ranges::max(model.ffns);
-  if (std::ranges::min(model.ffns) == model.ffn)
-    model.ffns.clear();
+  share_keys(keys, model, 0);
+  read_widths(keys, model);
   if (keys.integer("expert_count", 0, max_experts).value_or(0) == 0)
     return;
   auto& experts = model.experts;
@@ -239,6 +297,11 @@ public:
 } // namespace
 
 void arrange_gguf_further(const checkpoint& stored, const model_config& model, arrangement& how) {
+  const auto others = as_size(std::max(0, model.altup.streams - 1));
+  for (std::size_t i = 0; i < others; ++i)
+    for (const auto& [name, from] : {std::pair("model.altup_projections.", "altup_proj.weight"),
+                                     std::pair("model.altup_unembed_projections.", "altup_unembd_proj.weight")})
+      how.tensors[name + std::to_string(i) + ".weight"] = {.name = from, .slices = others, .slice = i};
   if (model.family == "gemma4_text")
     arrange_gemma4(stored, model, how);
 }

@@ -1,4 +1,4 @@
-// Further architectures of GGUF files, in llama.cpp's conventions: encoders, Gemma 4, Apertus. Part of
+// Further architectures of GGUF files, in llama.cpp's conventions: encoders, Gemma 3n and 4, Apertus. Part of
 // gguf_architectures.
 #pragma once
 
@@ -15,6 +15,7 @@ void describe_bert(const architecture_keys&, model_config&);
 void describe_jina_bert(const architecture_keys&, model_config&);
 void describe_nomic_bert(const architecture_keys&, model_config&);
 void describe_modern_bert(const architecture_keys&, model_config&);
+void describe_gemma3n(const architecture_keys&, model_config&);
 void describe_gemma4(const architecture_keys&, model_config&);
 void describe_apertus(const architecture_keys&, model_config&);
 

@@ -49,6 +49,7 @@ constexpr std::array forms{
   stored_form{"gemma", "gemma"},
   stored_form{"gemma2", "gemma2"},
   stored_form{"gemma3_text", "gemma3"},
+  stored_form{"gemma3n_text", "gemma3n"},
   stored_form{"gemma4_text", "gemma4"},
   stored_form{"glm", "chatglm", true, true, true},
   stored_form{"glm4", "glm4", true, false, true},
@@ -137,6 +138,7 @@ public:
     const tensor_names names(model_);
     for (const auto& wanted : names.all())
       add(wanted);
+    add_unread_keys();
     if (scaled() && model_.tied && model_.embedding_scale != model_.logit_scale)
       place({"output.weight", names.embedding().shape, {.name = names.embedding().name, .factor = model_.logit_scale}});
     return std::move(result_);
@@ -155,6 +157,11 @@ private:
       return place({"position_embd.weight",
                     {},
                     {.name = wanted.name, .rows = range_of(model_.position_offset, as_size(model_.max_context))}});
+    if (wanted.name.starts_with("model.altup_"))
+      return push_slice(
+        wanted.name.find("_unembed_") == wanted.name.npos ? "altup_proj.weight" : "altup_unembd_proj.weight", wanted);
+    if (wanted.name == "model.embed_tokens_per_layer.weight" && model_.layer_input_rows > 0)
+      return place_layer_inputs(wanted);
     if (!wanted.name.starts_with(layers))
       return push(gguf_tensor_name(wanted.name), wanted);
     const auto end = wanted.name.find('.', layers.size());
@@ -185,6 +192,28 @@ private:
     if (form_.fused_up && (stem == "mlp.gate_proj" || stem == "mlp.up_proj"))
       return push_rows(blk + "ffn_up" + suffix, wanted, nullptr);
     push(blk + name, wanted, order_of(stem, wanted));
+  }
+
+  /// A row for every token: those beyond the table have its first.
+  void place_layer_inputs(const wanted_tensor& wanted) {
+    auto rows = std::make_shared<std::vector<std::uint32_t>>(as_size(model_.vocab));
+    for (std::size_t i = 0; i < rows->size(); ++i)
+      (*rows)[i] = i < wanted.shape[0] ? static_cast<std::uint32_t>(i) : 0;
+    place({"per_layer_token_embd.weight", {}, {.name = wanted.name, .rows = std::move(rows)}});
+  }
+
+  /// K and V of layers that read those of others, which llama.cpp asks for and does not use.
+  void add_unread_keys() {
+    for (int i = 0; model_.family == "gemma3n_text" && i < model_.layers; ++i) {
+      if (model_.has_kv(i))
+        continue;
+      const auto from = "model.layers." + std::to_string(model_.kv_layer_of(i)) + ".self_attn.",
+                 blk = "blk." + std::to_string(i) + ".";
+      for (const auto& [name, stem] :
+           {std::pair("attn_k.weight", "k_proj.weight"), std::pair("attn_v.weight", "v_proj.weight"),
+            std::pair("attn_k_norm.weight", "k_norm.weight")})
+        result_.push_back({blk + name, shape_of(from + stem), {{.name = from + stem}}});
+    }
   }
 
   /// Whether multipliers become part of the weights.

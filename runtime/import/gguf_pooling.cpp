@@ -21,39 +21,39 @@ constexpr std::string_view normalise_key = "troupe.embeddings.normalise", refusa
                            head_pooling_key = "troupe.head.pooling", activations_key = "troupe.head.activations",
                            epsilons_key = "troupe.head.norm_epsilons", scale_key = "troupe.head.scale";
 
-constexpr std::array poolings{std::pair(std::string_view("mean"), pooling::mean),
-                              std::pair(std::string_view("cls"), pooling::cls),
-                              std::pair(std::string_view("last"), pooling::last)};
-constexpr std::array activations{
+constexpr std::array head_poolings{std::pair(std::string_view("mean"), pooling::mean),
+                                   std::pair(std::string_view("cls"), pooling::cls),
+                                   std::pair(std::string_view("last"), pooling::last)};
+constexpr std::array head_activations{
   std::pair(std::string_view("none"), act::none), std::pair(std::string_view("tanh"), act::tanh),
   std::pair(std::string_view("gelu"), act::gelu), std::pair(std::string_view("silu"), act::silu),
   std::pair(std::string_view("relu"), act::relu)};
 
 template <class Names, class Value>
-std::string name_in(const Names& names, Value value) {
+std::string known_name(const Names& names, Value value) {
   const auto found = std::ranges::find(names, value, [](const auto& pair) { return pair.second; });
   return found == names.end() ? std::string() : std::string(found->first);
 }
 
 template <class Names>
-auto named_in(const gguf_metadata& metadata, std::string_view key, const Names& names, std::string_view name) {
+auto known_value(const gguf_metadata& metadata, std::string_view key, const Names& names, std::string_view name) {
   const auto found = std::ranges::find(names, name, [](const auto& pair) { return pair.first; });
   if (found == names.end())
     throw failure(errc::unsupported, metadata.label(key) + " is " + shown(name) + ", which is not known");
   return found->second;
 }
 
-int number_of(pooling how) {
+int pooling_number(pooling how) {
   return how == pooling::mean ? mean_pooling : how == pooling::cls ? cls_pooling : last_pooling;
 }
 
-void add_layer(std::vector<further_tensor>& to, const std::string& stem, const pooled_layer& layer) {
+void add_pooled_layer(std::vector<further_tensor>& to, const std::string& stem, const pooled_layer& layer) {
   to.push_back({stem + ".weight", {layer.outputs, layer.inputs}, layer.weight});
   if (!layer.bias.empty())
     to.push_back({stem + ".bias", {layer.outputs}, layer.bias});
 }
 
-void add_norm(std::vector<further_tensor>& to, const std::string& stem, const pooled_layer& layer) {
+void add_pooled_norm(std::vector<further_tensor>& to, const std::string& stem, const pooled_layer& layer) {
   if (!layer.norm.empty())
     to.push_back({stem + ".weight", {layer.outputs}, layer.norm});
   if (!layer.norm_bias.empty())
@@ -68,13 +68,13 @@ std::vector<further_tensor> describe_own_head(gguf_writer& to, const pooled_head
   for (std::size_t i = 0; i < head.layers().size(); ++i) {
     const auto& layer = head.layers()[i];
     const auto stem = "head." + std::to_string(i);
-    add_layer(tensors, stem, layer);
-    add_norm(tensors, stem + ".norm", layer);
-    acts.push_back(name_in(activations, layer.act));
+    add_pooled_layer(tensors, stem, layer);
+    add_pooled_norm(tensors, stem + ".norm", layer);
+    acts.push_back(known_name(head_activations, layer.act));
     epsilons.push_back(layer.norm_eps);
   }
   to.add(head_key, scores ? "scores" : "embeddings");
-  to.add(head_pooling_key, name_in(poolings, head.how()));
+  to.add(head_pooling_key, known_name(head_poolings, head.how()));
   to.add(activations_key, acts);
   to.add(epsilons_key, epsilons);
   to.add(scale_key, head.scale() == score_scale::sigmoid ? "sigmoid" : "none");
@@ -93,12 +93,13 @@ std::shared_ptr<const pooled_head> read_own_head(const gguf_metadata& metadata, 
   for (std::size_t i = 0; i < acts.size(); ++i) {
     const auto stem = "head." + std::to_string(i);
     layers.push_back(read_pooled_layer(tensors, stem, 0, inputs));
-    layers.back().act = named_in(metadata, activations_key, activations, acts[i]);
+    layers.back().act = known_value(metadata, activations_key, head_activations, acts[i]);
     if (tensors.find(stem + ".norm.weight"))
       read_pooled_norm(tensors, stem + ".norm", epsilons[i], layers.back());
     inputs = layers.back().outputs;
   }
-  const auto how = named_in(metadata, head_pooling_key, poolings, metadata.string(head_pooling_key).value_or(""));
+  const auto how = known_value(metadata, head_pooling_key, head_poolings,
+                               metadata.string(head_pooling_key).value_or(""));
   const bool scaled = metadata.string(scale_key).value_or("none") == "sigmoid";
   return std::make_shared<const pooled_head>(how, std::move(layers), scaled ? score_scale::sigmoid : score_scale::none);
 }
@@ -115,11 +116,11 @@ std::vector<further_tensor> describe_classifier(gguf_writer& to, const std::stri
   if (!fits)
     throw failure(errc::unsupported, "GGUF cannot say how a `" + config.family + "` model scores texts");
   std::vector<further_tensor> tensors;
-  add_layer(tensors, "cls", layers[0]);
-  add_norm(tensors, "cls.norm", layers[0]);
-  add_layer(tensors, "cls.output", layers[1]);
+  add_pooled_layer(tensors, "cls", layers[0]);
+  add_pooled_norm(tensors, "cls.norm", layers[0]);
+  add_pooled_layer(tensors, "cls.output", layers[1]);
   if (modern)
-    to.add(architecture + ".classifier.pooling_type", static_cast<std::uint32_t>(number_of(head.how())));
+    to.add(architecture + ".classifier.pooling_type", static_cast<std::uint32_t>(pooling_number(head.how())));
   std::vector<std::string> labels;
   for (std::size_t i = 0; i < head.outputs(); ++i)
     labels.push_back("LABEL_" + std::to_string(i));
@@ -139,14 +140,14 @@ std::vector<further_tensor> describe_dense(gguf_writer& to, const std::string& a
   std::vector<further_tensor> tensors;
   for (std::size_t i = 0; i < 2; ++i) {
     const auto stem = "dense_" + std::to_string(i + 2);
-    add_layer(tensors, stem, layers[i]);
+    add_pooled_layer(tensors, stem, layers[i]);
     to.add(architecture + "." + stem + "_feat_in", static_cast<std::uint32_t>(layers[i].inputs));
     to.add(architecture + "." + stem + "_feat_out", static_cast<std::uint32_t>(layers[i].outputs));
   }
   return tensors;
 }
 
-std::shared_ptr<const pooled_head> read_dense(const checkpoint& tensors, pooling how, int hidden) {
+std::shared_ptr<const pooled_head> read_dense_layers(const checkpoint& tensors, pooling how, int hidden) {
   if (!tensors.find("dense_2.weight"))
     return nullptr;
   std::vector<pooled_layer> layers;
@@ -161,7 +162,7 @@ std::shared_ptr<const pooled_head> read_dense(const checkpoint& tensors, pooling
 }
 
 /// llama.cpp's key for models that make embeddings; it normalises them.
-embedding_style read_style(const gguf_file& file) {
+embedding_style read_pooling_style(const gguf_file& file) {
   const auto& metadata = file.metadata();
   const architecture_keys keys(file, gguf_architecture_of(file).name);
   embedding_style style;
@@ -204,7 +205,7 @@ std::vector<further_tensor> describe_pooling(gguf_writer& to, std::string_view o
   }
   const embedding_style usual;
   if (style.how != pooling::none && (source.config.encoder || style.how != usual.how))
-    pooling_type(number_of(style.how));
+    pooling_type(pooling_number(style.how));
   if (!style.refusal.empty())
     to.add(refusal_key, style.refusal);
   else if (!style.normalise)
@@ -228,7 +229,7 @@ std::vector<further_tensor> describe_pooling(gguf_writer& to, std::string_view o
 gguf_pooled read_gguf_pooling(const std::shared_ptr<const gguf_file>& file, const model_config& model,
                               const checkpoint& tensors) {
   const auto& metadata = file->metadata();
-  gguf_pooled result{read_style(*file), gguf_classifier(*file, model), nullptr};
+  gguf_pooled result{read_pooling_style(*file), gguf_classifier(*file, model), nullptr};
   const auto head = metadata.string(head_key);
   if (head == "scores") {
     read_own_head(metadata, tensors, model.hidden); // refuses what is damaged now
@@ -238,7 +239,7 @@ gguf_pooled read_gguf_pooling(const std::shared_ptr<const gguf_file>& file, cons
   } else if (head == "embeddings") {
     result.dense = read_own_head(metadata, tensors, model.hidden);
   } else {
-    result.dense = read_dense(tensors, result.embeddings.how, model.hidden);
+    result.dense = read_dense_layers(tensors, result.embeddings.how, model.hidden);
   }
   if (result.load_ranker)
     result.embeddings = {

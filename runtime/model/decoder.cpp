@@ -1,6 +1,7 @@
 #include "runtime/model/decoder.hpp"
 
 #include "kernels/activation_sparsity.hpp"
+#include "kernels/gaussian_gates.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/support/error.hpp"
@@ -77,7 +78,7 @@ bool needs_family_ops(const model_config& config) {
     config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
     !config.kv_layers.empty() || config.layer_inputs > 0 || config.layer_scales || config.embedding_norm ||
     config.token_types > 0 || config.skips_first_norm || config.recurrent.type == recurrent_type::channel_delta ||
-    changes_recurrence(config.recurrent);
+    changes_recurrence(config.recurrent) || config.altup;
 }
 
 bool host_takes_part(const model_config& config) {
@@ -144,6 +145,17 @@ activation_sizes activation_bytes(const model_config& config, dtype compute, int
     bytes.latent_inputs = rows * std::max({q_rank, heads * query, heads * rank}) * element;
     bytes.attended = rows * std::max(q, heads * value) * element;
   }
+  if (config.altup) {
+    const auto rank = as_size(config.altup.laurel);
+    bytes.streams = as_size(config.altup.streams) * rows * hidden * sizeof(float);
+    bytes.routed = rows * as_size(config.altup.streams) * sizeof(float);
+    bytes.laurel = rows * hidden * sizeof(float);
+    bytes.laurel_down = rows * rank * sizeof(float);
+    bytes.laurel_low = rows * rank * element;
+  }
+  for (int i = 0; i < config.layers; ++i)
+    if (config.cuts_gates(i))
+      bytes.gates = std::max(bytes.gates, rows * 2 * as_size(config.ffn_of(i)) * sizeof(float));
   if (config.recurrent) {
     const auto& r = config.recurrent;
     std::size_t in = 0;
@@ -206,6 +218,15 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   latent_queries_ = allocate(bytes.latent_queries);
   latents_ = allocate(bytes.latents);
   latent_inputs_ = allocate(bytes.latent_inputs);
+  streams_ = allocate(bytes.streams);
+  predictions_ = allocate(bytes.streams);
+  routed_ = allocate(bytes.routed);
+  laurel_ = allocate(bytes.laurel);
+  laurel_down_ = allocate(bytes.laurel_down);
+  laurel_low_ = allocate(bytes.laurel_low);
+  gates_ = allocate(bytes.gates);
+  if (config.altup || bytes.gates > 0)
+    gaussian_ = &dynamic_cast<kernels::gaussian_gates&>(backend);
   recurrent_in_ = allocate(bytes.recurrent_in);
   convolved_ = allocate(bytes.convolved);
   recurred_ = allocate(bytes.recurred);
@@ -266,7 +287,11 @@ void decoder::make_layer_inputs(std::span<const token_id> tokens) {
   backend_.scale(inputs, 1 / std::sqrt(static_cast<float>(config.hidden)));
   for (std::size_t i = 0; i < as_size(config.layers); ++i)
     normalise(columns(inputs, i * width, width), columns(inputs, i * width, width), weights_->layer_projection_norm);
-  backend_.embed(known, *weights_->layer_inputs, tokens.data());
+  std::vector<token_id> in_table(tokens.begin(), tokens.end());
+  if (config.layer_input_rows > 0) // tokens beyond have the first one's
+    for (token_id& token : in_table)
+      token = token < config.layer_input_rows ? token : 0;
+  backend_.embed(known, *weights_->layer_inputs, in_table.data());
   backend_.add_rows(inputs, known, std::sqrt(static_cast<float>(width)));
   backend_.scale(inputs, 1 / std::sqrt(2.0f));
 }
@@ -290,6 +315,8 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
   if (rows_ == 0)
     return;
   const auto& config = weights_->config;
+  if (config.altup)
+    return run_streams(who, cache, hook);
   const auto residual = this->residual();
   const auto normed = view(normed_, weights_->compute, rows_, residual.cols);
   growth_.clear();
@@ -556,7 +583,9 @@ void decoder::add_mlp(int i, const tensor& residual, const tensor& normed) {
   const auto& first = *layer.mlp.gate_up;
   drop_smallest(normed, weights_->sparsity.up, first);
   const auto* bias = floats(layer.mlp.gate_up_bias);
-  if (adapters_)
+  if (config.cuts_gates(i))
+    gate_gaussian(i, ffn, normed);
+  else if (adapters_)
     adapters_->linear_activated(backend_, i, ffn, normed, first, layer.act, config.gated, bias);
   else
     backend_.linear_activated(ffn, normed, first, layer.act, config.gated, bias);

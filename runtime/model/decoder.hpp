@@ -14,6 +14,10 @@
 #include <span>
 #include <vector>
 
+namespace troupe::kernels {
+class gaussian_gates; // kernels/gaussian_gates.hpp
+}
+
 namespace troupe {
 
 /// Bytes of a decoder's buffers: both what it allocates and what memory estimates count.
@@ -39,6 +43,14 @@ struct activation_sizes {
   std::size_t latents = 0;        // [max_rows, slots, kv_rank], later [max_rows, heads * value], f32
   std::size_t latent_inputs = 0;  // [max_rows, widest input of a product of attention], compute type
 
+  // Alternating updates.
+  std::size_t streams = 0;     // [streams, max_rows, hidden], f32; there are two of these
+  std::size_t routed = 0;      // [max_rows, streams], f32
+  std::size_t laurel = 0;      // [max_rows, hidden], f32
+  std::size_t laurel_down = 0; // [max_rows, laurel], f32
+  std::size_t laurel_low = 0;  // the same in the compute type
+  std::size_t gates = 0;       // [max_rows, 2 ffn], f32
+
   // Recurrent layers.
   std::size_t recurrent_in = 0;    // [max_rows, what the first product gives], f32
   std::size_t convolved = 0;       // [max_rows, channels], f32
@@ -48,7 +60,8 @@ struct activation_sizes {
 
   std::size_t total() const {
     return rope + residual + normed + qkv + attended + ffn + branch + router + weighed + inputs + ones + latent_down +
-      latent_queries + latents + latent_inputs + recurrent_in + convolved + recurred + recurrent_rates + recurrent_low;
+      latent_queries + latents + latent_inputs + 2 * streams + routed + laurel + laurel_down + laurel_low + gates +
+      recurrent_in + convolved + recurred + recurrent_rates + recurrent_low;
   }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);
@@ -123,6 +136,28 @@ private:
   /// residual += attention of layer `i` of what it reads.
   void add_attention(int i, const kernels::tensor& residual, const kernels::tensor& normed, kernels::kv_cache& cache,
                      const kernels::batch& who);
+
+  // altup_decoder.cpp:
+
+  /// `run` where layers compute one of several streams.
+  void run_streams(const kernels::batch& who, kernels::kv_cache& cache, const layer_hook& hook);
+  /// Stream `index` of the step's rows, f32.
+  kernels::tensor stream(const kernels::buffer& of, int index) const;
+  /// Factors by which the rows of `from` get the lengths of those of `to`.
+  std::vector<float> lengths_to(const kernels::tensor& from, const kernels::tensor& to);
+  /// The other streams, of the residual; and the residual, of all.
+  void spread_streams();
+  void merge_streams();
+  std::vector<float> stream_coefficients(const altup_weights& w, const kernels::tensor& of,
+                                         const std::vector<float>& by, std::size_t outputs);
+  void predict_streams(const altup_weights& w);
+  /// By what the layer computed, in the residual.
+  void correct_streams(const altup_weights& w);
+  /// Leaves in `laurel_` what is added beside attention.
+  void add_laurel(const layer_weights& layer, const kernels::tensor& residual, const kernels::tensor& normed);
+  void add_stream_inputs(int i, const kernels::tensor& normed);
+  /// out = gates of layer `i` that count, times up.
+  void gate_gaussian(int i, const kernels::tensor& out, const kernels::tensor& normed);
 
   // recurrent_decoder.cpp:
 
@@ -213,7 +248,9 @@ private:
   kernels::buffer residual_, normed_, qkv_, attended_, ffn_, branch_, router_, weighed_, inputs_, ones_;
   kernels::buffer latent_down_, latent_queries_, latents_, latent_inputs_;
   kernels::buffer recurrent_in_, convolved_, recurred_, recurrent_rates_, recurrent_low_;
-  kernels::recurrent_ops* recurrence_ = nullptr;     // the backend's, if the model needs them
+  kernels::buffer streams_, predictions_, routed_, laurel_, laurel_down_, laurel_low_, gates_;
+  kernels::gaussian_gates* gaussian_ = nullptr;      // the backend's, if the model needs them
+  kernels::recurrent_ops* recurrence_ = nullptr;     // likewise
   std::unique_ptr<kernels::state_cache> own_states_; // of batches that bring none
   kernels::buffer slopes_;                           // of ALiBi, [heads]
   std::size_t rows_ = 0;                             // of the step at hand

@@ -2,6 +2,7 @@
 // the other backend's thread.
 #pragma once
 
+#include "kernels/gaussian_gates.hpp"
 #include "kernels/ops.hpp"
 #include "kernels/recurrent.hpp"
 
@@ -11,7 +12,7 @@
 
 namespace troupe {
 
-class forwarding_backend : public kernels::backend, public kernels::recurrent_ops {
+class forwarding_backend : public kernels::backend, public kernels::recurrent_ops, public kernels::gaussian_gates {
 public:
   explicit forwarding_backend(kernels::backend& inner) : inner_(inner) {}
 
@@ -97,7 +98,14 @@ public:
   }
   void download(float* to, const kernels::tensor& from) override { inner_.download(to, from); }
 
-  // Of models whose layers recur, which the other backend then can.
+  // Of models that need them, which the other backend then has.
+  void mean_squares(float* to, const kernels::tensor& x) override { gates().mean_squares(to, x); }
+  void gate_gaussian(const kernels::tensor& out, const kernels::tensor& gate, const kernels::tensor& up,
+                     float deviations) override {
+    gates().gate_gaussian(out, gate, up, deviations);
+  }
+
+  // Of models whose layers recur, likewise.
   std::unique_ptr<kernels::state_cache> make_state_cache(const kernels::state_shape& shape) override {
     return recurrence().make_state_cache(shape);
   }
@@ -125,6 +133,7 @@ public:
   }
 
 protected:
+  kernels::gaussian_gates& gates() { return dynamic_cast<kernels::gaussian_gates&>(inner_); }
   kernels::recurrent_ops& recurrence() { return dynamic_cast<kernels::recurrent_ops&>(inner_); }
 
   kernels::backend& inner_;

@@ -13,6 +13,7 @@
 #include "runtime/support/types.hpp"
 
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +54,18 @@ struct query_growth {
 
   explicit operator bool() const { return rate != 0; }
   bool operator==(const query_growth&) const = default;
+};
+
+/// Alternating updates (https://arxiv.org/abs/2301.13310): layers compute one of several streams and correct the others;
+/// beside attention is a product of low rank.
+struct altup_config {
+  int streams = 0; // 0: there is one, the residual
+  int active = 0;  // that layers compute
+  int laurel = 0;  // rank of that product
+  bool scaled = true;
+
+  explicit operator bool() const { return streams > 0; }
+  bool operator==(const altup_config&) const = default;
 };
 
 struct model_config {
@@ -109,7 +122,11 @@ struct model_config {
   std::vector<int> kv_layers; // [layers]: the layer whose K and V attention reads, at most its own; or empty: its own
   std::vector<int> ffns;      // [layers]: of the MLP; or empty: `ffn`
   int layer_inputs = 0;       // width of what each layer gets of each token beside the residual; 0: nothing
+  int layer_input_rows = 0;   // of their table: tokens beyond have the first one's; 0: a row for every token
   bool layer_scales = false;  // each layer's result is multiplied by a stored number
+
+  altup_config altup;
+  std::vector<float> gate_cutoffs; // [layers]: deviations above a row's mean from which on gates count; or empty
 
   latent_config latent;      // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
   float attention_scale = 0; // of q · k; 0: 1 / sqrt(head_dim)
@@ -158,6 +175,11 @@ struct model_config {
   bool has_head(const layer_span& part) const { return part.heads && !encoder && !headless; }
   bool has_head() const { return has_head(part()); }
 
+  /// Whether few gates of a layer's MLP count.
+  bool cuts_gates(int layer) const {
+    return !gate_cutoffs.empty() &&
+      gate_cutoffs[static_cast<std::size_t>(layer)] >= std::numeric_limits<float>::lowest();
+  }
   bool is_sparse(int layer) const { return !sparse.empty() && sparse[static_cast<std::size_t>(layer)]; }
   bool is_unrotated(int layer) const {
     return positions != position_type::rotary || (!unrotated.empty() && unrotated[static_cast<std::size_t>(layer)]);

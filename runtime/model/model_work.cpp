@@ -32,7 +32,8 @@ weight_work& operator+=(weight_work& sum, const weight_work& more) {
 weight_work work_of(const kernels::matrix& m, std::size_t parts = 1) { return {m.bytes, parts * m.outputs * m.inputs}; }
 
 weight_work work_of(const model_weights& weights, const mlp_weights& mlp) {
-  auto work = work_of(*mlp.gate_up, weights.config.gated ? 2 : 1);
+  const bool both = weights.config.gated && mlp.gate_up->outputs == mlp.down->inputs; // as one matrix
+  auto work = work_of(*mlp.gate_up, both ? 2 : 1);
   return work += work_of(*mlp.down);
 }
 
@@ -59,6 +60,12 @@ weight_work common_work(const model_weights& weights) {
         if (m != nullptr)
           work += work_of(*m);
     }
+    for (const auto* m : {layer.input_gate.get(), layer.input_projection.get()})
+      if (m != nullptr)
+        work += work_of(*m);
+    if (layer.altup)
+      for (const auto* m : {layer.altup->router.get(), layer.altup->laurel_down.get(), layer.altup->laurel_up.get()})
+        work += work_of(*m);
     if (!layer.mixture) {
       if (layer.mlp.down)
         work += work_of(weights, layer.mlp);
@@ -70,6 +77,11 @@ weight_work common_work(const model_weights& weights) {
     if (layer.mixture->shared_gate)
       work += work_of(*layer.mixture->shared_gate);
   }
+  for (const auto* matrices : {&weights.altup_in, &weights.altup_out})
+    for (const auto& m : *matrices)
+      work += work_of(*m);
+  if (weights.layer_projection)
+    work += work_of(*weights.layer_projection);
   return weights.head ? work += work_of(*weights.head) : work;
 }
 

@@ -64,6 +64,26 @@ packed_group input_projection_group(const tensor_names& names, int layer, precis
   return {{names.input_projection(layer)}, int8_at_least(precision)};
 }
 
+packed_group altup_in_group(const tensor_names& names, int stream, precision precision) {
+  return {{names.altup_in(stream)}, int8_at_least(precision)};
+}
+
+packed_group altup_out_group(const tensor_names& names, int stream, precision precision) {
+  return {{names.altup_out(stream)}, int8_at_least(precision)};
+}
+
+packed_group altup_router_group(const tensor_names& names, int layer) {
+  return {{names.altup_router(layer)}, quantization::none};
+}
+
+packed_group laurel_down_group(const tensor_names& names, int layer, precision precision) {
+  return {{names.laurel(layer).front()}, int8_at_least(precision)};
+}
+
+packed_group laurel_up_group(const tensor_names& names, int layer, precision precision) {
+  return {{names.laurel(layer).back()}, int8_at_least(precision)};
+}
+
 namespace {
 
 /// gate and up, or up alone.
@@ -75,7 +95,9 @@ packed_group gate_up(std::vector<wanted_tensor> stacked, precision precision) {
 } // namespace
 
 packed_group gate_up_group(const tensor_names& names, int layer, precision precision) {
-  return gate_up(names.gate_up(layer), precision);
+  auto group = gate_up(names.gate_up(layer), precision);
+  group.gated = group.gated && !names.config().cuts_gates(layer); // else gates are looked at before they count
+  return group;
 }
 
 packed_group router_group(const tensor_names& names, int layer) { return {{names.router(layer)}, quantization::none}; }
@@ -119,6 +141,8 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
   };
   if (config.layer_inputs > 0)
     add(layer_projection_group(names, precision));
+  for (int i = 1; i < config.altup.streams; ++i)
+    add(altup_in_group(names, i, precision));
   for (int i = part.first; i < part.end; ++i) {
     const auto parts = config.parts_of(i);
     unit = i - part.first;
@@ -144,6 +168,13 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
       add(input_gate_group(names, i, precision));
       add(input_projection_group(names, i, precision));
     }
+    if (config.altup) {
+      add(altup_router_group(names, i));
+      add(laurel_down_group(names, i, precision));
+      add(laurel_up_group(names, i, precision));
+    }
+    for (int s = 1; s < config.altup.streams && i + 1 == part.end; ++s)
+      add(altup_out_group(names, s, precision));
     if (!parts.mlp)
       continue;
     if (!config.is_sparse(i)) {
@@ -220,7 +251,8 @@ namespace {
 
 /// Routers and gates of shared experts, which are never quantised.
 bool always_floats(const wanted_tensor& w) {
-  return w.name.ends_with(".mlp.gate.weight") || w.name.ends_with(".shared_expert_gate.weight");
+  return w.name.ends_with(".mlp.gate.weight") || w.name.ends_with(".shared_expert_gate.weight") ||
+    w.name.ends_with(".altup.modality_router.weight");
 }
 
 } // namespace

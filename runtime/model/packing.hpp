@@ -39,6 +39,13 @@ packed_group layer_projection_group(const tensor_names& names, precision precisi
 packed_group input_gate_group(const tensor_names& names, int layer, precision precision);
 packed_group input_projection_group(const tensor_names& names, int layer, precision precision);
 
+// Alternating updates. The router is not quantised, the others are in int8 at least if weights are.
+packed_group altup_in_group(const tensor_names& names, int stream, precision precision);
+packed_group altup_out_group(const tensor_names& names, int stream, precision precision);
+packed_group altup_router_group(const tensor_names& names, int layer);
+packed_group laurel_down_group(const tensor_names& names, int layer, precision precision);
+packed_group laurel_up_group(const tensor_names& names, int layer, precision precision);
+
 // Of a recurrent layer, in int8 at least if weights are quantised.
 packed_group recurrent_in_group(const tensor_names& names, int layer, precision precision);
 packed_group recurrent_rate_group(const tensor_names& names, int layer, precision precision);

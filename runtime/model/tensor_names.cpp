@@ -158,7 +158,8 @@ std::vector<wanted_tensor> tensor_names::down(int layer) const {
 
 wanted_tensor tensor_names::layer_inputs() const {
   return {"model.embed_tokens_per_layer.weight",
-          {as_size(config_.vocab), as_size(config_.layers) * as_size(config_.layer_inputs)}};
+          {as_size(config_.layer_input_rows > 0 ? config_.layer_input_rows : config_.vocab),
+           as_size(config_.layers) * as_size(config_.layer_inputs)}};
 }
 
 wanted_tensor tensor_names::layer_projection() const {
@@ -180,6 +181,46 @@ wanted_tensor tensor_names::input_projection(int layer) const {
 
 wanted_tensor tensor_names::input_projection_norm(int layer) const {
   return {prefix(layer) + "post_per_layer_input_norm.weight", {hidden_}};
+}
+
+wanted_tensor tensor_names::altup_in(int stream) const {
+  return {"model.altup_projections." + std::to_string(stream - 1) + ".weight", {hidden_, hidden_}};
+}
+
+wanted_tensor tensor_names::altup_out(int stream) const {
+  return {"model.altup_unembed_projections." + std::to_string(stream - 1) + ".weight", {hidden_, hidden_}};
+}
+
+wanted_tensor tensor_names::altup_router(int layer) const {
+  return {prefix(layer) + "altup.modality_router.weight", {as_size(config_.altup.streams), hidden_}};
+}
+
+wanted_tensor tensor_names::altup_router_norm(int layer) const {
+  return {prefix(layer) + "altup.router_norm.weight", {hidden_}};
+}
+
+wanted_tensor tensor_names::altup_prediction(int layer) const {
+  const auto streams = as_size(config_.altup.streams);
+  return {prefix(layer) + "altup.prediction_coefs.weight", {streams * streams, streams}};
+}
+
+wanted_tensor tensor_names::altup_correction(int layer) const {
+  const auto streams = as_size(config_.altup.streams);
+  return {prefix(layer) + "altup.correction_coefs.weight", {streams, streams}};
+}
+
+wanted_tensor tensor_names::altup_output_scale(int layer) const {
+  return {prefix(layer) + "altup.correct_output_scale", {hidden_}};
+}
+
+std::vector<wanted_tensor> tensor_names::laurel(int layer) const {
+  const auto rank = as_size(config_.altup.laurel);
+  return {{prefix(layer) + "laurel.linear_left.weight", {rank, hidden_}},
+          {prefix(layer) + "laurel.linear_right.weight", {hidden_, rank}}};
+}
+
+wanted_tensor tensor_names::laurel_norm(int layer) const {
+  return {prefix(layer) + "laurel.post_laurel_norm.weight", {hidden_}};
 }
 
 wanted_tensor tensor_names::layer_scale(int layer) const { return {prefix(layer) + "layer_scalar", {1}}; }
@@ -284,6 +325,8 @@ std::vector<wanted_tensor> tensor_names::all() const {
     add({embedding_norm()}, config_.norm_bias);
   if (config_.layer_inputs > 0)
     add({layer_inputs(), layer_projection(), layer_projection_norm()}, false);
+  for (int i = 1; i < config_.altup.streams; ++i)
+    add({altup_in(i), altup_out(i)}, false);
   if (config_.has_head() && !config_.tied)
     result.push_back(head());
   if (config_.has_head() && config_.head_bias)
@@ -295,6 +338,12 @@ std::vector<wanted_tensor> tensor_names::all() const {
       add(recurrent_tensors(config_, layer).all(), false);
     if (config_.layer_inputs > 0)
       add({input_gate(layer), input_projection(layer), input_projection_norm(layer)}, false);
+    if (config_.altup) {
+      add({altup_router(layer), altup_router_norm(layer), altup_prediction(layer), altup_correction(layer),
+           altup_output_scale(layer), laurel_norm(layer)},
+          false);
+      add(laurel(layer), false);
+    }
     if (config_.layer_scales)
       result.push_back(layer_scale(layer));
     add(activation(layer), false);

@@ -64,6 +64,17 @@ public:
   wanted_tensor input_projection_norm(int layer) const;
   wanted_tensor layer_scale(int layer) const; // [1]
 
+  // Alternating updates, of `streams` streams.
+  wanted_tensor altup_in(int stream) const;           // [hidden, hidden], from the first stream, from 1 on
+  wanted_tensor altup_out(int stream) const;          // likewise back
+  wanted_tensor altup_router(int layer) const;        // [streams, hidden]
+  wanted_tensor altup_router_norm(int layer) const;   // [hidden]
+  wanted_tensor altup_prediction(int layer) const;    // [streams * streams, streams]
+  wanted_tensor altup_correction(int layer) const;    // [streams, streams]
+  wanted_tensor altup_output_scale(int layer) const;  // [hidden]
+  std::vector<wanted_tensor> laurel(int layer) const; // [laurel, hidden], [hidden, laurel]
+  wanted_tensor laurel_norm(int layer) const;         // [hidden]
+
   /// Of an activation that is learned (xielu): [1] each.
   std::vector<wanted_tensor> activation(int layer) const;
 

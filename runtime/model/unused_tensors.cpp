@@ -49,8 +49,17 @@ std::optional<int> layer_of(std::string_view name) {
   return std::nullopt;
 }
 
+/// K and V of layers that read those of earlier ones, which some checkpoints have nevertheless.
+bool is_of_unread_keys(std::string_view name, const model_config& config) {
+  constexpr std::array<std::string_view, 4> parts{"k_proj.weight", "v_proj.weight", "k_norm.weight", "v_norm.weight"};
+  const auto layer = layer_of(name);
+  return layer && *layer >= 0 && *layer < config.layers && config.kv_layer_of(*layer) != *layer &&
+    std::ranges::any_of(parts,
+                        [&](std::string_view part) { return name.ends_with(std::string(".self_attn.") += part); });
+}
+
 bool is_needless(const std::string& name, const model_config& config) {
-  return (config.tied && name == "lm_head.weight") ||
+  return is_of_unread_keys(name, config) || (config.tied && name == "lm_head.weight") ||
     std::ranges::any_of(needless, [&](std::string_view end) { return name.ends_with(end); });
 }
 

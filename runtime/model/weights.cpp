@@ -1,6 +1,7 @@
 #include "runtime/model/weights.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/gaussian_gates.hpp"
 #include "runtime/checkpoint/packed_cache.hpp"
 #include "runtime/checkpoint/weight_pager.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
@@ -55,8 +56,12 @@ public:
       to_.layer_projection = matrix(layer_projection_group(names_, precision_));
       to_.layer_projection_norm = norm(names_.layer_projection_norm());
     }
+    for (int i = 1; i < config.altup.streams; ++i)
+      to_.altup_in.push_back(matrix(altup_in_group(names_, i, precision_)));
     for (int i = part.first; i < part.end; ++i)
       load_layer(i, to_.layers.emplace_back());
+    for (int i = 1; i < config.altup.streams; ++i)
+      to_.altup_out.push_back(matrix(altup_out_group(names_, i, precision_)));
     if (!part.heads)
       return;
     if (config.final_norm)
@@ -101,6 +106,8 @@ private:
       layer.input_projection = matrix(input_projection_group(names_, i, precision_));
       layer.input_projection_norm = norm(names_.input_projection_norm(i));
     }
+    if (config.altup)
+      layer.altup = load_altup(i);
     if (config.layer_scales)
       layer.scale = host_number(names_.layer_scale(i));
     layer.act = activation(i);
@@ -177,6 +184,19 @@ private:
         v = -std::exp(v);
     to_.bytes += values.size() * sizeof(float);
     return backend_.upload(values);
+  }
+
+  std::unique_ptr<const altup_weights> load_altup(int i) {
+    auto altup = std::make_unique<altup_weights>();
+    altup->router = matrix(altup_router_group(names_, i));
+    altup->router_norm = norm(names_.altup_router_norm(i));
+    append_matrix(altup->predict, names_.altup_prediction(i));
+    append_matrix(altup->correct, names_.altup_correction(i));
+    altup->output_scale = vector({names_.altup_output_scale(i)});
+    altup->laurel_down = matrix(laurel_down_group(names_, i, precision_));
+    altup->laurel_up = matrix(laurel_up_group(names_, i, precision_));
+    altup->laurel_norm = norm(names_.laurel_norm(i));
+    return altup;
   }
 
   std::unique_ptr<const latent_weights> load_latent(int i) {
@@ -348,6 +368,15 @@ private:
     to_floats(*weight_format_of(tensors_.find(w.name)->type), data.get(), count, &to[to.size() - count]);
   }
 
+  /// All values of a small matrix of floats.
+  void append_matrix(std::vector<float>& to, const wanted_tensor& w) {
+    if (has_blocks(tensors_.find(w.name)->type))
+      throw failure(errc::unsupported,
+                    tensors_.where(w.name) + ": tensor " + shown(w.name) + " is quantised, which it must not be");
+    append(to, {w.name, {w.shape[0] * w.shape[1]}});
+    report(w);
+  }
+
   void report(const wanted_tensor& w) {
     if (!done_names_.insert(w.name).second) // a tied head was counted as the table
       return;
@@ -403,9 +432,10 @@ weight_walk walk_through(const model_weights& weights, const kernels::backend& b
 }
 
 void check_backend(const model_config& config, const kernels::backend& backend) {
+  const bool lacks_gates = config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr;
   const bool lacks_recurrence = (config.recurrent || config.attention_gate) &&
     dynamic_cast<const kernels::recurrent_ops*>(&backend) == nullptr;
-  if (lacks_recurrence || (needs_family_ops(config) && !backend.has_family_ops()))
+  if (lacks_recurrence || lacks_gates || (needs_family_ops(config) && !backend.has_family_ops()))
     throw failure(errc::unsupported,
                   "models of the family `" + config.family + "` do not yet run on a GPU, only on a CPU; this is " +
                     backend.description());

@@ -63,12 +63,23 @@ struct recurrent_weights {
   kernels::buffer norm;                 // [inner], or null
 };
 
+/// Alternating updates, and the product of low rank beside attention.
+struct altup_weights {
+  std::unique_ptr<const kernels::matrix> router; // [streams, hidden]
+  norm_weights router_norm;
+  std::vector<float> predict, correct; // [streams * streams, streams] and [streams, streams], in host memory
+  kernels::buffer output_scale;        // [hidden]
+  std::unique_ptr<const kernels::matrix> laurel_down, laurel_up; // [laurel, hidden], [hidden, laurel]
+  norm_weights laurel_norm;
+};
+
 struct layer_weights {
   // Null without attention; behind qkv come gates of the heads, if there are any.
   std::unique_ptr<const kernels::matrix> qkv;                          // [(heads + 2 kv_heads) * head_dim, hidden]
   std::unique_ptr<const kernels::matrix> o;                            // [hidden, heads * head_dim]
   std::unique_ptr<const recurrent_weights> recurrent;                  // or null
   std::unique_ptr<const latent_weights> latent;                        // or null
+  std::unique_ptr<const altup_weights> altup;                          // or null
   norm_weights input_norm, post_norm;                                  // of what attention and MLP read
   norm_weights attention_norm, mlp_norm;                               // of what they give
   kernels::buffer q_norm, k_norm;                                      // [head_dim], or of all heads; or null
@@ -96,9 +107,10 @@ struct model_weights {
   norm_weights embedding_norm;                         // or null
   std::unique_ptr<const kernels::matrix> layer_inputs; // [vocab, layers * layer_inputs], or null
   tensor_data layer_inputs_memory;
-  std::unique_ptr<const kernels::matrix> layer_projection; // [layers * layer_inputs, hidden], or null
-  norm_weights layer_projection_norm;                      // [layer_inputs], or null
-  std::vector<layer_weights> layers;                       // of config.part(), in order
+  std::unique_ptr<const kernels::matrix> layer_projection;                 // [layers * layer_inputs, hidden], or null
+  norm_weights layer_projection_norm;                                      // [layer_inputs], or null
+  std::vector<std::unique_ptr<const kernels::matrix>> altup_in, altup_out; // [hidden, hidden] of streams from 1 on
+  std::vector<layer_weights> layers;                                       // of config.part(), in order
   norm_weights final_norm;
   std::unique_ptr<const kernels::matrix> head; // [vocab, hidden], or null
   kernels::buffer head_bias;                   // or null

@@ -7,11 +7,14 @@ llama.cpp continues each of three prompts by 32 greedy tokens. At each position,
 same ids, so one difference does not affect the positions after it. A difference is an error, with exit status 1, if
 llama.cpp's best token leads its second best by at least `--clear` in log-probability; below that, either token is
 acceptable. With `--ids`, prompts are random token ids, for files whose vocabulary or weights mean nothing, and the
-log-probabilities of llama.cpp's 15 best tokens behind them may differ by `--apart` at most. `--server` may be several words, such as `chroot DIR llama-server`; `--rename FROM=TO` then translates the
+log-probabilities of llama.cpp's 15 best tokens behind them may differ by `--apart` at most. With `--embeddings`, the
+files are encoders, whose embeddings of texts, or with `--ids` of random ids, may be 0.001 apart (1 less the cosine);
+with `--scores`, rerankers, whose scores may differ by `--apart`. `--server` may be several words, such as `chroot DIR llama-server`; `--rename FROM=TO` then translates the
 paths of the models. Needs only Python's standard library.
 """
 
 import argparse
+import functools
 import json
 import math
 import random
@@ -125,6 +128,39 @@ def compare_ids(troupe, peer_command, model, peer_model, apart, flags):
     return furthest > apart
 
 
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b)) / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+def compare_embeddings(troupe, peer_command, model, peer_model, apart, flags, by_ids):
+    draws = random.Random(5)
+    with Server([*peer_command, "-m", peer_model, "-t", "2", "-c", "512", "-np", "1", "--embeddings"]) as peer:
+        known = peer.get("/v1/models")["data"][0]["meta"]
+        inputs = [[draws.randrange(3, known["n_vocab"]) for _ in range(length)] for length in LENGTHS
+                  if length < known["n_ctx_train"]] if by_ids else PROMPTS
+        expected = [peer.post("/v1/embeddings", {"input": given})["data"][0]["embedding"] for given in inputs]
+    furthest = 0.0
+    with Server([troupe, "serve", "--model", str(model), *flags]) as ours:
+        for given, there in zip(inputs, expected):
+            here = ours.post("/v1/embeddings", {"input": given})["data"][0]["embedding"]
+            furthest = max(furthest, 1 - cosine(here, there) if len(here) == len(there) else 2)
+    print(f"| {model.name} | {len(inputs)} | {furthest:.6f} |", flush=True)
+    return furthest > apart
+
+
+def compare_scores(troupe, peer_command, model, peer_model, apart, flags):
+    query, *texts = [*PROMPTS, "a", "The fox"]
+    asked = {"query": query, "documents": texts}
+    with Server([*peer_command, "-m", peer_model, "-t", "2", "-c", "512", "-np", "1", "--rerank"]) as peer:
+        expected = {r["index"]: 1 / (1 + math.exp(-r["relevance_score"])) for r in
+                    peer.post("/v1/rerank", asked)["results"]}
+    with Server([troupe, "serve", "--model", str(model), *flags]) as ours:
+        found = {r["index"]: r["relevance_score"] for r in ours.post("/v1/rerank", asked)["results"]}
+    furthest = max(abs(found[i] - expected[i]) for i in expected)
+    print(f"| {model.name} | {len(texts)} | {furthest:.5f} |", flush=True)
+    return furthest > apart
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--troupe", default=str(ROOT / "build/release/troupe"))
@@ -134,21 +170,29 @@ def main():
                            "log-probabilities that rounding of activations, different in each engine, causes")
     arguments.add_argument("--flags", type=shlex.split, default=[], help="additional flags for `troupe serve`")
     arguments.add_argument("--ids", action="store_true", help="prompts of random ids")
+    arguments.add_argument("--embeddings", action="store_true", help="files are encoders")
+    arguments.add_argument("--scores", action="store_true", help="files are rerankers")
     arguments.add_argument("--apart", type=float, default=0.01, help="with --ids, in nats; GELU is a table of f16 in "
                            "llama.cpp")
     arguments.add_argument("models", nargs="+", type=Path)
     options = arguments.parse_args()
     source, target = options.rename.split("=", 1)
-    if options.ids:
+    if options.embeddings or options.scores:
+        print(f"| file | texts | {'1 less the cosine' if options.embeddings else 'scores differ by'} up to |\n|---|---|---|")
+    elif options.ids:
         print("| file | prompts | log-probabilities differ by up to |\n|---|---|---|")
     else:
         print(f"| file | tokens | clear by {options.clear} | other tokens | log-probabilities differ by up to |")
         print("|---|---|---|---|---|")
     check, limit = (compare_ids, options.apart) if options.ids else (compare, options.clear)
+    if options.embeddings:
+        check, limit = functools.partial(compare_embeddings, by_ids=options.ids), 1e-3
+    if options.scores:
+        check, limit = compare_scores, options.apart
     wrong = sum(check(options.troupe, options.server, model, str(model).replace(source, target, 1) if source else
                       str(model), limit, options.flags) for model in options.models)
     if wrong:
-        sys.exit(f"{wrong} files differ by more than {limit}" if options.ids else
+        sys.exit(f"{wrong} files differ by more than {limit}" if options.ids or options.embeddings or options.scores else
                  f"{wrong} tokens differ although llama.cpp's lead is clear")
 
 

@@ -19,6 +19,7 @@ COMMON = dict(vocab_size=48, hidden_size=16, intermediate_size=24, num_hidden_la
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=10)
 LENGTH = 40
+GREEDY = {"gemma3n"}  # these also have what follows greedily
 # Encoders of images as small as they may be.
 SIGHT = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
 QWEN_SIGHT = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=2, temporal_patch_size=2,
@@ -152,6 +153,12 @@ LATER = {
                                            moe_intermediate_size=12, layer_types=["sliding_attention"] * 2 +
                                            ["full_attention"])),
     "cohere-normed": ("cohere", dict(hidden_size=32, use_qk_norm=True, logit_scale=0.5)),
+    "gemma3n": ("gemma3n_text", dict(head_dim=8, num_hidden_layers=6, num_kv_shared_layers=2, altup_num_inputs=3,
+                                     altup_active_idx=1, laurel_rank=5, hidden_size_per_layer_input=6,
+                                     vocab_size_per_layer_input=40, sliding_window=7, final_logit_softcapping=20.0,
+                                     intermediate_size=[24] * 4 + [40] * 2,
+                                     activation_sparsity_pattern=[0.5, 0.0, 0.9, 0.0, 0.7, 0.0],
+                                     layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2)),
 }
 
 
@@ -159,6 +166,23 @@ def logits_of(model, ids):
     """Returns the logits of each position, as the last one of a sequence: LongRoPE rotates all of it by its length."""
     with torch.no_grad():
         return torch.stack([model(torch.tensor([ids[:n + 1]]), use_cache=False).logits[0, -1] for n in range(len(ids))])
+
+
+def greedy_case(model, ids):
+    """As in the reference checkpoints of ../shared: the logits behind ids, and what follows greedily."""
+    case = {"ids": ids, "greedy": {"ids": [], "margins": [], "logprobs": []}}
+    given = list(ids)
+    for _ in range(20):
+        with torch.no_grad():
+            last = model(torch.tensor([given]), use_cache=False).logits[0, -1]
+        case.setdefault("last_logits", [round(x, 5) for x in last.tolist()])
+        best, second = last.topk(2).values.tolist()
+        token = int(last.argmax())
+        case["greedy"]["ids"].append(token)
+        case["greedy"]["margins"].append(round(best - second, 5))
+        case["greedy"]["logprobs"].append(round(last.log_softmax(-1)[token].item(), 5))
+        given.append(token)
+    return case
 
 
 def transpose_experts(file):
@@ -203,9 +227,11 @@ def main(out, names):
         logits = logits_of(model, ids)
         assert logits.std() > 0.2, f"{name} is too flat to notice mistakes: {logits.std()}"
         positions = [0, 5, 15, 20, LENGTH - 1]
-        (folder / "expected.json").write_text(json.dumps({
-            "ids": ids, "positions": positions,
-            "logits": [[round(x, 5) for x in logits[p].tolist()] for p in positions]}) + "\n")
+        expected = {"ids": ids, "positions": positions,
+                    "logits": [[round(x, 5) for x in logits[p].tolist()] for p in positions]}
+        if name in GREEDY:
+            expected["cases"] = [greedy_case(model, ids[:n]) for n in (3, 11, 29)]
+        (folder / "expected.json").write_text(json.dumps(expected) + "\n")
         print(name, float(logits.std()))
 
 

@@ -1,6 +1,8 @@
 // Activations that are zero: products skip weights without changing a bit, and small ones can be made zero.
 #include "kernels/activation_sparsity.hpp"
 #include "kernels/cpu/dispatch.hpp"
+#include "kernels/formats/bf16.hpp"
+#include "kernels/gaussian_gates.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <algorithm>
@@ -252,4 +254,50 @@ TEST_CASE("activations are not dropped in front of weights that skip nothing, no
   CHECK_THROWS_AS(sparsity.drop_smallest(x.rows(1), 0.5f, *grouped), std::invalid_argument);
   for (const float share : {-0.1f, 1.0f, std::nanf("")})
     CHECK_THROWS_AS(sparsity.drop_smallest(x.rows(1), share, *floats), std::invalid_argument);
+}
+
+TEST_CASE("gates above a row's mean by so many deviations count, whatever rows are beside them") {
+  const auto device = make_cpu_backend({.threads = 2});
+  auto& gates = dynamic_cast<gaussian_gates&>(*device);
+  generator random(5);
+  for (const std::size_t cols : {1u, 7u, 8u, 111u, 989u})
+    for (const float deviations : {-0.5f, 0.0f, 1.6448536f}) {
+      constexpr std::size_t rows = 5;
+      auto both = random.normal(rows * 2 * cols);
+      std::vector<float> out(rows * cols), squares(rows);
+      const tensor gate{both.data(), dtype::f32, rows, cols, 2 * cols},
+        up{both.data() + cols, dtype::f32, rows, cols, 2 * cols}, to{out.data(), dtype::f32, rows, cols, cols};
+      gates.mean_squares(squares.data(), gate);
+      gates.gate_gaussian(to, gate, up, deviations);
+      std::size_t counted = 0;
+      for (std::size_t r = 0; r < rows; ++r) {
+        const float* g = &both[r * 2 * cols];
+        double mean = 0, square = 0, variance = 0;
+        for (std::size_t i = 0; i < cols; ++i) {
+          mean += g[i] / double(cols);
+          square += double(g[i]) * g[i] / double(cols);
+        }
+        for (std::size_t i = 0; i < cols; ++i)
+          variance += (g[i] - mean) * (g[i] - mean) / double(cols);
+        CHECK(std::abs(squares[r] - square) < 1e-5 * (1 + square));
+        for (std::size_t i = 0; i < cols; ++i) {
+          const double x = std::max(g[i] - mean - deviations * std::sqrt(variance), 0.0),
+                       gelu = x / 2 * (1 + std::tanh(0.7978845608 * (x + 0.044715 * x * x * x)));
+          counted += x > 0;
+          CHECK(std::abs(out[r * cols + i] - gelu * g[cols + i]) < 1e-5);
+        }
+        // Alone, and in bf16.
+        std::vector<float> alone(cols), copy(g, g + 2 * cols);
+        gates.gate_gaussian({alone.data(), dtype::f32, 1, cols, cols}, {copy.data(), dtype::f32, 1, cols, cols},
+                            {copy.data() + cols, dtype::f32, 1, cols, cols}, deviations);
+        CHECK(std::memcmp(alone.data(), &out[r * cols], cols * sizeof(float)) == 0);
+        std::vector<std::uint16_t> narrow(cols);
+        gates.gate_gaussian({narrow.data(), dtype::bf16, 1, cols, cols}, {copy.data(), dtype::f32, 1, cols, cols},
+                            {copy.data() + cols, dtype::f32, 1, cols, cols}, deviations);
+        for (std::size_t i = 0; i < cols; ++i)
+          CHECK(narrow[i] == to_bf16(alone[i]));
+      }
+      if (cols == 989)
+        CHECK(std::abs(double(counted) / double(rows * cols) - std::erfc(deviations / std::sqrt(2.0)) / 2) < 0.03);
+    }
 }

@@ -255,7 +255,8 @@ command add_quantize(CLI::App& troupe) {
   app->footer(
     "Embeddings and the output matrix get more bits than the others. Rows that do not fill a format's blocks of "
     "256 weights get a format with blocks of 32. The file includes the tokenizer and the chat "
-    "template, so other programs that read GGUF can use it too.\n"
+    "template, so other programs that read GGUF can use it too; a line says so if llama.cpp's form cannot hold the "
+    "model, which then is written in a form that only Troupe reads.\n"
     "Examples:\n"
     "  troupe quantize --model ~/models/Qwen3-0.6B --to q8_0 --out qwen3-q8_0.gguf\n"
     "  troupe quantize --model ~/models/Qwen3-0.6B --to q4_k_m --imatrix qwen3.imatrix.gguf --out "

@@ -257,6 +257,22 @@ void read_alternating_windows(const reader& config, model_config& model, int fal
   }
 }
 
+void read_kv_sharing(const reader& config, model_config& model, int fallback) {
+  const int shared = config.integer("num_kv_shared_layers", 0, model.layers, std::min(fallback, model.layers)),
+            first = model.layers - shared;
+  for (int i = 0; shared > 0 && i < model.layers; ++i) {
+    int from = std::min(i, first - 1);
+    while (i >= first && from >= 0 && model.slides(from) != model.slides(i))
+      --from;
+    if (i < first)
+      from = i;
+    if (from < 0)
+      contradiction(config.label("num_kv_shared_layers") + " is " + std::to_string(shared) +
+                    ", which leaves no layer whose K and V layer " + std::to_string(i) + " could read");
+    model.kv_layers.push_back(from);
+  }
+}
+
 void read_late_windows(const reader& config, model_config& model, int fallback) {
   const int window = window_of(config, fallback);
   const bool used = config.boolean("use_sliding_window", false) && window != 0;

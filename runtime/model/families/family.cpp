@@ -33,6 +33,7 @@ constexpr std::array list{
   family{"gemma", read_gemma, arrange_gemma},
   family{"gemma2", read_gemma2, arrange_gemma},
   family{"gemma3_text", read_gemma3, arrange_gemma},
+  family{"gemma3n_text", read_gemma3n},
   family{"gemma4_text", read_gemma4, arrange_gemma4},
   family{"glm", read_glm, arrange_glm},
   family{"glm4", read_glm4, arrange_glm},

@@ -94,25 +94,11 @@ rope_config read_rotation(const reader& config, const char* kind, double theta, 
   return rope;
 }
 
-/// The last `num_kv_shared_layers` read what the last earlier layer of their kind keeps.
-void read_sharing(const reader& config, model_config& model) {
-  const int shared = config.integer("num_kv_shared_layers", 0, model.layers, 0), first = model.layers - shared;
+/// MLPs of layers that read K and V of earlier ones may be twice as wide.
+void read_wide_mlps(const reader& config, model_config& model) {
   const bool wide = config.boolean("use_double_wide_mlp", false);
-  if (shared == 0)
-    return;
-  for (int i = 0; i < model.layers; ++i) {
-    int from = i;
-    for (from = std::min(i, first - 1); i >= first && from >= 0 && model.slides(from) != model.slides(i);)
-      --from;
-    if (i < first)
-      from = i;
-    if (from < 0)
-      throw failure(errc::bad_file,
-                    config.label("num_kv_shared_layers") + " is " + std::to_string(shared) +
-                      ", which leaves no layer whose K and V layer " + std::to_string(i) + " could read");
-    model.kv_layers.push_back(from);
-    model.ffns.push_back(wide && i >= first ? 2 * model.ffn : model.ffn);
-  }
+  for (int i = 0; i < model.layers && !model.kv_layers.empty(); ++i)
+    model.ffns.push_back(wide && model.kv_layer_of(i) != i ? 2 * model.ffn : model.ffn);
 }
 
 /// Beside the MLP of each layer, which counts as the expert that all rows have.
@@ -148,7 +134,8 @@ void read_gemma4(const reader& config, model_config& model) {
   read_heads(config, model);
   model.rope = read_rotation(config, "full_attention", 1000000, 0.25);
   model.local_rope = read_rotation(config, "sliding_attention", 10000, 1);
-  read_sharing(config, model);
+  read_kv_sharing(config, model, 0);
+  read_wide_mlps(config, model);
   if (config.boolean("enable_moe_block", false))
     read_experts(config, model);
   if (config.has("final_logit_softcapping"))

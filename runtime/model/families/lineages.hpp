@@ -111,6 +111,7 @@ void arrange_ernie4_5_moe(const model_config&, const checkpoint&, arrangement&);
 void read_hunyuan_dense(const reader&, model_config&);
 void read_hunyuan_moe(const reader&, model_config&);
 void arrange_hunyuan(const model_config&, const checkpoint&, arrangement&);
+void read_gemma3n(const reader&, model_config&);
 void read_gemma4(const reader&, model_config&);
 void arrange_gemma4(const model_config&, const checkpoint&, arrangement&);
 

@@ -44,6 +44,7 @@ constexpr form_case form_cases[] = {
   {"tiny_families/falcon-alibi", "troupe"},
   {"tiny_families/falcon-h1-normed", "troupe"},
   {"tiny_families/gemma3-scaled", "troupe"}, // likewise
+  {"tiny_families/gemma3n", "gemma3n"},
   {"tiny_families/gemma4", "gemma4"},
   {"tiny_families/gemma4-experts", "gemma4"},
   {"tiny_families/gemma4-keys", "gemma4"},

@@ -20,8 +20,8 @@ const std::vector<std::string> tiny_family_models{
   "phi3-longrope", "qwen2-moe", "stablelm", "stablelm-parallel", "starcoder2",
   // Of 2025 and 2026.
   "apertus", "arcee", "cohere", "cohere-normed", "dots1", "ernie4.5", "ernie4.5-moe", "exaone4-full", "gemma4",
-  "gemma4-experts", "gemma4-keys", "glm4-moe-grouped", "hunyuan", "hunyuan-moe", "llama4", "minimax-m2", "ministral3",
-  "mistral4", "seed-oss",
+  "gemma3n", "gemma4-experts", "gemma4-keys", "glm4-moe-grouped", "hunyuan", "hunyuan-moe", "llama4", "minimax-m2",
+  "ministral3", "mistral4", "seed-oss",
   // The texts of multimodal models.
   "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
@@ -93,7 +93,7 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
   for (const std::string model :
        {"families/gemma2", "families/olmo2", "families/gpt2", "families/opt", "families/granite", "families/mixtral",
         "tiny_families/stablelm", "tiny_families/deepseek-wide", "tiny_families/hunyuan", "tiny_families/ministral3",
-        "families/llama4", "families/gemma4", "tiny_encoders/bert"}) {
+        "families/llama4", "families/gemma4", "tiny_encoders/bert", "tiny_families/gemma3n"}) {
     CAPTURE(model);
     const auto source = open(model);
     basic_backend backend;
@@ -130,6 +130,8 @@ TEST_CASE("Families: logits, greedy tokens and log-probabilities are transformer
   for (const auto& model : family_models)
     for (const isa target : targets())
       check_golden("families/" + model, target);
+  for (const isa target : targets())
+    check_golden("tiny_families/gemma3n", target);
 }
 
 TEST_CASE("Families: computed in bf16, logits stay within what rounding explains") {
@@ -154,9 +156,10 @@ TEST_CASE("Families: computed in bf16, logits stay within what rounding explains
 }
 
 TEST_CASE("Families: memory estimates are what loading takes, also of experts and learned positions") {
-  for (const std::string model : {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt",
-                                  "tiny_families/deepseek-v3", "families/gemma4", "families/llama4",
-                                  "tiny_families/apertus", "tiny_encoders/bert", "tiny_encoders/modernbert"})
+  for (const std::string model :
+       {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3",
+        "families/gemma4", "families/llama4", "tiny_families/apertus", "tiny_encoders/bert", "tiny_encoders/modernbert",
+        "tiny_families/gemma3n"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);
@@ -172,4 +175,23 @@ TEST_CASE("Families: logits do not depend on the schedule") {
   for (const auto& model : family_models)
     for (const dtype compute : {dtype::f32, dtype::bf16})
       check_schedules("families/" + model, targets().back(), compute, random);
+  for (const precision as :
+       {precision(dtype::f32), precision(dtype::bf16), precision{dtype::bf16, kernels::quantization::int8}})
+    check_schedules("tiny_families/gemma3n", targets().back(), as, random);
+}
+
+TEST_CASE("Gemma 3n: streams, inputs of layers and gates that count are parts of the result") {
+  std::mt19937 random(11);
+  const auto source = open("tiny_families/gemma3n");
+  const auto ids = random_tokens(random, 30, source.config.vocab);
+  const auto with = [&](const std::function<void(model_config&)>& change) {
+    auto other = open("tiny_families/gemma3n");
+    change(other.config);
+    engine e(other, targets().back(), 1, dtype::f32);
+    return e.step({{ids, 0, first_blocks(ids.size())}}, true).back();
+  };
+  const auto expected = with([](model_config&) {});
+  CHECK(largest_difference(with([](model_config& c) { c.gate_cutoffs.clear(); }), expected) > 1e-2);
+  CHECK(largest_difference(with([](model_config& c) { c.altup.active = 0; }), expected) > 1e-2);
+  CHECK(largest_difference(with([](model_config& c) { c.altup.scaled = false; }), expected) > 1e-2);
 }

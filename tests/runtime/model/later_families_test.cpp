@@ -50,6 +50,22 @@ TEST_CASE("Layers of later families: windows, chunks, rotation and shared K and 
   CHECK(gemma4.cache_layer_of(5) == 3);
   CHECK(kv_shape_of(gemma4, kernels::dtype::f32, 3).own ==
         std::vector<kernels::kv_heads_shape>{{2, 8}, {2, 12}, {2, 8}, {2, 12}});
+  const auto gemma3n = parse_model_config(json::document::parse(
+    R"({"model_type":"gemma3n_text","vocab_size":48,"hidden_size":16,"num_hidden_layers":6,"num_attention_heads":4,
+"num_key_value_heads":2,"head_dim":8,"sliding_window":9,"num_kv_shared_layers":1,"laurel_rank":3,
+"intermediate_size":[8,8,8,8,8,16],"hidden_size_per_layer_input":4,"vocab_size_per_layer_input":40,
+"activation_sparsity_pattern":[0.95,0.5,0,0,0,0]})",
+    "config.json"));
+  CHECK(gemma3n.windows == std::vector<int>{9, 9, 9, 9, 0, 9});
+  CHECK(gemma3n.kv_layers == std::vector<int>{0, 1, 2, 3, 4, 3});
+  CHECK(gemma3n.ffns == std::vector<int>{8, 8, 8, 8, 8, 16});
+  CHECK(gemma3n.layer_input_rows == 40);
+  CHECK(gemma3n.altup == altup_config{.streams = 4, .active = 0, .laurel = 3, .scaled = true});
+  CHECK(gemma3n.gate_cutoffs[0] == doctest::Approx(1.6448536).epsilon(1e-6));
+  CHECK(gemma3n.gate_cutoffs[1] == doctest::Approx(0));
+  CHECK(gemma3n.cuts_gates(1));
+  CHECK_FALSE(gemma3n.cuts_gates(2));
+  CHECK(gemma3n.logit_cap == 30);
   CHECK(config_of_family("modernbert", R"("local_attention":8)").windows == std::vector<int>{0, 5, 5, 0, 5, 5});
 }
 
@@ -63,6 +79,17 @@ TEST_CASE("What later families cannot do yet, or contradicts itself, is refused 
   CHECK(
     refusal_of_later("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"per_layer_config":{"2":{"head_dim":10}})")
       .find("per_layer_config") != std::string::npos);
+  const std::string gemma3n = R"("num_key_value_heads":2,"head_dim":8,"vocab_size_per_layer_input":48,)";
+  CHECK(refusal_of_later("gemma3n_text", gemma3n + R"("num_kv_shared_layers":6)").find("leaves no layer") !=
+        std::string::npos);
+  CHECK(refusal_of_later("gemma3n_text", gemma3n + R"("num_kv_shared_layers":0,"activation_sparsity_pattern":[0.5])") ==
+        "config.json: `activation_sparsity_pattern` must hold a number for each of 6 layers, found 1");
+  CHECK(refusal_of_later("gemma3n_text", gemma3n + R"("num_kv_shared_layers":0,"altup_active_idx":4)")
+          .find("altup_active_idx") != std::string::npos);
+  CHECK(refusal_of_later("gemma3n_text",
+                         gemma3n +
+                           R"("num_kv_shared_layers":0,"activation_sparsity_pattern":0.5,"hidden_activation":"gelu")")
+          .find("hidden_activation") != std::string::npos);
   CHECK(refusal_of_later("hunyuan_v1_moe", R"("num_experts":4,"moe_topk":[1,2])") ==
         "config.json: `moe_topk` that differs from layer to layer is not supported");
   CHECK(refusal_of_later("hunyuan_v1_moe", R"("num_experts":2,"moe_topk":3)") ==

@@ -71,7 +71,8 @@ TEST_CASE(
   "Weights have the same bits in memory, mapped, and read from disk layer by layer, from a cold and a warm file") {
   for (const std::string model :
        {"golden/llama-gqa", "golden/llama-mha-tied", "gguf/mixed.gguf", "gguf/llama3-q8_0.gguf", "families/mixtral",
-        "families/gpt-oss", "families/qwen3-next", "families/gemma4", "tiny_families/deepseek-v3"})
+        "families/gpt-oss", "families/qwen3-next", "families/gemma4", "tiny_families/deepseek-v3",
+        "tiny_families/gemma3n"})
     for (const precision& as : {precision{dtype::bf16}, precision{dtype::f32, quantization::int8}}) {
       CAPTURE(model);
       CAPTURE(size_of(as.compute));
