@@ -83,7 +83,7 @@ bool needs_family_ops(const model_config& config) {
 
 bool host_takes_part(const model_config& config) {
   return config.experts.count > 0 || config.growth || config.positions == position_type::learned ||
-    config.token_types > 0;
+    config.token_types > 0 || config.altup;
 }
 
 namespace {
