@@ -83,7 +83,7 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->group(model_group);
   command
     .add_option("--kv-dtype", options.kv_dtype,
-                "Type of the KV cache: f32, bf16, int8 or (on a GPU) fp8; auto: f32 with --dtype f32, otherwise bf16")
+                "Type of the KV cache: f32, bf16, int8 or fp8; auto: f32 with --dtype f32, otherwise bf16")
     ->check(one_of({"auto", "f32", "bf16", "int8", "fp8"}))
     ->type_name("TYPE")
     ->capture_default_str()

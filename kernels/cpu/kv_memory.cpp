@@ -8,7 +8,6 @@ namespace troupe::kernels {
 
 cpu_kv_cache::cpu_kv_cache(const kv_shape& wanted) {
   shape = wanted;
-  expect(shape.type != kv_type::fp8, "the CPU backend keeps K and V in f32, bf16 or int8, not in fp8");
   expect(shape.own.empty() || shape.own.size() == static_cast<std::size_t>(shape.layers), "a KV cache of other layers");
   for (int i = 0; i < (shape.own.empty() ? 1 : shape.layers); ++i) {
     const auto [heads, dim] = shape.layer(i);
@@ -22,7 +21,7 @@ cpu_kv_cache::cpu_kv_cache(const kv_shape& wanted) {
 layer_cache cpu_kv_cache::layer(int index) const {
   const auto [heads, dim] = shape.layer(index);
   const std::size_t head_block = kv_bytes(shape.type, dim) * block_tokens;
-  const std::size_t scales = shape.type == kv_type::int8 ? 2 * block_tokens * sizeof(float) : 0;
+  const std::size_t scales = is_scaled(shape.type) ? 2 * block_tokens * sizeof(float) : 0;
   layer_cache layer;
   layer.head_bytes = head_block * shape.blocks;
   layer.value_bytes = (head_block - scales) / 2;

@@ -197,7 +197,7 @@ struct norm_op {
 /// streams. Scores have a token per lane, outputs a dimension:
 ///   f32   K [head_dim][16 tokens], V [16 tokens][head_dim]
 ///   bf16  K [head_dim / 2][16 tokens][2 dimensions], V [8 pairs of tokens][head_dim][2 tokens]
-///   int8  as f32, but before K are the scales: of K [16 tokens], of V [16 tokens], f32
+///   int8, fp8  as f32, but before K are the scales: of K [16 tokens], of V [16 tokens], f32
 /// Stored numbers are always finite, so that tokens which a query does not see can be multiplied by 0.
 struct layer_cache {
   char* data = nullptr;
@@ -276,7 +276,7 @@ struct target {
   int task_rows;      // most rows of a task: their activations, sums and a block of weights fit an L2 of 1 MiB
   bool pairs;         // bf16 weights for bf16 activations are packed in pairs; else activations become f32
   int wide_queries;   // most queries of a tile, <= max_queries, for K and V in f32
-  int narrow_queries; // most queries of a tile for K and V in bf16 or int8
+  int narrow_queries; // most queries of a tile for K and V in bf16, int8 or fp8
 
   /// `scratch`: f32 for all rows of the task's tiles and all columns of its panels.
   void (*linear)(const linear_op&, const linear_task&, float* scratch);

@@ -7,7 +7,7 @@
 namespace troupe::kernels {
 
 /// int8 and fp8 (E4M3) are symmetric codes, with one f32 scale per token and head for K and one for V. The largest
-/// magnitude becomes 127 or 448; codes are rounded to nearest even. CPUs do not support fp8.
+/// magnitude becomes 127 or 448; codes are rounded to nearest even.
 enum class kv_type : std::uint8_t { f32, bf16, int8, fp8 };
 
 constexpr const char* to_string(kv_type type) {

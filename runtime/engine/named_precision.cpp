@@ -44,9 +44,6 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
     : names.quantize == "fp8"                   ? quantization::fp8
     : names.quantize == "bf16"                  ? quantization::bf16
                                : throw refuse("quantize", "none, int8, int4, fp8 or bf16", names.quantize);
-  if (names.kv_dtype == "fp8" && !device.fp8)
-    throw failure(errc::bad_request,
-                  "`kv_dtype` fp8 needs an NVIDIA GPU; on a CPU K and V are kept in f32, bf16 or int8", "kv_dtype");
   const auto compute = names.dtype == "auto" ? natural_compute(tensors, weights, device.f16_as_bf16)
     : names.dtype == "f32"                   ? kernels::dtype::f32
     : names.dtype == "bf16"                  ? kernels::dtype::bf16

@@ -27,7 +27,6 @@ struct device_peaks {
 
 struct device_capabilities {
   bool schedule_invariant = true; // a row's results depend on that row alone: not on other rows, chunks or the cache
-  bool fp8 = false;               // multiplies weights in fp8, and keeps K and V in it
   bool own_memory = false;        // weights and K/V are not in host memory
   bool own_thread = false;        // runners and samplers need threads of their own, which make, use and destroy them
   bool f16_as_bf16 = false;       // f16 checkpoints are computed in bf16 by default, which is many times faster here

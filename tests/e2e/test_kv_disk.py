@@ -74,7 +74,7 @@ def test_a_prompt_is_found_after_kill_9_with_the_same_answer(disk, launch):
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files_in(disk.folder))
 
 
-@pytest.mark.parametrize("kv_dtype", ["f32", "int8"])
+@pytest.mark.parametrize("kv_dtype", ["f32", "int8", "fp8"])
 def test_every_type_of_k_and_v_is_kept_and_none_is_taken_for_another(disk, launch, kv_dtype):
     flags = "--kv-dtype", kv_dtype
     expected, _ = ask(launch(*FLAGS, *flags), LONG)

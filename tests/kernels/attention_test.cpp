@@ -1,4 +1,5 @@
 #include "kernels/block_transfer.hpp"
+#include "kernels/formats/e4m3.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <algorithm>
@@ -118,6 +119,8 @@ void check_against_reference(const numbers& got, const sequence& from, kv_type s
           v = numbers(dtype::bf16, std::vector<float>{static_cast<float>(v)})[0];
         else if (stored_as == kv_type::int8)
           v = std::nearbyint(v * 127 / largest) * largest / 127;
+        else if (stored_as == kv_type::fp8)
+          v = reference::to_e4m3(v * 448 / largest) * largest / 448;
       return x;
     };
     for (int h = 0; h < s.kv_heads; ++h) {
@@ -143,6 +146,11 @@ void check_against_reference(const numbers& got, const sequence& from, kv_type s
 
 dtype out_type(kv_type type) { return type == kv_type::f32 ? dtype::f32 : dtype::bf16; }
 
+constexpr kv_type all_kv_types[] = {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8};
+
+/// The two types with codes share all but their reading: each has its turn.
+kv_type coded(int turn) { return turn % 2 == 0 ? kv_type::int8 : kv_type::fp8; }
+
 std::vector<int> one_by_one(int n) { return std::vector<int>(n, 1); }
 
 std::vector<int> random_chunks(int n, generator& random) {
@@ -162,7 +170,7 @@ const shape shapes[] = {{1, 1, 8},   {2, 2, 14},   {7, 1, 16},  {8, 1, 48},   {4
 TEST_CASE("attention agrees with the reference for every target, head shape and cache type") {
   for (const isa target : tested_isas())
     for (const auto& s : shapes)
-      for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
+      for (const kv_type type : all_kv_types)
         for (const int window : {0, 37}) {
           const int tokens = s.head_dim > 100 ? 75 : 300;
           const sequence from(s, tokens, 3);
@@ -176,7 +184,7 @@ TEST_CASE("attention agrees with the reference for every target, head shape and 
 TEST_CASE("attention gives the same bits at once, in chunks, row by row, with any threads and block table") {
   for (const isa target : tested_isas())
     for (const shape& s : {shape{4, 4, 16}, shape{7, 1, 24}, shape{8, 2, 64}, shape{8, 1, 14}, shape{5, 1, 576}})
-      for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
+      for (const kv_type type : {kv_type::f32, kv_type::bf16, coded(s.heads)})
         for (const int window : {0, 32, 300}) {
           const int tokens = 600;
           const sequence from(s, tokens, 5);
@@ -195,7 +203,7 @@ TEST_CASE("attention gives the same bits at once, in chunks, row by row, with an
 
 TEST_CASE("a sequence's bits do not depend on the rest of the batch") {
   for (const isa target : tested_isas())
-    for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
+    for (const kv_type type : all_kv_types) {
       const shape s{6, 2, 32};
       const std::size_t columns = s.columns(), width = s.heads * s.head_dim;
       // Mixed in one batch: decode rows of long and short contexts, prefill chunks.
@@ -265,7 +273,7 @@ TEST_CASE("sequences that share blocks get the same bits as alone") {
   const int blocks_each = 80;
   for (const isa target : tested_isas())
     for (const shape& s : {shape{4, 4, 32}, shape{7, 1, 24}, shape{8, 2, 64}})
-      for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
+      for (const kv_type type : {kv_type::f32, kv_type::bf16, coded(s.heads)})
         for (const int window : {0, 300, 1000}) {
           const std::size_t columns = s.columns(), width = s.heads * s.head_dim;
           const auto caches = blocks_each * std::size(members);
@@ -341,9 +349,41 @@ TEST_CASE("int8 K and V add no more error than the rounding of their codes") {
     }
 }
 
-TEST_CASE("a cache holds only finite numbers and int8 scales") {
+TEST_CASE("K and V in fp8 are the codes and scales of E4M3, exactly, small ones too") {
+  // One position: attention gives its V. All codes of a head whose largest is 448 times a power of two come back.
   for (const isa target : tested_isas())
-    for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
+    for (const float scale : {1.0f, 0x1p-20f, 0x1p90f}) {
+      const shape s{1, 1, 254};
+      sequence from(s, 1, 3);
+      std::vector<float> want;
+      for (int code = 0; code < 256; ++code)
+        if (code % 128 != 127) // NaN
+          want.push_back(from_e4m3(static_cast<std::uint8_t>(code)) * scale);
+      std::copy(want.begin(), want.end(), from.qkv.end() - s.head_dim);
+      machine m(target, s, kv_type::fp8, 1);
+      auto got = m.run(from, dtype::f32, 0, {1});
+      for (int i = 0; i < s.head_dim; ++i)
+        CHECK_MESSAGE(got[i] == want[i], to_string(target), ", ", scale, ": ", want[i]);
+      // Any other number of the head becomes the nearest code, as to_e4m3 rounds it.
+      generator random(31);
+      auto others = random.normal(s.head_dim);
+      float largest = 0;
+      for (auto& x : others)
+        largest = std::max(largest, std::abs(x *= scale));
+      std::copy(others.begin(), others.end(), from.qkv.end() - s.head_dim);
+      got = m.run(from, dtype::f32, 0, {1});
+      const float inverse = 448 / largest, unit = largest / 448;
+      for (int i = 0; i < s.head_dim; ++i) {
+        const auto code = from_e4m3(to_e4m3(others[i] * inverse));
+        CHECK_MESSAGE(std::abs(got[i] - double(code) * unit) <= std::abs(double(code)) * unit * 0x1p-7,
+                      to_string(target), ", ", scale, ": ", others[i]);
+      }
+    }
+}
+
+TEST_CASE("a cache holds only finite numbers and finite scales") {
+  for (const isa target : tested_isas())
+    for (const kv_type type : all_kv_types) {
       const shape s{2, 2, 20};
       const int tokens = 40;
       sequence from(s, tokens, 29);
@@ -389,7 +429,7 @@ TEST_CASE("attention writes bf16 as the rounded f32 result") {
 }
 
 TEST_CASE("copy_blocks copies K and V of all layers, in order") {
-  for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
+  for (const kv_type type : all_kv_types) {
     const shape s{2, 2, 16};
     const int tokens = 40;
     const sequence from(s, tokens, 17);
@@ -412,7 +452,7 @@ TEST_CASE("copy_blocks copies K and V of all layers, in order") {
 }
 
 TEST_CASE("blocks travel in their canonical form to a cache of another size, to the same bits") {
-  for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
+  for (const kv_type type : all_kv_types)
     for (const auto& s : {shape{2, 2, 16}, shape{6, 2, 64}, shape{3, 1, 576}, shape{5, 5, 6}}) {
       CAPTURE(to_string(type));
       CAPTURE(s.head_dim);

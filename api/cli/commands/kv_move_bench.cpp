@@ -74,7 +74,7 @@ public:
       folder_(options.folder.empty() ? fs::temp_directory_path() : fs::path(options.folder)) {
     auto source = open_model(options.model);
     precision numbers(kernels::dtype::bf16);
-    for (const auto kv : {kernels::kv_type::f32, kernels::kv_type::bf16, kernels::kv_type::int8})
+    for (const auto kv : {kernels::kv_type::f32, kernels::kv_type::bf16, kernels::kv_type::int8, kernels::kv_type::fp8})
       if (options.kv_dtype == kernels::to_string(kv))
         numbers.kv = kv;
     const auto shape = kv_shape_of(source.config, numbers, blocks());
@@ -274,7 +274,7 @@ command add_bench_kv_move(CLI::App& bench) {
   count("--repeat", options->repeat, 1, 1000, "Runs to take medians of");
   count("--threads", options->threads, 0, 1024, "Threads that move blocks in memory; 0: one per core");
   app->add_option("--kv-dtype", options->kv_dtype, "Type of the KV cache")
-    ->check(one_of({"f32", "bf16", "int8"}))
+    ->check(one_of({"f32", "bf16", "int8", "fp8"}))
     ->type_name("TYPE")
     ->capture_default_str();
   app

@@ -14,7 +14,7 @@ namespace troupe::kernels {
 namespace {
 
 #if defined(__AMX_BF16__)
-inline constexpr int narrow_queries = tile_products<false>::most_queries; // for K and V in bf16 or int8
+inline constexpr int narrow_queries = tile_products<bf16_cells>::most_queries; // for K and V in 16 or 8 bits
 #else
 inline constexpr int narrow_queries = vector_products<bf16_cells>::most_queries;
 #endif
@@ -144,13 +144,14 @@ std::size_t attend_partition(const attention_op& op, const attention_tile& tile,
   switch (op.cache.type) {
     case kv_type::f32: return run_partition<vector_products<f32_cells>>(op, tile, partition, state);
 #if defined(__AMX_BF16__)
-    case kv_type::bf16: return run_partition<tile_products<false>>(op, tile, partition, state);
-    case kv_type::int8: return run_partition<tile_products<true>>(op, tile, partition, state);
+    case kv_type::bf16: return run_partition<tile_products<bf16_cells>>(op, tile, partition, state);
+    case kv_type::int8: return run_partition<tile_products<int8_cells>>(op, tile, partition, state);
+    case kv_type::fp8: return run_partition<tile_products<fp8_cells>>(op, tile, partition, state);
 #else
     case kv_type::bf16: return run_partition<vector_products<bf16_cells>>(op, tile, partition, state);
     case kv_type::int8: return run_partition<vector_products<int8_cells>>(op, tile, partition, state);
+    case kv_type::fp8: return run_partition<vector_products<fp8_cells>>(op, tile, partition, state);
 #endif
-    case kv_type::fp8: break; // never on a CPU
   }
   return 0;
 }

@@ -63,7 +63,8 @@ class partition_blocks {
 public:
   /// The partition's blocks before `last` are read.
   partition_blocks(const attention_op& op, const attention_tile& tile, int partition, int last)
-    : key_bytes_(op.cache.key_bytes),
+    : code_unit_(op.cache.type == kv_type::fp8 ? fp8_unit : 1),
+      key_bytes_(op.cache.key_bytes),
       value_bytes_(op.cache.value_bytes),
       keys_(op.cache.data + tile.kv_head * op.cache.head_bytes),
       values_(keys_ + op.cache.value_offset),
@@ -97,20 +98,23 @@ public:
     return next < end_ ? stretch{scales(next), key_bytes_} : stretch{};
   }
 
-  /// Loads the scales of a block's tokens; called together with its keys.
+  /// Loads the scales of a block's tokens, of codes as they are read; called together with its keys.
   void load_scales(tile_scratch& scratch, int block) const {
     const auto* from = reinterpret_cast<const float*>(scales(block));
-    store(scratch.k_scales + block * 16, load(from));
-    store(scratch.v_scales + block * 16, load(from + 16));
+    const vec unit = broadcast(code_unit_);
+    store(scratch.k_scales + block * 16, load(from) * unit);
+    store(scratch.v_scales + block * 16, load(from + 16) * unit);
   }
 
   static constexpr int ahead = 4;
 
 private:
+  static constexpr float fp8_unit = 256; // load_e4m3 gives numbers times 2^-8
   static constexpr int blocks_per_partition = partition_size / block_size;
 
   const char* scales(int block) const { return keys_ + blocks_[block] * key_bytes_; } // followed by the keys
 
+  float code_unit_;
   std::size_t key_bytes_, value_bytes_; // per block
   const char *keys_, *values_;          // of this head
   const std::int32_t* blocks_;
@@ -140,6 +144,12 @@ struct int8_cells : float_cells {
   using element = std::int8_t;
   static constexpr bool scaled = true;
   static vec column(const element* p) { return load_bytes(p); }
+};
+
+struct fp8_cells : float_cells {
+  using element = std::int8_t; // their bits
+  static constexpr bool scaled = true;
+  static vec column(const element* p) { return load_e4m3(p); }
 };
 
 #if defined(TROUPE_PAIRS)

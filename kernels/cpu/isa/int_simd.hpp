@@ -46,6 +46,12 @@ inline ivec looked_up(const std::uint8_t* table, ivec places) {
 inline vec load_bytes(const std::int8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
+/// Sixteen numbers in E4M3 times 2^-8, exactly. Moved up by 7 bits, all but their signs are such a number in f16.
+inline vec load_e4m3(const std::int8_t* p) {
+  const auto words = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return {
+    _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(static_cast<short>(0xbfff))))};
+}
 
 #if defined(__AVX512VNNI__)
 
@@ -130,6 +136,12 @@ inline __m256 load_8_bytes(const std::int8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 inline vec load_bytes(const std::int8_t* p) { return {load_8_bytes(p), load_8_bytes(p + 8)}; }
+/// Sixteen numbers in E4M3 times 2^-8, exactly. Moved up by 7 bits, all but their signs are such a number in f16.
+inline vec load_e4m3(const std::int8_t* p) {
+  const auto words = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const auto halves = _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(static_cast<short>(0xbfff)));
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+}
 
 #if defined(__AVXVNNI__)
 
@@ -270,6 +282,22 @@ inline ivec dot(ivec sum, const ivec& codes, const ivec& x) {
     for (int j = 0; j < 4; ++j)
       sum.x[i] += static_cast<std::uint32_t>(c[4 * i + j] * s[4 * i + j]);
   return sum;
+}
+
+#endif
+
+#if !defined(__AVX2__)
+
+/// Sixteen numbers in E4M3 times 2^-8, exactly.
+inline vec load_e4m3(const std::int8_t* p) {
+  alignas(64) float all[lanes];
+  for (int i = 0; i < lanes; ++i) {
+    const auto code = static_cast<std::uint32_t>(static_cast<std::uint8_t>(p[i]));
+    const std::uint32_t bits = (code & 0x80) << 24 | (code & 0x7f) << 20;
+    std::memcpy(&all[i], &bits, sizeof bits);
+    all[i] *= 0x1p112f; // which also makes subnormal numbers normal
+  }
+  return load(all);
 }
 
 #endif

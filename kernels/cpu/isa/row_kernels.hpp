@@ -126,7 +126,30 @@ inline vec finite(vec x) {
   return min(broadcast(most), max(x, broadcast(-most)));
 }
 
-/// Symmetric int8 codes, rounded to nearest even; returns their scale.
+/// Sixteen codes of int8, in the low bits. Rounded to nearest even, as all are.
+inline void int8_codes(std::uint32_t (&to)[lanes], const vec& x, const vec& inverse) {
+  const vec rounded = fma(x, inverse, broadcast(0x1.8p23f));
+  std::memcpy(to, &rounded, sizeof to);
+}
+
+/// Sixteen codes of E4M3, of numbers that are at most 448 but for rounding: to_e4m3 of kernels/formats.
+inline void e4m3_codes(std::uint32_t (&to)[lanes], const vec& x, const vec& inverse) {
+  const vec scaled = x * inverse;
+  std::memcpy(to, &scaled, sizeof to);
+  for (auto& bits : to) {
+    const std::uint32_t sign = bits >> 24 & 0x80, size = bits & 0x7fffffff;
+    float magnitude;
+    std::memcpy(&magnitude, &size, sizeof magnitude);
+    magnitude += 0x1p14f; // subnormal codes are in its low bits
+    std::uint32_t low;
+    std::memcpy(&low, &magnitude, sizeof low);
+    const std::uint32_t normal = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120u << 3);
+    bits = sign | (size < 0x3c800000 ? low & 0xff : normal); // 2^-6
+  }
+}
+
+/// Symmetric codes of which the largest is `Largest`, by `Codes`; returns their scale.
+template <int Largest, auto Codes>
 inline float quantise_head(std::int8_t* to, const float* x, int n) {
   vec largest = zero();
   for (int i = 0; i < n; i += lanes) {
@@ -135,15 +158,14 @@ inline float quantise_head(std::int8_t* to, const float* x, int n) {
   }
   const float most = maximum(largest);
   const bool nothing = most < 0x1p-100f; // the inverse would overflow
-  const vec inverse = broadcast(nothing ? 0 : 127 / most);
+  const vec inverse = broadcast(nothing ? 0 : Largest / most);
   for (int i = 0; i < n; i += lanes) {
-    std::int32_t codes[lanes]; // in the low bits
-    const vec rounded = fma(load_some(x + i, n - i), inverse, broadcast(0x1.8p23f));
-    std::memcpy(codes, &rounded, sizeof codes);
+    std::uint32_t codes[lanes];
+    Codes(codes, load_some(x + i, n - i), inverse);
     for (int j = 0; j < lanes && i + j < n; ++j)
       to[i + j] = static_cast<std::int8_t>(codes[j]);
   }
-  return nothing ? 0 : most / 127;
+  return nothing ? 0 : most / Largest;
 }
 
 /// Writes K and V of one head, made finite, to `slot` of a block.
@@ -163,14 +185,15 @@ inline void write_bf16(char* keys, char* values, const float* k, const float* v,
     to[2 * d] = to_bf16(v[d]);
 }
 
-inline void write_int8(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
+template <int Largest, auto Codes>
+inline void write_codes(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
   auto* scales = reinterpret_cast<float*>(keys);
   auto* to = reinterpret_cast<std::int8_t*>(scales + 32);
   std::int8_t codes[max_head_dim];
-  scales[slot] = quantise_head(codes, k, dim);
+  scales[slot] = quantise_head<Largest, Codes>(codes, k, dim);
   for (int d = 0; d < dim; ++d)
     to[d * 16 + slot] = codes[d];
-  scales[16 + slot] = quantise_head(reinterpret_cast<std::int8_t*>(values) + slot * dim, v, dim);
+  scales[16 + slot] = quantise_head<Largest, Codes>(reinterpret_cast<std::int8_t*>(values) + slot * dim, v, dim);
 }
 
 void rope_write_kv(const rope_op& op, float* row, int position, int block) {
@@ -198,8 +221,8 @@ void rope_write_kv(const rope_op& op, float* row, int position, int block) {
     switch (op.cache.type) {
       case kv_type::f32: write_f32(keys, values, k, v, dim, position % 16); break;
       case kv_type::bf16: write_bf16(keys, values, k, v, dim, position % 16); break;
-      case kv_type::int8: write_int8(keys, values, k, v, dim, position % 16); break;
-      case kv_type::fp8: break; // never on a CPU
+      case kv_type::int8: write_codes<127, int8_codes>(keys, values, k, v, dim, position % 16); break;
+      case kv_type::fp8: write_codes<448, e4m3_codes>(keys, values, k, v, dim, position % 16); break;
     }
     keys += op.cache.head_bytes;
     values += op.cache.head_bytes;

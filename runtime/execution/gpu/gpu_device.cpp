@@ -24,7 +24,6 @@ public:
 
   device_capabilities capabilities() const override {
     return {.schedule_invariant = options_.deterministic,
-            .fp8 = true,
             .own_memory = true,
             .own_thread = true,
             .f16_as_bf16 = true,

@@ -152,7 +152,7 @@ const numbers all_numbers[] = {{"f32", "none", "auto"},
                                {"bf16", "none", "auto"},
                                {"bf16", "none", "int8"},
                                {"bf16", "int8", "auto"},
-                               {"bf16", "int4", "auto"}};
+                               {"bf16", "int4", "fp8"}};
 
 /// Instruction sets of this machine; under slow sanitizers the fastest alone.
 std::vector<std::string> devices() {
@@ -343,7 +343,8 @@ TEST_CASE("crowds in stages give every request the bits that it has alone in one
   crowded.stages = 2;
   unsigned blocks = 18;
   SUBCASE("two of them") {}
-  SUBCASE("one for each layer, with a draft model") {
+  SUBCASE("one for each layer, with a draft model, and K and V in fp8") {
+    alone.compute.kv_dtype = crowded.compute.kv_dtype = "fp8";
     crowded.stages = 3;
     crowded.draft = golden("llama-gqa");
     blocks = 36;
@@ -522,12 +523,13 @@ TEST_CASE("crowds whose prompts and answers are computed by different replicas h
     crowded.roles = "prefill:1,decode:2";
     few_blocks = 36;
   }
-  SUBCASE("on two ranks each, with K and V in int8") {
-    alone.compute.kv_dtype = crowded.compute.kv_dtype = "int8";
+  SUBCASE("on two ranks each, with K and V in fp8") {
+    alone.compute.kv_dtype = crowded.compute.kv_dtype = "fp8";
     crowded.compute.tensor_parallel = 2;
   }
   SUBCASE("in two stages each") { crowded.stages = 2; }
-  SUBCASE("whose prefixes are kept on a disk, and in other memory") {
+  SUBCASE("whose prefixes are kept on a disk, and in other memory, in fp8") {
+    alone.compute.kv_dtype = crowded.compute.kv_dtype = "fp8";
     crowded.kv_disk = (std::filesystem::path(folder.path()) / "kv").string();
     crowded.swap_bytes = 256 << 10;
   }

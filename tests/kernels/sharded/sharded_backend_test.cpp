@@ -221,7 +221,7 @@ TEST_CASE("attention divided by heads, by queries of one head or by rows has the
   };
   for (const isa target : tested_isas())
     for (const auto& s : {shape{6, 3, 16}, shape{8, 4, 24}, shape{5, 5, 32}, shape{5, 1, 64}, shape{4, 2, 16}})
-      for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
+      for (const kv_type type : {kv_type::f32, kv_type::bf16, s.heads % 2 == 0 ? kv_type::int8 : kv_type::fp8}) {
         generator random(13);
         constexpr int context = 300, blocks = 45;
         const auto cols = std::size_t(s.heads + 2 * s.kv_heads) * std::size_t(s.dim),
@@ -326,7 +326,7 @@ TEST_CASE("blocks have the same canonical form with any number of ranks") {
   const std::vector<float> rope(rows * dim, 0.5f);
   std::vector<std::int32_t> table(blocks);
   std::iota(table.begin(), table.end(), 0);
-  for (const auto type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
+  for (const auto type : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8}) {
     const kv_shape shape{layers, kv_heads, dim, type, blocks};
     const auto filled = [&](backend& device) {
       auto cache = device.make_kv_cache(shape);

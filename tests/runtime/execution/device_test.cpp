@@ -139,7 +139,7 @@ TEST_CASE("Options for CPUs are refused on a GPU") {
   CHECK_NOTHROW(open_device({.device = "auto", .threads = 1, .packed_cache = "cache"}, nullptr));
 }
 
-TEST_CASE("Types to compute in are chosen by name; K and V in fp8 are refused on a CPU") {
+TEST_CASE("Types to compute in are chosen by name") {
   const auto source = open_model(test_data() + "/golden/llama-gqa");
   const auto& tensors = *source.tensors;
   const auto on_cpu = [&](const compute_options& names) { return precision_of(names, tensors, {}); };
@@ -151,10 +151,8 @@ TEST_CASE("Types to compute in are chosen by name; K and V in fp8 are refused on
     }
     return std::string("none");
   };
-  CHECK(sentence({.kv_dtype = "fp8"}) ==
-        "`kv_dtype` fp8 needs an NVIDIA GPU; on a CPU K and V are kept in f32, bf16 or int8");
   CHECK(on_cpu({.quantize = "fp8"}).weights == kernels::quantization::fp8);
-  const auto precision = precision_of({.quantize = "fp8", .kv_dtype = "fp8"}, tensors, {.fp8 = true});
+  const auto precision = on_cpu({.quantize = "fp8", .kv_dtype = "fp8"});
   CHECK(precision.kv == kernels::kv_type::fp8);
   CHECK(precision.weights == kernels::quantization::fp8);
   CHECK(precision.compute == kernels::dtype::bf16);
@@ -171,14 +169,11 @@ TEST_CASE("Types to compute in are chosen by name; K and V in fp8 are refused on
   CHECK(narrow.kv == kernels::kv_type::bf16);
   CHECK(sentence({.kv_dtype = "fp9"}) == "`kv_dtype` must be auto, f32, bf16, int8 or fp8, not `fp9`");
   CHECK(sentence({.quantize = "int3"}) == "`quantize` must be none, int8, int4, fp8 or bf16, not `int3`");
-  const auto backend = kernels::make_cpu_backend({.threads = 1});
-  CHECK_THROWS_AS(backend->make_kv_cache({1, 1, 64, kernels::kv_type::fp8, 1}), std::invalid_argument);
 }
 
 TEST_CASE("A CPU is schedule-invariant, and has neither memory nor threads nor clocks of its own") {
   const auto c = open_device({.device = "cpu", .threads = 1}, nullptr)->capabilities();
   CHECK(c.schedule_invariant);
-  CHECK_FALSE(c.fp8);
   CHECK_FALSE(c.own_memory);
   CHECK_FALSE(c.own_thread);
   CHECK_FALSE(c.step_times);

@@ -1,5 +1,5 @@
 // The two matrix products of attention over one partition with AMX tiles of bf16, for 16 or 32 queries at a time.
-// Queries and weights are rounded to bf16; int8 codes become bf16 exactly. The order of summation does not depend on
+// Queries and weights are rounded to bf16; int8 and fp8 codes become bf16 exactly. The order of summation does not depend on
 // the number of queries, so decode and prefill give the same bits. Only for the target unit with AMX.
 //
 // Tile registers: 0 to 3 sums, 4 and 5 queries or weights, 5 to 7 K or V.
@@ -12,16 +12,18 @@ namespace troupe::kernels {
 namespace {
 
 /// Writes 16 words of bf16 pairs: the codes at `even` and `odd`.
+template <class Cells>
 inline void widen_pairs(std::uint32_t* to, const std::int8_t* even, const std::int8_t* odd) {
-  const auto low = _mm512_srli_epi32(_mm512_castps_si512(load_bytes(even).v), 16);
-  _mm512_store_si512(to, _mm512_or_si512(low, _mm512_castps_si512(load_bytes(odd).v)));
+  const auto low = _mm512_srli_epi32(_mm512_castps_si512(Cells::column(even).v), 16);
+  _mm512_store_si512(to, _mm512_or_si512(low, _mm512_castps_si512(Cells::column(odd).v)));
 }
 
-template <bool Int8>
+/// `Cells` are bf16, or codes of 8 bits with scales.
+template <class Cells>
 class tile_products {
 public:
   static constexpr int most_queries = 32;
-  static constexpr bool scaled = Int8;
+  static constexpr bool scaled = Cells::scaled;
 
   tile_products(const attention_op& op, const attention_tile& tile, tile_scratch& scratch)
     : count_(tile.count), dim_(op.cache.head_dim), steps_((dim_ + 31) / 32), scratch_(scratch) {
@@ -30,7 +32,7 @@ public:
       for (int d = 0; d < steps_ * 32; d += lanes)
         put_bf16(reinterpret_cast<std::uint16_t*>(scratch.q[i]) + d,
                  (d < dim_ ? load_some(tile.queries[i].q + d, dim_ - d) : zero()) * scale);
-    if constexpr (Int8)
+    if constexpr (scaled)
       for (auto& block : wide_)
         std::memset(block + dim_ / 2 * 16, 0, (steps_ * 16 - dim_ / 2) * 64);
   }
@@ -108,13 +110,13 @@ private:
   /// K of a block, [steps][16 rows][16 tokens][2 dimensions], with finite values beyond the last dimension. Codes are
   /// widened to buffer i.
   const char* keys(const partition_blocks& blocks, int block, int i) const {
-    if constexpr (Int8) {
+    if constexpr (scaled) {
       blocks.after_keys(block).fetch();
       blocks.load_scales(scratch_, block);
       const auto* codes = reinterpret_cast<const std::int8_t*>(blocks.keys(block));
       auto* to = wide_[i];
       for (int row = 0; row < dim_ / 2; ++row)
-        widen_pairs(to + row * 16, codes + row * 32, codes + row * 32 + 16);
+        widen_pairs<Cells>(to + row * 16, codes + row * 32, codes + row * 32 + 16);
       return reinterpret_cast<const char*>(to);
     } else {
       return blocks.keys(block);
@@ -128,13 +130,13 @@ private:
 
   /// V of a block from dimension `d` on, `tiles` times 16 dimensions: [8 pairs of tokens][16 dimensions][2 tokens].
   value_tiles values(const partition_blocks& blocks, int block, int d, int tiles) const {
-    if constexpr (Int8) {
+    if constexpr (scaled) {
       const auto* codes = reinterpret_cast<const std::int8_t*>(blocks.values(block)) + d;
       auto* to = wide_[block % 2];
       for (int tile = 0; tile < tiles; ++tile)
         for (int row = 0; row < 8; ++row) {
           const auto* even = codes + 2 * row * dim_ + tile * 16;
-          widen_pairs(to + (tile * 8 + row) * 16, even, even + dim_);
+          widen_pairs<Cells>(to + (tile * 8 + row) * 16, even, even + dim_);
         }
       return {reinterpret_cast<const char*>(to), 64, 512};
     } else {
@@ -147,7 +149,7 @@ private:
     stretch next[4];
     for (int i = 0; i < 4; ++i) {
       k[i] = keys(blocks, block + i, i);
-      if constexpr (!Int8)
+      if constexpr (!scaled)
         next[i] = blocks.after_keys(block + i);
     }
     tile_zero<0>();
@@ -178,7 +180,7 @@ private:
 
   void score_16_by_1(const partition_blocks& blocks, int block) const {
     const char* k = keys(blocks, block, 0);
-    if constexpr (!Int8)
+    if constexpr (!scaled)
       blocks.after_keys(block).fetch();
     tile_zero<0>();
     for (int step = 0; step < steps_; ++step) {
@@ -191,7 +193,7 @@ private:
 
   void score_32_by_2(const partition_blocks& blocks, int block) const {
     const char* const k[2] = {keys(blocks, block, 0), keys(blocks, block + 1, 1)};
-    if constexpr (!Int8) {
+    if constexpr (!scaled) {
       blocks.after_keys(block).fetch();
       blocks.after_keys(block + 1).fetch();
     }
@@ -219,7 +221,7 @@ private:
 
   void score_32_by_1(const partition_blocks& blocks, int block) const {
     const char* k = keys(blocks, block, 0);
-    if constexpr (!Int8)
+    if constexpr (!scaled)
       blocks.after_keys(block).fetch();
     tile_zero<0>();
     tile_zero<2>();
@@ -319,7 +321,7 @@ private:
 
   int count_, dim_, steps_; // of 32 dimensions
   tile_scratch& scratch_;
-  alignas(64) mutable std::uint32_t wide_[Int8 ? 4 : 1][Int8 ? (max_head_dim / 2) * 16 : 1];
+  alignas(64) mutable std::uint32_t wide_[scaled ? 4 : 1][scaled ? (max_head_dim / 2) * 16 : 1];
 };
 
 } // namespace
