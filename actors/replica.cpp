@@ -99,8 +99,11 @@ void replica::ask(const Handle& who, const former_lives<Counters>& former, Count
 }
 
 void replica::count(const std::function<void(const replica_stats&)>& then) {
-  if (const auto& disk = what_.model->kv_disk; disk && number_ == 0)
-    seen_.kept = disk->store->counters();
+  if (number_ == 0) {
+    seen_.model = what_.model->counted();
+    if (const auto& disk = what_.model->kv_disk)
+      seen_.kept = disk->store->counters();
+  }
   if (!workers_) {
     if (has_ended()) {
       seen_.scheduler = former_schedulers_->counted();

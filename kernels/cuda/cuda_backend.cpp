@@ -64,7 +64,10 @@ private:
 class backend_on_device final : public cuda_backend, public recurrent_ops {
 public:
   explicit backend_on_device(const cuda_options& options)
-    : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {}
+    : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {
+    if (options.unified_maximum)
+      counts_ = cuda::allocate(sizeof(softmax_counts));
+  }
 
   std::string description() const override {
     return "cuda:" + std::to_string(options_.device) + ", " + info_.name + ", compute capability " +
@@ -84,6 +87,12 @@ public:
   }
 
   bool deterministic() const override { return options_.deterministic; }
+
+  std::vector<const softmax_counts*> softmax() const override {
+    if (!counts_)
+      return {};
+    return {static_cast<const softmax_counts*>(counts_.get())};
+  }
 
   buffer allocate(std::size_t bytes) override { return cuda::allocate(bytes); }
 
@@ -242,6 +251,7 @@ public:
     p.places = step_.places();
     p.unified = tensor_cores && options_.unified_maximum.has_value();
     p.maximum = exponent(options_.unified_maximum.value_or(0));
+    p.counts = static_cast<softmax_counts*>(counts_.get());
     p.aligned = reinterpret_cast<std::uintptr_t>(p.q) % 16 == 0 && p.q_stride % 4 == 0 &&
       reinterpret_cast<std::uintptr_t>(p.out) % (2 * size_of(p.out_type)) == 0 && p.out_stride % 2 == 0;
     p.states = states_.reserve<float>(planned.plan.slots * state_bytes);
@@ -448,6 +458,7 @@ private:
   recurrent_layers recurrence_{stream_, step_};
   grouped_products grouped_{*this};
   device_scratch copies_, copies_aside_, states_, indices_, factors_;
+  buffer counts_; // softmax_counts
 };
 
 } // namespace

@@ -34,6 +34,8 @@ struct step_inputs {
   bool repeatable = false; // pad the plan, so that similar steps can replay its launches
 };
 
+struct softmax_counts; // device/attention/attention.hpp
+
 class cuda_backend : public backend, public block_transfer {
 public:
   /// The streams of the ops and of concurrent copies.
@@ -69,6 +71,9 @@ public:
       restore_block(queue(), cache, b.block, b.from);
     queue().synchronise();
   }
+
+  /// What attention with a unified maximum has counted, in the memory of each device; empty without one.
+  virtual std::vector<const softmax_counts*> softmax() const = 0;
 
   /// `copy_blocks` on another stream.
   virtual void copy_blocks_on(const stream& on, kv_cache& cache, std::span<const block_copy> copies) = 0;

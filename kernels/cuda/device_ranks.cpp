@@ -96,6 +96,14 @@ public:
     return moves + grouped_.growths();
   }
 
+  std::vector<const softmax_counts*> softmax() const override {
+    std::vector<const softmax_counts*> all;
+    for (const auto& r : ranks_)
+      for (const auto* counts : r.backend->softmax())
+        all.push_back(counts);
+    return all;
+  }
+
   buffer allocate(std::size_t bytes) override { return ranks_[0].backend->allocate(bytes); }
   buffer upload(std::span<const float> values) override { return ranks_[0].backend->upload(values); }
 

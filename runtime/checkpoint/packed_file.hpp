@@ -52,6 +52,7 @@ public:
   void release(const packed_place& place) const noexcept { map_->release(bytes_of(place)); }
   void drop(const packed_place& place) const noexcept { map_->drop(bytes_of(place)); }
   bool is_in_memory(const packed_place& place) const noexcept { return map_->is_in_memory(bytes_of(place)); }
+  std::size_t missing_bytes(const packed_place& place) const noexcept { return map_->missing_bytes(bytes_of(place)); }
 
   /// "FILE can no longer be read".
   [[noreturn]] void refuse_reading() const;

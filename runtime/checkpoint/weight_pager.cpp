@@ -29,6 +29,13 @@ std::vector<std::vector<std::size_t>> expert_sizes(std::span<const paged_unit> u
   return sizes;
 }
 
+std::size_t missing_bytes(const packed_file& file, std::span<const packed_place> places) {
+  std::size_t sum = 0;
+  for (const auto& place : places)
+    sum += file.missing_bytes(place);
+  return sum;
+}
+
 /// Asks for what is not in memory exactly: where it is only accessed, the system reads on into what may not be wanted.
 void ask_for(const packed_file& file, std::span<const packed_place> places) {
   for (const auto& place : places)
@@ -50,7 +57,8 @@ weight_pager::weight_pager(std::shared_ptr<const packed_file> file, std::vector<
     units_(std::move(units)),
     next_streamed_(units_.size(), none),
     places_(units_.size(), place::disk),
-    users_(units_.size(), 0) {
+    users_(units_.size(), 0),
+    looked_(units_.size(), false) {
   const auto count = units_.size();
   for (std::size_t i = 0; i < count; ++i)
     for (std::size_t ahead = 1; ahead <= count && next_streamed_[i] == none; ++ahead)
@@ -102,8 +110,12 @@ void weight_pager::move(std::size_t from, std::size_t to, kernels::thread_pool& 
     return;
   }
   const auto& unit = units_[to];
+  bool looked = false;
   {
     const std::lock_guard lock(mutex_);
+    std::erase(orders_, std::pair(order::look, to));
+    looked = looked_[to];
+    looked_[to] = false;
     const auto next = next_streamed_[to];
     if (from != none && --users_[from] == 0 && units_[from].streamed && from != to && from != next)
       tell(order::drop, from);
@@ -120,6 +132,8 @@ void weight_pager::move(std::size_t from, std::size_t to, kernels::thread_pool& 
   try {
     if (unit.streamed)
       wait_for(to);
+    else if (!looked)
+      read_bytes_ += missing_bytes(*file_, unit.dense);
     if (!unit.experts.empty())
       ask_for(*file_, unit.dense); // and not for the experts beside them
     file_->read(unit.dense, pool);
@@ -182,12 +196,15 @@ void weight_pager::obey(order what, std::size_t unit, std::unique_lock<std::mute
     lock.lock();
     return;
   }
+  if (what == order::look)
+    looked_[unit] = true;
   lock.unlock();
   bool read = true;
   if (what == order::read) {
     read_bytes_ += bytes_of_places(places);
     read = bring(places);
   } else {
+    read_bytes_ += missing_bytes(*file_, places);
     if (!units_[unit].experts.empty())
       ask_for(*file_, places);
     for (const auto& p : places)

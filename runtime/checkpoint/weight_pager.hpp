@@ -43,7 +43,8 @@ public:
   /// Whether some units do not fit in memory.
   bool streams() const { return streams_; }
 
-  /// Bytes asked of the disk so far for streamed units and experts.
+  /// Bytes asked of the disk so far: of streamed units, of chosen experts, and of what is left to the system where it was
+  /// not in memory when a pass came to it.
   std::uint64_t read_bytes() const { return read_bytes_.load(std::memory_order_relaxed); }
 
 private:
@@ -78,6 +79,7 @@ private:
   std::condition_variable told_, done_;
   std::vector<place> places_;      // of streamed units
   std::vector<std::size_t> users_; // walks that are in the unit
+  std::vector<bool> looked_;       // the reader has asked for what was missing, since a walk was there
   std::optional<expert_cache> experts_;
   std::deque<std::pair<order, std::size_t>> orders_;
   bool stop_ = false;

@@ -1,6 +1,7 @@
 // What an engine counts, by replica and in all: a snapshot. Plain values.
 #pragma once
 
+#include "runtime/execution/model_counters.hpp"
 #include "runtime/kv/kv_store.hpp"
 #include "runtime/scheduling/block_counters.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
@@ -36,6 +37,7 @@ struct replica_stats {
   block_counters blocks = {};
   move_counters moves = {};
   kv_store_counters kept = {}; // files are those of all replicas: the first one's
+  model_counters model = {};   // also of all replicas
 };
 
 template <>
@@ -56,6 +58,7 @@ inline engine_stats in_all(std::vector<replica_stats> replicas) {
     add_beside(all.total.blocks, each.blocks);
     add_beside(all.total.moves, each.moves);
     add_beside(all.total.kept, each.kept);
+    add_beside(all.total.model, each.model);
   }
   all.replicas = std::move(replicas);
   return all;
@@ -72,6 +75,7 @@ void for_each_statistic(const replica_stats& of, Visit&& visit) {
   each_of(of.blocks);
   each_of(of.moves);
   each_of(of.kept);
+  each_of(of.model);
   each_of(of);
 }
 

@@ -1,9 +1,11 @@
 #include "runtime/engine/loaded_model.hpp"
 
+#include "runtime/checkpoint/weight_pager.hpp"
 #include "runtime/execution/contrasting_runner.hpp"
 #include "runtime/execution/mtp_runner.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace troupe {
@@ -13,6 +15,15 @@ namespace {
 constexpr int mask_threads = 3; // for guides; they sleep unless there are any
 
 } // namespace
+
+model_counters loaded_model::counted() const {
+  model_counters sum{.softmax_sums = softmax->sums, .recomputed_sums = softmax->recomputed};
+  std::set<const weight_pager*> pagers; // stages may share one
+  for (const auto& stage : stages)
+    if (const auto* pager = stage.weights ? stage.weights->pager.get() : nullptr; pager && pagers.insert(pager).second)
+      sum.weight_bytes += pager->read_bytes();
+  return sum;
+}
 
 std::size_t loaded_model::room() const {
   std::size_t sum = 0;
@@ -48,7 +59,8 @@ runner_spec model_replica::runner(std::size_t stage) const {
           .blocks = plan.blocks,
           .host_blocks = plan.host_blocks,
           .snapshots = plan.snapshots,
-          .image_offset = before};
+          .image_offset = before,
+          .softmax = model->softmax};
 }
 
 sampler_spec model_replica::sampler() const {

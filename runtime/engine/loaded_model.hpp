@@ -6,6 +6,7 @@
 #include "runtime/engine/memory_ledger.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/execution/draft_model.hpp"
+#include "runtime/execution/model_counters.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/kv/kv_disk.hpp"
 #include "runtime/model/mtp_layers.hpp"
@@ -90,6 +91,11 @@ struct loaded_model {
   std::shared_ptr<guides::guide_cache> guides;               // compiles those of requests
   std::vector<replica_plan> replicas;                        // at least one
   std::shared_ptr<const std::vector<memory_entry>> promised; // what all of this takes, until it is gone
+
+  std::shared_ptr<softmax_tally> softmax = std::make_shared<softmax_tally>();
+
+  /// What its files and devices have counted so far.
+  model_counters counted() const;
 
   /// Requests that run or wait, in all replicas.
   std::size_t room() const;

@@ -22,6 +22,7 @@ class activation_sparsity; // kernels/activation_sparsity.hpp
 namespace troupe {
 
 struct model_weights;
+struct softmax_tally; // model_counters.hpp
 
 /// The largest steps that a runner and a sampler are given.
 struct step_sizes {
@@ -38,10 +39,11 @@ struct runner_spec {
   std::shared_ptr<const model_weights> weights;
   troupe::precision precision = kernels::dtype::f32;
   step_sizes sizes;
-  std::int32_t blocks = 0;      // of the KV cache
-  std::int32_t host_blocks = 0; // of the host block pool; 0: no swapping
-  std::int32_t snapshots = 0;   // of the states of recurrent layers
-  std::size_t image_offset = 0; // bytes of a block's image before those of this runner
+  std::int32_t blocks = 0;                     // of the KV cache
+  std::int32_t host_blocks = 0;                // of the host block pool; 0: no swapping
+  std::int32_t snapshots = 0;                  // of the states of recurrent layers
+  std::size_t image_offset = 0;                // bytes of a block's image before those of this runner
+  std::shared_ptr<softmax_tally> softmax = {}; // gets what devices count; null: nobody asks
 };
 
 /// How a sampler follows guides.

@@ -102,9 +102,10 @@ void mapped_file::drop(std::span<const std::byte> part) const noexcept {
     posix_fadvise(descriptor_, static_cast<off_t>(begin), static_cast<off_t>(end - begin), POSIX_FADV_DONTNEED);
 }
 
-bool mapped_file::is_in_memory(std::span<const std::byte> part) const noexcept {
+std::size_t mapped_file::missing_bytes(std::span<const std::byte> part) const noexcept {
   if (part.empty())
-    return true;
+    return 0;
+  std::size_t missing = 0;
   const auto page = page_bytes();
   const auto begin = address_of(part.data()) / page * page, end = address_of(part.data() + part.size());
   unsigned char pages[4096];
@@ -112,11 +113,11 @@ bool mapped_file::is_in_memory(std::span<const std::byte> part) const noexcept {
     const auto bytes = std::min<std::uintptr_t>(end - at, sizeof pages * page);
     const auto count = (bytes + page - 1) / page;
     if (mincore(reinterpret_cast<void*>(at), bytes, pages) != 0)
-      return true; // unknown
-    if (!std::all_of(pages, pages + count, [](unsigned char p) { return (p & 1) != 0; }))
-      return false;
+      return 0; // unknown
+    missing += page *
+      static_cast<std::size_t>(std::count_if(pages, pages + count, [](unsigned char p) { return (p & 1) == 0; }));
   }
-  return true;
+  return missing;
 }
 
 bool mapped_file::is_whole() const noexcept {

@@ -38,8 +38,9 @@ public:
   /// The same for the system's cache, too: the next access reads the whole pages of `part` from the disk.
   void drop(std::span<const std::byte> part) const noexcept;
 
-  /// Whether all pages of `part` are in memory and mapped, as far as the system tells.
-  bool is_in_memory(std::span<const std::byte> part) const noexcept;
+  /// Bytes of the pages of `part` that are not in memory, as far as the system tells.
+  std::size_t missing_bytes(std::span<const std::byte> part) const noexcept;
+  bool is_in_memory(std::span<const std::byte> part) const noexcept { return missing_bytes(part) == 0; }
 
   /// Whether the file has its size still. If it was truncated, reading what it lost would end the process.
   bool is_whole() const noexcept;

@@ -1,5 +1,6 @@
 """Weights that are mapped from a file, or do not fit in memory, change no results."""
 
+import os
 import sys
 
 import pytest
@@ -22,6 +23,25 @@ def test_tokens_are_the_same_mapped_and_resident(launch, cache):
         got, log = answer(launch, "--weights", how, "--packed-cache", str(cache))
         assert got == expected, how
         assert "packed weights" in log
+
+
+def test_metrics_say_how_much_of_mapped_weights_was_read(launch, cache):
+    _, log = answer(launch, "--weights", "mapped", "--packed-cache", str(cache))
+    (file,) = cache.iterdir()
+    read = "troupe_mapped_weight_bytes_read_total"
+    server = launch("--dtype", "bf16", "--weights", "mapped", "--packed-cache", str(cache))
+    with open(file) as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # pages that are mapped stay
+    body = {"prompt": [1, 7, 9], "max_tokens": 4}
+    server.post("/v1/completions", body)
+    first = server.metrics()[read]
+    assert 0 <= first <= 2 * file.stat().st_size
+    server.post("/v1/completions", body)
+    assert server.metrics()[read] == first  # what fits is read once
+    assert server.stop() == 0
+    resident = launch("--dtype", "bf16", "--weights", "resident", "--packed-cache", str(cache))
+    resident.post("/v1/completions", body)
+    assert resident.metrics()[read] == 0
 
 
 def test_stages_and_replicas_share_mapped_weights(launch, cache):
@@ -77,17 +97,19 @@ def test_a_model_of_more_than_the_memory_answers_with_the_same_tokens(tmp_path, 
         server = Server(model, *flags, *more, preexec_fn=enter)
         try:
             choice = server.post("/v1/completions", body).json()["choices"][0]
+            read = server.metrics()["troupe_mapped_weight_bytes_read_total"]
         finally:
             status = server.stop()
         assert status == 0
-        return (choice["token_ids"], choice["logprobs"]["token_logprobs"]), "".join(server.err)
+        return (choice["token_ids"], choice["logprobs"]["token_logprobs"]), "".join(server.err), read
 
-    expected, _ = run(None, "--packed-cache", "none")
+    expected, _, nothing = run(None, "--packed-cache", "none")
     size = model.stat().st_size
     for how in ("auto", "mapped"):  # packs within the limit at first
         with limited(size * 2 // 3) as group:
             if group is None:
                 pytest.skip("no control group can be made")
-            got, log = run(group, "--weights", how)
+            got, log, read = run(group, "--weights", how)
         assert got == expected, how
         assert "each token reads" in log and "from disk" in log, log
+        assert read > size / 3 > nothing == 0

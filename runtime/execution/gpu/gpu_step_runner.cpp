@@ -1,10 +1,13 @@
 #include "runtime/execution/gpu/gpu_step_runner.hpp"
 
+#include "kernels/cuda/device/attention/attention.hpp"
 #include "runtime/execution/gpu/decode_buckets.hpp"
 #include "runtime/execution/hidden_states.hpp"
+#include "runtime/execution/model_counters.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -43,6 +46,10 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
   if (const auto& config = decoder_.weights().config; config.state_layers() > 0)
     states_ = dynamic_cast<kernels::recurrent_ops&>(*backend_).make_state_cache(
       state_shape_of(config, spec.sizes.sequences, spec.snapshots, most_state_guesses));
+  if (const auto devices = backend_->softmax().size(); spec.softmax && devices > 0) {
+    softmax_ = std::move(spec.softmax);
+    softmax_here_ = cuda::allocate_pinned(devices * sizeof(cuda::softmax_counts));
+  }
   if (spec.host_blocks > 0)
     host_pool_ = cuda::allocate_pinned(static_cast<std::size_t>(spec.host_blocks) * cache_->shape.block_bytes());
   const auto part = part_of_model();
@@ -61,6 +68,8 @@ gpu_step_runner::~gpu_step_runner() {
   try {
     backend_->queue().synchronise(); // work in flight uses memory that is freed now
     backend_->copy_queue().synchronise();
+    if (softmax_asked_)
+      add_softmax();
   } catch (const kernels::device_error&) { // the device has failed, so nothing is in flight
   }
 }
@@ -71,8 +80,38 @@ std::size_t gpu_step_runner::row_bytes() const {
   return static_cast<std::size_t>(decoder_.weights().config.hidden) * sizeof(float);
 }
 
+// Copies are behind whole steps and never waited for, so the last step's counts are told by the next call.
+void gpu_step_runner::tell_softmax() {
+  if (!softmax_)
+    return;
+  if (softmax_asked_) {
+    if (!softmax_came_.happened())
+      return;
+    add_softmax();
+  }
+  auto* to = static_cast<cuda::softmax_counts*>(softmax_here_.get());
+  for (const auto* counts : backend_->softmax())
+    cuda::copy_to_host(backend_->queue(), to++, counts, sizeof *counts);
+  softmax_came_.record(backend_->queue());
+  softmax_asked_ = true;
+}
+
+void gpu_step_runner::add_softmax() {
+  const auto* all = static_cast<const cuda::softmax_counts*>(softmax_here_.get());
+  std::uint64_t sums = 0, recomputed = 0;
+  for (std::size_t i = 0; i < backend_->softmax().size(); ++i) {
+    sums += all[i].sums;
+    recomputed += all[i].recomputed;
+  }
+  softmax_->sums += sums - std::exchange(sums_told_, sums);
+  softmax_->recomputed += recomputed - std::exchange(recomputed_told_, recomputed);
+  softmax_asked_ = false;
+}
+
 void gpu_step_runner::receive(const step_tokens& tokens) {
   constexpr std::size_t most_in_flight = 64; // of steps whose tokens a plan may wait for
+  if (softmax_asked_ && softmax_came_.happened())
+    add_softmax();
   tokens_known_.push_back(tokens);
   if (tokens_known_.size() > most_in_flight)
     tokens_known_.pop_front();
@@ -133,6 +172,7 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
     give_states(plan, output);
   auto done = std::make_shared<cuda::event>(timed_);
   done->record(backend_->queue());
+  tell_softmax();
   if (timed_)
     timings_.push_back({began, done});
   hazards_.add(plan, done);

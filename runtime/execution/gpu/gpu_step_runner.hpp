@@ -47,6 +47,10 @@ private:
     std::shared_ptr<kernels::cuda::event> read;
   };
 
+  /// Adds what attention has counted since the last time, as far as it has come to the host, and asks for more.
+  void tell_softmax();
+  void add_softmax();
+
   void copy_blocks();
   void copy_states(std::span<const block_move> moves);
   void move_blocks(std::span<const block_move> moves);
@@ -81,6 +85,11 @@ private:
   step_graphs graphs_;
   std::deque<timed_step> timings_; // not added up yet
   double device_ms_ = 0;
+  std::shared_ptr<softmax_tally> softmax_; // null: nothing is counted
+  kernels::buffer softmax_here_;           // pinned host memory, as much as cuda_backend::softmax has
+  kernels::cuda::event softmax_came_;      // of the copy that is on its way
+  bool softmax_asked_ = false;             // one is
+  std::uint64_t sums_told_ = 0, recomputed_told_ = 0;
 
   // The step being run, with padding rows.
   std::vector<token_id> slots_or_tokens_, tokens_; // with placeholders, and with 0 instead

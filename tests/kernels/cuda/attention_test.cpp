@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/device/attention/attention.hpp"
 #include "tests/kernels/cuda/support.hpp"
 
 #include <set>
@@ -246,6 +247,32 @@ TEST_CASE("CUDA: an attention plan covers each partition of every row once") {
         }
 }
 
+// FlashAttention (Dao et al. 2022) counts 40.3 GB for three passes through memory and 4.4 tiled, for GPT-2 medium (1,024
+// tokens, 16 heads of 64, 64 sequences), forward and backward. This is the forward pass, in 16 bits.
+TEST_CASE("CUDA: attention by tiles moves a sixth of the bytes of three passes, as its plan counts them") {
+  constexpr double tokens = 1024, dim = 64, heads = 16 * 64, bytes = 2;
+  const sequence_rows prompt{0, 1024, 0, 0};
+  const std::vector<std::int32_t> table(1024 / block_tokens, 0);
+  cuda::attention_options options{1, 0, true};
+  options.kv_heads = 16;
+  const auto plan = plan_attention({{&prompt, 1}, table}, options);
+  REQUIRE(plan.slabs.empty());
+  double read = 0, queries = 0; // positions whose K and V tiles read, and rows
+  for (const auto& work : plan.flash) {
+    const int last = plan.list[std::size_t(work.first + (work.packed + work.count - 1))];
+    read += plan.rows[std::size_t(last)].position + 1;
+    queries += work.count;
+  }
+  CHECK(queries == tokens);
+  const double ends = 2 * tokens * dim; // queries and results
+  const double tiled = heads * bytes * (ends + 2 * read * dim);
+  // Scores are written, read, written as weights and read.
+  const double passes = heads * bytes * (ends + 2 * tokens * dim + 4 * tokens * tokens);
+  CHECK(passes == doctest::Approx(9.1e9).epsilon(0.01));
+  CHECK(tiled == doctest::Approx(1.5e9).epsilon(0.02));
+  CHECK(passes / tiled > 6);
+}
+
 TEST_CASE("CUDA: chunks take flash attention if they fill half of the device or end early") {
   const std::vector<std::int32_t> tables(512, 0);
   const auto flash_works = [&](std::vector<sequence_rows> sequences, int kv_heads, int multiprocessors) {
@@ -443,6 +470,7 @@ TEST_CASE("CUDA: a unified maximum gives the same attention, also for rows whose
   for (const auto& [type, window, maximum] :
        {setup{kv_type::bf16, 0, 0}, {kv_type::bf16, 0, 500}, {kv_type::int8, 300, 1.5f}, {kv_type::fp8, 0, -500}}) {
     sequence from(s, tokens, 17);
+    softmax_counts counted;
     const auto attend = [&](std::optional<float> unified, bool all_at_once, float q_scale) {
       machine m(s, type, tokens, true, 1, 3, unified);
       const auto all = from.rows(0, tokens);
@@ -459,15 +487,25 @@ TEST_CASE("CUDA: a unified maximum gives the same attention, also for rows whose
         const auto part = out.read();
         result.wide.insert(result.wide.end(), part.wide.begin(), part.wide.end());
       }
+      const auto& on = dynamic_cast<const cuda_backend&>(*m.device);
+      CHECK(on.softmax().empty() == !unified.has_value());
+      for (const auto* counts : on.softmax())
+        copy_to_host(on.queue(), &counted, counts, sizeof counted);
+      on.queue().synchronise();
       return result;
     };
     CAPTURE(maximum);
-    const auto got = attend(maximum, true, 1), running = attend({}, true, 1);
+    const auto running = attend({}, true, 1), got = attend(maximum, true, 1);
+    const std::uint64_t all = 4 * 4; // rows, heads
+    CHECK(counted.sums == all);
+    CHECK(counted.recomputed == (std::abs(maximum) > 100 ? all : 0));
     check_against_reference(got, from, type, window, false, name(s, type, tokens, window), first);
     CHECK(got != running); // another code path
     CHECK(attend(maximum, false, 1) == got);
     // Scores 30 times as large: the maximum suits some rows and heads, but not others.
-    const auto large = attend(maximum, true, 30), large_running = attend({}, true, 30);
+    const auto large_running = attend({}, true, 30), large = attend(maximum, true, 30);
+    CHECK(counted.sums == all);
+    CHECK((counted.recomputed > 0 && counted.recomputed <= all));
     for (std::size_t i = 0; i < large.size(); ++i)
       CHECK(large[i] == doctest::Approx(large_running[i]).epsilon(0.02));
   }

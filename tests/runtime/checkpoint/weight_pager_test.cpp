@@ -141,9 +141,13 @@ TEST_CASE("What the system has dropped of units that stay comes back, also ahead
   weight_walk walk(pager, &f.pool);
   const auto* bytes = static_cast<const volatile char*>(
     std::const_pointer_cast<packed_file>(f.file)->lend(f.units[0].dense[0]).get());
+  const bool drops = f.can_be_dropped();
   for (int pass = 0; pass < 3; ++pass)
     for (std::size_t u = 0; u < 4; ++u)
       walk.enter(u);
+  const auto once = pager->read_bytes(); // less where the system reads ahead
+  CHECK((once > 0) == drops);
+  CHECK(once <= 4 * unit_size);
   f.drop();
   static_cast<void>(*bytes); // a fault that reads the disk
   for (std::size_t u = 0; u < 4; ++u) {
@@ -151,6 +155,8 @@ TEST_CASE("What the system has dropped of units that stay comes back, also ahead
     if (f.can_be_dropped())
       CHECK(soon([&] { return f.has((u + 1) % 4); }));
   }
+  if (drops)
+    CHECK(pager->read_bytes() > once);
 }
 
 TEST_CASE("Of a mixture the chosen experts are read, and those that may stay do") {
@@ -167,18 +173,22 @@ TEST_CASE("Of a mixture the chosen experts are read, and those that may stay do"
   CHECK(f.has(0, 3));
   CHECK(!f.has(0, 0));
   CHECK(!f.has(0, 2));
-  CHECK(pager->read_bytes() == 2 * unit_size);
+  // Beside the experts there are the dense matrices of both units; the second's may be asked for ahead.
+  const auto read = [&] { return pager->read_bytes(); };
+  CHECK(read() > 2 * unit_size);
+  CHECK(read() <= 4 * unit_size);
   walk.enter(1);
   choose({0});
   walk.enter(0);
   choose({1, 3});
-  CHECK(pager->read_bytes() == 3 * unit_size); // nothing twice
+  CHECK(read() <= 5 * unit_size); // nothing twice
   walk.enter(1);
+  const auto before = read();
   choose({2}); // 1:0 was chosen once
   CHECK(!f.has(1, 0));
   CHECK(f.has(1, 2));
   CHECK(f.has(0, 1));
-  CHECK(pager->read_bytes() == 4 * unit_size);
+  CHECK(read() == before + unit_size);
 }
 
 TEST_CASE("A damaged block is told of when its unit is entered, and not before") {

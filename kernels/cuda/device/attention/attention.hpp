@@ -11,6 +11,12 @@
 
 namespace troupe::kernels::cuda {
 
+/// Sums of rows and heads over more than one position. A row that is the first of its sequence is not counted: rows that pad
+/// a recorded step are like that.
+struct softmax_counts {
+  std::uint64_t sums = 0, recomputed = 0;
+};
+
 struct attention_row {
   std::int32_t position = 0;
   std::int32_t first_partition = 0; // that the row sees
@@ -52,6 +58,7 @@ struct attention_params {
   /// its states merge.
   bool unified = false;
   float maximum = 0;
+  softmax_counts* counts = nullptr; // where `unified`
   bool aligned = false; // rows of q start at multiples of 16 bytes, rows of `out` at multiples of two elements
   layer_cache cache;
   // Device memory:

@@ -42,13 +42,27 @@ struct merge_kernel {
         load(states[j], row.slot + at_most(i + j, partitions - 1), head);
       fold(sum, states, partitions - i);
     }
-    if (p.unified && !(sum.l > least_sum && sum.l < largest_sum))
-      sum = attend(row, index, head);
+    if (p.unified) {
+      const bool suits = sum.l > least_sum && sum.l < largest_sum;
+      if (row.position > 0)
+        count(head, suits);
+      if (!suits)
+        sum = attend(row, index, head);
+    }
     const float share = share_of_values(p, head, sum.m, sum.l);
     for (int c = 0; c < Columns; ++c)
       if (column(c) < p.cache.head_dim)
         store_float(p.out, p.out_type, index * p.out_stride + std::size_t(head) * p.cache.head_dim + column(c),
                     sum.o[c] * share);
+  }
+
+  TROUPE_DEVICE void count(int head, bool suits) const {
+    if (simt::lane() != 0)
+      return;
+    if (head == 0)
+      simt::atomic_add(&p.counts->sums, static_cast<std::uint64_t>(p.heads));
+    if (!suits)
+      simt::atomic_add(&p.counts->recomputed, std::uint64_t(1));
   }
 
   TROUPE_DEVICE static int column(int c) { return c * static_cast<int>(warp_lanes) + static_cast<int>(simt::lane()); }

@@ -206,3 +206,24 @@ TEST_CASE("a missing GPU and a lack of memory are reported in one sentence") {
   REQUIRE(large.status().now == load_status::stage::failed);
   CHECK(large.status().why->code == errc::out_of_memory);
 }
+
+TEST_CASE("sums that a unified maximum does not suit are counted, over steps of any kind and over replays") {
+  for (const float maximum : {0.0f, 1000.0f}) {
+    CAPTURE(maximum);
+    auto options = on_gpu("qwen3"); // whose heads are as tensor cores take them
+    options.compute.dtype = "bf16";
+    options.compute.unified_maximum = maximum;
+    options.speculate = speculation::off;
+    gpu_engine engine(options);
+    REQUIRE(engine.status().now == load_status::stage::ready);
+    const auto layers = 2u, heads = 4u;
+    for (int i = 0; i < 3; ++i)
+      REQUIRE(engine.run(ask({5, 6, 7, 8}, 4)).done.has_value());
+    const auto seen = engine.stats().total.model;
+    // The last step's may be missing. Rows that are the first of a sequence are not counted.
+    CHECK(seen.softmax_sums > 0);
+    CHECK(seen.softmax_sums % heads == 0);
+    CHECK(seen.softmax_sums <= 3 * 6 * layers * heads);
+    CHECK(seen.recomputed_sums == (maximum > 100 ? seen.softmax_sums : 0));
+  }
+}
