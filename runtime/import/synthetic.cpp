@@ -117,6 +117,20 @@ double parse_zeros(std::string_view text, std::string_view shape) {
   return percent / 100;
 }
 
+/// KV heads instead of the shape's: the 2 of "llama-1b+kv2".
+int parse_kv_heads(std::string_view text, int heads, std::string_view shape) {
+  int count = 0;
+  if (text.starts_with("kv")) {
+    const auto [end, failed] = std::from_chars(text.data() + 2, text.data() + text.size(), count);
+    if (failed == std::errc() && end == text.data() + text.size() && count > 0 && heads % count == 0)
+      return count;
+  }
+  throw failure(errc::bad_request,
+                "synthetic:" + std::string(shape) +
+                  ": after + comes the number of KV heads, as kv2; it must divide the " + std::to_string(heads) +
+                  " heads");
+}
+
 /// How the matrices of layers can be stored: "llama-1b@q8_0".
 tensor_type parse_storage(std::string_view name, std::string_view shape) {
   for (const auto& [known, type] : {std::pair<std::string_view, tensor_type>{"bf16", tensor_type::bf16},
@@ -244,7 +258,8 @@ model_source make_synthetic(std::string_view shape) {
                                                             tensor_type::bf16);
     return source;
   }
-  const auto stored = shape.substr(0, shape.find(':')), name = stored.substr(0, stored.find('@'));
+  const auto stored = shape.substr(0, shape.find(':')), sized = stored.substr(0, stored.find('@')),
+             name = sized.substr(0, sized.find('+'));
   const bool has_zeros = stored.size() < shape.size();
   for (const auto& s : shapes) {
     if (s.name != name || (has_zeros && !s.relu())) {
@@ -259,7 +274,8 @@ model_source make_synthetic(std::string_view shape) {
     config.hidden = s.hidden;
     config.layers = s.layers;
     config.heads = s.heads;
-    config.kv_heads = s.kv_heads;
+    config.kv_heads = name.size() < sized.size() ? parse_kv_heads(sized.substr(name.size() + 1), s.heads, shape)
+                                                 : s.kv_heads;
     config.head_dim = s.head_dim;
     config.ffn = s.ffn;
     config.tied = s.tied;
@@ -287,8 +303,8 @@ model_source make_synthetic(std::string_view shape) {
     }
     if (has_zeros)
       zeros = parse_zeros(shape.substr(stored.size() + 1), shape);
-    const auto storage = name.size() < stored.size() ? parse_storage(stored.substr(name.size() + 1), shape)
-                                                     : tensor_type(tensor_type::bf16);
+    const auto storage = sized.size() < stored.size() ? parse_storage(stored.substr(sized.size() + 1), shape)
+                                                      : tensor_type(tensor_type::bf16);
     source.tensors = std::make_unique<synthetic_checkpoint>(
       source.name, config, s.gated_relu() ? "gate_proj" : "up_proj", bias_for_zeros(zeros, s.hidden), storage);
     return source;

@@ -305,6 +305,22 @@ def perplexities(options, remarks, flag, values):
     remarks.append(f"perplexity of {Path(options.perplexity_model).name}: " + ", ".join(found))
 
 
+def of_kv_heads(options, count, remarks):
+    context = 8000
+    line = output_of(options, "bench", "model", "--model", f"synthetic:llama-1b+kv{count}", "--threads", options.threads, "--quantize",
+                     "int8", "--batch", 1, "--prompt", context, "--generate", 24, "--repeat", 1, "--json")[0]
+    bytes_ = 16 * 2 * count * 64 * 2 * context  # layers, K and V, dimensions, bf16
+    remarks.append(f"{count}: {bytes_ / 2**20:.0f} MiB of cache at {context:,} tokens, {line['decode_tps']:.1f} tokens/s")
+    return line["decode_tps"]
+
+
+@technique("shared KV heads", "a cache smaller by heads / KV heads (MQA 2019, GQA 2023)", None, "2 KV heads for 32 heads, 1 B parameters "
+           "in int8, 8,000 tokens", "8 KV heads")
+def kv_heads(options, remarks):
+    eight, two, _ = (of_kv_heads(options, count, remarks) for count in (8, 2, 1))
+    return eight, two, "tokens/s"
+
+
 @technique("8-bit weights", "half of the bytes of 16 bits, so up to 2 times (LLM.int8(), SmoothQuant 2022: 1.5)", 2,
            "--quantize int8", "bf16")
 def int8(options, remarks):
@@ -320,7 +336,7 @@ def int4(options, remarks):
 @technique("8-bit KV cache", "half of the bytes of 16 bits; 2.35 to 3.47 times the throughput with 2 bits (KIVI 2024)", 2,
            "--kv-dtype int8, 8 sequences of 1,536 tokens", "--kv-dtype bf16")
 def kv8(options, remarks):
-    perplexities(options, remarks, "--kv-dtype", ("bf16", "int8"))
+    perplexities(options, remarks, "--kv-dtype", ("bf16", "int8", "fp8"))
     flags = ("--quantize", "int4")
     return (rates(options, *flags, "--kv-dtype", "bf16", batch=8, prompt=1536, generate=8),
             rates(options, *flags, "--kv-dtype", "int8", batch=8, prompt=1536, generate=8), "tokens/s, batch 8")

@@ -168,6 +168,14 @@ TEST_CASE("A synthetic model with ReLU has as many zeros as its name says") {
     CHECK(open_error("synthetic:opt-1b:" + std::string(wrong)) ==
           "synthetic:opt-1b:" + std::string(wrong) +
             ": after the colon comes the percentage of zeros after ReLU, above 0 and at most 99.99");
+  const auto fewer = open_model("synthetic:llama-1b+kv2@q8_0");
+  CHECK(fewer.config.kv_heads == 2);
+  CHECK(fewer.tensors->find("model.layers.0.self_attn.k_proj.weight")->shape == std::vector<std::size_t>{128, 2048});
+  CHECK(fewer.tensors->find("model.layers.0.self_attn.k_proj.weight")->type == tensor_type::q8_0);
+  for (const char* wrong : {"", "kv", "kv0", "kv3", "kv-1", "kv2x", "2"})
+    CHECK(open_error("synthetic:llama-1b+" + std::string(wrong)) ==
+          "synthetic:llama-1b+" + std::string(wrong) +
+            ": after + comes the number of KV heads, as kv2; it must divide the 32 heads");
   CHECK(open_error("synthetic:llama-135m:50").starts_with("synthetic:llama-135m:50: no such shape, there are "));
 }
 
