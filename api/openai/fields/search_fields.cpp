@@ -32,8 +32,8 @@ void read_search(const field_reader& body, sampling_params& params) {
   if (const auto value = search->text("value"); value && *value != "likelihood") {
     if (*value == "model")
       throw failure(errc::unsupported,
-                    "`search` cannot have \"model\" as `value`: this model has no head that values answers; "
-                    "\"likelihood\" can be used",
+                    "`search` cannot have \"model\" as `value`: it needs a second model that scores whole answers, which "
+                    "a server cannot load yet; \"likelihood\" can be used",
                     "search");
     body.refuse("search",
                 "must have \"likelihood\" or \"model\" as `value`, not \"" + std::string(*value).substr(0, 64) + '"');
