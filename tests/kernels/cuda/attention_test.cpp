@@ -470,7 +470,7 @@ TEST_CASE("CUDA: a unified maximum gives the same attention, also for rows whose
   for (const auto& [type, window, maximum] :
        {setup{kv_type::bf16, 0, 0}, {kv_type::bf16, 0, 500}, {kv_type::int8, 300, 1.5f}, {kv_type::fp8, 0, -500}}) {
     sequence from(s, tokens, 17);
-    softmax_counts counted;
+    cuda::softmax_counts counted;
     const auto attend = [&](std::optional<float> unified, bool all_at_once, float q_scale) {
       machine m(s, type, tokens, true, 1, 3, unified);
       const auto all = from.rows(0, tokens);
@@ -487,10 +487,10 @@ TEST_CASE("CUDA: a unified maximum gives the same attention, also for rows whose
         const auto part = out.read();
         result.wide.insert(result.wide.end(), part.wide.begin(), part.wide.end());
       }
-      const auto& on = dynamic_cast<const cuda_backend&>(*m.device);
+      const auto& on = dynamic_cast<const cuda::cuda_backend&>(*m.device);
       CHECK(on.softmax().empty() == !unified.has_value());
       for (const auto* counts : on.softmax())
-        copy_to_host(on.queue(), &counted, counts, sizeof counted);
+        cuda::copy_to_host(on.queue(), &counted, counts, sizeof counted);
       on.queue().synchronise();
       return result;
     };
