@@ -31,10 +31,11 @@ void read_search(const field_reader& body, sampling_params& params) {
     body.refuse("search", "may only have \"mcts\" as `method`, not \"" + std::string(*method).substr(0, 64) + '"');
   if (const auto value = search->text("value"); value && *value != "likelihood") {
     if (*value == "model")
-      throw failure(errc::unsupported,
-                    "`search` cannot have \"model\" as `value`: it needs a second model that scores whole answers, which "
-                    "a server cannot load yet; \"likelihood\" can be used",
-                    "search");
+      throw failure(
+        errc::unsupported,
+        "`search` cannot have \"model\" as `value`: it needs a second model that scores whole answers, which "
+        "a server cannot load yet; \"likelihood\" can be used",
+        "search");
     body.refuse("search",
                 "must have \"likelihood\" or \"model\" as `value`, not \"" + std::string(*value).substr(0, 64) + '"');
   }
