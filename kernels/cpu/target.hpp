@@ -99,7 +99,8 @@ constexpr quantised_layout layout_of(weight_kind kind) {
 
 /// Activations for quantised weights: a group of 32 inputs is a record of this many words: 8 of int8 inputs, the scale
 /// (f32), the start values of the integer sums of its parts (int32 [2]), the sum of the inputs times the scale (f32).
-/// For kinds with minima of both halves, the sums of the halves times the scale (f32 [2]) replace the start values.
+/// For kinds with a scale for each half, inputs have them, too: the last word is that of the second half. With minima, the
+/// sums of the halves times their scales (f32 [2]) replace the start values.
 inline constexpr std::size_t activation_record = 12;
 
 /// Groups that a tile accumulates before it goes to the next rows: a panel's weights then stay in L1.

@@ -89,13 +89,19 @@ const std::vector<kind> kinds = [] {
   return all;
 }();
 
-/// Rounded to int8 with one f32 scale per group, as the backends do.
-std::vector<double> quantised_activations(const numbers& in, std::size_t rows) {
+/// Inputs that share a scale: a group, or half of one where the weights have scales for halves.
+std::size_t inputs_of_scale(weight_format format) {
+  const bool halves = format == weight_format::q2_k || format == weight_format::q3_k || format == weight_format::q6_k;
+  return halves ? group_inputs / 2 : group_inputs;
+}
+
+/// Rounded to int8 with one f32 scale for `together` inputs, as the backends do.
+std::vector<double> quantised_activations(const numbers& in, std::size_t rows, std::size_t together) {
   const std::size_t cols = in.size() / rows;
   auto x = in.values();
   for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t k = 0; k < cols; k += group_inputs) {
-      const std::size_t n = std::min(group_inputs, cols - k);
+    for (std::size_t k = 0; k < cols; k += together) {
+      const std::size_t n = std::min(together, cols - k);
       float largest = 0;
       for (std::size_t i = 0; i < n; ++i)
         largest = std::max(largest, static_cast<float>(std::abs(x[r * cols + k + i])));
@@ -158,7 +164,7 @@ TEST_CASE("a quantised linear layer agrees with exact arithmetic for every targe
           const auto packed = device->pack({&view, 1}, compute, k.how);
           CHECK(packed->outputs == outputs);
           numbers in(compute, random.normal(rows * w.cols)), out(dtype::f32, rows * outputs);
-          auto want = multiply(quantised_activations(in, rows), w, rows, bias.data());
+          auto want = multiply(quantised_activations(in, rows, inputs_of_scale(w.format)), w, rows, bias.data());
           std::vector<double> tolerance;
           for (const double m : want.magnitudes)
             tolerance.push_back(m * tolerance_factor(w.cols));
@@ -191,9 +197,10 @@ TEST_CASE("rounding activations in a quantised layer adds at most half a step ea
     for (std::size_t r = 0; r < rows; ++r)
       for (std::size_t o = 0; o < outputs; ++o) {
         double sum = want.magnitudes[r * outputs + o] * tolerance_factor(inputs);
-        for (std::size_t g = 0; g < inputs; g += group_inputs) {
+        const auto together = inputs_of_scale(k.format);
+        for (std::size_t g = 0; g < inputs; g += together) {
           double largest = 0, weights = 0;
-          for (std::size_t i = g; i < g + group_inputs; ++i) {
+          for (std::size_t i = g; i < g + together; ++i) {
             largest = std::max(largest, std::abs(x[r * inputs + i]));
             weights += std::abs(values[o * inputs + i]);
           }
@@ -225,7 +232,7 @@ TEST_CASE("a gated quantised layer agrees with exact arithmetic") {
           const auto packed = device->pack_gate_up(gate.view(), up.view(), compute, k.how);
           numbers in(compute, random.normal(rows * cols)), out(compute, rows * ffn);
           device->linear_silu_gate(out.rows(rows), in.rows(rows), *packed, bias.data());
-          const auto x = quantised_activations(in, rows);
+          const auto x = quantised_activations(in, rows, inputs_of_scale(k.format));
           const auto g = multiply(x, gate, rows, bias.data());
           const auto u = multiply(x, up, rows, bias.data() + ffn);
           std::vector<double> want, tolerance;

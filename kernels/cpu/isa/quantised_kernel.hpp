@@ -140,12 +140,9 @@ void linear_quantised(const linear_op& op, const linear_task& task, float* sums)
 
 #if defined(__AVX512F__)
 
-/// The largest magnitude of 32 numbers as bits, which order NaN above all others.
+/// The largest magnitude of 16 numbers as bits, which order NaN above all others.
 inline std::uint32_t largest_magnitude(const float* from) {
-  const auto magnitude = _mm512_set1_epi32(0x7fffffff);
-  const auto a = _mm512_and_si512(_mm512_loadu_si512(from), magnitude);
-  const auto b = _mm512_and_si512(_mm512_loadu_si512(from + 16), magnitude);
-  return _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
+  return _mm512_reduce_max_epu32(_mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi32(0x7fffffff)));
 }
 
 /// codes = 16 numbers * inverse, to nearest even. Returns their sum.
@@ -160,7 +157,7 @@ inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inve
 
 inline std::uint32_t largest_magnitude(const float* from) {
   std::uint32_t largest = 0;
-  for (std::size_t i = 0; i < 32; ++i) {
+  for (std::size_t i = 0; i < 16; ++i) {
     std::uint32_t bits;
     std::memcpy(&bits, from + i, 4);
     bits &= 0x7fffffff;
@@ -183,30 +180,47 @@ inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inve
 
 #endif
 
-/// Quantises one group of activations: scale = largest magnitude / 127, codes to nearest even. A number that is not
-/// finite makes the scale infinite or NaN, and so the products.
+/// Scale and its inverse of numbers of which none has a larger magnitude than these bits say: it becomes 127.
+struct code_scale {
+  float scale, inverse;
+
+  explicit code_scale(std::uint32_t largest) {
+    float most;
+    std::memcpy(&most, &largest, 4);
+    if (most < 1e-30f) // its inverse would overflow
+      most = 0;
+    scale = most / 127;
+    inverse = most > 0 ? 127 / most : 0;
+  }
+};
+
+/// Quantises one group of activations, codes to nearest even; each half by a scale of its own where weights have one for
+/// each half, too. A number that is not finite makes the scale infinite or NaN, and so the products.
 inline void quantise_group(std::uint32_t* to, const float* from, const quantised_layout& layout, int zero_code) {
-  const std::uint32_t largest = largest_magnitude(from);
-  float most;
-  std::memcpy(&most, &largest, 4);
-  if (most < 1e-30f) // its inverse would overflow
-    most = 0;
-  const float scale = most / 127;
-  const float inverse = most > 0 ? 127 / most : 0;
+  const std::uint32_t first = largest_magnitude(from), second = largest_magnitude(from + 16);
+  const std::uint32_t both = first > second ? first : second;
+  const code_scale low(layout.parts == 2 ? first : both), high(layout.parts == 2 ? second : both);
   std::int8_t codes[32];
-  const std::int32_t halves[2] = {make_codes(codes, from, inverse), make_codes(codes + 16, from + 16, inverse)};
+  const std::int32_t halves[2] = {make_codes(codes, from, low.inverse),
+                                  make_codes(codes + 16, from + 16, high.inverse)};
   std::memcpy(to, codes, sizeof codes);
-  std::memcpy(to + 8, &scale, 4);
-  const std::int32_t sum = halves[0] + halves[1];
-  const float scaled_sum = scale * static_cast<float>(sum);
-  if (layout.parts == 2 && layout.minimum) {
-    const float scaled_halves[2] = {scale * static_cast<float>(halves[0]), scale * static_cast<float>(halves[1])};
+  std::memcpy(to + 8, &low.scale, 4);
+  if (layout.parts == 1) {
+    const std::int32_t sum = halves[0] + halves[1];
+    const float scaled_sum = low.scale * static_cast<float>(sum);
+    to[9] = to[10] = magic_bits - static_cast<std::uint32_t>(zero_code * sum);
+    std::memcpy(to + 11, &scaled_sum, 4);
+    return;
+  }
+  if (layout.minimum) {
+    const float scaled_halves[2] = {low.scale * static_cast<float>(halves[0]),
+                                    high.scale * static_cast<float>(halves[1])};
     std::memcpy(to + 9, scaled_halves, sizeof scaled_halves);
   } else {
-    to[9] = magic_bits - static_cast<std::uint32_t>(zero_code * (layout.parts == 1 ? sum : halves[0]));
+    to[9] = magic_bits - static_cast<std::uint32_t>(zero_code * halves[0]);
     to[10] = magic_bits - static_cast<std::uint32_t>(zero_code * halves[1]);
   }
-  std::memcpy(to + 11, &scaled_sum, 4);
+  std::memcpy(to + 11, &high.scale, 4);
 }
 
 void quantise(weight_kind kind, std::uint32_t* to, std::size_t stride, const float* from, std::size_t groups) {

@@ -259,7 +259,7 @@ inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, s
       for (int v = 0; v < V; ++v)
         factors[v] = make_scale(weights.factor(part, vector + v));
       for (int r = 0; r < R; ++r) {
-        const vec x = f32_operand::row(rows + r * activation_record + 8);
+        const vec x = f32_operand::row(rows + r * activation_record + (part == 0 ? 8 : 11));
         for (int v = 0; v < V; ++v)
           sums[r][v] = fma(scaled(dots[r][v], factors[v]), x, sums[r][v]);
       }
