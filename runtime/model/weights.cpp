@@ -432,13 +432,19 @@ weight_walk walk_through(const model_weights& weights, const kernels::backend& b
 }
 
 void check_backend(const model_config& config, const kernels::backend& backend) {
-  const bool lacks_gates = config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr;
-  const bool lacks_recurrence = (config.recurrent || config.attention_gate) &&
-    dynamic_cast<const kernels::recurrent_ops*>(&backend) == nullptr;
-  if (lacks_recurrence || lacks_gates || (needs_family_ops(config) && !backend.has_family_ops()))
+  const auto refuse = [&](const std::string& needs) {
     throw failure(errc::unsupported,
-                  "models of the family `" + config.family + "` do not yet run on a GPU, only on a CPU; this is " +
-                    backend.description());
+                  "models of the family `" + config.family + "` need " + needs + "; this is " + backend.description());
+  };
+  const bool has_recurrence = dynamic_cast<const kernels::recurrent_ops*>(&backend) != nullptr;
+  if (config.recurrent && !has_recurrence)
+    refuse("recurrent layers, which a CPU and a single GPU compute");
+  if (config.attention_gate && !has_recurrence)
+    refuse("gates of heads, which a CPU and a single GPU compute");
+  if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
+    refuse("gates that few inputs pass, which only a CPU computes");
+  if (needs_family_ops(config) && !backend.has_family_ops())
+    refuse("operations that not every device has");
 }
 
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
