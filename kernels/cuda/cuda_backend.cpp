@@ -10,6 +10,7 @@
 #include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/cuda/step_memory.hpp"
 #include "kernels/cuda/weight_packing.hpp"
+#include "kernels/gaussian_gates.hpp"
 #include "kernels/planned_steps.hpp"
 
 #include <algorithm>
@@ -61,7 +62,7 @@ private:
   buffer data_;
 };
 
-class backend_on_device final : public cuda_backend, public recurrent_ops {
+class backend_on_device final : public cuda_backend, public recurrent_ops, public gaussian_gates {
 public:
   explicit backend_on_device(const cuda_options& options)
     : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {
@@ -305,6 +306,23 @@ public:
     expect(to.type != dtype::f16 && x.type == dtype::f32 && to.rows == x.rows && to.cols == x.cols,
            "multiply_rows: both must be of one shape, f32 times f32 or bf16");
     cuda::multiply_rows(stream_, to, x);
+  }
+
+  void mean_squares(float* to, const tensor& x) override {
+    expect(x.type == dtype::f32, "mean_squares: the tensor must be f32");
+    if (x.rows == 0)
+      return;
+    auto* there = factors_.reserve<float>(x.rows * sizeof(float));
+    cuda::mean_squares(stream_, there, x);
+    copy_to_host(stream_, to, there, x.rows * sizeof(float));
+    stream_.synchronise();
+  }
+
+  void gate_gaussian(const tensor& out, const tensor& gate, const tensor& up, float deviations) override {
+    expect(gate.type == dtype::f32 && up.type == dtype::f32 && gate.cols == up.cols && out.cols == gate.cols &&
+             out.rows == gate.rows && out.type != dtype::f16,
+           "gate_gaussian: gate and up must be f32, out of their shape");
+    cuda::gate_gaussian(stream_, out, gate, up, deviations);
   }
 
   void gather_rows(const tensor& to, const tensor& from, const std::int32_t* rows) override {

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/grouped_products.hpp"
+#include "kernels/gaussian_gates.hpp"
 #include "kernels/planned_steps.hpp"
 #include "kernels/sharded/sharded_cache.hpp"
 #include "kernels/sharded/sharded_matrix.hpp"
@@ -42,7 +43,7 @@ tensor packed_rows(device_scratch& memory, dtype type, std::size_t rows, std::si
   return {memory.reserve(std::max<std::size_t>(rows * cols, 1) * size_of(type)), type, rows, cols, cols};
 }
 
-class device_ranks final : public cuda_backend {
+class device_ranks final : public cuda_backend, public gaussian_gates {
 public:
   device_ranks(const cuda_options& options, int count) {
     for (int i = 0; i < count; ++i) {
@@ -262,6 +263,12 @@ public:
   void multiply_rows(const tensor& to, const tensor& x) override { ranks_[0].backend->multiply_rows(to, x); }
   void gather_rows(const tensor& to, const tensor& from, const std::int32_t* rows) override {
     ranks_[0].backend->gather_rows(to, from, rows);
+  }
+  void mean_squares(float* to, const tensor& x) override {
+    dynamic_cast<gaussian_gates&>(*ranks_[0].backend).mean_squares(to, x);
+  }
+  void gate_gaussian(const tensor& out, const tensor& gate, const tensor& up, float deviations) override {
+    dynamic_cast<gaussian_gates&>(*ranks_[0].backend).gate_gaussian(out, gate, up, deviations);
   }
   void embed_add(const tensor& to, const matrix& table, const std::int32_t* rows) override {
     ranks_[0].backend->embed_add(to, table, rows);

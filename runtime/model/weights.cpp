@@ -442,7 +442,7 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
   if (config.attention_gate && !has_recurrence)
     refuse("gates of heads, which a CPU and a single GPU compute");
   if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
-    refuse("gates that few inputs pass, which only a CPU computes");
+    refuse("gates that few inputs pass");
   if (needs_family_ops(config) && !backend.has_family_ops())
     refuse("operations that not every device has");
 }

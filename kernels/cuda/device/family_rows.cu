@@ -33,6 +33,56 @@ struct layer_norm_kernel {
   }
 };
 
+struct mean_squares_kernel {
+  static constexpr const char* name = "mean_squares";
+  static constexpr unsigned threads = 256;
+  float* to;
+  const float* x;
+  std::size_t stride, cols;
+
+  TROUPE_DEVICE void operator()() const {
+    const float* row = x + std::size_t(simt::block_x()) * stride;
+    float squares = 0;
+    for (std::size_t c = simt::thread(); c < cols; c += threads)
+      squares = simt::fused(row[c], row[c], squares);
+    squares = simt::block_sum(squares, reinterpret_cast<float*>(simt::shared()));
+    if (simt::thread() == 0)
+      to[simt::block_x()] = squares / static_cast<float>(cols);
+  }
+};
+
+struct gate_gaussian_kernel {
+  static constexpr const char* name = "gate_gaussian";
+  static constexpr unsigned threads = 256;
+  void* out;
+  dtype out_type;
+  std::size_t out_stride;
+  const float* gate;
+  std::size_t gate_stride;
+  const float* up;
+  std::size_t up_stride;
+  std::size_t cols;
+  float deviations;
+
+  TROUPE_DEVICE void operator()() const {
+    const std::size_t row = simt::block_x();
+    const float *g = gate + row * gate_stride, *u = up + row * up_stride;
+    auto* scratch = reinterpret_cast<float*>(simt::shared());
+    const auto n = static_cast<float>(cols);
+    float sum = 0;
+    for (std::size_t c = simt::thread(); c < cols; c += threads)
+      sum += g[c];
+    const float mean = simt::block_sum(sum, scratch) / n;
+    float squares = 0;
+    for (std::size_t c = simt::thread(); c < cols; c += threads)
+      squares = simt::fused(g[c] - mean, g[c] - mean, squares);
+    const float variance = simt::block_sum(squares, scratch) / n;
+    const float least = mean + (variance > 0 ? deviations * variance * simt::inverse_sqrt(variance) : 0);
+    for (std::size_t c = simt::thread(); c < cols; c += threads)
+      store_float(out, out_type, row * out_stride + c, gelu_tanh(relu(g[c] - least)) * u[c]);
+  }
+};
+
 /// Elements of rows: a block has a row and some of its columns. `Op` has the parameters, and operator()(row, column).
 template <class Op>
 struct row_kernel {
@@ -122,6 +172,19 @@ struct gather_rows_op {
 void layer_norm(const stream& on, const layer_norm_params& params) {
   launch(on, {static_cast<unsigned>(params.rows)}, layer_norm_kernel::threads / warp_lanes * sizeof(float),
          layer_norm_kernel{params});
+}
+
+void mean_squares(const stream& on, float* to, const tensor& x) {
+  using kernel = mean_squares_kernel;
+  launch(on, {static_cast<unsigned>(x.rows)}, kernel::threads / warp_lanes * sizeof(float),
+         kernel{to, static_cast<const float*>(x.data), x.stride, x.cols});
+}
+
+void gate_gaussian(const stream& on, const tensor& out, const tensor& gate, const tensor& up, float deviations) {
+  using kernel = gate_gaussian_kernel;
+  launch(on, {static_cast<unsigned>(out.rows)}, kernel::threads / warp_lanes * sizeof(float),
+         kernel{out.data, out.type, out.stride, static_cast<const float*>(gate.data), gate.stride,
+                static_cast<const float*>(up.data), up.stride, out.cols, deviations});
 }
 
 void scale_rows(const stream& on, const tensor& x, float factor, float cap) {

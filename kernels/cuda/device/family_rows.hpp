@@ -32,4 +32,8 @@ void add_rows(const stream& on, const tensor& to, const tensor& x, float factor,
 void multiply_rows(const stream& on, const tensor& to, const tensor& x);
 void gather_rows(const stream& on, const tensor& to, const tensor& from, const std::int32_t* indices);
 
+// See gaussian_gates; `to` is device memory.
+void mean_squares(const stream& on, float* to, const tensor& x);
+void gate_gaussian(const stream& on, const tensor& out, const tensor& gate, const tensor& up, float deviations);
+
 } // namespace troupe::kernels::cuda

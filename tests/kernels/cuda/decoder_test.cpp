@@ -112,9 +112,13 @@ void check(const std::string& model, dtype compute, bool deterministic, std::siz
 }
 
 /// Of families that need more than a Llama.
-const std::vector<std::string> further_families{"cohere2",  "exaone4",  "gemma2",  "gemma3", "gemma4",
-                                                "glm4-moe", "gpt-neox", "gpt-oss", "gpt2",   "granite",
-                                                "llama4",   "mixtral",  "olmo2",   "opt",    "qwen3-moe"};
+const std::vector<std::string> further_families{
+  "cohere2", "exaone4", "gemma2",  "gemma3", "gemma4", "glm4-moe",  "gpt-neox",       "gpt-oss",    "gpt2",
+  "granite", "llama4",  "mixtral", "olmo2",  "opt",    "qwen3-moe", "granite-hybrid", "nemotron-h", "qwen3-next"};
+/// With recurrent layers.
+const std::vector<std::string> tiny_recurrent_families{
+  "bamba",         "falcon-h1", "falcon-h1-normed", "granite-hybrid-dense", "kimi-linear",
+  "lfm2-adjusted", "lfm2-moe",  "mamba2",           "nemotron-h-moe",       "qwen3-5-moe"};
 const std::vector<std::string> tiny_families{"apertus",
                                              "arcee",
                                              "cohere",
@@ -131,6 +135,7 @@ const std::vector<std::string> tiny_families{"apertus",
                                              "falcon-new",
                                              "gemma",
                                              "gemma3-scaled",
+                                             "gemma3n",
                                              "gemma4",
                                              "gemma4-experts",
                                              "gemma4-keys",
@@ -175,14 +180,16 @@ TEST_CASE("CUDA: families give transformers' logits and greedy tokens in f32, an
     check("families/" + model, dtype::f32, true, 1, 0);
     // Where two experts are nearly as good, rounding may swap them.
     const bool mixture = model == "glm4-moe" || model == "gpt-oss" || model == "llama4" || model == "mixtral" ||
-      model == "qwen3-moe";
+      model == "qwen3-moe" || model == "granite-hybrid" || model == "nemotron-h" || model == "qwen3-next";
     check("families/" + model, dtype::bf16, model != "gemma2", 1, 1, mixture ? 4 : 1);
   }
 }
 
 TEST_CASE("CUDA: tiny families give transformers' logits at several positions in f32, at once and in chunks") {
   const bool few = cuda::testing::is_emulated();
-  for (const auto& model : tiny_families) {
+  auto models = tiny_families;
+  models.insert(models.end(), tiny_recurrent_families.begin(), tiny_recurrent_families.end());
+  for (const auto& model : models) {
     CAPTURE(model);
     const auto folder = data_folder() / "tiny_families" / model;
     const auto source = open_model(folder.string());

@@ -1,4 +1,5 @@
 // The ops of further families on a GPU: layer norm, activations, shaped attention, sums and copies of rows, mixtures.
+#include "kernels/gaussian_gates.hpp"
 #include "tests/kernels/cuda/support.hpp"
 
 using namespace troupe::kernels;
@@ -401,6 +402,42 @@ TEST_CASE("CUDA: rows are scaled, capped, added, multiplied and copied; a factor
   for (std::size_t i = 0; i < 3 * cols; ++i)
     REQUIRE(got.wide[i] ==
             others[i] + static_cast<float>(stored[static_cast<std::size_t>(positions[i / cols]) * cols + i % cols]));
+}
+
+TEST_CASE("CUDA: gates above a row's mean by so many deviations count, and rows have mean squares") {
+  const auto device = make_device();
+  auto& gates = dynamic_cast<gaussian_gates&>(*device);
+  generator random(5);
+  const std::size_t rows = 5;
+  for (const std::size_t cols : {1, 7, 300})
+    for (const float deviations : {-0.5f, 0.0f, 1.6448536f})
+      for (const dtype type : compute_types) {
+        const auto both = random.normal(rows * 2 * cols); // [gate | up]
+        const device_tensor in(*device, wide(both), rows), out(*device, type, rows, cols);
+        const tensor gate{in.view.data, dtype::f32, rows, cols, 2 * cols},
+          up{static_cast<float*>(in.view.data) + cols, dtype::f32, rows, cols, 2 * cols};
+        std::vector<float> squares(rows);
+        gates.mean_squares(squares.data(), gate);
+        gates.gate_gaussian(out.view, gate, up, deviations);
+        std::vector<double> want, tolerance;
+        for (std::size_t r = 0; r < rows; ++r) {
+          const float* g = &both[r * 2 * cols];
+          double mean = 0, square = 0, variance = 0;
+          for (std::size_t i = 0; i < cols; ++i) {
+            mean += g[i] / double(cols);
+            square += double(g[i]) * g[i] / double(cols);
+          }
+          for (std::size_t i = 0; i < cols; ++i)
+            variance += (g[i] - mean) * (g[i] - mean) / double(cols);
+          CHECK(std::abs(squares[r] - square) < 1e-5 * (1 + square));
+          for (std::size_t i = 0; i < cols; ++i) {
+            const double x = std::max(g[i] - mean - deviations * std::sqrt(variance), 0.0);
+            want.push_back(x / 2 * (1 + std::tanh(0.7978845608 * (x + 0.044715 * x * x * x))) * g[cols + i]);
+            tolerance.push_back(1e-5 + std::abs(want.back()) * unit(type));
+          }
+        }
+        check_close(out.read().values(), want, tolerance, "gates of " + std::to_string(cols));
+      }
 }
 
 TEST_CASE("CUDA: mixtures of experts agree with the reference, and a row has the bits that it has alone") {
