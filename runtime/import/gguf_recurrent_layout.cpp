@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <string>
 
 namespace troupe {
 
@@ -189,7 +190,8 @@ std::optional<std::vector<placed_part>> place_recurrent(const model_config& mode
   if (model.family == "falcon_h1" && !of_gguf && rest == "self_attn.o_proj.weight")
     return std::vector<placed_part>{
       {block + "attn_output.weight", wanted.shape, {.name = wanted.name, .factor = r.attention_scale}}};
-  if (rest == "post_attention_layernorm.weight" && model.family == "nemotron_h")
+  const int layer = std::stoi(block.substr(block.find('.') + 1)); // "blk.7."
+  if (rest == "post_attention_layernorm.weight" && model.family == "nemotron_h" && !model.parts_of(layer).mixes())
     return std::vector<placed_part>{{block + "attn_norm.weight", wanted.shape, {.name = wanted.name}}};
   if (rest == "post_attention_layernorm.weight" && model.family == "falcon_h1") // as llama.cpp calls it
     return std::vector<placed_part>{{block + "ffn_norm", wanted.shape, {.name = wanted.name}}};
