@@ -4,6 +4,7 @@
 #include "kernels/cuda/grouped_products.hpp"
 #include "kernels/gaussian_gates.hpp"
 #include "kernels/planned_steps.hpp"
+#include "kernels/recurrent.hpp"
 #include "kernels/sharded/sharded_cache.hpp"
 #include "kernels/sharded/sharded_matrix.hpp"
 
@@ -43,7 +44,7 @@ tensor packed_rows(device_scratch& memory, dtype type, std::size_t rows, std::si
   return {memory.reserve(std::max<std::size_t>(rows * cols, 1) * size_of(type)), type, rows, cols, cols};
 }
 
-class device_ranks final : public cuda_backend, public gaussian_gates {
+class device_ranks final : public cuda_backend, public recurrent_ops, public gaussian_gates {
 public:
   device_ranks(const cuda_options& options, int count) {
     for (int i = 0; i < count; ++i) {
@@ -80,7 +81,9 @@ public:
   // Tokens and rows of logits are of ops that the first GPU alone runs.
   void stage(const step_inputs& inputs) override {
     ranks_[0].backend->stage(inputs);
-    on_others([&](device_rank& r, std::size_t) { r.backend->stage({{}, inputs.rows, {}, false}); });
+    auto rows = inputs.rows;
+    rows.recurrent = nullptr;
+    on_others([&](device_rank& r, std::size_t) { r.backend->stage({{}, rows, {}, false}); });
   }
 
   void begin_step(const std::int32_t* slot_tokens) override {
@@ -281,6 +284,25 @@ public:
     grouped_.sum(to, in, groups, how);
   }
 
+  std::unique_ptr<state_cache> make_state_cache(const state_shape& shape) override {
+    return recurrence().make_state_cache(shape);
+  }
+  int states_of_a_decoder(int rows) const override { return recurrence().states_of_a_decoder(rows); }
+  void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states, int layer) override {
+    recurrence().convolve(out, in, how, states, layer);
+  }
+  void recur(const tensor& out, const tensor& in, const tensor& rates, const tensor& betas, const recurrence& how,
+             state_cache& states, int layer) override {
+    recurrence().recur(out, in, rates, betas, how, states, layer);
+  }
+  void gate(const tensor& out, const tensor& x, const tensor& gate, const gated_rows& how) override {
+    recurrence().gate(out, x, gate, how);
+  }
+  void multiply(const tensor& out, const tensor& a, const tensor& b) override { recurrence().multiply(out, a, b); }
+  void copy_states(state_cache& states, std::span<const state_copy> copies) override {
+    recurrence().copy_states(states, copies);
+  }
+
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
     copy_blocks_on(queue(), cache, copies);
   }
@@ -316,6 +338,8 @@ public:
   void download(float* to, const tensor& from) override { ranks_[0].backend->download(to, from); }
 
 private:
+  recurrent_ops& recurrence() const { return dynamic_cast<recurrent_ops&>(*ranks_[0].backend); }
+
   column_range range(std::size_t outputs, std::size_t rank) const {
     return columns_of(outputs, rank, ranks_.size(), column_unit);
   }

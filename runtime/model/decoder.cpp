@@ -59,16 +59,6 @@ void require(bool condition, const char* what) {
 
 } // namespace
 
-namespace {
-
-/// Whether what the layers read or give is scaled.
-bool changes_recurrence(const recurrent_config& r) {
-  const auto scales = {r.gate_scale, r.x_scale, r.b_scale, r.c_scale, r.rate_scale, r.out_scale, r.attention_scale};
-  return std::ranges::any_of(scales, [](float scale) { return scale != 1; });
-}
-
-} // namespace
-
 bool needs_family_ops(const model_config& config) {
   return config.norm != norm_type::rms || config.norms != norm_place::before || config.qk_norm_whole ||
     config.positions != position_type::rotary || config.attention_cap != 0 || config.attention_sinks || !config.gated ||
@@ -77,8 +67,7 @@ bool needs_family_ops(const model_config& config) {
     !config.chunks.empty() || config.growth || config.encoder || config.qk_norm_behind || config.qk_norm_plain ||
     config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
     !config.kv_layers.empty() || config.layer_inputs > 0 || config.layer_scales || config.embedding_norm ||
-    config.token_types > 0 || config.skips_first_norm || config.recurrent.type == recurrent_type::channel_delta ||
-    changes_recurrence(config.recurrent) || config.altup;
+    config.token_types > 0 || config.skips_first_norm || config.recurrent || config.attention_gate || config.altup;
 }
 
 bool host_takes_part(const model_config& config) {

@@ -438,9 +438,9 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
   };
   const bool has_recurrence = dynamic_cast<const kernels::recurrent_ops*>(&backend) != nullptr;
   if (config.recurrent && !has_recurrence)
-    refuse("recurrent layers, which a CPU and a single GPU compute");
+    refuse("recurrent layers, which CPUs and NVIDIA GPUs compute");
   if (config.attention_gate && !has_recurrence)
-    refuse("gates of heads, which a CPU and a single GPU compute");
+    refuse("gates of heads, which CPUs and NVIDIA GPUs compute");
   if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
     refuse("gates that few inputs pass");
   if (needs_family_ops(config) && !backend.has_family_ops())

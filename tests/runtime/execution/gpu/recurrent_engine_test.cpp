@@ -177,6 +177,51 @@ TEST_CASE("steady decoding of a model with recurrent layers on a GPU waits for n
   REQUIRE(l.wait());
 }
 
+TEST_CASE(
+  "a model without any attention is recorded and guessed for on a GPU, and gives the same tokens together and alone") {
+  auto o = recurrent_on_gpu("");
+  o.model = test_data() + "/tiny_families/mamba2";
+  o.max_context = 64;
+  auto alone = o;
+  alone.prefix_cache = false;
+  alone.compute.graphs = false;
+  alone.speculate = speculation::off;
+  std::vector<generation> work;
+  std::vector<heard> expected;
+  {
+    gpu_engine reference(alone);
+    if (const auto& why = reference.status().why)
+      FAIL(why->message);
+    for (int i = 0; i < 5; ++i) {
+      std::vector<token_id> prompt(static_cast<std::size_t>(8 + 7 * i));
+      std::iota(prompt.begin(), prompt.end(), 2);
+      work.push_back(ignoring_eos(std::move(prompt), 8));
+      work.back().sampling.temperature = i == 2 ? 0.8f : 0;
+      expected.push_back(reference.run(work.back()));
+      REQUIRE(expected.back().done.has_value());
+      if (i > 2)
+        work.back().prediction = expected.back().ids[0];
+    }
+  }
+  deferred_work later(2);
+  const auto before = counted();
+  o.step_tokens = 24;
+  gpu_engine engine(o);
+  REQUIRE(engine.status().now == load_status::stage::ready);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<listener> listeners(work.size());
+    for (std::size_t i = 0; i < work.size(); ++i)
+      engine.submit(work[i], listeners[i]);
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      CAPTURE(i);
+      REQUIRE(listeners[i].wait());
+      CHECK(same(listeners[i].result(), expected[i]));
+    }
+  }
+  CHECK(counted().replays > before.replays);
+  CHECK(engine.stats().total.blocks.snapshots_restored > 0);
+}
+
 TEST_CASE("states and snapshots of recurrent layers on a GPU take what the memory plan says") {
   auto o = recurrent_on_gpu("qwen3-5");
   o.compute.dtype = "bf16";
