@@ -57,15 +57,15 @@ std::vector<generation> recurrent_work(const std::vector<expected_tokens>& cases
   for (const auto& c : cases)
     work.push_back(ignoring_eos(c.prompt, 4));
   const auto& prompt = cases[1].prompt;
-  work.push_back(ignoring_eos(prompt, 4));
+  work.push_back(ignoring_eos({prompt.begin(), prompt.begin() + 30}, 4));
   work.back().sampling.temperature = 0.9f;
   work.back().sampling.seed = 5;
   work.back().sampling.n = 2;
   work.back().sampling.logprobs = 1;
   work.push_back(ignoring_eos({prompt.begin(), prompt.begin() + 20}, 4));
   work.back().sampling.num_beams = work.back().sampling.n = 2;
-  work.push_back(ignoring_eos(prompt, 7)); // guessed
-  work.back().prompt.push_back(9);
+  work.push_back(ignoring_eos({prompt.begin(), prompt.begin() + 30}, 7)); // guessed
+  work.back().prompt.back() = 9;
   work.push_back(work.back());
   return work;
 }
@@ -74,6 +74,7 @@ std::vector<generation> recurrent_work(const std::vector<expected_tokens>& cases
 
 TEST_CASE(
   "models with recurrent layers on a GPU whose streams run late give transformers' tokens, together and alone") {
+  std::uint64_t guessed = 0, accepted = 0, preempted = 0;
   for (const std::string model : {"lfm2", "qwen3-5"}) {
     CAPTURE(model);
     const auto cases = cases_of(model, 4);
@@ -108,7 +109,7 @@ TEST_CASE(
       options.step_tokens = 24;
       options.max_context = 64;
       if (seed == 2) // so few blocks that sequences are preempted
-        options.kv_cache_bytes = 8 * block_bytes;
+        options.kv_cache_bytes = 6 * block_bytes;
       gpu_engine engine(options);
       if (const auto& why = engine.status().why)
         FAIL(why->message);
@@ -123,17 +124,19 @@ TEST_CASE(
         }
       }
       const auto stats = engine.stats().total;
-      CHECK(stats.scheduler.accepted_tokens > 0);
-      CHECK(stats.scheduler.accepted_tokens < stats.scheduler.draft_tokens);
+      guessed += stats.scheduler.draft_tokens;
+      accepted += stats.scheduler.accepted_tokens;
+      preempted += stats.scheduler.preemptions;
       CHECK(counted().replays > before.replays);
       if (seed == 1) {
         CHECK(stats.blocks.found_tokens > 0);
         CHECK(stats.blocks.snapshots_restored > 0);
-      } else {
-        CHECK(stats.scheduler.preemptions > 0);
       }
     }
   }
+  CHECK(accepted > 0);
+  CHECK(accepted < guessed);
+  CHECK(preempted > 0);
 }
 
 TEST_CASE("a growing conversation with a model with recurrent layers on a GPU goes on from snapshots") {
@@ -235,10 +238,11 @@ TEST_CASE("states and snapshots of recurrent layers on a GPU take what the memor
                                     precision_of(o.compute, *source.tensors, device->capabilities()), *device,
                                     *device->open(), {o.step_tokens, o.max_sequences, o.max_context});
   REQUIRE(need.state > 0);
-  constexpr std::size_t blocks = 16, snapshots = 3;
+  // A quarter of what the KV cache leaves is for snapshots.
+  const auto room = 8 * need.state, blocks = (room + need.kv_block - 1) / need.kv_block;
   o.kv_cache_bytes = blocks * need.kv_block;
-  const auto states = 3 * need.sequence_state + snapshots * need.state;
-  const limited_memory memory(need.fixed() + states + o.kv_cache_bytes);
+  auto used = need.fixed() + 3 * need.sequence_state + o.kv_cache_bytes;
+  const limited_memory memory(used + room);
   {
     gpu_engine engine(o);
     if (const auto& why = engine.status().why)
@@ -256,7 +260,9 @@ TEST_CASE("states and snapshots of recurrent layers on a GPU take what the memor
       REQUIRE(l.wait());
       CHECK(l.result().done.has_value());
     }
-    CHECK(engine.stats().total.blocks.snapshots > 0);
+    CHECK(engine.stats().total.blocks.snapshots == 2);
+    used += 2 * need.state;
   }
-  CHECK(memory.most_used() > need.weights + states + o.kv_cache_bytes);
+  CHECK(memory.most_used() <= used);
+  CHECK(memory.most_used() > used - need.steps());
 }
