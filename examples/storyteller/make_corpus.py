@@ -2,6 +2,7 @@
 
     python make_corpus.py --count 100000 --seed 1 --out corpus.jsonl
     python make_corpus.py --count 20000 --seed 2 --tools 0.6 --out with-tools.jsonl
+    python make_corpus.py --count 20000 --seed 3 --tools 0.3 --long 0.1 --out with-long.jsonl
 
 Each line is one document: {"kind": ..., "messages": [...]} for a chat, with "tools" if the model may call some, or
 {"kind": "text", "text": ...} for plain text. The same seed, count and share of chats with tools always give the same
@@ -17,6 +18,7 @@ import random
 import re
 
 import words
+from long_chats import long_chat
 from phrases import article, capital, invented_noun, listing, pick_name, pick_noun, plural, without_article
 from plots import PLOTS
 from tool_chats import tool_chat
@@ -773,11 +775,19 @@ def turns_without_tool(rng):
     return maker(rng)["messages"]
 
 
-def document(seed, index, tools=0.0):
+def turns_of_any(rng):
+    """The turns of any chat without tools."""
+    makers, weights = zip(*((maker, weight) for maker, weight in MIX if maker is not plain_text))
+    return rng.choices(makers, weights)[0](rng)["messages"]
+
+
+def document(seed, index, tools=0.0, long=0.0):
     """Document number `index`. Each has its own random stream, so any range can be generated separately.
 
-    `tools` is the share of chats with tools.
+    `tools` is the share of chats with tools, `long` that of chats that fill up to the model's whole context.
     """
+    if long and random.Random(f"{seed}/{index}/long").random() < long:
+        return long_chat(random.Random(f"{seed}/{index}/long chat"), turns_of_any, turns_without_tool)
     if tools and random.Random(f"{seed}/{index}/tools").random() < tools:
         rng = random.Random(f"{seed}/{index}/tool chat")
         made = tool_chat(rng, turns_without_tool)
@@ -790,9 +800,9 @@ def document(seed, index, tools=0.0):
     return made
 
 
-def documents(seed, count, tools=0.0):
+def documents(seed, count, tools=0.0, long=0.0):
     for index in range(count):
-        yield document(seed, index, tools)
+        yield document(seed, index, tools, long)
 
 
 def main():
@@ -800,10 +810,11 @@ def main():
     parser.add_argument("--count", type=int, default=100000, help="number of documents")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--tools", type=float, default=0.0, help="share of chats with tools")
+    parser.add_argument("--long", type=float, default=0.0, help="share of long chats")
     parser.add_argument("--out", default="corpus.jsonl")
     options = parser.parse_args()
     with open(options.out, "w", encoding="utf-8") as out:
-        for made in documents(options.seed, options.count, options.tools):
+        for made in documents(options.seed, options.count, options.tools, options.long):
             out.write(json.dumps(made, ensure_ascii=False) + "\n")
 
 

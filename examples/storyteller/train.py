@@ -38,11 +38,11 @@ SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
          r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 VOCABULARY = 4096
-CONTEXT = 1024
+CONTEXT = 8192
 DRILL = 1  # the id of EOS, which starts a copying drill
 TURN_ID = 2
 IGNORED = -100  # target of padding
-ATTENTION = "eager"  # on a CPU, the fused kernel's backward pass is slower
+ATTENTION = "sdpa"  # for documents of 512 tokens twice as fast as "eager" (torch 2.15), and long ones fit into memory
 HELD_OUT = 100  # documents kept for the held-out loss
 
 
