@@ -94,18 +94,23 @@ def encoded_corpus(tokenizer, path):
     return [ids.tolist() for ids in flat.split(lengths.tolist())]
 
 
+def alike(sequences, tokens_per_batch):
+    """Returns batches of whole documents. Those of a batch have similar lengths, so there is little padding."""
+    left, made = sorted(sequences, key=len, reverse=True), []
+    while left:
+        rows = max(1, tokens_per_batch // padded(len(left[0])))
+        made.append(left[:rows])
+        left = left[rows:]
+    return made
+
+
 def batches(sequences, tokens_per_batch, rng):
-    """Yields batches of whole documents forever. Those of a batch have similar lengths, so there is little padding."""
+    """Yields batches forever."""
     pool_size = 4096
     while True:
         rng.shuffle(sequences)
         for start in range(0, len(sequences), pool_size):
-            pool = sorted(sequences[start:start + pool_size], key=len, reverse=True)
-            made = []
-            while pool:
-                rows = max(1, tokens_per_batch // padded(len(pool[0])))
-                made.append(pool[:rows])
-                pool = pool[rows:]
+            made = alike(sequences[start:start + pool_size], tokens_per_batch)
             rng.shuffle(made)
             yield from made
 
@@ -305,8 +310,7 @@ def held_out_loss(model, sequences):
     """Returns the mean loss per token over whole documents."""
     model.eval()
     total = count = 0
-    for start in range(0, len(sequences), 16):
-        batch = sequences[start:start + 16]
+    for batch in alike(sequences, 16384):
         tokens = sum(len(sequence) - 1 for sequence in batch)
         total += batch_loss(model, batch).item() * tokens
         count += tokens
