@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto fields = std::to_array<std::string_view>({"model", "input", "encoding_format", "dimensions", "user",
                                                          "normalize", "add_special_tokens", "truncate_prompt_tokens",
-                                                         "prompt_name"});
+                                                         "prompt_name", "task"});
 
 /// The bytes of little-endian floats, as OpenAI has it.
 std::string base64_of(std::span<const float> values) {
@@ -176,6 +176,11 @@ generation_job embedding_job(const field_reader& body, std::shared_ptr<const ser
   require_embeddings(*model);
   if (body.has("truncate_prompt_tokens"))
     throw failure(errc::unsupported, "`truncate_prompt_tokens` is not supported", "truncate_prompt_tokens");
+  if (body.has("task")) // Jina's
+    throw failure(errc::unsupported,
+                  "`task` is not supported: embeddings are made by the model itself, without adapters for tasks; "
+                  "`prompt_name` chooses one of its prompts",
+                  "task");
   const auto encoding = body.text("encoding_format").value_or("float");
   if (encoding != "float" && encoding != "base64")
     body.refuse("encoding_format", "must be \"float\" or \"base64\", not \"" + std::string(encoding) + '"');

@@ -68,6 +68,25 @@ std::unique_ptr<const checkpoint> with_model_prefix(std::unique_ptr<const checkp
   return arrange(std::move(tensors), how);
 }
 
+/// Jina's third embeddings have low-rank matrices for tasks beside the matrices that they change: presented as what
+/// belongs to no layer, so that it can be left out. Returns how many there are.
+std::size_t set_task_adapters_apart(std::unique_ptr<const checkpoint>& tensors) {
+  constexpr std::string_view whole = ".parametrizations.weight.original", part = ".parametrizations.weight.0.lora_";
+  arrangement how;
+  std::size_t adapters = 0;
+  for (const auto& name : tensors->tensors()) {
+    if (name.ends_with(whole))
+      how.names.emplace(name, name.substr(0, name.size() - whole.size()) + ".weight");
+    if (name.find(part) == name.npos)
+      continue;
+    how.names.emplace(name, "adapters." + name);
+    ++adapters;
+  }
+  if (!how.empty())
+    tensors = arrange(std::move(tensors), how);
+  return adapters;
+}
+
 /// Also for "folder/" and ".".
 std::string name_of(const fs::path& folder) {
   if (auto id = hub_id_of(folder))
@@ -171,10 +190,13 @@ model_source open_model(const std::string& name) {
   }
   if (quantised)
     tensors = open_quantised(std::move(tensors), *quantised);
+  std::vector<std::string> remarks;
+  if (config.encoder && set_task_adapters_apart(tensors) > 0)
+    remarks.push_back(tensors->name() +
+                      ": embeddings are those of the model itself: its adapters for tasks are not used");
   tensors = rename_mtp_layers(std::move(tensors), config);
   auto mtp = find_mtp_layers(*tensors, config);
   tensors = arrange_tensors(std::move(tensors), with_mtp_layers(config, mtp));
-  std::vector<std::string> remarks;
   if (config.tied && has_other_head(*tensors)) {
     config.tied = false;
     remarks.push_back(tensors->name() +

@@ -65,8 +65,12 @@ void read_bert(const reader& config, model_config& model) {
   read_learned_positions(config, model, 0);
 }
 
-/// Positions count from behind the padding token's id.
+/// Positions count from behind the padding token's id. Jina's third embeddings call themselves so, too.
 void read_roberta(const reader& config, model_config& model) {
+  if (config.string("position_embedding_type").value_or("absolute") == "rotary") {
+    model.family = "jina_embeddings_v3";
+    return read_jina_v3(config, model);
+  }
   read_bert(config, model);
   read_learned_positions(config, model, config.integer("pad_token_id", 0, 1 << 20, 1) + 1);
 }
@@ -137,7 +141,7 @@ void arrange_nomic(const model_config& model, const checkpoint& stored, arrangem
   }
 }
 
-/// Jina's third embeddings: a RoBERTa with rotation. Its adapters for tasks are files of their own.
+/// Jina's third embeddings: a RoBERTa with rotation. Its adapters for tasks are not used.
 void read_jina_v3(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "gelu");
   auto sizes = encoder_sizes;
@@ -147,7 +151,8 @@ void read_jina_v3(const reader& config, model_config& model) {
   model.token_types = config.integer("type_vocab_size", 0, 1 << 10, 1);
   model.qkv_bias = model.o_bias = model.mlp_bias = true;
   model.gated = false;
-  read_positions(config, model, {.default_context = 8194, .theta = 20000});
+  const auto base = config.number("rotary_emb_base", 1.000001, 1e30).value_or(20000); // of the original files
+  read_positions(config, model, {.default_context = 8194, .theta = base});
 }
 
 void arrange_jina_v3(const model_config& model, const checkpoint& stored, arrangement& to) {

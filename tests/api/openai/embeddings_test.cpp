@@ -100,6 +100,7 @@ TEST_CASE("What is wrong with a request for embeddings is named") {
   refused(R"("input":"a","dimensions":0)", "dimensions");
   refused(R"("input":"a","encoding_format":"hex")", "encoding_format");
   refused(R"("input":"a","truncate_prompt_tokens":3)", "truncate_prompt_tokens");
+  refused(R"("input":"a","task":"retrieval.query")", "task");
   refused(R"("input":"a","model":"other")", "model");
   std::string many = "\"a\"";
   for (std::size_t i = 0; i < most_inputs; ++i)

@@ -96,6 +96,49 @@ TEST_CASE("Encoders: last hidden states and scores are transformers', in f32 on 
     }
 }
 
+TEST_CASE("Jina's original files: matrices beside which adapters for tasks stand are the model's own") {
+  const temp_folder folder;
+  const auto to = folder.path() / "jina";
+  std::filesystem::copy(data() / "tiny_encoders/jina-v3", to);
+  const auto replace = [](std::string& text, std::string_view what, std::string_view by) {
+    for (auto at = text.find(what); at != text.npos; at = text.find(what, at + by.size()))
+      text.replace(at, what.size(), by);
+  };
+  auto config = content(to / "config.json");
+  replace(config, R"("model_type": "jina_embeddings_v3")",
+          R"("model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 20000.0)");
+  replace(config, R"("rope_parameters")", R"("unused")");
+  write(to / "config.json", config);
+  auto file = content(to / "model.safetensors");
+  std::size_t length = 0;
+  for (int i = 0; i < 8; ++i)
+    length |= std::size_t(static_cast<unsigned char>(file[as_size(i)])) << (8 * i);
+  auto header = file.substr(8, length);
+  const auto values = file.substr(8 + length);
+  for (const std::string stem :
+       {"mixer.Wqkv", "mixer.out_proj", "mlp.fc1", "mlp.fc2", "word_embeddings", "token_type_embeddings"})
+    replace(header, "." + stem + ".weight\"", "." + stem + ".parametrizations.weight.original\"");
+  replace(header, "\"encoder.", "\"roberta.encoder.");
+  replace(header, "\"embeddings.", "\"roberta.embeddings.");
+  replace(header, "\"emb_ln.", "\"roberta.emb_ln.");
+  const auto end = std::to_string(values.size()), end_after = std::to_string(values.size() + 40);
+  header = header.substr(0, header.rfind('}')) +
+    R"(,"roberta.encoder.layers.0.mixer.Wqkv.parametrizations.weight.0.lora_A":{"dtype":"F32","shape":[5,2,1],)" +
+    R"("data_offsets":[)" + end + "," + end_after + "]}}";
+  write(to / "model.safetensors", safetensors(header, 0) + values + std::string(40, '\0'));
+
+  const auto original = open("tiny_encoders/jina-v3"), source = open_model(to.string());
+  CHECK(source.config == original.config);
+  REQUIRE(source.remarks.size() == 1);
+  CHECK(source.remarks.front().ends_with("its adapters for tasks are not used"));
+  CHECK(check_tensors(*source.tensors, source.config).size() == 1);
+  std::mt19937 random(2);
+  const std::vector<encoded_text> texts{{random_tokens(random, 30, source.config.vocab), 0}};
+  const auto backend = kernels::make_cpu_backend({.threads = 1});
+  engine one(original, targets().back(), 1, dtype::f32), other(source, targets().back(), 1, dtype::f32);
+  CHECK(states_of(one, texts, *backend) == states_of(other, texts, *backend));
+}
+
 TEST_CASE("Encoders: a text's states do not depend on the texts beside it or on threads") {
   std::mt19937 random(3);
   for (const auto& model : encoder_models)
