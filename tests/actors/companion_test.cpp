@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -52,6 +53,7 @@ struct companion_scene {
       return {[log](int number) { log->add(log->forwarded, number); }};
     });
     worker = system.spawn([log = log, third = third](caf::event_based_actor* self) -> caf::behavior {
+      self->set_exception_handler([](std::exception_ptr&) { return caf::make_error(caf::sec::runtime_error); });
       return {[log, third, self](int number) {
         if (number < 0)
           throw std::runtime_error("a negative number");
