@@ -16,6 +16,16 @@ namespace {
 
 std::uint32_t u32(int n) { return static_cast<std::uint32_t>(n); }
 
+/// By which scores of latent attention grow with YaRN, for each e-fold of its factor; 0: they do not.
+double latent_growth(const model_config& config) {
+  const auto& latent = config.latent;
+  if (!latent || config.rope.type != rope_type::yarn || config.rope.factor <= 1)
+    return 0;
+  const double scale = static_cast<double>(config.attention_scale) * std::sqrt(double(latent.plain + latent.rotated));
+  const double growth = (std::sqrt(scale) - 1) / std::log(config.rope.factor);
+  return growth > 1e-5 ? growth : 0; // what is less is rounding
+}
+
 void describe_rope(gguf_writer& to, const std::string& prefix, const model_config& config, const std::string& name) {
   const auto& rope = config.rope;
   const bool implied = config.family == "gpt_oss"; // whose files are never truncated
@@ -36,7 +46,8 @@ void describe_rope(gguf_writer& to, const std::string& prefix, const model_confi
   to.add(prefix + "rope.scaling.factor", static_cast<float>(rope.factor));
   if (!yarn)
     return;
-  const double natural = yarn_attention_factor(rope.factor, std::nullopt, std::nullopt);
+  // Where scores grow, cosines and sines are not scaled beside what the key says.
+  const double natural = latent_growth(config) > 0 ? 1 : yarn_attention_factor(rope.factor, std::nullopt, std::nullopt);
   to.add(prefix + "rope.scaling.original_context_length", static_cast<std::uint32_t>(rope.original_context));
   to.add(prefix + "rope.scaling.attn_factor", static_cast<float>(rope.attention_factor / natural));
   to.add(prefix + "rope.scaling.yarn_beta_fast", static_cast<float>(rope.beta_fast));
@@ -58,11 +69,8 @@ void describe_latent(gguf_writer& to, const architecture_key& key, const model_c
   if (latent.q_rank > 0)
     to.add(key("attention.q_lora_rank"), u32(latent.q_rank));
   to.add(key("rope.dimension_count"), u32(latent.rotated));
-  if (config.rope.type != rope_type::yarn || config.rope.factor <= 1)
-    return;
-  const double scale = static_cast<double>(config.attention_scale) * std::sqrt(double(latent.plain + latent.rotated));
-  to.add(key("rope.scaling.yarn_log_multiplier"),
-         static_cast<float>((std::sqrt(scale) - 1) / std::log(config.rope.factor)));
+  if (const double growth = latent_growth(config); growth != 0)
+    to.add(key("rope.scaling.yarn_log_multiplier"), static_cast<float>(growth));
 }
 
 void describe_experts(gguf_writer& to, const architecture_key& key, const model_config& config) {

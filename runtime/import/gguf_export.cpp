@@ -274,6 +274,8 @@ private:
 
 /// Rotations are compared by what they do, at a few lengths.
 bool rotate_alike(const rope_config& one, const rope_config& other, int head_dim, int context) {
+  if (std::abs(one.attention_factor - other.attention_factor) > 1e-6 * other.attention_factor)
+    return false;
   for (const int length : {1, context / 2 + 1, context}) {
     const auto a = inverse_frequencies(one, head_dim, length), b = inverse_frequencies(other, head_dim, length);
     if (!std::ranges::equal(a, b, [](float x, float y) { return std::abs(x - y) <= 1e-6f * std::abs(y) + 1e-25f; }))
