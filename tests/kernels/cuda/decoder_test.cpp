@@ -232,6 +232,37 @@ TEST_CASE("CUDA: tiny families give transformers' logits at several positions in
   }
 }
 
+TEST_CASE("CUDA: encoders, and a model that scores, give transformers' hidden states in f32") {
+  for (const std::string model :
+       {"bert", "xlm-roberta", "modernbert", "nomic", "jina-v3", "embedding-gemma", "qwen3-ranker"}) {
+    CAPTURE(model);
+    const auto folder = data_folder() / "tiny_encoders" / model;
+    const auto source = open_model(folder.string());
+    engine e(source, dtype::f32, true);
+    const auto document = json::document::load(folder / "expected.json");
+    const auto ids = list<token_id>(document.root()["ids"]);
+    const auto positions = list<std::int32_t>(document.root()["positions"]);
+    json::array expected;
+    REQUIRE(!document.root()["hidden"].get(expected));
+    const auto rows = static_cast<std::int32_t>(ids.size()),
+               second = static_cast<std::int32_t>(std::int64_t(document.root()["second"]));
+    const kernels::sequence_rows who{0, rows, 0, 0, rows, second};
+    const auto width = static_cast<std::size_t>(source.config.hidden);
+    const auto memory = e.backend->allocate(positions.size() * width * sizeof(float));
+    const kernels::tensor states{memory.get(), dtype::f32, positions.size(), width, width};
+    const std::int32_t table[] = {0, 1, 2, 3};
+    e.graph.forward(ids, {{&who, 1}, table}, {}, *e.cache, {}, positions, states);
+    std::vector<float> got(positions.size() * width);
+    e.backend->download(got.data(), states);
+    for (std::size_t i = 0; i < positions.size(); ++i) {
+      CAPTURE(positions[i]);
+      const auto first = got.begin() + static_cast<std::ptrdiff_t>(i * width);
+      CHECK(largest_difference({first, first + static_cast<std::ptrdiff_t>(width)}, list<float>(expected.at(i))) <
+            2e-4);
+    }
+  }
+}
+
 TEST_CASE("CUDA: an FP8 checkpoint stays within the bounds of rounding of its dequantised weights") {
   const auto source = open_model((data_folder() / "golden/llama-gqa").string());
   const troupe::test::fp8_view codes(*source.tensors, false), expanded(*source.tensors, true);

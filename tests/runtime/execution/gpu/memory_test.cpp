@@ -96,7 +96,6 @@ TEST_CASE("the largest steps of every mode fit in memory when the KV cache takes
         {"mistral-swa", "bf16", "int8", "auto", true},
         {"qwen3", "f32", "none", "auto", false},
         {"../families/gemma4", "bf16", "none", "auto", true},
-        {"../families/gpt2", "bf16", "int8", "auto", false},
         {"../families/mixtral", "bf16", "int4", "auto", true}}) {
     CAPTURE(model);
     CAPTURE(quantize);
