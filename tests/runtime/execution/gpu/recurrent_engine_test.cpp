@@ -1,5 +1,5 @@
-// Models with recurrent layers in the engine on the emulated GPU: transformers' greedy tokens, and the same ones together
-// and alone, whatever of their prefixes is found, with forks, guesses and too few blocks, on streams that run late.
+// Models with recurrent layers in the engine on the emulated GPU: the same tokens together and alone, whatever of their
+// prefixes is found, with forks, guesses and too few blocks, on streams that run late.
 #include "runtime/engine/named_precision.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
@@ -17,32 +17,16 @@ using kernels::cuda::emulated::limited_memory;
 
 namespace {
 
+/// Tiny models, as the emulation is slow.
 engine_options recurrent_on_gpu(const std::string& model) {
   auto o = on_gpu();
-  o.model = test_data() + "/families/" + model;
+  o.model = test_data() + "/" + model;
   o.compute.dtype = "f32";
   o.kv_cache_bytes = 1 << 20;
+  o.max_context = 64;
   o.max_sequences = 6;
+  o.step_tokens = 24;
   return o;
-}
-
-struct expected_tokens {
-  std::vector<token_id> prompt, greedy;
-};
-
-/// Of the checkpoint's cases: one of a few tokens, and one of some blocks.
-std::vector<expected_tokens> cases_of(const std::string& model, int tokens) {
-  const auto document = json::document::load(test_data() + "/families/" + model + "/expected.json");
-  json::array cases;
-  REQUIRE(!document.root()["cases"].get(cases));
-  std::vector<expected_tokens> result;
-  for (const std::size_t i : {0, 3}) {
-    json::value c = cases.at(i);
-    auto greedy = test::list<token_id>(c["greedy"]["ids"]);
-    greedy.resize(static_cast<std::size_t>(tokens));
-    result.push_back({test::list<token_id>(c["ids"]), std::move(greedy)});
-  }
-  return result;
 }
 
 generation ignoring_eos(std::vector<token_id> prompt, int tokens) {
@@ -51,110 +35,130 @@ generation ignoring_eos(std::vector<token_id> prompt, int tokens) {
   return g;
 }
 
-/// Requests of which most have the beginning of the longer prompt.
-std::vector<generation> recurrent_work(const std::vector<expected_tokens>& cases) {
+/// Tokens of a vocabulary of 48, of which the first 20 are always the same.
+std::vector<token_id> tiny_prompt(std::size_t length, token_id seed) {
+  std::vector<token_id> prompt(length);
+  for (std::size_t i = 0; i < length; ++i)
+    prompt[i] = static_cast<token_id>((3 + 7 * i + i * i * (i < 20 ? 1u : static_cast<unsigned>(seed))) % 44 + 3);
+  return prompt;
+}
+
+std::vector<generation> recurrent_work() {
   std::vector<generation> work;
-  for (const auto& c : cases)
-    work.push_back(ignoring_eos(c.prompt, 4));
-  const auto& prompt = cases[1].prompt;
-  work.push_back(ignoring_eos({prompt.begin(), prompt.begin() + 30}, 4));
-  work.back().sampling.temperature = 0.9f;
-  work.back().sampling.seed = 5;
-  work.back().sampling.n = 2;
-  work.back().sampling.logprobs = 1;
-  work.push_back(ignoring_eos({prompt.begin(), prompt.begin() + 20}, 4));
-  work.back().sampling.num_beams = work.back().sampling.n = 2;
-  work.push_back(ignoring_eos({prompt.begin(), prompt.begin() + 30}, 7)); // guessed
-  work.back().prompt.back() = 9;
-  work.push_back(work.back());
+  for (int i = 0; i < 6; ++i)
+    work.push_back(ignoring_eos(tiny_prompt(static_cast<std::size_t>(9 + 5 * i), i), 12));
+  work[1].sampling.temperature = 0.9f;
+  work[1].sampling.seed = 5;
+  work[1].sampling.n = 2;
+  work[1].sampling.logprobs = 1;
+  work[2].sampling.num_beams = work[2].sampling.n = 2;
+  work[2].sampling.max_tokens = 5;
+  work[3].sampling.temperature = 0.6f;
   return work;
+}
+
+/// What requests give one after another, without anything that makes them faster.
+std::vector<heard> alone(engine_options o, const std::vector<generation>& work) {
+  o.prefix_cache = false;
+  o.compute.graphs = false;
+  o.speculate = speculation::off;
+  gpu_engine reference(o); // runs work when it is queued
+  if (const auto& why = reference.status().why)
+    FAIL(why->message);
+  std::vector<heard> expected;
+  for (const auto& g : work) {
+    expected.push_back(reference.run(g));
+    if (expected.back().failed)
+      FAIL(expected.back().failed->message);
+  }
+  return expected;
+}
+
+/// All at once.
+void run_together(gpu_engine& engine, const std::vector<generation>& work, const std::vector<heard>& expected) {
+  std::vector<listener> listeners(work.size());
+  for (std::size_t i = 0; i < work.size(); ++i)
+    engine.submit(work[i], listeners[i]);
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(listeners[i].wait());
+    CHECK(same(listeners[i].result(), expected[i]));
+  }
 }
 
 } // namespace
 
-TEST_CASE(
-  "models with recurrent layers on a GPU whose streams run late give transformers' tokens, together and alone") {
+TEST_CASE("models with recurrent layers on a GPU whose streams run late give the same tokens together and alone") {
   std::uint64_t guessed = 0, accepted = 0, preempted = 0;
-  for (const std::string model : {"lfm2", "qwen3-5"}) {
+  for (const std::string model : {"lfm2-adjusted", "falcon-h1", "mamba2"}) { // the last one without any attention
     CAPTURE(model);
-    const auto cases = cases_of(model, 4);
-    auto work = recurrent_work(cases);
-    auto alone = recurrent_on_gpu(model);
-    alone.prefix_cache = false;
-    alone.compute.graphs = false;
-    alone.speculate = speculation::off;
-    std::vector<heard> expected;
-    std::size_t block_bytes = 0;
-    {
-      gpu_engine reference(alone); // runs work when it is queued
-      if (const auto& why = reference.status().why)
-        FAIL(why->message);
-      block_bytes = alone.kv_cache_bytes / reference.stats().total.blocks.total;
-      for (const auto& g : work) {
-        expected.push_back(reference.run(g));
-        if (expected.back().failed)
-          FAIL(expected.back().failed->message);
-      }
-    }
-    CHECK(expected[0].ids[0] == cases[0].greedy);
-    CHECK(expected[1].ids[0] == cases[1].greedy);
-    work[4].prediction = expected[4].ids[0];
-    work[5].prediction = expected[4].ids[0]; // right at first
-    work[5].prediction[3] = 7;
+    const auto options = recurrent_on_gpu("tiny_families/" + model);
+    auto work = recurrent_work();
+    auto expected = alone(options, work);
+    for (const std::size_t i : {0, 3, 4, 5})
+      work[i].prediction = expected[i].ids[0];
+    work[4].prediction[6] = 7; // right at first
     for (unsigned seed = 1; seed <= 2; ++seed) {
       CAPTURE(seed);
       deferred_work later(seed);
       const auto before = counted();
-      auto options = recurrent_on_gpu(model);
-      options.step_tokens = 24;
-      options.max_context = 64;
-      if (seed == 2) // so few blocks that sequences are preempted
-        options.kv_cache_bytes = 6 * block_bytes;
-      gpu_engine engine(options);
+      auto o = options;
+      if (seed == 2) { // so few blocks that sequences are preempted
+        gpu_engine first(o);
+        o.kv_cache_bytes = 5 * (o.kv_cache_bytes / first.stats().total.blocks.total);
+      }
+      gpu_engine engine(o);
       if (const auto& why = engine.status().why)
         FAIL(why->message);
-      for (int round = 0; round < 2; ++round) {
-        std::vector<listener> listeners(work.size());
-        for (std::size_t i = 0; i < work.size(); ++i)
-          engine.submit(work[i], listeners[i]);
-        for (std::size_t i = 0; i < work.size(); ++i) {
-          CAPTURE(i);
-          REQUIRE(listeners[i].wait());
-          CHECK(same(listeners[i].result(), expected[i]));
-        }
-      }
+      for (int round = 0; round < 2; ++round)
+        run_together(engine, work, expected);
       const auto stats = engine.stats().total;
       guessed += stats.scheduler.draft_tokens;
       accepted += stats.scheduler.accepted_tokens;
       preempted += stats.scheduler.preemptions;
-      CHECK(counted().replays > before.replays);
       if (seed == 1) {
+        CHECK(counted().replays > before.replays);
         CHECK(stats.blocks.found_tokens > 0);
         CHECK(stats.blocks.snapshots_restored > 0);
       }
     }
   }
+  CAPTURE(guessed);
   CHECK(accepted > 0);
   CHECK(accepted < guessed);
   CHECK(preempted > 0);
 }
 
-TEST_CASE("a growing conversation with a model with recurrent layers on a GPU goes on from snapshots") {
-  auto o = recurrent_on_gpu("qwen3-5");
-  auto without = o;
-  without.prefix_cache = false;
-  const auto cases = cases_of("qwen3-5", 1);
-  auto conversation = cases[1].prompt;
-  deferred_work later(3);
-  gpu_engine engine(o), fresh(without);
+TEST_CASE("a gated DeltaNet on a GPU gives transformers' tokens") {
+  const auto document = json::document::load(test_data() + "/families/qwen3-5/expected.json");
+  json::array cases;
+  REQUIRE(!document.root()["cases"].get(cases));
+  deferred_work later(4);
+  gpu_engine engine(recurrent_on_gpu("families/qwen3-5"));
   REQUIRE(engine.status().now == load_status::stage::ready);
+  for (const std::size_t i : {0, 1}) {
+    json::value c = cases.at(i);
+    auto greedy = test::list<token_id>(c["greedy"]["ids"]);
+    greedy.resize(4);
+    const auto got = engine.run(ignoring_eos(test::list<token_id>(c["ids"]), 4));
+    REQUIRE(got.done.has_value());
+    CHECK(got.ids.at(0) == greedy);
+  }
+}
+
+TEST_CASE("a growing conversation with a model with recurrent layers on a GPU goes on from snapshots") {
+  const auto o = recurrent_on_gpu("tiny_families/falcon-h1");
+  auto conversation = tiny_prompt(20, 1);
   std::uint64_t found = 0;
+  deferred_work later(3);
+  gpu_engine engine(o);
+  REQUIRE(engine.status().now == load_status::stage::ready);
   for (int turn = 0; turn < 3; ++turn) {
     const auto g = ignoring_eos(conversation, 6);
     auto got = engine.run(g);
-    CHECK(same(got, fresh.run(g)));
+    CHECK(same(got, alone(o, {g})[0]));
     conversation.insert(conversation.end(), got.ids[0].begin(), got.ids[0].end());
-    for (token_id t = 30; t < 38; ++t)
+    for (token_id t = 30; t < 36; ++t)
       conversation.push_back(t + turn);
     const auto now = engine.stats().total.blocks.found_tokens;
     CHECK((turn == 0) == (now == found));
@@ -164,7 +168,7 @@ TEST_CASE("a growing conversation with a model with recurrent layers on a GPU go
 
 TEST_CASE("steady decoding of a model with recurrent layers on a GPU waits for nothing and allocates nothing") {
   deferred_work later(1);
-  gpu_engine engine(recurrent_on_gpu("lfm2"));
+  gpu_engine engine(recurrent_on_gpu("tiny_families/lfm2-adjusted"));
   REQUIRE(engine.status().now == load_status::stage::ready);
   auto g = ignoring_eos({0, 54, 51}, 40);
   g.sampling.speculate = speculation::off; // steps with guesses are no recorded ones
@@ -180,57 +184,11 @@ TEST_CASE("steady decoding of a model with recurrent layers on a GPU waits for n
   REQUIRE(l.wait());
 }
 
-TEST_CASE(
-  "a model without any attention is recorded and guessed for on a GPU, and gives the same tokens together and alone") {
-  auto o = recurrent_on_gpu("");
-  o.model = test_data() + "/tiny_families/mamba2";
-  o.max_context = 64;
-  auto alone = o;
-  alone.prefix_cache = false;
-  alone.compute.graphs = false;
-  alone.speculate = speculation::off;
-  std::vector<generation> work;
-  std::vector<heard> expected;
-  {
-    gpu_engine reference(alone);
-    if (const auto& why = reference.status().why)
-      FAIL(why->message);
-    for (int i = 0; i < 5; ++i) {
-      std::vector<token_id> prompt(static_cast<std::size_t>(8 + 7 * i));
-      std::iota(prompt.begin(), prompt.end(), 2);
-      work.push_back(ignoring_eos(std::move(prompt), 8));
-      work.back().sampling.temperature = i == 2 ? 0.8f : 0;
-      expected.push_back(reference.run(work.back()));
-      REQUIRE(expected.back().done.has_value());
-      if (i > 2)
-        work.back().prediction = expected.back().ids[0];
-    }
-  }
-  deferred_work later(2);
-  const auto before = counted();
-  o.step_tokens = 24;
-  gpu_engine engine(o);
-  REQUIRE(engine.status().now == load_status::stage::ready);
-  for (int round = 0; round < 2; ++round) {
-    std::vector<listener> listeners(work.size());
-    for (std::size_t i = 0; i < work.size(); ++i)
-      engine.submit(work[i], listeners[i]);
-    for (std::size_t i = 0; i < work.size(); ++i) {
-      CAPTURE(i);
-      REQUIRE(listeners[i].wait());
-      CHECK(same(listeners[i].result(), expected[i]));
-    }
-  }
-  CHECK(counted().replays > before.replays);
-  CHECK(engine.stats().total.blocks.snapshots_restored > 0);
-}
-
 TEST_CASE("states and snapshots of recurrent layers on a GPU take what the memory plan says") {
-  auto o = recurrent_on_gpu("qwen3-5");
+  auto o = recurrent_on_gpu("tiny_families/falcon-h1");
   o.compute.dtype = "bf16";
   o.max_sequences = 3;
   o.step_tokens = 27;
-  o.max_context = 64;
   o.speculate = speculation::off;
   const auto device = open_device(o.compute, o.open_gpu);
   const auto source = open_model(o.model);
@@ -239,7 +197,8 @@ TEST_CASE("states and snapshots of recurrent layers on a GPU take what the memor
                                     *device->open(), {o.step_tokens, o.max_sequences, o.max_context});
   REQUIRE(need.state > 0);
   // A quarter of what the KV cache leaves is for snapshots.
-  const auto room = 8 * need.state, blocks = (room + need.kv_block - 1) / need.kv_block;
+  const auto room = 8 * need.state;
+  const auto blocks = std::max<std::size_t>(16, (room + need.kv_block - 1) / need.kv_block);
   o.kv_cache_bytes = blocks * need.kv_block;
   auto used = need.fixed() + 3 * need.sequence_state + o.kv_cache_bytes;
   const limited_memory memory(used + room);
@@ -248,11 +207,8 @@ TEST_CASE("states and snapshots of recurrent layers on a GPU take what the memor
     if (const auto& why = engine.status().why)
       FAIL(why->message);
     std::vector<generation> work;
-    for (token_id first = 20; first < 23; ++first) {
-      std::vector<token_id> prompt(40);
-      std::iota(prompt.begin(), prompt.end(), first);
-      work.push_back(ignoring_eos(std::move(prompt), 6));
-    }
+    for (token_id seed = 1; seed < 4; ++seed)
+      work.push_back(ignoring_eos(tiny_prompt(40, seed), 6));
     std::vector<listener> listeners(work.size());
     for (std::size_t i = 0; i < work.size(); ++i)
       engine.submit(work[i], listeners[i]);
