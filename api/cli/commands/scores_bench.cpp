@@ -141,7 +141,7 @@ void print_scores(const scores_options& options, const std::string& model, const
   else
     std::printf(
       "\n%.2f %% of the scores are more than %.0f nats away from %.1f: --unified-maximum %.1f on a GPU. On a CPU "
-      "softmax takes the largest score of 256, which costs nothing beside reading K.\n",
+      "softmax takes the largest of 256 scores, which is up to a tenth of attention's time.\n",
       100 * center.outside, double(scores_reach), double(center.at), double(center.at));
   flush_output();
 }
