@@ -291,12 +291,19 @@ void describe_special(gguf_writer& to, const fs::path& folder, const tokenizer& 
   std::erase_if(stops, [&](token_id stop) { return stop >= vocab; }); // which a configuration's defaults may be
   const auto around = tokens.encode("a", true), bare = tokens.encode("a", false);
   auto bos = tokens.bos(), eos = tokens.eos(), unk = tokens.unk();
-  const auto sep = named_token(folder, tokens, "sep_token");
+  auto sep = named_token(folder, tokens, "sep_token"), pad = named_token(folder, tokens, "pad_token"),
+       cls = named_token(folder, tokens, "cls_token"), mask = named_token(folder, tokens, "mask_token");
   // Encoders have what goes around a text, whatever it is called.
   if (encoder && around.size() > bare.size() && tokens.is_special(around.front()))
     bos = around.front();
   if (encoder && around.size() > bare.size() && tokens.is_special(around.back()) && !eos)
     eos = around.back();
+  if (encoder) { // else llama.cpp takes BERT's numbers
+    cls = cls ? cls : bos;
+    sep = sep ? sep : eos;
+    pad = pad ? pad : tokens.id_of("[PAD]");
+    mask = mask ? mask : tokens.id_of("[MASK]");
+  }
   if (!eos && !stops.empty())
     eos = stops.front();
   for (token_id i = 0; !unk && i < vocab; ++i)
@@ -306,9 +313,9 @@ void describe_special(gguf_writer& to, const fs::path& folder, const tokenizer& 
   id("tokenizer.ggml.eos_token_id", eos);
   id("tokenizer.ggml.unknown_token_id", unk);
   id("tokenizer.ggml.seperator_token_id", sep); // as files spell it
-  id("tokenizer.ggml.padding_token_id", named_token(folder, tokens, "pad_token"));
-  id("tokenizer.ggml.cls_token_id", named_token(folder, tokens, "cls_token"));
-  id("tokenizer.ggml.mask_token_id", named_token(folder, tokens, "mask_token"));
+  id("tokenizer.ggml.padding_token_id", pad);
+  id("tokenizer.ggml.cls_token_id", cls);
+  id("tokenizer.ggml.mask_token_id", mask);
   std::vector<token_id> others;
   std::ranges::copy_if(stops, std::back_inserter(others), [&](token_id stop) { return stop != eos; });
   if (!others.empty())

@@ -73,7 +73,7 @@ constexpr std::array forms{
   stored_form{"mistral4", "mistral4"},
   stored_form{"modernbert", "modern-bert", false, true, true},
   stored_form{"nemotron", "nemotron"},
-  stored_form{"nemotron_h", "nemotron_h"},
+  stored_form{.family = "nemotron_h", .architecture = "nemotron_h", .named_by_place = true},
   stored_form{"nomic_bert", "nomic-bert", false, true},
   stored_form{"olmo2", "olmo2"},
   stored_form{"olmo3", "olmo2"},
@@ -383,7 +383,7 @@ void fold_mtp_layout(std::vector<laid_out_tensor>& layout, int first) {
   for (auto& tensor : layout)
     if (tensor.name.starts_with(from)) {
       const auto rest = tensor.name.substr(from.size());
-      tensor.name = to + (rest == "attn_norm.weight" ? "ffn_norm.weight" : rest);
+      tensor.name = to + (rest == "attn_norm.weight" ? "post_attention_norm.weight" : rest);
     }
 }
 
