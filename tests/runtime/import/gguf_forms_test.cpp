@@ -22,11 +22,7 @@ struct form_case {
 };
 
 constexpr form_case form_cases[] = {
-  {"families/gemma4", "gemma4"},
-  {"families/llama4", "troupe"},
   {"families/opt", "troupe"},
-  {"families/phi3-longrope", "phi3"},
-  {"families/phi4-longrope", "phi3"},
   {"families/smollm3", "troupe"},
   {"tiny_encoders/bert", "bert"},
   {"tiny_encoders/bert-ranker", "bert"},
@@ -39,7 +35,6 @@ constexpr form_case form_cases[] = {
   {"tiny_encoders/xlm-roberta", "bert"},
   {"tiny_encoders/xlm-roberta-ranker", "bert"},
   {"tiny_families/apertus", "apertus"},
-  {"tiny_families/cohere-normed", "command-r"},
   {"tiny_families/deepseek-v3", "deepseek2"},
   {"tiny_families/falcon-alibi", "troupe"},
   {"tiny_families/falcon-h1-normed", "troupe"},
