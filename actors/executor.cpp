@@ -88,7 +88,9 @@ private:
     auto message = std::make_shared<step_logits>();
     message->plan = before.plan;
     message->output = std::move(output);
-    if (sampling_ && !goes_on_without_tokens())
+    // Tokens go to clients one by one, from the thread that chose them: those of many had better not go from this one.
+    constexpr std::size_t few = 4;
+    if (sampling_ && before.plan->samples.size() <= few && !goes_on_without_tokens())
       sampling_->send(self_, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
     else
       self_->send(to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
