@@ -23,7 +23,7 @@ needs_model = pytest.mark.skipif(not STORYTELLER.exists(), reason="the storytell
 
 @pytest.fixture(scope="module")
 def served():
-    server = Server(STORYTELLER)
+    server = Server(STORYTELLER, "--kv-cache", "512MiB") # each cell of the map is one block
     yield server
     assert server.stop() == 0, "".join(server.err)
 
@@ -107,7 +107,7 @@ pytestmark = [needs_chromium, needs_model]
 
 def test_a_chat_streams_stops_and_remembers(visit, served):
     it = visit()
-    it.set(temperature="0", max_tokens="900", ignore_eos="true")
+    it.set(temperature="0", max_tokens="8000", ignore_eos="true")
     it.page.click("#settings")
     it.ask("Tell me a story about a fox")
     it.page.wait_for_function("() => document.querySelector('.turn.assistant .text')?.innerText.length > 20")
@@ -216,7 +216,7 @@ def test_calls_of_tools_are_answered_in_a_sandbox_and_by_hand(visit):
     it.wait_for_answer(1)
     result = json.loads(it.page.locator(".turn.tool .turn-body").inner_text())
     assert result == {"weather": "sunny", "temperature": 21}, "functions must reach nothing"
-    assert "Paris, with 21 degrees" in it.text()
+    assert "Paris" in it.text() and "21 degrees" in it.text()
     it.complaints[:] = [line for line in it.complaints if "Content Security Policy" not in line and "fetch" not in line.lower()]
     it.page.click("#tools")
     it.page.get_by_label("JavaScript").fill("")
