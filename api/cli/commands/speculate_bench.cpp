@@ -162,8 +162,9 @@ batch_result run_batch(const engine& on, const std::vector<generation>& requests
     const auto seconds = std::chrono::duration<double>(end - all->start).count();
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
   };
-  result.rate = rate(all->counted_together, all->first_end);
   result.whole_rate = rate(all->counted, all->end);
+  // With short answers and many guesses, one may have ended before the last has begun.
+  result.rate = all->counted_together > 0 ? rate(all->counted_together, all->first_end) : result.whole_rate;
   return result;
 }
 

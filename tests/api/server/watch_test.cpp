@@ -33,6 +33,13 @@ std::size_t count_of(std::string_view text, std::string_view part) {
   return n;
 }
 
+/// Waits until the service has so many watchers: they come and go on other threads than those that tell clients.
+bool becomes(const fake_service& fake, std::size_t watchers) {
+  for (int i = 0; i < 1000 && fake.watchers() != watchers; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return fake.watchers() == watchers;
+}
+
 } // namespace
 
 TEST_CASE("A frame has the steps since the last one, without what is 0, and the engine as it is") {
@@ -80,7 +87,7 @@ TEST_CASE("A watcher gets frames of steps beside its requests, until it cancels"
   ws_client client(live.port());
   client.say(R"({"type":"watch","id":"w","interval_ms":50})");
   CHECK(type_of(client.hear()) == "watch"); // at once, of an engine that does nothing
-  REQUIRE(live.fake.watchers() == 1);
+  REQUIRE(becomes(live.fake, 1));
   live.fake.tell_step(record_of(5));
   std::string frame;
   while ((frame = client.hear()).find(R"("step":5)") == frame.npos)
@@ -106,7 +113,7 @@ TEST_CASE("A watcher gets frames of steps beside its requests, until it cancels"
   while (type_of(frame = client.hear()) == "watch") {
   }
   CHECK(frame == R"({"type":"done","id":"w"})");
-  CHECK(live.fake.watchers() == 0);
+  CHECK(becomes(live.fake, 0));
   refused(R"({"type":"cancel","id":"w"})", "no request");
   refused(R"({"type":"watch","id":"w","interval_ms":1})", "interval_ms");
   refused(R"({"type":"watch","id":"w","interval_ms":"5"})", "interval_ms");
@@ -125,11 +132,9 @@ TEST_CASE("A watch ends with its connection, and there are no more watchers than
       clients.back()->say(R"({"type":"watch","id":"w","interval_ms":60000})");
       CHECK(type_of(clients.back()->hear()) == (i < 32 ? "watch" : "error"));
     }
-    CHECK(live.fake.watchers() == 32);
+    CHECK(becomes(live.fake, 32));
   }
-  for (int i = 0; i < 1000 && live.fake.watchers() > 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  CHECK(live.fake.watchers() == 0);
+  CHECK(becomes(live.fake, 0));
   ws_client again(live.port());
   again.say(R"({"type":"watch","id":"w"})");
   CHECK(type_of(again.hear()) == "watch");
@@ -140,8 +145,7 @@ TEST_CASE("A watcher that does not read loses steps, and the server keeps no mor
   live.fake.map = std::string(16'000, 'f');
   ws_client slow(live.port(), {}, 4096);
   slow.say(R"({"type":"watch","id":"w","interval_ms":50})");
-  for (int i = 0; i < 1000 && live.fake.watchers() == 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(becomes(live.fake, 1));
   const std::uint64_t all = 200'000;
   for (std::uint64_t step = 1; step <= all; ++step)
     live.fake.tell_step(record_of(step));
@@ -161,13 +165,12 @@ TEST_CASE("GET /debug/trace traces the next seconds") {
   live_server live;
   raw_client client(live.port());
   client.get("/debug/trace?seconds=1");
-  for (int i = 0; i < 1000 && live.fake.watchers() == 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(becomes(live.fake, 1));
   live.fake.tell_step(record_of(5));
   const auto answer = client.read_response();
   CHECK(answer.status == 200);
   CHECK(answer.body.find(R"("name":"step 5")") != answer.body.npos);
-  CHECK(live.fake.watchers() == 0);
+  CHECK(becomes(live.fake, 0));
   for (const auto* query :
        {"?seconds=0", "?seconds=31", "?seconds=x", "?seconds=", "?second=1", "?seconds=1000", "?seconds=-1"}) {
     client.get("/debug/trace" + std::string(query));
@@ -176,10 +179,7 @@ TEST_CASE("GET /debug/trace traces the next seconds") {
   // A client that leaves ends its trace.
   raw_client leaver(live.port());
   leaver.get("/debug/trace?seconds=30");
-  for (int i = 0; i < 1000 && live.fake.watchers() == 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(becomes(live.fake, 1));
   leaver.close();
-  for (int i = 0; i < 2000 && live.fake.watchers() > 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  CHECK(live.fake.watchers() == 0);
+  CHECK(becomes(live.fake, 0));
 }
