@@ -4,14 +4,10 @@
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/response_answer.hpp"
 #include "api/server/generation_exchange.hpp"
-#include "api/server/request_set.hpp"
 #include "api/server/responses_events.hpp"
-#include "api/server/websocket_stream.hpp"
+#include "api/server/socket_session.hpp"
 
 #include <boost/asio/detached.hpp>
-#include <boost/asio/experimental/awaitable_operators.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/redirect_error.hpp>
 
 #include <atomic>
 #include <deque>
@@ -22,39 +18,18 @@ namespace troupe {
 
 namespace {
 
-/// Messages up to this size are parsed on the strand, longer ones by a worker.
-constexpr std::size_t brief_event = 8 << 10;
-/// Limit of the closing handshake.
-constexpr auto parting_time = std::chrono::seconds(2);
-
 /// An owner of stored responses that no key is.
 std::size_t next_connection_owner() {
   static std::atomic<std::size_t> last = 0;
   return (std::size_t{1} << 62) + ++last;
 }
 
-class responses_socket : public websocket_endpoint, public std::enable_shared_from_this<responses_socket> {
+class responses_socket : public socket_session {
 public:
   responses_socket(server_context& context, byte_stream bytes)
-    : context_(context),
-      strand_(bytes.get_executor()),
-      peer_(bytes.peer()),
-      stream_(std::move(bytes)),
-      room_(strand_),
-      quota_("one connection", context.options.max_requests_per_socket),
-      own_responses_(next_connection_owner()) {}
+    : socket_session(context, std::move(bytes)), own_responses_(next_connection_owner()) {}
 
-  ~responses_socket() override {
-    if (requests_)
-      requests_->close();
-    context_.responses.forget(own_responses_);
-  }
-
-  void drain() override;
-  void cut() override;
-  void abort() override;
-  asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                            key_ring::owner caller, request_record::origin from) override;
+  ~responses_socket() override { context_.responses.forget(own_responses_); }
 
 private:
   struct asked {
@@ -73,102 +48,37 @@ private:
     std::deque<asked> waiting;
   };
 
-  void leave();
-  asio::awaitable<void> end_left();
-  void end_all(std::deque<std::string>& events);
-  asio::awaitable<void> read_events();
-  asio::awaitable<void> handle_event(held_text message);
+  asio::awaitable<void> handle(held_text message) override;
+  void refuse_binary() override { refuse({errc::bad_request, "messages must be text, not binary", {}}, std::nullopt); }
+  void stop_parsing() override;
+  void add(const request_set::item& item, messages& events) override;
+  void end_all(messages& events) override;
+  asio::awaitable<void> end_left() override;
+  bool is_idle() const override { return lanes_.empty(); }
+
+  std::shared_ptr<responses_socket> self() { return std::static_pointer_cast<responses_socket>(shared_from_this()); }
   void enqueue(asked one);
   void start_next(const std::string& name);
   asio::awaitable<void> begin(asked one, std::string name);
-  asio::awaitable<void> write_events();
-  void add_events(const request_set::item& item, std::deque<std::string>& events);
   void finish(const std::string& name, unsigned status);
   void refuse(const error& why, const std::optional<std::string>& stream_id);
   request_record record_of(const std::optional<std::string>& stream_id) const;
   void evict(const lane& of, const error& why);
-  void send(std::string event);
   response_shelf shelf() { return {context_.responses, caller_.number, own_responses_}; }
 
-  server_context& context_;
-  asio::any_io_executor strand_;
-  const std::string peer_;
-  websocket_stream stream_;
-  asio::steady_timer room_; // cancelled when replies_ have been written
-  std::shared_ptr<answer_budget::account> account_;
-  std::shared_ptr<request_set> requests_; // both from run() on
-  std::string id_;                        // of the upgrade request
-  key_ring::owner caller_;
-  request_record::origin from_;
-  request_quota quota_;
   const std::size_t own_responses_;
   std::map<std::string, lane> lanes_; // that have something, by "" or 's' and the stream_id
   std::map<std::uint64_t, std::string> by_key_;
-  std::deque<std::string> replies_;
-  std::size_t reply_bytes_ = 0, open_ = 0; // open_: running and waiting
-  std::uint64_t next_key_ = 0;
-  bool gone_ = false; // nothing more is read or written
-  bool reader_done_ = false;
-  bool draining_ = false;
-  bool cut_ = false; // nothing more is submitted
+  std::size_t open_ = 0; // running and waiting
 };
 
-void responses_socket::drain() {
-  asio::post(strand_, [self = shared_from_this()] {
-    self->draining_ = true;
-    if (self->requests_)
-      self->requests_->poke();
-  });
-}
-
-void responses_socket::cut() {
-  asio::post(strand_, [self = shared_from_this()] {
-    self->draining_ = self->cut_ = true;
-    for (auto& [name, one] : self->lanes_)
-      one.stop.request_stop();
-    if (self->requests_)
-      self->requests_->poke();
-  });
-}
-
-void responses_socket::abort() {
-  asio::post(strand_, [self = shared_from_this()] { self->stream_.close(); });
-}
-
-asio::awaitable<void> responses_socket::run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                                            key_ring::owner caller, request_record::origin from) {
-  using namespace asio::experimental::awaitable_operators;
-  id_ = std::move(id);
-  caller_ = std::move(caller);
-  from_ = std::move(from);
-  const auto& options = context_.options;
-  account_ = std::make_shared<answer_budget::account>(context_.answers, [weak = weak_from_this(), strand = strand_] {
-    asio::post(strand, [weak] {
-      if (const auto self = weak.lock())
-        self->stream_.close();
-    });
-  });
-  requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
-  requests_->speak_for(context_.client_of(caller_.number, peer_));
-  const bool accepted = co_await stream_.accept(head, id_, options.header_timeout, options.idle_timeout,
-                                                [this] { leave(); });
-  if (!accepted)
-    co_return;
-  co_await (read_events() && write_events());
-  co_await end_left();
-}
-
-void responses_socket::leave() {
-  gone_ = true;
+void responses_socket::stop_parsing() {
   for (auto& [name, one] : lanes_)
     one.stop.request_stop();
-  requests_->cancel_all();
-  room_.cancel();
-  requests_->poke();
 }
 
 /// Ends every response with an error.
-void responses_socket::end_all(std::deque<std::string>& events) {
+void responses_socket::end_all(messages& events) {
   for (auto& [name, one] : lanes_) {
     if (one.writer)
       for (auto& event : events_of_stream(one.writer->fail(server_stops()), one.stream_id))
@@ -206,25 +116,7 @@ asio::awaitable<void> responses_socket::end_left() {
   requests_->close();
 }
 
-asio::awaitable<void> responses_socket::read_events() {
-  while (auto message = co_await stream_.read(context_.options.max_frame_bytes, context_.bodies)) {
-    if (message->text)
-      co_await handle_event(std::move(message->held));
-    else
-      refuse({errc::bad_request, "messages must be text, not binary", {}}, std::nullopt);
-    // A client that sends what is refused without reading the errors is not read further until it reads.
-    while (reply_bytes_ > context_.options.sink_bytes && !gone_) {
-      boost::system::error_code ec;
-      room_.expires_at(asio::steady_timer::time_point::max());
-      co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
-    }
-  }
-  leave();
-  reader_done_ = true;
-  room_.cancel();
-}
-
-asio::awaitable<void> responses_socket::handle_event(held_text message) {
+asio::awaitable<void> responses_socket::handle(held_text message) {
   context_.trim_memory_later();
   using outcome = std::variant<response_create, bad_response_event>;
   const auto& text = message.text;
@@ -238,7 +130,7 @@ asio::awaitable<void> responses_socket::handle_event(held_text message) {
     }
   };
   outcome parsed;
-  if (text.size() <= brief_event) {
+  if (text.size() <= parsed_in_place) {
     parsed = parse();
   } else {
     try {
@@ -289,7 +181,7 @@ void responses_socket::start_next(const std::string& name) {
   by_key_[its.key] = name;
   asio::co_spawn(
     strand_,
-    [self = shared_from_this(), one = std::move(one), name]() mutable -> asio::awaitable<void> {
+    [self = self(), one = std::move(one), name]() mutable -> asio::awaitable<void> {
       try {
         co_await self->begin(std::move(one), name);
       } catch (const std::exception&) { // out of memory even for an error: close the connection
@@ -375,7 +267,7 @@ void responses_socket::finish(const std::string& name, unsigned status) {
   start_next(name);
 }
 
-void responses_socket::add_events(const request_set::item& item, std::deque<std::string>& events) {
+void responses_socket::add(const request_set::item& item, messages& events) {
   const auto found = by_key_.find(item.key);
   if (found == by_key_.end())
     return;
@@ -419,53 +311,6 @@ void responses_socket::refuse(const error& why, const std::optional<std::string>
   record.see(why);
   record.answered(status_of(why.code));
   record.write(*context_.log, context_.counted);
-}
-
-void responses_socket::send(std::string event) {
-  reply_bytes_ += event.size();
-  replies_.push_back(std::move(event));
-  requests_->poke();
-}
-
-asio::awaitable<void> responses_socket::write_events() {
-  bool open = true;
-  while (open && !gone_) {
-    co_await requests_->wait();
-    if (gone_)
-      break; // end_left() hears of what is left
-    std::deque<std::string> events;
-    events.swap(replies_);
-    for (const auto& item : requests_->receive())
-      add_events(item, events);
-    if (cut_)
-      end_all(events);
-    for (auto event = events.begin(); event != events.end() && open && !gone_ && !requests_->overflowed(); ++event) {
-      account_->waits();
-      open = co_await stream_.write(*event);
-      account_->wrote(event->size());
-    }
-    if (replies_.empty())
-      reply_bytes_ = 0;
-    room_.cancel();
-    requests_->written();
-    requests_->resume_if_drained();
-    if (requests_->overflowed()) {
-      stream_.set_pending_close(websocket_stream::close_code::try_again_later);
-      open = false;
-    }
-    if (draining_ && lanes_.empty() && replies_.empty()) {
-      stream_.set_pending_close(websocket_stream::close_code::going_away);
-      open = false;
-    }
-  }
-  co_await stream_.close_handshake(parting_time, context_.options.idle_timeout);
-  // After the peer's close frame the reader waits for the peer to hang up. This bounds the wait.
-  if (gone_ && !reader_done_) {
-    boost::system::error_code ec;
-    room_.expires_after(parting_time);
-    co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
-  }
-  stream_.close();
 }
 
 } // namespace

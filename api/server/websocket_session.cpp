@@ -3,15 +3,11 @@
 #include "api/http/request_scope.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/server/generation_exchange.hpp"
-#include "api/server/request_record.hpp"
-#include "api/server/request_set.hpp"
+#include "api/server/socket_session.hpp"
 #include "api/server/watch_frames.hpp"
 #include "api/server/websocket_frames.hpp"
-#include "api/server/websocket_stream.hpp"
 
 #include <boost/asio/detached.hpp>
-#include <boost/asio/experimental/awaitable_operators.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 
 #include <deque>
@@ -22,33 +18,10 @@ namespace troupe {
 
 namespace {
 
-/// Frames up to this size are parsed on the strand, longer ones by a worker.
-constexpr std::size_t parsed_in_place = 8 << 10;
-/// Limit of the closing handshake.
-constexpr auto farewell_time = std::chrono::seconds(2);
-
-class websocket_session : public websocket_endpoint, public std::enable_shared_from_this<websocket_session> {
+class websocket_session : public socket_session {
 public:
   websocket_session(server_context& context, byte_stream bytes)
-    : context_(context),
-      strand_(bytes.get_executor()),
-      peer_(bytes.peer()),
-      stream_(std::move(bytes)),
-      room_(strand_),
-      watch_timer_(strand_),
-      quota_("one connection", context.options.max_requests_per_socket) {}
-
-  /// Sinks that outlive the connection must not count in an account whose server is gone.
-  ~websocket_session() override {
-    if (requests_)
-      requests_->close();
-  }
-
-  void drain() override;
-  void cut() override;
-  void abort() override;
-  asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                            key_ring::owner caller, request_record::origin from) override;
+    : socket_session(context, std::move(bytes)), watch_timer_(strand_) {}
 
 private:
   struct running {
@@ -80,18 +53,22 @@ private:
     std::shared_ptr<const void> place;     // among the server's watchers
   };
 
-  void leave();
+  asio::awaitable<void> handle(held_text message) override;
+  void refuse_binary() override { send(error_frame({}, {errc::bad_request, "frames must be text, not binary", {}})); }
+  void stop_parsing() override;
+  void client_leaves() override { end_watch(); }
+  void add(const request_set::item& item, messages& frames) override;
+  void end_all(messages& frames) override;
+  asio::awaitable<void> end_left() override;
+  bool is_idle() const override { return ids_.empty(); }
+  void before_writing(messages& frames) override;
+  void after_writing() override;
+
+  std::shared_ptr<websocket_session> self() { return std::static_pointer_cast<websocket_session>(shared_from_this()); }
   void watch(const client_frame& frame);
   asio::awaitable<void> watch_steps(std::shared_ptr<const watching> what);
   void end_watch();
-  asio::awaitable<void> end_left();
-  void stop_parsing();
-  void end_all(std::deque<std::string>& frames);
-  asio::awaitable<void> read_frames();
-  asio::awaitable<void> handle_frame(held_text message);
   asio::awaitable<void> begin(client_frame frame, std::uint64_t key);
-  asio::awaitable<void> write_frames();
-  void add_frames(const request_set::item& item, std::deque<std::string>& frames);
   std::optional<error> objection(const client_frame& frame) const;
   void generate(client_frame frame, byte_budget::share memory);
   std::shared_ptr<const void> acquire_quotas(std::size_t sequences);
@@ -100,32 +77,14 @@ private:
   void end(running& one, unsigned status);
   void cancel(const std::string& id);
   void forget(std::uint64_t key, const std::string& id);
-  void send_reply(std::string frame);
 
-  server_context& context_;
-  asio::any_io_executor strand_;
-  const std::string peer_;
-  websocket_stream stream_;
-  asio::steady_timer room_; // cancelled when replies_ have been written
   asio::steady_timer watch_timer_;
-  std::shared_ptr<answer_budget::account> account_;
-  std::shared_ptr<request_set> requests_; // both from run() on
-  std::string id_;                        // of the upgrade request
-  key_ring::owner caller_;
-  request_record::origin from_;
-  request_quota quota_;
   std::map<std::string, running> ids_;
   std::map<std::uint64_t, submitted> by_key_;
   std::shared_ptr<const watching> watch_;
-  std::string watch_frame_;         // the next to be written
-  bool watch_busy_ = false;         // a frame is being made or written
-  std::deque<std::string> replies_; // error frames, written ahead of tokens
-  std::size_t reply_bytes_ = 0;
-  std::uint64_t next_key_ = 0;
-  bool gone_ = false; // nothing more is read or written
-  bool reader_done_ = false;
-  bool draining_ = false;
-  bool cut_ = false; // nothing more is submitted
+  std::string watch_frame_;     // the next to be written
+  std::size_t written_now_ = 0; // of a watch's frame
+  bool watch_busy_ = false;     // a frame is being made or written
 };
 
 std::string websocket_session::submitted::frame_of(const token_event& e) {
@@ -147,57 +106,13 @@ std::vector<std::size_t> websocket_session::submitted::calls() const {
   return result;
 }
 
-void websocket_session::drain() {
-  asio::post(strand_, [self = shared_from_this()] {
-    self->draining_ = true;
-    if (self->requests_)
-      self->requests_->poke();
-  });
-}
-
-void websocket_session::cut() {
-  asio::post(strand_, [self = shared_from_this()] {
-    self->draining_ = self->cut_ = true;
-    self->stop_parsing();
-    if (self->requests_)
-      self->requests_->poke();
-  });
-}
-
-void websocket_session::abort() {
-  asio::post(strand_, [self = shared_from_this()] { self->stream_.close(); });
-}
-
-asio::awaitable<void> websocket_session::run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                                             key_ring::owner caller, request_record::origin from) {
-  using namespace asio::experimental::awaitable_operators;
-  id_ = std::move(id);
-  caller_ = std::move(caller);
-  from_ = std::move(from);
-  const auto& options = context_.options;
-  account_ = std::make_shared<answer_budget::account>(context_.answers, [weak = weak_from_this(), strand = strand_] {
-    asio::post(strand, [weak] {
-      if (const auto self = weak.lock())
-        self->stream_.close();
-    });
-  });
-  requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
-  requests_->speak_for(context_.client_of(caller_.number, peer_));
-  const bool accepted = co_await stream_.accept(head, id_, options.header_timeout, options.idle_timeout,
-                                                [this] { leave(); });
-  if (!accepted)
-    co_return;
-  co_await (read_frames() && write_frames());
-  co_await end_left();
-}
-
 void websocket_session::stop_parsing() {
   for (auto& [id, one] : ids_)
     one.stop.request_stop();
 }
 
 /// Ends every request with an error frame.
-void websocket_session::end_all(std::deque<std::string>& frames) {
+void websocket_session::end_all(messages& frames) {
   for (auto& [id, one] : ids_) {
     frames.push_back(error_frame(id, server_stops()));
     one.record.see(server_stops());
@@ -206,15 +121,6 @@ void websocket_session::end_all(std::deque<std::string>& frames) {
   ids_.clear();
   by_key_.clear();
   requests_->close();
-}
-
-void websocket_session::leave() {
-  gone_ = true;
-  end_watch();
-  stop_parsing();
-  requests_->cancel_all();
-  room_.cancel();
-  requests_->poke();
 }
 
 /// Records the requests whose client has left.
@@ -230,25 +136,7 @@ asio::awaitable<void> websocket_session::end_left() {
   requests_->close();
 }
 
-asio::awaitable<void> websocket_session::read_frames() {
-  while (auto message = co_await stream_.read(context_.options.max_frame_bytes, context_.bodies)) {
-    if (message->text)
-      co_await handle_frame(std::move(message->held));
-    else
-      send_reply(error_frame({}, {errc::bad_request, "frames must be text, not binary", {}}));
-    // A client that sends invalid frames without reading the errors is not read further until it reads.
-    while (reply_bytes_ > context_.options.sink_bytes && !gone_) {
-      boost::system::error_code ec;
-      room_.expires_at(asio::steady_timer::time_point::max());
-      co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
-    }
-  }
-  leave();
-  reader_done_ = true;
-  room_.cancel();
-}
-
-asio::awaitable<void> websocket_session::handle_frame(held_text message) {
+asio::awaitable<void> websocket_session::handle(held_text message) {
   context_.trim_memory_later();
   using outcome = std::variant<client_frame, bad_frame>;
   const auto& text = message.text;
@@ -313,7 +201,7 @@ void websocket_session::end(running& one, unsigned status) {
 }
 
 void websocket_session::refuse(const std::string& id, request_record record, const error& why) {
-  send_reply(error_frame(id, why));
+  send(error_frame(id, why));
   record.see(why);
   record.answered(status_of(why.code));
   record.write(*context_.log, context_.counted);
@@ -328,8 +216,7 @@ void websocket_session::generate(client_frame frame, byte_budget::share memory) 
   ids_.emplace(frame.id, running{key, record_of(frame.id)});
   asio::co_spawn(
     strand_,
-    [self = shared_from_this(), frame = std::move(frame), memory = std::move(memory),
-     key]() mutable -> asio::awaitable<void> {
+    [self = self(), frame = std::move(frame), memory = std::move(memory), key]() mutable -> asio::awaitable<void> {
       try {
         co_await self->begin(std::move(frame), key);
       } catch (const std::exception&) { // out of memory even for an error: close the connection
@@ -410,7 +297,7 @@ void websocket_session::watch(const client_frame& frame) {
     return refuse(frame.id, record_of(frame.id), caught_error());
   }
   asio::co_spawn(
-    strand_, [self = shared_from_this(), what = watch_] { return self->watch_steps(what); }, asio::detached);
+    strand_, [self = self(), what = watch_] { return self->watch_steps(what); }, asio::detached);
 }
 
 asio::awaitable<void> websocket_session::watch_steps(std::shared_ptr<const watching> what) {
@@ -451,21 +338,15 @@ void websocket_session::end_watch() {
 void websocket_session::cancel(const std::string& id) {
   if (watch_ && watch_->id == id) {
     end_watch();
-    return send_reply(watch_done_frame(id));
+    return send(watch_done_frame(id));
   }
   const auto found = ids_.find(id);
   if (found == ids_.end()) {
-    send_reply(error_frame(id, {errc::not_found, "no request with this `id` is running", "id"}));
+    send(error_frame(id, {errc::not_found, "no request with this `id` is running", "id"}));
     return;
   }
   found->second.cancelled = true;
   requests_->cancel(found->second.key);
-}
-
-void websocket_session::send_reply(std::string frame) {
-  reply_bytes_ += frame.size();
-  replies_.push_back(std::move(frame));
-  requests_->poke();
 }
 
 void websocket_session::forget(std::uint64_t key, const std::string& id) {
@@ -473,7 +354,7 @@ void websocket_session::forget(std::uint64_t key, const std::string& id) {
   by_key_.erase(key);
 }
 
-void websocket_session::add_frames(const request_set::item& item, std::deque<std::string>& frames) {
+void websocket_session::add(const request_set::item& item, messages& frames) {
   auto& its = by_key_.at(item.key);
   const auto& id = its.id;
   auto& mine = ids_.at(id);
@@ -493,52 +374,17 @@ void websocket_session::add_frames(const request_set::item& item, std::deque<std
   forget(item.key, std::string(id));
 }
 
-asio::awaitable<void> websocket_session::write_frames() {
-  bool open = true;
-  while (open && !gone_) {
-    co_await requests_->wait();
-    if (gone_)
-      break; // end_left() hears of what is left
-    std::deque<std::string> frames;
-    frames.swap(replies_);
-    for (const auto& item : requests_->receive())
-      add_frames(item, frames);
-    const auto watched = watch_frame_.size();
-    if (watched > 0)
-      frames.push_front(std::exchange(watch_frame_, {}));
-    if (cut_)
-      end_all(frames);
-    for (auto frame = frames.begin(); frame != frames.end() && open && !gone_ && !requests_->overflowed(); ++frame) {
-      account_->waits();
-      open = co_await stream_.write(*frame);
-      account_->wrote(frame->size());
-    }
-    if (replies_.empty())
-      reply_bytes_ = 0;
-    if (watched > 0) {
-      account_->release(watched);
-      watch_busy_ = false;
-    }
-    room_.cancel();
-    requests_->written();
-    requests_->resume_if_drained();
-    if (requests_->overflowed()) {
-      stream_.set_pending_close(websocket_stream::close_code::try_again_later);
-      open = false;
-    }
-    if (draining_ && ids_.empty() && replies_.empty()) {
-      stream_.set_pending_close(websocket_stream::close_code::going_away);
-      open = false;
-    }
-  }
-  co_await stream_.close_handshake(farewell_time, context_.options.idle_timeout);
-  // After the peer's close frame the reader waits for the peer to hang up. This bounds the wait.
-  if (gone_ && !reader_done_) {
-    boost::system::error_code ec;
-    room_.expires_after(farewell_time);
-    co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
-  }
-  stream_.close();
+void websocket_session::before_writing(messages& frames) {
+  written_now_ = watch_frame_.size();
+  if (written_now_ > 0)
+    frames.push_front(std::exchange(watch_frame_, {}));
+}
+
+void websocket_session::after_writing() {
+  if (written_now_ == 0)
+    return;
+  account_->release(std::exchange(written_now_, 0));
+  watch_busy_ = false;
 }
 
 } // namespace
