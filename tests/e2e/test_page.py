@@ -4,6 +4,7 @@ import concurrent.futures
 import gzip
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -21,9 +22,13 @@ needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="Debian's package chrom
 needs_model = pytest.mark.skipif(not STORYTELLER.exists(), reason="the storyteller is absent")
 
 
+# TROUPE_PICTURES=MODEL makes the README's pictures, with that model.
+SHOWN = pathlib.Path(os.environ.get("TROUPE_PICTURES") or STORYTELLER)
+
+
 @pytest.fixture(scope="module")
 def served():
-    server = Server(STORYTELLER, "--kv-cache", "512MiB") # each cell of the map is one block
+    server = Server(SHOWN, "--kv-cache", "512MiB") # each cell of the map is one block
     yield server
     assert server.stop() == 0, "".join(server.err)
 
@@ -302,9 +307,9 @@ def test_the_engine_view_moves_and_equals_the_metrics(visit, served, tmp_path):
     assert it.page.evaluate(SEEN)["count"] == seen["count"]
 
 
-@pytest.mark.skipif(not os.environ.get("TROUPE_PICTURES"), reason="makes a picture, with TROUPE_PICTURES=1")
+@pytest.mark.skipif(not os.environ.get("TROUPE_PICTURES"), reason="makes a picture, with TROUPE_PICTURES=MODEL")
 def test_a_picture_of_the_engine_under_load(visit, launch):
-    busy = launch("--kv-cache", "6MiB", "--kv-dtype", "bf16", model=STORYTELLER)
+    busy = launch("--kv-cache", "48MiB", "--kv-dtype", "bf16", model=SHOWN)
     it = visit(busy.url)
     it.page.get_by_role("tab", name="Engine").click()
     wait_until(lambda: it.page.evaluate(SEEN)["blocks"], "the first frame")
