@@ -126,7 +126,8 @@ async def send(base, model, request, begin, record):
     await asyncio.sleep(max(0, begin + request["at"] - time.perf_counter()))
     due = begin + request["at"]
     url = urllib.parse.urlsplit(base)
-    prompt = as_ids(request["prompt"]) if model.startswith("synthetic:") else request["prompt"]
+    by_ids = request.get("by_ids") or model.startswith("synthetic:")
+    prompt = as_ids(request["prompt"]) if by_ids else request["prompt"]
     body = json.dumps({"model": model, "prompt": prompt, "return_token_ids": True, "max_tokens": request["generate"], "temperature": 0,
                        "stream": True, "ignore_eos": True, "stream_options": {"include_usage": True},
                        "cache_prompt": True}).encode()
@@ -139,7 +140,9 @@ async def send(base, model, request, begin, record):
             if event.get("usage"):
                 record["prompt_tokens"] = event["usage"]["prompt_tokens"]
                 record["completion_tokens"] = event["usage"]["completion_tokens"]
-            if any(choice.get("text") or choice.get("token_ids") for choice in event.get("choices", [])):
+            # Tokens of a vocabulary of placeholders may have no text.
+            if any(choice.get("text") or choice.get("token_ids") or by_ids and not choice.get("finish_reason")
+                   for choice in event.get("choices", [])):
                 record["times"].append(time.perf_counter() - due)
         record["end"] = time.perf_counter() - begin
         writer.close()
@@ -274,7 +277,8 @@ def with_aiperf(server, requests, options):
 def measure(server, requests, options):
     with server:
         model = server.model()
-        asyncio.run(replay(server.url, model, [{"at": 0, "prompt": words(16, "warm"), "generate": 4}]))
+        requests = [{**request, "by_ids": options.ids} for request in requests]
+        asyncio.run(replay(server.url, model, [{"at": 0, "prompt": words(16, "warm"), "generate": 4, "by_ids": options.ids}]))
         records = (with_aiperf(server, requests, options) if options.aiperf
                    else asyncio.run(replay(server.url, model, requests)))
     figures = figures_of(records, requests, options)
@@ -348,6 +352,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ids", action="store_true", help="prompts are token ids, for models without a vocabulary of words")
     parser.add_argument("--aiperf", help="path of the program")
     parser.add_argument("--tokenizer", help="for AIPerf: a folder with tokenizer.json")
     parser.add_argument("--out", type=Path, default=Path("bench/load"))
