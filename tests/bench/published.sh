@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The published comparisons in one command, for a quiet machine (an hour or two on 2 cores): loads on several servers, the same
+# The published comparisons in one command, for a quiet machine: loads on several servers, the same
 # by AIPerf, and ablations, each with its table and picture below OUT.
 #   MODEL=llama-1b-q8_0.gguf tests/bench/published.sh [OUT]          OUT: bench/published
 # In the environment: MODEL, a GGUF file for all servers (default: SmolLM2, see below); LLAMA_SERVER and IK_LLAMA_SERVER, commands
@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 out=${1-bench/published}
 rounds=${ROUNDS-3}
-mkdir -p "$out"
+mkdir -p "$out/models"
 cmake --build build/release --target troupe troupe_kernel_bench
 python=$out/python/bin/python # with what draws the pictures
 [ -x "$python" ] || { python3 -m venv "$out/python" && "$python" -m pip install --quiet matplotlib; }
