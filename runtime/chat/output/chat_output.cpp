@@ -13,10 +13,11 @@ offered_tool::offered_tool(std::string name, std::string parameters, bool strict
   if (this->parameters.empty())
     return;
   const auto document = json::document::parse(this->parameters, "the schema", errc::bad_request);
+  int left = 2000; // choices that refer to choices are soon too many
   const auto properties = json::find(resolved_schema(document.root(), document.root()), "properties");
   if (properties && properties->is_object())
     for (const auto [key, schema] : json::object(*properties))
-      if (const auto kind = kind_of_schema(document.root(), schema); kind.known)
+      if (const auto kind = kind_of_schema(document.root(), schema, left); kind.known)
         kinds_.emplace_back(key, kind);
 }
 

@@ -29,10 +29,13 @@ void add_value(parameter_kind& to, json::value value) {
     add_type(to, value.is_array() ? "array" : value.is_object() ? "object" : "number");
 }
 
-/// False if one of the choices says nothing of types, so that anything may be meant.
-bool add_schema(parameter_kind& to, json::value document, json::value given, int depth) {
+/// False if one of the choices says nothing of types, so that anything may be meant, or if there are too many. `left`:
+/// choices and references that may be followed.
+bool add_schema(parameter_kind& to, json::value document, json::value given, int depth, int& left) {
+  if (depth > most_nested_choices || ((depth > 0 || json::find(given, "$ref")) && --left < 0))
+    return false;
   const auto schema = resolved_schema(document, given);
-  if (depth > most_nested_choices || !schema.is_object())
+  if (!schema.is_object())
     return false;
   if (const auto type = json::find(schema, "type")) {
     std::string_view one;
@@ -61,7 +64,7 @@ bool add_schema(parameter_kind& to, json::value document, json::value given, int
   for (const auto* key : {"anyOf", "oneOf"})
     if (const auto found = json::find(schema, key); found && !found->get(values)) {
       for (auto choice : values)
-        if (!add_schema(to, document, choice, depth + 1))
+        if (!add_schema(to, document, choice, depth + 1, left))
           return false;
       return values.size() > 0;
     }
@@ -84,9 +87,9 @@ bool parameter_kind::admits(char first) const {
   }
 }
 
-parameter_kind kind_of_schema(json::value document, json::value schema) {
+parameter_kind kind_of_schema(json::value document, json::value schema, int& left) {
   parameter_kind result;
-  return add_schema(result, document, schema, 0) ? result : parameter_kind{};
+  return add_schema(result, document, schema, 0, left) ? result : parameter_kind{};
 }
 
 } // namespace troupe

@@ -19,6 +19,7 @@ struct parameter_kind {
   bool admits(char first) const;
 };
 
-parameter_kind kind_of_schema(json::value document, json::value schema);
+/// `left`: choices and references of the document that may still be followed; a type that takes more is not known.
+parameter_kind kind_of_schema(json::value document, json::value schema, int& left);
 
 } // namespace troupe

@@ -345,3 +345,21 @@ TEST_CASE("calls in reasoning that has no end count; drafts of calls in reasonin
   CHECK(quoted.reasoning.size() > 70'000);
   CHECK(quoted.content == "Yes");
 }
+
+TEST_CASE("Types of parameters whose choices refer to choices are looked for in time") {
+  const auto nested = [](int wide) {
+    std::string defs;
+    for (int i = 0; i < 7; ++i) {
+      std::string choices;
+      for (int k = 0; k < wide; ++k)
+        choices += std::string(k > 0 ? "," : "") + R"({"$ref":"#/$defs/d)" + std::to_string(i + 1) + "\"}";
+      defs += "\"d" + std::to_string(i) + R"(":{"anyOf":[)" + choices + "]},";
+    }
+    return R"({"$defs":{)" + defs +
+      R"("d7":{"type":"number"}},"properties":{"a":{"$ref":"#/$defs/d0"},"b":{"type":"number"}}})";
+  };
+  CHECK_FALSE(offered_tool("f", nested(1), false).kind_of("a").admits_string());
+  const offered_tool wide("f", nested(30), false); // 30^7 choices in 5 kB
+  CHECK(wide.kind_of("a").admits_string());        // not known
+  CHECK_FALSE(wide.kind_of("b").admits_string());
+}
