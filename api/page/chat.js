@@ -1,5 +1,5 @@
 // The chat: conversations, the requests that are under way, and what the buttons do.
-import { announce, button, choose, dialog, h, save } from './dom.js';
+import { announce, button, choose, dialog, focusKey, h, save } from './dom.js';
 import { call, request } from './link.js';
 import * as tree from './conversation.js';
 import { erase, loadAll, put, recall, remember } from './store.js';
@@ -399,7 +399,7 @@ const isAtEnd = () => scroller.scrollTop + scroller.clientHeight > scroller.scro
 function keepFocus(draw) {
   const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.key : undefined;
   draw();
-  if (focused) /** @type {HTMLElement | null} */ (document.querySelector(`[data-key="${CSS.escape(focused)}"]`))?.focus();
+  if (focused) focusKey(focused);
 }
 
 function render() {

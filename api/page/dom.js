@@ -33,6 +33,14 @@ export function byId(id) {
 }
 
 /**
+ * Focuses what has this key, if it is shown: what was drawn again keeps its key.
+ * @param {string} key
+ */
+export function focusKey(key) {
+  /** @type {HTMLElement | null} */ (document.querySelector(`[data-key="${CSS.escape(key)}"]`))?.focus();
+}
+
+/**
  * A button with a visible text, and what it does.
  * @param {string} text
  * @param {(event: Event) => void} action

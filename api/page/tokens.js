@@ -1,20 +1,19 @@
 // The token view of an answer: each token coloured by its probability, with the alternatives, any of which the answer can
 // go on from.
-import { h } from './dom.js';
+import { focusKey, h } from './dom.js';
 
 /** @typedef {import('./conversation.js').Token} Token */
 
 /** @type {HTMLElement | null} */
 let open = null;
-/** @type {HTMLElement | null} */ // the token that it belongs to
-let opener = null;
+let opener = ''; // the key of the token that it belongs to: the answer may be drawn again while it is open
 
 /** Who was in it is at its token again. */
 export function closePopover() {
   const inside = open?.contains(document.activeElement);
   open?.remove();
-  if (inside) opener?.focus();
-  open = opener = null;
+  if (inside) focusKey(opener);
+  open = null;
 }
 addEventListener('keydown', (event) => { if (event.key === 'Escape') closePopover(); });
 addEventListener('pointerdown', (event) => { if (open && !open.contains(/** @type {Node} */ (event.target))) closePopover(); });
@@ -95,7 +94,7 @@ function popover(at, token, focus, take) {
   open = h('div', { class: 'popover', role: 'dialog', 'aria-label': 'Alternatives' },
     h('p', { class: 'dim' }, `${visible(token.text)}  ${percent(token.logprob)}, id ${token.id}`), ...rows,
     take && rows.length ? h('p', { class: 'dim' }, 'Choose one to go on from it.') : null);
-  opener = at;
+  opener = at.dataset.key || '';
   document.body.append(open);
   open.addEventListener('mouseleave', closePopover);
   const from = at.getBoundingClientRect();
