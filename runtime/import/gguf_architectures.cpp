@@ -483,6 +483,7 @@ constexpr std::array architectures{
   gguf_architecture{.name = "qwen3vl", .family = "qwen3", .describe = describe_qwen3},
   gguf_architecture{.name = "qwen3vlmoe", .family = "qwen3_moe", .describe = describe_qwen3moe},
   gguf_architecture{.name = "seed_oss", .family = "seed_oss"},
+  gguf_architecture{.name = "smallthinker", .family = "smallthinker", .describe = describe_smallthinker},
   gguf_architecture{.name = "smollm3", .family = "smollm3", .pairs = true, .describe = describe_smollm3},
   gguf_architecture{
     .name = "stablelm", .family = "stablelm", .layer_norm = true, .partial = true, .describe = describe_stablelm},

@@ -138,11 +138,16 @@ void describe_differences(gguf_writer& to, const architecture_key& key, const mo
   const int window = *std::ranges::max_element(config.windows);
   if (!std::ranges::all_of(config.windows, [&](int w) { return w == 0 || w == window; }))
     throw failure(errc::unsupported, name + ": GGUF cannot say that sliding windows are of several lengths");
+  constexpr int window_of_smallthinker = 4096; // whatever the key says
+  if (config.family == "smallthinker" && window > 0 && window != window_of_smallthinker)
+    throw failure(errc::unsupported,
+                  name + ": llama.cpp takes every window of this architecture for 4096 tokens, here it has " +
+                    std::to_string(window));
   if (window > 0) // encoders count the positions of both sides
     to.add(key("attention.sliding_window"), u32(config.encoder ? 2 * (window - 1) : window));
   if (const int period = config.encoder ? period_of(config) : 0; window > 0 && period > 0) {
     to.add(key("attention.sliding_window_pattern"), u32(period));
-  } else if (window > 0 &&
+  } else if (window > 0 && config.family != "smallthinker" && // whose layers with a window are always the same
              (std::ranges::find(config.windows, 0) != config.windows.end() || config.layer_inputs > 0 ||
               config.layer_scales)) {
     std::vector<std::byte> slides;

@@ -1,6 +1,7 @@
 #include "runtime/import/gguf_further.hpp"
 
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
+#include "runtime/import/gguf_recurrent.hpp"
 #include "runtime/model/config_limits.hpp"
 #include "runtime/model/families/lineages.hpp"
 #include "runtime/support/types.hpp"
@@ -227,6 +228,22 @@ void describe_apertus(const architecture_keys&, model_config& model) {
   model.qk_norm = true;
   model.mlp_bias = false;
   model.act = {kernels::activation_type::xielu, 0.8f, -1e-6f, 0.5f, 0.8f};
+}
+
+/// Where some layers have a window, every fourth, from the first on, has none and does not rotate.
+void describe_smallthinker(const architecture_keys& keys, model_config& model) {
+  const int window = model.windows.front();
+  slide(keys, model, window, 4);
+  for (int i = 0; window > 0 && i < model.layers; ++i)
+    model.unrotated.push_back(i % 4 == 0);
+  model.act = {kernels::activation_type::relu};
+  auto& experts = model.experts;
+  experts.scores = router_scores::sigmoid;
+  describe_routed_experts(keys, model, true);
+  experts.early = true;
+  experts.renormalise = experts.scores == router_scores::sigmoid;
+  if (!experts.renormalise)
+    experts.scores = router_scores::chosen;
 }
 
 // -- tensors ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-// Further architectures of GGUF files, in llama.cpp's conventions: encoders, Gemma 3n and 4, Apertus. Part of
+// Further architectures of GGUF files, in llama.cpp's conventions: encoders, Gemma 3n and 4, Apertus,
+// SmallThinker. Part of
 // gguf_architectures.
 #pragma once
 
@@ -18,6 +19,7 @@ void describe_modern_bert(const architecture_keys&, model_config&);
 void describe_gemma3n(const architecture_keys&, model_config&);
 void describe_gemma4(const architecture_keys&, model_config&);
 void describe_apertus(const architecture_keys&, model_config&);
+void describe_smallthinker(const architecture_keys&, model_config&);
 
 /// Adds the tensors of these that are stored otherwise.
 void arrange_gguf_further(const checkpoint& stored, const model_config& model, arrangement& how);

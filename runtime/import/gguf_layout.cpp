@@ -86,6 +86,7 @@ constexpr std::array forms{
   stored_form{.family = "qwen3_next", .architecture = "qwen3next", .named_by_place = true},
   stored_form{"roberta", "bert"},
   stored_form{.family = "seed_oss", .architecture = "seed_oss", .named_by_place = true},
+  stored_form{"smallthinker", "smallthinker"},
   stored_form{"smollm3", "smollm3", true},
   stored_form{"stablelm", "stablelm"},
   stored_form{"starcoder2", "starcoder2"},

@@ -323,6 +323,10 @@ void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const lay
     const auto& layer = weights_->layer(i);
     const auto parts = config.parts_of(i);
     walk_.enter(as_size(i - part.first));
+    if (config.experts.early && config.is_sparse(i)) {
+      backend_.gather_rows(normed, residual);
+      score_experts(normed, *layer.mixture);
+    }
     if (parts.mixes())
       normalise(normed, residual, layer.input_norm);
     if (parts.recurrence)
@@ -600,10 +604,16 @@ void decoder::drop_smallest(const tensor& in, float share, const kernels::matrix
     dynamic_cast<kernels::activation_sparsity&>(backend_).drop_smallest(in, share, w);
 }
 
+void decoder::score_experts(const tensor& in, const mixture_weights& mixture) {
+  const auto logits = view(router_, dtype::f32, in.rows, as_size(weights_->config.experts.count));
+  backend_.linear(logits, in, *mixture.router, floats(mixture.router_bias));
+}
+
 std::vector<expert_rows> decoder::route(const tensor& normed, const mixture_weights& mixture) {
   const auto& experts = weights_->config.experts;
+  if (!experts.early)
+    score_experts(normed, mixture);
   const auto logits = view(router_, dtype::f32, normed.rows, as_size(experts.count));
-  backend_.linear(logits, normed, *mixture.router, floats(mixture.router_bias));
   std::vector<float> choice(logits.rows * logits.cols);
   backend_.download(choice.data(), logits);
   auto chosen = group_by_expert(experts, choice, mixture.correction);

@@ -218,6 +218,9 @@ private:
   void mix_apart(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture,
                  const kernels::tensor& residual);
 
+  /// Leaves the router's logits of each row in `router_`.
+  void score_experts(const kernels::tensor& in, const mixture_weights& mixture);
+  /// The experts of each row, by what they read, or by logits that are there already (expert_config::early).
   std::vector<expert_rows> route(const kernels::tensor& normed, const mixture_weights& mixture);
   void add_chosen(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture,
                   std::span<const expert_rows> chosen);

@@ -33,6 +33,7 @@ struct expert_config {
   bool apart = false; // router, experts and shared expert read norms of their own, and what the latter two give is
                       // normed before it is added; weights are scaled for each expert
   bool group_by_two = false; // a group is as good as its two best experts; else as its best
+  bool early = false;        // the router reads what the layer gets, ahead of the attention's norm
 
   bool operator==(const expert_config&) const = default;
 };

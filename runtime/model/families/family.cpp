@@ -72,6 +72,7 @@ constexpr std::array list{
   family{"qwen3_next", read_qwen3_next, arrange_qwen_hybrid},
   family{"roberta", read_roberta, arrange_bert},
   family{"seed_oss", read_seed_oss},
+  family{"smallthinker", read_smallthinker, arrange_smallthinker},
   family{"smollm3", read_smollm3},
   family{"stablelm", read_stablelm},
   family{"starcoder2", read_starcoder2, arrange_starcoder2},

@@ -119,6 +119,8 @@ void read_minimax_m2(const reader&, model_config&);
 void arrange_minimax_m2(const model_config&, const checkpoint&, arrangement&);
 void read_mixtral(const reader&, model_config&);
 void arrange_mixtral(const model_config&, const checkpoint&, arrangement&);
+void read_smallthinker(const reader&, model_config&);
+void arrange_smallthinker(const model_config&, const checkpoint&, arrangement&);
 void read_gpt_oss(const reader&, model_config&);
 void arrange_gpt_oss(const model_config&, const checkpoint&, arrangement&);
 

@@ -1,8 +1,12 @@
-// Mixtral and gpt-oss: mixtures of experts on the attention of Mistral, and on one with sinks.
+// Mixtral and gpt-oss: mixtures of experts on the attention of Mistral, and on one with sinks. SmallThinker: one whose
+// router reads ahead of attention.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
+
+#include "runtime/model/config_limits.hpp"
 #include "runtime/support/types.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace troupe::families {
@@ -55,6 +59,71 @@ void arrange_minimax_m2(const model_config& model, const checkpoint& stored, arr
     for (const char* place : {"block_sparse_moe.", "mlp."})
       if (const auto name = tensors.stored(layer, std::string(place) + "e_score_correction_bias"); stored.find(name))
         tensors.add(layer, "mlp.gate.e_score_correction_bias", {.name = name});
+}
+
+namespace {
+
+/// For each layer, whether its number in a list of 0 and 1 is 1.
+std::vector<bool> read_layer_flags(const reader& config, const char* key, int layers, bool fallback) {
+  const auto given = config.integers(key, 0, 1);
+  if (!given)
+    return std::vector<bool>(as_size(layers), fallback);
+  if (given->size() != as_size(layers))
+    throw failure(errc::bad_file,
+                  config.label(key) + " must hold " + std::to_string(layers) + " numbers, found " +
+                    std::to_string(given->size()));
+  return {given->begin(), given->end()};
+}
+
+} // namespace
+
+/// Experts behind ReLU, and lists of which layers rotate and which have a window. Dense layers, secondary and shared
+/// experts are in configurations of the authors, but in no published model or code.
+void read_smallthinker(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "relu");
+  if (model.act.type != kernels::activation_type::relu)
+    throw failure(errc::unsupported, config.label("hidden_act") + " is supported as relu only");
+  read_sizes(config, model,
+             {.ffn = "moe_ffn_hidden_size", .default_kv_heads = 2, .default_head_dim = 128, .tied = true});
+  require(config, "use_qk_norm", false);
+  require(config, "norm_topk_prob", true);
+  require(config, "moe_enable_early_router", true);
+  require(config, "moe_enable_secondary_experts", false);
+  if (config.integer("moe_shared_primary_experts", 0, config_limits::max_experts, 0) != 0)
+    throw failure(errc::unsupported, config.label("moe_shared_primary_experts") + " is supported as 0 only");
+  for (const bool sparse : read_layer_flags(config, "moe_layer_layout", model.layers, true))
+    if (!sparse)
+      throw failure(errc::unsupported,
+                    config.label("moe_layer_layout") + " asks for layers without experts, which are not supported");
+  read_positions(config, model, {.default_context = 131072, .theta = 1000000});
+  const auto slides = read_layer_flags(config, "sliding_window_layout", model.layers, false),
+             rotates = read_layer_flags(config, "rope_layout", model.layers, true);
+  const int window = config.integer("sliding_window_size", 1, config_limits::max_positions, 4096);
+  for (int i = 0; i < model.layers; ++i) {
+    model.windows[as_size(i)] = slides[as_size(i)] ? window : 0;
+    model.unrotated.push_back(!rotates[as_size(i)]);
+  }
+  if (std::ranges::find(model.unrotated, true) == model.unrotated.end())
+    model.unrotated.clear();
+  read_expert_counts(config, model, {"moe_num_primary_experts"}, 32, 1);
+  auto& experts = model.experts;
+  experts.chosen = config.integer("moe_num_active_primary_experts", 1, experts.count, std::min(4, experts.count));
+  experts.early = true;
+  const bool softmax = config.boolean("moe_primary_router_apply_softmax", false);
+  experts.scores = softmax ? router_scores::chosen : router_scores::sigmoid;
+  experts.renormalise = !softmax;
+}
+
+void arrange_smallthinker(const model_config& model, const checkpoint&, arrangement& to) {
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    tensors.rename(layer, "mlp.gate", "block_sparse_moe.primary_router");
+    for (int e = 0; e < model.experts.count; ++e)
+      for (const std::string part : {"gate", "up", "down"}) {
+        const auto expert = "experts." + std::to_string(e) + "." + part;
+        tensors.rename(layer, "mlp." + expert + "_proj", "block_sparse_moe." + expert);
+      }
+  }
 }
 
 void read_gpt_oss(const reader& config, model_config& model) {

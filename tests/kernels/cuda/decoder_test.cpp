@@ -158,7 +158,8 @@ const std::vector<std::string> tiny_families{"apertus",
                                              "stablelm",
                                              "stablelm-parallel",
                                              "starcoder2",
-                                             "qwen3-vl-moe"};
+                                             "qwen3-vl-moe",
+                                             "smallthinker"};
 
 } // namespace
 

@@ -82,6 +82,8 @@ const architecture_case architecture_cases[] = {
   {.architecture = "qwen3vl", .model = "tiny_families/qwen3-vl", .axes = true},
   {.architecture = "qwen3vlmoe", .model = "tiny_families/qwen3-vl-moe", .axes = true},
   {"seed_oss", "tiny_families/seed-oss"},
+  {"smallthinker", "tiny_families/smallthinker"},
+  {"smallthinker", "tiny_families/smallthinker-softmax"},
   {"smollm3", "families/smollm3", true},
   {"stablelm", "tiny_families/stablelm"},
   {"stablelm", "tiny_families/stablelm-parallel"},
@@ -402,6 +404,8 @@ void write_keys(gguf_writer& to, const model_config& m, const architecture_case&
     to.add(key("rope.scaling.yarn_log_multiplier"), 1.0f);
   if (!m.chunks.empty())
     count("attention.chunk_size", *std::ranges::max_element(m.chunks));
+  if (m.experts.early) // whose normed weights go without saying
+    count("expert_gating_func", m.experts.scores == router_scores::sigmoid ? 2 : 1);
   if (m.experts.correction && !m.latent) {
     count("expert_gating_func", m.experts.scores == router_scores::sigmoid ? 2 : 1);
     to.add(key("expert_weights_scale"), m.experts.scale);

@@ -47,6 +47,8 @@ constexpr form_case form_cases[] = {
   {"tiny_families/mistral4", "mistral4"},
   {"tiny_families/phi3-longrope", "phi3"},
   {"tiny_families/qwen2.5-vl", "troupe"},
+  {"tiny_families/smallthinker", "troupe"}, // whose windows llama.cpp would take for others
+  {"tiny_families/smallthinker-softmax", "smallthinker"},
   {"tiny_mtp/nemotron-h", "nemotron_h_moe"},
   {"tiny_mtp/qwen3-next", "qwen3next"},
 };
@@ -155,6 +157,34 @@ TEST_CASE("GGUF: positions whose scaling llama.cpp cannot say are in Troupe's ow
     CHECK(furthest(results_of(written, ids), results_of(original, ids)) < 0.5);
     const auto text = "It's 1234 o'clock";
     CHECK(written.load_tokenizer()->encode(text, true) == original.load_tokenizer()->encode(text, true));
+  }
+}
+
+TEST_CASE("GGUF: SmallThinker's windows are in llama.cpp's form if they are as it takes them") {
+  kernels::thread_pool pool(1);
+  using replacement = std::pair<std::string, std::string>;
+  const std::string layout = "0,\n    1,\n    1,\n    1,\n    0", other = "1,\n    0,\n    1,\n    1,\n    0";
+  for (const auto& [windows, architecture] : {replacement(layout, "smallthinker"), replacement(other, "troupe")}) {
+    CAPTURE(windows);
+    const temp_folder folder;
+    const auto from = with_some_tokenizer("tiny_families/smallthinker", folder.path()),
+               file = (folder.path() / "m.gguf").string();
+    auto config = content(fs::path(from) / "config.json");
+    for (const auto& [what, by] :
+         {replacement(R"("sliding_window_size": 7)", R"("sliding_window_size": 4096)"), replacement(layout, windows)})
+      for (auto at = config.find(what); at != config.npos; at = config.find(what, at + by.size()))
+        config.replace(at, what.size(), by);
+    write(fs::path(from) / "config.json", config);
+    export_gguf(from, *find_export_format("f32"), file, pool);
+    CHECK(gguf_file(file).metadata().string("general.architecture") == architecture);
+    const auto original = open_model(from), written = open_model(file);
+    CHECK(original.config.windows[0] == (windows == layout ? 0 : 4096));
+    CHECK(written.config.windows == original.config.windows);
+    CHECK(written.config.unrotated == original.config.unrotated);
+    CHECK(written.config.experts == original.config.experts);
+    std::mt19937 random(4);
+    const auto ids = random_tokens(random, 40, original.config.vocab);
+    CHECK(furthest(results_of(written, ids), results_of(original, ids)) < 1e-5);
   }
 }
 

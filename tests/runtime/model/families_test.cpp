@@ -21,7 +21,7 @@ const std::vector<std::string> tiny_family_models{
   // Of 2025 and 2026.
   "apertus", "arcee", "cohere", "cohere-normed", "dots1", "ernie4.5", "ernie4.5-moe", "exaone4-full", "gemma4",
   "gemma3n", "gemma4-experts", "gemma4-keys", "glm4-moe-grouped", "hunyuan", "hunyuan-moe", "llama4", "minimax-m2",
-  "ministral3", "mistral4", "seed-oss",
+  "ministral3", "mistral4", "seed-oss", "smallthinker", "smallthinker-softmax",
   // The texts of multimodal models.
   "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
@@ -135,8 +135,9 @@ TEST_CASE("Families: logits, greedy tokens and log-probabilities are transformer
   for (const auto& model : family_models)
     for (const isa target : targets())
       check_golden("families/" + model, target);
-  for (const isa target : targets())
-    check_golden("tiny_families/gemma3n", target);
+  for (const std::string model : {"gemma3n", "smallthinker", "smallthinker-softmax"})
+    for (const isa target : targets())
+      check_golden("tiny_families/" + model, target);
 }
 
 TEST_CASE("Families: computed in bf16, logits stay within what rounding explains") {
@@ -182,7 +183,24 @@ TEST_CASE("Families: logits do not depend on the schedule") {
       check_schedules("families/" + model, targets().back(), compute, random);
   for (const precision as :
        {precision(dtype::f32), precision(dtype::bf16), precision{dtype::bf16, kernels::quantization::int8}})
-    check_schedules("tiny_families/gemma3n", targets().back(), as, random);
+    for (const std::string model : {"gemma3n", "smallthinker"})
+      check_schedules("tiny_families/" + model, targets().back(), as, random);
+}
+
+TEST_CASE("SmallThinker: what the router reads, and which layers rotate, are parts of the result") {
+  std::mt19937 random(12);
+  const auto source = open("tiny_families/smallthinker");
+  const auto ids = random_tokens(random, 30, source.config.vocab);
+  const auto with = [&](const std::function<void(model_config&)>& change) {
+    auto other = open("tiny_families/smallthinker");
+    change(other.config);
+    engine e(other, targets().back(), 1, dtype::f32);
+    return e.step({{ids, 0, first_blocks(ids.size())}}, true).back();
+  };
+  const auto expected = with([](model_config&) {});
+  CHECK(largest_difference(with([](model_config& c) { c.experts.early = false; }), expected) > 1e-2);
+  CHECK(largest_difference(with([](model_config& c) { c.unrotated.clear(); }), expected) > 1e-2);
+  CHECK(largest_difference(with([](model_config& c) { c.windows.assign(c.windows.size(), 0); }), expected) > 1e-2);
 }
 
 TEST_CASE("Gemma 3n: streams, inputs of layers and gates that count are parts of the result") {

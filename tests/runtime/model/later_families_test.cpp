@@ -69,6 +69,46 @@ TEST_CASE("Layers of later families: windows, chunks, rotation and shared K and 
   CHECK(config_of_family("modernbert", R"("local_attention":8)").windows == std::vector<int>{0, 5, 5, 0, 5, 5});
 }
 
+TEST_CASE("SmallThinker: lists of layers, and how experts are weighed") {
+  const std::string sizes = R"("num_key_value_heads":2,"head_dim":8,"moe_ffn_hidden_size":12,)";
+  const auto plain = config_of_family("smallthinker", sizes + R"("moe_num_primary_experts":3)");
+  CHECK(plain.ffn == 12);
+  CHECK(plain.tied);
+  CHECK(plain.act.type == kernels::activation_type::relu);
+  CHECK(plain.windows == std::vector<int>(6, 0));
+  CHECK(plain.unrotated.empty());
+  CHECK(plain.rope.theta == 1000000);
+  CHECK(plain.experts.early);
+  CHECK(plain.experts.chosen == 3);
+  CHECK(plain.experts.scores == router_scores::sigmoid);
+  CHECK(plain.experts.renormalise);
+  const auto mixed = config_of_family(
+    "smallthinker",
+    sizes + R"("sliding_window_layout":[0,1,1,1,0,1],"rope_layout":[0,1,1,1,0,1],"sliding_window_size":9,
+"moe_num_active_primary_experts":6,"moe_primary_router_apply_softmax":true,"moe_enable_early_router":true)");
+  CHECK(mixed.windows == std::vector<int>{0, 9, 9, 9, 0, 9});
+  CHECK(mixed.unrotated == std::vector<bool>{true, false, false, false, true, false});
+  CHECK(mixed.experts.chosen == 6);
+  CHECK(mixed.experts.scores == router_scores::chosen);
+  const auto refused = [&](const std::string& more) { return refusal_of_later("smallthinker", sizes + more); };
+  CHECK(refused(R"("rope_layout":[0,1])") == "config.json: `rope_layout` must hold 6 numbers, found 2");
+  CHECK(refused(R"("sliding_window_layout":[0,1,2,0,0,0])").find("sliding_window_layout") != std::string::npos);
+  CHECK(refused(R"("moe_layer_layout":[1,1,0,1,1,1])") ==
+        "config.json: `moe_layer_layout` asks for layers without experts, which are not supported");
+  CHECK(refused(R"("moe_enable_early_router":false)") ==
+        "config.json: `moe_enable_early_router` is false, which is not supported");
+  CHECK(refused(R"("moe_enable_secondary_experts":true)") ==
+        "config.json: `moe_enable_secondary_experts` is true, which is not supported");
+  CHECK(refused(R"("norm_topk_prob":false)") == "config.json: `norm_topk_prob` is false, which is not supported");
+  CHECK(refused(R"("use_qk_norm":true)") == "config.json: `use_qk_norm` is true, which is not supported");
+  CHECK(refused(R"("moe_shared_primary_experts":1)") ==
+        "config.json: `moe_shared_primary_experts` is supported as 0 only");
+  CHECK(refused(R"("hidden_act":"silu")") == "config.json: `hidden_act` is supported as relu only");
+  CHECK(refused(R"("moe_num_primary_experts":4,"moe_num_active_primary_experts":5)")
+          .find("moe_num_active_primary_experts") != std::string::npos);
+  CHECK(refusal_of_later("smallthinker", R"("head_dim":8)").find("moe_ffn_hidden_size") != std::string::npos);
+}
+
 TEST_CASE("What later families cannot do yet, or contradicts itself, is refused with the key") {
   CHECK(refusal_of_later("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"global_head_dim":4)")
           .find("global_head_dim") != std::string::npos);
