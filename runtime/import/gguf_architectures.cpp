@@ -1,11 +1,10 @@
 #include "runtime/import/gguf_architectures.hpp"
 
+#include "runtime/import/gguf_experts.hpp"
 #include "runtime/import/gguf_further.hpp"
 #include "runtime/import/gguf_own.hpp"
 #include "runtime/import/gguf_recurrent.hpp"
 #include "runtime/model/config_limits.hpp"
-#include "runtime/model/families/family.hpp"
-#include "runtime/model/families/lineages.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
@@ -18,7 +17,6 @@ namespace {
 
 using namespace config_limits;
 using enum kernels::activation_type;
-using families::tensor_arranger;
 
 float number(const architecture_keys& keys, std::string_view key, float fallback) {
   return static_cast<float>(keys.number(key, 1e-9, 1e9).value_or(fallback));
@@ -43,24 +41,6 @@ void slide_as_said(const architecture_keys& keys, model_config& model, int usual
   for (std::size_t i = 0; i < listed->size(); ++i)
     if (!(*listed)[i])
       model.windows[i] = 0;
-}
-
-void describe_experts(const architecture_keys& keys, model_config& model) {
-  auto& experts = model.experts;
-  experts.count = keys.size("expert_count", max_experts);
-  experts.chosen = keys.size("expert_used_count", max_experts);
-  if (experts.chosen > experts.count)
-    throw failure(errc::bad_file,
-                  keys.label("expert_used_count") + " is " + std::to_string(experts.chosen) +
-                    ", more than the experts, " + std::to_string(experts.count));
-  if (std::int64_t{experts.count} * model.layers > max_layer_experts)
-    throw failure(errc::unsupported,
-                  keys.label("expert_count") + " is " + std::to_string(experts.count) + " in each of " +
-                    std::to_string(model.layers) + " layers, supported are " + std::to_string(max_layer_experts) +
-                    " in all");
-  experts.ffn = keys.integer("expert_feed_forward_length", 1, max_ffn).value_or(model.ffn);
-  for (int i = 0; i < model.layers; ++i)
-    model.sparse.push_back(keys.tensor("blk." + std::to_string(i) + ".ffn_gate_inp.weight") != nullptr);
 }
 
 void describe_llama(const architecture_keys& keys, model_config& model) {
@@ -244,100 +224,6 @@ void describe_nemotron(const architecture_keys& keys, model_config& model) {
 
 void describe_glm4(const architecture_keys&, model_config& model) { model.norms = norm_place::both; }
 
-/// Experts are chosen within groups: V2 takes a group for as good as its best expert, V3 as its two best.
-void describe_expert_groups(const architecture_keys& keys, expert_config& experts) {
-  experts.groups = keys.integer("expert_group_count", 0, max_experts).value_or(1);
-  experts.chosen_groups = keys.integer("expert_group_used_count", 0, max_experts).value_or(1);
-  if (experts.groups <= 1) {
-    experts.groups = experts.chosen_groups = 1;
-    return;
-  }
-  if (experts.count % experts.groups != 0 || experts.chosen_groups < 1 || experts.chosen_groups > experts.groups ||
-      experts.chosen > experts.chosen_groups * (experts.count / experts.groups))
-    throw failure(errc::bad_file,
-                  keys.label("expert_group_count") + " is " + std::to_string(experts.groups) + " and " +
-                    shown(keys.full("expert_group_used_count")) + " is " + std::to_string(experts.chosen_groups) +
-                    ", which does not fit " + std::to_string(experts.count) + " experts of which " +
-                    std::to_string(experts.chosen) + " are chosen");
-  experts.group_by_two = experts.scores == router_scores::sigmoid;
-}
-
-/// DeepSeek V2, V3 and R1, Kimi K2.
-void describe_deepseek2(const architecture_keys& keys, model_config& model) {
-  const auto& latent = model.latent;
-  double scale = 1 / std::sqrt(double(latent.plain + latent.rotated));
-  const auto multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0, 1e6).value_or(0);
-  if (model.rope.type == rope_type::yarn && multiplier > 0) { // scores are scaled, and not cosines and sines
-    model.rope.attention_factor = keys.number("rope.scaling.attn_factor", 1e-6, 1e6).value_or(1);
-    const double grown = model.rope.factor > 1 ? multiplier * std::log(model.rope.factor) + 1 : 1;
-    scale *= grown * grown;
-  }
-  model.attention_scale = static_cast<float>(scale);
-  model.rope.dims = latent.rotated; // of the cached key
-  if (keys.integer("expert_count", 0, max_experts).value_or(0) == 0)
-    return;
-  describe_experts(keys, model);
-  auto& experts = model.experts;
-  const int shared = keys.integer("expert_shared_count", 0, max_experts).value_or(0);
-  if (std::int64_t{shared} * experts.ffn > max_ffn)
-    throw failure(errc::unsupported,
-                  keys.label("expert_shared_count") + " is " + std::to_string(shared) + ", which times " +
-                    shown(keys.full("expert_feed_forward_length")) + " is more than the supported " +
-                    std::to_string(max_ffn));
-  experts.shared_ffn = shared * experts.ffn;
-  for (int i = 0; i < model.layers && !experts.correction; ++i)
-    experts.correction = keys.tensor("blk." + std::to_string(i) + ".exp_probs_b.bias") != nullptr;
-  constexpr int softmax = 1, sigmoid = 2;
-  const int gating = keys.integer("expert_gating_func", 0, 1 << 16).value_or(0); // 0: not said, as in older files
-  if (gating > sigmoid)
-    throw failure(errc::unsupported,
-                  keys.label("expert_gating_func") + " is " + std::to_string(gating) +
-                    ", supported are 1 (softmax) and 2 (sigmoid)");
-  if (gating == sigmoid || (gating != softmax && experts.correction))
-    experts.scores = router_scores::sigmoid;
-  else
-    model.family = "deepseek_v2";
-  experts.renormalise = keys.boolean("expert_weights_norm").value_or(false);
-  if (const auto given = keys.number("expert_weights_scale", 0, 1e6); given && *given > 0)
-    experts.scale = static_cast<float>(*given);
-  describe_expert_groups(keys, experts);
-}
-
-} // namespace
-
-/// Experts with what later architectures say of them: a shared one, how scores are made, corrected and scaled.
-void describe_routed_experts(const architecture_keys& keys, model_config& model, bool renormalise) {
-  describe_experts(keys, model);
-  auto& experts = model.experts;
-  const int shared = keys.integer("expert_shared_count", 0, max_experts).value_or(0);
-  for (int i = 0; i < model.layers; ++i) {
-    const auto blk = "blk." + std::to_string(i) + ".";
-    experts.correction = experts.correction || keys.tensor(blk + "exp_probs_b.bias") != nullptr;
-    if (const auto* up = keys.tensor(blk + "ffn_up_shexp.weight"); up && experts.shared_ffn == 0)
-      experts.shared_ffn = static_cast<int>(up->info.shape[0]);
-  }
-  if (experts.shared_ffn > 0 && shared > 1 && experts.shared_ffn % shared != 0)
-    throw failure(errc::bad_file,
-                  keys.label("expert_shared_count") + " is " + std::to_string(shared) +
-                    ", which does not divide the shared expert's " + std::to_string(experts.shared_ffn) + " outputs");
-  constexpr int softmax = 1, sigmoid = 2;
-  const int gating = keys.integer("expert_gating_func", 0, 1 << 16).value_or(0);
-  if (gating > sigmoid)
-    throw failure(errc::unsupported,
-                  keys.label("expert_gating_func") + " is " + std::to_string(gating) +
-                    ", supported are 1 (softmax) and 2 (sigmoid)");
-  if (gating == sigmoid)
-    experts.scores = router_scores::sigmoid;
-  else if (gating == softmax)
-    experts.scores = router_scores::softmax;
-  experts.renormalise = keys.boolean("expert_weights_norm").value_or(renormalise);
-  if (const auto given = keys.number("expert_weights_scale", 0, 1e6); given && *given > 0)
-    experts.scale = static_cast<float>(*given);
-  describe_expert_groups(keys, experts);
-}
-
-namespace {
-
 void describe_cohere(const architecture_keys& keys, model_config& model) {
   model.parallel = model.shared_norm = true;
   model.logit_scale = number(keys, "logit_scale", 1);
@@ -491,50 +377,6 @@ constexpr std::array architectures{
   gguf_architecture{.name = own_architecture, .family = ""}, // of any family: gguf_own
 };
 
-/// Experts in one tensor, [experts, rows, cols]; gate and up may be one.
-void arrange_experts(const checkpoint& stored, const model_config& model, int layer, tensor_arranger& tensors) {
-  const auto blk = "blk." + std::to_string(layer) + ".";
-  const auto count = as_size(model.experts.count), ffn = as_size(model.experts.ffn);
-  constexpr std::string_view gate = "ffn_gate_exps", down = "ffn_down_exps";
-  const bool fused = stored.find(blk + "ffn_gate_up_exps.weight") != nullptr;
-  for (std::size_t e = 0; e < count; ++e)
-    for (const auto& [name, from] :
-         {std::pair("gate_proj", gate), std::pair("up_proj", std::string_view("ffn_up_exps")),
-          std::pair("down_proj", down)}) {
-      const auto stem = "mlp.experts." + std::to_string(e) + "." + name;
-      stored_part part{.name = blk + std::string(from), .slices = count, .slice = e};
-      if (fused && from != down) {
-        part.name = blk + "ffn_gate_up_exps";
-        part.rows = tensors.rows(from == gate ? 0 : ffn, ffn);
-        part.of_rows = 2 * ffn;
-      }
-      auto bias = part;
-      part.name += ".weight";
-      bias.name += ".bias";
-      tensors.add(layer, stem + ".weight", part);
-      if (model.experts.bias)
-        tensors.add(layer, stem + ".bias", bias);
-    }
-}
-
-/// The matrix that makes keys and values of latents, whole or as two, [heads, latent, key] and [heads, value, latent].
-void arrange_latent(const checkpoint& stored, const model_config& model, arrangement& how, tensor_arranger& tensors) {
-  families::arrange_latent_attention(model, how);
-  const auto heads = as_size(model.heads);
-  for (int layer = 0; layer < model.layers; ++layer) {
-    const auto blk = "blk." + std::to_string(layer) + ".";
-    if (stored.find("model.layers." + std::to_string(layer) + ".self_attn.kv_b_proj.weight"))
-      continue;
-    for (std::size_t h = 0; h < heads; ++h) {
-      const auto head = std::to_string(h) + ".weight";
-      tensors.add(layer, "self_attn.latent_key." + head,
-                  {.name = blk + "attn_k_b.weight", .slices = heads, .slice = h});
-      tensors.add(layer, "self_attn.latent_value." + head,
-                  {.name = blk + "attn_v_b.weight", .slices = heads, .slice = h});
-    }
-  }
-}
-
 } // namespace
 
 const gguf_architecture& gguf_architecture_of(const gguf_file& file) {
@@ -556,51 +398,6 @@ const gguf_architecture& gguf_architecture_of(const gguf_file& file) {
     known += (known.empty() ? "" : ", ") + std::string(architecture.name);
   }
   throw failure(errc::unsupported, file.metadata().label(key) + " is " + shown(*name) + ", supported are " + known);
-}
-
-std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint> stored, const model_config& model) {
-  arrangement how;
-  tensor_arranger tensors(model, how, "blk.");
-  how.prefixes.clear(); // the checkpoint has translated its names
-  const bool fused_qkv = !model.recurrent && stored->find("blk.0.attn_qkv.weight") != nullptr;
-  const auto* up = stored->find("model.layers.0.mlp.up_proj.weight");
-  const bool fused_up = model.gated && !stored->find("model.layers.0.mlp.gate_proj.weight") && up &&
-    up->shape.size() == 2 && up->shape[0] == 2 * as_size(model.ffn);
-  for (int layer = 0; layer < model.layers; ++layer) {
-    const auto hf = "model.layers." + std::to_string(layer) + ".", blk = "blk." + std::to_string(layer) + ".";
-    if (fused_qkv)
-      tensors.split_qkv(layer, "attn_qkv", tensor_arranger::fusion::stacked);
-    if (fused_up) {
-      const auto ffn = as_size(model.ffn);
-      tensors.add(layer, "mlp.gate_proj.weight",
-                  {.name = hf + "mlp.up_proj.weight", .rows = tensors.rows(0, ffn), .of_rows = 2 * ffn});
-      tensors.add(layer, "mlp.up_proj.weight",
-                  {.name = hf + "mlp.up_proj.weight", .rows = tensors.rows(ffn, ffn), .of_rows = 2 * ffn});
-    }
-    if (model.qk_norm_layer)
-      for (const std::string name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"})
-        tensors.add(layer, name, {.name = hf + name, .as_vector = true});
-    if (model.attention_sinks)
-      tensors.add(layer, "self_attn.sinks", {.name = blk + "attn_sinks.weight"});
-    if (model.family == "falcon" && !model.shared_norm) { // attn_norm is what the MLP reads
-      for (const char* suffix : {".weight", ".bias"}) {
-        tensors.add(layer, std::string("post_attention_layernorm") + suffix, {.name = hf + "input_layernorm" + suffix});
-        tensors.add(layer, std::string("input_layernorm") + suffix, {.name = blk + "attn_norm_2" + suffix});
-      }
-    }
-    if (model.is_sparse(layer)) {
-      arrange_experts(*stored, model, layer, tensors);
-      if (model.experts.shared_gate)
-        tensors.add(layer, "mlp.shared_expert_gate.weight",
-                    {.name = blk + "ffn_gate_inp_shexp.weight", .as_row = true});
-    }
-  }
-  if (model.latent)
-    arrange_latent(*stored, model, how, tensors);
-  arrange_gguf_recurrence(*stored, model, how);
-  arrange_gguf_further(*stored, model, how);
-  arrange_rotation(model, how);
-  return arrange(std::move(stored), how);
 }
 
 } // namespace troupe

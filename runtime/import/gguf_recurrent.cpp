@@ -1,5 +1,6 @@
 #include "runtime/import/gguf_recurrent.hpp"
 
+#include "runtime/import/gguf_experts.hpp"
 #include "runtime/model/config_limits.hpp"
 #include "runtime/model/families/recurrent_reading.hpp"
 #include "runtime/model/recurrent_layers.hpp"

@@ -23,7 +23,4 @@ void describe_mamba2(const architecture_keys&, model_config&);
 /// `stored`, only the headers.
 void arrange_gguf_recurrence(const checkpoint& stored, const model_config& model, arrangement& how);
 
-/// Of architectures: experts, with all that files say of them (gguf_architectures.cpp).
-void describe_routed_experts(const architecture_keys&, model_config&, bool renormalise);
-
 } // namespace troupe

@@ -6,40 +6,36 @@
 #include "runtime/checkpoint/weight_pager.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/model/decoder.hpp"
-#include "runtime/model/packing.hpp"
 #include "runtime/model/recurrent_layers.hpp"
-#include "runtime/model/tensor_names.hpp"
 #include "runtime/model/weight_placement.hpp"
+#include "runtime/model/weight_reader.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 namespace troupe {
 
 namespace {
 
-class weight_loader {
+class weight_loader : private weight_reader {
 public:
   weight_loader(const checkpoint& tensors, kernels::backend& backend, precision precision, model_weights& to,
-                const progress_fn& progress, weight_cache cache)
-    : tensors_(tensors),
-      backend_(backend),
-      storable_(backend.storable()),
+                const progress_fn& progress, const weight_cache& cache)
+    : weight_reader(tensors, backend, precision, to.config, progress, cache.files),
       precision_(precision),
       to_(to),
       names_(to.config),
-      groups_(packed_groups(to.config, precision)),
-      progress_(progress),
-      cache_(cache.files),
-      placement_(cache.placement) {
-    for (const auto& w : names_.all())
-      total_ += require_tensor(tensors, w).bytes;
-  }
+      placement_(cache.placement) {}
 
   void load() {
+    load_model();
+    to_.bytes = bytes();
+  }
+
+private:
+  void load_model() {
     const auto& config = to_.config;
     const auto part = config.part();
     to_.head_gives_embedding = head_gives_table(tensors_, config, precision_, backend_) && head_stays();
@@ -75,18 +71,8 @@ public:
       to_.head_bias = vector({names_.head_bias()});
   }
 
-private:
   /// Whether the head is in memory whenever a step begins.
   bool head_stays() const { return placement_ == nullptr || placement_->kept.back(); }
-
-  /// `memory`: the table may refer to it.
-  std::unique_ptr<const kernels::matrix> table(const wanted_tensor& w, tensor_data& memory) {
-    memory = tensors_.read(w.name);
-    auto result = backend_.load_table(stored(w, memory));
-    to_.bytes += result->bytes;
-    report(w);
-    return result;
-  }
 
   void load_layer(int i, layer_weights& layer) {
     const auto& config = to_.config;
@@ -170,9 +156,7 @@ private:
       append(weights, {w.name, {w.shape[0] * w.shape[1]}});
       report(w);
     }
-    to_.bytes += weights.size() * sizeof(float);
-    return backend_.upload(
-      tap_major(weights, as_size(recurrent_channels(to_.config)), as_size(to_.config.recurrent.taps)));
+    return upload(tap_major(weights, as_size(recurrent_channels(to_.config)), as_size(to_.config.recurrent.taps)));
   }
 
   kernels::buffer load_decay(const wanted_tensor& w) {
@@ -182,8 +166,7 @@ private:
     if (to_.config.recurrent.log_decay)
       for (float& v : values)
         v = -std::exp(v);
-    to_.bytes += values.size() * sizeof(float);
-    return backend_.upload(values);
+    return upload(values);
   }
 
   std::unique_ptr<const altup_weights> load_altup(int i) {
@@ -265,13 +248,6 @@ private:
     return act;
   }
 
-  float host_number(const wanted_tensor& w) {
-    std::vector<float> value;
-    append(value, w);
-    report(w);
-    return value.front();
-  }
-
   /// Of a learned activation, stored as one number of no dimensions in some checkpoints.
   float optional_number(int layer, const char* name, float fallback) const {
     const auto full = "model.layers." + std::to_string(layer) + ".mlp.act_fn." + name;
@@ -284,121 +260,10 @@ private:
     return value;
   }
 
-  /// Norms without weights get ones.
-  norm_weights norm(const wanted_tensor& weight) {
-    if (to_.config.plain_norm) {
-      const std::vector<float> ones(weight.shape[0], 1);
-      to_.bytes += ones.size() * sizeof(float);
-      return {backend_.upload(ones), nullptr};
-    }
-    return {vector({weight}), bias({weight}, to_.config.norm_bias)};
-  }
-
-  kernels::stored_matrix stored(const wanted_tensor& w, const tensor_data& data) const {
-    auto matrix = describe(tensors_, w);
-    matrix.data = data.get();
-    return matrix;
-  }
-
-  std::unique_ptr<const kernels::matrix> matrix(const packed_group& group) {
-    auto result = cache_ ? restored(group) : nullptr;
-    if (!result)
-      result = packed(group);
-    to_.bytes += result->bytes;
-    std::ranges::for_each(group.stacked, [&](const wanted_tensor& w) { report(w); });
-    return result;
-  }
-
-  /// From the cache; null if it does not have it.
-  std::unique_ptr<const kernels::matrix> restored(const packed_group& group) {
-    const auto bytes = cache_->find(group.name());
-    if (!bytes)
-      return nullptr;
-    return storable_->restore(describe(tensors_, group), precision_.compute, group.how, group.gated, bytes);
-  }
-
-  std::unique_ptr<const kernels::matrix> packed(const packed_group& group) {
-    std::vector<tensor_data> data; // freed once packed
-    std::vector<kernels::stored_matrix> parts;
-    for (const auto& w : group.stacked)
-      parts.push_back(stored(w, data.emplace_back(tensors_.read(w.name))));
-    read_ahead(group);
-    std::unique_ptr<const kernels::matrix> result = group.gated
-      ? backend_.pack_gate_up(parts[0], parts[1], precision_.compute, group.how)
-      : backend_.pack(parts, precision_.compute, group.how);
-    if (!cache_)
-      return result;
-    if (const auto in_file = cache_->add(group.name(), storable_->bytes_of(*result)))
-      return storable_->restore(describe(tensors_, group), precision_.compute, group.how, group.gated, in_file);
-    return result;
-  }
-
-  /// Has the disk work while a group is packed: on the next one.
-  void read_ahead(const packed_group& group) {
-    const auto this_one = std::ranges::find(groups_.begin() + static_cast<std::ptrdiff_t>(next_), groups_.end(),
-                                            group.name(), &packed_group::name);
-    if (this_one == groups_.end())
-      return;
-    next_ = static_cast<std::size_t>(this_one - groups_.begin()) + 1;
-    if (next_ < groups_.size())
-      for (const auto& w : groups_[next_].stacked)
-        tensors_.prefetch(w.name);
-  }
-
-  /// One f32 vector of all `parts`, in order.
-  kernels::buffer vector(const std::vector<wanted_tensor>& parts) {
-    std::vector<float> values;
-    for (const auto& w : parts) {
-      append(values, w);
-      report(w);
-    }
-    to_.bytes += values.size() * sizeof(float);
-    return backend_.upload(values);
-  }
-
-  kernels::buffer bias(const std::vector<wanted_tensor>& matrices, bool present) {
-    return present ? vector(tensor_names::biases(matrices)) : nullptr;
-  }
-
-  /// A vector, or the values of a matrix of floats in their order.
-  void append(std::vector<float>& to, const wanted_tensor& w) const {
-    const auto data = tensors_.read(w.name);
-    const auto count = w.shape[0];
-    to.resize(to.size() + count);
-    to_floats(*weight_format_of(tensors_.find(w.name)->type), data.get(), count, &to[to.size() - count]);
-  }
-
-  /// All values of a small matrix of floats.
-  void append_matrix(std::vector<float>& to, const wanted_tensor& w) {
-    if (has_blocks(tensors_.find(w.name)->type))
-      throw failure(errc::unsupported,
-                    tensors_.where(w.name) + ": tensor " + shown(w.name) + " is quantised, which it must not be");
-    append(to, {w.name, {w.shape[0] * w.shape[1]}});
-    report(w);
-  }
-
-  void report(const wanted_tensor& w) {
-    if (!done_names_.insert(w.name).second) // a tied head was counted as the table
-      return;
-    done_ += tensors_.find(w.name)->bytes;
-    if (progress_)
-      progress_(done_, total_);
-  }
-
-  const checkpoint& tensors_;
-  kernels::backend& backend_;
-  const kernels::storable_matrices* storable_; // not null if cache_ is not
-  troupe::precision precision_;
+  const precision precision_;
   model_weights& to_;
-  tensor_names names_;
-  const std::vector<packed_group> groups_; // in the order of the file, about that of loading
-  std::size_t next_ = 0;                   // of them, behind the one that was packed last
-  const progress_fn& progress_;
-  packed_cache* cache_;               // or null
+  const tensor_names names_;
   const weight_placement* placement_; // or null: all stay in memory
-  std::set<std::string> done_names_;
-  std::size_t done_ = 0;
-  std::size_t total_ = 0;
 };
 
 /// Of the matrices that are in the file. Null if there are none.

@@ -123,6 +123,8 @@ public:
   std::vector<value_plan> plan();
 
 private:
+  static constexpr std::size_t most_countable = 64; // values that are told apart one by one
+
   value_id value_of(std::vector<demand> all);
   demand simplified(demand d) const;
   value_plan plan_value(const std::vector<demand>& all);
