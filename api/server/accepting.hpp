@@ -1,0 +1,17 @@
+// The socket that a server listens on, and the connections that it accepts or turns away.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+
+namespace troupe {
+
+struct server_context;
+
+/// Throws failure(unavailable) if the address cannot be had.
+void listen(server_context& context);
+
+/// Until the acceptor is closed, on its strand. Goes on after exceptions, such as for want of memory: otherwise the
+/// server would run and accept nothing.
+boost::asio::awaitable<void> accept_all(server_context& context);
+
+} // namespace troupe

@@ -1,0 +1,199 @@
+#include "api/server/server_context.hpp"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <new>
+#include <random>
+
+#include <malloc.h>
+
+namespace troupe {
+
+namespace {
+
+/// Delay before free memory is returned to the system, repeated while requests run.
+constexpr auto trim_interval = std::chrono::seconds(3);
+/// Until the model is loaded, of which there are no figures.
+constexpr auto loading_pause = std::chrono::milliseconds(500);
+
+std::string random_prefix() {
+  char text[16];
+  return std::string(text, static_cast<std::size_t>(std::snprintf(text, sizeof text, "%08x-", std::random_device()())));
+}
+
+key_ring::listener tell_of_keys(std::shared_ptr<server_log> log) {
+  return [log](std::size_t keys, const std::string& why_not) {
+    if (why_not.empty())
+      log->write(log_level::info, "keys", {{"count", std::uint64_t(keys)}});
+    else
+      log->write(log_level::error, "keys", {{"why", why_not}, {"kept", std::uint64_t(keys)}});
+  };
+}
+
+} // namespace
+
+server_context::server_context(service& engine, server_options given)
+  : engine(engine),
+    options(std::move(given)),
+    log(options.log ? options.log : server_log::on_stream(std::clog, log_level::off, log_format::text)),
+    models(engine, options),
+    counted(engine, options.figures_interval),
+    keys(options.api_keys, options.key_file, tell_of_keys(log)),
+    quotas("one API key", options.max_requests_per_key),
+    bodies(std::max(options.max_body_memory, options.max_body_bytes)),
+    answers(options.max_answer_memory),
+    responses(options.max_stored_responses, options.max_response_memory),
+    id_prefix_(random_prefix()),
+    connections_(options.max_connections),
+    io(options.threads),
+    acceptor(asio::make_strand(io)),
+    grace(acceptor.get_executor()),
+    brief(options.workers, options.max_waiting),
+    lengthy(options.workers / 2, options.max_waiting),
+    arduous(options.workers / 2, options.max_waiting, true),
+    reports(1, options.max_waiting),
+    trim_timer_(acceptor.get_executor()),
+    figures_timer_(acceptor.get_executor()) {}
+
+void server_context::follow_policy(const std::string& key, const served_model& model, generation& to) {
+  if (options.policy.is_empty())
+    return;
+  try {
+    apply_policy(options.policy.of(key), model, to);
+  } catch (const failure&) {
+    counted.refused_by_policy();
+    throw;
+  }
+}
+
+std::string server_context::client_of(std::size_t key, const std::string& peer) const {
+  return keys.is_open() ? peer : "key " + std::to_string(key);
+}
+
+void server_context::trim_memory_later() {
+  if (will_trim_.exchange(true))
+    return;
+  try {
+    asio::co_spawn(trim_timer_.get_executor(), trim_memory(), asio::detached);
+  } catch (const std::bad_alloc&) { // another time
+    will_trim_ = false;
+  }
+}
+
+asio::awaitable<void> server_context::wait_until_idle() {
+  boost::system::error_code ec;
+  do {
+    if (draining)
+      co_return;
+    trim_timer_.expires_after(trim_interval);
+    co_await trim_timer_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  } while (counted.in_flight() > 0 || bodies.taken() > 0);
+}
+
+asio::awaitable<void> server_context::trim_memory() {
+  try {
+    co_await wait_until_idle();
+  } catch (const std::bad_alloc&) {
+    // It is tried now.
+  }
+  will_trim_ = false;
+  // Load peaks leave hundreds of megabytes in the allocator, which returns little on its own.
+  if (!draining)
+    co_await reports.run([] { ::malloc_trim(0); });
+}
+
+asio::awaitable<void> server_context::keep_figures() {
+  boost::system::error_code ec;
+  while (!draining) {
+    bool kept = false;
+    try {
+      kept = co_await reports.run([this] { return counted.keep_figures(); });
+    } catch (const std::exception&) {
+      // A gap in the figures.
+    }
+    if (draining) // stop_timers() was called meanwhile
+      co_return;
+    figures_timer_.expires_after(kept ? options.figures_interval : std::min(options.figures_interval, loading_pause));
+    co_await figures_timer_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  }
+}
+
+void server_context::stop_timers() {
+  trim_timer_.cancel();
+  figures_timer_.cancel();
+}
+
+std::string server_context::next_request_id() { return id_prefix_ + std::to_string(++last_id_); }
+
+connection_table::refusal server_context::make_room_for(const std::string& address) {
+  std::shared_ptr<session> gives_way;
+  const std::lock_guard lock(mutex_);
+  const auto verdict = connections_.judge(address);
+  if (verdict.gives_way)
+    gives_way = sessions_.at(static_cast<const session*>(verdict.gives_way)).of.lock();
+  if (gives_way) {
+    gives_way->give_way();
+    connections_.set_idle(gives_way.get(), false); // for each newcomer another one
+  }
+  return verdict.why;
+}
+
+void server_context::add_session(const std::shared_ptr<session>& one, const std::string& address) {
+  const std::lock_guard lock(mutex_);
+  sessions_[one.get()] = {one, draining};
+  late_sessions_ += draining;
+  connections_.open(one.get(), address);
+}
+
+void server_context::set_idle(const session* one, bool idle) {
+  const std::lock_guard lock(mutex_);
+  connections_.set_idle(one, idle);
+}
+
+void server_context::remove_session(const session* one) {
+  const std::lock_guard lock(mutex_);
+  connections_.close(one);
+  const auto found = sessions_.find(one);
+  if (found == sessions_.end())
+    return;
+  late_sessions_ -= found->second.late;
+  sessions_.erase(found);
+  if (draining && sessions_.size() == late_sessions_)
+    try {
+      asio::post(grace.get_executor(), [this] { end_drain(); });
+    } catch (const std::bad_alloc&) {
+      // The grace ends it.
+    }
+}
+
+void server_context::end_drain() {
+  boost::system::error_code ec;
+  acceptor.close(ec);
+  grace.cancel();
+  for (const auto& late : sessions())
+    late->abort();
+}
+
+std::vector<std::shared_ptr<session>> server_context::sessions() const {
+  std::vector<std::shared_ptr<session>> result;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, one] : sessions_)
+    if (auto alive = one.of.lock())
+      result.push_back(std::move(alive));
+  return result;
+}
+
+std::size_t server_context::session_count() const {
+  const std::lock_guard lock(mutex_);
+  return sessions_.size();
+}
+
+} // namespace troupe
