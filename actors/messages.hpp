@@ -18,27 +18,27 @@
 // - A client submits by submit_atom or engine::submit (api/embed); either way spawn_request makes the request actor.
 // - A request asks the engine for admission and receives an admit_reply: the scheduler to go to, or why there is none.
 //   If it has a guide, the guide_compiler compiles it before the scheduler hears of the request.
-//   When that scheduler dies, the request asks again; the engine ends the whole replica and starts it again, and requests
-//   bring their transcripts to it, or to another one that runs.
+//   When that scheduler dies, the request asks again; the engine ends the whole replica and starts it again, and
+//   requests bring their transcripts to it, or to another one that runs.
 // - Where a model has several replicas, the first admit_reply asks what the prompt is like; the request tells in a
-//   route_query, the engine's router chooses a replica, and the second admit_reply names it. Schedulers report their load
-//   to the engine. With one replica there is none of this.
+//   route_query, the engine's router chooses a replica, and the second admit_reply names it. Schedulers report their
+//   load to the engine. With one replica there is none of this.
 // - Request numbers are those of an admission, so stale messages are recognised.
 // - A request ends by ending its actor. All who hold state for it monitor it and release that state then.
 // - The executor runs on a thread of its own. It holds a plan back until the step_tokens arrive that its placeholders
 //   stand for. On an asynchronous device messages carry events instead of results, logits and tokens stay on the
 //   device, and the device notifies the sampler when a sample is done.
-// - Where a model's layers are divided among stages, there is an executor for each. The first receives plans and tokens;
-//   each passes a plan on with the rows that it has computed (stage_work), and the last one sends logits. So plans and
-//   moves of blocks run in the same order in every stage, and while one plan is in the second stage, the first computes
-//   the next.
-// - Where prefixes are kept on a disk, two kv_movers, which read and write files, belong to the replica. What is committed
-//   is saved: the block manager lists it among a grant's moves, the executor fills images, a kv_mover writes them. A
-//   scheduler holds a new request until what is missing of its prompt is read and adopted, or for as long as computing it
-//   would take. All moves of blocks reach the executor by way of the scheduler, in the order in which the block manager
-//   made them; a plan without rows is moves alone, and nothing follows from it.
-// - Where replicas have roles, a request is admitted to one that prefills, with the one where it may go on. The two block
-//   managers agree on what is missing there; what the first one commits travels in images, from executor to block
+// - Where a model's layers are divided among stages, there is an executor for each. The first receives plans and
+//   tokens; each passes a plan on with the rows that it has computed (stage_work), and the last one sends logits. So
+//   plans and moves of blocks run in the same order in every stage, and while one plan is in the second stage, the
+//   first computes the next.
+// - Where prefixes are kept on a disk, two kv_movers, which read and write files, belong to the replica. What is
+//   committed is saved: the block manager lists it among a grant's moves, the executor fills images, a kv_mover writes
+//   them. A scheduler holds a new request until what is missing of its prompt is read and adopted, or for as long as
+//   computing it would take. All moves of blocks reach the executor by way of the scheduler, in the order in which the
+//   block manager made them; a plan without rows is moves alone, and nothing follows from it.
+// - Where replicas have roles, a request is admitted to one that prefills, with the one where it may go on. The two
+//   block managers agree on what is missing there; what the first one commits travels in images, from executor to block
 //   manager, chunk by chunk while later chunks are computed. Once all is adopted, and a token is sampled, the request
 //   asks the engine, and goes on there as after a death: with its transcript, whose blocks an ordinary open finds.
 //
@@ -54,120 +54,17 @@
 // - Each step leaves a record (step_record) for whoever watches the engine; while nobody does, none is made.
 #pragma once
 
-#include "runtime/engine/engine_snapshot.hpp"
-#include "runtime/engine/engine_stats.hpp"
-#include "runtime/engine/generation.hpp"
-#include "runtime/execution/step_runner.hpp"
-#include "runtime/scheduling/admission.hpp"
-#include "runtime/scheduling/block_manager.hpp"
-#include "runtime/scheduling/load_report.hpp"
-#include "runtime/scheduling/route_query.hpp"
-#include "runtime/scheduling/scheduler_counters.hpp"
-#include "runtime/scheduling/step_record.hpp"
-#include "runtime/speculation/draft_request.hpp"
+#include "actors/message_types.hpp"
 
-#include <caf/allowed_unsafe_message_type.hpp>
-#include <caf/atom.hpp>
 #include <caf/typed_actor.hpp>
 
 #include <array>
 #include <chrono>
-#include <memory>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 namespace troupe {
-
-struct admit_reply;
-struct kv_fetch;
-struct kv_offer;
-struct guide_order;
-struct guide_outcome;
-struct loaded_model; // runtime/engine/loaded_model.hpp
-
-/// A step's logits, lent by the executor to the sampler.
-struct step_logits {
-  std::shared_ptr<const step_plan> plan;
-  step_output output;
-};
-
-struct stage_work;
-using stage_work_ptr = std::shared_ptr<const stage_work>;
-using event_ptr = std::shared_ptr<const event>;
-using generation_ptr = std::shared_ptr<const generation>;
-using admission_ptr = std::shared_ptr<const admission>;
-using block_request_ptr = std::shared_ptr<const block_request>;
-using block_grant_ptr = std::shared_ptr<const block_grant>;
-using step_plan_ptr = std::shared_ptr<const step_plan>;
-using step_logits_ptr = std::shared_ptr<const step_logits>;
-using step_tokens_ptr = std::shared_ptr<const step_tokens>;
-using step_result_ptr = std::shared_ptr<const step_result>;
-using step_record_ptr = std::shared_ptr<const step_record>;
-using engine_snapshot_ptr = std::shared_ptr<const engine_snapshot>;
-using hypotheses_ptr = std::shared_ptr<const std::vector<hypothesis>>;
-using prompt_scores_ptr = std::shared_ptr<const prompt_scores>;
-using prompt_embedding_ptr = std::shared_ptr<const prompt_embedding>;
-using block_arrival_ptr = std::shared_ptr<const block_arrival>;
-using block_moves_ptr = std::shared_ptr<const std::vector<block_move>>;
-using block_images_ptr = std::shared_ptr<std::vector<block_image_ptr>>; // of its receiver
-using kv_fetch_ptr = std::shared_ptr<const kv_fetch>;
-using kv_offer_ptr = std::shared_ptr<const kv_offer>;
-using draft_request_ptr = std::shared_ptr<const draft_request>;
-using draft_reply_ptr = std::shared_ptr<const draft_reply>;
-using loaded_model_ptr = std::shared_ptr<const loaded_model>;
-using admit_reply_ptr = std::shared_ptr<const admit_reply>;
-using route_query_ptr = std::shared_ptr<const route_query>;
-using load_report_ptr = std::shared_ptr<const load_report>;
-using guide_order_ptr = std::shared_ptr<const guide_order>;
-using guide_outcome_ptr = std::shared_ptr<const guide_outcome>;
-using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
-
-using submit_atom = caf::atom_constant<caf::atom("submit")>;
-using event_atom = caf::atom_constant<caf::atom("event")>;
-using admit_atom = caf::atom_constant<caf::atom("admit")>;
-using attach_atom = caf::atom_constant<caf::atom("attach")>;
-using cancel_atom = caf::atom_constant<caf::atom("cancel")>;
-using finish_atom = caf::atom_constant<caf::atom("finish")>;
-using pause_atom = caf::atom_constant<caf::atom("pause")>;
-using started_atom = caf::atom_constant<caf::atom("started")>;
-using timeout_atom = caf::atom_constant<caf::atom("timeout")>;
-using sampled_atom = caf::atom_constant<caf::atom("sampled")>;
-using scores_atom = caf::atom_constant<caf::atom("scores")>;
-using embedding_atom = caf::atom_constant<caf::atom("embedding")>;
-using ended_atom = caf::atom_constant<caf::atom("ended")>;
-using judged_atom = caf::atom_constant<caf::atom("judged")>;
-using failed_atom = caf::atom_constant<caf::atom("failed")>;
-using compile_atom = caf::atom_constant<caf::atom("compile")>;
-using guide_atom = caf::atom_constant<caf::atom("guide")>;
-using blocks_atom = caf::atom_constant<caf::atom("blocks")>;
-using grant_atom = caf::atom_constant<caf::atom("grant")>;
-using plan_atom = caf::atom_constant<caf::atom("plan")>;
-using work_atom = caf::atom_constant<caf::atom("work")>;
-using logits_atom = caf::atom_constant<caf::atom("logits")>;
-using tokens_atom = caf::atom_constant<caf::atom("tokens")>;
-using result_atom = caf::atom_constant<caf::atom("result")>;
-using late_atom = caf::atom_constant<caf::atom("late")>;
-using draft_atom = caf::atom_constant<caf::atom("draft")>;
-using check_atom = caf::atom_constant<caf::atom("check")>;
-using stats_atom = caf::atom_constant<caf::atom("stats")>;
-using watch_atom = caf::atom_constant<caf::atom("watch")>;
-using unwatch_atom = caf::atom_constant<caf::atom("unwatch")>;
-using record_atom = caf::atom_constant<caf::atom("record")>;
-using look_atom = caf::atom_constant<caf::atom("look")>;
-using news_atom = caf::atom_constant<caf::atom("news")>;
-using load_atom = caf::atom_constant<caf::atom("load")>;
-using fetch_atom = caf::atom_constant<caf::atom("fetch")>;
-using fetched_atom = caf::atom_constant<caf::atom("fetched")>;
-using adopt_atom = caf::atom_constant<caf::atom("adopt")>;
-using offer_atom = caf::atom_constant<caf::atom("offer")>;
-using accept_atom = caf::atom_constant<caf::atom("accept")>;
-using arrived_atom = caf::atom_constant<caf::atom("arrived")>;
-using move_atom = caf::atom_constant<caf::atom("move")>;
-using moves_atom = caf::atom_constant<caf::atom("moves")>;
-using save_atom = caf::atom_constant<caf::atom("save")>;
-using flush_atom = caf::atom_constant<caf::atom("flush")>;
-using room_atom = caf::atom_constant<caf::atom("room")>;
-using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
 
 // clang-format off
 
@@ -216,7 +113,7 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<timeout_atom, std::uint64_t>,                // itself: a kv_fetch takes too long
   caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
 
-// -- kv_mover: reads or writes the files of kept blocks ------------------------------------------------------------------
+// -- kv_mover: reads or writes the files of kept blocks ---------------------------------------------------------------
 
 using kv_mover_actor = caf::typed_actor<
   caf::reacts_to<fetch_atom, kv_fetch_ptr, scheduler_actor>,     // kv_block_manager: adopt follows, then fetched
@@ -227,7 +124,7 @@ using kv_mover_actor = caf::typed_actor<
 
 // Parts of its interface, which another replica's knows.
 using kv_sender_actor = caf::typed_actor<
-  caf::reacts_to<accept_atom, std::uint64_t, std::int32_t>>;       // kv_receiver: this request's blocks from this place on
+  caf::reacts_to<accept_atom, std::uint64_t, std::int32_t>>;       // kv_receiver: its blocks from this place on
 
 using kv_receiver_actor = caf::typed_actor<
   caf::reacts_to<offer_atom, kv_offer_ptr>,                        // kv_sender: accept or arrived follows, or nothing
@@ -236,7 +133,8 @@ using kv_receiver_actor = caf::typed_actor<
 
 using kv_block_manager_actor = caf::typed_actor<
   caf::reacts_to<blocks_atom, block_request_ptr, scheduler_actor>, // scheduler: block_grant follows
-  caf::reacts_to<fetch_atom, kv_fetch_ptr, kv_mover_actor, scheduler_actor>, // scheduler: what is missing, to the kv_mover
+  // scheduler: what is missing, to the kv_mover
+  caf::reacts_to<fetch_atom, kv_fetch_ptr, kv_mover_actor, scheduler_actor>,
   caf::reacts_to<adopt_atom, block_arrival_ptr, scheduler_actor>,  // kv_mover: these were read
   caf::reacts_to<adopt_atom, block_arrival_ptr, scheduler_actor, scheduler_actor>, // as of kv_receiver
   caf::reacts_to<attach_atom, int, kv_receiver_actor>,             // engine: how to reach that replica's
@@ -248,7 +146,7 @@ using kv_block_manager_actor = caf::typed_actor<
   caf::replies_to<flush_atom>::with<bool>,                         // engine, at its end: once all is written
   caf::replies_to<stats_atom>::with<block_counters>>;              // engine
 
-// -- executor: weights, KV memory, compute threads of a stage; one forward pass per plan, in order ---------------------
+// -- executor: weights, KV memory, compute threads of a stage; one forward pass per plan, in order --------------------
 
 using executor_actor = caf::typed_actor<
   caf::reacts_to<work_atom, stage_work_ptr>,              // executor of the stage before: go on with this
@@ -272,19 +170,20 @@ using sampler_actor = caf::typed_actor<
 
 // -- drafter: guesses of a draft model --------------------------------------------------------------------------------
 
-using draft_reply_actor = caf::typed_actor<caf::reacts_to<draft_atom, draft_reply_ptr>>; // a part of the scheduler's interface
+/// A part of the scheduler's interface.
+using draft_reply_actor = caf::typed_actor<caf::reacts_to<draft_atom, draft_reply_ptr>>;
 
 using drafter_actor = caf::typed_actor<
   caf::reacts_to<draft_atom, draft_request_ptr, draft_reply_actor>>; // scheduler: draft_reply follows; one at a time
 
-// -- guide_compiler: compiles the guides of requests -------------------------------------------------------------------
+// -- guide_compiler: compiles the guides of requests ------------------------------------------------------------------
 
 using guide_compiler_actor = caf::typed_actor<
   // request: its guide, or an error, follows by this number
   caf::reacts_to<compile_atom, generation_ptr, std::uint64_t, request_actor>,
   caf::reacts_to<guide_atom, guide_outcome_ptr>>;               // guide_worker: answers each guide_order
 
-// -- guide_worker: one thread of the guide compiler ----------------------------------------------------------------------
+// -- guide_worker: one thread of the guide compiler -------------------------------------------------------------------
 
 using guide_worker_actor = caf::typed_actor<
   caf::reacts_to<compile_atom, guide_order_ptr, guide_compiler_actor>>; // guide_compiler: compile this
@@ -355,7 +254,8 @@ using engine_actor = caf::typed_actor<
   caf::reacts_to<admit_atom, request_actor>,                              // request: admit_reply follows
   caf::reacts_to<admit_atom, request_actor, route_query_ptr>,             // request, if asked: admit_reply follows
   caf::reacts_to<move_atom, request_actor, std::uint64_t, route_query_ptr>, // request, of that number: may it go on
-                                                                          // elsewhere? An admit_reply follows, or nothing
+                                                                          // elsewhere? An admit_reply follows, or
+                                                                          // nothing
   caf::reacts_to<load_atom, load_report_ptr>,                             // scheduler, beside other replicas
   caf::reacts_to<timeout_atom, std::int64_t, request_actor>,              // request: timeout follows after so many ms
   caf::reacts_to<check_atom>,                                             // itself: is the time of any over?
@@ -365,50 +265,9 @@ using engine_actor = caf::typed_actor<
   caf::reacts_to<watch_atom, step_watcher_actor>,                         // any actor
   caf::reacts_to<unwatch_atom, step_watcher_actor>,                       // any actor
   caf::replies_to<look_atom>::with<engine_snapshot_ptr>,                  // any actor that watches
-  caf::reacts_to<news_atom, std::string>,                                 // engine::submit (api/embed): a line for the log
+  caf::reacts_to<news_atom, std::string>,                                 // engine::submit (api/embed): a log line
   caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while no replica runs
 
 // clang-format on
 
 } // namespace troupe
-
-// -- between an engine and its clients: plain values, which are shared as long as they stay in the process --------------
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::event_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::generation_ptr)
-
-// -- local: never leaves the process -----------------------------------------------------------------------------------
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sequence_id)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sampled_token)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::error)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::scheduler_counters)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_counters)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_stats)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admission_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_request_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_grant_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_plan_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::stage_work_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_logits_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_tokens_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_record_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_snapshot_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::hypotheses_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_scores_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_embedding_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_arrival_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_moves_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_images_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_fetch_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_offer_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::route_query_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::load_report_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_order_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_outcome_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_guide_ptr)

@@ -1,0 +1,156 @@
+// What messages are made of: pointers to what travels, and the atoms that messages begin with. messages.hpp, which
+// includes this, says who sends what to whom.
+#pragma once
+
+#include "runtime/engine/engine_snapshot.hpp"
+#include "runtime/engine/engine_stats.hpp"
+#include "runtime/engine/generation.hpp"
+#include "runtime/execution/step_runner.hpp"
+#include "runtime/scheduling/admission.hpp"
+#include "runtime/scheduling/block_manager.hpp"
+#include "runtime/scheduling/load_report.hpp"
+#include "runtime/scheduling/route_query.hpp"
+#include "runtime/scheduling/scheduler_counters.hpp"
+#include "runtime/scheduling/step_record.hpp"
+#include "runtime/speculation/draft_request.hpp"
+
+#include <caf/allowed_unsafe_message_type.hpp>
+#include <caf/atom.hpp>
+
+#include <memory>
+
+namespace troupe {
+
+struct admit_reply;
+struct kv_fetch;
+struct kv_offer;
+struct guide_order;
+struct guide_outcome;
+struct loaded_model; // runtime/engine/loaded_model.hpp
+
+/// A step's logits, lent by the executor to the sampler.
+struct step_logits {
+  std::shared_ptr<const step_plan> plan;
+  step_output output;
+};
+
+struct stage_work;
+using stage_work_ptr = std::shared_ptr<const stage_work>;
+using event_ptr = std::shared_ptr<const event>;
+using generation_ptr = std::shared_ptr<const generation>;
+using admission_ptr = std::shared_ptr<const admission>;
+using block_request_ptr = std::shared_ptr<const block_request>;
+using block_grant_ptr = std::shared_ptr<const block_grant>;
+using step_plan_ptr = std::shared_ptr<const step_plan>;
+using step_logits_ptr = std::shared_ptr<const step_logits>;
+using step_tokens_ptr = std::shared_ptr<const step_tokens>;
+using step_result_ptr = std::shared_ptr<const step_result>;
+using step_record_ptr = std::shared_ptr<const step_record>;
+using engine_snapshot_ptr = std::shared_ptr<const engine_snapshot>;
+using hypotheses_ptr = std::shared_ptr<const std::vector<hypothesis>>;
+using prompt_scores_ptr = std::shared_ptr<const prompt_scores>;
+using prompt_embedding_ptr = std::shared_ptr<const prompt_embedding>;
+using block_arrival_ptr = std::shared_ptr<const block_arrival>;
+using block_moves_ptr = std::shared_ptr<const std::vector<block_move>>;
+using block_images_ptr = std::shared_ptr<std::vector<block_image_ptr>>; // of its receiver
+using kv_fetch_ptr = std::shared_ptr<const kv_fetch>;
+using kv_offer_ptr = std::shared_ptr<const kv_offer>;
+using draft_request_ptr = std::shared_ptr<const draft_request>;
+using draft_reply_ptr = std::shared_ptr<const draft_reply>;
+using loaded_model_ptr = std::shared_ptr<const loaded_model>;
+using admit_reply_ptr = std::shared_ptr<const admit_reply>;
+using route_query_ptr = std::shared_ptr<const route_query>;
+using load_report_ptr = std::shared_ptr<const load_report>;
+using guide_order_ptr = std::shared_ptr<const guide_order>;
+using guide_outcome_ptr = std::shared_ptr<const guide_outcome>;
+using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
+
+using submit_atom = caf::atom_constant<caf::atom("submit")>;
+using event_atom = caf::atom_constant<caf::atom("event")>;
+using admit_atom = caf::atom_constant<caf::atom("admit")>;
+using attach_atom = caf::atom_constant<caf::atom("attach")>;
+using cancel_atom = caf::atom_constant<caf::atom("cancel")>;
+using finish_atom = caf::atom_constant<caf::atom("finish")>;
+using pause_atom = caf::atom_constant<caf::atom("pause")>;
+using started_atom = caf::atom_constant<caf::atom("started")>;
+using timeout_atom = caf::atom_constant<caf::atom("timeout")>;
+using sampled_atom = caf::atom_constant<caf::atom("sampled")>;
+using scores_atom = caf::atom_constant<caf::atom("scores")>;
+using embedding_atom = caf::atom_constant<caf::atom("embedding")>;
+using ended_atom = caf::atom_constant<caf::atom("ended")>;
+using judged_atom = caf::atom_constant<caf::atom("judged")>;
+using failed_atom = caf::atom_constant<caf::atom("failed")>;
+using compile_atom = caf::atom_constant<caf::atom("compile")>;
+using guide_atom = caf::atom_constant<caf::atom("guide")>;
+using blocks_atom = caf::atom_constant<caf::atom("blocks")>;
+using grant_atom = caf::atom_constant<caf::atom("grant")>;
+using plan_atom = caf::atom_constant<caf::atom("plan")>;
+using work_atom = caf::atom_constant<caf::atom("work")>;
+using logits_atom = caf::atom_constant<caf::atom("logits")>;
+using tokens_atom = caf::atom_constant<caf::atom("tokens")>;
+using result_atom = caf::atom_constant<caf::atom("result")>;
+using late_atom = caf::atom_constant<caf::atom("late")>;
+using draft_atom = caf::atom_constant<caf::atom("draft")>;
+using check_atom = caf::atom_constant<caf::atom("check")>;
+using stats_atom = caf::atom_constant<caf::atom("stats")>;
+using watch_atom = caf::atom_constant<caf::atom("watch")>;
+using unwatch_atom = caf::atom_constant<caf::atom("unwatch")>;
+using record_atom = caf::atom_constant<caf::atom("record")>;
+using look_atom = caf::atom_constant<caf::atom("look")>;
+using news_atom = caf::atom_constant<caf::atom("news")>;
+using load_atom = caf::atom_constant<caf::atom("load")>;
+using fetch_atom = caf::atom_constant<caf::atom("fetch")>;
+using fetched_atom = caf::atom_constant<caf::atom("fetched")>;
+using adopt_atom = caf::atom_constant<caf::atom("adopt")>;
+using offer_atom = caf::atom_constant<caf::atom("offer")>;
+using accept_atom = caf::atom_constant<caf::atom("accept")>;
+using arrived_atom = caf::atom_constant<caf::atom("arrived")>;
+using move_atom = caf::atom_constant<caf::atom("move")>;
+using moves_atom = caf::atom_constant<caf::atom("moves")>;
+using save_atom = caf::atom_constant<caf::atom("save")>;
+using flush_atom = caf::atom_constant<caf::atom("flush")>;
+using room_atom = caf::atom_constant<caf::atom("room")>;
+using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
+
+} // namespace troupe
+
+// -- between an engine and its clients: plain values, which are shared as long as they stay in the process ------------
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::event_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::generation_ptr)
+
+// -- local: never leaves the process ----------------------------------------------------------------------------------
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sequence_id)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sampled_token)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::error)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::scheduler_counters)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_counters)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_stats)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admission_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_request_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_grant_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_plan_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::stage_work_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_logits_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_tokens_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_record_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_snapshot_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::hypotheses_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_scores_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_embedding_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_arrival_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_moves_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_images_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_fetch_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_offer_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::route_query_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::load_report_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_order_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_outcome_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_guide_ptr)
