@@ -1,6 +1,6 @@
-// How busy actors are, by kind: counted where they are spawned (spawn.hpp). CAF 0.17 has no profiler, and only the owner
-// of a mailbox may ask for its length. Messages are counted while somebody watches; else this costs a look at a flag.
-// Any thread.
+// How busy actors are, by kind: counted where they are spawned (spawn.hpp). CAF 0.17 has no profiler, and only the
+// owner of a mailbox may ask for its length. Messages are counted while somebody watches; else this costs a look at a
+// flag. Any thread.
 #pragma once
 
 #include "runtime/engine/engine_snapshot.hpp"

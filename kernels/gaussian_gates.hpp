@@ -1,5 +1,5 @@
-// What Gemma 3n asks of rows beside the ops of all backends: their mean squares, and gates of which only those count that
-// are so many deviations above a row's mean. An interface beside `backend`, which backends may implement as well.
+// What Gemma 3n asks of rows beside the ops of all backends: their mean squares, and gates of which only those count
+// that are so many deviations above a row's mean. An interface beside `backend`, which backends may implement as well.
 #pragma once
 
 #include "kernels/ops.hpp"

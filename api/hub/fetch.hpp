@@ -1,5 +1,5 @@
-// An HTTP client for downloads: one request at a time on the caller's thread, over TLS where the address says so, through
-// proxies, following redirects. Answers come in pieces, so that their size does not matter.
+// An HTTP client for downloads: one request at a time on the caller's thread, over TLS where the address says so,
+// through proxies, following redirects. Answers come in pieces, so that their size does not matter.
 #pragma once
 
 #include "api/hub/url.hpp"
@@ -49,8 +49,9 @@ struct fetch_limits {
   int redirects = 10;
 };
 
-/// Redirects are followed, but not from HTTPS to HTTP; of HEAD only within the origin, where they end in status 200. What the sink's functions throw ends the request. Throws
-/// connection_failure, and failure(bad_request | unavailable) for what trying again does not mend.
+/// Redirects are followed, but not from HTTPS to HTTP; of HEAD only within the origin, where they end in status 200.
+/// What the sink's functions throw ends the request. Throws connection_failure, and failure(bad_request | unavailable)
+/// for what trying again does not mend.
 void fetch(const request& what, const response_sink& to, const fetch_limits& limits);
 
 /// The proxy that the environment names for an address: $https_proxy, $http_proxy (or $all_proxy), unless $no_proxy

@@ -38,7 +38,8 @@ public:
   const std::chrono::milliseconds asked; // 0: not said
 };
 
-/// Calls `attempt` until it succeeds, or until so many calls in a row made no progress. `progress`: a number that grows.
+/// Calls `attempt` until it succeeds, or until so many calls in a row made no progress. `progress`: a number that
+/// grows.
 template <class F, class P>
 void with_retries(int tries, const F& attempt, const P& progress, const std::function<void(const std::string&)>& tell) {
   auto pause = first_pause;

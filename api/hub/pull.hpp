@@ -1,5 +1,5 @@
-// Fetches a model from the Hugging Face hub, or a server that speaks its API, into the cache of Hugging Face's programs.
-// Plain blocking code on the caller's thread.
+// Fetches a model from the Hugging Face hub, or a server that speaks its API, into the cache of Hugging Face's
+// programs. Plain blocking code on the caller's thread.
 #pragma once
 
 #include "api/hub/fetch.hpp"

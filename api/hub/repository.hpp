@@ -1,4 +1,5 @@
-// What a repository of the hub holds, as its API tells, and which of it makes a model. Plain functions on untrusted text.
+// What a repository of the hub holds, as its API tells, and which of it makes a model. Plain functions on untrusted
+// text.
 #pragma once
 
 #include <cstdint>

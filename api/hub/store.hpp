@@ -44,8 +44,8 @@ public:
   std::filesystem::path version() const { return folder_ / "snapshots" / commit_; }
   std::filesystem::path blob(const std::string& checksum) const { return folder_ / "blobs" / checksum; }
 
-  /// Holds the lock that Hugging Face's programs use for this blob as long as it lives. Calls `waits` before it waits for
-  /// another program. File systems without locks make it hold nothing, which costs no more than double work.
+  /// Holds the lock that Hugging Face's programs use for this blob as long as it lives. Calls `waits` before it waits
+  /// for another program. File systems without locks make it hold nothing, which costs no more than double work.
   std::shared_ptr<void> lock(const std::string& checksum, const std::function<void()>& waits) const;
 
   /// Bytes that are left for it on the disk.

@@ -1,5 +1,5 @@
-// The figures of the last hour, for a page that was opened just now: some of the metrics, every ten seconds. One per server.
-// Thread-safe.
+// The figures of the last hour, for a page that was opened just now: some of the metrics, every ten seconds. One per
+// server. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@ public:
   /// Keeps what the page draws of `exposition` (the metrics' text), summed over replicas; the oldest makes room.
   void add(std::string_view exposition, std::chrono::system_clock::time_point at);
 
-  /// {"now": seconds, "names": [...], "samples": [[seconds, value, ...], ...]}, oldest first; null: not there yet. Seconds
-  /// are since 1970.
+  /// {"now": seconds, "names": [...], "samples": [[seconds, value, ...], ...]}, oldest first; null: not there yet.
+  /// Seconds are since 1970.
   std::string json(std::chrono::system_clock::time_point now) const;
 
 private:

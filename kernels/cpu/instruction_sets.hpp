@@ -7,8 +7,8 @@
 
 namespace troupe::kernels {
 
-/// Dispatch targets, slowest first, but those of ARM, which come before those of x86. Results differ between targets; on
-/// each they are schedule-invariant. Those of SVE, one for each length of registers, give the same results.
+/// Dispatch targets, slowest first, but those of ARM, which come before those of x86. Results differ between targets;
+/// on each they are schedule-invariant. Those of SVE, one for each length of registers, give the same results.
 enum class isa : std::uint8_t {
   portable,
   neon,

@@ -299,7 +299,8 @@ std::size_t words_of(weight_kind kind, std::size_t inputs) {
 
 bool in_f16(const stored_matrix& m) { return whole_format(m.format) == weight_format::f16; }
 
-/// f16 weights are rounded to bf16, which loses bits, only where that is asked for, or if they are rounded to fp8 before.
+/// f16 weights are rounded to bf16, which loses bits, only where that is asked for, or if they are rounded to fp8
+/// before.
 weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, quantization how, const target& kernels) {
   const bool rounded = how == quantization::fp8 || how == quantization::bf16;
   if (rounded && compute == dtype::f32)

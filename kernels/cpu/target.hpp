@@ -33,11 +33,11 @@ inline constexpr std::size_t activation_stride = k_block + 16;
 
 inline constexpr std::size_t quantised_panel_outputs = 32;
 
-// Pruned weights, of which 2 of every 4 inputs are stored, are strips of 32 inputs of a panel of 64 outputs: a line of 16
-// outputs has a word each, whose half byte g says where the weights of four g are (bits 0 and 1: the first, bits 2 and 3:
-// the second); then the fours' weights, [8 fours][2][64 outputs]. For bf16_pairs they are [8 fours][64 outputs][2], and
-// the second is the one that is added first: VDPBF16PS adds the upper half of a word before the lower one, and the sum
-// has the order of the product with all inputs.
+// Pruned weights, of which 2 of every 4 inputs are stored, are strips of 32 inputs of a panel of 64 outputs: a line of
+// 16 outputs has a word each, whose half byte g says where the weights of four g are (bits 0 and 1: the first, bits 2
+// and 3: the second); then the fours' weights, [8 fours][2][64 outputs]. For bf16_pairs they are [8 fours][64
+// outputs][2], and the second is the one that is added first: VDPBF16PS adds the upper half of a word before the lower
+// one, and the sum has the order of the product with all inputs.
 
 inline constexpr std::size_t strip_fours = 8;
 inline constexpr std::size_t strip_place_bytes = panel_outputs * 4;
@@ -99,8 +99,8 @@ constexpr quantised_layout layout_of(weight_kind kind) {
 
 /// Activations for quantised weights: a group of 32 inputs is a record of this many words: 8 of int8 inputs, the scale
 /// (f32), the start values of the integer sums of its parts (int32 [2]), the sum of the inputs times the scale (f32).
-/// For kinds with a scale for each half, inputs have them, too: the last word is that of the second half. With minima, the
-/// sums of the halves times their scales (f32 [2]) replace the start values.
+/// For kinds with a scale for each half, inputs have them, too: the last word is that of the second half. With minima,
+/// the sums of the halves times their scales (f32 [2]) replace the start values.
 inline constexpr std::size_t activation_record = 12;
 
 /// Groups that a tile accumulates before it goes to the next rows: a panel's weights then stay in L1.

@@ -1,5 +1,5 @@
-// Products with the matrices of several groups of rows (backend::grouped_activated, grouped_sum), group after group: the
-// rows of one are gathered, multiplied as any others, and added where they belong. Owned by a backend, used by its
+// Products with the matrices of several groups of rows (backend::grouped_activated, grouped_sum), group after group:
+// the rows of one are gathered, multiplied as any others, and added where they belong. Owned by a backend, used by its
 // thread on its stream.
 #pragma once
 
@@ -23,7 +23,8 @@ public:
   /// How often scratch memory has moved.
   std::uint64_t growths() const { return gathered_.growths() + sums_.growths() + rows_.growths() + factors_.growths(); }
 
-  /// Bytes of scratch for groups of at most `rows` rows of `inputs` and `outputs` columns, `chosen` times as many in all.
+  /// Bytes of scratch for groups of at most `rows` rows of `inputs` and `outputs` columns, `chosen` times as many in
+  /// all.
   static std::size_t scratch_bytes(std::size_t rows, std::size_t chosen, std::size_t inputs, std::size_t outputs);
 
 private:

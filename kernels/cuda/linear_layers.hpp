@@ -19,7 +19,8 @@ class linear_layers {
 public:
   linear_layers(stream& on, const cuda_options& options, const device_info& device);
 
-  /// out [rows, outputs] = in [rows, inputs] · wᵀ + bias, or out += that; with `act`: act(that), gated weights: act(gate)
+  /// out [rows, outputs] = in [rows, inputs] · wᵀ + bias, or out += that; with `act`: act(that), gated weights:
+  /// act(gate)
   /// * up. Throws std::invalid_argument if types or shapes do not fit.
   void run(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias, store how,
            const activation* act = nullptr);

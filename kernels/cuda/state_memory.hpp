@@ -22,8 +22,8 @@ private:
   buffer states_, logs_;
 };
 
-/// The words that kernels read as state_runs: one run for each sequence of the step that `of` has begun, then others that
-/// do nothing, up to `count`, then saves.
+/// The words that kernels read as state_runs: one run for each sequence of the step that `of` has begun, then others
+/// that do nothing, up to `count`, then saves.
 std::vector<std::uint32_t> words_of_runs(const state_cache& of, std::size_t count);
 
 } // namespace troupe::kernels::cuda

@@ -26,9 +26,4 @@ struct activation {
   bool operator==(const activation&) const = default;
 };
 
-/// Whether it gives zeros for about half of all inputs.
-constexpr bool makes_zeros(const activation& act) {
-  return act.type == activation_type::relu || act.type == activation_type::relu_squared;
-}
-
 } // namespace troupe::kernels

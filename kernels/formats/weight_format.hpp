@@ -1,6 +1,7 @@
 // The formats in which checkpoints store weights, with one table of their facts that files, packing and messages read:
 // plain floats, GGUF's blocks of 32 or 256 consecutive inputs of one output, fp8 with a scale per output, and floats of
-// which 2 of 4 are stored. weight_groups.hpp and pruned_weights.hpp read the blocks. README.md says how to add a format.
+// which 2 of 4 are stored. weight_groups.hpp and pruned_weights.hpp read the blocks. README.md says how to add a
+// format.
 #pragma once
 
 #include "kernels/formats/weight_kind.hpp"
@@ -35,7 +36,8 @@ constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
 ///                                                                        w = (d * (scale - 32)) * (q - 4)
 ///   Bit pairs: each 32 bytes hold four groups of 32, the first in the lowest bits.
 ///   iq4_nl 32 weights, 18: as q4_0, but w = d * iq4_table[q] (weight_kind.hpp).
-///   iq4_xs 256 weights, 136: f16 d; u16 of upper bit pairs of eight scales; 4 of their lower nibbles; 8 groups of 16 of
+///   iq4_xs 256 weights, 136: f16 d; u16 of upper bit pairs of eight scales; 4 of their lower nibbles; 8 groups of 16
+///   of
 ///          nibbles.                                                      w = d * (scale - 32) * iq4_table[q]
 ///   mxfp4 32 weights, 17: u8 e; 16 of nibbles.                           w = 2^(e - 128) * mx4_table[q]
 /// The checkpoint readers convert FP8 checkpoints to a format of Troupe's own:

@@ -18,8 +18,8 @@ namespace troupe {
 /// Indices of rows; shared, as layers are alike.
 using row_order = std::shared_ptr<const std::vector<std::uint32_t>>;
 
-/// How a presented tensor is made of a stored one; steps in this order. Dimensions of 1 of a stored tensor that has more
-/// than two are left out.
+/// How a presented tensor is made of a stored one; steps in this order. Dimensions of 1 of a stored tensor that has
+/// more than two are left out.
 struct stored_part {
   std::string name;
   std::size_t slices = 0; // if not 0, the length of the outermost dimension, of which `slice` is taken

@@ -174,8 +174,8 @@ void add_plain_integers(made_checkpoint& to, const std::string& weight, std::siz
 /// The value of an E2M1 code: half of what the table has.
 float fp4_value(int code) { return (static_cast<float>(kernels::mx4_table[code]) - 128) / 2; }
 
-/// Codes in bytes, the first of two in the low half. Groups of 16 with scales in E4M3 and one for the matrix (NVFP4), or
-/// groups of 32 with powers of two (MXFP4).
+/// Codes in bytes, the first of two in the low half. Groups of 16 with scales in E4M3 and one for the matrix (NVFP4),
+/// or groups of 32 with powers of two (MXFP4).
 void add_fp4(made_checkpoint& to, const std::string& packed) {
   const auto& stored = to.stored();
   const auto stem = packed.substr(0, packed.size() - packed_suffix.size());

@@ -1,6 +1,6 @@
-// Quantisation with error feedback (GPTQ): the inputs of a matrix are quantised one after another, and the error of each
-// is made up for by those that are left, as the Hessian of the layer's squared error says. It is the inputs' second
-// moments on a calibration text. Deterministic; works on a pool's threads.
+// Quantisation with error feedback (GPTQ): the inputs of a matrix are quantised one after another, and the error of
+// each is made up for by those that are left, as the Hessian of the layer's squared error says. It is the inputs'
+// second moments on a calibration text. Deterministic; works on a pool's threads.
 // Method: Frantar et al., https://arxiv.org/abs/2210.17323.
 #pragma once
 

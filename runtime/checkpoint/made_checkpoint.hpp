@@ -1,5 +1,5 @@
-// Checkpoints whose matrices are stored in several tensors each, in whatever way, and presented as rows in a format that
-// is multiplied. Those who know a way of storing fill one of these. Used by one thread, as checkpoints are.
+// Checkpoints whose matrices are stored in several tensors each, in whatever way, and presented as rows in a format
+// that is multiplied. Those who know a way of storing fill one of these. Used by one thread, as checkpoints are.
 #pragma once
 
 #include "kernels/formats/f16.hpp"
@@ -133,8 +133,8 @@ struct code_line {
   float scale = 0, offset = 0;
 };
 
-/// What such a matrix is presented in: blocks that hold it exactly where their f16 scales can, with an offset rounded to
-/// f16; else floats. `lines` [outputs, groups].
+/// What such a matrix is presented in: blocks that hold it exactly where their f16 scales can, with an offset rounded
+/// to f16; else floats. `lines` [outputs, groups].
 inline tensor_info coded_info(const coded_shape& shape, const std::vector<code_line>& lines) {
   constexpr float least = 0x1p-14f, most = 65504 / 128.0f;
   const bool in_f16 = std::ranges::all_of(lines, [](const code_line& l) {

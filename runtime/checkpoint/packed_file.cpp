@@ -41,7 +41,8 @@ packed_file::packed_file(std::filesystem::path file, std::shared_ptr<const packe
     map_(std::move(map)),
     sums_(std::move(sums)),
     compared_(new std::atomic<std::uint8_t>[layout_->blocks()]()) {
-  // What is read by accesses, and not because it was asked for, comes in large pages, which kernels read faster. A hint.
+  // What is read by accesses, and not because it was asked for, comes in large pages, which kernels read faster. A
+  // hint.
   if (const auto all = map_->bytes(); !all.empty())
     madvise(const_cast<std::byte*>(all.data()), all.size(), MADV_HUGEPAGE);
 }

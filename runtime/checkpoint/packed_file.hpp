@@ -27,7 +27,8 @@ public:
   static std::shared_ptr<packed_file> open(const std::filesystem::path& file,
                                            std::shared_ptr<const packed_layout> layout, std::string& why);
 
-  /// Of a mapped file, which is called `file`, now or soon. Without `sums`, `finish` gives them before the first `read`.
+  /// Of a mapped file, which is called `file`, now or soon. Without `sums`, `finish` gives them before the first
+  /// `read`.
   packed_file(std::filesystem::path file, std::shared_ptr<const packed_layout> layout,
               std::unique_ptr<const mapped_file> map, std::vector<std::uint64_t> sums);
 

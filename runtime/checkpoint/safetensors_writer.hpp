@@ -1,5 +1,5 @@
-// Writes safetensors files; safetensors.hpp reads them. The list of tensors is collected first, then the file is written
-// in one pass. Used by one thread.
+// Writes safetensors files; safetensors.hpp reads them. The list of tensors is collected first, then the file is
+// written in one pass. Used by one thread.
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"

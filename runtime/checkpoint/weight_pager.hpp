@@ -43,8 +43,8 @@ public:
   /// Whether some units do not fit in memory.
   bool streams() const { return streams_; }
 
-  /// Bytes asked of the disk so far: of streamed units, of chosen experts, and of what is left to the system where it was
-  /// not in memory when a pass came to it.
+  /// Bytes asked of the disk so far: of streamed units, of chosen experts, and of what is left to the system where it
+  /// was not in memory when a pass came to it.
   std::uint64_t read_bytes() const { return read_bytes_.load(std::memory_order_relaxed); }
 
 private:

@@ -1,5 +1,5 @@
-// Quantisation by calibration: a model reads a text on the CPU, in f32, and what its matrices are multiplied with on the
-// way says which errors matter. Used by one thread.
+// Quantisation by calibration: a model reads a text on the CPU, in f32, and what its matrices are multiplied with on
+// the way says which errors matter. Used by one thread.
 #pragma once
 
 #include "runtime/checkpoint/gptq.hpp"

@@ -1,5 +1,5 @@
-// A model's layers of multi-token prediction, which guess as a draft model would (engine_options::speculate): opened with
-// the model, planned in its memory and loaded behind it. Used by load_model.
+// A model's layers of multi-token prediction, which guess as a draft model would (engine_options::speculate): opened
+// with the model, planned in its memory and loaded behind it. Used by load_model.
 #pragma once
 
 #include "runtime/checkpoint/packed_cache.hpp"
@@ -31,8 +31,8 @@ private:
   memory_estimate need_;
 };
 
-/// The layers that are to guess: null if nothing asks for them. Throws failure(bad_request | unsupported) where they are
-/// asked for by name and there are none, or the device or other options forbid them.
+/// The layers that are to guess: null if nothing asks for them. Throws failure(bad_request | unsupported) where they
+/// are asked for by name and there are none, or the device or other options forbid them.
 std::unique_ptr<mtp_part> open_mtp(const engine_options& options, const model_source& source,
                                    const device_capabilities& capabilities, const std::string& device,
                                    const log_sink& log);

@@ -18,9 +18,9 @@ namespace troupe {
 
 /// A source's weights, or those of a part of it, checked by `check_tensors`; `options.packed_cache` may have them or
 /// will keep them. `budget`: bytes of memory for packed matrices; what is beyond stays in the packed cache's file. Logs
-/// a line each for tensors that are not used, for those that are not quantised, for the cache, and for what is read from
-/// disk. Throws as the other load_weights and check_tensors, and failure(bad_request) if the cache's folder is not one
-/// or the model is not in files.
+/// a line each for tensors that are not used, for those that are not quantised, for the cache, and for what is read
+/// from disk. Throws as the other load_weights and check_tensors, and failure(bad_request) if the cache's folder is not
+/// one or the model is not in files.
 std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
                                                   precision precision, kernels::backend& backend,
                                                   const progress_fn& progress, const log_sink& log,

@@ -65,8 +65,8 @@ public:
   /// Fewer are planned where memory is short.
   virtual int most_step_tokens(int max_sequences) const = 0;
 
-  /// Bytes that runner and sampler take beside decoder and KV cache. `vocab`: 0 for layers without the head; `kv_block`:
-  /// bytes of a block.
+  /// Bytes that runner and sampler take beside decoder and KV cache. `vocab`: 0 for layers without the head;
+  /// `kv_block`: bytes of a block.
   virtual std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t kv_block) const = 0;
 
   /// How fast K/V blocks of this shape move to other host memory and back.
@@ -85,7 +85,8 @@ public:
 /// What a pipeline over these devices can do.
 device_capabilities in_stages(std::span<const std::shared_ptr<const device>> devices);
 
-/// The memory of a model, or of the part that `config` describes, on a device, with runner and sampler. `backend` is of the device. Throws as `require_tensor`.
+/// The memory of a model, or of the part that `config` describes, on a device, with runner and sampler. `backend` is of
+/// the device. Throws as `require_tensor`.
 memory_estimate estimate_memory(const checkpoint& tensors, const model_config& config, precision precision,
                                 const device& device, const kernels::backend& backend, const step_sizes& sizes);
 

@@ -49,12 +49,12 @@ private:
   mutable std::unordered_map<state, std::vector<token_id>> forbidden_;
 };
 
-/// Where one answer's text stands. A plain value. Special tokens may or may not be shown in it: both texts are followed.
+/// Where one answer's text stands. A plain value. Special tokens may or may not be shown in it: both texts are
+/// followed.
 class banned_state {
 public:
   explicit banned_state(const banned_texts* texts) : texts_(texts) {} // null: nothing is banned
 
-  bool is_active() const { return texts_ != nullptr; }
   bool forbids(token_id token) const;
   /// Calls `use` with each list of forbidden tokens.
   template <class Use>

@@ -1,5 +1,5 @@
-// Which format each matrix of an exported model gets. The mixes are those of llama.cpp's `llama-quantize`, by its names,
-// so that a name means the same bits per weight in both. Plain; any thread.
+// Which format each matrix of an exported model gets. The mixes are those of llama.cpp's `llama-quantize`, by its
+// names, so that a name means the same bits per weight in both. Plain; any thread.
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
@@ -35,8 +35,8 @@ struct mix_conditions {
 /// Routers choose, and tables of positions and types are read by row: they stay in f32.
 bool is_exact_when_written(std::string_view tensor);
 
-/// The type that a tensor is written in: vectors, and what stays exact, in f32; matrices in what the mix says, or if their rows do not fill
-/// its blocks, in a type with smaller blocks and as many bits, else in f16.
+/// The type that a tensor is written in: vectors, and what stays exact, in f32; matrices in what the mix says, or if
+/// their rows do not fill its blocks, in a type with smaller blocks and as many bits, else in f16.
 tensor_type written_type(std::string_view tensor, const tensor_info& info, const export_format& format,
                          const model_config& config, const mix_conditions& conditions = {});
 

@@ -1,5 +1,5 @@
-// Writes a model as a folder of Hugging Face's files with the matrices of its layers in fp8: E4M3 with a scale per output,
-// as compressed-tensors has them. Runs on the caller's thread and a pool's.
+// Writes a model as a folder of Hugging Face's files with the matrices of its layers in fp8: E4M3 with a scale per
+// output, as compressed-tensors has them. Runs on the caller's thread and a pool's.
 #pragma once
 
 #include "runtime/import/gguf_export.hpp"

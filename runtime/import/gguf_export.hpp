@@ -40,13 +40,14 @@ struct export_result {
   }
 };
 
-/// `model`: as for open_model, but not synthetic. Matrices become what the format's mix says (format_mix.hpp), and those
-/// already in their target format are copied. A model with matrices quantised otherwise is refused unless asked for, as
-/// that adds to an error which the original model does not have. Vectors become f32. Unused tensors are left out, and
-/// logged if check_tensors allows them; so are matrices that the importance matrix does not know. The tokenizer is read
-/// back and compared before anything is written. Throws failure(unsupported) for anything that GGUF cannot express,
-/// failure(bad_request) if `file` is not a regular file or is the source itself, if all matrices of a GGUF file are in
-/// their format already, or if the importance matrix is of another model, and as open_model and gguf_writer.
+/// `model`: as for open_model, but not synthetic. Matrices become what the format's mix says (format_mix.hpp), and
+/// those already in their target format are copied. A model with matrices quantised otherwise is refused unless asked
+/// for, as that adds to an error which the original model does not have. Vectors become f32. Unused tensors are left
+/// out, and logged if check_tensors allows them; so are matrices that the importance matrix does not know. The
+/// tokenizer is read back and compared before anything is written. Throws failure(unsupported) for anything that GGUF
+/// cannot express, failure(bad_request) if `file` is not a regular file or is the source itself, if all matrices of a
+/// GGUF file are in their format already, or if the importance matrix is of another model, and as open_model and
+/// gguf_writer.
 export_result export_gguf(const std::string& model, const export_format& format, const std::filesystem::path& file,
                           kernels::thread_pool& pool, const export_options& options = {},
                           const progress_fn& progress = {}, const log_sink& log = {});

@@ -1,5 +1,6 @@
-// What GGUF files say of embeddings and scores: pooling, prompts, and the layers over pooled states, in llama.cpp's keys
-// and names as far as it has them, else in keys of our own ("troupe.", which other programs pass over). Both directions.
+// What GGUF files say of embeddings and scores: pooling, prompts, and the layers over pooled states, in llama.cpp's
+// keys and names as far as it has them, else in keys of our own ("troupe.", which other programs pass over). Both
+// directions.
 #pragma once
 
 #include "runtime/checkpoint/gguf_file.hpp"
@@ -19,8 +20,8 @@ struct further_tensor {
   std::vector<float> values;
 };
 
-/// Adds the keys of embeddings and scores, and returns the layers over pooled states. `own`: the file is in Troupe's own
-/// form. Throws failure(unsupported) where the architecture has no such layers.
+/// Adds the keys of embeddings and scores, and returns the layers over pooled states. `own`: the file is in Troupe's
+/// own form. Throws failure(unsupported) where the architecture has no such layers.
 std::vector<further_tensor> describe_pooling(gguf_writer& to, std::string_view architecture, bool own,
                                              const model_source& source);
 

@@ -1,5 +1,5 @@
-// Architectures of GGUF files with recurrent layers, in llama.cpp's conventions: what their metadata says, and how their
-// tensors are presented. Part of gguf_architectures.
+// Architectures of GGUF files with recurrent layers, in llama.cpp's conventions: what their metadata says, and how
+// their tensors are presented. Part of gguf_architectures.
 #pragma once
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"

@@ -19,8 +19,8 @@ struct placed_part {
   laid_out_tensor::part part;
 };
 
-/// Of a tensor of a layer that is stored otherwise than a llama's: its parts, and perhaps those of another, whose own are
-/// none; nothing for others. `rest`: its name without the layer's prefix. `order`: of the rows of q and k, or null.
+/// Of a tensor of a layer that is stored otherwise than a llama's: its parts, and perhaps those of another, whose own
+/// are none; nothing for others. `rest`: its name without the layer's prefix. `order`: of the rows of q and k, or null.
 std::optional<std::vector<placed_part>> place_recurrent(const model_config& model, const std::string& block,
                                                         const std::string& rest, const wanted_tensor& wanted,
                                                         const row_order& order, bool of_gguf);

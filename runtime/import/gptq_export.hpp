@@ -1,5 +1,5 @@
-// Writes a model as a folder of Hugging Face's files with the matrices of its layers quantised by GPTQ, as transformers,
-// vLLM and others read it. Runs on the caller's thread and a pool's.
+// Writes a model as a folder of Hugging Face's files with the matrices of its layers quantised by GPTQ, as
+// transformers, vLLM and others read it. Runs on the caller's thread and a pool's.
 #pragma once
 
 #include "runtime/checkpoint/gptq.hpp"

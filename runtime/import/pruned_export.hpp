@@ -10,8 +10,8 @@
 namespace troupe {
 
 /// Which weights stay: those of the largest magnitude; times the size of their inputs (Wanda: Sun et al.,
-/// https://arxiv.org/abs/2306.11695), if `importance` is there; or, with `feedback`, as prune_with_feedback does. The last
-/// alone changes those that stay.
+/// https://arxiv.org/abs/2306.11695), if `importance` is there; or, with `feedback`, as prune_with_feedback does. The
+/// last alone changes those that stay.
 struct pruning {
   const importance_table* importance = nullptr;
   feedback_fn feedback = {};

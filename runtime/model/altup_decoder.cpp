@@ -1,5 +1,5 @@
-// Layers with alternating updates (https://arxiv.org/abs/2301.13310), Gemma 3n's: of several streams each layer predicts
-// all, computes one, and corrects the others by what it finds. Part of decoder.
+// Layers with alternating updates (https://arxiv.org/abs/2301.13310), Gemma 3n's: of several streams each layer
+// predicts all, computes one, and corrects the others by what it finds. Part of decoder.
 #include "kernels/gaussian_gates.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/support/types.hpp"

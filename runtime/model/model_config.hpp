@@ -56,8 +56,8 @@ struct query_growth {
   bool operator==(const query_growth&) const = default;
 };
 
-/// Alternating updates (https://arxiv.org/abs/2301.13310): layers compute one of several streams and correct the others;
-/// beside attention is a product of low rank.
+/// Alternating updates (https://arxiv.org/abs/2301.13310): layers compute one of several streams and correct the
+/// others; beside attention is a product of low rank.
 struct altup_config {
   int streams = 0; // 0: there is one, the residual
   int active = 0;  // that layers compute

@@ -26,8 +26,8 @@ struct mtp_layers {
 std::unique_ptr<const checkpoint> rename_mtp_layers(std::unique_ptr<const checkpoint> stored,
                                                     const model_config& model);
 
-/// What `stored`, renamed, has of them; nothing if there are none, or none that are supported. `of_gguf`: the file is one,
-/// whose norms are stored as they are multiplied with. Looks at headers.
+/// What `stored`, renamed, has of them; nothing if there are none, or none that are supported. `of_gguf`: the file is
+/// one, whose norms are stored as they are multiplied with. Looks at headers.
 std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_config& model, bool of_gguf = false);
 
 /// Whether all their tensors are there, in their shapes. `tensors`: as presented.

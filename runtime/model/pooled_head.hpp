@@ -49,8 +49,8 @@ private:
   score_scale scale_;
 };
 
-/// A layer of a checkpoint: `stem`.weight, and `stem`.bias if it is there. Throws failure(bad_file | unsupported) naming
-/// what is missing or of another shape; `outputs` of 0: any.
+/// A layer of a checkpoint: `stem`.weight, and `stem`.bias if it is there. Throws failure(bad_file | unsupported)
+/// naming what is missing or of another shape; `outputs` of 0: any.
 pooled_layer read_pooled_layer(const checkpoint& tensors, const std::string& stem, std::size_t outputs,
                                std::size_t inputs);
 

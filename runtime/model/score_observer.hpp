@@ -29,15 +29,15 @@ struct layer_scores {
   std::uint64_t rows = 0; // of V
 };
 
-/// Reads `tokens` as one text, up to the context of the decoder, in steps of `rows`, and looks at `queries` rows of each
-/// layer, spaced evenly, with all of their heads. Throws failure(bad_request) for a text of fewer than 2 tokens,
+/// Reads `tokens` as one text, up to the context of the decoder, in steps of `rows`, and looks at `queries` rows of
+/// each layer, spaced evenly, with all of their heads. Throws failure(bad_request) for a text of fewer than 2 tokens,
 /// failure(unsupported) for models whose attention is latent or reads what follows.
 std::vector<layer_scores> observe_scores(const std::shared_ptr<const model_weights>& weights, kernels::backend& backend,
                                          std::span<const token_id> tokens, int rows, int queries,
                                          const progress_fn& progress = {});
 
-/// A number near which most scores are, for softmax relative to it (FlashDecoding++'s unified maximum): the middle of the
-/// range of 2 `reach` nats that holds the most scores of all layers. `outside`: the share of the others.
+/// A number near which most scores are, for softmax relative to it (FlashDecoding++'s unified maximum): the middle of
+/// the range of 2 `reach` nats that holds the most scores of all layers. `outside`: the share of the others.
 struct score_center {
   float at = 0;
   double outside = 0;

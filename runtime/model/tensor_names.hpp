@@ -86,7 +86,8 @@ public:
   std::vector<wanted_tensor> shared_gate_up(int layer) const;
   std::vector<wanted_tensor> shared_down(int layer) const;
   wanted_tensor shared_gate(int layer) const; // [1, hidden]
-  // Of mixtures apart: norms of what router and experts read, and of what shared expert and experts give; and [experts].
+  // Of mixtures apart: norms of what router and experts read, and of what shared expert and experts give; and
+  // [experts].
   std::vector<wanted_tensor> mixture_norms(int layer) const;
   wanted_tensor expert_scales(int layer) const;
 

@@ -137,8 +137,8 @@ struct weight_cache {
 /// Checks, reads and packs all weights of the model, or of the part that `config` describes, and frees what it has read
 /// before it reads more. Where matrices are quantised, the one that makes logits is in int8 at least; the embedding
 /// table stays as stored, unless the head's matrix serves as one. Matrices in `cache` are neither read nor packed; the
-/// others are added to it. Throws as packed_cache, `require_tensor` (unused tensors are not looked at) and check_sparsity, device_error where memory runs out, and what
-/// `progress` throws.
+/// others are added to it. Throws as packed_cache, `require_tensor` (unused tensors are not looked at) and
+/// check_sparsity, device_error where memory runs out, and what `progress` throws.
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
                                                   kernels::backend& backend, precision precision,
                                                   const progress_fn& progress = {}, weight_cache cache = {});

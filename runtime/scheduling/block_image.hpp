@@ -68,7 +68,6 @@ public:
   /// Null if all are lent.
   block_image_ptr take() const;
 
-  std::size_t bytes_of_each() const { return bytes_; }
   std::size_t most() const { return most_; }
 
 private:

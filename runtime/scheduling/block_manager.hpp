@@ -3,10 +3,10 @@
 // single-threaded.
 //
 // Content leaves and comes, too. What is committed is kept outside, once: it is listed to be saved to images as there
-// are any, at the latest when it is evicted. Or it is sent to another replica, while the sequence is there: likewise. What arrives is adopted: it becomes cached content, no more; whatever of
-// it is late, missing, or has no room is computed. Who copies blocks without moves (between pools, beside running
-// steps) holds a lease: lent blocks keep their content, reserved ones are in no table, until the lease ends by its
-// owner or by time.
+// are any, at the latest when it is evicted. Or it is sent to another replica, while the sequence is there: likewise.
+// What arrives is adopted: it becomes cached content, no more; whatever of it is late, missing, or has no room is
+// computed. Who copies blocks without moves (between pools, beside running steps) holds a lease: lent blocks keep their
+// content, reserved ones are in no table, until the lease ends by its owner or by time.
 //
 // Safe because steps run in the order in which they are planned: a block released while a planned step still uses it
 // can only be granted to a later step, and moves run in the order of the grants.

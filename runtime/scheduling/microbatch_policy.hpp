@@ -2,7 +2,8 @@
 // sequence can have its next row once its last token is known, so with one microbatch all stages but one are idle; with
 // as many as stages, all are busy. But weights are read for each microbatch, and two halves of a batch cost more than
 // half of it each. So the number is the one with which all sequences gain a token in the least time, by what steps cost
-// and by the share of the slowest stage; while there are prompts, at least as many as stages. Results never depend on it. Single-threaded.
+// and by the share of the slowest stage; while there are prompts, at least as many as stages. Results never depend on
+// it. Single-threaded.
 #pragma once
 
 #include "runtime/scheduling/step_cost.hpp"

@@ -163,8 +163,8 @@ double router::answer_ms(const replica_state& r, const step_shape& prompt, const
   return answer * std::lerp(token_ms, std::max(token_ms, expected_ms(at.cost, {.rows = double(at.step_rows)})), busy);
 }
 
-/// What a prompt adds to the steps of those that decode there, or are about to, for each of them. One at least: the next
-/// one is never far.
+/// What a prompt adds to the steps of those that decode there, or are about to, for each of them. One at least: the
+/// next one is never far.
 double router::delay_of_others(const replica_state& r, const step_shape& prompt) const {
   if (r.of.role != replica_role::decode)
     return 0;

@@ -6,8 +6,8 @@
 // prompts would fill one replica to its last slot while others idle.
 //
 // Where replicas have roles, a request may be computed by two: its prompt by one that prefills, its answer by one that
-// decodes. What is weighed then is also what others lose: a prompt beside answers holds up each of them for as long as it
-// takes. So long prompts do not come between the tokens of others, unless they would wait for even longer; a short
+// decodes. What is weighed then is also what others lose: a prompt beside answers holds up each of them for as long as
+// it takes. So long prompts do not come between the tokens of others, unless they would wait for even longer; a short
 // prompt, or one that is cached there, may. A replica that prefills is reckoned to be busy with prompts, so an answer
 // stays there only if it is so short that a move takes longer; or, where those that decode have no room, if recent
 // requests were mostly answers.

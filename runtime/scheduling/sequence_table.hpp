@@ -108,8 +108,8 @@ public:
   /// For the next block request: forks, and commits and releases of sequences that have ended.
   const block_request& later() const { return later_; }
   block_request take_later() { return std::exchange(later_, {}); }
-  /// A step is begun: slots that ended sequences had in the last one are free, and siblings forked from its rows can get
-  /// their states.
+  /// A step is begun: slots that ended sequences had in the last one are free, and siblings forked from its rows can
+  /// get their states.
   void begin_step();
   /// States of sequences that were forked, from what is computed before the step that is planned now.
   std::vector<block_move> take_state_copies() { return std::exchange(state_copies_, {}); }

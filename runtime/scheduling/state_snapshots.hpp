@@ -1,5 +1,5 @@
-// Which slots hold which snapshots of recurrent layers' states. A snapshot belongs to the content of a full block: it is
-// the state behind it. Slots that are taken are pending until they are attached, given back, or forgotten; the least
+// Which slots hold which snapshots of recurrent layers' states. A snapshot belongs to the content of a full block: it
+// is the state behind it. Slots that are taken are pending until they are attached, given back, or forgotten; the least
 // recently used snapshot is given up for another. Part of a block_manager; single-threaded.
 #pragma once
 

@@ -1,7 +1,8 @@
 // Decides how many rows of prompts join the sequences that decode in a step: a fixed number of rows in all, or,
 // measured, the fewest that reach nine tenths of the best tokens per second (97 % while no sequence decodes, which a
-// long step would delay); in either case no more than end within a target time. Decoding rows are always included, and, unless the number is fixed, at least `least_prompt_rows` of
-// prompts, so that no prompt waits for ever. Owned by the scheduler; single-threaded.
+// long step would delay); in either case no more than end within a target time. Decoding rows are always included, and,
+// unless the number is fixed, at least `least_prompt_rows` of prompts, so that no prompt waits for ever. Owned by the
+// scheduler; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/step_cost.hpp"

@@ -1,8 +1,8 @@
 // Plans steps, in rounds of block requests and grants: when a step can be planned, then what it asks for (row_demands),
 // what sequences get of what is granted (row_grants), and who gives way when something is refused (preemption). Counts
-// the steps in flight. Where steps pass through several stages, sequences that decode belong to microbatches, which take
-// turns: each is planned when its own last tokens are about to be known, whatever others wait for. Prompts may have rows
-// in any step. Owned by the scheduler; single-threaded.
+// the steps in flight. Where steps pass through several stages, sequences that decode belong to microbatches, which
+// take turns: each is planned when its own last tokens are about to be known, whatever others wait for. Prompts may
+// have rows in any step. Owned by the scheduler; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/ahead_policy.hpp"

@@ -20,8 +20,8 @@ public:
   /// A grant for the step that is being planned.
   void granted(const block_grant& grant);
 
-  /// The plan is made; `now`: what the scheduler has counted with it; `all`: what each of its sequences would do without
-  /// rows in this step.
+  /// The plan is made; `now`: what the scheduler has counted with it; `all`: what each of its sequences would do
+  /// without rows in this step.
   void planned(const step_plan& plan, const scheduler_counters& now, std::span<const step_lane> all = {});
 
   /// What became of guesses in steps that have deferred them: of the next record.

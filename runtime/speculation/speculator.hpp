@@ -105,7 +105,8 @@ private:
   std::uint64_t last_request_ = 0;
   bool asked_ = false; // the draft model has not replied
   std::vector<sequence_id> ended_;
-  /// The least of the last values: what other programs and waking up add is no property of a model. One alone says little.
+  /// The least of the last values: what other programs and waking up add is no property of a model. One alone says
+  /// little.
   class least_of_last {
   public:
     void add(double value) {

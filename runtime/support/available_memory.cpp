@@ -34,8 +34,8 @@ std::size_t number_in(const fs::path& file, const std::string& key) {
   return unknown;
 }
 
-/// Files of a control group's limit and use. `cache` are the keys of reclaimable memory: the page cache, which holds the
-/// checkpoint that was just read, and packed weights that an earlier process had mapped.
+/// Files of a control group's limit and use. `cache` are the keys of reclaimable memory: the page cache, which holds
+/// the checkpoint that was just read, and packed weights that an earlier process had mapped.
 struct group_files {
   const char* limit;
   const char* used;

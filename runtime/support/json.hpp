@@ -20,8 +20,8 @@ using array = simdjson::dom::array;
 /// A parsed text. Owns the memory that its values point into.
 class document {
 public:
-  /// Infinities and NaN, which JSON lacks and Python writes, become strings. Throws failure(not_found | bad_file) naming
-  /// the file.
+  /// Infinities and NaN, which JSON lacks and Python writes, become strings. Throws failure(not_found | bad_file)
+  /// naming the file.
   static document load(const std::filesystem::path& file, const file_kind& kind = files::configuration);
   /// Throws failure(code) with "`name`: line 3: what is wrong"; the line is left
   /// out where a text has one only. Refuses an object with duplicate keys, because JSON leaves open

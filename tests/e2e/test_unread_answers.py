@@ -15,8 +15,8 @@ from test_guide_costs import Peak
 BUDGET = "64MiB" # so that few and small answers exceed it; 256 MiB are the default
 TOKENS = int(os.environ.get("TROUPE_UNREAD_TOKENS", "400")) # of each prompt; with 2,000, 40 answers of 60 MB each
 
-# MiB above rest, connections, path, body. Each answer is many times as large as its request: together, they would take 3.6 GB
-# and twice 460 MB. Of /tokenize, requests and what makes answers are most of it.
+# MiB above rest, connections, path, body. Each answer is many times as large as its request: together, they would take
+# 3.6 GB and twice 460 MB. Of /tokenize, requests and what makes answers are most of it.
 ATTACKS = {
     "tokenize": (800, 40, "/tokenize", {"prompt": "to be or not to be " * 150_000}),
     "prompt_logprobs": (320, 40, "/v1/completions", {"prompt": [[5 + i % 200 for i in range(TOKENS)]] * 50, "max_tokens": 1,

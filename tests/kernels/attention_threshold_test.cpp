@@ -1,5 +1,5 @@
-// Attention leaves values unread that no query has a weight for: exactly those that add nothing, or, as an approximation,
-// those whose weights are below a threshold.
+// Attention leaves values unread that no query has a weight for: exactly those that add nothing, or, as an
+// approximation, those whose weights are below a threshold.
 #include "kernels/activation_sparsity.hpp"
 #include "kernels/block_transfer.hpp"
 #include "tests/kernels/support.hpp"
@@ -17,7 +17,8 @@ namespace {
 constexpr int th_heads = 4, th_kv_heads = 2, th_dim = 48, th_tokens = 700;
 constexpr std::size_t th_columns = (th_heads + 2 * th_kv_heads) * th_dim, th_width = th_heads * th_dim;
 
-/// Scores depend on the token alone: one in `likely` has the score 0, the others are `apart` nats below it, or twice that.
+/// Scores depend on the token alone: one in `likely` has the score 0, the others are `apart` nats below it, or twice
+/// that.
 struct steep_text {
   std::vector<float> qkv, rope;
   std::vector<int> level; // [tokens]

@@ -44,8 +44,8 @@ struct pruned_weights {
   stored_matrix dense() const { return {whole.data(), whole_format(format), outputs, inputs}; }
 };
 
-/// Tiles of AMX add the even and the odd inputs apart, and ARM's instructions for pairs have an order of their own; pruned
-/// weights are multiplied without them.
+/// Tiles of AMX add the even and the odd inputs apart, and ARM's instructions for pairs have an order of their own;
+/// pruned weights are multiplied without them.
 bool same_order(isa target, dtype compute, weight_format format) {
   const bool own_pairs = target == isa::avx512_amx || (target >= isa::neon_i8mm && target <= isa::sve_512);
   return !own_pairs || compute == dtype::f32 || format == weight_format::f16_24;

@@ -230,8 +230,8 @@ inline void check_reference(const layer& l, const backend_maker& make, std::size
   check_close({got.begin(), got.end()}, want, tolerance, what + " " + l.name);
 }
 
-/// Bits of `rows` rows of three sequences: each alone on a backend, and together in chunks, with rows that are taken back,
-/// saves and copies on each of `crowds`.
+/// Bits of `rows` rows of three sequences: each alone on a backend, and together in chunks, with rows that are taken
+/// back, saves and copies on each of `crowds`.
 inline void check_crowd(const layer& l, const backend_maker& make, const std::vector<backend_maker>& crowds,
                         std::size_t rows) {
   generator random(11);

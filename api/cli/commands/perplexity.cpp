@@ -33,8 +33,8 @@ struct perplexity_options : compute_options {
   bool json = false;
 };
 
-/// Bytes of the text that are predicted: all but those of the first token, which is none of the text's where texts begin
-/// with a special token.
+/// Bytes of the text that are predicted: all but those of the first token, which is none of the text's where texts
+/// begin with a special token.
 std::size_t predicted_bytes(const std::string& text, const tokenizer& tokens, const std::vector<token_id>& ids) {
   if (ids.empty() || tokens.encode(text, false).size() < ids.size())
     return text.size();

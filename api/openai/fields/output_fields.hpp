@@ -27,9 +27,9 @@ void check_function_type(const field_reader& of);
 /// What the fields ask for; with a named tool, only that one is in `tools`. Throws failure naming the field.
 chat_output read_output(const field_reader& body, const served_model& model);
 
-/// How many tokens of reasoning the request allows, if it says so: `thinking_token_budget`, or `thinking_budget` among the
-/// template's variables; or where the template has no place for it, what `reasoning_effort` and `enable_thinking` mean.
-/// `variables`: those of the template. -1: no bound.
+/// How many tokens of reasoning the request allows, if it says so: `thinking_token_budget`, or `thinking_budget` among
+/// the template's variables; or where the template has no place for it, what `reasoning_effort` and `enable_thinking`
+/// mean. `variables`: those of the template. -1: no bound.
 int read_thinking_budget(const field_reader& body, const jinja::dict& variables, const served_model& model);
 
 /// Completes `what` by the prompt, which may open or close the model's reasoning, and lets `to` follow it: sets the

@@ -1,5 +1,5 @@
-// Launchers for kernels on rows of activations: embeddings, RMS norm, the activation of an MLP, biases, block copies. Callers
-// check the arguments.
+// Launchers for kernels on rows of activations: embeddings, RMS norm, the activation of an MLP, biases, block copies.
+// Callers check the arguments.
 #pragma once
 
 #include "kernels/cuda/device.hpp"

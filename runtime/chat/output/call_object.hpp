@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// One object. The call begins as soon as its name is known and its arguments begin. Arguments may be an object's JSON in
-/// a string, as OpenAI's API has it.
+/// One object. The call begins as soon as its name is known and its arguments begin. Arguments may be an object's JSON
+/// in a string, as OpenAI's API has it.
 class call_object {
 public:
   explicit call_object(delta_sink& out) : out_(&out) {}

@@ -9,7 +9,8 @@
 
 namespace troupe {
 
-/// What each answer follows; null: nothing. Reasoning with a budget is bounded by it. `content` is what its content must follow, or null.
+/// What each answer follows; null: nothing. Reasoning with a budget is bounded by it. `content` is what its content
+/// must follow, or null.
 ///
 /// Forced calls follow their schemas. So do others, from the text on that begins them; but where a schema cannot be
 /// enforced and is not `strict`, arguments may be any JSON object. Whether it can be is found out when the guide is

@@ -31,7 +31,8 @@ public:
   /// have kept; null: none have.
   layer_hook keep_states(const step_plan& plan, layer_hook first, const void* before = nullptr);
 
-  /// The states kept so far, for the next stage, which the head belongs to, or one behind it. Null if nothing is wanted.
+  /// The states kept so far, for the next stage, which the head belongs to, or one behind it. Null if nothing is
+  /// wanted.
   std::shared_ptr<const void> pass_on();
 
   /// After that pass, whose logits are f32 [plan.logit_rows.size(), vocab]. Null if nothing is wanted.

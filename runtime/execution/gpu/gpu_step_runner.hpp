@@ -3,8 +3,8 @@
 // step in flight uses are copied, swapped out and swapped in. Tokens that a plan does not know yet are in the sampler's
 // slots once the event that came with the slots has happened. As one stage of several it reads and passes on rows in
 // pinned host memory, with an event for the next stage to wait for. Hidden states that plans want are copied there,
-// too. Decode steps are padded to few sizes, recorded once and replayed; padding rows write to a block of their own, and
-// to no state.
+// too. Decode steps are padded to few sizes, recorded once and replayed; padding rows write to a block of their own,
+// and to no state.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.hpp"

@@ -4,7 +4,8 @@
 // yet. Guesses are sampled all at once, each as if those before it were right, and judged by `collect`. Sequences with
 // samplers that the device lacks are sampled on the host, by a callback in the stream's order, from logits copied
 // there; the tokens go back to the device. The logits of groups, of sequences that follow guides and of scored prompts
-// are copied to the host, too. Prompts whose embeddings are wanted are pooled there. Samples the same tokens as cpu_step_sampler.
+// are copied to the host, too. Prompts whose embeddings are wanted are pooled there. Samples the same tokens as
+// cpu_step_sampler.
 #pragma once
 
 #include "kernels/cuda/device/sampling.hpp"

@@ -40,8 +40,8 @@ public:
   expression pattern(schema_id where, std::string_view text);
   /// With quotes around it.
   expression inside(expression text);
-  /// A schema of numbers without needless zeros, if these have any and are few of a kind: so that it can be told when all
-  /// of them have been written. Else no_schema.
+  /// A schema of numbers without needless zeros, if these have any and are few of a kind: so that it can be told when
+  /// all of them have been written. Else no_schema.
   schema_id terse(expression numbers);
   /// Numbers of these that end: 20 digits on either side of the point, and 3 of an exponent, unless all are longer.
   expression short_numbers(expression numbers);

@@ -69,7 +69,8 @@ void read_alternating_windows(const reader& config, model_config& model, int fal
 /// Windows of the Qwen lineage: `use_sliding_window`, then `layer_types`, else the layers from `max_window_layers` on.
 void read_late_windows(const reader& config, model_config& model, int fallback);
 
-/// `num_kv_shared_layers`: the last ones read K and V of the last earlier layer of their kind, with a window or without.
+/// `num_kv_shared_layers`: the last ones read K and V of the last earlier layer of their kind, with a window or
+/// without.
 void read_kv_sharing(const reader& config, model_config& model, int fallback);
 
 /// An activation by transformers' name. `only_silu`: others are refused.

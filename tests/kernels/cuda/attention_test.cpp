@@ -247,9 +247,9 @@ TEST_CASE("CUDA: an attention plan covers each partition of every row once") {
         }
 }
 
-// FlashAttention (Dao et al. 2022) counts 40.3 GB for three passes through memory and 4.4 tiled, for GPT-2 medium (1,024
-// tokens, 16 heads of 64, 64 sequences), forward and backward, at 75.2 GFLOP instead of 66.6: the backward pass makes the
-// scores again. This is the forward pass, in 16 bits.
+// FlashAttention (Dao et al. 2022) counts 40.3 GB for three passes through memory and 4.4 tiled, for GPT-2 medium
+// (1,024 tokens, 16 heads of 64, 64 sequences), forward and backward, at 75.2 GFLOP instead of 66.6: the backward pass
+// makes the scores again. This is the forward pass, in 16 bits.
 TEST_CASE(
   "CUDA: attention by tiles moves a sixth of the bytes of three passes, at 1.02 of their operations or 0.58 with a "
   "causal mask, as its plan counts them") {
@@ -275,8 +275,8 @@ TEST_CASE(
   CHECK(passes == doctest::Approx(9.1e9).epsilon(0.01));
   CHECK(tiled == doctest::Approx(1.5e9).epsilon(0.02));
   CHECK(passes / tiled > 6);
-  // Multiplications and additions: a score and its value 4 for each dimension, and what the sums are scaled down by after
-  // each 32 tokens, at most.
+  // Multiplications and additions: a score and its value 4 for each dimension, and what the sums are scaled down by
+  // after each 32 tokens, at most.
   constexpr double stage = 32;
   const auto operations = [&](double of_scores) { return of_scores * (4 * dim + (dim + 1) / stage); };
   const double three = 4 * dim * tokens * tokens;

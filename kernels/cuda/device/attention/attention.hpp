@@ -11,8 +11,8 @@
 
 namespace troupe::kernels::cuda {
 
-/// Sums of rows and heads over more than one position. A row that is the first of its sequence is not counted: rows that pad
-/// a recorded step are like that.
+/// Sums of rows and heads over more than one position. A row that is the first of its sequence is not counted: rows
+/// that pad a recorded step are like that.
 struct softmax_counts {
   std::uint64_t sums = 0, recomputed = 0;
 };

@@ -113,8 +113,8 @@ struct flash_attention_kernel {
     }
   }
 
-  /// Attends to the stage that begins with token `start`. `first`: the warp's first query. `Whole`: all rows see all its
-  /// tokens; what rows see is read again in the other stages, which are few.
+  /// Attends to the stage that begins with token `start`. `first`: the warp's first query. `Whole`: all rows see all
+  /// its tokens; what rows see is read again in the other stages, which are few.
   template <bool Whole>
   TROUPE_DEVICE void attend(const part& warp, const unsigned char* q, int first, int start, int warp_end,
                             float (&o)[tiles][part::dims][4], float (&m)[tiles][2], float (&l)[tiles][2]) const {

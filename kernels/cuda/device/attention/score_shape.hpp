@@ -1,5 +1,5 @@
-// What attention does to scores beside their softmax: soft caps, ALiBi's slopes, sinks. Scores are exponents of two. Only
-// for kernels.
+// What attention does to scores beside their softmax: soft caps, ALiBi's slopes, sinks. Scores are exponents of two.
+// Only for kernels.
 #pragma once
 
 #include "kernels/cuda/device/activations.hpp"

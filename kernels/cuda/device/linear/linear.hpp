@@ -9,8 +9,8 @@
 
 namespace troupe::kernels::cuda {
 
-/// out = in · wᵀ + bias for the outputs of one part, or out += that. Activated: out = act(that); gated: out = act(gate) *
-/// up.
+/// out = in · wᵀ + bias for the outputs of one part, or out += that. Activated: out = act(that); gated: out = act(gate)
+/// * up.
 struct linear_params {
   void* out = nullptr; // at the part's first output; f32, activated or gated: of the type of in
   std::size_t out_stride = 0;

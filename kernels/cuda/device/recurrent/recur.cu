@@ -1,6 +1,6 @@
-// The recurrences: a block has a head of a sequence, whose state is in registers for all rows of a step. So a step reads
-// and writes a state once, however many rows it has, and rows that are pending are computed on from registers that are not
-// stored. Neighbouring lanes share a column of the state; each has every `split`-th group of four keys.
+// The recurrences: a block has a head of a sequence, whose state is in registers for all rows of a step. So a step
+// reads and writes a state once, however many rows it has, and rows that are pending are computed on from registers
+// that are not stored. Neighbouring lanes share a column of the state; each has every `split`-th group of four keys.
 #include "kernels/cuda/device/launch.hpp"
 #include "kernels/cuda/device/recurrent/recurrent.hpp"
 

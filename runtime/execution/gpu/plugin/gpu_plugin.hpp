@@ -1,5 +1,5 @@
-// What the GPU plug-in, a shared library beside the program, gives the program that loads it (api/embed/gpu.cpp). Both use the
-// same classes, so they must be of one build.
+// What the GPU plug-in, a shared library beside the program, gives the program that loads it (api/embed/gpu.cpp). Both
+// use the same classes, so they must be of one build.
 #pragma once
 
 #include "runtime/execution/device.hpp"
