@@ -1,6 +1,6 @@
 #include "actors/executor.hpp"
 
-#include "actors/companion.hpp"
+#include "actors/companions.hpp"
 #include "actors/spawn.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ public:
   executor_state(executor_actor::pointer self, const model_replica& what, std::size_t stage, stage_peers to)
     : self_(self), self_handle_(self), to_(std::move(to)), runner_(what.make_runner(stage)) {
     if (what.plan.stages.size() == 1 && !what.plan.last().capabilities().own_thread)
-      sampling_.emplace(self_->system(), to_.sampler);
+      companions_.emplace(self_->system());
   }
 
   executor_actor::behavior_type make_behavior() {
@@ -85,13 +85,13 @@ private:
       output.stage_ms.push_back(output.ms);
       output.ms = std::reduce(output.stage_ms.begin(), output.stage_ms.end());
     }
+    const bool with_clients = output.ms > 0 && output.ms < brief_ms;
     auto message = std::make_shared<step_logits>();
     message->plan = before.plan;
     message->output = std::move(output);
-    // Tokens go to clients one by one, from the thread that chose them: those of many had better not go from this one.
-    constexpr std::size_t few = 4;
-    if (sampling_ && before.plan->samples.size() <= few && !goes_on_without_tokens())
-      sampling_->send(self_, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
+    if (companions_ && before.plan->samples.size() <= few && !goes_on_without_tokens())
+      companions_->send(self_, with_clients, to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)),
+                        before.first);
     else
       self_->send(to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
   }
@@ -133,12 +133,17 @@ private:
       caf::actor_cast<scheduler_actor>(other), scheduler);
   }
 
+  // Tokens go to clients one by one, from the thread that chose them: those of many had better not go from this one.
+  static constexpr std::size_t few = 4;
+  // Of a longer step, waking threads takes no share that matters, while what clients do may, and has a core to itself.
+  static constexpr double brief_ms = 1;
+
   executor_actor::pointer self_;
   // Only an exit message may end the actor: the state must be destroyed on its own thread.
   executor_actor self_handle_;
   stage_peers to_;
-  std::optional<companion<sampler_actor>> sampling_; // the sampler, if it may work on this thread
-  caf::weak_actor_ptr scheduler_;                    // which holds the executor
+  std::optional<companions> companions_; // if the others may work on this thread
+  caf::weak_actor_ptr scheduler_;        // which holds the executor
   std::map<int, std::pair<caf::weak_actor_ptr, caf::weak_actor_ptr>>
     receivers_; // block manager and scheduler, by replica
   std::unique_ptr<step_runner> runner_;

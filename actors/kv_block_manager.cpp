@@ -18,6 +18,7 @@ namespace {
 class kv_block_manager_state {
 public:
   static constexpr const char* name = "kv_block_manager";
+  using accompanies = companion;
 
   kv_block_manager_state(kv_block_manager_actor::pointer self, std::int32_t blocks, bool prefix_cache,
                          std::int32_t host_blocks, former_block_counters former, std::optional<kept_outside> kept,

@@ -13,6 +13,7 @@ namespace {
 class sampler_state {
 public:
   static constexpr const char* name = "sampler";
+  using accompanies = companion;
 
   sampler_state(sampler_actor::pointer self, const model_replica& what)
     : self_(self),

@@ -22,6 +22,7 @@ namespace {
 class scheduler_state {
 public:
   static constexpr const char* name = "scheduler";
+  using accompanies = companion;
 
   scheduler_state(scheduler_actor::pointer self, scheduler_limits limits, scheduler_peers peers, swap_rates rates,
                   speculation_settings speculation, scheduler_place place)

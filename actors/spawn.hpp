@@ -1,10 +1,12 @@
 // How actors are made here. The state is a plain class with `static constexpr const char* name`, a constructor
 // State(pointer self, args...) and `behavior_type make_behavior()`. It is built on the actor's own thread and may be
 // move-only. An exception of its constructor or of a handler becomes the actor's exit reason (faults.hpp) and does not
-// reach the spawner. A state may define `void on_exception(const std::exception_ptr&) noexcept` to see it first.
+// reach the spawner. A state may define `void on_exception(const std::exception_ptr&) noexcept` to see it first, and
+// `using accompanies = companion` if the executor's thread may run the actor (companions.hpp).
 #pragma once
 
 #include "actors/actor_counts.hpp"
+#include "actors/companions.hpp"
 #include "actors/faults.hpp"
 #include "runtime/support/threads.hpp"
 
@@ -26,9 +28,20 @@ struct box {
   std::optional<State> state;
 };
 
+template <class State>
+struct companion_base {
+  struct type {};
+};
+
+template <class State>
+requires requires { typename State::accompanies; }
+struct companion_base<State> {
+  using type = typename State::accompanies;
+};
+
 /// Counts its messages while somebody watches (actor_counts.hpp).
 template <class Interface, class State, class... Args>
-class counted_actor final : public Interface::template stateful_base<box<State>> {
+class counted_actor final : public Interface::template stateful_base<box<State>>, public companion_base<State>::type {
 public:
   using super = typename Interface::template stateful_base<box<State>>;
 

@@ -1,5 +1,5 @@
 // Actors that a detached one runs on its own thread.
-#include "actors/companion.hpp"
+#include "actors/companions.hpp"
 
 #include <caf/actor_system_config.hpp>
 #include <caf/event_based_actor.hpp>
@@ -7,6 +7,7 @@
 #include <caf/send.hpp>
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <memory>
@@ -25,8 +26,9 @@ struct companion_log {
     std::thread::id thread;
   };
   std::mutex mutex;
-  std::vector<entry> handled, forwarded;
+  std::vector<entry> handled, passed_on, forwarded;
   std::thread::id host;
+  std::atomic<bool> with_clients = false; // what the host has its companions do
 
   void add(std::vector<entry>& to, int number) {
     const std::lock_guard lock(mutex);
@@ -34,7 +36,46 @@ struct companion_log {
   }
 };
 
-/// A host, its companion, and an actor to which the companion forwards what it gets.
+class companion_worker final : public caf::event_based_actor, public companion {
+public:
+  companion_worker(caf::actor_config& config, std::shared_ptr<companion_log> log, caf::actor next, caf::actor third)
+    : caf::event_based_actor(config), log_(std::move(log)), next_(std::move(next)), third_(std::move(third)) {
+    set_exception_handler([](std::exception_ptr&) { return caf::make_error(caf::sec::runtime_error); });
+  }
+
+  caf::behavior make_behavior() override {
+    return {[this](int number) {
+      if (number < 0)
+        throw std::runtime_error("a negative number");
+      if (next_) {
+        send(next_, number);
+        send(third_, number);
+        log_->add(log_->handled, number);
+      } else {
+        log_->add(log_->passed_on, number);
+      }
+    }};
+  }
+
+private:
+  std::shared_ptr<companion_log> log_;
+  caf::actor next_, third_;
+};
+
+class companion_client final : public caf::event_based_actor, public client_companion {
+public:
+  companion_client(caf::actor_config& config, std::shared_ptr<companion_log> log)
+    : caf::event_based_actor(config), log_(std::move(log)) {}
+
+  caf::behavior make_behavior() override {
+    return {[this](int number) { log_->add(log_->forwarded, number); }};
+  }
+
+private:
+  std::shared_ptr<companion_log> log_;
+};
+
+/// A host and a companion, which passes on what it gets to another one, and to one that calls clients.
 struct companion_scene {
   struct sharing : caf::actor_system_config {
     sharing() {
@@ -46,26 +87,17 @@ struct companion_scene {
   sharing config;
   caf::actor_system system{config};
   std::shared_ptr<companion_log> log = std::make_shared<companion_log>();
-  caf::actor third, worker, host;
+  caf::actor third, next, worker, host;
 
   companion_scene() {
-    third = system.spawn([log = log](caf::event_based_actor*) -> caf::behavior {
-      return {[log](int number) { log->add(log->forwarded, number); }};
-    });
-    worker = system.spawn([log = log, third = third](caf::event_based_actor* self) -> caf::behavior {
-      self->set_exception_handler([](std::exception_ptr&) { return caf::make_error(caf::sec::runtime_error); });
-      return {[log, third, self](int number) {
-        if (number < 0)
-          throw std::runtime_error("a negative number");
-        self->send(third, number);
-        log->add(log->handled, number);
-      }};
-    });
+    third = system.spawn<companion_client>(log);
+    next = system.spawn<companion_worker>(log, caf::actor(), caf::actor());
+    worker = system.spawn<companion_worker>(log, next, third);
     host = system.spawn<caf::detached>([log = log, worker = worker](caf::event_based_actor* self) -> caf::behavior {
       log->host = std::this_thread::get_id();
-      const auto with = std::make_shared<companion<caf::actor>>(self->system(), worker);
-      return {[log, self, with](int number) {
-        with->send(self, number);
+      const auto with = std::make_shared<companions>(self->system());
+      return {[log, self, worker, with](int number) {
+        with->send(self, log->with_clients, worker, number);
         const std::lock_guard lock(log->mutex);
         return static_cast<int>(log->handled.size());
       }};
@@ -73,7 +105,7 @@ struct companion_scene {
   }
 
   ~companion_scene() {
-    for (const auto& each : {host, worker, third})
+    for (const auto& each : {host, worker, next, third})
       caf::anon_send_exit(each, caf::exit_reason::user_shutdown);
   }
 
@@ -128,6 +160,53 @@ TEST_CASE("a companion handles what its host sends at once, on the host's thread
     CHECK(log.forwarded[i].number == log.handled[i].number);
     CHECK(log.forwarded[i].thread != log.host);
   }
+}
+
+TEST_CASE("what a companion sends to another is handled on the host's thread, too, before the host goes on") {
+  companion_scene scene;
+  scene.settle();
+  auto& log = *scene.log;
+  const auto all_passed_on = [&] {
+    const std::lock_guard lock(log.mutex);
+    return log.passed_on.size() == log.handled.size();
+  };
+  REQUIRE(soon(all_passed_on));
+  for (int i = 1; i <= 200; ++i) {
+    scene.tell(i);
+    const std::lock_guard lock(log.mutex);
+    REQUIRE(log.passed_on.size() == log.handled.size());
+    CHECK(log.passed_on.back().number == i);
+    CHECK(log.passed_on.back().thread == log.host);
+  }
+}
+
+TEST_CASE("companions that call clients run on the host's thread where the host says so") {
+  companion_scene scene;
+  scene.settle();
+  auto& log = *scene.log;
+  const auto all_forwarded = [&] {
+    const std::lock_guard lock(log.mutex);
+    return log.forwarded.size() == log.handled.size();
+  };
+  REQUIRE(soon(all_forwarded));
+  const auto idle = [&] { // not run by another thread any more
+    log.with_clients = true;
+    scene.tell(0);
+    const std::lock_guard lock(log.mutex);
+    return log.forwarded.size() == log.handled.size() && log.forwarded.back().thread == log.host;
+  };
+  REQUIRE(soon(idle));
+  for (int i = 1; i <= 200; ++i) {
+    scene.tell(i);
+    const std::lock_guard lock(log.mutex);
+    REQUIRE(log.forwarded.size() == log.handled.size());
+    CHECK(log.forwarded.back().number == i);
+    CHECK(log.forwarded.back().thread == log.host);
+  }
+  log.with_clients = false;
+  scene.tell(0);
+  REQUIRE(soon(all_forwarded));
+  CHECK(log.forwarded.back().thread != log.host);
 }
 
 TEST_CASE("what others send to a companion does not run on the host's thread") {

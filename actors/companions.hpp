@@ -1,0 +1,78 @@
+// Event-based actors that a detached one, their host, runs on its own thread: where its message wakes one of them, and
+// that one's wakes the next. No other thread wakes up for these, and none to take the answer. What others send them runs
+// where event-based actors do. Owned by the host, on its thread.
+#pragma once
+
+#include <caf/actor_cast.hpp>
+#include <caf/actor_system.hpp>
+#include <caf/execution_unit.hpp>
+#include <caf/mailbox_element.hpp>
+#include <caf/message_id.hpp>
+#include <caf/resumable.hpp>
+#include <caf/scheduler/abstract_coordinator.hpp>
+
+#include <deque>
+#include <utility>
+
+namespace troupe {
+
+/// A base of actors that may be run so. Their handlers are brief.
+class companion {
+public:
+  /// Whether its handlers call functions of clients, which may take longer.
+  virtual bool calls_clients() const { return false; }
+
+protected:
+  ~companion() = default;
+};
+
+class client_companion : public companion {
+public:
+  bool calls_clients() const override { return true; }
+
+protected:
+  ~client_companion() = default;
+};
+
+class companions final : public caf::execution_unit {
+public:
+  explicit companions(caf::actor_system& system) : execution_unit(&system) {}
+
+  /// When this returns, the companions have handled the message and what followed from it, unless another thread runs
+  /// them just now. `with_clients`: among them those that call clients.
+  template <class Host, class Handle, class... Content>
+  void send(Host* host, bool with_clients, const Handle& to, Content&&... content) {
+    with_clients_ = with_clients;
+    caf::actor_cast<caf::abstract_actor*>(to)->enqueue(
+      caf::make_mailbox_element(caf::actor_cast<caf::strong_actor_ptr>(host), caf::make_message_id(), {},
+                                std::forward<Content>(content)...),
+      this);
+    for (; !due_.empty(); due_.pop_front())
+      run(due_.front());
+  }
+
+  /// Called by those who send from this thread, if nobody runs the receiver yet.
+  void exec_later(caf::resumable* job) override {
+    const auto* which = dynamic_cast<const companion*>(job);
+    if (which && (with_clients_ || !which->calls_clients()))
+      due_.push_back(job);
+    else
+      system().scheduler().enqueue(job);
+  }
+
+private:
+  // As CAF's workers do: a job brings a reference to its actor.
+  void run(caf::resumable* job) {
+    switch (job->resume(this, 1)) {
+      case caf::resumable::resume_later: system().scheduler().enqueue(job); break; // the host has other things to do
+      case caf::resumable::done:
+      case caf::resumable::awaiting_message: intrusive_ptr_release(job); break;
+      case caf::resumable::shutdown_execution_unit: break; // no actor returns it
+    }
+  }
+
+  bool with_clients_ = false;
+  std::deque<caf::resumable*> due_; // in the order in which they were woken
+};
+
+} // namespace troupe
