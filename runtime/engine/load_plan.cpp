@@ -20,7 +20,7 @@ namespace {
 /// What is decided for all replicas, within the memory that `memory` leaves.
 struct decided {
   memory_plan memory;
-  std::size_t kv_block = 0; // of the model alone
+  std::size_t kv_block = 0; // of the model alone, in all memories
   int step_tokens = 0;
 };
 
@@ -76,7 +76,7 @@ std::vector<memory_plan> plan_memories(const engine_options& options, const std:
                                        const std::vector<shared_memory>& memories, int model_context) {
   std::size_t block = 0;
   for (const auto& need : needs)
-    block += need.kv_block;
+    block += need.kv_whole;
   const auto plan = [&](const engine_options& wanted) {
     std::vector<memory_plan> plans;
     for (std::size_t i = 0; i < needs.size(); ++i)
@@ -154,7 +154,7 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
   std::vector<memory_estimate> needs;
   for (const auto& memory : memories) {
     auto need = need_of(memory, result.step_tokens);
-    result.kv_block += need.kv_block;
+    result.kv_block += need.kv_whole;
     plan.weight_bytes += need.weights;
     if (opened.draft && memory.has_last) {
       opened.draft->prepare(options, *opened.last().device, *opened.last().backend, draft_rows(options), context);

@@ -18,6 +18,14 @@ namespace {
 /// compute, and one that is being passed on.
 constexpr std::size_t lent_stage_rows = 3;
 
+/// What the rank with the most KV heads has of a cache; each rank has some.
+kernels::kv_shape largest_part(kernels::kv_shape cache, int ranks) {
+  cache.kv_heads = (cache.kv_heads + ranks - 1) / ranks;
+  for (auto& layer : cache.own)
+    layer.heads = (layer.heads + ranks - 1) / ranks;
+  return cache;
+}
+
 std::shared_ptr<const device> open_cpu(const compute_options& options,
                                        kernels::isa target = kernels::available_isas().back()) {
   if (options.unified_maximum)
@@ -71,7 +79,8 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
   int fewest = config.kv_heads;
   for (int i = config.part().first; i < config.part().end; ++i)
     fewest = std::min(fewest, config.kv_heads_of(i));
-  if (const int ranks = device.capabilities().ranks_by_kv_head; ranks > fewest)
+  const int ranks = device.capabilities().ranks_by_kv_head;
+  if (ranks > fewest)
     throw failure(errc::unsupported,
                   "`tensor_parallel` divides K and V of a model among GPUs by KV heads, of which this one has only " +
                     std::to_string(fewest) + ", not " + std::to_string(ranks),
@@ -81,6 +90,7 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
                                   {.rows = std::max(sizes.rows, decodes),
                                    .logit_rows = std::max(sizes.logit_rows(), decodes),
                                    .context = sizes.context});
+  estimate.kv_block = largest_part(kv_shape_of(config, precision, 1), ranks).block_bytes();
   const bool heads = config.part().heads;
   estimate.scratch += device.step_memory(sizes, heads ? config.vocab : 0, estimate.kv_block);
   if (!heads && !device.capabilities().own_memory) // what a GPU passes on is in host memory

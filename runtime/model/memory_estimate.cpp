@@ -66,7 +66,7 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
     estimate.weights += backend.table_bytes(describe(tensors, names.layer_inputs()));
   estimate.activations = activation_bytes(config, precision.compute, steps.rows, steps.context).total();
   estimate.scratch = backend.scratch_bytes(plan_steps(tensors, config, precision, steps));
-  estimate.kv_block = kv_shape_of(config, precision, 1).block_bytes();
+  estimate.kv_block = estimate.kv_whole = kv_shape_of(config, precision, 1).block_bytes();
   if (config.recurrent) {
     const auto states = state_shape_of(config, 1, 0, most_state_guesses);
     estimate.state = states.slot_bytes();

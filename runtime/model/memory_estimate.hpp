@@ -15,7 +15,8 @@ struct memory_estimate {
   std::size_t weights = 0;        // packed, and the embedding table
   std::size_t activations = 0;    // of a decoder
   std::size_t scratch = 0;        // of ops, logits and sampling
-  std::size_t kv_block = 0;       // one block of the KV cache
+  std::size_t kv_block = 0;       // one block of the KV cache, of a group of GPUs in the one that has the most of it
+  std::size_t kv_whole = 0;       // one block in all of them
   std::size_t state = 0;          // of recurrent layers: one snapshot
   std::size_t sequence_state = 0; // the state of a sequence, with what it may take back
   std::size_t packed = 0;         // of weights: the matrices that a file can keep
@@ -30,6 +31,7 @@ struct memory_estimate {
     activations += more.activations;
     scratch += more.scratch;
     kv_block += more.kv_block;
+    kv_whole += more.kv_whole;
     state += more.state;
     sequence_state += more.sequence_state;
     packed += more.packed;

@@ -2,12 +2,14 @@
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
 #include "kernels/cuda/cuda_backend.hpp"
+#include "runtime/engine/memory_plan.hpp"
 #include "runtime/engine/named_precision.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "tests/emulation/cuda/memory.hpp"
+#include "tests/emulation/cuda/queues.hpp"
 
 #include <doctest/doctest.h>
 
@@ -142,6 +144,32 @@ TEST_CASE("a KV cache that leaves too little for steps is refused with the memor
           "a KV cache of " + to_size(o.kv_cache_bytes) + " was asked for, but beside the weights and what " +
             "steps need only " + to_size(pool_blocks * need.kv_block) + " of memory are available");
   }
+}
+
+TEST_CASE("of GPUs that share a model, each needs room for its own part of K and V only") {
+  const kernels::cuda::emulated::shown_devices two(2);
+  auto o = on_gpu();
+  o.compute.tensor_parallel = 2;
+  o.step_tokens = 44;
+  const auto need = memory_of(o);
+  CHECK(need.kv_whole == 2 * need.kv_block); // two KV heads
+  o.kv_cache_bytes = pool_blocks * need.kv_whole;
+  const auto loaded = load_model(o, {});
+  CHECK(replica_of(loaded).plan.blocks == pool_blocks);
+  CHECK(loaded->info.kv_cache_bytes == o.kv_cache_bytes);
+  const std::size_t before[] = {kernels::cuda::emulated::bytes_on(0), kernels::cuda::emulated::bytes_on(1)};
+  const largest_steps all(loaded);
+  CHECK(kernels::cuda::emulated::bytes_on(1) >= before[1] + pool_blocks * need.kv_block);
+  CHECK(kernels::cuda::emulated::bytes_on(0) >= before[0] + pool_blocks * need.kv_block);
+
+  // The plan of the first GPU's memory.
+  const auto left = need.fixed() + pool_blocks * need.kv_block;
+  auto alone = need;
+  alone.kv_block = need.kv_whole;
+  auto given = o;
+  given.kv_cache_bytes = pool_blocks * need.kv_block; // its part
+  CHECK(plan_memory(given, need, o.max_context, left, cache_share::of_a_device).blocks == pool_blocks);
+  CHECK(plan_memory(given, alone, o.max_context, left, cache_share::of_a_device).blocks == pool_blocks / 2);
 }
 
 TEST_CASE("a GPU with limited memory refuses allocations beyond it, and counts freed memory") {
