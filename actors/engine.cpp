@@ -1,6 +1,7 @@
 #include "actors/engine.hpp"
 
 #include "actors/faults.hpp"
+#include "actors/judge.hpp"
 #include "actors/replica.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
@@ -12,6 +13,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,14 +46,22 @@ public:
     self_->set_down_handler([this](caf::down_msg& down) { child_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
     try {
+      if (!options.reward_model.empty()) {
+        judge_ = spawn_judge(self_->system(), options, [tell = on_status_](const load_status& s) { tell(s, nullptr); });
+        self_->monitor(judge_.actor);
+      }
       load(std::move(options), std::move(loader));
     } catch (...) {
       on_exception(std::current_exception());
     }
   }
 
-  // Replicas never outlive the engine.
-  ~engine_state() { *abandoned_ = true; }
+  // Replicas and the judge never outlive the engine.
+  ~engine_state() {
+    *abandoned_ = true;
+    if (judge_.actor)
+      caf::anon_send_exit(judge_.actor, caf::exit_reason::user_shutdown);
+  }
 
   engine_actor::behavior_type make_behavior() {
     return {
@@ -94,13 +105,14 @@ private:
 
   void load(engine_options options, model_loader loader) {
     auto work = [engine = engine_actor(self_), options = std::move(options), load = std::move(loader),
-                 tell = on_status_, abandoned = abandoned_](caf::event_based_actor* self) {
+                 tell = on_status_, abandoned = abandoned_, judge = judge_.loaded](caf::event_based_actor* self) {
       const auto progress = [&](const load_status& s) {
         if (*abandoned)
           throw failure(errc::cancelled, "the engine was stopped while it loaded");
         tell(s, nullptr);
       };
       try {
+        wait_for_judge(judge, *abandoned);
         self->send(engine, loaded_atom::value, load(options, progress));
       } catch (const failure& f) {
         self->send(engine, loaded_atom::value, f.what_failed());
@@ -115,13 +127,26 @@ private:
     loader_ = self_->spawn<caf::detached + caf::monitored>(work).address();
   }
 
+  // First, as it takes a known part of the memory, of which the model's KV cache takes what there is. On the loader's
+  // thread.
+  static void wait_for_judge(const std::shared_future<std::optional<error>>& loaded,
+                             const std::atomic<bool>& abandoned) {
+    if (!loaded.valid())
+      return;
+    while (loaded.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
+      if (abandoned)
+        throw failure(errc::cancelled, "the engine was stopped while it loaded");
+    if (const auto& why = loaded.get())
+      throw failure(why->code, why->message, why->param);
+  }
+
   void finish_loading(const loaded_model_ptr& model) {
     if (stopping_)
       return;
     model_ = model;
     router_ = router(model_->strict_roles);
     for (std::size_t i = 0; i < model_->replicas.size(); ++i)
-      replicas_.push_back(std::make_unique<replica>(self_, static_cast<int>(i), replica_of(model_, i)));
+      replicas_.push_back(std::make_unique<replica>(self_, static_cast<int>(i), replica_of(model_, i), judge_));
     watch_steps();
     for (auto& each : replicas_)
       start(*each, {});
@@ -448,6 +473,8 @@ private:
       if (!model_ && !failed_ && !stopping_) // it had no memory to report why
         fail(fault_of(down.reason, self_->system()).why);
     }
+    if (judge_.actor && down.source == judge_.actor.address())
+      judge_.actor = judge_actor();
     for (auto& each : replicas_)
       if (each->lose(down.source) && !stopping_)
         replica_lost(*each, fault_of(down.reason, self_->system()));
@@ -488,6 +515,10 @@ private:
     }
     if (!ended)
       return;
+    if (judge_.actor) {
+      self_->send_exit(judge_.actor, caf::exit_reason::user_shutdown);
+      return;
+    }
     load_status status;
     status.now = load_status::stage::stopped;
     on_status_(status, nullptr);
@@ -523,6 +554,7 @@ private:
   std::uint64_t lives_ = 0; // of all of them
   std::string degraded_;    // why fewer serve than there were
   caf::actor_addr loader_;  // while it loads
+  spawned_judge judge_;     // if there is a reward model
   std::map<caf::actor_addr, pending_request> requests_;
   deadlines<caf::actor_addr> deadlines_;
   std::map<caf::actor_addr, step_watcher_actor> watchers_;

@@ -6,6 +6,7 @@
 #include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/execution/step_runner.hpp"
+#include "runtime/sampling/judging.hpp"
 #include "runtime/scheduling/admission.hpp"
 #include "runtime/scheduling/block_manager.hpp"
 #include "runtime/scheduling/load_report.hpp"
@@ -64,6 +65,7 @@ using load_report_ptr = std::shared_ptr<const load_report>;
 using guide_order_ptr = std::shared_ptr<const guide_order>;
 using guide_outcome_ptr = std::shared_ptr<const guide_outcome>;
 using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
+using judge_order_ptr = std::shared_ptr<judge_order>; // of its receiver
 
 using submit_atom = caf::atom_constant<caf::atom("submit")>;
 using event_atom = caf::atom_constant<caf::atom("event")>;
@@ -82,6 +84,7 @@ using judged_atom = caf::atom_constant<caf::atom("judged")>;
 using failed_atom = caf::atom_constant<caf::atom("failed")>;
 using compile_atom = caf::atom_constant<caf::atom("compile")>;
 using guide_atom = caf::atom_constant<caf::atom("guide")>;
+using judge_atom = caf::atom_constant<caf::atom("judge")>;
 using blocks_atom = caf::atom_constant<caf::atom("blocks")>;
 using grant_atom = caf::atom_constant<caf::atom("grant")>;
 using plan_atom = caf::atom_constant<caf::atom("plan")>;
@@ -154,3 +157,4 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::load_report_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_order_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_outcome_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_guide_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::judge_order_ptr)

@@ -51,6 +51,8 @@
 //   immutable and travels as shared_ptr<const T>, never copied.
 // - A message begins with an atom. What a client sends and receives (generation, event) is plain values, whose fields
 //   runtime/engine/fields.hpp lists, so that they may leave the process one day. All other messages are local for good.
+// - Where answers of tree searches are valued by a reward model, a judge belongs to the engine, beside its replicas. A
+//   sampler sends it an order and holds the group back until that is settled, as if its masks were late.
 // - Each step leaves a record (step_record) for whoever watches the engine; while nobody does, none is made.
 #pragma once
 
@@ -182,6 +184,15 @@ using guide_compiler_actor = caf::typed_actor<
   // request: its guide, or an error, follows by this number
   caf::reacts_to<compile_atom, generation_ptr, std::uint64_t, request_actor>,
   caf::reacts_to<guide_atom, guide_outcome_ptr>>;               // guide_worker: answers each guide_order
+
+// -- judge: values answers of tree searches by a reward model, in an engine of its own -------------------------------
+
+using judge_actor = caf::typed_actor<
+  caf::reacts_to<judge_atom, judge_order_ptr>,               // sampler: settle this, which calls guided_settings::late
+  caf::reacts_to<event_atom, std::uint64_t, event_ptr>,      // its engine's requests
+  caf::reacts_to<cancel_atom, std::uint64_t>,                // itself: nobody wants that order any more
+  caf::reacts_to<loaded_atom, loaded_model_ptr>,             // its engine's listener: the reward model
+  caf::reacts_to<loaded_atom, error>>;                       // likewise
 
 // -- guide_worker: one thread of the guide compiler -------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ namespace troupe {
 // Shorter than what those who ask the engine wait (api/embed).
 constexpr auto stats_deadline = std::chrono::seconds(3);
 
-replica::replica(engine_actor::pointer engine, int number, model_replica what)
-  : engine_(engine), number_(number), what_(std::move(what)) {
+replica::replica(engine_actor::pointer engine, int number, model_replica what, spawned_judge judge)
+  : engine_(engine), number_(number), what_(std::move(what)), judge_(std::move(judge)) {
   seen_.number = number;
 }
 
@@ -49,7 +49,7 @@ replica::workers replica::spawn(std::uint64_t life) {
     watch(reader = spawn_kv_mover(system, model, w.blocks, engine));
     watch(writer = spawn_kv_mover(system, model, w.blocks, engine));
   }
-  watch(w.sampler = spawn_sampler(system, what_));
+  watch(w.sampler = spawn_sampler(system, what_, judge_.actor));
   std::vector<executor_actor> stages; // from the last to the first
   for (auto i = plan.stages.size(); i-- > 0;) {
     stages.push_back(spawn_executor(system, what_, i,
@@ -101,6 +101,8 @@ void replica::ask(const Handle& who, const former_lives<Counters>& former, Count
 void replica::count(const std::function<void(const replica_stats&)>& then) {
   if (number_ == 0) {
     seen_.model = what_.model->counted();
+    if (judge_.judged)
+      seen_.model.judged_answers = *judge_.judged;
     if (const auto& disk = what_.model->kv_disk)
       seen_.kept = disk->store->counters();
   }

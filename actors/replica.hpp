@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/faults.hpp"
+#include "actors/judge.hpp"
 #include "actors/messages.hpp"
 #include "runtime/engine/loaded_model.hpp"
 #include "runtime/engine/restart_policy.hpp"
@@ -30,7 +31,7 @@ public:
     guide_compiler_actor guides;
   };
 
-  replica(engine_actor::pointer engine, int number, model_replica what);
+  replica(engine_actor::pointer engine, int number, model_replica what, spawned_judge judge);
   replica(const replica&) = delete;
   replica& operator=(const replica&) = delete;
   ~replica() { end(); }
@@ -94,6 +95,7 @@ private:
   engine_actor::pointer engine_;
   int number_;
   model_replica what_;
+  spawned_judge judge_; // the engine's
   std::optional<workers> workers_;
   std::map<caf::actor_addr, caf::actor> children_;
   restart_policy policy_;

@@ -155,13 +155,13 @@ private:
 
   void begin(const loaded_model& model) {
     try {
-      const auto checked = check(*what_,
-                                 {model.info.vocab_size, model.info.max_context, model.request_timeout,
-                                  model.draft != nullptr, model.capabilities.hidden_states, model.info.steering.get(),
-                                  model.info.adapters.get(), model.amateur ? model.amateur->sizes.context : 0,
-                                  model.amateur ? model.amateur->vocab : 0, model.capabilities.dola, model.info.layers,
-                                  model.info.tied, model.info.generates,
-                                  model.info.takes_embeddings ? model.info.hidden : 0, model.mtp != nullptr});
+      const auto checked = check(
+        *what_,
+        {model.info.vocab_size, model.info.max_context, model.request_timeout, model.draft != nullptr,
+         model.capabilities.hidden_states, model.info.steering.get(), model.info.adapters.get(),
+         model.amateur ? model.amateur->sizes.context : 0, model.amateur ? model.amateur->vocab : 0,
+         model.capabilities.dola, model.info.layers, model.info.tied, model.info.generates,
+         model.info.takes_embeddings ? model.info.hidden : 0, model.mtp != nullptr, model.info.judges});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
       features_ = checked.features;

@@ -9,6 +9,7 @@
 
 namespace troupe {
 
-sampler_actor spawn_sampler(caf::actor_system& system, model_replica what);
+/// `judge` values the answers of tree searches; null: nobody does.
+sampler_actor spawn_sampler(caf::actor_system& system, model_replica what, judge_actor judge = {});
 
 } // namespace troupe

@@ -155,6 +155,17 @@ void add_beam_options(CLI::App& command, sampling_options& options) {
     ->capture_default_str()
     ->group(sampling_group);
   command
+    .add_option_function<std::string>(
+      "--search-value",
+      [&values](const std::string& text) {
+        values.search.value = text == "model" ? search_value::model : search_value::likelihood;
+      },
+      "With --simulations: what makes an answer better, its likelihood or the score of --reward-model (model) "
+      "[likelihood]")
+    ->check(one_of({"likelihood", "model"}))
+    ->type_name("WHAT")
+    ->group(sampling_group);
+  command
     .add_flag("--stochastic-beams", values.stochastic_beams,
               "Beams are distinct samples rather than the likeliest answers")
     ->group(sampling_group);

@@ -3,6 +3,7 @@
 #include "runtime/chat/output/chat_output_parser.hpp"
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
+#include "runtime/engine/reward_model.hpp"
 #include "runtime/support/json.hpp"
 
 #include <limits>
@@ -112,10 +113,14 @@ prepared_question prepare(const model_info& model, const question& asked) {
   request.sampling.max_tokens = asked.max_tokens > 0 ? asked.max_tokens : std::numeric_limits<int>::max();
   if (asked.messages.empty()) {
     request.prompt = model.tokenizer->encode(asked.text, true);
-    return result;
+    return result; // a reward model reads the text of its tokens
   }
   const auto prompt = rendered(model, asked);
   request.prompt = model.tokenizer->encode(prompt, false);
+  if (request.sampling.judged()) {
+    const auto messages = list_of(asked.messages);
+    request.sampling.search.judged = judged_prompt_of(model.tokenizer->decode(request.prompt, true), &messages);
+  }
   result.output = follow(model, asked, prompt, request);
   return result;
 }

@@ -14,6 +14,7 @@
 #include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/context_length.hpp"
+#include "runtime/engine/reward_model.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 
 #include <algorithm>
@@ -296,6 +297,7 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   shared.negative_prompt = read_negative_prompt(
     body, model, body.boolean("add_special_tokens").value_or(speaks == dialect::completions));
   std::size_t scores = 0;
+  std::optional<chat_input> chat;
   std::optional<infilling> between;
   if (speaks == dialect::completions)
     between = read_suffix(body, model, report.echo);
@@ -311,6 +313,9 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
     fit(one.sampling, speaks, ids.size(), limit, model);
     if (report.echo)
       result.echoes.push_back(model.decode(ids, one.skip_special_tokens));
+    if (one.sampling.judged())
+      one.sampling.search.judged = judged_prompt_of(model.decode(ids, true), chat ? &chat->messages : nullptr,
+                                                    chat && chat->continue_final_message);
     one.prompt = std::move(ids);
     count_scores(speaks, report, one, scores);
   };
@@ -318,6 +323,8 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
                                                    : std::vector<std::shared_ptr<const prompt_embeddings>>();
   if (!rows.empty()) {
     refuse_beside_rows(body, report.echo);
+    if (shared.sampling.judged())
+      body.refuse("search", "cannot have \"model\" as `value` behind `prompt_embeds`, which are no text to judge");
     for (const auto& one : rows) {
       add(std::vector<token_id>(as_size(one->rows), 0)); // which stand for nothing
       result.prompts.back().embeddings = one;
@@ -329,13 +336,13 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
     read_prompts(body, model, shared.sampling, special, stop, add);
     return result;
   }
-  auto chat = read_chat(body);
-  chat.stop = stop;
-  shared.begins_text = !chat.continue_final_message;
+  chat = read_chat(body);
+  chat->stop = stop;
+  shared.begins_text = !chat->continue_final_message;
   auto output = read_output(body, model);
-  shared.sampling.thinking_budget = read_thinking_budget(body, chat.variables, model);
-  const auto text = render_chat(model, chat);
-  result.output = follow_output(std::move(output), text, chat.continue_final_message, model, shared);
+  shared.sampling.thinking_budget = read_thinking_budget(body, chat->variables, model);
+  const auto text = render_chat(model, *chat);
+  result.output = follow_output(std::move(output), text, chat->continue_final_message, model, shared);
   add(encoded_chat(body, model, text));
   return result;
 }

@@ -133,6 +133,13 @@ checked_generation check(const generation& asked, const generation_limits& limit
     throw failure(errc::bad_request,
                   "`speculate` is \"mtp\", but no layers of multi-token prediction are loaded for this model",
                   "speculate");
+  if (sampling.judged() && !limits.judges)
+    throw failure(errc::bad_request,
+                  "`search` has \"model\" as `value`, but there is no reward model; give one with --reward-model",
+                  "search");
+  if (sampling.judged() && asked.embeddings && !sampling.search.judged)
+    throw failure(errc::bad_request,
+                  "`search` cannot have \"model\" as `value` behind `prompt_embeds`, which are no text", "search");
   if (asked.guide && sampling.scores_only()) {
     const auto field = asked.guide->field.empty() ? std::string("guide") : asked.guide->field;
     throw failure(errc::bad_request, "`" + field + "` cannot be used, as nothing is generated", field);

@@ -30,6 +30,7 @@ struct generation_limits {
   bool generates = true;                      // it has an output head; an encoder has none
   int hidden = 0;                             // length of an embedding; 0: rows of prompts come from tokens alone
   bool has_mtp = false;                       // there are layers of multi-token prediction to speculate with
+  bool judges = false;                        // there is a reward model for tree searches
 };
 
 /// How a generation that was found valid is run.

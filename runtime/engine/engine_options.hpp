@@ -61,6 +61,9 @@ struct engine_options {
   bool prefix_cache = true;
   std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
   std::string amateur = {};                       // a model of the same vocabulary to contrast with; empty: none
+  std::string reward_model = {};                  // that values the answers of tree searches; empty: none
+  int cached_sequences = 0;                       // of full length, for which kv_cache_bytes of 0 makes room at most;
+                                                  // 0: max_sequences
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
   int draft_tokens = 0;                           // guesses of each sequence in each step; 0: as many as pay
   std::vector<steering_source> steer = {};        // for requests to choose from
@@ -112,6 +115,7 @@ struct model_info {
   bool lora_endpoints = false;                        // clients may change `adapters`
   std::optional<infill_tokens> infill;                // by which it fills in a middle; nothing: it was not taught to
   bool takes_embeddings = false;                      // rows of prompts may come from embeddings, on this device
+  bool judges = false;                                // a reward model can value the answers of tree searches
 };
 
 } // namespace troupe

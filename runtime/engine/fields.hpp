@@ -9,6 +9,7 @@
 #pragma once
 
 #include "runtime/engine/generation.hpp"
+#include "runtime/sampling/judging.hpp"
 
 #include <charconv>
 #include <concepts>
@@ -121,12 +122,22 @@ constexpr void for_each_field(T& x, Visit&& visit) {
 
 template <fields_of<search_options> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
-  auto& [simulations, branching, parallel, exploration, length_penalty] = x;
+  auto& [simulations, branching, parallel, exploration, length_penalty, value, judged] = x;
   visit("simulations", simulations);
   visit("branching", branching);
   visit("parallel", parallel);
   visit("exploration", exploration);
   visit("length_penalty", length_penalty);
+  visit("value", value);
+  visit("judged", judged);
+}
+
+template <fields_of<judged_prompt> T, class Visit>
+constexpr void for_each_field(T& x, Visit&& visit) {
+  auto& [text, messages, continues_last] = x;
+  visit("text", text);
+  visit("messages", messages);
+  visit("continues_last", continues_last);
 }
 
 template <fields_of<prompt_embeddings> T, class Visit>

@@ -67,7 +67,8 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
                   "kv_cache");
 
   const auto one_sequence = blocks_for(static_cast<std::size_t>(plan.max_context));
-  const auto useful = one_sequence * sequences;
+  const auto useful = one_sequence *
+    (options.cached_sequences > 0 ? static_cast<std::size_t>(options.cached_sequences) : sequences);
   const auto own = (options.kv_cache_bytes > 0 ? options.kv_cache_bytes
                                                : static_cast<std::size_t>(static_cast<double>(left) * portion(share))) /
     replicas; // of a replica
@@ -122,7 +123,8 @@ std::size_t room_beside_weights(const engine_options& options, const memory_esti
   const int context = options.max_context > 0 ? std::min(options.max_context, model_context) : model_context;
   const auto one = replicas * blocks_for(static_cast<std::size_t>(context)) * need.kv_block;
   const auto least = options.max_context > 0 ? 2 * one : 0; // that was asked for
-  return states + std::max(least, std::min(2 * sequences * one, available / 4));
+  const auto cached = options.cached_sequences > 0 ? static_cast<std::size_t>(options.cached_sequences) : sequences;
+  return states + std::max(least, std::min(2 * cached * one, available / 4));
 }
 
 std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, std::size_t available) {

@@ -18,7 +18,7 @@ bool exact(const guides::guide_source* guide) {
 } // namespace
 
 token_text_ptr text_of_tokens(std::shared_ptr<const tokenizer> words, const generation& what) {
-  if (!words || what.sampling.stop.empty())
+  if (!words || (what.sampling.stop.empty() && !what.sampling.judged()))
     return nullptr;
   return std::make_shared<const token_text>(
     [words = std::move(words), skip = what.skip_special_tokens, shown = what.shown_tokens](token_id id) {

@@ -22,18 +22,20 @@
 
 namespace troupe {
 
-/// What guides need to know of the one who samples: EOS ids, threads, how long to wait. Shared by the parts of a
+/// What guides and judged groups need to know of the one who samples: EOS ids, threads, how long to wait, whom to ask. Shared by the parts of a
 /// sampler.
 struct guiding {
   std::vector<token_id> eos_ids;
   std::shared_ptr<mask_workers> workers;
   std::function<void()> late;
+  judge_answers judge;                       // of tree searches; empty: nobody
   guided_text::clock::time_point until = {}; // to which masks are waited for in this step
 
   guiding(std::vector<token_id> eos, guided_settings settings)
     : eos_ids(std::move(eos)),
       workers(std::make_shared<mask_workers>(settings.threads)),
-      late(settings.late ? std::move(settings.late) : [] {}) {}
+      late(settings.late ? std::move(settings.late) : [] {}),
+      judge(std::move(settings.judge)) {}
 };
 
 /// How long a step that took `ms` waits for masks in all.

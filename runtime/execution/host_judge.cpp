@@ -1,5 +1,6 @@
 #include "runtime/execution/host_judge.hpp"
 
+#include "runtime/sampling/stop_matcher.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -43,9 +44,9 @@ void host_judge::prepare(const step_plan& plan) {
       continue;
     if (const auto known = groups_.find(demand.request); known != groups_.end() && known->second.start == start)
       continue;
-    group g{start,
-            make_group_strategy(start->guide ? guided_params(*start->params) : start->params, how_->eos_ids,
-                                *start->prompt, start->emitted, start->mirostat_mu, start->text)};
+    group g{.start = start,
+            .strategy = make_group_strategy(start->guide ? guided_params(*start->params) : start->params, how_->eos_ids,
+                                            *start->prompt, start->emitted, start->mirostat_mu, start->text)};
     if (start->guide)
       g.texts.emplace_back(how_->workers, *start, how_->eos_ids);
     groups_.insert_or_assign(demand.request, std::move(g));
@@ -68,6 +69,8 @@ void host_judge::judge(const group_demand& demand, const logits_fn& logits, samp
     return text->when_made(how_->late);
   }
   decide(found, members, scratch, result);
+  if (const auto still = groups_.find(demand.request); still != groups_.end() && still->second.asked)
+    result.deferred.push_back({demand.request, 0});
 }
 
 const guided_text* host_judge::unmade(const group& g) const {
@@ -78,30 +81,82 @@ const guided_text* host_judge::unmade(const group& g) const {
 
 void host_judge::decide(group_map::iterator found, std::span<const std::span<const float>> logits,
                         sampling_scratch& scratch, step_result& result) {
-  const auto request = found->first;
   auto& g = found->second;
   try {
-    auto children = g.strategy->judge(logits, masked(g, logits), scratch);
-    if (!g.texts.empty()) {
-      std::vector<guided_text> texts;
-      for (const auto& child : children)
-        if (!child.anew.empty())
-          texts.push_back(text_of(*g.start, child.anew));
-        else if (child.parent < g.texts.size())
-          texts.push_back(g.texts[child.parent].fork(child.token));
-      g.texts = std::move(texts);
-    }
-    const bool ended = children.empty();
-    const auto* told = g.strategy->told();
-    if (ended && !told)
-      result.hypotheses.emplace_back(request, g.strategy->results());
-    result.groups.push_back({request, std::move(children), told ? std::optional(*told) : std::nullopt});
-    if (ended)
-      groups_.erase(found);
+    book(found, g.strategy->judge(logits, masked(g, logits), scratch), result);
   } catch (const failure& f) {
-    result.failed.push_back({{request, 0}, f.what_failed()});
-    groups_.erase(found);
+    end(found, f, result);
   }
+}
+
+// With the values that it has asked for.
+void host_judge::go_on(group_map::iterator found, step_result& result) {
+  auto& g = found->second;
+  const auto answered = std::exchange(g.asked, nullptr)->outcome;
+  try {
+    if (const auto& why = answered->why())
+      throw failure(why->code, why->message, why->param);
+    book(found, g.strategy->go_on(answered->values()), result);
+  } catch (const failure& f) {
+    end(found, f, result);
+  }
+}
+
+void host_judge::end(group_map::iterator found, const failure& why, step_result& result) {
+  result.failed.push_back({{found->first, 0}, why.what_failed()});
+  groups_.erase(found);
+}
+
+void host_judge::book(group_map::iterator found, std::vector<group_child> children, step_result& result) {
+  const auto request = found->first;
+  auto& g = found->second;
+  if (const auto awaited = g.strategy->awaited(); !awaited.empty()) {
+    g.asked = ask(g, awaited);
+    return;
+  }
+  if (!g.texts.empty()) {
+    std::vector<guided_text> texts;
+    for (const auto& child : children)
+      if (!child.anew.empty())
+        texts.push_back(text_of(*g.start, child.anew));
+      else if (child.parent < g.texts.size())
+        texts.push_back(g.texts[child.parent].fork(child.token));
+    g.texts = std::move(texts);
+  }
+  const bool ended = children.empty();
+  const auto* told = g.strategy->told();
+  if (ended && !told)
+    result.hypotheses.emplace_back(request, g.strategy->results());
+  result.groups.push_back({request, std::move(children), told ? std::optional(*told) : std::nullopt});
+  if (ended)
+    groups_.erase(found);
+}
+
+std::unique_ptr<const host_judge::asked_values> host_judge::ask(const group& g,
+                                                                std::span<const std::vector<token_id>> answers) const {
+  if (!how_->judge || !g.start->text)
+    throw failure(errc::internal, "nobody can judge the answers of a search");
+  const auto& params = *g.start->params;
+  auto prompt = params.search.judged;
+  if (!prompt) {
+    judged_prompt made;
+    for (const auto id : *g.start->prompt)
+      made.text += (*g.start->text)(id);
+    prompt = std::make_shared<const judged_prompt>(std::move(made));
+  }
+  std::vector<std::string> texts;
+  for (const auto& answer : answers) { // as clients see it, so without a stop string
+    stop_matcher matcher(params.stop);
+    auto& text = texts.emplace_back();
+    for (std::size_t i = 0; i < answer.size(); ++i)
+      text += matcher.push((*g.start->text)(answer[i]), i + 1 > static_cast<std::size_t>(params.min_tokens)).text;
+    text += matcher.finish();
+  }
+  auto asked = std::make_unique<asked_values>();
+  auto order = std::make_shared<judge_order>(std::move(prompt), std::move(texts), asked->stop.get_token(), how_->late);
+  asked->outcome = order->outcome();
+  how_->judge(std::move(order));
+  return asked;
 }
 
 guided_text host_judge::text_of(sampling_start start, const std::vector<token_id>& answer) const {
@@ -130,6 +185,11 @@ std::vector<std::span<const float>> host_judge::masked(const group& g, std::span
 void host_judge::collect_late(sampling_scratch& scratch, step_result& result) {
   for (auto g = groups_.begin(); g != groups_.end();) {
     const auto found = g++;
+    if (const auto& asked = found->second.asked) {
+      if (asked->outcome->known())
+        go_on(found, result);
+      continue;
+    }
     if (found->second.rows.empty())
       continue;
     if (const auto* text = unmade(found->second)) {

@@ -1,10 +1,11 @@
 // What samplers of every device do on the host: judging groups of sequences, scoring prompts, and walking along guesses
-// as long as they are right. A group whose masks are not ready is deferred, as guided_sampler does it. Owned by one
-// step_sampler; single-threaded.
+// as long as they are right. A group whose masks are not ready is deferred, as guided_sampler does it, and so is a tree
+// search that waits for a reward model's values. Owned by one step_sampler; single-threaded.
 #pragma once
 
 #include "runtime/execution/guided_sampler.hpp"
 #include "runtime/sampling/group_strategy.hpp"
+#include "runtime/sampling/judging.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/scheduling/step.hpp"
 
@@ -14,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 namespace troupe {
@@ -78,18 +80,30 @@ public:
   using logits_fn = std::function<std::span<const float>(std::int32_t row)>;
   void judge(const step_plan& plan, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
 
-  /// The outcomes of deferred groups whose masks have been made.
+  /// The outcomes of deferred groups whose masks have been made, or whose values are known.
   void collect_late(sampling_scratch& scratch, step_result& result);
 
   /// The group that had this sequence has ended.
   void forget(sequence_id id) { groups_.erase(id.request); }
 
 private:
+  /// Values that a group waits for. Who gives them learns when nobody waits any more.
+  struct asked_values {
+    std::stop_source stop = {};
+    std::shared_ptr<const judged_values> outcome = {};
+
+    asked_values() = default;
+    asked_values(const asked_values&) = delete;
+    asked_values& operator=(const asked_values&) = delete;
+    ~asked_values() { stop.request_stop(); }
+  };
+
   struct group {
     std::shared_ptr<const sampling_start> start; // what it was made from
     std::unique_ptr<group_strategy> strategy;
     std::vector<guided_text> texts = {};       // of its sequences, if they follow a guide; a twin has none
     std::vector<std::vector<float>> rows = {}; // [vocab] each, kept while their masks are being made
+    std::unique_ptr<const asked_values> asked = {};
   };
   using group_map = std::map<std::uint64_t, group>; // by request
 
@@ -98,6 +112,10 @@ private:
   guided_text text_of(sampling_start start, const std::vector<token_id>& answer) const;
   void decide(group_map::iterator g, std::span<const std::span<const float>> logits, sampling_scratch& scratch,
               step_result& result);
+  void go_on(group_map::iterator g, step_result& result);
+  void book(group_map::iterator g, std::vector<group_child> children, step_result& result);
+  void end(group_map::iterator g, const failure& why, step_result& result);
+  std::unique_ptr<const asked_values> ask(const group& g, std::span<const std::vector<token_id>> answers) const;
   std::vector<std::span<const float>> masked(const group& g, std::span<const std::span<const float>> logits);
 
   std::shared_ptr<guiding> how_;

@@ -13,6 +13,7 @@ namespace troupe {
 struct model_counters {
   std::uint64_t weight_bytes = 0;
   std::uint64_t softmax_sums = 0, recomputed_sums = 0;
+  std::uint64_t judged_answers = 0;
 };
 
 template <>
@@ -23,6 +24,8 @@ inline constexpr std::array statistics_of<model_counters>{
              "Sums of exponentials relative to --unified-maximum: one for each row, head and layer."),
   counter_of(&model_counters::recomputed_sums, "troupe_softmax_recomputed_total",
              "Of these, those that were recomputed because the number did not suit their scores."),
+  counter_of(&model_counters::judged_answers, "troupe_judged_answers_total",
+             "Answers of tree searches that the reward model has valued."),
 };
 static_assert(well_described<model_counters>());
 

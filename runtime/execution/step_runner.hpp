@@ -6,6 +6,7 @@
 
 #include "kernels/device_event.hpp"
 #include "runtime/model/precision.hpp"
+#include "runtime/sampling/judging.hpp"
 #include "runtime/scheduling/step.hpp"
 
 #include <cstddef>
@@ -50,6 +51,7 @@ struct runner_spec {
 struct guided_settings {
   int threads = 0;                 // that make masks; 0: the sampler's own
   std::function<void()> late = {}; // called on any thread when there is something for step_sampler::collect_late
+  judge_answers judge = {};        // asks a reward model; empty: there is none
 };
 
 /// Everything that a sampler needs to know of its model.

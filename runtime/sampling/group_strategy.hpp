@@ -49,6 +49,11 @@ public:
   virtual std::vector<group_child> judge(rows logits, rows allowed, sampling_scratch& scratch) = 0;
   std::vector<group_child> judge(rows logits, sampling_scratch& scratch) { return judge(logits, logits, scratch); }
 
+  /// Answers whose values the outcome of the last call waits for; mostly none. While there are any, what the call has
+  /// returned says nothing, and `go_on` tells what it comes to, perhaps to wait for others.
+  virtual std::vector<std::vector<token_id>> awaited() const { return {}; }
+  virtual std::vector<group_child> go_on(std::span<const double> values);
+
   /// After the end: the n best hypotheses, best first. None if the answer was told token by token.
   virtual std::vector<hypothesis> results() const = 0;
 

@@ -27,13 +27,21 @@ enum class early_stopping : std::uint8_t { off, on, never };
 /// Where guesses of the next tokens come from. Tokens and log-probabilities do not depend on it.
 enum class speculation : std::uint8_t { automatic, off, draft, mtp, ngram, lookahead, jacobi };
 
+/// What a tree search values answers by: their log-probability, or what a reward model makes of their text.
+enum class search_value : std::uint8_t { likelihood, model };
+
+struct judged_prompt; // judging.hpp
+
 /// Monte-Carlo tree search for the best answer (groups/tree_search.hpp).
 struct search_options {
   int simulations = 0;      // answers that are tried; 0: no search
   int branching = 8;        // likeliest tokens that are told apart at each place
   int parallel = 8;         // simulations that run side by side; another number finds others
   float exploration = 2;    // weight of what was seldom tried against what was good
-  float length_penalty = 0; // an answer's value is its log-probability / its length ^ length_penalty
+  float length_penalty = 0; // an answer's likelihood is its log-probability / its length ^ length_penalty
+  search_value value = search_value::likelihood;
+  std::shared_ptr<const judged_prompt> judged =
+    {}; // what a reward model reads ahead of answers; null: the tokens' text
 };
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
@@ -136,6 +144,9 @@ struct sampling_params {
 
   /// Whether its answers are the best that a tree search has found.
   bool searched() const { return search.simulations > 0; }
+
+  /// Whether a reward model values the answers.
+  bool judged() const { return searched() && search.value == search_value::model; }
 
   /// Sequences of a tree search; 0 without one.
   int search_width() const { return searched() ? std::min(search.parallel, search.simulations) : 0; }

@@ -35,6 +35,8 @@ void check_search(const sampling_params& p) {
   expect_in_search("parallel", s.parallel, 1, most_sequences);
   expect_in_search("exploration", s.exploration, 0.f, 100.f);
   expect_in_search("length_penalty", s.length_penalty, -10.f, 10.f);
+  if (p.judged() && s.length_penalty != 0)
+    refuse_search("search", "cannot have a `length_penalty` when a reward model gives the `value`");
   if (static_cast<long>(s.simulations) * p.max_tokens > most_search_tokens)
     refuse_search("search",
                   "may generate at most " + std::to_string(most_search_tokens) + " tokens: lower `simulations` (" +

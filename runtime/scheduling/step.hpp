@@ -175,7 +175,7 @@ struct sampling_start {
   std::vector<token_id> emitted;
   std::shared_ptr<const guides::answer_guide> guide = {}; // that the answer follows; null: none
   float mirostat_mu = 0;                                  // after the last of them
-  token_text_ptr text = {};                               // of groups with stop strings
+  token_text_ptr text = {};                               // of groups with stop strings, or judged by their text
 };
 
 /// The next tokens of a sequence: one to be sampled from a row of logits and, as long as each equals the guess that the

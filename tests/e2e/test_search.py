@@ -1,11 +1,14 @@
 """Monte-Carlo tree search over HTTP."""
 
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
 
 from expected import MODEL, PROMPT
+from conftest import client_of
+from server import GOLDEN, ROOT, Server, binary
 from test_completions import IDS
 
 
@@ -89,3 +92,56 @@ def test_what_a_search_cannot_do_is_refused(client, field, options):
         search(client, **options)
     assert 400 <= refused.value.status_code < 502
     assert refused.value.param == field
+
+
+REWARD = ROOT / "tests" / "data" / "tiny_reward"  # likes the letter o
+
+
+@pytest.fixture(scope="module")
+def judged():
+    server = Server(GOLDEN, "--reward-model", str(REWARD))
+    yield server
+    server.wait_until_idle()
+    assert server.stop() == 0, "".join(server.err)
+
+
+def test_a_reward_model_decides_what_is_found(judged):
+    client = client_of(judged)
+    options = {"simulations": 120, "branching": 8, "parallel": 6}
+    likeliest = search(client, **options, more={"ignore_eos": True}).choices[0]
+    before = judged.metrics()["troupe_judged_answers_total"]
+    best = search(client, n=2, value="model", **options, more={"ignore_eos": True})
+    assert best.choices[0].text.count("o") > likeliest.text.count("o")
+    assert 1 > best.choices[0].score >= best.choices[1].score > 0
+    assert judged.metrics()["troupe_judged_answers_total"] - before == 120
+
+    def chat(content):
+        return judged.post("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": content}], "max_tokens": 6, "temperature": 0,
+            "search": {"value": "model", **options}}).json()
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(chat, ["one", "two", "one", "two"]))
+    assert [a["choices"][0]["message"]["content"] for a in answers[:2]] == [a["choices"][0]["message"]["content"] for a in answers[2:]]
+
+
+def test_what_a_reward_model_cannot_do_is_said(judged):
+    with pytest.raises(openai.BadRequestError, match="whose context is 256") as refused:
+        search(client_of(judged), prompt=[54] * 300, value="model")
+    assert refused.value.param == "search"
+    done = subprocess.run([binary(), "serve", "--model", str(GOLDEN), "--reward-model", str(GOLDEN), "--port", "0"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "cannot judge answers" in done.stderr
+
+
+def test_run_searches_by_a_reward_model():
+    def run(*flags):
+        done = subprocess.run([binary(), "run", "--model", str(GOLDEN), "--raw", "--quiet", "--temperature", "0", "--max-tokens", "8",
+                               "--simulations", "120", *flags, "ROMEO:"], capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    plain, judged = run(), run("--reward-model", str(REWARD), "--search-value", "model")
+    assert plain[0] == judged[0] == 0
+    assert judged[1].count("o") > plain[1].count("o")
+    status, _, why = run("--search-value", "model")
+    assert status != 0 and "--reward-model" in why

@@ -164,6 +164,7 @@ private:
       auto messages = fitting(*model, text, most, style.note);
       request.prompt = chat_prompt(*model, messages);
       request.begins_text = true;
+      let_judge(*model, messages, request);
       keep_thinking_budget(*model, request);
       auto answer = print_answer(engine_, terminal_, std::move(request), style);
       messages.push_back({"assistant", std::move(answer.texts.front())});

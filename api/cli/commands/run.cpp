@@ -62,12 +62,13 @@ int run(const run_options& options) {
   const auto model = engine.model();
 
   generation request;
+  std::vector<message> messages;
   if (options.raw || (!model->chat && options.system.empty())) {
     if (!options.raw && !options.quiet)
       std::cerr << model->id << " has no chat template: the text is continued as it is, as with --raw" << std::endl;
     request.prompt = plain_prompt(*model, text);
   } else {
-    std::vector<message> messages{{"user", text}};
+    messages.push_back({"user", text});
     if (!options.system.empty())
       messages.insert(messages.begin(), {"system", options.system});
     request.prompt = chat_prompt(*model, messages);
@@ -79,6 +80,7 @@ int run(const run_options& options) {
   if (!options.negative_prompt.empty())
     request.negative_prompt = plain_prompt(*model, options.negative_prompt);
   options.sampling.add_texts(request.sampling, text_encoder(*model));
+  let_judge(*model, messages, request);
   keep_thinking_budget(*model, request);
   const auto seed = request.sampling.seed;
   const bool ranked = request.sampling.ranked();

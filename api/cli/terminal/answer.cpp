@@ -6,6 +6,7 @@
 #include "runtime/chat/output/chat_output.hpp"
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
+#include "runtime/engine/reward_model.hpp"
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/support/error.hpp"
 
@@ -94,10 +95,9 @@ std::string no_chat_template(const std::string& model) {
     " has no chat template: give one with --chat-template FILE, or continue a plain text with `troupe run --raw`";
 }
 
-std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages) {
-  const auto& tokens = tokenizer_of(model);
-  if (!model.chat)
-    throw failure(errc::unsupported, no_chat_template(model.id));
+namespace {
+
+jinja::value values_of(const std::vector<message>& messages) {
   std::vector<jinja::value> list;
   for (const auto& m : messages) {
     jinja::dict fields;
@@ -105,7 +105,23 @@ std::vector<token_id> chat_prompt(const model_info& model, const std::vector<mes
     fields.set("content", m.content);
     list.emplace_back(std::move(fields));
   }
-  return tokens.encode(model.chat->render({.messages = jinja::value::list(std::move(list))}), false);
+  return jinja::value::list(std::move(list));
+}
+
+} // namespace
+
+std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages) {
+  const auto& tokens = tokenizer_of(model);
+  if (!model.chat)
+    throw failure(errc::unsupported, no_chat_template(model.id));
+  return tokens.encode(model.chat->render({.messages = values_of(messages)}), false);
+}
+
+void let_judge(const model_info& model, const std::vector<message>& messages, generation& request) {
+  if (!request.sampling.judged() || messages.empty())
+    return; // what is no conversation is judged by the text of its tokens
+  const auto values = values_of(messages);
+  request.sampling.search.judged = judged_prompt_of(tokenizer_of(model).decode(request.prompt, true), &values);
 }
 
 void keep_thinking_budget(const model_info& model, generation& request) {

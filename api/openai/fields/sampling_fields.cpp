@@ -167,7 +167,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
   read_beams(body, result);
   read_sampler_fields(body, model, result);
   settle_draws(result, body.boolean("do_sample"));
-  read_search(body, result);
+  read_search(body, model, result);
   result.watermark = read_watermark(body, model);
   result.dola = read_dola(body);
   result.seed = read_seed(body);

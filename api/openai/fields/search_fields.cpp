@@ -19,7 +19,7 @@ constexpr auto members_of_search = std::to_array<std::string_view>(
 
 } // namespace
 
-void read_search(const field_reader& body, sampling_params& params) {
+void read_search(const field_reader& body, const served_model& model, sampling_params& params) {
   using namespace sampling_fields;
   const auto search = body.object("search");
   if (!search)
@@ -29,17 +29,17 @@ void read_search(const field_reader& body, sampling_params& params) {
       body.refuse("search", "has no member \"" + std::string(key).substr(0, 64) + '"');
   if (const auto method = search->text("method"); method && *method != "mcts")
     body.refuse("search", "may only have \"mcts\" as `method`, not \"" + std::string(*method).substr(0, 64) + '"');
-  if (const auto value = search->text("value"); value && *value != "likelihood") {
-    if (*value == "model")
-      throw failure(
-        errc::unsupported,
-        "`search` cannot have \"model\" as `value`: it needs a second model that scores whole answers, which "
-        "a server cannot load yet; \"likelihood\" can be used",
-        "search");
+  auto& to = params.search;
+  if (const auto value = search->text("value"); value && *value == "model")
+    to.value = search_value::model;
+  else if (value && *value != "likelihood")
     body.refuse("search",
                 "must have \"likelihood\" or \"model\" as `value`, not \"" + std::string(*value).substr(0, 64) + '"');
-  }
-  auto& to = params.search;
+  if (to.value == search_value::model && !model.judges)
+    throw failure(errc::unsupported,
+                  "`search` cannot have \"model\" as `value`: this server has no reward model, which --reward-model "
+                  "gives it; \"likelihood\" can be used",
+                  "search");
   const auto integer = [&](const char* key, int fallback, int most) {
     return static_cast<int>(search->integer(key, 1, most).value_or(fallback));
   };

@@ -8,6 +8,10 @@
 
 namespace troupe {
 
+std::vector<group_child> group_strategy::go_on(std::span<const double>) {
+  throw failure(errc::internal, "values of answers were not asked for");
+}
+
 std::unique_ptr<group_strategy> make_group_strategy(std::shared_ptr<const sampling_params> params,
                                                     std::vector<token_id> eos_ids, std::span<const token_id> prompt,
                                                     std::span<const token_id> emitted, float mirostat_mu,

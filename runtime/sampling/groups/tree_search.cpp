@@ -63,53 +63,80 @@ tree_search::simulation tree_search::begin(search_tree::node n) {
 }
 
 std::vector<group_child> tree_search::judge(rows logits, rows allowed, sampling_scratch& scratch) {
-  std::vector<std::vector<token_id>> parents; // their answers
+  judged_rows_.clear();
+  children_.clear();
   for (std::size_t i = 0; i < running_.size(); ++i) {
     auto& s = running_[i];
-    parents.push_back(ids_in(s.tokens));
+    judged_rows_.push_back(ids_in(s.tokens));
     const row_likelihoods row(logits[i], static_cast<std::size_t>(std::max(params_->logprobs, 0)), scratch.tokens);
     std::vector<search_tree::option> options;
     if (std::exchange(s.at_leaf, false))
       options = expand(s, row, logits[i], allowed[i], scratch);
-    draw(s, row, logits[i], allowed[i], scratch);
+    draw(s, row, logits[i], allowed[i], options, scratch);
     if (params_->greedy() && !s.ended)
       follow(s, options);
   }
-  std::vector<group_child> children;
   std::vector<simulation> next;
   for (std::size_t i = 0; i < running_.size(); ++i)
     if (auto& s = running_[i]; !s.ended) {
-      children.push_back({static_cast<std::uint32_t>(i), s.tokens.back().id});
+      children_.push_back({static_cast<std::uint32_t>(i), s.tokens.back().id});
       next.push_back(std::move(s));
     }
   running_ = std::move(next);
-  const auto started = start(static_cast<std::size_t>(params_->search_width()) - running_.size(), parents);
-  children.insert(children.end(), started.begin(), started.end());
-  if (children.empty() && best_.empty())
-    throw why_ ? failure(why_->code, why_->message, why_->param) : nothing_allowed(*params_);
-  return children;
+  return advance();
 }
 
-std::vector<group_child> tree_search::start(std::size_t most, std::span<const std::vector<token_id>> parents) {
-  std::vector<group_child> children;
-  while (children.size() < most && begun_ < params_->search.simulations) {
+std::vector<std::vector<token_id>> tree_search::awaited() const {
+  std::vector<std::vector<token_id>> answers;
+  for (const auto& each : judging_)
+    answers.push_back(ids_in(each.tokens));
+  return answers;
+}
+
+std::vector<group_child> tree_search::go_on(std::span<const double> values) {
+  for (std::size_t i = 0; auto& each : std::exchange(judging_, {})) {
+    tree_.finish(each.of, values[i]);
+    keep(std::move(each.tokens), each.logprob, values[i]);
+    ++i;
+  }
+  return advance();
+}
+
+// Nothing is selected before all values are known that selecting goes by.
+std::vector<group_child> tree_search::advance() {
+  if (judging_.empty())
+    start(static_cast<std::size_t>(params_->search_width()) - running_.size());
+  if (!judging_.empty())
+    return {};
+  if (children_.empty() && best_.empty())
+    throw why_ ? failure(why_->code, why_->message, why_->param) : nothing_allowed(*params_);
+  return std::move(children_);
+}
+
+void tree_search::start(std::size_t most) {
+  for (std::size_t started = 0; started < most && begun_ < params_->search.simulations; ++started) {
     const auto chosen = tree_.select();
     if (!chosen)
       break;
-    running_.push_back(begin(*chosen));
+    auto simulation = begin(*chosen);
+    if (const auto known = ends_.find(*chosen); known != ends_.end()) {
+      simulation.tokens.back().finish = known->second;
+      judging_.push_back({*chosen, std::move(simulation.tokens), simulation.logprob});
+      continue;
+    }
+    running_.push_back(std::move(simulation));
     auto path = tree_.path(*chosen);
     std::size_t parent = 0, alike = 0;
-    for (std::size_t i = 0; i < parents.size(); ++i)
-      if (const auto common = common_start(parents[i], path); common > alike || i == 0) {
+    for (std::size_t i = 0; i < judged_rows_.size(); ++i)
+      if (const auto common = common_start(judged_rows_[i], path); common > alike || i == 0) {
         parent = i;
         alike = common;
       }
     group_child child{static_cast<std::uint32_t>(parent), path.back()};
-    if (alike < parents[parent].size() || path.size() != alike + 1)
+    if (alike < judged_rows_[parent].size() || path.size() != alike + 1)
       child.anew = std::move(path);
-    children.push_back(std::move(child));
+    children_.push_back(std::move(child));
   }
-  return children;
 }
 
 // The next row of a greedy simulation, too, tells what may follow.
@@ -146,6 +173,10 @@ std::vector<search_tree::option> tree_search::expand(const simulation& s, const 
     const auto why = finish_of(options[i].token, s.tokens.size() + 1, s.text);
     if (why == sampled_token::finish::none)
       continue;
+    if (params_->judged()) {
+      ends_.emplace(tree_.child(s.begins, i), why);
+      continue;
+    }
     auto tokens = s.tokens;
     sampled_token last;
     last.id = options[i].token;
@@ -154,21 +185,23 @@ std::vector<search_tree::option> tree_search::expand(const simulation& s, const 
     last.finish = why;
     tokens.push_back(std::move(last));
     const auto logprob = s.logprob + options[i].logprob;
-    tree_.close(s.begins, i, value(logprob, tokens.size()));
-    keep(std::move(tokens), logprob);
+    const auto worth = value(logprob, tokens.size());
+    tree_.close(s.begins, i, worth);
+    keep(std::move(tokens), logprob, worth);
   }
   return options;
 }
 
 void tree_search::draw(simulation& s, const row_likelihoods& row, std::span<const float> logits,
-                       std::span<const float> allowed, sampling_scratch& scratch) {
+                       std::span<const float> allowed, std::span<const search_tree::option> options,
+                       sampling_scratch& scratch) {
   sampled_token token;
   const auto before = s.text;
   try {
     token = s.law.sample(logits, allowed, scratch);
   } catch (const failure& f) {
     why_ = f.what_failed();
-    return end(s, false);
+    return end(s, false, options);
   }
   const auto logprob = row.logprob(logits[static_cast<std::size_t>(token.id)]);
   token.logprob = static_cast<float>(logprob);
@@ -178,15 +211,24 @@ void tree_search::draw(simulation& s, const row_likelihoods& row, std::span<cons
   s.logprob += logprob;
   s.tokens.push_back(std::move(token));
   if (s.tokens.back().finish != sampled_token::finish::none)
-    end(s, true);
+    end(s, true, options);
 }
 
-void tree_search::end(simulation& s, bool found) {
+// Where it ends with one of the options that its last row told the tree, nobody need try that one again; of those that
+// are valued by likelihood all are known.
+void tree_search::end(simulation& s, bool found, std::span<const search_tree::option> options) {
   s.ended = true;
-  const auto worth = found ? value(s.logprob, s.tokens.size()) : -std::numeric_limits<double>::infinity();
-  tree_.finish(s.begins, worth);
-  if (found)
-    keep(std::move(s.tokens), s.logprob);
+  if (!found)
+    return tree_.finish(s.begins, -std::numeric_limits<double>::infinity());
+  if (!params_->judged()) {
+    const auto worth = value(s.logprob, s.tokens.size());
+    tree_.finish(s.begins, worth);
+    return keep(std::move(s.tokens), s.logprob, worth);
+  }
+  if (const auto taken = std::ranges::find(options, s.tokens.back().id, &search_tree::option::token);
+      taken != options.end())
+    s.begins = tree_.descend(s.begins, static_cast<std::size_t>(taken - options.begin()));
+  judging_.push_back({s.begins, std::move(s.tokens), s.logprob});
 }
 
 enum sampled_token::finish tree_search::finish_of(token_id id, std::size_t tokens,
@@ -205,9 +247,8 @@ double tree_search::value(double logprob, std::size_t tokens) const {
 }
 
 // Of equal ones the earliest first; each once.
-void tree_search::keep(std::vector<sampled_token> tokens, double logprob) {
+void tree_search::keep(std::vector<sampled_token> tokens, double logprob, double score) {
   ++found_;
-  const auto score = value(logprob, tokens.size());
   const auto same = [&](const hypothesis& h) {
     return std::ranges::equal(h.tokens, tokens, {}, &sampled_token::id, &sampled_token::id);
   };

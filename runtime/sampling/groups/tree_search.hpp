@@ -1,4 +1,5 @@
-// Monte-Carlo tree search for the answers with the highest value: the log-probability, divided by a power of the length.
+// Monte-Carlo tree search for the answers with the highest value: the log-probability, divided by a power of the length,
+// or what a reward model gives.
 // A simulation begins behind a beginning that search_tree chooses, is drawn to its end as any answer of the request
 // would be (greedily at temperature 0), and its value goes back up the tree. Several run side by side as the sequences of
 // a group, in step; one that ends makes room for the next, which takes over the blocks of whichever of them begins most
@@ -7,6 +8,10 @@
 // A row is judged once: the first one of a simulation also tells the tree what may follow there, and which of that ends
 // an answer, which costs nothing more. A greedy simulation tells it of all its rows, as far as the tree may grow: what
 // begins along its way would go on as it does, so that no two find the same.
+//
+// Values of a reward model are waited for (`awaited`) before the next simulations begin, so that when they come changes
+// nothing. What may end an answer at once is then a simulation of its own, without a row, once the tree selects it: so
+// many answers are judged as there are simulations, and no more.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"
@@ -17,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +37,9 @@ public:
 
   using group_strategy::judge;
   std::vector<group_child> judge(rows logits, rows allowed, sampling_scratch& scratch) override;
+
+  std::vector<std::vector<token_id>> awaited() const override;
+  std::vector<group_child> go_on(std::span<const double> values) override;
 
   /// The score is the value.
   std::vector<hypothesis> results() const override { return best_; }
@@ -49,18 +58,26 @@ private:
     bool ended = false;
   };
 
+  /// An answer whose value is not known yet.
+  struct judging {
+    search_tree::node of = search_tree::root;
+    std::vector<sampled_token> tokens;
+    double logprob = 0;
+  };
+
   simulation begin(search_tree::node n);
-  std::vector<group_child> start(std::size_t most, std::span<const std::vector<token_id>> parents);
+  std::vector<group_child> advance();
+  void start(std::size_t most);
   std::vector<search_tree::option> expand(const simulation& s, const row_likelihoods& row,
                                           std::span<const float> logits, std::span<const float> allowed,
                                           sampling_scratch& scratch);
   void follow(simulation& s, std::span<const search_tree::option> options);
   void draw(simulation& s, const row_likelihoods& row, std::span<const float> logits, std::span<const float> allowed,
-            sampling_scratch& scratch);
-  void end(simulation& s, bool found);
+            std::span<const search_tree::option> options, sampling_scratch& scratch);
+  void end(simulation& s, bool found, std::span<const search_tree::option> options);
   enum sampled_token::finish finish_of(token_id id, std::size_t tokens, const std::optional<stop_matcher>& text) const;
   double value(double logprob, std::size_t tokens) const;
-  void keep(std::vector<sampled_token> tokens, double logprob);
+  void keep(std::vector<sampled_token> tokens, double logprob, double score);
 
   std::shared_ptr<const sampling_params> params_;
   std::vector<token_id> eos_ids_;
@@ -71,6 +88,10 @@ private:
   std::vector<std::vector<token_logprob>> tops_; // of expanded nodes, in the order of expansion
   std::vector<std::uint32_t> place_;             // in it, by node
   std::vector<simulation> running_;
+  std::vector<std::vector<token_id>> judged_rows_; // answers whose rows the last call of judge has seen
+  std::vector<group_child> children_;              // of them, so far
+  std::vector<judging> judging_;
+  std::map<search_tree::node, enum sampled_token::finish> ends_; // continuations that are answers, to be judged yet
   int begun_ = 0;
   std::size_t found_ = 0;
   std::vector<hypothesis> best_; // n of them, best first

@@ -1,4 +1,5 @@
 // The fields `search` and `do_sample`.
+#include "runtime/sampling/judging.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>
@@ -50,6 +51,43 @@ TEST_CASE("A search that is not understood, or contradicts other fields, is refu
   const auto model = fault_of([&] { searching_of(R"("search":{"value":"model"})"); });
   CHECK(model.code == errc::unsupported);
   CHECK(model.param == "search");
+  CHECK(model.message.find("--reward-model") != std::string::npos);
+}
+
+TEST_CASE("A search that is valued by a reward model brings what that reads ahead of the answers") {
+  const auto judging = [] {
+    const auto model = byte_model();
+    model->judges = true;
+    return model;
+  }();
+  const auto parsed = [&](dialect speaks, const std::string& body) {
+    const auto document = json::document::parse(body, "the body", errc::bad_request);
+    return parse_generation(speaks, field_reader(document.root()), *judging).prompts;
+  };
+  const auto text = parsed(dialect::completions, R"({"prompt":["ab","c"],"search":{"value":"model"}})");
+  REQUIRE(text.size() == 2);
+  CHECK(text[0].sampling.judged());
+  REQUIRE(text[1].sampling.search.judged);
+  CHECK(text[0].sampling.search.judged->text == "ab"); // without what begins a text
+  CHECK(text[1].sampling.search.judged->text == "c");
+  CHECK(text[1].sampling.search.judged->messages.empty());
+
+  const std::string chat = R"("messages":[{"role":"user","content":[{"type":"text","text":"a\"b"}]},)"
+                           R"({"role":"assistant","content":"so"}],"search":{"value":"model"})";
+  const auto whole = parsed(dialect::chat, "{" + chat + "}").front().sampling.search.judged;
+  REQUIRE(whole);
+  CHECK(whole->messages == R"([{"role": "user", "content": "a\"b"}, {"role": "assistant", "content": "so"}])");
+  CHECK_FALSE(whole->continues_last);
+  const auto more = parsed(dialect::chat,
+                           "{" + chat + R"(,"continue_final_message":true,"add_generation_prompt":false})");
+  CHECK(more.front().sampling.search.judged->continues_last);
+
+  CHECK_FALSE(parsed(dialect::chat, R"({"messages":[{"role":"user","content":"a"}],"search":{}})")
+                .front()
+                .sampling.search.judged);
+  CHECK(fault_of([&] {
+          parsed(dialect::completions, R"({"prompt":"a","search":{"value":"model","length_penalty":1}})");
+        }).param == "search");
 }
 
 TEST_CASE("Beams are drawn where do_sample says so, or temperature and filters would have no effect") {

@@ -140,3 +140,61 @@ TEST_CASE("sequences that are divided over threads get the tokens that they get 
     CHECK(got.failed.size() == (step == 2 ? 1 : 0));
   }
 }
+
+TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on once their values are known") {
+  sampling_params p{.temperature = 0, .max_tokens = 3};
+  p.search = {.simulations = 3, .branching = 2, .parallel = 1, .value = search_value::model};
+  p.stop = stop_strings({"c"});
+  std::vector<std::shared_ptr<judge_order>> asked;
+  int late = 0;
+  const auto with_judge = [&] {
+    return cpu_step_sampler(
+      {eos}, {.late = [&] { ++late; }, .judge = [&](std::shared_ptr<judge_order> order) { asked.push_back(order); }});
+  };
+  const auto start = std::make_shared<sampling_start>(*start_of(p));
+  start->text = std::make_shared<const token_text>(
+    [](token_id id) { return std::string(1, static_cast<char>('a' + id)); });
+  const auto search_of = [&](std::shared_ptr<const sampling_start> of) {
+    step_plan plan;
+    plan.logit_rows = {0};
+    plan.groups = {{7, {0}, std::move(of)}};
+    return plan;
+  };
+  auto sampler = with_judge();
+  CHECK(sampler.sample(search_of(start), std::vector<float>{3, 2, 1, 0}).groups.size() == 1);
+  const auto deferred = sampler.sample(search_of(nullptr), std::vector<float>{0, 3, 4, -9}); // "c" ends it
+  CHECK(deferred.groups.empty());
+  CHECK(deferred.deferred == std::vector{first});
+  REQUIRE(asked.size() == 1);
+  CHECK(asked.front()->answers() == std::vector<std::string>{"a"}); // as the client would see it
+  CHECK(asked.front()->prompt().text == "bc");
+  CHECK(sampler.collect_late().groups.empty());
+  asked.front()->answer({0.5});
+  asked.front()->fail({}); // comes too late
+  CHECK(late == 1);
+  const auto booked = sampler.collect_late();
+  REQUIRE(booked.groups.size() == 1);
+  CHECK(booked.groups.front().children.size() == 1);
+  CHECK(booked.failed.empty());
+
+  SUBCASE("nobody wants the values of a search that has ended") {
+    sampler.sample(search_of(nullptr), std::vector<float>{0, 0, 4, 3});
+    REQUIRE(asked.size() == 2);
+    CHECK_FALSE(asked.back()->stop().stop_requested());
+    step_plan last;
+    last.ended = {first};
+    sampler.sample(last, std::vector<float>());
+    CHECK(asked.back()->stop().stop_requested());
+  }
+  SUBCASE("a search whose judge is lost fails") {
+    sampler.sample(search_of(nullptr), std::vector<float>{0, 0, 4, 3});
+    REQUIRE(asked.size() == 2);
+    asked.clear();
+    CHECK(late == 2);
+    const auto failed = sampler.collect_late();
+    REQUIRE(failed.failed.size() == 1);
+    CHECK(failed.failed.front().sequence == first);
+    CHECK(failed.failed.front().why.message == "the reward model has stopped");
+    CHECK(sampler.collect_late().failed.empty());
+  }
+}

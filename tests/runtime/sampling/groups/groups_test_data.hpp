@@ -21,10 +21,13 @@ using language_model = std::function<std::vector<float>(std::span<const token_id
 /// Whether a token may follow a sequence.
 using token_rule = std::function<bool(std::span<const token_id>, token_id)>;
 
+/// The value of an answer, where a reward model gives it.
+using answer_value = std::function<double(std::span<const token_id>)>;
+
 /// Drives `strategy` to its end; returns its results. Checks what it promises to the scheduler on the way.
 inline std::vector<hypothesis> drive(group_strategy& strategy, const language_model& model,
                                      const sampling_params& params, const std::vector<token_id>& prompt,
-                                     const token_rule& may_follow = {}) {
+                                     const token_rule& may_follow = {}, const answer_value& value = {}) {
   sampling_scratch scratch;
   std::vector<std::vector<token_id>> running{prompt};
   for (int position = 0; !running.empty(); ++position) {
@@ -39,7 +42,14 @@ inline std::vector<hypothesis> drive(group_strategy& strategy, const language_mo
     }
     const std::vector<std::span<const float>> logits(rows.begin(), rows.end());
     const std::vector<std::span<const float>> allowed(masked.begin(), masked.end());
-    const auto children = may_follow ? strategy.judge(logits, allowed, scratch) : strategy.judge(logits, scratch);
+    auto children = may_follow ? strategy.judge(logits, allowed, scratch) : strategy.judge(logits, scratch);
+    for (auto answers = strategy.awaited(); !answers.empty(); answers = strategy.awaited()) {
+      REQUIRE(value);
+      std::vector<double> values;
+      for (const auto& answer : answers)
+        values.push_back(value(answer));
+      children = strategy.go_on(values);
+    }
     CHECK(children.size() <= static_cast<std::size_t>(params.width()));
     std::vector<std::vector<token_id>> next;
     for (const auto& child : children) {

@@ -109,6 +109,73 @@ TEST_CASE("Tree search finds the likeliest answer, which greedy choices and four
   CHECK(found.front().cumulative_logprob == doctest::Approx(logprob));
 }
 
+TEST_CASE("A search that a model values finds what that likes, however unlikely, and judges each simulation once") {
+  // It likes answers that begin with the token 9, the more often the better.
+  std::size_t asked = 0;
+  std::set<std::vector<token_id>> seen;
+  const auto worth = [&](std::span<const token_id> answer) {
+    ++asked;
+    CHECK(answer.size() <= trap_length);
+    CHECK(seen.emplace(answer.begin(), answer.end()).second); // greedily, no answer is tried twice
+    const auto other = std::ranges::find_if(answer, [](token_id id) { return id != 9; });
+    return static_cast<double>(other - answer.begin()) / static_cast<double>(trap_length);
+  };
+  auto p = searching(800, 6, trap_length);
+  p.search.branching = trap_vocab;
+  const std::vector<token_id> wanted(trap_length, 9);
+  CHECK(first_of(found_by_search(p, trap, {0}, {11})) != wanted);
+  p.search.value = search_value::model;
+  p.n = 3;
+  p.validate(1000);
+  const auto found = [&] {
+    const auto strategy = make_group_strategy(std::make_shared<const sampling_params>(p), {11},
+                                              std::vector<token_id>{0});
+    return drive(*strategy, trap, p, {0}, {}, worth);
+  };
+  const auto best = found();
+  CHECK(first_of(best) == wanted);
+  CHECK(best.front().score == 1);
+  CHECK(best.front().tokens.back().finish == sampled_token::finish::length);
+  double sum = 0; // of the log-probabilities, which are the model's own all the same
+  std::vector<token_id> before{0};
+  for (const auto id : wanted) {
+    sum += log_softmax(trap(before), id);
+    before.push_back(id);
+  }
+  CHECK(best.front().cumulative_logprob == doctest::Approx(sum));
+  REQUIRE(best.size() == 3);
+  CHECK(best[1].score >= best[2].score);
+  CHECK(asked <= 800);
+  CHECK(asked > 400);
+
+  asked = 0;
+  seen.clear();
+  const auto again = found();
+  for (std::size_t i = 0; i < best.size(); ++i)
+    CHECK(ids_of(again[i]) == ids_of(best[i]));
+}
+
+TEST_CASE("What may end an answer at once is judged when the search comes to it, also where nothing else is left") {
+  // One token, then the end: all answers are ends, and only judging goes on.
+  auto p = searching(40, 4, 2);
+  p.search.branching = 6;
+  p.search.value = search_value::model;
+  std::vector<std::vector<token_id>> asked;
+  const auto model = [](std::span<const token_id> sequence) {
+    return sequence.size() == 1 ? std::vector<float>{0, 1, 2, 3, 4, 5} : std::vector<float>{5, 4, 3, 2, 1, 0};
+  };
+  const auto strategy = make_group_strategy(std::make_shared<const sampling_params>(p), {5}, std::vector<token_id>{0});
+  const auto found = drive(*strategy, model, p, {0}, {}, [&](std::span<const token_id> answer) {
+    asked.emplace_back(answer.begin(), answer.end());
+    return answer.size() == 1 ? 0.25 : answer[0] == 1 && answer[1] == 2 ? 0.75 : 0.5;
+  });
+  CHECK(first_of(found) == std::vector<token_id>{1, 2});
+  CHECK(asked.size() == 31); // all that there are
+  const std::set<std::vector<token_id>> different(asked.begin(), asked.end());
+  CHECK(different.size() == asked.size());
+  CHECK(different.contains({5})); // the end at once
+}
+
 TEST_CASE("Over tables, enough simulations find the likeliest answers that there are") {
   const auto document = json::document::parse(content(data() / "beams.json"), "beams.json");
   int number = 0;

@@ -1,0 +1,247 @@
+#include "actors/judge.hpp"
+
+#include "actors/engine.hpp"
+#include "actors/faults.hpp"
+#include "actors/request.hpp"
+#include "actors/spawn.hpp"
+#include "runtime/engine/loaded_model.hpp"
+#include "runtime/engine/reward_model.hpp"
+#include "runtime/model/pooled_head.hpp"
+
+#include <caf/send.hpp>
+
+#include <cstddef>
+#include <map>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+using loading = std::promise<std::optional<error>>;
+
+/// Tells once.
+class load_report {
+public:
+  explicit load_report(std::shared_ptr<loading> to) : to_(std::move(to)) {}
+
+  void done(std::optional<error> why) {
+    if (!std::exchange(told_, true))
+      to_->set_value(std::move(why));
+  }
+
+private:
+  std::shared_ptr<loading> to_;
+  bool told_ = false;
+};
+
+class judge_state {
+public:
+  static constexpr const char* name = "judge";
+
+  judge_state(judge_actor::pointer self, engine_options options, std::function<void(const load_status&)> progress,
+              std::shared_ptr<loading> loaded, std::shared_ptr<std::atomic<std::uint64_t>> judged)
+    : self_(self), self_handle_(self), report_(std::move(loaded)), judged_(std::move(judged)) {
+    self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down.source); });
+    self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
+    engine_ = spawn_engine(self_->system(), std::move(options),
+                           [me = caf::actor_cast<caf::weak_actor_ptr>(self_), tell = std::move(progress)](
+                             const load_status& now, const loaded_model_ptr& model) { hear(me, tell, now, model); });
+    self_->monitor(engine_);
+  }
+
+  ~judge_state() {
+    if (engine_)
+      caf::anon_send_exit(engine_, caf::exit_reason::user_shutdown);
+  }
+
+  judge_actor::behavior_type make_behavior() {
+    return {
+      [this](judge_atom, const judge_order_ptr& order) { take(order); },
+      [this](event_atom, std::uint64_t text, const event_ptr& e) { hear(text, *e); },
+      [this](cancel_atom, std::uint64_t number) { drop(number); },
+      [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
+      [this](loaded_atom, const error& why) { report_.done(why); },
+    };
+  }
+
+private:
+  /// An order, and what it still waits for.
+  struct open_order {
+    judge_order_ptr order;
+    std::vector<double> values = {};
+    std::size_t missing = 0;
+    std::vector<std::uint64_t> texts = {};
+    std::optional<std::stop_callback<std::function<void()>>> stopped = {};
+  };
+
+  /// A text under way.
+  struct open_text {
+    std::uint64_t order = 0;
+    std::size_t place = 0;
+    request_actor request = {};
+  };
+
+  // Called on threads of the engine.
+  static void hear(const caf::weak_actor_ptr& me, const std::function<void(const load_status&)>& tell,
+                   const load_status& now, const loaded_model_ptr& model) {
+    if (now.now == load_status::stage::loading)
+      return tell(now);
+    const auto alive = caf::actor_cast<caf::strong_actor_ptr>(me);
+    if (!alive)
+      return;
+    if (now.why)
+      caf::anon_send(caf::actor_cast<judge_actor>(alive), loaded_atom::value, *now.why);
+    else if (model)
+      caf::anon_send(caf::actor_cast<judge_actor>(alive), loaded_atom::value, model);
+  }
+
+  void finish_loading(const loaded_model_ptr& model) {
+    if (model_) // a replica was started again
+      return;
+    try {
+      require_judge(model->info);
+      if (!model->capabilities.hidden_states)
+        throw failure(errc::unsupported,
+                      "the reward model " + model->info.id + " must run on the CPU (--device cpu): " +
+                        model->info.device + " does not give the states that it judges by",
+                      "reward_model");
+      model_ = model;
+      report_.done(std::nullopt);
+    } catch (const failure& f) {
+      report_.done(f.what_failed());
+    }
+  }
+
+  void take(const judge_order_ptr& order) {
+    if (order->stop().stop_requested() || !model_ || !engine_)
+      return; // which settles it
+    const auto number = ++last_;
+    try {
+      open(number, order);
+    } catch (...) {
+      fail(number, error_of(std::current_exception()));
+    }
+  }
+
+  void open(std::uint64_t number, const judge_order_ptr& order) {
+    auto& opened = orders_[number];
+    opened.order = order;
+    const auto& judge = model_->info;
+    std::vector<generation_ptr> texts;
+    for (const auto& answer : order->answers()) {
+      generation text;
+      text.prompt = judged_ids(judge, order->prompt(), answer);
+      text.sampling.max_tokens = 1; // valid, though nothing is sampled
+      text.embed = judge.ranker->how();
+      texts.push_back(std::make_shared<const generation>(std::move(text)));
+    }
+    opened.values.resize(texts.size());
+    opened.missing = texts.size();
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto id = ++last_;
+      opened.texts.push_back(id);
+      auto& text = texts_.emplace(id, open_text{number, i}).first->second;
+      text.request = spawn_request(self_->system(), engine_, texts[i], client_line(client_actor(self_handle_), id));
+    }
+    opened.stopped.emplace(order->stop(), [me = caf::actor_cast<caf::weak_actor_ptr>(self_), number] {
+      if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
+        caf::anon_send(caf::actor_cast<judge_actor>(alive), cancel_atom::value, number);
+    });
+  }
+
+  void hear(std::uint64_t id, const event& e) {
+    const auto text = texts_.find(id);
+    if (text == texts_.end() || std::holds_alternative<token_event>(e))
+      return;
+    const auto number = text->second.order;
+    if (const auto* why = std::get_if<error>(&e))
+      return fail(number, {why->code, "the reward model could not judge an answer: " + why->message, "search"});
+    const auto& pooled = std::get<done_event>(e).embedding;
+    auto& opened = orders_.at(number);
+    try {
+      if (pooled.empty())
+        throw failure(errc::cancelled, "the reward model was stopped while it judged an answer", "search");
+      opened.values[text->second.place] = judged_value(model_->info, pooled);
+    } catch (...) {
+      return fail(number, error_of(std::current_exception()));
+    }
+    texts_.erase(text);
+    ++*judged_;
+    if (--opened.missing > 0)
+      return;
+    opened.order->answer(std::move(opened.values));
+    orders_.erase(number);
+  }
+
+  void fail(std::uint64_t number, error why) {
+    if (const auto found = orders_.find(number); found != orders_.end()) {
+      found->second.order->fail(std::move(why));
+      drop(number);
+    }
+  }
+
+  /// With what is under way of it.
+  void drop(std::uint64_t number) {
+    const auto found = orders_.find(number);
+    if (found == orders_.end())
+      return;
+    for (const auto id : found->second.texts)
+      if (const auto text = texts_.find(id); text != texts_.end()) {
+        if (text->second.request)
+          self_->send(text->second.request, cancel_atom::value);
+        texts_.erase(text);
+      }
+    orders_.erase(found);
+  }
+
+  void peer_ended(const caf::actor_addr& peer) {
+    if (!engine_ || peer != engine_.address())
+      return;
+    engine_ = engine_actor();
+    texts_.clear();
+    orders_.clear(); // which settles them
+    report_.done(error{errc::unavailable, "the reward model's engine has ended", {}});
+    if (stopping_)
+      self_->quit(*stopping_);
+  }
+
+  void stop(const caf::error& reason) {
+    if (stopping_)
+      return;
+    stopping_ = reason;
+    if (engine_)
+      self_->send_exit(engine_, caf::exit_reason::user_shutdown);
+    else
+      self_->quit(reason);
+  }
+
+  judge_actor::pointer self_;
+  // Only an exit message may end the actor.
+  judge_actor self_handle_;
+  load_report report_;
+  std::shared_ptr<std::atomic<std::uint64_t>> judged_;
+  engine_actor engine_;
+  loaded_model_ptr model_;
+  std::map<std::uint64_t, open_order> orders_;
+  std::map<std::uint64_t, open_text> texts_;
+  std::uint64_t last_ = 0; // number of an order, or of a text
+  std::optional<caf::error> stopping_;
+};
+
+} // namespace
+
+spawned_judge spawn_judge(caf::actor_system& system, const engine_options& options,
+                          std::function<void(const load_status&)> progress) {
+  spawned_judge result;
+  auto loaded = std::make_shared<loading>();
+  result.loaded = loaded->get_future().share();
+  result.judged = std::make_shared<std::atomic<std::uint64_t>>(0);
+  result.actor = spawn_state<judge_actor, judge_state, caf::detached>(
+    system, reward_options(options), std::move(progress), std::move(loaded), result.judged);
+  return result;
+}
+
+} // namespace troupe
