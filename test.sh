@@ -7,6 +7,8 @@
 #     asan     all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #     tsan     the tests of kernels/ and runtime/ under ThreadSanitizer
 #     e2e      tests of the server with public Python clients
+# e2e waits much, so with asan or tsan it runs beside their builds, which get the time that it leaves, and its output comes
+# when it ends. Tests with sanitizers begin after it.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")" || exit 1
 . .ci/lib.sh
@@ -23,7 +25,15 @@ for part in "${parts[@]}"; do
   esac
 done
 
+wanted() { [[ " ${parts[*]} " == *" $1 "* ]]; }
+
 passed=0 failed=0 skipped=0
+beside= # the process of e2e while it runs beside builds
+
+# Ends what runs beside, with all of its servers, when the script is interrupted.
+trap '[ -z "$beside" ] || kill -- "-$beside" 2>/dev/null' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # count LOG STATUS: adds the summaries of doctest and pytest in a log to the totals. A failure that no summary shows, such
 # as a crash or a sanitizer's report, counts as one.
@@ -57,8 +67,11 @@ run_tests() {
   count "$log" "${PIPESTATUS[0]}"
 }
 
-# built ARGUMENT...: runs build. A failure counts as one failed test, and the other parts still run.
-built() { (build "$@") || ! failed=$((failed + 1)); }
+# built ARGUMENT...: runs build, with the time that e2e leaves. A failure counts as one failed test, and the other parts
+# still run.
+built() {
+  ([ -z "$beside" ] || renice -n 19 -p "$BASHPID" >/dev/null; build "$@") || ! failed=$((failed + 1))
+}
 
 # Counts as two test cases.
 format() {
@@ -83,32 +96,59 @@ unit() {
 
 asan() {
   built asan -- || return
+  finish_e2e
   run_tests asan env ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
     ctest --preset asan --parallel "$(nproc)" --verbose --timeout 1800
 }
 
 tsan() {
   built tsan "-DTROUPE_LAYERS=kernels;runtime" -- || return
+  finish_e2e
   run_tests tsan ctest --preset tsan --parallel "$(nproc)" --verbose --timeout 1800
 }
 
-e2e() {
-  built release -- troupe troupe_embedded_server || return
+# Installs the Python packages if they are missing, and runs the tests.
+run_e2e() {
   local pip=(.venv/bin/pip install --quiet --disable-pip-version-check) needs=tests/e2e/requirements
   if [ ! -x .venv/bin/pytest ] || [ $needs.txt -nt .venv/bin/pytest ] || [ $needs-alone.txt -nt .venv/bin/pytest ]; then
     python3 -m venv .venv && "${pip[@]}" -r $needs.txt && "${pip[@]}" --no-deps -r $needs-alone.txt ||
       fail "cannot install $needs.txt and $needs-alone.txt into .venv"
     touch .venv/bin/pytest
   fi
-  run_tests e2e .venv/bin/python -m pytest tests/e2e
+  .venv/bin/python -m pytest tests/e2e
 }
 
-wanted=("${build_packages[@]}")
-[[ " ${parts[*]} " == *" e2e "* ]] && wanted+=(python3-venv prometheus chromium node-typescript)
-[[ " ${parts[*]} " == *" format "* ]] && wanted+=(clang-format)
-install_packages "${wanted[@]}"
-for part in "${parts[@]}"; do
-  "$part"
+e2e() {
+  built release -- troupe troupe_embedded_server || return
+  if ! wanted asan && ! wanted tsan; then
+    run_tests e2e run_e2e
+    return
+  fi
+  log "== e2e, beside the builds with sanitizers; its output follows when it ends"
+  set -m # a process group of its own, where Ctrl-C is not ignored: tests of the terminal need it
+  run_e2e </dev/null >build/tests-e2e.log 2>&1 &
+  beside=$!
+  set +m
+}
+
+# Waits for e2e where it runs beside the builds, shows its output and counts its results.
+finish_e2e() {
+  [ -n "$beside" ] || return 0
+  local status=0
+  wait "$beside" || status=$?
+  beside=
+  log "== e2e"
+  cat build/tests-e2e.log
+  count build/tests-e2e.log "$status"
+}
+
+packages=("${build_packages[@]}")
+wanted e2e && packages+=(python3-venv prometheus chromium node-typescript)
+wanted format && packages+=(clang-format)
+install_packages "${packages[@]}"
+for part in format unit e2e asan tsan; do
+  wanted "$part" && "$part"
 done
+finish_e2e # no test with sanitizers waited for it
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
