@@ -1,4 +1,5 @@
-// Replaces available_isas() in programs that are linked with emulated targets.
+// Replaces available_isas() in programs that are linked with emulated targets: what this machine lacks, as the tests of what
+// it has run natively, behind `portable`, which every list begins with.
 #define available_isas isas_of_the_machine
 #include "kernels/cpu/cpu_features.cpp"
 #undef available_isas
@@ -11,12 +12,13 @@ std::vector<isa> available_isas() {
   const auto real = isas_of_the_machine();
   const auto has = [&](isa wanted) { return std::ranges::find(real, wanted) != real.end(); };
   std::vector<isa> emulated{isa::portable};
-  if (has(isa::avx2))
-    emulated.push_back(isa::avx_vnni);
-  if (has(isa::avx512_vnni)) {
-    emulated.push_back(isa::avx512_bf16);
-    emulated.push_back(isa::avx512_amx);
-  }
+  const auto add = [&](isa wanted, isa needed) {
+    if (has(needed) && !has(wanted))
+      emulated.push_back(wanted);
+  };
+  add(isa::avx_vnni, isa::avx2);
+  add(isa::avx512_bf16, isa::avx512_vnni);
+  add(isa::avx512_amx, isa::avx512_vnni);
   return emulated;
 }
 
