@@ -1,6 +1,7 @@
 #include "runtime/import/gguf_further.hpp"
 
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
+#include "runtime/import/gguf_experts.hpp"
 #include "runtime/import/gguf_recurrent.hpp"
 #include "runtime/model/config_limits.hpp"
 #include "runtime/model/families/lineages.hpp"
