@@ -20,12 +20,12 @@ namespace troupe {
 
 namespace {
 
-using loading = std::promise<std::optional<error>>;
+using judge_promise = std::promise<std::optional<error>>;
 
 /// Tells once.
-class load_report {
+class judge_readiness {
 public:
-  explicit load_report(std::shared_ptr<loading> to) : to_(std::move(to)) {}
+  explicit judge_readiness(std::shared_ptr<judge_promise> to) : to_(std::move(to)) {}
 
   void done(std::optional<error> why) {
     if (!std::exchange(told_, true))
@@ -33,7 +33,7 @@ public:
   }
 
 private:
-  std::shared_ptr<loading> to_;
+  std::shared_ptr<judge_promise> to_;
   bool told_ = false;
 };
 
@@ -42,7 +42,7 @@ public:
   static constexpr const char* name = "judge";
 
   judge_state(judge_actor::pointer self, engine_options options, std::function<void(const load_status&)> progress,
-              std::shared_ptr<loading> loaded, std::shared_ptr<std::atomic<std::uint64_t>> judged)
+              std::shared_ptr<judge_promise> loaded, std::shared_ptr<std::atomic<std::uint64_t>> judged)
     : self_(self), self_handle_(self), report_(std::move(loaded)), judged_(std::move(judged)) {
     self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down.source); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
@@ -221,7 +221,7 @@ private:
   judge_actor::pointer self_;
   // Only an exit message may end the actor.
   judge_actor self_handle_;
-  load_report report_;
+  judge_readiness report_;
   std::shared_ptr<std::atomic<std::uint64_t>> judged_;
   engine_actor engine_;
   loaded_model_ptr model_;
@@ -236,7 +236,7 @@ private:
 spawned_judge spawn_judge(caf::actor_system& system, const engine_options& options,
                           std::function<void(const load_status&)> progress) {
   spawned_judge result;
-  auto loaded = std::make_shared<loading>();
+  auto loaded = std::make_shared<judge_promise>();
   result.loaded = loaded->get_future().share();
   result.judged = std::make_shared<std::atomic<std::uint64_t>>(0);
   result.actor = spawn_state<judge_actor, judge_state, caf::detached>(
