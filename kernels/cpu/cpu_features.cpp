@@ -45,7 +45,7 @@ std::vector<isa> find_isas() {
   if (!__builtin_cpu_supports("avx512vnni"))
     return found;
   found.push_back(isa::avx512_vnni);
-  if (!__builtin_cpu_supports("avx512bf16"))
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vbmi")) // all but Cooper Lake have both
     return found;
   found.push_back(isa::avx512_bf16);
   if (request_amx())

@@ -64,6 +64,12 @@ public:
     });
   }
   timing attend(const sequence_rows& who) { return attend({&who, 1}, table_); }
+  /// Of one layer, which stays in caches.
+  timing attend_cached(const sequence_rows& who) {
+    return measure([&] {
+      device_.attention(out_.view, q(who.rows), s_.heads, 0.125f, 0, *cache_, 0, {{&who, 1}, table_});
+    });
+  }
 
   const std::vector<std::int32_t>& table() const { return table_; }
   double token_bytes() const { return double(cache_->shape.block_bytes()) / layers / block_tokens; }
@@ -247,6 +253,30 @@ void attention(backend& device, const machine_peaks& peak) {
       long_contexts(device, peak, s, type);
   for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
     print_shared_prefix(device, {32, 8, 64}, type);
+}
+
+/// Decoding from caches by the type of K and V, in turn: what arithmetic limits.
+void attention_codes(backend& device) {
+  const int context = 8192;
+  for (const int queries : {1, 4, 8, 12}) {
+    const shape s{8 * queries, 8, 64};
+    std::printf("decode of 8,192 cached positions, 8 KV heads of 64, %2d queries each:", queries);
+    constexpr kv_type types[] = {kv_type::bf16, kv_type::int8, kv_type::fp8};
+    std::vector<double> times[std::size(types)];
+    std::vector<std::unique_ptr<attention_bench>> benches;
+    for (const auto type : types)
+      benches.push_back(std::make_unique<attention_bench>(device, s, type, context));
+    const sequence_rows last{0, 1, context - 1, 0};
+    for (int round = 0; round < 5; ++round)
+      for (std::size_t i = 0; i < std::size(types); ++i)
+        times[i].push_back(benches[i]->attend_cached(last).median);
+    for (std::size_t i = 0; i < std::size(types); ++i) {
+      std::ranges::sort(times[i]);
+      std::printf(" %s %.0f us (%.2f of bf16)", to_string(types[i]), times[i][2] * 1e6, times[i][2] / times[0][2]);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
 }
 
 void attention_thresholds(backend& device) {

@@ -224,7 +224,7 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, threshold, sparse, inputs, pruned, int4,
+/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, codes, threshold, sparse, inputs, pruned, int4,
 /// the name of a weight format, or f32 for all products in f32.
 int main(int argc, char** argv) {
   cpu_options options;
@@ -253,6 +253,8 @@ int main(int argc, char** argv) {
   std::printf("%s\n", device->description().c_str());
   if (wanted("attention"))
     attention(*device, peak);
+  if (wanted("codes"))
+    attention_codes(*device);
   if (wanted("threshold"))
     attention_thresholds(*device);
   for (const auto& traits : weight_formats)

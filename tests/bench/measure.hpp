@@ -60,6 +60,9 @@ struct device_tensor {
 /// Measures techniques of attention against doing without, a line of JSON for each.
 void attention_techniques(const kernels::cpu_options& options);
 
+/// Measures decoding from caches by the type of K and V.
+void attention_codes(kernels::backend& device);
+
 /// Measures what not reading values of small weights gains.
 void attention_thresholds(kernels::backend& device);
 

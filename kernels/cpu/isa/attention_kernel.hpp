@@ -147,6 +147,10 @@ std::size_t attend_partition(const attention_op& op, const attention_tile& tile,
     case kv_type::bf16: return run_partition<tile_products<bf16_cells>>(op, tile, partition, state);
     case kv_type::int8: return run_partition<tile_products<int8_cells>>(op, tile, partition, state);
     case kv_type::fp8: return run_partition<tile_products<fp8_cells>>(op, tile, partition, state);
+#elif defined(__AVX512BF16__)
+    case kv_type::bf16: return run_partition<vector_products<bf16_cells>>(op, tile, partition, state);
+    case kv_type::int8: return run_partition<vector_products<code_pairs<int8_cells>>>(op, tile, partition, state);
+    case kv_type::fp8: return run_partition<vector_products<code_pairs<fp8_cells>>>(op, tile, partition, state);
 #else
     case kv_type::bf16: return run_partition<vector_products<bf16_cells>>(op, tile, partition, state);
     case kv_type::int8: return run_partition<vector_products<int8_cells>>(op, tile, partition, state);

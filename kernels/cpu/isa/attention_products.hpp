@@ -122,15 +122,16 @@ private:
   int last_, end_;
 };
 
-// Element types of K and V. `operand` is `steps` tokens or dimensions of 16 dimensions or tokens; `accumulate` adds their
-// products with as many of a query's dimensions or weights, which begin at `a` and are stored by `put`.
+// Element types of K and V. `operand` is `steps` tokens or dimensions of 16 dimensions or tokens, a word, which has
+// `rows` rows of elements; `accumulate` adds their products with as many of a query's dimensions or weights, which begin
+// at `a` and are stored by `put`.
 
 struct float_cells {
   static constexpr int steps = 1;
+  static constexpr int rows = 1;
   static constexpr int weight_words = 1; // of a word of V
   using operand = vec;
   static void put(float* row, int i, vec x) { store(row + i, x); }
-  static const float* at(const float* row, int i) { return row + i; }
   static vec accumulate(vec sum, const float* a, vec b) { return fma(broadcast(*a), b, sum); }
 };
 
@@ -141,13 +142,15 @@ struct f32_cells : float_cells {
 };
 
 struct int8_cells : float_cells {
+  static constexpr bool signed_bits = false; // two's complement
   using element = std::int8_t;
   static constexpr bool scaled = true;
   static vec column(const element* p) { return load_bytes(p); }
 };
 
 struct fp8_cells : float_cells {
-  using element = std::int8_t; // their bits
+  static constexpr bool signed_bits = true; // a sign, then the magnitude's bits
+  using element = std::int8_t;              // their bits
   static constexpr bool scaled = true;
   static vec column(const element* p) { return load_e4m3(p); }
 };
@@ -166,29 +169,108 @@ inline void put_bf16(std::uint16_t* p, const vec& x) { store_bf16(p, x); }
 struct bf16_cells {
   using element = std::uint32_t;
   static constexpr int steps = 2;
+  static constexpr int rows = 1;
   static constexpr int weight_words = 1;
   static constexpr bool scaled = false;
   using operand = pairs16;
   static void put(float* row, int i, vec x) { put_bf16(reinterpret_cast<std::uint16_t*>(row) + i, x); }
-  static const float* at(const float* row, int i) { return row + i / 2; }
   static operand column(const element* p) { return pair_operand::column(p); }
   static vec accumulate(vec sum, const float* a, operand b) {
     return pair_operand::accumulate(sum, pair_operand::row(reinterpret_cast<const std::uint32_t*>(a)), b);
   }
 };
 
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+
+struct byte_table {
+  alignas(64) std::uint8_t low[128];
+  alignas(64) std::uint8_t high[128];
+};
+
+/// bf16 of the magnitudes of codes, in the units of Codes::column.
+template <class Codes>
+inline constexpr byte_table bf16_bytes = [] {
+  byte_table to = {};
+  for (int code = 0; code < 128; ++code) {
+    float x = static_cast<float>(code);
+    if (Codes::signed_bits) { // E4M3: 4 bits of exponent, of which 0 is for subnormal numbers
+      x = static_cast<float>(code < 8 ? 2 * code : 8 + code % 8) * 0x1p-18f;
+      for (int exponent = code / 8; exponent > 0; --exponent)
+        x *= 2;
+    }
+    const auto bits = __builtin_bit_cast(std::uint32_t, x);
+    to.low[code] = static_cast<std::uint8_t>(bits >> 16);
+    to.high[code] = static_cast<std::uint8_t>(bits >> 24);
+  }
+  return to;
+}();
+
+/// Where the bytes of pairs come from: low bytes of 64 codes, then high ones.
+struct byte_orders {
+  alignas(64) std::uint8_t of_keys[2][64];
+  alignas(64) std::uint8_t of_values[2][64];
+};
+
+inline constexpr byte_orders code_orders = [] {
+  byte_orders to = {};
+  for (int column = 0; column < 2; ++column)
+    for (int i = 0; i < 64; ++i) {
+      const int lane = i / 4, odd = i / 2 % 2, high = i % 2 * 64;
+      to.of_keys[column][i] = static_cast<std::uint8_t>(high + column * 32 + odd * 16 + lane);
+      to.of_values[column][i] = static_cast<std::uint8_t>(high + odd * 32 + column * 16 + lane);
+    }
+  return to;
+}();
+
+/// Codes of 8 bits, which have at most 8 significant ones, become bf16 exactly, in pairs.
+template <class Codes>
+struct code_pairs : bf16_cells {
+  using element = std::int8_t;
+  static constexpr int rows = 2;
+  static constexpr bool scaled = true;
+
+  /// Two columns of K: 32 codes of each follow each other.
+  static void columns(operand& first, operand& second, const element* a, const element* b) {
+    widen(first, second, a, b, code_orders.of_keys);
+  }
+  /// Two columns of V that follow each other: 32 codes of the row of an even and of an odd token.
+  static void neighbours(operand& first, operand& second, const element* even, const element* odd) {
+    widen(first, second, even, odd, code_orders.of_values);
+  }
+
+private:
+  /// The bytes of bf16 by the lower 7 bits of a code, or of its magnitude; then the sign.
+  static void widen(operand& first, operand& second, const element* a, const element* b,
+                    const std::uint8_t (&order)[2][64]) {
+    constexpr const auto& table = bf16_bytes<Codes>;
+    const auto half = [](const element* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); };
+    const auto codes = _mm512_inserti64x4(_mm512_castsi256_si512(half(a)), half(b), 1);
+    const auto magnitude = Codes::signed_bits ? codes : _mm512_abs_epi8(codes);
+    const auto look_up = [&](const std::uint8_t* bytes) {
+      return _mm512_permutex2var_epi8(_mm512_load_si512(bytes), magnitude, _mm512_load_si512(bytes + 64));
+    };
+    const auto low = look_up(table.low);
+    const auto high = _mm512_ternarylogic_epi32(look_up(table.high), codes,
+                                                _mm512_set1_epi32(static_cast<int>(0x80808080)), 0xf8); // a | (b & c)
+    first = _mm512_permutex2var_epi8(low, _mm512_load_si512(order[0]), high);
+    second = _mm512_permutex2var_epi8(low, _mm512_load_si512(order[1]), high);
+  }
+};
+
+#endif
+
 #else
 
 struct bf16_cells {
   using element = std::uint32_t;
   static constexpr int steps = 2;
+  static constexpr int rows = 1;
   static constexpr int weight_words = 2;
   static constexpr bool scaled = false;
   struct operand {
     vec even, odd;
   };
   static void put(float* row, int i, vec x) { store(row + i, x); }
-  static const float* at(const float* row, int i) { return row + i; }
   static operand column(const element* p) { return {even_bf16(p), odd_bf16(p)}; }
   static vec accumulate(vec sum, const float* a, const operand& b) {
     return fma(broadcast(a[1]), b.odd, fma(broadcast(a[0]), b.even, sum));
@@ -197,38 +279,61 @@ struct bf16_cells {
 
 #endif
 
-/// sums[r][v] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][k][lane]. For each line that is read, the
-/// one `ahead[v]` bytes behind it is prefetched.
-template <class Cells, int R, int V>
-[[gnu::always_inline]] inline void accumulate(vec (&sums)[R][V], const float* a, std::size_t a_stride,
-                                              const typename Cells::element* const (&b)[V], std::size_t b_stride,
-                                              int count, const std::ptrdiff_t (&ahead)[V]) {
-  for (int k = 0; k < count; k += Cells::steps) {
-    typename Cells::operand columns[V];
-    for (int v = 0; v < V; ++v) {
-      const auto* column = b[v] + k / Cells::steps * b_stride;
-      __builtin_prefetch(reinterpret_cast<const char*>(column) + ahead[v]);
-      columns[v] = Cells::column(column);
+/// Words of V columns from row `at` of each on; rows are b_stride apart. Columns of V are neighbours.
+template <class Cells, bool OfValues, int V>
+[[gnu::always_inline]] inline void load_columns(typename Cells::operand (&to)[V],
+                                                const typename Cells::element* const (&b)[V], std::size_t at,
+                                                std::size_t b_stride) {
+  if constexpr (Cells::rows == 1) {
+    for (int v = 0; v < V; ++v)
+      to[v] = Cells::column(b[v] + at);
+  } else {
+    typename Cells::operand unused;
+    for (int v = 0; v < V; v += 2) {
+      const int other = v + 1 < V ? v + 1 : v;
+      auto& second = v + 1 < V ? to[other] : unused;
+      if constexpr (OfValues) // whose rows may be read beyond the column
+        Cells::neighbours(to[v], second, b[v] + at, b[v] + at + b_stride);
+      else
+        Cells::columns(to[v], second, b[v] + at, b[other] + at);
     }
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < V; ++v)
-        sums[r][v] = Cells::accumulate(sums[r][v], Cells::at(a + r * a_stride, k), columns[v]);
   }
 }
 
-/// The same for those words k of a block whose bits are set.
+/// sums[r][v] += sum over `words` words, ascending, of those of row r of a * those of b[v][..][lane]. For each line that
+/// is read, the one `ahead[v]` bytes behind it is prefetched.
+template <class Cells, bool OfValues, int R, int V>
+[[gnu::always_inline]] inline void accumulate(vec (&sums)[R][V], const float* a, std::size_t a_stride,
+                                              const typename Cells::element* const (&b)[V], std::size_t b_stride,
+                                              int words, const std::ptrdiff_t (&ahead)[V]) {
+  constexpr int row_parity = V == 1 ? 0 : Cells::rows - 1; // neighbours are in the same lines
+  for (std::size_t at = 0; words > 0; --words, at += Cells::rows * b_stride, a += Cells::weight_words) {
+    typename Cells::operand columns[V];
+    for (int v = 0; v < V; ++v) {
+      const auto* column = reinterpret_cast<const char*>(b[v] + at) + ahead[v];
+      __builtin_prefetch(column + (v & row_parity) * b_stride);
+      if (OfValues && V < Cells::rows)
+        __builtin_prefetch(column + b_stride);
+    }
+    load_columns<Cells, OfValues>(columns, b, at, b_stride);
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < V; ++v)
+        sums[r][v] = Cells::accumulate(sums[r][v], a + r * a_stride, columns[v]);
+  }
+}
+
+/// The same for those words of a block whose bits are set, of V.
 template <class Cells, int R, int V>
 [[gnu::always_inline]] inline void accumulate_words(vec (&sums)[R][V], const float* a, std::size_t a_stride,
                                                     const typename Cells::element* const (&b)[V], std::size_t b_stride,
                                                     unsigned words) {
   for (; words != 0; words &= words - 1) {
-    const int k = __builtin_ctz(words);
+    const int word = __builtin_ctz(words);
     typename Cells::operand columns[V];
-    for (int v = 0; v < V; ++v)
-      columns[v] = Cells::column(b[v] + std::size_t(k) * b_stride);
+    load_columns<Cells, true>(columns, b, std::size_t(word) * Cells::rows * b_stride, b_stride);
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)
-        sums[r][v] = Cells::accumulate(sums[r][v], Cells::at(a + r * a_stride, k * Cells::steps), columns[v]);
+        sums[r][v] = Cells::accumulate(sums[r][v], a + r * a_stride + word * Cells::weight_words, columns[v]);
   }
 }
 
@@ -271,7 +376,7 @@ public:
   /// o = weights * V over the blocks [first, last). Lanes beyond the last dimension hold no result. Values that no
   /// query has a weight for would add exact zeros, and are not read. Returns their bytes.
   std::size_t weigh(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride) const {
-    const auto live = find_live(first, last);
+    const auto live = find_live(first, last, !blocks.fetches_values());
     if (!live.whole || !blocks.fetches_values())
       fetch_live(blocks, live, 0, partition_blocks::ahead);
     for (int i = 0; !live.whole && i < partition_blocks::ahead; ++i)
@@ -294,25 +399,37 @@ private:
 
   static constexpr int block_words = block_size / Cells::steps;
 
-  live_blocks find_live(int first, int last) const {
+  const float* weights(int query, int block) const {
+    return scratch_.p[query] + block * block_words * Cells::weight_words;
+  }
+
+  /// `list`: also if few words are not needed.
+  live_blocks find_live(int first, int last, bool list) const {
+    constexpr int in_block = block_words * Cells::weight_words;
     live_blocks live;
+    alignas(64) std::uint32_t any[partition_size];
     for (int block = first; block < last; ++block) {
-      std::uint32_t any[block_words] = {};
+      std::uint32_t words[in_block] = {};
       for (int r = 0; r < count_; ++r) {
-        std::uint32_t words[block_words][Cells::weight_words];
-        std::memcpy(words, Cells::at(scratch_.p[r], block * block_size), sizeof words);
-        for (int i = 0; i < block_words; ++i)
-          any[i] |= words[i][0] | words[i][Cells::weight_words - 1];
+        std::uint32_t row[in_block];
+        std::memcpy(row, weights(r, block), sizeof row);
+        for (int i = 0; i < in_block; ++i)
+          words[i] |= row[i];
       }
+      for (int i = 0; i < block_words; ++i) {
+        any[block * block_words + i] = words[i * Cells::weight_words] | words[(i + 1) * Cells::weight_words - 1];
+        live.unread += any[block * block_words + i] == 0;
+      }
+    }
+    live.whole = live.unread * 8 < (last - first) * block_words; // the end of a text alone changes nothing
+    for (int block = first; block < last && (list || !live.whole); ++block) {
       unsigned set = 0;
       for (int i = 0; i < block_words; ++i)
-        set |= (any[i] != 0 ? 1u : 0u) << i;
+        set |= (any[block * block_words + i] != 0 ? 1u : 0u) << i;
       live.block[live.count] = static_cast<std::uint8_t>(block);
       live.words[live.count] = static_cast<std::uint16_t>(set);
       live.count += set != 0;
-      live.unread += block_words - __builtin_popcount(set);
     }
-    live.whole = live.unread * 8 < (last - first) * block_words; // the end of a text alone changes nothing
     return live;
   }
 
@@ -324,7 +441,10 @@ private:
         stretch{blocks.values(live.block[i]) + static_cast<std::size_t>(__builtin_ctz(words)) * bytes, bytes}.fetch();
   }
 
-  static constexpr int vectors(int rows) { return 4 * rows <= most_sums ? 4 : 2 * rows <= most_sums ? 2 : 1; }
+  static constexpr int vectors(int rows) {
+    constexpr int tables = 8 * (Cells::rows - 1); // registers that widening needs
+    return 4 * rows + tables <= most_sums ? 4 : 2 * rows <= most_sums ? 2 : 1;
+  }
 
   template <int R, int V>
   void score_blocks(const partition_blocks& blocks, int block) const {
@@ -339,7 +459,7 @@ private:
       for (int r = 0; r < R; ++r)
         sums[r][v] = zero();
     }
-    accumulate<Cells>(sums, scratch_.q[0], query_stride, k, block_size, dim_, ahead);
+    accumulate<Cells, false>(sums, scratch_.q[0], query_stride, k, block_size, dim_ / Cells::steps, ahead);
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)
         store(&scratch_.p[r][(block + v) * block_size], sums[r][v]);
@@ -359,8 +479,8 @@ private:
         columns[v] = values + v * lanes;
       if (d == 0)
         fetch_live(blocks, live, i + partition_blocks::ahead, i + partition_blocks::ahead + 1);
-      accumulate_words<Cells>(sums, Cells::at(scratch_.p[0], live.block[i] * block_size), row_stride, columns,
-                              static_cast<std::size_t>(dim_), live.words[i]);
+      accumulate_words<Cells>(sums, weights(0, live.block[i]), row_stride, columns, static_cast<std::size_t>(dim_),
+                              live.words[i]);
     }
     for (int block = first; live.whole && block < last; ++block) {
       const auto* values = reinterpret_cast<const element*>(blocks.values(block));
@@ -370,8 +490,8 @@ private:
         columns[v] = values + d + v * lanes;
         ahead[v] = distance(values, blocks.after_values(block));
       }
-      accumulate<Cells>(sums, Cells::at(scratch_.p[0], block * block_size), row_stride, columns, dim_, block_size,
-                        ahead);
+      accumulate<Cells, true>(sums, weights(0, block), row_stride, columns, static_cast<std::size_t>(dim_), block_words,
+                              ahead);
     }
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)

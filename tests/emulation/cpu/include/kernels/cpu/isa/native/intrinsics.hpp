@@ -16,6 +16,7 @@
 #endif
 #define _mm512_dpbf16_ps emulated_dpbf16
 #define _mm512_cvtneps_pbh emulated_cvtneps
+#define _mm512_permutex2var_epi8 emulated_permutex2var
 
 static inline __m512i emulated_flushed(__m512i x) {
   const auto denormal = _mm512_testn_epi32_mask(x, _mm512_set1_epi32(0x7f800000));
@@ -41,6 +42,17 @@ static inline __m256bh emulated_cvtneps(__m512 from) {
   const auto nan = _mm512_cmp_ps_mask(from, from, _CMP_UNORD_Q);
   const auto all = _mm512_mask_or_epi32(rounded, nan, x, _mm512_set1_epi32(0x400000));
   return (__m256bh)_mm512_cvtepi32_epi16(_mm512_srli_epi32(all, 16));
+}
+
+/// The bytes of `a`, then `b`, at the lower 7 bits of each of `index`.
+static inline __m512i emulated_permutex2var(__m512i a, __m512i index, __m512i b) {
+  alignas(64) std::uint8_t from[128], at[64];
+  _mm512_store_si512(from, a);
+  _mm512_store_si512(from + 64, b);
+  _mm512_store_si512(at, index);
+  for (auto& byte : at)
+    byte = from[byte & 127];
+  return _mm512_load_si512(at);
 }
 
 #else
