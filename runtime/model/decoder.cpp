@@ -43,12 +43,12 @@ std::vector<std::int32_t> position_rows(const kernels::batch& who, std::size_t o
   return rows;
 }
 
-/// The row of the table of token types for each row of a step.
-std::vector<std::int32_t> token_types(const kernels::batch& who) {
+/// The row of the table of token types for each row of a step. Tokenizers may tell second texts where models do not.
+std::vector<std::int32_t> token_types(const kernels::batch& who, int known) {
   std::vector<std::int32_t> types;
   for (const auto& s : who.sequences)
     for (std::int32_t i = 0; i < s.rows; ++i)
-      types.push_back(s.second > 0 && s.first_position + i >= s.second ? 1 : 0);
+      types.push_back(known > 1 && s.second > 0 && s.first_position + i >= s.second ? 1 : 0);
   return types;
 }
 
@@ -257,7 +257,7 @@ void decoder::embed(std::span<const token_id> tokens, const kernels::batch& who)
   if (weights_->positions)
     backend_.embed_add(residual(), *weights_->positions, position_rows(who, config.position_offset).data());
   if (weights_->token_types)
-    backend_.embed_add(residual(), *weights_->token_types, token_types(who).data());
+    backend_.embed_add(residual(), *weights_->token_types, token_types(who, config.token_types).data());
   if (weights_->embedding_norm.weight)
     normalise(residual(), residual(), weights_->embedding_norm);
   if (weights_->layer_inputs)

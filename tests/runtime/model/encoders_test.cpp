@@ -96,6 +96,17 @@ TEST_CASE("Encoders: last hidden states and scores are transformers', in f32 on 
     }
 }
 
+TEST_CASE("Encoders: to a model with one type of tokens, a second text is as the first") {
+  for (const auto& [model, alike] : {std::pair("xlm-roberta", true), {"bert", false}}) {
+    CAPTURE(std::string(model));
+    const auto source = open(std::string("tiny_encoders/") + model);
+    const auto backend = kernels::make_cpu_backend({.threads = 1});
+    engine e(source, targets().back(), 1, dtype::f32);
+    const std::vector<token_id> ids{2, 9, 7, 3, 11, 12, 3};
+    CHECK((states_of(e, {{ids, 4}}, *backend) == states_of(e, {{ids, 0}}, *backend)) == alike);
+  }
+}
+
 TEST_CASE("Jina's original files: matrices beside which adapters for tasks stand are the model's own") {
   const temp_folder folder;
   const auto to = folder.path() / "jina";
