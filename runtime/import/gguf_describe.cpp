@@ -111,7 +111,7 @@ int period_of(const model_config& config) {
 }
 
 /// The layers of Gemma 3n and 4: of two kinds, with inputs of their own of each token.
-void describe_kinds(gguf_writer& to, const architecture_key& key, const model_config& config) {
+void describe_kinds(gguf_writer& to, const architecture_key& key, const model_config& config, const std::string& name) {
   if (config.altup) {
     to.add(key("altup.active_idx"), u32(config.altup.active));
     to.add(key("altup.num_inputs"), u32(config.altup.streams));
@@ -128,6 +128,14 @@ void describe_kinds(gguf_writer& to, const architecture_key& key, const model_co
   int shared = 0;
   for (int i = 0; i < config.layers; ++i)
     shared += config.kv_layer_of(i) != i ? 1 : 0;
+  // llama.cpp looks for the K and V of others in the last layer that has its own, and if they have a window, in the one
+  // before. In Gemma 3n it counts on as many layers as published models have.
+  const int own = config.layers - shared;
+  for (int i = own; config.family == "gemma4_text" && i < config.layers; ++i)
+    if (config.kv_layer_of(i) != own - (config.slides(i) ? 2 : 1))
+      throw failure(errc::unsupported,
+                    name + ": GGUF cannot say that layer " + std::to_string(i) + " reads K and V of layer " +
+                      std::to_string(config.kv_layer_of(i)));
   to.add(key("attention.shared_kv_layers"), u32(shared));
   to.add(key("embedding_length_per_layer_input"), u32(config.layer_inputs));
 }
@@ -160,7 +168,7 @@ void describe_differences(gguf_writer& to, const architecture_key& key, const mo
     to.add(key("rope.freq_base_swa"), static_cast<float>(config.local_rope->theta));
   if (config.attention_cap > 0)
     to.add(key("attn_logit_softcapping"), config.attention_cap);
-  if (config.logit_cap > 0)
+  if (config.logit_cap > 0 || config.family == "gemma4_text") // whose logits llama.cpp caps at 30 if it is not told
     to.add(key("final_logit_softcapping"), config.logit_cap);
   if (config.family.starts_with("granite")) {
     to.add(key("embedding_scale"), config.embedding_scale);
@@ -230,7 +238,7 @@ void describe_model(gguf_writer& to, const model_config& config, const std::stri
     to.add(key("rope.dimension_count"), u32(config.rope.dims > 0 ? config.rope.dims : config.head_dim));
   }
   if (config.family == "gemma4_text" || config.family == "gemma3n_text")
-    describe_kinds(to, key, config);
+    describe_kinds(to, key, config, name);
   describe_rope(to, architecture + ".", config, name);
   describe_experts(to, key, config);
   describe_recurrence(to, key, config);

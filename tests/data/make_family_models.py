@@ -19,6 +19,8 @@ COMMON = dict(vocab_size=48, hidden_size=16, intermediate_size=24, num_hidden_la
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=10)
 LENGTH = 40
+# Of layers of which the last two read K and V of earlier ones: the two before are of both kinds, as llama.cpp expects.
+LAST_OF_BOTH = ["sliding_attention"] * 3 + ["full_attention", "sliding_attention", "full_attention"]
 GREEDY = {"gemma3n"}  # these also have what follows greedily
 # Encoders of images as small as they may be.
 SIGHT = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
@@ -142,7 +144,7 @@ LATER = {
     "gemma4": ("gemma4_text", dict(head_dim=8, global_head_dim=12, num_hidden_layers=6, num_kv_shared_layers=2,
                                    hidden_size_per_layer_input=6, vocab_size_per_layer_input=48, sliding_window=7,
                                    use_double_wide_mlp=True, final_logit_softcapping=20.0,
-                                   layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2)),
+                                   layer_types=LAST_OF_BOTH)),
     "gemma4-keys": ("gemma4_text", dict(head_dim=8, global_head_dim=12, num_hidden_layers=3, sliding_window=7,
                                         num_key_value_heads=4, num_global_key_value_heads=2, attention_k_eq_v=True,
                                         hidden_size_per_layer_input=0, vocab_size_per_layer_input=48,

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/gguf_file.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/import/gguf_export.hpp"
+#include "runtime/import/gguf_layout.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
@@ -158,6 +159,22 @@ TEST_CASE("GGUF: positions whose scaling llama.cpp cannot say are in Troupe's ow
     const auto text = "It's 1234 o'clock";
     CHECK(written.load_tokenizer()->encode(text, true) == original.load_tokenizer()->encode(text, true));
   }
+}
+
+TEST_CASE("GGUF: Gemma 4 says that its logits are not capped, and shares K and V only as llama.cpp can follow") {
+  kernels::thread_pool pool(1);
+  const temp_folder folder;
+  const auto file = folder.path() / "m.gguf";
+  export_gguf(with_some_tokenizer("tiny_families/gemma4-keys", folder.path()), *find_export_format("f32"), file, pool);
+  CHECK(gguf_file(file).metadata().number("gemma4.final_logit_softcapping", 0, 1) == 0.0);
+  CHECK(open_gguf(file).config.logit_cap == 0);
+  auto config = test::open("tiny_families/gemma4").config;
+  CHECK(config.kv_layers == std::vector<int>{0, 1, 2, 3, 2, 3});
+  gguf_writer one, other;
+  describe_model(one, config, "m");
+  config.kv_layers[4] = 1;
+  CHECK(failure_of([&] { describe_model(other, config, "m"); }) ==
+        "m: GGUF cannot say that layer 4 reads K and V of layer 1");
 }
 
 TEST_CASE("GGUF: SmallThinker's windows are in llama.cpp's form if they are as it takes them") {
