@@ -33,9 +33,8 @@ class Terminal:
         pid, self._master = pty.fork()
         if pid == 0:
             os.environ.update(TERM="xterm", HOME=str(home), XDG_STATE_HOME=str(home), LC_ALL="C.UTF-8")
-            time.sleep(0.1)  # until the window has its size
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
             os.execv(binary(), [binary(), *arguments])
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         self._pid = pid
 
     def lines(self):
