@@ -115,20 +115,9 @@ int run_model_bench(const bench_options& options) {
   require_model(options.model);
   if (options.prompt + options.generate == 0)
     throw usage_failure("--prompt and --generate are both 0, which leaves nothing to measure");
-  progress shown;
-  load_status status;
-  status.line = "loading " + options.model;
-  const auto show = [&](std::size_t done, std::size_t total) {
-    status.done_bytes = done;
-    status.total_bytes = total;
-    shown.show(status);
-  };
-  model_bench bench(options, open_gpu_plugin, show, [&](std::string line) {
-    status.line = std::move(line);
-    shown.show(status);
-  });
-  status.now = load_status::stage::ready;
-  shown.show(status);
+  task_progress task("loading " + options.model);
+  model_bench bench(options, open_gpu_plugin, task.show, task.log);
+  task.end();
   if (!options.json)
     print_heading(bench, options);
   for (const auto batch : parse_integers(options.batches, 1, most_rows)) {

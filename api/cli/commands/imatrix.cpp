@@ -4,7 +4,6 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/engine/calibration.hpp"
-#include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>
@@ -24,26 +23,14 @@ struct imatrix_options {
 
 int write_imatrix(const imatrix_options& options) {
   require_model(options.model);
-  progress shown;
-  load_status status;
-  status.line = "loading " + options.model;
-  const auto show = [&](std::size_t done, std::size_t all) {
-    status.done_bytes = done;
-    status.total_bytes = all;
-    shown.show(status);
-  };
-  const auto log = [&](std::string line) {
-    status.line = std::move(line);
-    shown.show(status);
-  };
-  calibration model({options.model, options.text == "-" ? read_stdin() : read_file(options.text, files::text),
-                     options.threads, options.context, options.windows},
-                    show, log);
-  status.line = "reading " + options.text;
-  const auto table = measure_importance(model, options.text, show);
+  task_progress task("loading " + options.model);
+  calibration model(
+    {options.model, read_file_or_stdin(options.text), options.threads, options.context, options.windows}, task.show,
+    task.log);
+  task.begin("reading " + options.text);
+  const auto table = measure_importance(model, options.text, task.show);
   write_importance(options.out, table);
-  status.now = load_status::stage::ready;
-  shown.show(status);
+  task.end();
   if (options.json)
     std::cout << "{\"file\":" << json_text(options.out) << ",\"matrices\":" << table.tensors.size()
               << ",\"tokens\":" << model.tokens() << ",\"windows\":" << model.windows() << "}\n";
@@ -82,7 +69,7 @@ command add_imatrix(CLI::App& troupe) {
     ->group(model_group);
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
   add_common_options(*app);
-  app->footer("The file holds, for each matrix, the mean square of what its inputs were on the text. `troupe quantize` "
+  app->footer("The file holds, for each matrix, the mean square of each of its inputs on the text. `troupe quantize` "
               "and llama-quantize read it.\n"
               "Examples:\n"
               "  troupe imatrix --model ~/models/Qwen3-0.6B --text book.txt --out qwen3.imatrix.gguf\n"

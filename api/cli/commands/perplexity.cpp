@@ -11,7 +11,6 @@
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/memory_estimate.hpp"
-#include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>
@@ -55,7 +54,7 @@ int run_perplexity(const perplexity_options& options) {
   const int stride = options.stride > 0 ? options.stride : context / 2;
   if (stride >= context)
     throw usage_failure("--stride must be less than the context, " + std::to_string(context));
-  const auto text = options.text == "-" ? read_stdin() : read_file(options.text, files::text);
+  const auto text = read_file_or_stdin(options.text);
   const auto tokenizer = source.load_tokenizer();
   const auto tokens = tokenizer->encode(text, true);
   const auto bytes = predicted_bytes(text, *tokenizer, tokens);
@@ -71,24 +70,13 @@ int run_perplexity(const perplexity_options& options) {
   memory.scratch += logit_rows * static_cast<std::size_t>(source.config.vocab) * sizeof(float);
   const auto budget = budget_beside(source, options, precision, *backend, memory, blocks * memory.kv_block,
                                     device->available_memory());
-  progress shown;
-  load_status status;
-  const auto show = [&](std::size_t done, std::size_t total) {
-    status.done_bytes = done;
-    status.total_bytes = total;
-    shown.show(status);
-  };
-  status.line = "loading " + source.name;
-  const auto log = [&](std::string line) {
-    status.line = std::move(line);
-    shown.show(status);
-  };
-  decoder graph(load_weights(source, options, precision, *backend, show, log, {}, budget), *backend, rows, context);
+  task_progress task("loading " + source.name);
+  decoder graph(load_weights(source, options, precision, *backend, task.show, task.log, {}, budget), *backend, rows,
+                context);
   const auto cache = backend->make_kv_cache(kv_shape_of(source.config, precision, blocks));
-  status.line = "reading " + options.text;
-  const auto result = measure_perplexity(graph, *backend, *cache, tokens, context, stride, show);
-  status.now = load_status::stage::ready;
-  shown.show(status);
+  task.begin("reading " + options.text);
+  const auto result = measure_perplexity(graph, *backend, *cache, tokens, context, stride, task.show);
+  task.end();
 
   const double bits_per_byte = bytes > 0
     ? result.loss * static_cast<double>(result.tokens) / std::log(2.0) / static_cast<double>(bytes)

@@ -10,7 +10,6 @@
 #include "runtime/import/pruned_export.hpp"
 #include "runtime/support/available_memory.hpp"
 #include "runtime/support/byte_size.hpp"
-#include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>
@@ -109,18 +108,7 @@ int quantize(const quantize_options& options) {
   check_quantize(options);
   require_model(options.model);
   kernels::thread_pool pool(options.threads);
-  progress shown;
-  load_status status;
-  status.line = "loading " + options.model;
-  const auto show = [&](std::size_t done, std::size_t all) {
-    status.done_bytes = done;
-    status.total_bytes = all;
-    shown.show(status);
-  };
-  const auto log = [&](std::string line) {
-    status.line = std::move(line);
-    shown.show(status);
-  };
+  task_progress task("loading " + options.model);
   importance_table importance;
   if (!options.importance.empty())
     importance = read_importance(options.importance);
@@ -128,47 +116,43 @@ int quantize(const quantize_options& options) {
   std::optional<hessian_source> hessians;
   feedback_fn feedback;
   const auto read_text = [&] {
-    status.line = "reading " + options.text;
-    model.emplace(calibration_options{options.model,
-                                      options.text == "-" ? read_stdin() : read_file(options.text, files::text),
-                                      options.threads, options.context, options.windows},
-                  show, log);
+    task.begin("reading " + options.text);
+    model.emplace(calibration_options{options.model, read_file_or_stdin(options.text), options.threads, options.context,
+                                      options.windows},
+                  task.show, task.log);
   };
   const auto law = options.sparsity.empty() ? "" : pruning_law(options);
   if (law == "wanda" && !options.text.empty()) {
     read_text();
-    importance = measure_importance(*model, options.text, show);
+    importance = measure_importance(*model, options.text, task.show);
   } else if (!options.text.empty())
     feedback = [&](const std::string& matrix) { // what is wrong with the rest is told before the text is read
       if (!model) {
         read_text();
         hessians.emplace(*model, layer_matrices(model->config()), available_memory() / 2, options.by_importance, pool,
-                         show);
+                         task.show);
       }
       return hessians->of(matrix);
     };
-  status.line = "quantising " + options.model;
-  shown.show(status);
+  task.log("quantising " + options.model);
   if (!options.sparsity.empty()) {
     const pruning how{law == "wanda" ? &importance : nullptr, feedback};
-    const auto result = export_pruned(options.model, options.out, pool, how, show, log);
-    status.now = load_status::stage::ready;
-    shown.show(status);
+    const auto result = export_pruned(options.model, options.out, pool, how, task.show, task.log);
+    task.end();
     print_result(options, law, result);
     return 0;
   }
   const auto& format = options.to == "gptq" ? format_of_bits(options.bits)
                                             : *find_export_format(options.to == "fp8" ? "f16" : options.to);
-  const auto result = options.to == "fp8" ? export_fp8(options.model, options.out, pool, show, log)
+  const auto result = options.to == "fp8" ? export_fp8(options.model, options.out, pool, task.show, task.log)
     : makes_folder(options)
     ? export_gptq(options.model,
                   {{options.bits, as_size(std::max(0, options.group)), !options.asymmetric}, options.by_importance},
-                  options.out, pool, feedback, show, log)
+                  options.out, pool, feedback, task.show, task.log)
     : export_gguf(options.model, format, options.out, pool,
                   {options.requantise, options.pure, options.importance.empty() ? nullptr : &importance, feedback},
-                  show, log);
-  status.now = load_status::stage::ready;
-  shown.show(status);
+                  task.show, task.log);
+  task.end();
   print_result(options, options.to, result);
   return 0;
 }
@@ -179,43 +163,41 @@ command add_quantize(CLI::App& troupe) {
   const auto options = std::make_shared<quantize_options>();
   auto* app = troupe.add_subcommand(
     "quantize",
-    "Write a model with quantised weights, as one GGUF file or, by GPTQ, as a folder; or with half of the weights");
+    "Write a model with quantised weights, as a GGUF file or a folder, or with half of its weights set to zero");
   app
     ->add_option(
       "--to", options->to,
       "Format: q8_0 (8.5 bits per weight), q6_k (6.6), q5_0, q5_1, q4_0, q4_1, iq4_nl or iq4_xs (4.3); a mix "
       "with more bits where errors matter most, q5_k_m, q5_k_s, q4_k_m, q4_k_s, q3_k_l, q3_k_m, q3_k_s, q2_k "
-      "or q2_k_s, as llama-quantize makes them; f16, bf16, f32; fp8, into a folder as vLLM reads it; or gptq, with "
-      "--bits and --text, into a folder "
-      "as transformers reads it, or a GGUF file")
+      "or q2_k_s, as llama-quantize makes them; f16, bf16, f32; fp8, a folder that vLLM reads; or gptq, with --bits "
+      "and --text, a folder that transformers reads, or a GGUF file")
     ->check(one_of(format_names()))
     ->type_name("FORMAT");
   app
     ->add_option(
       "--sparsity", options->sparsity,
-      "Instead of --to: leave 2 of every 4 weights of the layers' matrices, in a folder that stores those alone "
-      "(compressed-tensors' sparse-24-bitmask)")
-    ->check(CLI::IsMember({"2:4"}))
+      "Instead of --to: set 2 of every 4 weights of the layers' matrices to zero, and write a folder that stores the "
+      "others only (compressed-tensors' sparse-24-bitmask)")
+    ->check(one_of({"2:4"}))
     ->type_name("2:4");
   app
     ->add_option(
       "--prune-by", options->prune_by,
-      "Of --sparsity, which weights stay: the largest (magnitude); the largest times the size of their inputs "
-      "(wanda, with --text or --imatrix); or those whose loss costs most, with the others changed to make up for "
-      "it (sparsegpt, with --text). By default the last for which there is what it needs")
-    ->check(CLI::IsMember({"magnitude", "wanda", "sparsegpt"}))
+      "With --sparsity: how the weights that stay are chosen. magnitude: by their size; wanda: by their size times "
+      "that of their inputs, which needs --text or --imatrix; sparsegpt: by what it would cost to lose them, with the "
+      "others adjusted to make up for it, which needs --text. By default the last of these that can be used")
+    ->check(one_of({"magnitude", "wanda", "sparsegpt"}))
     ->type_name("LAW");
   app
-    ->add_option(
-      "--out", options->out,
-      "The file to write; of --sparsity, of --to fp8, and of --to gptq unless it ends in .gguf, a new folder")
+    ->add_option("--out", options->out,
+                 "The file to write; with --sparsity, --to fp8, and --to gptq unless it ends in .gguf, a new folder")
     ->type_name("FILE")
     ->required();
   app
     ->add_option(
       "--text", options->text,
-      "Read this text first, and make up for each error where the inputs seen allow (GPTQ); for any format with "
-      "blocks. Of the kind that the model will read, in UTF-8; `-` reads stdin")
+      "Read this text first, and adjust weights to make up for the rounding of others (GPTQ); for any format with "
+      "blocks. A text of the kind that the model will read, in UTF-8; `-` reads stdin")
     ->type_name("FILE");
   app->add_option("--windows", options->windows, "Windows of the text to read at most; 0: all of it")
     ->check(integer_between(0, 1 << 20))
@@ -225,21 +207,25 @@ command add_quantize(CLI::App& troupe) {
     ->check(integer_between(2, 1 << 20))
     ->type_name("INT")
     ->capture_default_str();
-  app->add_option("--bits", options->bits, "Of --to gptq: 2, 3, 4 or 8; in a GGUF file q2_k, q3_k_s, q4_k_s or q8_0")
-    ->check(CLI::IsMember({2, 3, 4, 8}))
+  app
+    ->add_option("--bits", options->bits,
+                 "With --to gptq: 2, 3, 4 or 8 bits per weight; in a GGUF file q2_k, q3_k_s, q4_k_s or q8_0")
+    ->check(one_of({"2", "3", "4", "8"}))
     ->type_name("INT")
     ->capture_default_str();
-  app->add_option("--group-size", options->group, "Of --to gptq into a folder: inputs that share a scale; -1: all")
-    ->check(CLI::IsMember({-1, 32, 64, 128, 256, 512, 1024}))
+  app
+    ->add_option("--group-size", options->group, "With --to gptq into a folder: how many inputs share a scale; -1: all")
+    ->check(one_of({"-1", "32", "64", "128", "256", "512", "1024"}))
     ->type_name("INT")
     ->capture_default_str();
   app->add_flag("--act-order", options->by_importance,
-                "Of --to gptq into a folder: quantise the largest inputs first (desc_act)");
+                "With --to gptq into a folder: quantise the largest inputs first (desc_act)");
   app->add_flag("--asymmetric", options->asymmetric,
-                "Of --to gptq into a folder: each group has a zero point of its own");
+                "With --to gptq into a folder: give each group a zero point of its own");
   app
-    ->add_option("--imatrix", options->importance,
-                 "How much an error of each input counts: a file that `troupe imatrix` or llama-imatrix has written")
+    ->add_option(
+      "--imatrix", options->importance,
+      "A file that says how much an error of each input counts, written by `troupe imatrix` or llama-imatrix")
     ->type_name("FILE");
   app->add_flag("--pure", options->pure, "No mix: every matrix, embeddings included, in the format itself");
   app->add_flag("--requantize", options->requantise,

@@ -156,7 +156,7 @@ int run_scores(const scores_options& options) {
     throw failure(errc::bad_request,
                   "--tokens " + std::to_string(options.tokens) + " exceeds the " + std::to_string(limit) +
                     " tokens that the model allows");
-  const auto text = options.text == "-" ? read_stdin() : read_file(options.text, files::text);
+  const auto text = read_file_or_stdin(options.text);
   auto tokens = source.load_tokenizer()->encode(text, true);
   if (tokens.size() < static_cast<std::size_t>(options.tokens))
     throw failure(errc::bad_request,
@@ -176,23 +176,11 @@ int run_scores(const scores_options& options) {
   const auto keys = tokens.size() * static_cast<std::size_t>(source.config.layers) *
     static_cast<std::size_t>(source.config.kv_heads * source.config.head_dim) * sizeof(float);
   require_memory(source.name, memory.fixed() + blocks * memory.kv_block + keys, device->available_memory());
-  progress shown;
-  load_status status;
-  const auto show = [&](std::size_t done, std::size_t total) {
-    status.done_bytes = done;
-    status.total_bytes = total;
-    shown.show(status);
-  };
-  const auto log = [&](std::string line) {
-    status.line = std::move(line);
-    shown.show(status);
-  };
-  status.line = "loading " + source.name;
-  const auto weights = load_weights(source, compute, precision, *backend, show, log);
-  status.line = "reading " + options.text;
-  const auto layers = observe_scores(weights, *backend, tokens, rows, options.queries, show);
-  status.now = load_status::stage::ready;
-  shown.show(status);
+  task_progress task("loading " + source.name);
+  const auto weights = load_weights(source, compute, precision, *backend, task.show, task.log);
+  task.begin("reading " + options.text);
+  const auto layers = observe_scores(weights, *backend, tokens, rows, options.queries, task.show);
+  task.end();
   const auto center = center_of(layers, scores_reach);
   if (!options.picture.empty())
     write_new_file(options.picture, picture_of(source.name, layers, center));

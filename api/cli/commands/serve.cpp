@@ -361,14 +361,13 @@ command add_serve(CLI::App& troupe) {
   add_choice(*app, "--log-format", "FORMAT", "text",
              "text, or json: an object on each line, and nothing else on stderr", log_formats, options->format);
   add_common_options(*app);
-  app->footer(
-    "Endpoints:\n" + list_endpoints(100) +
-    "\nThe server listens at once and answers /health with 503 until the model is loaded. Ctrl-C, SIGTERM or\n"
-    "SIGHUP lets running requests finish, a second one ends them with an error; the exit status is 0.\n"
-    "Examples:\n"
-    "  troupe serve\n"
-    "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"
-    "  TROUPE_API_KEY=secret troupe serve --host 0.0.0.0 --config configs/server.toml");
+  app->footer("Endpoints:\n" + list_endpoints(100) +
+              "\nThe server listens at once and answers /health with 503 until the model is loaded. Ctrl-C, SIGTERM "
+              "or SIGHUP lets running requests finish, a second one ends them with an error; the exit status is 0.\n"
+              "Examples:\n"
+              "  troupe serve\n"
+              "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"
+              "  TROUPE_API_KEY=secret troupe serve --host 0.0.0.0 --config configs/server.toml");
   return {app, [options] {
             if (const char* key = std::getenv("TROUPE_API_KEY"); key && *key)
               options->server.api_keys.emplace_back(key);

@@ -107,30 +107,20 @@ int make_steering(const steer_options& options) {
   const auto memory = estimate_memory(*source.tensors, source.config, precision, *backend, {rows, 1, context});
   const auto budget = budget_beside(source, options, precision, *backend, memory,
                                     blocks * memory.kv_block + state_bytes, device->available_memory());
-  progress shown;
-  load_status status;
-  const auto show = [&](std::size_t done, std::size_t total) {
-    status.done_bytes = done;
-    status.total_bytes = total;
-    shown.show(status);
-  };
-  const auto log = [&](std::string line) {
-    status.line = std::move(line);
-    shown.show(status);
-  };
-  status.line = "loading " + source.name;
-  decoder graph(load_weights(source, options, precision, *backend, show, log, {}, budget), *backend, rows, context);
+  task_progress task("loading " + source.name);
+  decoder graph(load_weights(source, options, precision, *backend, task.show, task.log, {}, budget), *backend, rows,
+                context);
   const auto cache = backend->make_kv_cache(kv_shape_of(source.config, precision, blocks));
 
   std::size_t done = 0;
   const auto states_of = [&](const prompt_list& list) {
-    status.line = "reading " + list.file;
+    task.begin("reading " + list.file);
     std::vector<layer_states> by_layer(as_size(source.config.layers));
     for (const auto& prompt : list.prompts) {
       auto states = last_states(graph, *backend, *cache, prompt);
       for (std::size_t layer = 0; layer < states.size(); ++layer)
         by_layer[layer].push_back(std::move(states[layer]));
-      show(++done, prompts);
+      task.show(++done, prompts);
     }
     return by_layer;
   };
@@ -138,8 +128,7 @@ int make_steering(const steer_options& options) {
   layer_directions directions;
   for (std::size_t layer = 0; layer < wanted.size(); ++layer)
     directions.push_back(contrast(method, wanted[layer], unwanted[layer]));
-  status.now = load_status::stage::ready;
-  shown.show(status);
+  task.end();
   if (std::ranges::all_of(directions, [](const auto& d) { return d.empty(); }))
     throw failure(errc::bad_request, "the two lists of prompts have the same hidden states");
   write_steering(options.out, directions, source.config.family);

@@ -62,6 +62,11 @@ void progress::show(const load_status& status) {
   write_("\r[" + bar + "] " + std::string(3 - number.size(), ' ') + number + " %\033[K");
 }
 
+void task_progress::end() {
+  status_.now = load_status::stage::ready;
+  shown_.show(status_);
+}
+
 engine start_engine(const engine_options& options, bool quiet, bool stages, const engine_internals& internals) {
   require_model(options.model);
   const auto shown = std::make_shared<progress>(quiet, stages);

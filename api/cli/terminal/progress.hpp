@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace troupe::cli {
 
@@ -37,6 +38,34 @@ private:
   int percent_ = -1; // that the bar on the screen shows; -1: there is none
   std::string line_;
   writer write_;
+};
+
+/// What a command does itself rather than an engine: loading a model, then reading or writing.
+class task_progress {
+public:
+  /// `what`: "loading m".
+  explicit task_progress(std::string what) { begin(std::move(what)); }
+  task_progress(const task_progress&) = delete;
+  task_progress& operator=(const task_progress&) = delete;
+
+  /// The next thing is done from now on, which `show` tells.
+  void begin(std::string what) { status_.line = std::move(what); }
+  void end();
+
+  const std::function<void(std::size_t done, std::size_t all)> show = [this](std::size_t done, std::size_t all) {
+    status_.done_bytes = done;
+    status_.total_bytes = all;
+    shown_.show(status_);
+  };
+  /// A line of its own, at once.
+  const std::function<void(std::string)> log = [this](std::string line) {
+    begin(std::move(line));
+    shown_.show(status_);
+  };
+
+private:
+  progress shown_;
+  load_status status_;
 };
 
 /// Starts an engine, shows its progress and waits until it is ready. Throws failure if loading fails.

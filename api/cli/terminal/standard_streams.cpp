@@ -71,4 +71,8 @@ std::string printable(std::string_view piece) {
 
 std::string read_stdin() { return read_all(STDIN_FILENO, "stdin", files::text); }
 
+std::string read_file_or_stdin(const std::string& name) {
+  return name == "-" ? read_stdin() : read_file(name, files::text);
+}
+
 } // namespace troupe::cli

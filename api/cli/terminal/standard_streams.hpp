@@ -40,4 +40,7 @@ std::string printable(std::string_view piece);
 /// All of stdin. Throws failure(bad_file) if it exceeds the limit of a text file.
 std::string read_stdin();
 
+/// All of a text file, or of stdin if its name is `-`. Throws failure(bad_file).
+std::string read_file_or_stdin(const std::string& name);
+
 } // namespace troupe::cli
