@@ -11,24 +11,14 @@ Needs PyPI's websockets (tests/e2e/requirements.txt)."""
 import argparse
 import asyncio
 import json
-import pathlib
 import random
 import re
-import shlex
-import statistics
-import subprocess
 import time
-import urllib.error
 import urllib.request
 
 import websockets
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def percentile(values, share):
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
+from servers_in_turn import add_arguments, medians_of, percentile, serving
 
 
 async def drive(port, options, seed):
@@ -92,22 +82,10 @@ def counters_of(port):
 
 
 def measure(flags, options, seed):
-    server = subprocess.Popen([str(options.troupe), "serve", "--port", "0", "--quiet", "--model", options.model,
-                               *shlex.split(options.common), *shlex.split(flags)], stdout=subprocess.PIPE, text=True)
-    try:
-        port = int(re.search(r":(\d+)", server.stdout.readline()).group(1))
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health").close()
-                break
-            except urllib.error.HTTPError:
-                time.sleep(0.2)
+    with serving(options, flags) as port:
         asyncio.run(drive(port, argparse.Namespace(**{**vars(options), "prompts": 1, "warm": 4}), seed + 1000))
         gaps, first, second, rate = asyncio.run(drive(port, options, seed))
         counters = counters_of(port)
-    finally:
-        server.terminate()
-        server.wait()
     return {"longest_ms": 1e3 * max(gaps), "itl_p99_ms": 1e3 * percentile(gaps, 0.99),
             "itl_p50_ms": 1e3 * percentile(gaps, 0.5), "ttft_p50_ms": 1e3 * percentile(first, 0.5),
             "ttft_max_ms": 1e3 * max(first), "second_p50_ms": 1e3 * percentile(second, 0.5),
@@ -117,10 +95,7 @@ def measure(flags, options, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--troupe", type=pathlib.Path, default=ROOT / "build" / "release" / "troupe")
-    parser.add_argument("--model", default="synthetic:llama-135m")
-    parser.add_argument("--common", default="--quantize int8 --speculate off", help="flags for every server")
-    parser.add_argument("--flags", action="append", required=True, help="flags for one server; repeat to compare")
+    add_arguments(parser, model="synthetic:llama-135m", common="--quantize int8 --speculate off", rounds=3)
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--warm", type=int, default=20, help="tokens of each stream before the first prompt")
     parser.add_argument("--prompt", type=int, default=2000, help="tokens")
@@ -128,19 +103,10 @@ def main():
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--interval", type=float, default=3, help="seconds between prompts")
     parser.add_argument("--context", type=int, default=2048, help="tokens of a stream")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
 
-    runs = {flags: [] for flags in options.flags}
-    for round_ in range(options.rounds):
-        for flags in options.flags:
-            runs[flags].append(measure(flags, options, options.seed + round_))
-    medians = {flags: {key: statistics.median(run[key] for run in all_) for key in all_[0]}
-               for flags, all_ in runs.items()}
-    if options.json:
-        print(json.dumps({"runs": runs, "medians": medians}))
+    medians = medians_of(options, measure)
+    if medians is None:
         return
     for flags, row in medians.items():
         print(f"{flags or 'one executor':28} between tokens p50 {row['itl_p50_ms']:5.0f} p99 {row['itl_p99_ms']:5.0f} longest "
