@@ -2,7 +2,7 @@
 // predicts all, computes one, and corrects the others by what it finds. Part of decoder.
 #include "kernels/gaussian_gates.hpp"
 #include "runtime/model/decoder.hpp"
-#include "runtime/support/types.hpp"
+#include "runtime/model/decoder_tensors.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,10 +15,6 @@ using kernels::dtype;
 using kernels::tensor;
 
 constexpr float least_mean_square = 1e-5f; // of a stream that is brought to the length of another
-
-tensor stream_rows(const kernels::buffer& memory, dtype type, std::size_t rows, std::size_t cols) {
-  return {memory.get(), type, rows, cols, cols};
-}
 
 } // namespace
 
@@ -40,8 +36,8 @@ std::vector<float> decoder::lengths_to(const tensor& from, const tensor& to) {
 void decoder::spread_streams() {
   const auto& config = weights_->config;
   const auto first = residual();
-  const auto normed = stream_rows(normed_, weights_->compute, rows_, first.cols),
-             made = stream_rows(branch_, dtype::f32, rows_, first.cols);
+  const auto normed = buffer_rows(normed_, weights_->compute, rows_, first.cols),
+             made = buffer_rows(branch_, dtype::f32, rows_, first.cols);
   backend_.gather_rows(normed, first);
   backend_.gather_rows(stream(streams_, 0), first);
   for (int i = 1; i < config.altup.streams; ++i) {
@@ -55,8 +51,8 @@ void decoder::spread_streams() {
 
 void decoder::merge_streams() {
   const auto& config = weights_->config;
-  const auto sum = residual(), made = stream_rows(branch_, dtype::f32, rows_, sum.cols),
-             normed = stream_rows(normed_, weights_->compute, rows_, sum.cols);
+  const auto sum = residual(), made = buffer_rows(branch_, dtype::f32, rows_, sum.cols),
+             normed = buffer_rows(normed_, weights_->compute, rows_, sum.cols);
   const auto first = stream(streams_, 0);
   backend_.gather_rows(sum, first);
   for (int i = 1; i < config.altup.streams; ++i) {
@@ -73,8 +69,8 @@ std::vector<float> decoder::stream_coefficients(const altup_weights& w, const te
                                                 std::size_t outputs) {
   const auto& config = weights_->config;
   const auto streams = as_size(config.altup.streams);
-  const auto normed = stream_rows(normed_, weights_->compute, rows_, of.cols),
-             routed = stream_rows(routed_, dtype::f32, rows_, streams);
+  const auto normed = buffer_rows(normed_, weights_->compute, rows_, of.cols),
+             routed = buffer_rows(routed_, dtype::f32, rows_, streams);
   normalise(normed, of, w.router_norm);
   backend_.linear(routed, normed, *w.router);
   backend_.scale(routed, 1 / static_cast<float>(config.hidden), 1); // and the tanh of that
@@ -104,7 +100,7 @@ void decoder::predict_streams(const altup_weights& w) {
 
 void decoder::correct_streams(const altup_weights& w) {
   const auto& altup = weights_->config.altup;
-  const auto computed = residual(), news = stream_rows(branch_, dtype::f32, rows_, computed.cols);
+  const auto computed = residual(), news = buffer_rows(branch_, dtype::f32, rows_, computed.cols);
   auto by = stream_coefficients(w, computed, w.correct, as_size(altup.streams));
   for (float& factor : by)
     factor += 1;
@@ -117,14 +113,14 @@ void decoder::correct_streams(const altup_weights& w) {
 
 void decoder::add_laurel(const layer_weights& layer, const tensor& residual, const tensor& normed) {
   const auto rank = as_size(weights_->config.altup.laurel);
-  const auto down = stream_rows(laurel_down_, dtype::f32, rows_, rank),
-             low = stream_rows(laurel_low_, weights_->compute, rows_, rank),
-             laurel = stream_rows(laurel_, dtype::f32, rows_, residual.cols);
+  const auto down = buffer_rows(laurel_down_, dtype::f32, rows_, rank),
+             low = buffer_rows(laurel_low_, weights_->compute, rows_, rank),
+             laurel = buffer_rows(laurel_, dtype::f32, rows_, residual.cols);
   backend_.linear(down, normed, *layer.altup->laurel_down);
   backend_.gather_rows(low, down);
   backend_.linear(laurel, low, *layer.altup->laurel_up);
   normalise(laurel, laurel, layer.altup->laurel_norm);
-  const auto read = stream_rows(branch_, dtype::f32, rows_, residual.cols);
+  const auto read = buffer_rows(branch_, dtype::f32, rows_, residual.cols);
   normalise(read, residual, layer.input_norm);
   backend_.add_rows(laurel, read, 1);
 }
@@ -133,9 +129,9 @@ void decoder::add_stream_inputs(int i, const tensor& normed) {
   const auto& config = weights_->config;
   const auto& layer = weights_->layer(i);
   const auto width = as_size(config.layer_inputs), all = as_size(config.layers) * width;
-  const auto gate = stream_rows(ffn_, weights_->compute, rows_, width),
-             made = stream_rows(branch_, dtype::f32, rows_, normed.cols),
-             inputs = stream_rows(inputs_, dtype::f32, rows_, all);
+  const auto gate = buffer_rows(ffn_, weights_->compute, rows_, width),
+             made = buffer_rows(branch_, dtype::f32, rows_, normed.cols),
+             inputs = buffer_rows(inputs_, dtype::f32, rows_, all);
   backend_.gather_rows(made, stream(streams_, config.altup.active));
   if (config.altup.scaled)
     backend_.multiply_rows(made, {layer.altup->output_scale.get(), dtype::f32, rows_, normed.cols, 0});
@@ -152,7 +148,7 @@ void decoder::gate_gaussian(int i, const tensor& out, const tensor& normed) {
   const auto& config = weights_->config;
   const auto& mlp = weights_->layer(i).mlp;
   const auto ffn = out.cols;
-  const auto both = stream_rows(gates_, dtype::f32, rows_, 2 * ffn);
+  const auto both = buffer_rows(gates_, dtype::f32, rows_, 2 * ffn);
   multiply(i, adapter_site::gate_up, both, normed, *mlp.gate_up, mlp.gate_up_bias, kernels::store::set);
   const tensor gate{both.data, dtype::f32, rows_, ffn, 2 * ffn};
   const tensor up{static_cast<float*>(both.data) + ffn, dtype::f32, rows_, ffn, 2 * ffn};
@@ -163,8 +159,8 @@ void decoder::run_streams(const kernels::batch& who, kernels::kv_cache& cache, c
   const auto& config = weights_->config;
   const auto active = config.altup.active;
   const auto residual = this->residual();
-  const auto normed = stream_rows(normed_, weights_->compute, rows_, residual.cols),
-             laurel = stream_rows(laurel_, dtype::f32, rows_, residual.cols);
+  const auto normed = buffer_rows(normed_, weights_->compute, rows_, residual.cols),
+             laurel = buffer_rows(laurel_, dtype::f32, rows_, residual.cols);
   walk_.enter(0);
   spread_streams();
   if (hook)

@@ -1,10 +1,8 @@
 // The part of class decoder that computes recurrent layers: a product, a convolution, for all but short convolutions a
 // recurrence with a gated norm behind it, and a product back.
 #include "runtime/model/decoder.hpp"
+#include "runtime/model/decoder_tensors.hpp"
 #include "runtime/model/recurrent_layers.hpp"
-
-#include "runtime/support/error.hpp"
-#include "runtime/support/types.hpp"
 
 namespace troupe {
 
@@ -12,11 +10,6 @@ namespace {
 
 using kernels::dtype;
 using kernels::tensor;
-
-/// A buffer of rows without gaps.
-tensor rows_in(const kernels::buffer& memory, dtype type, std::size_t rows, std::size_t cols) {
-  return {memory.get(), type, rows, cols, cols};
-}
 
 /// Takes neighbouring columns of f32 rows, one part after another.
 class column_parts {
@@ -34,8 +27,6 @@ private:
   std::size_t first_ = 0;
 };
 
-const float* floats_of(const kernels::buffer& vector) { return static_cast<const float*>(vector.get()); }
-
 kernels::recurrence recurrence_of(const recurrent_config& config, const recurrent_weights& weights) {
   using enum kernels::recurrence_type;
   const auto type = config.type == recurrent_type::delta ? delta
@@ -46,9 +37,9 @@ kernels::recurrence recurrence_of(const recurrent_config& config, const recurren
           .key_heads = config.key_heads,
           .key_dim = config.key_dim,
           .value_dim = config.value_dim,
-          .decay = floats_of(weights.decay),
-          .dt_bias = floats_of(weights.dt_bias),
-          .skip = floats_of(weights.skip),
+          .decay = float_data(weights.decay),
+          .dt_bias = float_data(weights.dt_bias),
+          .skip = float_data(weights.skip),
           .least_dt = config.least_dt,
           .most_dt = config.most_dt,
           .in_turns = config.in_turns};
@@ -84,10 +75,10 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
   const auto rows = normed.rows, channels = as_size(recurrent_channels(config)), inner = as_size(r.inner()),
              heads = as_size(r.heads);
   const int own = config.state_layer(i);
-  const auto projected = rows_in(recurrent_in_, dtype::f32, rows, w.in->outputs);
-  const auto convolved = rows_in(convolved_, dtype::f32, rows, channels);
-  const auto mixed = rows_in(attended_, weights_->compute, rows, as_size(recurrent_inner(config)));
-  const kernels::convolution convolution{floats_of(w.convolution), floats_of(w.bias),
+  const auto projected = buffer_rows(recurrent_in_, dtype::f32, rows, w.in->outputs);
+  const auto convolved = buffer_rows(convolved_, dtype::f32, rows, channels);
+  const auto mixed = buffer_rows(attended_, weights_->compute, rows, as_size(recurrent_inner(config)));
+  const kernels::convolution convolution{float_data(w.convolution), float_data(w.bias),
                                          r.type != recurrent_type::short_convolution};
   backend_.linear(projected, normed, *w.in);
   column_parts parts(projected);
@@ -98,14 +89,14 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
     recurrence_->multiply(mixed, convolved, behind);
     return add_branch(i, adapter_site::o, residual, mixed, *w.out, nullptr, {}, r.out_scale);
   }
-  const auto recurred = rows_in(recurred_, dtype::f32, rows, inner);
+  const auto recurred = buffer_rows(recurred_, dtype::f32, rows, inner);
   tensor gate, x, rates, betas;
   if (r.type == recurrent_type::channel_delta) {
     const auto rank = as_size(r.rank), all_rates = heads * as_size(r.key_dim);
     x = parts.next(channels);
     betas = parts.next(heads);
-    const auto both = rows_in(recurrent_rates_, dtype::f32, rows, all_rates + inner);
-    const auto low = rows_in(recurrent_low_, weights_->compute, rows, rank);
+    const auto both = buffer_rows(recurrent_rates_, dtype::f32, rows, all_rates + inner);
+    const auto low = buffer_rows(recurrent_low_, weights_->compute, rows, rank);
     column_parts of_both(both);
     rates = of_both.next(all_rates);
     gate = of_both.next(inner);
@@ -136,7 +127,7 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
   recurrence_->recur(recurred, convolved, rates, betas, recurrence_of(r, w), states, own);
   recurrence_->gate(mixed, recurred, gate,
                     {.norm = r.norm,
-                     .weight = floats_of(w.norm),
+                     .weight = float_data(w.norm),
                      .eps = config.norm_eps,
                      .group = as_size(r.norm_group),
                      .sigmoid = r.sigmoid_gate});
