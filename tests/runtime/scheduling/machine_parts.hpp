@@ -1,0 +1,212 @@
+// Parts of the machine of scheduler_machine.hpp: groups of sequences, guesses, states of recurrent layers.
+#pragma once
+
+#include "runtime/scheduling/block_manager.hpp"
+#include "tests/runtime/scheduling/machine_history.hpp"
+
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <map>
+#include <random>
+
+namespace troupe::testing {
+
+/// Sequences judged together: their children are the `width` best by a hash of their whole history. Those of a search
+/// often begin anew, from wherever any has been.
+class test_group {
+public:
+  explicit test_group(const sampling_params& p)
+    : width_(static_cast<std::uint64_t>(p.width())), length_(p.max_tokens), searches_(p.searched()) {}
+
+  std::vector<group_child> judge(const std::vector<std::uint64_t>& histories) {
+    std::vector<std::tuple<std::uint64_t, std::uint32_t, token_id>> all;
+    for (std::uint32_t m = 0; m < histories.size(); ++m)
+      for (std::uint64_t k = 0; k < 3; ++k) {
+        const auto h = mix(histories[m], 77 + k);
+        all.emplace_back(mix(h, 1), m, static_cast<token_id>(10 + h % 90));
+      }
+    std::ranges::sort(all);
+    // At times fewer than there may be, so that groups shrink and grow.
+    all.resize(std::min(all.size(), static_cast<std::size_t>(1 + mix(histories[0], 5) % width_)));
+    std::vector<group_child> children;
+    std::vector<std::vector<token_id>> next;
+    for (auto& [_, parent, token] : all) {
+      children.push_back({parent, token});
+      next.push_back(tokens[parent]);
+      next.back().push_back(token);
+    }
+    if (searches_)
+      for (std::size_t i = 0; i < children.size(); ++i)
+        begin_anew(std::get<0>(all[i]), children[i], next[i]);
+    tokens = std::move(next);
+    ++judged_;
+    if (searches_ ? judged_ == 2 * length_ || length_ == 1 : judged_ == length_)
+      children.clear();
+    return children;
+  }
+
+  std::vector<std::vector<token_id>> tokens{{}}; // generated, of each member
+
+private:
+  void begin_anew(std::uint64_t h, group_child& child, std::vector<token_id>& answer) {
+    const bool too_long = static_cast<int>(answer.size()) >= length_;
+    if (mix(h, 9) % 3 == 0 || too_long) {
+      const auto& other = seen_.empty() ? answer : seen_[mix(h, 10) % seen_.size()];
+      const auto most = std::min<std::size_t>(other.size(), static_cast<std::size_t>(std::max(length_ - 2, 0)));
+      child.anew.assign(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(mix(h, 11) % (most + 1)));
+      child.anew.push_back(child.token);
+      answer = child.anew;
+    }
+    seen_.push_back(answer);
+  }
+
+  std::uint64_t width_;
+  int length_;
+  bool searches_;
+  int judged_ = 0;
+  std::vector<std::vector<token_id>> seen_;
+};
+
+inline std::vector<std::vector<token_id>> solo_group(const admission& a) {
+  test_group g(*a.params);
+  for (;;) {
+    std::vector<std::uint64_t> histories;
+    for (auto& generated : g.tokens) {
+      auto all = *a.prompt;
+      all.insert(all.end(), generated.begin(), generated.end());
+      histories.push_back(history_of(all, a.params->seed));
+    }
+    if (g.judge(histories).empty())
+      return g.tokens;
+  }
+}
+
+/// Guesses that are right with a given probability, wrong or missing else; now and then the draft model is asked, and
+/// replies later.
+class test_proposer : public proposer {
+public:
+  test_proposer(unsigned seed, double right) : rng_(seed), right_(right) {}
+
+  void begin(sequence_id id, std::shared_ptr<const sampling_params> params, std::span<const token_id> known,
+             std::size_t prompt_tokens, std::span<const token_id>) override {
+    admission a;
+    a.prompt = std::make_shared<const std::vector<token_id>>(known.begin(),
+                                                             known.begin() + std::ptrdiff_t(prompt_tokens));
+    a.params = std::move(params);
+    auto all = *a.prompt;
+    const auto answer = solo(a, id.index);
+    all.insert(all.end(), answer.begin(), answer.end());
+    CHECK(known_.insert_or_assign(id, state{std::move(all), known.size()}).second);
+  }
+  void end(sequence_id id) override { CHECK(known_.erase(id) == 1); }
+  bool waits(const plain_step& step, std::span<const decoding_sequence> decoding) override {
+    REQUIRE(step.sequences == static_cast<int>(decoding.size()));
+    return rng_() % 3 > 0;
+  }
+  std::optional<draft_request> collect(const plain_step&, std::span<const decoding_sequence>, int) override {
+    if (asked_ || rng_() % 3 > 0)
+      return std::nullopt;
+    asked_ = true;
+    return draft_request{};
+  }
+  bool asked() const override { return asked_; }
+  bool reply() { return std::exchange(asked_, false); }
+
+  std::vector<guess_run> propose(const plain_step&, std::span<const decoding_sequence> decoding, int) override {
+    REQUIRE(!asked_);
+    std::vector<guess_run> all;
+    for (auto& d : decoding) {
+      REQUIRE(d.most >= 0);
+      const auto& s = known_.at(d.id);
+      all.emplace_back();
+      for (std::size_t i = 0, n = rng_() % 6; i < n; ++i) { // now and then more than there is room for
+        const bool right = std::uniform_real_distribution<>()(rng_) < right_ && s.known + i < s.all.size();
+        all.back().tokens.push_back(right ? s.all[s.known + i] : token_id(5000 + rng_() % 3));
+      }
+    }
+    return all;
+  }
+
+  std::size_t judged(sequence_id id, std::span<const token_id> choices) override {
+    auto& s = known_.at(id);
+    std::size_t right = 0;
+    while (right < choices.size() && s.known < s.all.size() && choices[right] == s.all[s.known])
+      ++right, ++s.known;
+    accepted += static_cast<int>(right) - 1;
+    rejected += static_cast<int>(choices.size() - right);
+    return right - 1;
+  }
+  void append(sequence_id id, std::span<const token_id> tokens) override {
+    auto& s = known_.at(id);
+    for (auto token : tokens)
+      REQUIRE(s.all.at(s.known++) == token);
+  }
+  void finished(const finished_step& step) override {
+    CHECK(step.plain.rows > 0);
+    REQUIRE_FALSE(plain_rows.empty());
+    CHECK(step.plain.rows == plain_rows.front());
+    CHECK(step.added_ms >= -1e-9);
+    plain_rows.pop_front();
+  }
+
+  std::size_t sequences() const { return known_.size(); }
+
+  int accepted = 0, rejected = 0;
+  std::deque<int> plain_rows; // of the steps in flight, without their guesses
+
+private:
+  struct state {
+    std::vector<token_id> all;
+    std::size_t known = 0;
+  };
+  std::map<sequence_id, state> known_;
+  std::mt19937 rng_;
+  double right_;
+  bool asked_ = false;
+};
+
+/// The states of sequences and snapshots, and what is pending behind them.
+class test_states : public kernels::state_cache {
+public:
+  test_states(int running, int snapshots, int pending)
+    : state_cache({.layers = 1, .slots = running + snapshots, .running = running, .pending = pending}),
+      hashes_(static_cast<std::size_t>(running + snapshots)),
+      logs_(hashes_.size()) {}
+
+  void copy(const block_move& m) {
+    const kernels::state_copy one{m.from, m.to};
+    copied({&one, 1});
+    hashes_.at(static_cast<std::size_t>(m.to)) = hashes_.at(static_cast<std::size_t>(m.from));
+  }
+
+  /// Computes the rows of a sequence; `give` receives the state behind each.
+  template <class Token, class By, class Give>
+  void compute(const run& r, const Token& token, const By& by, const Give& give) {
+    auto& state = hashes_.at(static_cast<std::size_t>(r.slot));
+    auto& log = logs_.at(static_cast<std::size_t>(r.slot));
+    if (r.fresh)
+      state = 0;
+    for (int i = 0; i < r.replayed; ++i)
+      state = advanced(state, log.at(static_cast<std::size_t>(i)).first, log[static_cast<std::size_t>(i)].second);
+    log.clear();
+    auto now = state;
+    for (int i = 0; i < r.rows; ++i) {
+      now = advanced(now, token(i), by(i));
+      give(i, now);
+      if (i < r.rows - r.pending)
+        state = now;
+      else
+        log.emplace_back(token(i), by(i));
+      for (const auto& save : r.saves)
+        if (save.rows == i + 1)
+          hashes_.at(static_cast<std::size_t>(save.slot)) = now;
+    }
+  }
+
+private:
+  std::vector<std::uint64_t> hashes_;
+  std::vector<std::vector<std::pair<token_id, std::uint64_t>>> logs_;
+};
+
+} // namespace troupe::testing
