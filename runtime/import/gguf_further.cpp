@@ -2,7 +2,6 @@
 
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
 #include "runtime/import/gguf_experts.hpp"
-#include "runtime/import/gguf_recurrent.hpp"
 #include "runtime/model/config_limits.hpp"
 #include "runtime/model/families/lineages.hpp"
 #include "runtime/support/types.hpp"
