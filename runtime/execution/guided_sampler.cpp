@@ -39,8 +39,7 @@ void guided_sampler::prepare(const step_plan& plan) {
       sequence s{start,
                  sequence_sampler(guided_params(*start->params), how_->eos_ids, *start->prompt, start->emitted,
                                   demand.sequence.index, start->mirostat_mu),
-                 guided_text(how_->workers, *start, how_->eos_ids),
-                 {}};
+                 guided_text(how_->workers, *start, how_->eos_ids)};
       found = sequences_.insert_or_assign(demand.sequence, std::move(s)).first;
     }
     if (demand.guesses == 0 || found == sequences_.end())
@@ -49,6 +48,22 @@ void guided_sampler::prepare(const step_plan& plan) {
     for (std::int32_t i = 1; i <= demand.guesses; ++i)
       guesses.push_back(plan.token_of(demand.logit_row + i));
     found->second.text.guess(guesses);
+  }
+}
+
+void guided_sampler::draw_ahead(const sample_demand& demand, const rows_fn& rows, std::vector<float>& masked,
+                                sampling_scratch& scratch) {
+  const auto found = sequences_.find(demand.sequence);
+  if (found == sequences_.end())
+    return;
+  auto& s = found->second;
+  const auto* next = s.text.next({}); // other draws do not wait for a mask
+  if (!next || next->why || !next->forced.empty())
+    return;
+  try {
+    s.drawn = draw(s, *next, rows(demand.logit_row), masked, scratch);
+  } catch (const failure&) {
+    // `sample` fails, too
   }
 }
 
@@ -80,7 +95,7 @@ void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, se
   const auto* next = &first;
   bool goes_on = true, right = true;
   for (std::int32_t i = 0; next; ++i) {
-    auto token = draw(s, *next, rows(demand.logit_row + i), scratch);
+    auto token = s.drawn ? *std::exchange(s.drawn, {}) : draw(s, *next, rows(demand.logit_row + i), masked_, scratch);
     taken.push_back(token.id);
     goes_on = token.finish == sampled_token::finish::none;
     right = i < demand.guesses && token.id == plan.token_of(demand.logit_row + i + 1);
@@ -112,14 +127,14 @@ void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, se
 }
 
 sampled_token guided_sampler::draw(sequence& s, const next_tokens& next, const judged_logits& row,
-                                   sampling_scratch& scratch) {
+                                   std::vector<float>& masked, sampling_scratch& scratch) {
   if (next.why)
     throw failure(next.why->code, next.why->message, next.why->param);
   if (!next.forced.empty())
     return s.sampler.take(next.forced.front(), row.logits, scratch);
-  next.apply(row.logits, masked_);
-  auto token = s.sampler.sample(row.logits, masked_, scratch, row.others);
-  token.withheld = holds_back(next, row.logits, masked_);
+  next.apply(row.logits, masked);
+  auto token = s.sampler.sample(row.logits, masked, scratch, row.others);
+  token.withheld = holds_back(next, row.logits, masked);
   return token;
 }
 

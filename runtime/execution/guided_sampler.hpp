@@ -1,8 +1,8 @@
 // Samples the sequences of one step_sampler that follow guides, on the host. Holds their sampling states and their
 // guided_texts, which it rebuilds whenever a plan brings a transcript. Masks are made while the forward pass runs;
 // where one is not ready in time, the row of logits is kept, the sequence is reported as deferred, and its token
-// follows by
-// `collect_late`. So a slow mask keeps nobody else waiting. Single-threaded but for the callback.
+// follows by `collect_late`. So a slow mask keeps nobody else waiting. Single-threaded but for the callback, and for
+// `draw_ahead`.
 #pragma once
 
 #include "runtime/execution/guided_text.hpp"
@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -56,6 +57,13 @@ public:
 
   /// `rows(row)`: row plan.logit_rows[row].
   using rows_fn = std::function<judged_logits(std::int32_t row)>;
+
+  /// Does what of the `sample` of this demand concerns its sequence alone, if it takes long: draws its first token, if
+  /// the mask has been made. `sample` must follow. Several threads may do so for different demands at a time. `masked`:
+  /// [vocab], of the thread.
+  void draw_ahead(const sample_demand& demand, const rows_fn& rows, std::vector<float>& masked,
+                  sampling_scratch& scratch);
+
   void sample(const step_plan& plan, const sample_demand& demand, const rows_fn& rows, sampling_scratch& scratch,
               step_result& result);
 
@@ -75,10 +83,12 @@ private:
     std::shared_ptr<const sampling_start> start; // what it was made from
     sequence_sampler sampler;
     guided_text text;
-    kept_row row; // while its mask is being made
+    kept_row row = {};                       // while its mask is being made
+    std::optional<sampled_token> drawn = {}; // ahead
   };
 
-  sampled_token draw(sequence& s, const next_tokens& next, const judged_logits& row, sampling_scratch& scratch);
+  static sampled_token draw(sequence& s, const next_tokens& next, const judged_logits& row, std::vector<float>& masked,
+                            sampling_scratch& scratch);
   void walk(const step_plan& plan, const sample_demand& demand, sequence& s, const next_tokens& first,
             const rows_fn& rows, sampling_scratch& scratch, step_result& result);
   bool append_forced(sequence& s, const next_tokens& next, const sample_demand& demand, sampling_scratch& scratch,

@@ -26,6 +26,8 @@ drafter_states states_of(const drafter_rows& demand, std::span<const float> hidd
   return {demand.sequence, {demand.position, demand.rows, {copy, copy->data()}}, demand.known};
 }
 
+constexpr std::size_t guided_work = 6; // masks are copied besides
+
 /// What a token of these parameters takes, times a greedy one (tests/bench/sampling_bench.cpp).
 std::size_t work_of(const sampling_params& p) {
   const std::size_t chosen = p.greedy() ? 1 : p.extended() ? 16 : p.top_k > 0 ? 2 : 8;
@@ -84,13 +86,16 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   sample(plan, draws, vocab, judged);
   auto drawn = draws.begin();
   for (auto& demand : plan.samples) { // in the order of demands, whoever was first
+    if (drawn == draws.end() || drawn->demand != &demand)
+      continue; // it has ended
     if (demand.guided) {
       guided_.sample(plan, demand, judged, scratch_.front(), result);
-    } else if (drawn != draws.end() && drawn->demand == &demand) {
+    } else {
       append(result, std::move(drawn->result));
-      if (!drawn++->goes_on)
+      if (!drawn->goes_on)
         sequences_.erase(demand.sequence);
     }
+    ++drawn;
   }
   judge_.judge(plan, row, scratch_.front(), result);
   pooling_.add(plan, hidden, result);
@@ -109,8 +114,10 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
 std::vector<cpu_step_sampler::draw> cpu_step_sampler::draws_of(const step_plan& plan) {
   std::vector<draw> draws;
   for (auto& demand : plan.samples) {
-    if (demand.guided)
+    if (demand.guided) {
+      draws.push_back({&demand});
       continue;
+    }
     if (auto& start = demand.start)
       sequences_.insert_or_assign(demand.sequence,
                                   sequence_sampler(start->params, how_->eos_ids, *start->prompt, start->emitted,
@@ -123,7 +130,10 @@ std::vector<cpu_step_sampler::draw> cpu_step_sampler::draws_of(const step_plan& 
 
 void cpu_step_sampler::sample(const step_plan& plan, std::vector<draw>& draws, std::size_t vocab,
                               const rows_fn& judged) {
-  const auto one = [&](draw& d, sampling_scratch& scratch) {
+  const auto one = [&](draw& d, std::size_t thread) {
+    auto& scratch = scratch_[thread];
+    if (!d.sequence)
+      return guided_.draw_ahead(*d.demand, judged, masked_[thread], scratch);
     const auto row_of = [&](std::int32_t i) { return judged(d.demand->logit_row + i); };
     try {
       d.goes_on = sample_on_host(plan, *d.demand, *d.sequence, row_of, scratch, d.result);
@@ -133,18 +143,21 @@ void cpu_step_sampler::sample(const step_plan& plan, std::vector<draw>& draws, s
   };
   std::size_t work = 0;
   for (const auto& d : draws)
-    work += vocab * work_of(d.sequence->params()) * static_cast<std::size_t>(1 + d.demand->guesses);
+    work += vocab * static_cast<std::size_t>(1 + d.demand->guesses) *
+      (d.sequence ? work_of(d.sequence->params()) : guided_work);
   if (divided_.threads == 1 || draws.size() < 2 || work < divided_.from) {
     for (auto& d : draws)
-      one(d, scratch_.front());
+      if (d.sequence)
+        one(d, 0);
     return;
   }
   if (!pool_) {
     pool_ = std::make_unique<kernels::thread_pool>(divided_.threads, divided_.cores);
     scratch_.resize(static_cast<std::size_t>(pool_->size()));
+    masked_.resize(scratch_.size());
   }
   pool_->parallel_for(draws.size(),
-                      [&](std::size_t i, int thread) { one(draws[i], scratch_[static_cast<std::size_t>(thread)]); });
+                      [&](std::size_t i, int thread) { one(draws[i], static_cast<std::size_t>(thread)); });
 }
 
 } // namespace troupe

@@ -49,10 +49,10 @@ public:
                      const contrast_rows* contrast = nullptr);
 
 private:
-  /// A demand that no guide restricts, and what it yields.
+  /// A demand, and what it yields if no guide restricts it.
   struct draw {
     const sample_demand* demand;
-    sequence_sampler* sequence;
+    sequence_sampler* sequence = nullptr; // null: it has a guide
     bool goes_on = false;
     step_result result = {};
   };
@@ -69,6 +69,7 @@ private:
   division divided_;
   std::unique_ptr<kernels::thread_pool> pool_; // made with the first step that is worth it
   std::vector<sampling_scratch> scratch_;      // [threads]
+  std::vector<std::vector<float>> masked_;     // [threads][vocab], of those with guides
 };
 
 } // namespace troupe

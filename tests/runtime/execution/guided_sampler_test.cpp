@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cmath>
 #include <functional>
 #include <random>
 #include <thread>
@@ -241,4 +243,56 @@ TEST_CASE("beams follow a guide, each its own way") {
     }
   }
   CHECK(width == 0);
+}
+
+TEST_CASE("guided sequences that are divided over threads get the tokens that they get one after another") {
+  const std::string patterns[] = {"[0-9]{8} citizens", "(noble|good) friends, [a-z]{4}!", "[^x]{3,9}"};
+  cpu_step_sampler alone({last_token}), divided({last_token}, {}, {.threads = 3, .from = 1000});
+  constexpr std::int32_t sequences = 12;
+  std::size_t tokens = 0;
+  for (int step = 0; step < 8; ++step) {
+    step_plan plan;
+    plan.step = static_cast<std::uint64_t>(step) + 1;
+    for (std::int32_t i = 0; i < sequences; ++i) {
+      plan.tokens.push_back(5);
+      plan.logit_rows.push_back(i);
+      sample_demand demand{{std::uint64_t(i) + 1, 0}, i, i, nullptr};
+      demand.guided = i % 4 != 3; // the others have no guide
+      const sampling_params params{
+        .temperature = i % 3 ? 1.f : 0.f, .top_p = 0.9f, .seed = std::uint64_t(i), .max_tokens = 20, .logprobs = i % 2};
+      auto start = guided_start(patterns[i % 3], params);
+      if (!demand.guided) {
+        auto free = std::make_shared<sampling_start>(*start);
+        free->guide = nullptr;
+        start = free;
+      }
+      demand.start = step == 0 ? start : nullptr;
+      plan.samples.push_back(demand);
+    }
+    auto logits = random_logits(sequences, static_cast<unsigned>(step));
+    if (step == 2) // of a guided one
+      std::fill_n(logits.begin() + 5 * static_cast<std::ptrdiff_t>(words_in_vocabulary), words_in_vocabulary, NAN);
+    for (auto* sampler : {&alone, &divided})
+      sampler->prepare(plan);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2)); // most masks are made by then: those are drawn ahead
+    const auto both = [&](cpu_step_sampler& sampler) {
+      step_output output{std::shared_ptr<const float>(std::shared_ptr<void>(), logits.data()), words_in_vocabulary,
+                         nullptr, 10'000};
+      return sampler.sample(std::make_shared<const step_plan>(plan), output).sampled; // waits for all masks
+    };
+    const auto want = both(alone), got = both(divided);
+    REQUIRE(want->deferred.empty());
+    REQUIRE(got->sampled.size() == want->sampled.size());
+    REQUIRE(got->failed.size() == want->failed.size());
+    CHECK(got->failed.size() == (step == 2 ? 1 : 0));
+    tokens += got->sampled.size();
+    for (std::size_t i = 0; i < got->sampled.size(); ++i) {
+      CHECK(got->sampled[i].sequence == want->sampled[i].sequence);
+      CHECK(got->sampled[i].token.id == want->sampled[i].token.id);
+      CHECK(got->sampled[i].token.logprob == want->sampled[i].token.logprob);
+      CHECK(got->sampled[i].token.finish == want->sampled[i].token.finish);
+      CHECK(got->sampled[i].more == want->sampled[i].more);
+    }
+  }
+  CHECK(tokens > 60);
 }
