@@ -121,6 +121,8 @@ private:
     const auto number = ++last_;
     try {
       open(number, order);
+    } catch (const failure& f) {
+      fail(number, f.what_failed());
     } catch (...) {
       fail(number, error_of(std::current_exception()));
     }
@@ -165,8 +167,8 @@ private:
       if (pooled.empty())
         throw failure(errc::cancelled, "the reward model was stopped while it judged an answer", "search");
       opened.values[text->second.place] = judged_value(model_->info, pooled);
-    } catch (...) {
-      return fail(number, error_of(std::current_exception()));
+    } catch (const failure& f) {
+      return fail(number, f.what_failed());
     }
     texts_.erase(text);
     ++*judged_;

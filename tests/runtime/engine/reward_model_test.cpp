@@ -61,9 +61,9 @@ TEST_CASE("What a reward model cannot read is refused by a sentence about it") {
 
   CHECK(fault([&] { require_judge(opened(golden("llama-gqa"))); }).message.find("ForSequenceClassification") !=
         std::string::npos);
-  CHECK(fault([&] {
-          require_judge(opened(test_data() + "/tiny_encoders/xlm-roberta-ranker"));
-        }).message.find("no tokenizer") != std::string::npos);
+  auto mute = judge;
+  mute.tokenizer = nullptr;
+  CHECK(fault([&] { require_judge(mute); }).message.find("no tokenizer") != std::string::npos);
 }
 
 TEST_CASE("A reward model's engine has the types and the device of the first, and room for one long text") {
