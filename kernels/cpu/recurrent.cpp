@@ -20,9 +20,13 @@ const recurrent_target& find_recurrent_target(isa wanted) {
     case isa::neon:
     case isa::neon_dotprod:
     case isa::neon_i8mm:
-    case isa::sve_128:
-    case isa::sve_256:
-    case isa::sve_512: return neon_recurrent_target();
+    case isa::sve_128: return neon_recurrent_target(); // registers of the same length
+#endif
+#if defined(TROUPE_RECURRENT_SVE_256)
+    case isa::sve_256: return sve_256_recurrent_target();
+#endif
+#if defined(TROUPE_RECURRENT_SVE_512)
+    case isa::sve_512: return sve_512_recurrent_target();
 #endif
 #if defined(TROUPE_RECURRENT_AVX2)
     case isa::avx2:

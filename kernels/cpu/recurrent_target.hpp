@@ -1,5 +1,5 @@
 // The interface between the CPU backend and the kernels of recurrent layers, as target.hpp: plain structs, and
-// functions on one task that are called on any thread. They are compiled for three instruction sets; others use those
+// functions on one task that are called on any thread. They are compiled for some instruction sets; others use those
 // of the one that they extend.
 #pragma once
 
@@ -75,6 +75,8 @@ struct recurrent_target {
 
 const recurrent_target& portable_recurrent_target();
 const recurrent_target& neon_recurrent_target();
+const recurrent_target& sve_256_recurrent_target();
+const recurrent_target& sve_512_recurrent_target();
 const recurrent_target& avx2_recurrent_target();
 const recurrent_target& avx512_recurrent_target();
 

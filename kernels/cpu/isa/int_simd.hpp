@@ -286,7 +286,7 @@ inline ivec dot(ivec sum, const ivec& codes, const ivec& x) {
 
 #endif
 
-#if !defined(__AVX2__)
+#if !defined(__AVX2__) && !defined(TROUPE_NEON) && !defined(TROUPE_SVE)
 
 /// Sixteen numbers in E4M3 times 2^-8, exactly.
 inline vec load_e4m3(const std::int8_t* p) {

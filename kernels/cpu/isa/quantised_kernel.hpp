@@ -153,6 +153,8 @@ inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inve
   return _mm512_reduce_add_epi32(_mm512_cvtepi8_epi32(bytes));
 }
 
+#elif defined(TROUPE_NEON) || defined(TROUPE_SVE)
+#include "kernels/cpu/isa/arm/quantise.hpp"
 #else
 
 inline std::uint32_t largest_magnitude(const float* from) {

@@ -2,7 +2,9 @@
 #if defined(__aarch64__)
 
 #include "kernels/cpu/dispatch.hpp"
-#include "tests/kernels/support.hpp"
+#include "tests/kernels/recurrent_checks.hpp"
+
+#include <numeric>
 
 using namespace troupe::kernels;
 using namespace troupe::kernels::testing;
@@ -28,7 +30,87 @@ numbers product(isa target, dtype compute, const stored_matrix& weights, std::si
   return out;
 }
 
+/// The last rows' attention to more tokens than a partition has.
+numbers attended(isa target, kv_type type) {
+  constexpr int heads = 4, kv_heads = 2, dim = 24, tokens = 300, rows = 9;
+  constexpr std::size_t columns = (heads + 2 * kv_heads) * dim;
+  const auto device = make_backend(target);
+  std::vector<std::int32_t> table((tokens + block_tokens - 1) / block_tokens);
+  std::iota(table.begin(), table.end(), 0);
+  const auto cache = device->make_kv_cache({1, kv_heads, dim, type, table.size()});
+  generator random(5);
+  const auto rope = random.normal(std::size_t(tokens) * dim);
+  numbers qkv(dtype::f32, random.normal(tokens * columns)),
+    out(type == kv_type::f32 ? dtype::f32 : dtype::bf16, std::size_t(rows) * heads * dim);
+  const sequence_rows all{0, tokens, 0, 0}, last{0, rows, tokens - rows, 0};
+  device->rope_write_kv(qkv.rows(tokens), heads, {}, rope.data(), *cache, 0, {{&all, 1}, table});
+  auto q = qkv.rows(tokens);
+  q.rows = rows;
+  device->attention(out.rows(rows), q, heads, 0.2f, 0, *cache, 0, {{&last, 1}, table});
+  return out;
+}
+
+/// What a gate with a norm makes of rows that are no multiple of a vector.
+numbers gated(isa target) {
+  constexpr std::size_t rows = 5, cols = 60;
+  const auto device = make_backend(target);
+  generator random(3);
+  numbers x(dtype::bf16, random.normal(rows * cols)), gate(dtype::f32, random.normal(rows * cols, 2)),
+    out(dtype::bf16, rows * cols);
+  const auto weight = random.normal(cols);
+  dynamic_cast<recurrent_ops&>(*device).gate(
+    out.rows(rows), x.rows(rows), gate.rows(rows),
+    {.norm = gate_norm::before, .weight = weight.data(), .eps = 1e-5f, .group = 20});
+  return out;
+}
+
 } // namespace
+
+TEST_CASE("targets of ARM that round alike give attention the same bits") {
+  for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8}) {
+    const auto targets = alike(type == kv_type::f32 ? dtype::f32 : dtype::bf16);
+    for (std::size_t i = 1; i < targets.size(); ++i)
+      CHECK_MESSAGE(attended(targets[i], type) == attended(targets[0], type), to_string(targets[i]), " and ",
+                    to_string(targets[0]), ", ", to_string(type));
+  }
+}
+
+TEST_CASE("targets of ARM give recurrent layers the same bits") {
+  const auto targets = alike(dtype::f32);
+  for (std::size_t i = 1; i < targets.size(); ++i) {
+    CHECK_MESSAGE(gated(targets[i]) == gated(targets[0]), to_string(targets[i]));
+    for (const auto& l : layers()) {
+      generator random(7);
+      const auto in = random_inputs(l, 40, random);
+      const auto result = [&](isa target) {
+        return recurrent_engine(l, make_backend(target), 1, 1, 0).step({{&in, 0, 40, 0, 0, 0}});
+      };
+      CHECK_MESSAGE(result(targets[i]) == result(targets[0]), to_string(targets[i]), ", ", l.name);
+    }
+  }
+}
+
+TEST_CASE("targets of ARM give activations the same codes and scales, also where they are not finite") {
+  constexpr std::size_t groups = 40;
+  generator random;
+  auto values = random.normal(groups * 32);
+  const float odd[] = {std::nanf(""), INFINITY, -INFINITY, 3e38f, 1e-38f, -0.0f, 127.5f};
+  for (std::size_t i = 0; i < std::size(odd); ++i)
+    values[64 * i + 11 * i % 32] = odd[i];
+  std::fill_n(values.begin() + 96, 32, 0.0f);
+  for (std::size_t i = 0; i < 32; ++i) // ties
+    values[160 + i] = static_cast<float>(i == 31 ? 127 : i) + (i == 31 ? 0 : 0.5f);
+  for (const auto kind : {weight_kind::q4, weight_kind::q6_k, weight_kind::q2_k}) { // of one scale, of two, of minima
+    const auto records = [&](isa target) {
+      std::vector<std::uint32_t> to(groups * activation_record);
+      find_target(target).quantise(kind, to.data(), activation_record, values.data(), groups);
+      return to;
+    };
+    const auto expected = records(isa::portable);
+    for (const isa target : available_isas())
+      CHECK_MESSAGE(records(target) == expected, to_string(target));
+  }
+}
 
 TEST_CASE("targets of ARM that round alike give products the same bits") {
   generator random;

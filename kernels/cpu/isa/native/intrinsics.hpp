@@ -5,6 +5,7 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(TROUPE_SVE)
+#include <arm_neon.h>
 #include <arm_sve.h>
 #elif defined(TROUPE_NEON)
 #include <arm_neon.h>
