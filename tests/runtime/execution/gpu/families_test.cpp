@@ -69,7 +69,7 @@ TEST_CASE("mixtures of experts on a GPU: random requests give the same tokens in
       auto crowd = work;
       auto wanted = expected;
       for (std::size_t i = 0; i < crowd.size(); ++i) {
-        if (rng() % 2 == 0 && expected[i].ids.contains(0)) // guesses, of which some are right
+        if (expected[i].ids.contains(0)) // guesses, of which most are right
           for (const auto id : expected[i].ids.at(0))
             crowd[i].prediction.push_back(rng() % 6 == 0 ? token_id(7) : id);
         const auto other = rng() % (i + 1);
