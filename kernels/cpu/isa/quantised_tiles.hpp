@@ -53,16 +53,18 @@ class stored_groups {
 public:
   static constexpr auto layout = layout_of(Kind);
 
+  // Always inlined: GCC leaves some out of the largest loops, and then they shift by variables.
+
   explicit stored_groups(const unsigned char* block) : header_(block), group_(block + layout.header_bytes) {}
 
   /// Codes of four inputs of the 16 outputs of a vector, as an operand of `dot`.
-  auto prepared(int line, int vector) const {
+  [[gnu::always_inline]] auto prepared(int line, int vector) const {
     if constexpr (wide<Kind>)
       return prepare_wide(signed_wide(codes(line, vector)));
     else
       return codes(line, vector);
   }
-  ivec codes(int line, int vector) const {
+  [[gnu::always_inline]] ivec codes(int line, int vector) const {
     if constexpr (layout.code_bits == 8)
       return stored_line(line, vector);
     else if constexpr (layout.code_bits < 4)
@@ -70,11 +72,11 @@ public:
     else
       return nibble_codes(line, vector);
   }
-  vec factor(int part, int vector) const {
+  [[gnu::always_inline]] vec factor(int part, int vector) const {
     const vec d = layout.bf16_scales ? load_bf16(scales() + vector * lanes) : load_f16(scales() + vector * lanes);
     return layout.super ? d * load_bytes(factors() + part * quantised_panel_outputs + vector * lanes) : d;
   }
-  vec minimum(int part, int vector) const {
+  [[gnu::always_inline]] vec minimum(int part, int vector) const {
     const vec m = load_f16(scales() + quantised_panel_outputs + vector * lanes);
     return layout.super ? m * load_bytes(factors() + (layout.parts + part) * quantised_panel_outputs + vector * lanes)
                         : m;
@@ -94,7 +96,7 @@ public:
 
 private:
   /// Codes of 4 to 6 bits, or what the table has for them.
-  ivec nibble_codes(int line, int vector) const {
+  [[gnu::always_inline]] ivec nibble_codes(int line, int vector) const {
     const ivec both = stored_line(line % 4, vector);
     const ivec low = line < 4 ? low_halves(both) : high_halves(both);
     constexpr int more = layout.code_bits - 4;
@@ -106,14 +108,16 @@ private:
       return add_high_bits(low, stored_line(4 + line * more / 8, vector), line * more % 8, (16 << more) - 16);
   }
   /// Codes of 2 or 3 bits.
-  ivec narrow_codes(int line, int vector) const {
+  [[gnu::always_inline]] ivec narrow_codes(int line, int vector) const {
     const ivec pairs = bits_of(stored_line(line / 4, vector), line % 4 * 2, 3);
     if constexpr (layout.code_bits == 2)
       return pairs;
     else
       return joined(pairs, bits_of(stored_line(2, vector), line - 2, 4));
   }
-  ivec stored_line(int line, int vector) const { return load_ints(group_ + (line * quantised_vectors + vector) * 64); }
+  [[gnu::always_inline]] ivec stored_line(int line, int vector) const {
+    return load_ints(group_ + (line * quantised_vectors + vector) * 64);
+  }
   const std::uint16_t* scales() const {
     return reinterpret_cast<const std::uint16_t*>(layout.super ? header_ : group_ + layout.code_bytes);
   }
