@@ -140,10 +140,12 @@ private:
                 if (std::ranges::any_of(ends, &std::string::empty))
                   tag.refuse("must have an end, because its content is free");
                 const auto one = encoded(regex_, code_points::all(), text_encoding::utf8);
-                scan(a,
-                     regex_.difference(containing(ends, empty_text),
-                                       regex_.concat({containing(ends, empty_text), one, any_})),
-                     b);
+                auto text = regex_.difference(containing(ends, empty_text),
+                                              regex_.concat({containing(ends, empty_text), one, any_}));
+                if (content.has("unless"))
+                  text = regex_.difference(
+                    text, regex_.concat({whole_pattern(regex_, content.at("unless").string()), regex_.literals(ends)}));
+                scan(a, text, b);
                 return;
               }
               const auto end = g_.add_state();

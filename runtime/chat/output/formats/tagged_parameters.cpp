@@ -1,5 +1,6 @@
 #include "runtime/chat/output/formats/tagged_parameters.hpp"
 
+#include "runtime/chat/output/formats/plain_value.hpp"
 #include "runtime/chat/output/local_reference.hpp"
 #include "runtime/support/json_digits.hpp"
 #include "runtime/support/json_reader.hpp"
@@ -101,6 +102,8 @@ private:
     if (!schema.is_object())
       return between(any_text);
     const auto kind = tool_.kind_of(name);
+    if (tool_.strict && kind.known && kind.string && (kind.boolean || kind.number || kind.list || kind.object))
+      return union_format(document, place, name, given, schema, kind);
     if (kind.known && kind.string)
       return between(text_format(document, schema, kind));
     bool says_something = false;
@@ -108,25 +111,77 @@ private:
       says_something = says_something || schema.has(key);
     if (!says_something)
       return between(any_text);
-    const auto text = has_references(given) ? within_document(document, place, name) : json::minified(given);
-    return between(R"({"type":"json_schema","closed":true,"json_schema":)" + text + '}');
+    return between(json_format(schema_text(document, place, name, given)));
+  }
+
+  static std::string json_format(const std::string& schema) {
+    return R"({"type":"json_schema","closed":true,"json_schema":)" + schema + '}';
+  }
+
+  static std::string schema_text(json::value document, std::string_view place, const std::string& name,
+                                 json::value given) {
+    return has_references(given) ? within_document(document, place, name) : json::minified(given);
+  }
+
+  /// Of values that may be strings or something else: JSON of what is no string, or a text that nobody takes for such
+  /// JSON (plain_value_json).
+  std::string union_format(json::value document, std::string_view place, const std::string& name, json::value given,
+                           const json::reader& schema, const parameter_kind& kind) const {
+    std::string texts;
+    bool any = false;
+    add_texts(document, schema, texts, any, &kind);
+    const auto read = read_as_json(kind);
+    if (any)
+      texts = R"({"type":"any_text","unless":)" + json_text(read) + '}';
+    std::string types;
+    for (const auto& [type, admitted] :
+         {std::pair("null", kind.null), std::pair("boolean", kind.boolean), std::pair("number", kind.number),
+          std::pair("array", kind.list), std::pair("object", kind.object)})
+      if (admitted)
+        append(types, json_text(type));
+    const auto json = json_format("{\"allOf\":[" + schema_text(document, place, name, given) + ",{\"type\":[" + types +
+                                  "]}]}");
+    std::string both = between(json);
+    if (any)
+      append(both, between(texts));
+    else if (!texts.empty())
+      append(both, between(list_format("or", texts)));
+    return list_format("or", both);
+  }
+
+  /// A pattern of all that is read as one of the types that the schema admits beside strings, and of little else.
+  static std::string read_as_json(const parameter_kind& kind) {
+    std::string inner;
+    const auto add = [&](bool admitted, const char* pattern) {
+      if (admitted)
+        inner += (inner.empty() ? "" : "|") + std::string(pattern);
+    };
+    add(kind.null, "null|None");
+    add(kind.boolean, "true|false|True|False");
+    add(kind.number, "[-+]*([0-9][0-9_]*\\.?[0-9_]*|\\.[0-9][0-9_]*)([eE][-+]?[0-9_]+)?");
+    add(kind.list, "\\[[\\s\\S]*\\]|\\([\\s\\S]*\\)");
+    add(kind.object, "\\{[\\s\\S]*\\}");
+    return "[ \\t\\r\\n\\f\\v]*(" + inner + ")[ \\t\\r\\n\\f\\v]*";
   }
 
   /// Of values that may be strings, which are written without quotes: one of a few, or any text.
   std::string text_format(json::value document, const json::reader& schema, const parameter_kind& kind) const {
     std::string values;
-    bool any = kind.boolean || kind.number || kind.list || kind.object;
-    if (tool_.strict && (kind.number || kind.list || kind.object))
-      schema.refuse("admits strings and other types, which this model's format of calls cannot tell apart");
+    bool any = kind.boolean || kind.number || kind.list || kind.object; // of a tool that is not strict
     if (!any)
       add_texts(document, schema, values, any);
     return any ? std::string(any_text) : list_format("or", values);
   }
 
-  /// The texts that a schema of strings and null admits; `any`: they are not few.
-  void add_texts(json::value document, const json::reader& schema, std::string& values, bool& any) const {
+  /// The texts that a schema of strings and null admits; `any`: they are not few. With `beside`, the types that it
+  /// admits, those of strings alone that are read as such.
+  void add_texts(json::value document, const json::reader& schema, std::string& values, bool& any,
+                 const parameter_kind* beside = nullptr) const {
     const auto add = [&](const json::reader& value) {
-      append(values, constant(value.get().is_string() ? std::string(value.string()) : json::minified(value.get())));
+      const bool is_string = value.get().is_string();
+      const auto text = is_string ? std::string(value.string()) : json::minified(value.get());
+      if (!beside || (is_string && plain_value_json(text, *beside).starts_with('"')))
+        append(values, constant(text));
     };
     if (const auto one = schema.child("const"))
       return add(*one);
@@ -139,15 +194,23 @@ private:
       for (const auto* key : {"anyOf", "oneOf"})
         if (const auto choices = schema.child(key)) {
           for (const auto& choice : choices->items())
-            add_texts(document, {resolved_schema(document, choice.get()), {}, {}, json::body_wording}, values, any);
+            add_texts(document, {resolved_schema(document, choice.get()), {}, {}, json::body_wording}, values, any,
+                      beside);
           return;
         }
+    if (beside && !admits_strings(schema))
+      return;
     if (const auto type = schema.child("type"); type && type->get().is_string() && type->string() == "null")
       return append(values, constant("null"));
     any = true;
     for (const auto* key : {"pattern", "format", "minLength", "maxLength", "allOf", "anyOf", "oneOf", "not"})
       if (schema.has(key))
         refuse_if_strict(schema, key);
+  }
+
+  static bool admits_strings(const json::reader& schema) {
+    int left = 1;
+    return kind_of_schema(schema.get(), schema.get(), left).admits_string();
   }
 
   std::string parameter(const std::string& name, const std::string& content) const {

@@ -3,6 +3,7 @@
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/guide/guide.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/json_text.hpp"
 #include "tests/runtime/chat/output/parsed_output.hpp"
 
 using namespace troupe;
@@ -384,7 +385,49 @@ TEST_CASE("between tags, what may be a string is text, and the reader takes it a
   }
   reads(forced(R"({"type":["integer","string"]})"), "5", "5");
   reads(forced(R"({"type":["integer","string"]})"), "five", "\"five\"");
-  CHECK_THROWS_AS(output_guide(*forced(R"({"type":["integer","string"]})", true), nullptr), failure);
   CHECK_THROWS_AS(
     output_guide(*forced(R"({"anyOf":[{"type":"string","pattern":"^a"},{"type":"null"}]})", true), nullptr), failure);
+
+  // Strict: what is read as another type follows the schema, all else is a string.
+  const auto refuses = [&](const auto& what, const std::string& value) {
+    CAPTURE(value);
+    CHECK_FALSE(follows(output_guide(*what, nullptr), call(value)));
+  };
+  const auto number = forced(R"({"type":["integer","string"],"minimum":3})", true);
+  for (const auto* text :
+       {"five", "5 apples", "2026-11-26", "1.2.3", "", "[5]", "true", "+", "5e3x", "\"5\"", "ü", " a\nb "})
+    reads(number, text, json_text(text).c_str());
+  reads(number, "5", "5");
+  for (const auto* text : {"2", "2.5", "-7", "+7", "+-7", "1_000", ".5", "7.", "007", " 2 ", "1e2_0"})
+    refuses(number, text);
+  const auto several = forced(
+    R"({"anyOf":[{"type":"string"},{"type":"array","items":{"type":"integer"}},{"type":"boolean"},)"
+    R"({"type":"object","properties":{"k":{"type":"null"}},"required":["k"]}]})",
+    true);
+  reads(several, "[1, 2]", "[1, 2]");
+  reads(several, "[1] and [2", "\"[1] and [2\"");
+  reads(several, "true", "true");
+  reads(several, "True story", "\"True story\"");
+  reads(several, "12", "\"12\"");
+  reads(several, "null", "\"null\"");
+  reads(several, "{\"k\": null}", "{\"k\": null}");
+  for (const auto* text : {"[\"a\"]", "['a']", "(1, 'b')", "{\"k\": 1}", "{'k': 1}", "True"})
+    refuses(several, text);
+  const auto few_of_both = forced(R"({"enum":["auto",1,"2",2,"3"]})", true);
+  reads(few_of_both, "auto", "\"auto\"");
+  reads(few_of_both, "1", "1");
+  reads(few_of_both, "2", "2");
+  refuses(few_of_both, "3"); // which would be read as the number
+  refuses(few_of_both, "else");
+  CHECK_THROWS_AS(output_guide(*forced(R"({"type":["integer","string"],"maxLength":3})", true), nullptr), failure);
+  auto referring = output_of("qwen3_coder");
+  referring->tools = {offered_tool(
+    "f",
+    R"({"type":"object","properties":{"a":{"anyOf":[{"$ref":"#/$defs/N"},{"type":"string"}]}},"required":["a"],)"
+    R"("$defs":{"N":{"type":"integer","maximum":9}}})",
+    true)};
+  referring->choice = call_choice::named;
+  reads(referring, "7", "7");
+  reads(referring, "x7", "\"x7\"");
+  refuses(referring, "70");
 }
