@@ -7,6 +7,11 @@
 #include "runtime/guide/structural_tag.hpp"
 #include "runtime/support/utf8.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
 namespace troupe::guides {
 
 namespace {
@@ -19,6 +24,33 @@ void set_terminal(grammar& g, expression e) {
   g.edges(last).ends = true;
   g.set_start(root, first);
   g.set_root(root);
+}
+
+constexpr std::size_t most_excluded = 1024; // bytes of banned texts that patterns are made to avoid
+
+/// What a pattern matches without any of the banned texts. Masks keep those out of every answer; but an answer that has
+/// begun with what only they complete could not go on.
+expression without(const std::vector<std::string>& banned, expressions& regex, expression e) {
+  std::size_t bytes = 0;
+  for (const auto& text : banned)
+    bytes += text.size();
+  if (banned.empty() || bytes > most_excluded)
+    return e;
+  const auto any = any_characters(regex, text_encoding::utf8);
+  return regex.difference(e, regex.concat({any, regex.literals(banned), any}));
+}
+
+std::vector<std::string> allowed_choices(const guide_source& source) {
+  std::vector<std::string> allowed;
+  for (const auto& choice : source.choices) {
+    if (!is_utf8(choice))
+      throw failure(errc::bad_request, "a choice is not UTF-8");
+    if (std::ranges::none_of(source.banned, [&](const auto& text) { return choice.find(text) != choice.npos; }))
+      allowed.push_back(choice);
+  }
+  if (allowed.empty() && !source.choices.empty())
+    throw failure(errc::bad_request, "each of the choices contains a text that this server's policy bans");
+  return allowed;
 }
 
 /// Puts the part ahead of the root that the text may begin with.
@@ -60,13 +92,10 @@ grammar compile_grammar(const guide_source& source, const guide_limits& limits) 
     return compile_structural_tag(source, limits, complete);
   grammar g(limits);
   switch (source.what) {
-    case guide_source::kind::regex: set_terminal(g, whole_pattern(g.regex(), source.text)); break;
-    case guide_source::kind::choice:
-      for (const auto& c : source.choices)
-        if (!is_utf8(c))
-          throw failure(errc::bad_request, "a choice is not UTF-8");
-      set_terminal(g, g.regex().literals(source.choices));
+    case guide_source::kind::regex:
+      set_terminal(g, without(source.banned, g.regex(), whole_pattern(g.regex(), source.text)));
       break;
+    case guide_source::kind::choice: set_terminal(g, g.regex().literals(allowed_choices(source))); break;
     case guide_source::kind::json_object:
     case guide_source::kind::json_schema: {
       const bool any = source.what == guide_source::kind::json_object;

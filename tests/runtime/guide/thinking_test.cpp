@@ -261,6 +261,31 @@ TEST_CASE("tokens that a policy withholds are named, unless the guide forbids th
   CHECK_FALSE(say(digits, "7"));
 }
 
+TEST_CASE("patterns and choices are not begun where only a banned text could go on") {
+  const auto ends_well = [](const std::string& text, const guide_source& source) {
+    answer_state state(guide_to(banning({"e", "it is"}, source)));
+    return say(state, text) && state.can_end();
+  };
+  const auto begins = [](const std::string& text, const guide_source& source) {
+    answer_state state(guide_to(banning({"e", "it is"}, source)));
+    return say(state, text);
+  };
+  const guide_source pattern{.what = guide_source::kind::regex, .text = "(he|no|it|is| )+"};
+  CHECK(ends_well("no it no", pattern));
+  CHECK_FALSE(begins("h", pattern));
+  CHECK_FALSE(begins("no h", pattern));
+  CHECK(ends_well("it", pattern));
+  CHECK_FALSE(begins("it is", pattern));
+  CHECK(begins("it i", {.what = guide_source::kind::regex, .text = "it i[st]+"}));
+  CHECK_FALSE(begins("it i", {.what = guide_source::kind::regex, .text = "it is+"}));
+  const guide_source choice{.what = guide_source::kind::choice, .choices = {"hello", "ho", "no", "it is"}};
+  CHECK(ends_well("no", choice));
+  CHECK(ends_well("ho", choice));
+  CHECK_FALSE(begins("he", choice));
+  CHECK_FALSE(begins("it", choice));
+  CHECK_THROWS_AS(guide_to(banning({"e"}, {.what = guide_source::kind::choice, .choices = {"he", "she"}})), failure);
+}
+
 TEST_CASE("special tokens between the parts of a banned text hide nothing") {
   answer_state state(guide_to(banning({"noble friends"})));
   REQUIRE(say(state, "noble"));
