@@ -124,6 +124,19 @@ std::uint64_t candidates::total_weight() {
   return std::accumulate(weights_.begin(), weights_.end(), std::uint64_t{0});
 }
 
+std::pair<std::uint64_t, std::uint64_t> candidates::bound_total_weight() {
+  if (listed_) {
+    const auto total = total_weight();
+    return {total, total};
+  }
+  constexpr float light = -22; // 150k such tokens weigh 2^-15 together
+  const float floor = max_ + light;
+  const auto above = sampling::weigh_above(row_.data(), row_.size(), factor_, block_maxima_.data(), max_, floor);
+  auto most = sampling::weight(floor, max_);
+  most += (most >> 20) + 1; // weights grow with logits but for the last bits of exp
+  return {above.weight, above.weight + (row_.size() - above.elements) * most};
+}
+
 double candidates::log_total() {
   return std::log(static_cast<double>(total_weight()) / static_cast<double>(sampling::weight_one));
 }

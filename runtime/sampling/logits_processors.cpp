@@ -62,12 +62,11 @@ void keep_top_k(candidates& tokens, int k) {
     tokens.narrow(tokens.kth_largest(static_cast<std::size_t>(k)));
 }
 
-void keep_top_p(candidates& tokens, float p) {
-  if (p >= 1)
-    return;
-  // A token stays if those before it weigh less than the target.
-  const std::uint64_t total = tokens.total_weight();
-  const auto target = share_of(total, p);
+namespace {
+
+// Keeps the likeliest tokens that weigh `target` together: a token stays if those before it weigh less. All tokens weigh
+// `total` or more. False if for `most` others would have to stay, too; then not only these are left.
+bool keep_likeliest(candidates& tokens, std::uint64_t total, std::uint64_t target, std::uint64_t most) {
   const float max = tokens.max();
   const float floor = tokens.narrow_to_weight(target, floor_of_tail(max, total - target, tokens.size()));
 
@@ -99,11 +98,28 @@ void keep_top_p(candidates& tokens, float p) {
   std::size_t last = 0;
   while ((before += weights[edge[last]]) < target)
     ++last;
+  if (before < most)
+    return false;
   const float last_logit = logits[edge[last]];
   const token_id last_id = tokens.ids()[edge[last]];
   tokens.keep_if([=](token_id id, float logit) {
     return (logit > last_logit) | ((logit == last_logit) & (id <= last_id)); // a branch would often be mispredicted
   });
+  return true;
+}
+
+} // namespace
+
+// The exact weight of all tokens is needed only where what the likely ones weigh leaves open which is the last to stay.
+void keep_top_p(candidates& tokens, float p) {
+  if (p >= 1)
+    return;
+  const auto [least, most] = tokens.bound_total_weight();
+  if (keep_likeliest(tokens, least, share_of(least, p), share_of(most, p)))
+    return;
+  tokens.widen();
+  const auto total = tokens.total_weight(), target = share_of(total, p);
+  keep_likeliest(tokens, total, target, target);
 }
 
 void keep_min_p(candidates& tokens, float p) {

@@ -6,6 +6,8 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
   !defined(__SANITIZE_THREAD__)
 #define TROUPE_VECTOR_CLONES [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
+#define TROUPE_VECTOR_VERSIONS 1
+#include <immintrin.h>
 #else
 #define TROUPE_VECTOR_CLONES
 #endif
@@ -101,6 +103,64 @@ void block_weights(const float* x, std::size_t n, float factor, const float* max
       sum += weight(x[i] * factor, max);
     *sums = sum;
   }
+}
+
+namespace {
+
+// Writes the elements of x * factor that are at least `floor` in order; returns their number. `out` has room for 16 more.
+#ifdef TROUPE_VECTOR_VERSIONS
+[[gnu::target("arch=x86-64-v4")]] std::size_t pick(const float* x, std::size_t n, float factor, float floor,
+                                                   float* out) {
+  const auto factors = _mm512_set1_ps(factor), floors = _mm512_set1_ps(floor);
+  std::size_t picked = 0;
+  for (std::size_t i = 0; i < n; i += 16) {
+    const auto there = static_cast<__mmask16>(n - i < 16 ? (1u << (n - i)) - 1 : 0xffffu);
+    const auto values = _mm512_mul_ps(_mm512_maskz_loadu_ps(there, x + i), factors);
+    const auto wanted = _mm512_mask_cmp_ps_mask(there, values, floors, _CMP_GE_OQ);
+    _mm512_storeu_ps(out + picked, _mm512_maskz_compress_ps(wanted, values));
+    picked += static_cast<std::size_t>(std::popcount(static_cast<unsigned>(wanted)));
+  }
+  return picked;
+}
+
+[[gnu::target("default")]]
+#endif
+std::size_t
+pick(const float* x, std::size_t n, float factor, float floor, float* out) {
+  std::size_t picked = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const float value = x[i] * factor;
+    out[picked] = value;
+    picked += value >= floor; // no branch
+  }
+  return picked;
+}
+
+TROUPE_VECTOR_CLONES
+std::uint64_t weigh(const float* x, std::size_t n, float max) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    sum += weight(x[i], max);
+  return sum;
+}
+
+} // namespace
+
+weighed weigh_above(const float* x, std::size_t n, float factor, const float* maxima, float max, float floor) {
+  constexpr std::size_t most = 4096; // in the first cache
+  float picked[most + 16];
+  weighed found;
+  std::size_t held = 0;
+  for (std::size_t start = 0; start < n; start += block) {
+    if (maxima[start / block] >= floor)
+      held += pick(x + start, n - start < block ? n - start : block, factor, floor, picked + held);
+    if (held > most - block || start + block >= n) {
+      found.weight += weigh(picked, held, max);
+      found.elements += held;
+      held = 0;
+    }
+  }
+  return found;
 }
 
 TROUPE_VECTOR_CLONES

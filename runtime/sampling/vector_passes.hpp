@@ -65,6 +65,14 @@ void token_weights(const float* x, std::size_t n, float max, std::uint64_t* weig
 /// are.
 void block_weights(const float* x, std::size_t n, float factor, const float* maxima, float max, std::uint64_t* sums);
 
+struct weighed {
+  std::uint64_t weight = 0; // of all together
+  std::size_t elements = 0;
+};
+
+/// The elements of x * factor that are at least `floor`, whose block maxima `maxima` are.
+weighed weigh_above(const float* x, std::size_t n, float factor, const float* maxima, float max, float floor);
+
 /// Writes index and value of the elements of x * factor that are at least `floor`, in order; returns their number.
 /// `maxima` are their block maxima; `indices` and `values` have room for n.
 std::size_t select(const float* x, std::size_t n, float factor, const float* maxima, float floor, std::int32_t* indices,

@@ -70,6 +70,26 @@ std::vector<token_id> kept_ids(const std::vector<float>& logits) {
   return ids;
 }
 
+/// What top-p keeps.
+std::vector<token_id> by_sorting(const std::vector<float>& row, float factor, float p) {
+  std::vector<std::pair<float, token_id>> order; // negated logit, id
+  for (std::size_t i = 0; i < row.size(); ++i)
+    if (!std::isnan(row[i]))
+      order.emplace_back(-(row[i] * factor), static_cast<token_id>(i));
+  std::ranges::sort(order);
+  const float max = -order.front().first;
+  std::uint64_t total = 0, before = 0;
+  for (const auto& [negated, id] : order)
+    total += sampling::weight(-negated, max);
+  std::vector<token_id> expected;
+  for (std::size_t i = 0; before < share_of(total, p); ++i) {
+    expected.push_back(order[i].second);
+    before += sampling::weight(-order[i].first, max);
+  }
+  std::ranges::sort(expected);
+  return expected;
+}
+
 } // namespace
 
 TEST_CASE("every processor matches transformers on the golden checkpoints") {
@@ -139,29 +159,39 @@ TEST_CASE("top-p over rows of 150k tokens, with ties, keeps what sorting all of 
     const float factor = round % 2 ? 1 / 0.7f : 1;
     CAPTURE(round);
 
-    std::vector<std::pair<float, token_id>> order; // negated logit, id
-    for (std::size_t i = 0; i < row.size(); ++i)
-      if (!std::isnan(row[i]))
-        order.emplace_back(-(row[i] * factor), static_cast<token_id>(i));
-    std::ranges::sort(order);
-    const float max = -order.front().first;
-    std::uint64_t total = 0, before = 0;
-    for (const auto& [negated, id] : order)
-      total += sampling::weight(-negated, max);
-    std::vector<token_id> expected;
-    for (std::size_t i = 0; before < share_of(total, p); ++i) {
-      expected.push_back(order[i].second);
-      before += sampling::weight(-order[i].first, max);
-    }
-    std::ranges::sort(expected);
-
     candidates tokens;
     tokens.reset(row, factor);
     keep_top_p(tokens, p);
-    CHECK(std::ranges::equal(tokens.ids(), expected));
+    CHECK(std::ranges::equal(tokens.ids(), by_sorting(row, factor, p)));
     for (std::size_t i = 0; i < tokens.size(); ++i)
       REQUIRE(tokens.logits()[i] == row[static_cast<std::size_t>(tokens.ids()[i])] * factor);
   }
+}
+
+TEST_CASE("top-p is exact where thousands of tokens that weigh next to nothing decide which is the last to stay") {
+  constexpr int vocab = 60'000;
+  int ends = 0; // of p, at which one token more stays
+  for (int round = 0; round < rounds(12); ++round) {
+    std::vector<float> row(static_cast<std::size_t>(vocab), 3 - 22.1f - 0.2f * static_cast<float>(round % 4));
+    for (std::size_t i = 0; i < 60; ++i)
+      row[i * 7] = 3 - (round < 6 ? 0 : 0.01f * static_cast<float>(i)); // equal ones, or not
+    const std::uint64_t one = sampling::weight(0, 0), light = sampling::weight(row[1], 3);
+    const double likely = 60. * static_cast<double>(one),
+                 rest = static_cast<double>(vocab) * static_cast<double>(light);
+    std::size_t before = 0;
+    for (int step = -4; step <= 4; ++step) { // about the edge of 20 tokens
+      const auto p = static_cast<float>(20. * static_cast<double>(one) / (likely + rest * (1 + 0.25 * step)));
+      CAPTURE(round);
+      CAPTURE(step);
+      candidates tokens;
+      tokens.reset(row);
+      keep_top_p(tokens, p);
+      REQUIRE(std::ranges::equal(tokens.ids(), by_sorting(row, 1, p)));
+      ends += before > 0 && tokens.size() != before;
+      before = tokens.size();
+    }
+  }
+  CHECK(ends > 0);
 }
 
 TEST_CASE("a factor is what scaling the row would be: its maximum, choice, infinities and draws") {
