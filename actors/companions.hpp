@@ -16,22 +16,10 @@
 
 namespace troupe {
 
-/// A base of actors that may be run so. Their handlers are brief.
+/// A base of actors that may be run so. Their handlers are brief, and call no functions of clients.
 class companion {
-public:
-  /// Whether its handlers call functions of clients, which may take longer.
-  virtual bool calls_clients() const { return false; }
-
 protected:
-  ~companion() = default;
-};
-
-class client_companion : public companion {
-public:
-  bool calls_clients() const override { return true; }
-
-protected:
-  ~client_companion() = default;
+  virtual ~companion() = default;
 };
 
 class companions final : public caf::execution_unit {
@@ -39,10 +27,9 @@ public:
   explicit companions(caf::actor_system& system) : execution_unit(&system) {}
 
   /// When this returns, the companions have handled the message and what followed from it, unless another thread runs
-  /// them just now. `with_clients`: among them those that call clients.
+  /// them just now.
   template <class Host, class Handle, class... Content>
-  void send(Host* host, bool with_clients, const Handle& to, Content&&... content) {
-    with_clients_ = with_clients;
+  void send(Host* host, const Handle& to, Content&&... content) {
     caf::actor_cast<caf::abstract_actor*>(to)->enqueue(
       caf::make_mailbox_element(caf::actor_cast<caf::strong_actor_ptr>(host), caf::make_message_id(), {},
                                 std::forward<Content>(content)...),
@@ -53,8 +40,7 @@ public:
 
   /// Called by those who send from this thread, if nobody runs the receiver yet.
   void exec_later(caf::resumable* job) override {
-    const auto* which = dynamic_cast<const companion*>(job);
-    if (which && (with_clients_ || !which->calls_clients()))
+    if (dynamic_cast<const companion*>(job))
       due_.push_back(job);
     else
       system().scheduler().enqueue(job);
@@ -71,7 +57,6 @@ private:
     }
   }
 
-  bool with_clients_ = false;
   std::deque<caf::resumable*> due_; // in the order in which they were woken
 };
 

@@ -85,13 +85,11 @@ private:
       output.stage_ms.push_back(output.ms);
       output.ms = std::reduce(output.stage_ms.begin(), output.stage_ms.end());
     }
-    const bool with_clients = output.ms > 0 && output.ms < brief_ms;
     auto message = std::make_shared<step_logits>();
     message->plan = before.plan;
     message->output = std::move(output);
     if (companions_ && before.plan->samples.size() <= few && !goes_on_without_tokens())
-      companions_->send(self_, with_clients, to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)),
-                        before.first);
+      companions_->send(self_, to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
     else
       self_->send(to_.sampler, logits_atom::value, step_logits_ptr(std::move(message)), before.first);
   }
@@ -135,8 +133,6 @@ private:
 
   // Tokens go to clients one by one, from the thread that chose them: those of many had better not go from this one.
   static constexpr std::size_t few = 4;
-  // Of a longer step, waking threads takes no share that matters, while what clients do may, and has a core to itself.
-  static constexpr double brief_ms = 1;
 
   executor_actor::pointer self_;
   // Only an exit message may end the actor: the state must be destroyed on its own thread.

@@ -24,7 +24,6 @@ double milliseconds(clock::duration d) { return std::chrono::duration<double, st
 class request_state {
 public:
   static constexpr const char* name = "request";
-  using accompanies = client_companion;
 
   request_state(request_actor::pointer self, engine_actor engine, generation_ptr what, client_line_ptr client)
     : self_(self),
