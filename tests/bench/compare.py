@@ -9,7 +9,8 @@ its llama-batched-bench is used if it is in the same folder. A command with argu
 plot needs Debian's python3-matplotlib.
 
 There are three figures per file, in tokens/s: prefill of --prompt tokens, decode of one sequence, and total
-decode of --batch sequences, each after a prompt of --batch-prompt tokens. Runs of the engines alternate, so
+decode of --batch sequences, each after a prompt of --batch-prompt tokens; and two for each of --contexts:
+prefill of so many tokens, and decode of one sequence behind them. Runs of the engines alternate, so
 that drifts of the machine's speed affect all of them; a figure is the median over --runs. The last rows are
 Troupe's share of the machine's peaks, which each run measures first.
 """
@@ -25,7 +26,14 @@ import sys
 from pathlib import Path
 
 FIGURES = {"prefill": "prefill, {prompt} tokens", "decode": "decode, batch 1", "batched": "decode, batch {batch}, total"}
+CONTEXT_FIGURES = {"prefill_{}": "prefill, {} tokens", "decode_{}": "decode behind {} tokens"}
 SHARES = {"prefill_peak_share": "prefill, of the machine's peak", "decode_bandwidth_share": "decode, of its bandwidth"}
+
+
+def figures_of(options):
+    """{name: title}, those of short prompts unless --contexts-only was given, then those of each context."""
+    short = {} if options.contexts_only else {key: title.format(**vars(options)) for key, title in FIGURES.items()}
+    return short | {key.format(n): title.format(n) for n in options.contexts for key, title in CONTEXT_FIGURES.items()}
 
 
 def output_of(command, with_log=False):
@@ -47,10 +55,15 @@ class Troupe:
         return json.loads(output_of(words).splitlines()[-1])
 
     def measure(self, model):
-        o = self.options
+        o, found = self.options, {}
+        for n in o.contexts:
+            long = self.bench(model, n, o.generate, 1)
+            found |= {f"prefill_{n}": long["prefill_tps"], f"decode_{n}": long["decode_tps"]}
+        if o.contexts_only:
+            return found
         one = self.bench(model, o.prompt, o.generate, 1, "--peaks")
         many = self.bench(model, o.batch_prompt, o.batch_generate, o.batch)
-        return {"prefill": one["prefill_tps"], "decode": one["decode_tps"], "batched": many["decode_tps"],
+        return {"prefill": one["prefill_tps"], "decode": one["decode_tps"], "batched": many["decode_tps"], **found,
                 "weight_bytes": one["weight_bytes"], "multiply_adds": one["multiply_adds_per_token"],
                 "device": one["device"], **{key: one.get(key) for key in SHARES}}
 
@@ -79,30 +92,36 @@ class Peer:
         text = output_of(words)
         return json.loads(text[text.index("["):])[0]["avg_ts"]
 
-    def batched(self, model):
+    def batched(self, model, prompt, generate, batch):
+        """(prefill, decode) of llama-batched-bench, in tokens/s of all sequences; nothing where there is none."""
         o = self.options
         # Another program, such as `nice` or `chroot FOLDER`, may come before llama-bench.
         index = next((i for i, word in enumerate(self.command) if Path(word).name == "llama-bench"), None)
         if index is None:
-            return None
+            return None, None
         program = Path(self.command[index]).with_name("llama-batched-bench")
         if not runs([*self.command[:index], str(program)]):
-            return None
-        tokens = o.batch * (o.batch_prompt + o.batch_generate)
+            return None, None
+        tokens = batch * (prompt + generate)
         words = [*self.command[:index], str(program), *(["-rtr"] if "-rtr" in self.command else []), "-m", model,
-                 "-c", str(tokens + 256), "-b", "2048", "-ub", "512", "-npp", str(o.batch_prompt),
-                 "-ntg", str(o.batch_generate), "-npl", str(o.batch), "-t", str(o.threads), "-tb", str(o.threads)]
+                 "-c", str(tokens + 256), "-b", "2048", "-ub", "512", "-npp", str(prompt),
+                 "-ntg", str(generate), "-npl", str(batch), "-t", str(o.threads), "-tb", str(o.threads)]
         # llama.cpp prints the table on stdout, ik_llama.cpp on stderr:
         # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
         for line in output_of(words, with_log=True).splitlines():
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-            if len(cells) >= 8 and cells[0] == str(o.batch_prompt):
-                return float(cells[7])
+            if len(cells) >= 8 and cells[0] == str(prompt):
+                return float(cells[5]), float(cells[7])
         sys.exit(f"{shlex.join(words)} printed no table of the expected form")
 
     def measure(self, model):
-        return {"prefill": self.rate(model, self.options.prompt, 0), "decode": self.rate(model, 0, self.options.generate),
-                "batched": self.batched(model)}
+        o, found = self.options, {}
+        for n in o.contexts:
+            found[f"prefill_{n}"], found[f"decode_{n}"] = self.batched(model, n, o.generate, 1)
+        if o.contexts_only:
+            return found
+        return {"prefill": self.rate(model, o.prompt, 0), "decode": self.rate(model, 0, o.generate),
+                "batched": self.batched(model, o.batch_prompt, o.batch_generate, o.batch)[1], **found}
 
 
 def machine():
@@ -112,17 +131,17 @@ def machine():
     return f"{name.group(1) if name else 'unknown processor'}, {os.cpu_count()} cores"
 
 
-def medians(results):
+def medians(results, options):
     """{model: {engine: {figure: median}}}"""
     def median(values):
         return None if None in values else statistics.median(values)
-    return {model: {engine: {f: median([run[f] for run in runs]) for f in FIGURES} for engine, runs in engines.items()}
+    return {model: {engine: {f: median([run[f] for run in runs]) for f in figures_of(options)} for engine, runs in engines.items()}
             for model, engines in results.items()}
 
 
 def table(results, options):
-    figures = {key: text.format(**vars(options)) for key, text in FIGURES.items()}
-    middle = medians(results)
+    figures = figures_of(options)
+    middle = medians(results, options)
     lines = [f"{machine()}, {options.threads} threads, medians of {options.runs} alternating runs, tokens/s; in brackets Troupe's ratio to the peer", "",
              "| | | " + " | ".join(Path(model).stem for model in middle) + " |", "|---|---|" + "---|" * len(middle)]
     for key, title in figures.items():
@@ -131,7 +150,7 @@ def table(results, options):
             cells = (f"{m[peer][key]:.1f} ({m['Troupe'][key] / m[peer][key]:.2f}×)" if m[peer][key] else "–"
                      for m in middle.values())
             lines.append(f"| | {peer} | " + " | ".join(cells) + " |")
-    for key, title in SHARES.items():
+    for key, title in ({} if options.contexts_only else SHARES).items():
         shares = [statistics.median(run[key] or 0 for run in results[model]["Troupe"]) for model in results]
         lines.append(f"| {title} | Troupe | " + " | ".join(f"{100 * share:.0f} %" for share in shares) + " |")
     return "\n".join(lines) + "\n"
@@ -149,7 +168,7 @@ def roofline(results, peaks, options):
         if name.endswith(("_gflops", "_gops")) and peak:
             axes.plot(intensities, [min(peak, peaks["read_gbps"] * x) for x in intensities], "-", linewidth=0.8,
                       label=name.rsplit("_", 1)[0].replace("_", " "))
-    middle = medians(results)
+    middle = medians(results, options)
     markers = dict(zip(["Troupe", *options.peers], "o^sv*"))
     rows = {"prefill": options.prompt, "decode": 1, "batched": options.batch}
     for index, (model, engines) in enumerate(middle.items()):  # one colour per model, one marker per engine
@@ -176,6 +195,8 @@ def main():
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--batch-prompt", type=int, default=32)
     parser.add_argument("--batch-generate", type=int, default=16)
+    parser.add_argument("--contexts", type=int, nargs="*", default=[], metavar="TOKENS")
+    parser.add_argument("--contexts-only", action="store_true", help="no figures of short prompts, and no plot")
     parser.add_argument("--out", type=Path, default=Path("bench"))
     options = parser.parse_args()
     options.peers = dict(peer.split("=", 1) for peer in options.peer)
@@ -189,12 +210,14 @@ def main():
             for name, engine in engines.items():
                 measured = engine.measure(model)
                 results[model][name].append(measured)
-                shown = ", ".join(f"{f} {measured[f]:.1f}" for f in FIGURES if measured[f] is not None)
+                shown = ", ".join(f"{f} {measured[f]:.1f}" for f in figures_of(options) if measured[f] is not None)
                 print(f"{Path(model).stem}, run {run + 1}, {name}: {shown}", file=sys.stderr, flush=True)
-    peaks = engines["Troupe"].peaks()
+    peaks = {} if options.contexts_only else engines["Troupe"].peaks()
     (options.out / "results.json").write_text(json.dumps({"machine": machine(), "peaks": peaks, "runs": results}, indent=1) + "\n")
     (options.out / "table.md").write_text(table(results, options))
     print(table(results, options))
+    if options.contexts_only:
+        return
     try:
         roofline(results, peaks, options)
     except ModuleNotFoundError:
