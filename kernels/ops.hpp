@@ -172,7 +172,8 @@ struct attention_scores {
   int chunk = 0;                 // positions from the last multiple of this on are seen; 0: all
   int ahead = 0;                 // positions seen after the row's own, up to the sequence's length: such sequences are
                                  // computed whole
-  float threshold = 0; // weights below this share of the largest one of a partition count as zero, on a CPU; 0: none
+  float threshold = 0; // weights below this share of the largest one among their partition and the first one, where it
+                       // is seen, count as zero, on a CPU; 0: none
 
   bool plain() const { return soft_cap == 0 && slopes == nullptr && sinks == nullptr && chunk == 0 && ahead == 0; }
 };

@@ -4,8 +4,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace troupe::kernels {
+
+namespace {
+
+/// Notes the largest scores of a partition in the queries that see some of it.
+void note_highest(attention_tile& tile, attention_state state) {
+  for (int i = 0; i < tile.count; ++i)
+    if (const float* query = state.data + static_cast<std::size_t>(i) * state.stride; query[1] != 0)
+      tile.queries[i].highest = query[0];
+}
+
+} // namespace
 
 cpu_attention::cpu_attention(const target& kernels, thread_pool& pool)
   : kernels_(kernels), pool_(pool), plan_(pool.size()), scratch_(pool.size()) {}
@@ -59,6 +71,8 @@ void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, const a
   call.shape = {kv_heads, call.group, scores.window, call.tile_queries, scores.chunk, scores.ahead};
   plan_.make(call.shape, step);
   call.slots = states_.reserve(plan_.slots() * call.stride);
+  if (scores.threshold > 0)
+    find_highest(call);
   // Head after head: the pieces of a long prompt then find its K and V in the cache.
   const std::size_t pieces = plan_.pieces().size(), merges = plan_.merges().size();
   pool_.parallel_for(pieces * kv_heads, [&](std::size_t i, int thread) {
@@ -66,6 +80,36 @@ void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, const a
   });
   pool_.parallel_for(merges * kv_heads, [&](std::size_t i, int thread) {
     merge(call, plan_.merges()[i % merges], static_cast<int>(i / merges), scratch_[thread].tiles);
+  });
+}
+
+void cpu_attention::find_highest(call& call) {
+  behind_first_.clear();
+  for (const auto& piece : plan_.pieces())
+    if (piece.first_partition > 0)
+      for (const int run : plan_.runs_of(piece))
+        if (const auto& r = plan_.run(run);
+            call.shape.first_seen(r.sequence->first_position + r.first / call.group) < partition_tokens)
+          behind_first_.push_back(run);
+  std::ranges::sort(behind_first_);
+  behind_first_.erase(std::ranges::unique(behind_first_).begin(), behind_first_.end());
+  highest_.assign(call.q->rows * call.group * call.shape.kv_heads, -std::numeric_limits<float>::infinity());
+  call.highest = highest_.data();
+  const auto runs = behind_first_.size(), kv_heads = static_cast<std::size_t>(call.shape.kv_heads);
+  pool_.parallel_for(runs * kv_heads, [&](std::size_t i, int thread) {
+    alignas(64) float memory[max_queries * state_stride(max_head_dim)];
+    const attention_state state{memory, call.stride};
+    const auto& run = plan_.run(behind_first_[i % runs]);
+    auto& tiles = scratch_[thread].tiles;
+    tiles.clear();
+    add_queries(call, run, static_cast<int>(i / runs), partition_tokens / block_tokens, tiles);
+    int query = run.first;
+    for (auto& tile : tiles) {
+      kernels_.attend_partition(call.op, tile, 0, state);
+      note_highest(tile, state);
+      for (int i = 0; i < tile.count; ++i, ++query)
+        highest_[call.place(*run.sequence, query, tile.queries[i].head)] = tile.queries[i].highest;
+    }
   });
 }
 
@@ -99,6 +143,8 @@ void cpu_attention::add_queries(const call& call, const query_run& run, int kv_h
                                   head,
                                   call.shape.first_seen(position),
                                   call.shape.end_seen(position, s)};
+    if (call.highest != nullptr)
+      tile.queries[tile.count - 1].highest = call.highest[call.place(s, i, head)];
   }
 }
 
@@ -119,6 +165,8 @@ void cpu_attention::attend(const call& call, const attention_piece& piece, int k
       const bool folded = piece.fold && p > 0;
       const attention_state state{states + (query + (piece.fold ? 0 : p * piece.queries)) * call.stride, call.stride};
       own.unread += kernels_.attend_partition(call.op, own.tiles[t], piece.first_partition + p, folded ? part : state);
+      if (call.highest != nullptr && piece.first_partition + p == 0)
+        note_highest(own.tiles[t], state);
       if (folded)
         kernels_.merge(call.op, own.tiles[t].count, state, part);
     }

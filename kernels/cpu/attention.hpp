@@ -44,7 +44,12 @@ private:
     int tile_queries = 0;
     std::size_t stride = 0; // between states
     float* slots = nullptr;
+    const float* highest = nullptr; // [rows][heads], scores of the first partition; or null
 
+    /// Of query i of a sequence for a head.
+    std::size_t place(const sequence_rows& s, int i, int head) const {
+      return static_cast<std::size_t>(s.first_row + i / group) * group * shape.kv_heads + head;
+    }
     attention_state slot(std::size_t index) const { return {slots + index * stride, stride}; }
   };
 
@@ -58,6 +63,10 @@ private:
   void add_queries(const call& call, const query_run& run, int kv_head, int end_block,
                    std::vector<attention_tile>& tiles) const;
 
+  /// Finds the largest scores of the first partition for queries whose pieces begin behind it, where small weights are
+  /// left out: most partitions of a long context hold none that counts beside them.
+  void find_highest(call& call);
+
   /// Computes one piece for one KV head, all tiles for each partition, so that its K and V come from memory once.
   void attend(const call& call, const attention_piece& piece, int kv_head, thread_scratch& own) const;
 
@@ -69,6 +78,8 @@ private:
   attention_plan plan_;
   scratch<float> states_;
   std::vector<row_chunk> chunks_;
+  std::vector<int> behind_first_;       // runs
+  std::vector<float> highest_;          // [rows][heads]
   std::vector<thread_scratch> scratch_; // one per thread
 };
 

@@ -236,7 +236,7 @@ struct attention_op {
   float soft_cap = 0;              // 0: none
   const float* slopes = nullptr;   // [heads], of ALiBi; or null
   const float* sinks = nullptr;    // [heads]; or null
-  float least = -__builtin_inff(); // log2 of the share of a partition's largest weight below which weights are 0
+  float least = -__builtin_inff(); // log2 of the share of the largest weight below which weights are 0, see `highest`
   bool out_bf16 = false;
 };
 
@@ -247,6 +247,7 @@ struct attention_query {
   int position = 0;
   int head = 0;
   int first = 0, end = 0;
+  float highest = -__builtin_inff(); // a score, in units of ln 2, from which `least` counts where it is the larger one
 };
 
 /// Queries that read the same blocks of one KV head, of one sequence or of several that share those blocks.

@@ -127,11 +127,15 @@ private:
     for (const float s : scores_)
       for (std::size_t i = 0; i < small_weights.size(); ++i)
         seen.below[i] += s - offset < -small_weights[i] * std::log(2.0);
+    float best_of_first = -std::numeric_limits<float>::infinity();
     for (std::size_t begin = 0; begin < scores_.size();) { // the kernels' partitions
       const auto end = std::min(scores_.size(),
                                 begin + kernels::partition_tokens - (first + begin) % kernels::partition_tokens);
-      const float best = *std::max_element(scores_.begin() + static_cast<std::ptrdiff_t>(begin),
-                                           scores_.begin() + static_cast<std::ptrdiff_t>(end));
+      const float own = *std::max_element(scores_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          scores_.begin() + static_cast<std::ptrdiff_t>(end));
+      if (first + begin < kernels::partition_tokens)
+        best_of_first = own;
+      const float best = std::max(own, best_of_first);
       for (auto t = begin; t < end; ++t) { // how many of the thresholds it reaches
         std::uint8_t reached = 0;
         for (std::size_t i = small_weights.size(); i-- > 0;)

@@ -25,7 +25,7 @@ struct layer_scores {
   std::array<std::uint64_t, small_weights.size()> below{}; // weights of a query's softmax
   std::array<std::uint64_t, small_weights.size()>
     unneeded{};           // rows of V of a KV head for which those of all its queries,
-                          // relative to the largest of 256 positions, are below
+                          // relative to the largest of their partition and of the first one, are below
   std::uint64_t rows = 0; // of V
 };
 

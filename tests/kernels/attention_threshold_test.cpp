@@ -38,6 +38,12 @@ struct steep_text {
         rope.push_back(i < th_dim / 2 ? 1.0f : 0.0f); // turns nothing
     }
   }
+
+  void set_level(int token, int to) {
+    level[std::size_t(token)] = to;
+    for (int h = 0; h < th_kv_heads; ++h)
+      qkv[std::size_t(token) * th_columns + std::size_t((th_heads + h) * th_dim)] = -float(to);
+  }
 };
 
 struct reader {
@@ -61,12 +67,13 @@ struct reader {
                           *cache, 0, {{&all, 1}, table});
   }
 
-  numbers read(const steep_text& text, int first, int rows, float threshold) {
+  numbers read(const steep_text& text, int first, int rows, float threshold, int window = 0) {
     auto q = text.qkv;
     numbers out(dtype::f32, std::size_t(rows) * th_width);
     const sequence_rows some{0, rows, first, 0};
     attention_scores scores;
     scores.threshold = threshold;
+    scores.window = window;
     device->shaped_attention(
       out.rows(std::size_t(rows)),
       {&q[std::size_t(first) * th_columns], dtype::f32, std::size_t(rows), th_columns, th_columns}, th_heads, scores,
@@ -104,7 +111,10 @@ std::vector<double> mean_of_values(const steep_text& text, int kv_head, double a
   double all = 0;
   for (int partition = 0; partition * partition_tokens < th_tokens; ++partition) {
     const int first = partition * partition_tokens, end = std::min(th_tokens, first + partition_tokens);
-    const int best = *std::min_element(&text.level[std::size_t(first)], &text.level[std::size_t(end - 1)] + 1);
+    const auto least_of = [&](int from, int to) {
+      return *std::min_element(&text.level[std::size_t(from)], &text.level[std::size_t(to - 1)] + 1);
+    };
+    const int best = std::min(least_of(0, partition_tokens), least_of(first, end));
     for (int t = first; t < end; ++t) {
       if (std::exp(-apart * (text.level[std::size_t(t)] - best)) < threshold)
         continue;
@@ -152,7 +162,8 @@ TEST_CASE("Weights below the threshold count as zero, as attention over the othe
 }
 
 TEST_CASE("With a threshold rows have the same bits alone, in chunks, and on any number of threads") {
-  const steep_text text(1.5f, 20);
+  steep_text text(1.5f, 20);
+  text.set_level(7, -1); // beside which others' first levels do not count
   for (const isa target : tested_isas())
     for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
       CAPTURE(std::string(to_string(target)));
@@ -160,11 +171,36 @@ TEST_CASE("With a threshold rows have the same bits alone, in chunks, and on any
       reader machine(target, type), single(target, type, 1);
       machine.write(text);
       single.write(text);
-      const auto all = machine.read(text, 0, th_tokens, 0.1f);
-      CHECK(single.read(text, 0, th_tokens, 0.1f) == all);
-      for (const auto& [first, rows] : {std::pair{0, 1}, {255, 3}, {300, 45}, {699, 1}, {680, 7}})
-        CHECK(machine.read(text, first, rows, 0.1f) ==
-              all.slice(std::size_t(first) * th_width, std::size_t(rows) * th_width));
+      for (const int window : {0, 300}) {
+        const auto all = machine.read(text, 0, th_tokens, 0.1f, window);
+        CHECK(single.read(text, 0, th_tokens, 0.1f, window) == all);
+        for (const auto& [first, rows] : {std::pair{0, 1}, {255, 3}, {300, 45}, {540, 30}, {699, 1}, {680, 7}})
+          CHECK(machine.read(text, first, rows, 0.1f, window) ==
+                all.slice(std::size_t(first) * th_width, std::size_t(rows) * th_width));
+      }
+    }
+}
+
+TEST_CASE("Partitions whose weights are all below the threshold beside the first one's are not read") {
+  steep_text text(4, 8);
+  text.set_level(3, -2); // e^-8 is 0.0003
+  const int end = 2 * partition_tokens;
+  for (const isa target : tested_isas())
+    for (const kv_type type : {kv_type::f32, kv_type::bf16}) {
+      CAPTURE(std::string(to_string(target)));
+      CAPTURE(std::string(to_string(type)));
+      reader machine(target, type);
+      machine.write(text);
+      const auto before = machine.sparsity().unread_values();
+      const auto whole = machine.read(text, end - 1, 1, 0.1f);
+      CHECK(machine.sparsity().unread_values() > before);
+      for (int h = 0; h < th_heads; ++h) // one token has all the weight
+        check_close(whole.slice(std::size_t(h) * th_dim, th_dim).values(),
+                    mean_of_values(text, h / (th_heads / th_kv_heads), 4, 0.1),
+                    std::vector<double>(th_dim, type == kv_type::f32 ? 1e-5 : 0.03), "head");
+      machine.spoil([&](int t) { return t >= partition_tokens; });
+      CHECK(machine.read(text, end - 1, 1, 0.1f) == whole);
+      CHECK(machine.read(text, end - 40, 40, 0.1f).slice(39 * th_width, th_width) == whole);
     }
 }
 

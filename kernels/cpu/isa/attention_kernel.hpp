@@ -56,10 +56,11 @@ struct plain_scores {
 
 /// Turns a query's scores of the blocks [first, last) into exponentials times the V scales of their tokens; sets m and
 /// l. `Products` stores them in its own layout.
-/// `least`: below this, relative to the largest score, an exponential is 0; 16 that are 0 are not computed.
+/// `least`: below this, relative to the largest score or to `elsewhere`, an exponential is 0; 16 that are 0 are not
+/// computed.
 template <class Products, class Shape>
 void exponentiate(const Products& products, const Shape& shape, tile_scratch& scratch, int query, int first, int last,
-                  float least, attention_state state) {
+                  float least, float elsewhere, attention_state state) {
   const auto [from, to] = scratch.seen[query];
   float* p = scratch.p[query];
   if (from >= to) {
@@ -82,6 +83,8 @@ void exponentiate(const Products& products, const Shape& shape, tile_scratch& sc
     highest = max(highest, s);
   }
   const float m = maximum(highest);
+  if (elsewhere > m)
+    least += elsewhere - m;
   const vec top = broadcast(m), bound = broadcast(least > exp2_is_zero_below ? least : exp2_is_zero_below);
   vec total = zero();
   for (int t = first * 16; t < begin; t += 16)
@@ -132,11 +135,24 @@ std::size_t run_partition(const attention_op& op, const attention_tile& tile, in
   const Products products(op, tile, scratch);
   products.score(blocks, first, last);
   const bool shaped = op.soft_cap > 0 || op.slopes != nullptr;
-  for (int i = 0; i < tile.count; ++i)
+  bool any = false; // weights that are not 0
+  for (int i = 0; i < tile.count; ++i) {
+    const float highest = tile.queries[i].highest;
     if (shaped)
-      exponentiate(products, score_shape(op, tile.queries[i], partition), scratch, i, first, last, op.least, state);
+      exponentiate(products, score_shape(op, tile.queries[i], partition), scratch, i, first, last, op.least, highest,
+                   state);
     else
-      exponentiate(products, plain_scores(), scratch, i, first, last, op.least, state);
+      exponentiate(products, plain_scores(), scratch, i, first, last, op.least, highest, state);
+    any |= l_of(state, i) != 0;
+  }
+  if (!any) {
+    for (int i = 0; i < tile.count; ++i)
+      for (int d = 0; d < op.cache.head_dim; d += lanes)
+        store(o_of(state, i) + d, zero());
+    for (int block = 0; block < partition_blocks::ahead; ++block)
+      blocks.next_keys(block).fetch();
+    return static_cast<std::size_t>(last - first) * blocks.value_bytes();
+  }
   return products.weigh(blocks, first, last, o_of(state, 0), state.stride);
 }
 
