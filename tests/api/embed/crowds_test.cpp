@@ -5,6 +5,7 @@
 #include "tests/api/embed/small_adapters.hpp"
 #include "tests/api/embed/small_engine.hpp"
 #include "tests/api/embed/steering_vectors.hpp"
+#include "tests/rounds.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
 
@@ -292,7 +293,7 @@ TEST_CASE("random workloads give every request the same bits as alone") {
       CAPTURE(types.kv_dtype);
       CAPTURE(device);
       const auto options = without_guesses(golden("llama-gqa"), types, device);
-      const auto taken = check_crowds(options, options, 4);
+      const auto taken = check_crowds(options, options, static_cast<unsigned>(std::max(2, rounds(4))));
       CHECK(taken.preemptions > 0);
       CHECK(taken.cached_tokens > 0);
       CHECK(taken.accepted > 0);

@@ -1,5 +1,6 @@
 #include "runtime/speculation/speculation_policy.hpp"
 
+#include "tests/rounds.hpp"
 #include "tests/runtime/speculation/simulated_speculation.hpp"
 
 #include <doctest/doctest.h>
@@ -81,8 +82,8 @@ TEST_CASE("policy: loses at most 3.5 % of any load, and 1 % of all, however they
     {.weights_ms = 4, .row_ms = 0.01, .noise = 0.02},        // a large GPU
     {.weights_ms = 28, .row_ms = 2, .free_rows = 12, .noise = 0.15}};
   for (const auto& machine : machines)
-    for (unsigned seed = 0; seed < 8; ++seed) {
-      const auto [worst, whole] = worst_and_whole(machine, seed);
+    for (int seed = 0; seed < rounds(8); ++seed) {
+      const auto [worst, whole] = worst_and_whole(machine, static_cast<unsigned>(seed));
       CAPTURE(machine.weights_ms);
       CAPTURE(machine.noise);
       CAPTURE(seed);
