@@ -5,7 +5,7 @@
 namespace troupe::guides {
 
 automaton::automaton(const grammar& g) : grammar_(g) {
-  sets_.emplace_back();
+  sets_.push_back({});
   row_of_.push_back(nullptr);
   reach(grammar_.start(grammar_.root()), {outside, 0});
   close();
@@ -193,15 +193,21 @@ automaton_state automaton::compute(automaton_state s, unsigned char byte) {
   }
   const auto target = successor(s, byte);
   auto* row = row_of_[s];
-  const auto [first, count] = std::pair(sets_[s].scans, sets_[s].scan_count);
-  if (count <= 8) { // bytes that lead to the same state
-    auto alike = byte_set::all();
-    for (std::uint32_t i = 0; i < count; ++i)
-      alike &= grammar_.lexer().alike(scans_[first + i].in, byte);
-    alike.for_each([&](unsigned char b) { row[b] = target; });
-  }
-  row[byte] = target;
+  auto alike = byte_set::all();
+  for_each_scanner(s, [&](lexer_state in) { alike &= grammar_.lexer().alike(in, byte); });
+  alike.for_each([&](unsigned char b) { row[b] = target; });
   return target;
+}
+
+/// The states of terminals that are under way, each once as they are sorted.
+template <class F>
+void automaton::for_each_scanner(automaton_state s, F visit) {
+  const auto [first, count] = std::pair(sets_[s].scans, sets_[s].scan_count);
+  meter::charge(count / 4);
+  auto last = dead_lexer;
+  for (std::uint32_t i = 0; i < count; ++i)
+    if (const auto in = scans_[first + i].in; in != last)
+      visit(last = in);
 }
 
 automaton_state automaton::next_again(automaton_state s, unsigned char byte) {
@@ -237,6 +243,118 @@ automaton_state automaton::successor(automaton_state s, unsigned char byte) {
   close();
   return intern();
 }
+
+// -- texts that may follow whatever they are ------------------------------------------
+
+text_bounds automaton::find_free_text(automaton_state s, choice which) {
+  const auto set_known = [&](automaton_state at, text_bounds text) {
+    sets_[at].free_text[which] = text;
+    sets_[at].knows_free_text[which] = true;
+    return text;
+  };
+  if (!live(s).has('z') && !live(s).has('Z'))
+    return set_known(s, {});
+  constexpr character_kinds quotes = kind_of('"') | kind_of('\\');
+  const auto likened = alike_kinds(s);
+  auto kinds = which == alike ? likened : (alive_kinds(s) & ~quotes) | likened;
+  // Other kinds may turn out not to be free, and are given up, but not these.
+  const auto needed = (kinds & kind_of('z')) != 0 ? kind_of('z') : kinds & kind_of('Z');
+  if (needed == 0 || matters(s))
+    return set_known(s, {});
+  if (which == alive && kinds == likened)
+    return set_known(s, free_text(s, alike));
+
+  // The states that characters of these kinds lead to, the nearest first.
+  struct visit {
+    automaton_state at;
+    std::uint32_t depth; // characters
+  };
+  std::vector<visit> visits{{s, 0}};
+  const std::size_t most = which == alike ? 16 : 32;
+  visits.reserve(most + 8);
+  auto length = text_bounds::any_length;
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    const auto [at, depth] = visits[i];
+    const auto rest = kinds & alive_kinds(at);
+    bool goes_on = (rest & needed) != 0 && visits.size() <= most;
+    if (goes_on) {
+      kinds = rest;
+      if (const auto known = sets_[at].free_text[which];
+          known.length() == text_bounds::any_length && (kinds & ~known.kinds()) == 0)
+        continue;
+      auto last = at;
+      const auto reach = [&](automaton_state to) {
+        if (to == last || to == at)
+          return;
+        last = to;
+        goes_on &= !matters(to);
+        if (std::ranges::find(visits, to, &visit::at) == visits.end())
+          visits.push_back({to, depth + 1});
+      };
+      for (std::size_t k = 0; k < ascii_kinds.size(); ++k)
+        if ((kinds >> k & 1) != 0)
+          ascii_kinds[k].for_each([&](unsigned char b) { reach(next(at, b)); });
+      if ((kinds & beyond_ascii) != 0)
+        reach(after_beyond_ascii(at));
+    }
+    if (!goes_on) {
+      length = std::min(depth, text_bounds::any_length - 1);
+      break;
+    }
+  }
+  for (const auto& [at, depth] : visits)
+    if (length == text_bounds::any_length) {
+      if (const auto found = text_bounds(kinds, length); !found.within(sets_[at].free_text[which]))
+        set_known(at, found);
+    } else if (depth > 0 && length >= depth + most / 4 && !sets_[at].knows_free_text[which])
+      set_known(at, {kinds, length - depth}); // else more is found when it is asked for
+  return length == text_bounds::any_length ? sets_[s].free_text[which]
+                                           : set_known(s, length == 0 ? text_bounds() : text_bounds(kinds, length));
+}
+
+/// Whether what was there may decide what follows.
+bool automaton::matters(automaton_state s) const {
+  return tells_values_apart() && (tells_apart(s) || is_told_apart(s));
+}
+
+/// Where all characters beyond ASCII (as kinds know them) lead, if they do so alike; or dead_state.
+automaton_state automaton::after_beyond_ascii(automaton_state s) {
+  bool uniform = true;
+  for_each_scanner(
+    s, [&](lexer_state in) { uniform = uniform && grammar_.lexer().after_beyond_ascii(in) != lexer::not_uniform; });
+  if (!uniform)
+    return dead_state;
+  const auto within = next(s, 0xC3);
+  return within == dead_state ? dead_state : next(within, 0xA9);
+}
+
+/// The kinds all of whose characters may follow.
+character_kinds automaton::alive_kinds(automaton_state s) {
+  const auto dead = ~live(s);
+  character_kinds kinds = after_beyond_ascii(s) != dead_state ? beyond_ascii : 0;
+  for (std::size_t k = 0; k < ascii_kinds.size(); ++k)
+    if ((ascii_kinds[k] & dead).empty())
+      kinds |= character_kinds(1) << k;
+  return kinds;
+}
+
+/// The kinds all of whose characters lead where most do.
+character_kinds automaton::alike_kinds(automaton_state s) {
+  for (std::size_t i = 0; i < usual_bytes.size(); ++i) {
+    if (!live(s).has(usual_bytes[i]))
+      continue;
+    auto kinds = all_kinds & ~other_kind;
+    for_each_scanner(s, [&](lexer_state in) {
+      if (kinds != 0)
+        kinds &= grammar_.lexer().alike_kinds(in, i);
+    });
+    if (kinds != 0)
+      return kinds;
+  }
+  return 0;
+}
+
+// -- alphabets --------------------------------------------------------------------------
 
 automaton_state automaton::after(automaton_state s, alphabet a) {
   const auto k = static_cast<std::size_t>(a);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/guide/grammar/grammar.hpp"
+#include "runtime/guide/grammar/steady_vector.hpp"
 
 #include <array>
 #include <cstdint>
@@ -49,6 +50,15 @@ public:
   automaton_state after(automaton_state s, alphabet a);
   /// As lexer::characters.
   std::uint32_t characters(automaton_state s, alphabet a, std::uint32_t most);
+
+  /// Texts that may follow, whatever their characters are, ended or not within one: such as are found by those kinds
+  /// that lead where most do, or by all that may follow. Where values are told apart, none that lead into one.
+  enum choice : std::uint8_t { alike, alive };
+  text_bounds free_text(automaton_state s, choice which) {
+    return sets_[s].knows_free_text[which] ? sets_[s].free_text[which] : find_free_text(s, which);
+  }
+  /// The same, or none, if nobody has asked.
+  text_bounds known_free_text(automaton_state s, choice which) const { return sets_[s].free_text[which]; }
 
   // -- of JSON whose values are told apart (rule_edges, seen_values.hpp) --------------------
 
@@ -100,12 +110,21 @@ private:
     bool can_end = false;
     bool is_told_apart = false, begins_values = false;
     bool tells_apart = false; // a function of the others
+    std::array<bool, 2> knows_free_text{};
+    std::array<text_bounds, 2> free_text{}; // by choice
     byte_set live;
   };
 
   void open(automaton_state s);
   automaton_state compute(automaton_state s, unsigned char byte);
   automaton_state successor(automaton_state s, unsigned char byte);
+  template <class F>
+  void for_each_scanner(automaton_state s, F visit);
+  text_bounds find_free_text(automaton_state s, choice which);
+  bool matters(automaton_state s) const;
+  automaton_state after_beyond_ascii(automaton_state s);
+  character_kinds alive_kinds(automaton_state s);
+  character_kinds alike_kinds(automaton_state s);
   bool is_within_told_apart() const;
   void reach(rule_state at, origin back);
   void close();
@@ -114,7 +133,7 @@ private:
   automaton_state intern();
 
   grammar grammar_;
-  std::vector<set> sets_; // 0 is dead
+  steady_vector<set> sets_; // 0 is dead
   std::vector<scan> scans_;
   std::vector<waiter> waiters_;
   std::vector<automaton_state*> row_of_;                 // by state: its 256 successors; null: not opened

@@ -39,20 +39,35 @@ const token_masks::stored& token_masks::find(automaton_state s, json_place place
   return masks_.emplace(s, make(s, place)).first->second;
 }
 
+void token_masks::clear_found() {
+  found_.clear();
+  all_found_.clear();
+  dependent_.clear();
+}
+
 /// The tokens found, and those of `base`, which may be empty.
 token_masks::stored token_masks::pack(std::span<const std::uint64_t> base) {
-  if (base.empty() && found_.size() <= vocabulary_.words())
-    return {{}, found_, std::exchange(dependent_, {})};
+  auto count = found_.size();
+  for (const auto& part : all_found_)
+    count += part.size();
+  if (base.empty() && count <= vocabulary_.words()) {
+    stored result{{}, found_, std::exchange(dependent_, {})};
+    for (const auto& part : all_found_)
+      result.sparse.insert(result.sparse.end(), part.begin(), part.end());
+    return result;
+  }
   mask dense(base.begin(), base.end());
   dense.resize(vocabulary_.words());
   for (const auto id : found_)
     set(dense, id);
+  for (const auto& part : all_found_)
+    for (const auto id : part)
+      set(dense, id);
   return {std::move(dense), {}, std::exchange(dependent_, {})};
 }
 
 token_masks::stored token_masks::make(automaton_state s, json_place place) {
-  found_.clear();
-  dependent_.clear();
+  clear_found();
   if (const auto loop = loop_of(s)) {
     const auto& tokens = vocabulary_.of(*loop);
     add(tokens.behind, s, place);
@@ -61,7 +76,7 @@ token_masks::stored token_masks::make(automaton_state s, json_place place) {
   auto behind = place;
   if (const auto usual = usual_successor(s, behind); usual != dead_state) {
     const auto& assumed = find(usual, behind);
-    found_.clear();
+    clear_found();
     dependent_ = assumed.apart;
     mask out = assumed.dense;
     out.resize(vocabulary_.words());
@@ -76,8 +91,7 @@ token_masks::stored token_masks::make(automaton_state s, json_place place) {
   }
   if (const auto* only = add_counted(s, place))
     return pack(*only);
-  found_.clear();
-  dependent_.clear();
+  clear_found();
   add(vocabulary_.all(), s, place);
   return pack({});
 }
@@ -85,6 +99,17 @@ token_masks::stored token_masks::make(automaton_state s, json_place place) {
 /// Whether the fate of tokens that lead from a frame to `next` depends on what was there.
 bool token_masks::depends(frame& f, automaton_state next, json_place place) {
   return f.passed || states_.is_told_apart(next) || apart_.may_run_out(next, place);
+}
+
+/// Whether all tokens behind a node, where the state is `s`, may follow; false also where that is not evident.
+bool token_masks::all_follow(const token_tree& tree, std::uint32_t node, automaton_state s) {
+  constexpr std::uint32_t few = 32, many = 1024; // tokens, which are looked at sooner
+  using free = automaton::choice;
+  const auto& n = tree.nodes[node];
+  const auto behind = tree.behind[node];
+  const auto count = n.end - n.first;
+  return behind.within(count > few ? states_.free_text(s, free::alike) : states_.known_free_text(s, free::alike)) ||
+    behind.within(count > many ? states_.free_text(s, free::alive) : states_.known_free_text(s, free::alive));
 }
 
 /// Adds the tokens of the tree that may follow to those found.
@@ -119,9 +144,13 @@ void token_masks::add(const token_tree& tree, automaton_state s, json_place plac
         for (std::uint32_t t = 0; t < n.own; ++t)
           dependent_.push_back(tree.tokens[n.first + t]);
     }
-    if (n.count > 0)
-      if (const auto& live = states_.live(next); !live.empty())
-        frames_.push_back({n.children, n.children + n.count, next, 0, live, behind, passed});
+    if (n.count == 0)
+      continue;
+    if (!passed && all_follow(tree, i, next)) {
+      meter::charge((n.end - n.first) / 16);
+      all_found_.push_back(std::span(tree.tokens).subspan(n.first + n.own, n.end - n.first - n.own));
+    } else if (const auto& live = states_.live(next); !live.empty())
+      frames_.push_back({n.children, n.children + n.count, next, 0, live, behind, passed});
   }
 }
 
@@ -169,7 +198,13 @@ void token_masks::correct(automaton_state s, automaton_state assumed, json_place
     }
     for (std::uint32_t t = 0; t < n.own; ++t)
       set(out, tree.tokens[n.first + t]);
-    if (n.count > 0)
+    if (n.count == 0)
+      continue;
+    if (!passed && all_follow(tree, i, next)) {
+      meter::charge((n.end - n.first) / 16);
+      for (auto t = n.first + n.own; t < n.end; ++t)
+        set(out, tree.tokens[t]);
+    } else
       enter(n, next, other, behind, passed);
   }
 }
@@ -184,7 +219,7 @@ const token_masks::mask* token_masks::add_counted(automaton_state s, json_place 
     if (first == automaton::not_uniform || first == dead_state)
       continue;
     const auto& tokens = vocabulary_.of(a);
-    const auto count = states_.characters(s, a, static_cast<std::uint32_t>(tokens.only.size()));
+    const auto count = states_.characters(s, a, alphabet_tokens::longest + 1);
     if (count == lexer::not_uniform)
       continue;
     auto at = s;
@@ -201,7 +236,7 @@ const token_masks::mask* token_masks::add_counted(automaton_state s, json_place 
     }
     if (at != dead_state)
       add(tokens.more, s, place);
-    return &tokens.only[std::min<std::size_t>(count, tokens.only.size() - 1)];
+    return &tokens.only[std::min<std::size_t>(count, alphabet_tokens::longest)];
   }
   return nullptr;
 }

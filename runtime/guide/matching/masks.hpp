@@ -3,7 +3,8 @@
 //   - where plain characters change nothing (inside a string), or only count, plain tokens are decided at once and the
 //     others by what stands behind their plain characters;
 //   - where most characters lead to such a state (the first byte of a key), its mask is corrected where they do not;
-//   - else the prefix tree is walked, which ends early where little is allowed.
+//   - else the prefix tree is walked, which ends early where little is allowed, and wherever characters of the kinds
+//     behind a node make no difference.
 // Where values are told apart, a state's mask also has the tokens whose fate what was there decides; they are looked at
 // whenever a mask is asked for.
 // Owned by a guide, under its lock.
@@ -51,10 +52,12 @@ private:
   const stored& find(automaton_state s, json_place place);
   stored make(automaton_state s, json_place place);
   stored pack(std::span<const std::uint64_t> base);
+  void clear_found();
   void add(const token_tree& tree, automaton_state s, json_place place);
   void correct(automaton_state s, automaton_state assumed, json_place place, mask& out);
   const mask* add_counted(automaton_state s, json_place place);
   bool depends(frame& f, automaton_state next, json_place place);
+  bool all_follow(const token_tree& tree, std::uint32_t node, automaton_state s);
   std::optional<alphabet> loop_of(automaton_state s);
   automaton_state usual_successor(automaton_state s, json_place& place);
 
@@ -65,6 +68,7 @@ private:
 
   // Scratch:
   std::vector<token_id> found_, dependent_;
+  std::vector<std::span<const token_id>> all_found_; // parts of trees
   std::vector<frame> frames_;
 };
 

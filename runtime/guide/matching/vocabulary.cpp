@@ -5,6 +5,7 @@
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe::guides {
 
@@ -13,7 +14,36 @@ namespace {
 struct text {
   std::string_view bytes;
   token_id id;
+  const text_bounds* from; // each of its bytes, to its end
 };
+
+/// Of the first character, and its bytes.
+std::pair<character_kinds, std::size_t> first_character(std::string_view bytes) {
+  if (const auto b = static_cast<unsigned char>(bytes[0]); b < 0x80)
+    return {kind_of(b), 1};
+  utf8_state utf8;
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    switch (utf8.advance(static_cast<unsigned char>(bytes[i]))) {
+      case utf8_state::step::invalid: return {other_kind, 1};
+      case utf8_state::step::complete: {
+        const auto character = bytes.substr(0, i + 1);
+        return {character == "\xE2\x80\xA8" || character == "\xE2\x80\xA9" ? other_kind : beyond_ascii, i + 1};
+      }
+      case utf8_state::step::incomplete: break;
+    }
+  return {beyond_ascii, bytes.size()};
+}
+
+/// By byte: what lies from there to the end.
+void append_bounds(std::string_view bytes, std::vector<text_bounds>& out) {
+  const auto begin = out.size();
+  out.resize(begin + bytes.size());
+  for (auto i = bytes.size(); i-- > 0;) {
+    const auto [kinds, size] = first_character(bytes.substr(i));
+    const auto behind = i + size < bytes.size() ? out[begin + i + size] : text_bounds();
+    out[begin + i] = {kinds | behind.kinds(), behind.length() + 1};
+  }
+}
 
 constexpr std::size_t longest_token = 4096; // longer ones are left out, as no text needs them
 
@@ -27,6 +57,7 @@ token_tree tree_of(std::vector<text> texts) {
   // Nodes in the order of their depth; `texts[first, end)` pass through a node.
   tree.nodes.push_back({0, 0, static_cast<std::uint32_t>(texts.size()), 0, 0});
   tree.bytes.push_back(0);
+  tree.behind.emplace_back();
   for (std::size_t i = 0, depth = 0, level_end = 1; i < tree.nodes.size(); ++i) {
     if (i == level_end) {
       level_end = tree.nodes.size();
@@ -37,6 +68,8 @@ token_tree tree_of(std::vector<text> texts) {
     while (at < end && texts[at].bytes.size() == depth)
       ++at;
     tree.nodes[i].own = static_cast<std::uint16_t>(std::min<std::uint32_t>(at - tree.nodes[i].first, 0xFFFF));
+    for (auto k = at; k < end; ++k)
+      tree.behind[i] |= texts[k].from[depth];
     tree.nodes[i].children = static_cast<std::uint32_t>(tree.nodes.size());
     while (at < end) {
       const auto byte = texts[at].bytes[depth];
@@ -45,6 +78,7 @@ token_tree tree_of(std::vector<text> texts) {
         ++last;
       tree.nodes.push_back({0, at, last, 0, 0});
       tree.bytes.push_back(static_cast<unsigned char>(byte));
+      tree.behind.emplace_back();
       ++tree.nodes[i].count;
       at = last;
     }
@@ -85,33 +119,29 @@ alphabet_tokens tokens_by(alphabet a, const std::vector<text>& all, std::size_t 
   alphabet_tokens result;
   std::vector<text> behind, more;
   std::vector<std::vector<text>> by_count;
-  std::vector<std::vector<token_id>> only;
+  for (auto& only : result.only)
+    only.resize(words);
   for (const auto& t : all) {
     const auto p = prefix_of(t.bytes, a);
-    const text rest{t.bytes.substr(p.bytes), t.id};
-    if (rest.bytes.empty()) {
-      only.resize(std::max(only.size(), p.characters + 1));
-      only[p.characters].push_back(t.id);
-      continue;
-    }
-    behind.push_back(rest);
-    if (p.characters > alphabet_tokens::longest)
+    const text rest{t.bytes.substr(p.bytes), t.id, t.from + p.bytes};
+    const bool is_long = p.characters > alphabet_tokens::longest;
+    if (is_long)
       more.push_back(t);
+    if (rest.bytes.empty())
+      for (auto c = is_long ? result.only.size() - 1 : p.characters; c < result.only.size(); ++c)
+        set_bit(result.only[c], t.id);
     else {
-      by_count.resize(std::max(by_count.size(), p.characters + 1));
-      by_count[p.characters].push_back(rest);
+      behind.push_back(rest);
+      if (!is_long) {
+        by_count.resize(std::max(by_count.size(), p.characters + 1));
+        by_count[p.characters].push_back(rest);
+      }
     }
   }
   result.behind = tree_of(std::move(behind));
   result.more = tree_of(std::move(more));
   for (auto& texts : by_count)
     result.behind_count.push_back(tree_of(std::move(texts)));
-  result.only.emplace_back(words);
-  for (std::size_t c = 1; c < only.size(); ++c) {
-    result.only.push_back(result.only.back());
-    for (const auto id : only[c])
-      set_bit(result.only.back(), id);
-  }
   return result;
 }
 
@@ -124,10 +154,17 @@ guide_vocabulary::guide_vocabulary(std::vector<entry> entries, std::vector<token
   for (auto& e : entries)
     if (!e.bytes.empty() && e.bytes.size() <= longest_token && !is_end(e.id))
       bytes_[static_cast<std::size_t>(e.id)] = std::move(e.bytes);
+  std::size_t total = 0;
+  for (const auto& b : bytes_)
+    total += b.size();
+  std::vector<text_bounds> bounds; // of all, one behind the other
+  bounds.reserve(total);
   std::vector<text> all;
   for (std::size_t i = 0; i < size; ++i)
-    if (!bytes_[i].empty())
-      all.push_back({bytes_[i], static_cast<token_id>(i)});
+    if (!bytes_[i].empty()) {
+      all.push_back({bytes_[i], static_cast<token_id>(i), bounds.data() + bounds.size()});
+      append_bounds(bytes_[i], bounds);
+    }
   for (std::size_t a = 0; a < alphabets; ++a)
     by_alphabet_[a] = tokens_by(static_cast<alphabet>(a), all, words());
   all_ = tree_of(std::move(all));
@@ -169,7 +206,7 @@ bool guide_vocabulary::is_end(token_id id) const { return std::ranges::binary_se
 
 std::size_t guide_vocabulary::memory() const {
   const auto of = [](const token_tree& t) {
-    return t.nodes.size() * (sizeof(token_tree::node) + 1) + t.tokens.size() * 4;
+    return t.nodes.size() * (sizeof(token_tree::node) + 1 + sizeof(text_bounds)) + t.tokens.size() * 4;
   };
   auto sum = of(all_) + bytes_.size() * sizeof(std::string);
   for (const auto& t : by_alphabet_) {

@@ -33,6 +33,7 @@ struct token_tree {
   };
   std::vector<node> nodes;
   std::vector<unsigned char> bytes; // by node
+  std::vector<text_bounds> behind;  // what its tokens have behind it
   std::vector<token_id> tokens;
 
   bool empty() const { return tokens.empty(); }
@@ -41,12 +42,12 @@ struct token_tree {
 /// The tokens as they begin with characters of an alphabet.
 struct alphabet_tokens {
   using mask = std::vector<std::uint64_t>;
-  /// Tokens of the alphabet alone, by the most characters that they may have; 0 is none.
-  std::vector<mask> only;
+  static constexpr std::size_t longest = 24;
+  /// Tokens of the alphabet alone, by the most characters that they may have, up to `longest`; the last are all.
+  std::array<mask, longest + 2> only;
   /// The other tokens, behind those characters.
   token_tree behind;
-  /// The same by how many those are, up to `longest`; and the tokens with more, uncut.
-  static constexpr std::size_t longest = 24;
+  /// The same by how many those are, up to `longest`; and all tokens with more, uncut.
   std::vector<token_tree> behind_count;
   token_tree more;
 };

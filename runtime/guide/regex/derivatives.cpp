@@ -1,5 +1,6 @@
 // Derivatives of expressions by their first byte (Brzozowski; as labelled partitions of the bytes, after Veanes).
 #include "runtime/guide/regex/expressions.hpp"
+#include "runtime/guide/regex/partition.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -8,33 +9,11 @@ namespace troupe::guides {
 
 namespace {
 
-/// Bytes after which all of these remain.
-struct cell {
-  byte_set when;
-  std::vector<expression> then;
-};
+using expression_partition = partition<expression>;
 
-/// Overlays one more partition on disjoint cells.
-void overlay(std::vector<cell>& cells, std::span<const expressions::part> parts) {
-  for (const auto& p : parts) {
-    auto rest = p.when;
-    const auto existing = cells.size();
-    meter::charge(1 + existing / 2);
-    for (std::size_t i = 0; i < existing && !rest.empty(); ++i) {
-      const auto both = cells[i].when & rest;
-      if (both.empty())
-        continue;
-      rest &= ~both;
-      const auto only = cells[i].when & ~both;
-      if (!only.empty()) {
-        cells.push_back({only, cells[i].then});
-        cells[i].when = both;
-      }
-      cells[i].then.push_back(p.then);
-    }
-    if (!rest.empty())
-      cells.push_back({rest, {p.then}});
-  }
+void overlay(expression_partition& cells, std::span<const expressions::part> parts) {
+  for (const auto& p : parts)
+    cells.overlay(p.when, p.then);
 }
 
 /// Joins bytes that lead to the same, drops those that lead nowhere.
@@ -74,12 +53,11 @@ void expressions::derive(expression a, std::vector<part>& out) {
     case kind::bytes: out.push_back({sets_[n.a], empty_text}); return;
     case kind::concat: derive_concat(n, out); return;
     case kind::alternation: {
-      std::vector<cell> cells;
-      const std::vector<expression> parts(children(n).begin(), children(n).end());
-      for (const auto e : parts)
-        overlay(cells, derivatives(e));
-      for (auto& c : cells)
-        out.push_back({c.when, c.then.size() == 1 ? c.then.front() : alternation(std::move(c.then))});
+      expression_partition parts;
+      for (std::uint32_t i = 0; i < n.b; ++i)
+        overlay(parts, derivatives(children(n)[i])); // which move as derivatives are made
+      for (const auto& c : parts.cells())
+        out.push_back({c.when, c.count == 1 ? parts.last(c) : alternation(parts.list(c))});
       return;
     }
     case kind::intersection: derive_all_of({children(n).begin(), children(n).end()}, out); return;
@@ -119,31 +97,20 @@ void expressions::derive_concat(const node& n, std::vector<part>& out) {
     out = std::move(parts);
     return;
   }
-  std::vector<cell> cells;
-  overlay(cells, parts);
-  overlay(cells, derivatives(n.b));
-  for (auto& c : cells)
-    out.push_back({c.when, alternation(std::move(c.then))});
+  expression_partition both;
+  overlay(both, parts);
+  overlay(both, derivatives(n.b));
+  for (const auto& c : both.cells())
+    out.push_back({c.when, c.count == 1 ? both.last(c) : alternation(both.list(c))});
 }
 
 void expressions::derive_all_of(const std::vector<expression>& all, std::vector<part>& out) {
-  std::vector<cell> cells{{byte_set::all(), {}}};
-  for (const auto e : all) {
-    std::vector<cell> next;
-    for (const auto& p : derivatives(e)) {
-      meter::charge(1 + cells.size() / 2);
-      for (const auto& c : cells) {
-        const auto both = c.when & p.when;
-        if (both.empty())
-          continue;
-        next.push_back({both, c.then});
-        next.back().then.push_back(p.then);
-      }
-    }
-    cells = std::move(next);
-  }
-  for (auto& c : cells)
-    out.push_back({c.when, intersection(std::move(c.then))});
+  expression_partition parts;
+  parts.fill();
+  for (const auto e : all)
+    parts.intersect(derivatives(e));
+  for (const auto& c : parts.cells())
+    out.push_back({c.when, intersection(parts.list(c))});
 }
 
 // -- decimal numbers ----------------------------------------------------------------

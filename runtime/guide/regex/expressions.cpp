@@ -128,26 +128,30 @@ expression expressions::concat(expression a, expression b) {
     return b;
   if (b == empty_text || (a == any_text && b == any_text))
     return a;
+  if (nodes_[a].what != kind::concat)
+    return prepend(a, b);
   std::vector<expression> spine; // of a, which nests to the right
-  while (nodes_[a].what == kind::concat) {
+  for (; nodes_[a].what == kind::concat; a = nodes_[a].b)
     spine.push_back(nodes_[a].a);
-    a = nodes_[a].b;
-  }
-  spine.push_back(a);
-  for (auto i = spine.size(); i-- > 0;) {
-    const auto& first = nodes_[spine[i]];
-    const auto& rest = nodes_[b];
-    if (rest.what == kind::concat && spine[i] == any_text && rest.a == any_text)
-      continue;
-    const std::size_t below = first.nullable ? std::max(first.depth, rest.depth) : first.depth;
-    b = intern({.what = kind::concat,
-                .nullable = first.nullable && rest.nullable,
-                .searches = first.searches || rest.searches,
-                .depth = depth_over(below),
-                .a = spine[i],
-                .b = b});
-  }
+  b = prepend(a, b);
+  for (auto i = spine.size(); i-- > 0;)
+    b = prepend(spine[i], b);
   return b;
+}
+
+/// Of what is itself no concatenation.
+expression expressions::prepend(expression a, expression b) {
+  const auto& first = nodes_[a];
+  const auto& rest = nodes_[b];
+  if (rest.what == kind::concat && a == any_text && rest.a == any_text)
+    return b;
+  const std::size_t below = first.nullable ? std::max(first.depth, rest.depth) : first.depth;
+  return intern({.what = kind::concat,
+                 .nullable = first.nullable && rest.nullable,
+                 .searches = first.searches || rest.searches,
+                 .depth = depth_over(below),
+                 .a = a,
+                 .b = b});
 }
 
 expression expressions::concat(std::initializer_list<expression> parts) {
@@ -158,37 +162,43 @@ expression expressions::concat(std::initializer_list<expression> parts) {
 }
 
 /// The parts, those of the same kind opened up; sorted, without duplicates.
-std::vector<expression> expressions::flattened(kind what, std::span<const expression> parts) const {
-  std::vector<expression> all;
-  for (const auto p : parts)
-    if (nodes_[p].what == what)
-      all.insert(all.end(), children(nodes_[p]).begin(), children(nodes_[p]).end());
-    else
-      all.push_back(p);
-  meter::charge(4 * all.size());
-  std::ranges::sort(all);
-  all.erase(std::ranges::unique(all).begin(), all.end());
-  return all;
+void expressions::flatten(kind what, std::vector<expression>& parts) const {
+  const auto is_listed = [&](expression e) { return nodes_[e].what == what; };
+  if (std::ranges::any_of(parts, is_listed)) {
+    std::vector<expression> all;
+    for (const auto p : parts)
+      if (is_listed(p))
+        all.insert(all.end(), children(nodes_[p]).begin(), children(nodes_[p]).end());
+      else
+        all.push_back(p);
+    parts = std::move(all);
+  }
+  meter::charge(4 * parts.size());
+  std::ranges::sort(parts);
+  parts.erase(std::ranges::unique(parts).begin(), parts.end());
 }
 
-expression expressions::alternation(std::vector<expression> parts) {
-  auto all = flattened(kind::alternation, parts);
+expression expressions::alternation(std::vector<expression> rest) {
+  flatten(kind::alternation, rest);
+  if (std::ranges::binary_search(rest, any_text))
+    return any_text;
   byte_set single;
-  bool nullable = false;
-  std::vector<expression> rest;
-  for (const auto e : all) {
-    if (e == any_text)
-      return any_text;
-    if (nodes_[e].what == kind::bytes)
-      single |= sets_[nodes_[e].a];
-    else if (e != no_text && e != empty_text) {
-      rest.push_back(e);
-      nullable |= nodes_[e].nullable;
+  bool nullable = false, has_empty = false;
+  std::erase_if(rest, [&](expression e) {
+    const auto& n = nodes_[e];
+    if (n.what == kind::bytes)
+      single |= sets_[n.a];
+    else if (e == empty_text)
+      has_empty = true;
+    else if (e != no_text) {
+      nullable |= n.nullable;
+      return false;
     }
-  }
+    return true;
+  });
   if (!single.empty())
     rest.push_back(bytes(single));
-  if (!nullable && std::ranges::binary_search(all, empty_text)) {
+  if (has_empty && !nullable) {
     rest.push_back(empty_text);
     nullable = true;
   }
@@ -205,22 +215,23 @@ expression expressions::alternation(std::vector<expression> parts) {
                 rest);
 }
 
-expression expressions::intersection(std::vector<expression> parts) {
-  auto all = flattened(kind::intersection, parts);
+expression expressions::intersection(std::vector<expression> rest) {
+  flatten(kind::intersection, rest);
+  if (std::ranges::binary_search(rest, no_text))
+    return no_text;
   auto single = byte_set::all();
-  bool has_single = false, nullable = true;
-  std::vector<expression> rest;
-  for (const auto e : all) {
-    nullable &= nodes_[e].nullable;
-    if (e == no_text)
-      return no_text;
-    if (nodes_[e].what == kind::bytes) {
-      single &= sets_[nodes_[e].a];
+  bool has_single = false, nullable = true, has_empty = false;
+  std::erase_if(rest, [&](expression e) {
+    const auto& n = nodes_[e];
+    nullable &= n.nullable;
+    has_empty |= e == empty_text;
+    if (n.what == kind::bytes) {
+      single &= sets_[n.a];
       has_single = true;
-    } else if (e != any_text)
-      rest.push_back(e);
-  }
-  if (std::ranges::binary_search(all, empty_text))
+    }
+    return n.what == kind::bytes || e == any_text;
+  });
+  if (has_empty)
     return nullable ? empty_text : no_text;
   if (has_single) {
     if (single.empty())
@@ -300,6 +311,12 @@ bool expressions::alive(expression a) {
 /// Looks for a derivative that is evidently alive. Marks what it learns: the path to it, or all of a closed set of dead
 /// ones.
 bool expressions::search(expression a) {
+  meter::charge(2);
+  for (const auto& p : derivatives(a)) // most are alive because what follows is known to be
+    if (is_evidently_alive(p.then)) {
+      life_[a] = 1;
+      return true;
+    }
   struct visit {
     expression at;
     std::uint32_t parent;
@@ -336,11 +353,10 @@ bool expressions::search(expression a) {
       meter::charge(2 + count);
       for (std::uint32_t k = 0; k < count; ++k) {
         const auto next = parts_[begin + k].then;
-        const auto& n = nodes_[next];
+        if (is_evidently_alive(next))
+          return found(i);
         if (next == no_text || life_[next] == 2 || life_[next] == visited)
           continue;
-        if (n.nullable || life_[next] == 1 || !n.searches)
-          return found(i);
         life_[next] = visited;
         visits.push_back({next, i});
       }

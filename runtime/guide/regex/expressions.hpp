@@ -102,13 +102,17 @@ private:
 
   expression intern(const node& n, std::span<const expression> children = {});
   std::span<const expression> children(const node& n) const { return {children_.data() + n.a, n.b}; }
-  std::vector<expression> flattened(kind what, std::span<const expression> parts) const;
+  void flatten(kind what, std::vector<expression>& parts) const;
+  expression prepend(expression a, expression b);
   std::uint16_t depth_over(std::size_t below) const;
   void derive(expression a, std::vector<part>& out);
   void derive_concat(const node& n, std::vector<part>& out);
   void derive_compared(const node& n, std::vector<part>& out);
   void derive_multiple(const node& n, std::vector<part>& out);
   void derive_all_of(const std::vector<expression>& parts, std::vector<part>& out);
+  bool is_evidently_alive(expression a) const {
+    return nodes_[a].nullable || life_[a] == 1 || (a != no_text && !nodes_[a].searches);
+  }
   bool search(expression a);
   std::optional<bool> alive_by_parts(expression a);
 

@@ -1,4 +1,5 @@
 #include "runtime/guide/regex/lexer.hpp"
+#include "runtime/guide/regex/partition.hpp"
 
 #include <algorithm>
 
@@ -42,84 +43,77 @@ lexer_state lexer::intern(std::vector<tagged_expression> entries) {
 
 void lexer::expand(lexer_state s) {
   std::array<std::uint8_t, 256> classes{};
-  std::vector<lexer_state> targets{dead_lexer}; // no more than 256: absent if no byte is dead
-  byte_set live;
+  std::vector<lexer_state> targets; // no more than 256
+  std::vector<byte_set> leading;    // to each
+  targets.reserve(8);
+  leading.reserve(8);
+  // The dead state is the first target, unless no byte leads there.
+  auto dead = byte_set::all();
   if (s != dead_lexer) {
-    // Refines classes of bytes until each leads to one list of entries.
-    struct cell {
-      byte_set when;
-      std::vector<tagged_expression> then;
-    };
-    std::vector<cell> cells;
+    partition<tagged_expression> cells;
     for (std::uint32_t i = 0; i < states_[s].entry_count; ++i) {
       const auto entry = entries_[states_[s].entries + i];
-      for (const auto& p : expressions_.derivatives(entry.match)) {
-        auto rest = p.when;
-        const auto existing = cells.size();
-        meter::charge(1 + existing / 2);
-        for (std::size_t k = 0; k < existing && !rest.empty(); ++k) {
-          const auto both = cells[k].when & rest;
-          if (both.empty())
-            continue;
-          rest &= ~both;
-          const auto only = cells[k].when & ~both;
-          if (!only.empty()) {
-            cells.push_back({only, cells[k].then});
-            cells[k].when = both;
-          }
-          cells[k].then.push_back({entry.tag, p.then});
-        }
-        if (!rest.empty())
-          cells.push_back({rest, {{entry.tag, p.then}}});
-      }
+      for (const auto& p : expressions_.derivatives(entry.match))
+        cells.overlay(p.when, {entry.tag, p.then});
     }
-    std::vector<lexer_state> leads;
-    for (auto& c : cells) {
-      leads.push_back(intern(std::move(c.then)));
-      if (leads.back() != dead_lexer)
-        live |= c.when;
-    }
-    if (live == byte_set::all())
-      targets.clear();
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      const auto& c = cells[i];
-      const auto target = leads[i];
+    for (const auto& c : cells.cells()) {
+      const auto target = intern(cells.list(c));
       if (target == dead_lexer)
         continue;
-      auto at = std::ranges::find(targets, target) - targets.begin();
-      if (at == std::ssize(targets))
+      dead &= ~c.when;
+      const auto at = std::ranges::find(targets, target) - targets.begin();
+      if (at == std::ssize(targets)) {
         targets.push_back(target);
-      c.when.for_each([&](unsigned char b) { classes[b] = static_cast<std::uint8_t>(at); });
+        leading.push_back(c.when);
+      } else
+        leading[static_cast<std::size_t>(at)] |= c.when;
     }
   }
+  if (!dead.empty()) {
+    targets.insert(targets.begin(), dead_lexer);
+    leading.insert(leading.begin(), dead);
+  }
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    leading[i].for_each([&](unsigned char b) { classes[b] = static_cast<std::uint8_t>(i); });
   auto& st = states_[s];
-  st.live = live;
+  st.live = ~dead;
   st.classes = static_cast<std::uint32_t>(classes_.size());
   st.targets = static_cast<std::uint32_t>(targets_.size());
   st.target_count = static_cast<std::uint32_t>(targets.size());
   classes_.push_back(classes);
   targets_.insert(targets_.end(), targets.begin(), targets.end());
+  leading_.insert(leading_.end(), leading.begin(), leading.end());
   st.expanded = true;
-}
-
-byte_set lexer::alike(lexer_state s, unsigned char byte) {
-  if (!states_[s].expanded)
-    expand(s);
-  const auto& classes = classes_[states_[s].classes];
-  std::array<std::uint64_t, 4> words{};
-  for (unsigned b = 0; b < 256; ++b)
-    words[b >> 6] |= std::uint64_t(classes[b] == classes[byte]) << (b & 63);
-  return byte_set(words);
 }
 
 /// The one state that all of these bytes lead to, or not_uniform.
 lexer_state lexer::uniform_after(lexer_state s, const byte_set& bytes) {
-  const auto target = next(s, bytes.first());
-  const auto& st = states_[s];
-  bool uniform = true;
-  const auto c = classes_[st.classes][bytes.first()];
-  bytes.for_each([&](unsigned char b) { uniform &= classes_[st.classes][b] == c; });
-  return uniform ? target : not_uniform;
+  const auto first = bytes.first();
+  return (bytes & ~alike(s, first)).empty() ? next(s, first) : not_uniform;
+}
+
+lexer_state lexer::after_beyond_ascii(lexer_state s) {
+  if (states_[s].after_beyond_ascii == unknown) {
+    const auto to = next(next(s, 0xC3), 0xA9);
+    const auto uniform = characters_lead(s, to); // makes states
+    states_[s].after_beyond_ascii = uniform ? to : not_uniform;
+  }
+  return states_[s].after_beyond_ascii;
+}
+
+character_kinds lexer::alike_kinds(lexer_state s, std::size_t usual) {
+  const auto byte = usual_bytes[usual];
+  if (states_[s].alike[usual] == unknown) {
+    const auto others = ~alike(s, byte);
+    character_kinds kinds = 0;
+    for (std::size_t k = 0; k < ascii_kinds.size(); ++k)
+      if ((ascii_kinds[k] & others).empty())
+        kinds |= character_kinds(1) << k;
+    if (after_beyond_ascii(s) == next(s, byte))
+      kinds |= beyond_ascii;
+    states_[s].alike[usual] = kinds;
+  }
+  return states_[s].alike[usual];
 }
 
 lexer_state lexer::after(lexer_state s, alphabet a) {

@@ -3,6 +3,7 @@
 // value; copies are independent. Not for concurrent use.
 #pragma once
 
+#include "runtime/guide/regex/character_kinds.hpp"
 #include "runtime/guide/regex/expressions.hpp"
 
 #include <array>
@@ -69,8 +70,17 @@ public:
       expand(s);
     return std::span(targets_).subspan(states_[s].targets, states_[s].target_count);
   }
-  /// The bytes that lead to the same state as this one.
-  byte_set alike(lexer_state s, unsigned char byte);
+  /// The bytes that lead to the same state as this one. Valid until the next call.
+  const byte_set& alike(lexer_state s, unsigned char byte) {
+    if (!states_[s].expanded)
+      expand(s);
+    const auto& st = states_[s];
+    return leading_[st.targets + classes_[st.classes][byte]];
+  }
+  /// The kinds of characters all of which lead to the same state as this of usual_bytes, without a match within one.
+  character_kinds alike_kinds(lexer_state s, std::size_t usual);
+  /// The state that every character of that kind leads to, or `not_uniform`, as `after`.
+  lexer_state after_beyond_ascii(lexer_state s);
   /// Tags whose expressions match what has been read.
   std::span<const std::uint32_t> accepts(lexer_state s) const {
     return {accepts_.data() + states_[s].accepts, states_[s].accept_count};
@@ -95,6 +105,8 @@ private:
     std::uint32_t classes = 0;                   // in classes_
     std::uint32_t targets = 0, target_count = 0; // in targets_, by class
     std::array<lexer_state, alphabets> after{unknown, unknown, unknown, unknown};
+    std::array<character_kinds, usual_bytes.size()> alike{unknown, unknown};
+    lexer_state after_beyond_ascii = unknown;
     bool expanded = false;
     bool goes_on = false;
   };
@@ -111,6 +123,7 @@ private:
   std::vector<std::uint32_t> accepts_;
   std::vector<std::array<std::uint8_t, 256>> classes_;
   std::vector<lexer_state> targets_;
+  std::vector<byte_set> leading_; // to each target
   intern_table table_;
 };
 

@@ -9,7 +9,9 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 using namespace troupe;
 using namespace troupe::guides;
@@ -35,6 +37,44 @@ std::shared_ptr<const guide_vocabulary> bytes_only() {
     for (int b = 0; b < 256; ++b)
       entries.push_back({b, std::string(1, static_cast<char>(b))});
     return std::make_shared<const guide_vocabulary>(std::move(entries), std::vector<token_id>{256}, 257);
+  }();
+  return made;
+}
+
+/// Like a model's: words with and without a space, capitals, digits, punctuation, other scripts; all bytes.
+std::shared_ptr<const guide_vocabulary> large() {
+  static const auto made = [] {
+    std::vector<guide_vocabulary::entry> entries;
+    const auto add = [&](std::string bytes) {
+      entries.push_back({static_cast<token_id>(entries.size()), std::move(bytes)});
+    };
+    for (int b = 0; b < 256; ++b)
+      add(std::string(1, static_cast<char>(b)));
+    for (int n = 10; n < 1000; ++n)
+      add(std::to_string(n));
+    for (const char a : std::string_view("\"'({[<.,:;!?-_/\\"))
+      for (const char b : std::string_view("\"')}]>.,:;n\n "))
+        for (const char* c : {"", "\n", "\"", ","})
+          add(std::string{a, b} + c);
+    const char* syllables[] = {"an",  "ber", "co", "din", "el",  "fra", "go",
+                               "hul", "is",  "ka", "lo",  "men", "or",  "pra"};
+    for (int n = 0; n < rounds(50000); ++n) {
+      std::string word;
+      for (int rest = n / 4; word.size() < 2 || rest > 0; rest /= 14)
+        word += syllables[rest % 14];
+      if (n % 2 == 1)
+        word[0] = static_cast<char>(word[0] - 'a' + 'A');
+      add((n % 4 < 2 ? "" : " ") + word);
+    }
+    for (int n = 0; n < rounds(6000); ++n) { // Cyrillic and Han
+      add(std::string{'\xD0', static_cast<char>(0xB0 + n % 16), '\xD1', static_cast<char>(0x80 + n / 16 % 16)} +
+          std::string(static_cast<std::size_t>(n / 256 % 8), 'x'));
+      add(std::string{static_cast<char>(0xE4 + n % 6), static_cast<char>(0x80 + n / 6 % 64),
+                      static_cast<char>(0x80 + n / 384 % 64)});
+    }
+    const auto end = static_cast<token_id>(entries.size());
+    return std::make_shared<const guide_vocabulary>(std::move(entries), std::vector{end},
+                                                    static_cast<std::size_t>(end) + 1);
   }();
   return made;
 }
@@ -140,4 +180,49 @@ TEST_CASE("work is refused at the same place whatever else runs, and a guide tha
   REQUIRE(why.has_value());
   CHECK(why->code == errc::cancelled);
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+}
+
+TEST_CASE(
+  "a mask that is made for the first time takes little work, whatever the vocabulary, and is what it should be") {
+  const auto pattern = [](const std::string& p) { return R"({"type":"string","pattern":")" + p + "\"}"; };
+  const auto dates = [](const std::string& month, const std::string& day) {
+    return R"({"pattern":"[0-9]{4}-)" + month + day + "\"}";
+  };
+  const struct {
+    std::string name, schema, before; // the text to which the mask belongs
+    std::uint64_t most;               // steps
+  } cases[] = {
+    {"dates that overlap",
+     R"({"type":"string","oneOf":[)" + dates("[0-9]{2}", "") + "," + dates("[0-9]{1}", "") + "," +
+       dates("[0-9]{2}", "-[0-9]{2}") + "," + dates("[0-9]{2}", "-[0-9]{1}") + "," + dates("[1-2]{1}", "-[0-9]{2}") +
+       "," + dates("[1-2]{1}", "-[0-9]{1}") + R"(,{"maxLength":3}]})",
+     "\"", 1},
+    {"words that are counted", pattern(R"(^(\\S+\\s+){0,49}\\S+$)"), "\"", 1},
+    {"words, ambiguously", pattern(R"(^(\\w+\\s?){1,50}$)"), "\"", 1},
+    {"characters that are counted", pattern("^[A-Za-z0-9 &'()*,-./@]{1,32}$"), "\"", 1},
+    {"objects that begin alike",
+     R"({"anyOf":[)" +
+       repeated(
+         [](int i) {
+           return R"({"type":"object","properties":{"name":{"type":"string"},"kind":{"const":"k)" + std::to_string(i) +
+             R"("}},"required":["name","kind"]})";
+         },
+         60) +
+       "]}",
+     R"({"name": ")", 1},
+  };
+  std::vector<std::uint64_t> mask(large()->words());
+  for (const auto& c : cases) {
+    CAPTURE(c.name);
+    guide_state state(compile_guide({.what = kind::json_schema, .text = c.schema}, large()));
+    REQUIRE(state.advance(c.before));
+    meter cost({});
+    within(cost, [&] { state.mask(mask); });
+    MESSAGE(c.name, ": ", cost.steps(), " steps for ", large()->size(), " tokens");
+    CHECK(cost.steps() < c.most);
+    for (token_id id = 0; id + 1 < static_cast<token_id>(large()->size()); ++id)
+      if (const bool allowed = (mask[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1) != 0;
+          allowed != guide_state(state).advance(id))
+        FAIL("token ", id, " ", std::string(large()->bytes(id)));
+  }
 }
