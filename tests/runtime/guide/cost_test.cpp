@@ -42,7 +42,7 @@ std::shared_ptr<const guide_vocabulary> bytes_only() {
 }
 
 /// Like a model's: words with and without a space, capitals, digits, punctuation, other scripts; all bytes.
-std::shared_ptr<const guide_vocabulary> large() {
+std::shared_ptr<const guide_vocabulary> like_a_models() {
   static const auto made = [] {
     std::vector<guide_vocabulary::entry> entries;
     const auto add = [&](std::string bytes) {
@@ -213,18 +213,18 @@ TEST_CASE(
        "]}",
      R"({"name": ")", 20'000},
   };
-  std::vector<std::uint64_t> mask(large()->words());
+  std::vector<std::uint64_t> mask(like_a_models()->words());
   for (const auto& c : cases) {
     CAPTURE(c.name);
-    guide_state state(compile_guide({.what = kind::json_schema, .text = c.schema}, large()));
+    guide_state state(compile_guide({.what = kind::json_schema, .text = c.schema}, like_a_models()));
     REQUIRE(state.advance(c.before));
     meter cost({});
     within(cost, [&] { state.mask(mask); });
-    MESSAGE(c.name, ": ", cost.steps(), " steps for ", large()->size(), " tokens");
+    MESSAGE(c.name, ": ", cost.steps(), " steps for ", like_a_models()->size(), " tokens");
     CHECK(cost.steps() < c.most);
-    for (token_id id = 0; id + 1 < static_cast<token_id>(large()->size()); ++id)
+    for (token_id id = 0; id + 1 < static_cast<token_id>(like_a_models()->size()); ++id)
       if (const bool allowed = (mask[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1) != 0;
           allowed != guide_state(state).advance(id))
-        FAIL("token ", id, " ", std::string(large()->bytes(id)));
+        FAIL("token ", id, " ", std::string(like_a_models()->bytes(id)));
   }
 }
