@@ -275,6 +275,7 @@ text_bounds automaton::find_free_text(automaton_state s, choice which) {
   auto length = text_bounds::any_length;
   for (std::size_t i = 0; i < visits.size(); ++i) {
     const auto [at, depth] = visits[i];
+    meter::charge(32);
     const auto rest = kinds & alive_kinds(at);
     bool goes_on = (rest & needed) != 0 && visits.size() <= most;
     if (goes_on) {

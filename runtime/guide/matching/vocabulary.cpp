@@ -26,8 +26,8 @@ std::pair<character_kinds, std::size_t> first_character(std::string_view bytes) 
     switch (utf8.advance(static_cast<unsigned char>(bytes[i]))) {
       case utf8_state::step::invalid: return {other_kind, 1};
       case utf8_state::step::complete: {
-        const auto character = bytes.substr(0, i + 1);
-        return {character == "\xE2\x80\xA8" || character == "\xE2\x80\xA9" ? other_kind : beyond_ascii, i + 1};
+        std::size_t at = 0;
+        return {is_wide_space(next_char(bytes, at)) ? other_kind : beyond_ascii, i + 1};
       }
       case utf8_state::step::incomplete: break;
     }

@@ -62,11 +62,66 @@ static_assert([] {
   return all;
 }() == byte_set::range(0, 0x7F));
 
-/// Well-formed characters beyond ASCII, or their beginnings, except U+2028 and U+2029.
+/// White space beyond ASCII, and the byte order mark, which patterns take for such: none of the kind below.
+constexpr bool is_wide_space(char32_t c) {
+  return c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+    c == 0x205F || c == 0x3000 || c == 0xFEFF;
+}
+/// The other well-formed characters beyond ASCII, or their beginnings.
 inline constexpr character_kinds beyond_ascii = character_kinds(1) << ascii_kinds.size();
-/// Those two, and bytes that are not UTF-8: never alike.
+/// White space beyond ASCII, and bytes that are not UTF-8: never alike.
 inline constexpr character_kinds other_kind = beyond_ascii << 1;
 inline constexpr character_kinds all_kinds = other_kind * 2 - 1;
+
+/// Characters by their bytes; empty: none.
+struct utf8_sequences {
+  byte_set first, second, third, fourth;
+};
+
+namespace of_kinds {
+
+constexpr byte_set of(unsigned byte) { return byte_set::range(byte, byte); }
+constexpr byte_set range(unsigned low, unsigned high) { return byte_set::range(low, high); }
+inline constexpr auto any = range(0x80, 0xBF); // that continues a character
+
+// The well-formed sequences beyond ASCII are Unicode's table 3-7.
+inline constexpr std::array plain{
+  utf8_sequences{range(0xC2, 0xDF), any, {}, {}},
+  utf8_sequences{of(0xE0), range(0xA0, 0xBF), any, {}},
+  utf8_sequences{of(0xE1) | range(0xE3, 0xEC) | range(0xEE, 0xEF), any, any, {}},
+  utf8_sequences{of(0xE2), of(0x80), range(0x80, 0xA7) | range(0xAA, 0xBF), {}},
+  utf8_sequences{of(0xE2), range(0x81, 0xBF), any, {}},
+  utf8_sequences{of(0xED), range(0x80, 0x9F), any, {}},
+  utf8_sequences{of(0xF0), range(0x90, 0xBF), any, any},
+  utf8_sequences{range(0xF1, 0xF3), any, any, any},
+  utf8_sequences{of(0xF4), range(0x80, 0x8F), any, any},
+};
+inline constexpr std::array beyond_ascii{
+  utf8_sequences{of(0xC2), range(0x80, 0x9F) | range(0xA1, 0xBF), {}, {}},
+  utf8_sequences{range(0xC3, 0xDF), any, {}, {}},
+  utf8_sequences{of(0xE0), range(0xA0, 0xBF), any, {}},
+  utf8_sequences{of(0xE1), of(0x9A), range(0x81, 0xBF), {}},
+  utf8_sequences{of(0xE1), range(0x80, 0x99) | range(0x9B, 0xBF), any, {}},
+  utf8_sequences{of(0xE2), of(0x80), range(0x8B, 0xA7) | range(0xAA, 0xAE) | range(0xB0, 0xBF), {}},
+  utf8_sequences{of(0xE2), of(0x81), range(0x80, 0x9E) | range(0xA0, 0xBF), {}},
+  utf8_sequences{of(0xE2), range(0x82, 0xBF), any, {}},
+  utf8_sequences{of(0xE3), of(0x80), range(0x81, 0xBF), {}},
+  utf8_sequences{of(0xE3), range(0x81, 0xBF), any, {}},
+  utf8_sequences{range(0xE4, 0xEC) | of(0xEE), any, any, {}},
+  utf8_sequences{of(0xED), range(0x80, 0x9F), any, {}},
+  utf8_sequences{of(0xEF), of(0xBB), range(0x80, 0xBE), {}},
+  utf8_sequences{of(0xEF), range(0x80, 0xBA) | range(0xBC, 0xBF), any, {}},
+  utf8_sequences{of(0xF0), range(0x90, 0xBF), any, any},
+  utf8_sequences{range(0xF1, 0xF3), any, any, any},
+  utf8_sequences{of(0xF4), range(0x80, 0x8F), any, any},
+};
+
+} // namespace of_kinds
+
+/// All beyond ASCII except U+2028 and U+2029.
+inline constexpr const auto& plain_sequences = of_kinds::plain;
+/// Those of the kind beyond_ascii.
+inline constexpr const auto& beyond_ascii_sequences = of_kinds::beyond_ascii;
 
 constexpr character_kinds kind_of(unsigned char ascii) {
   character_kinds kind = 1;

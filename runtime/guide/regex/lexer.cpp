@@ -95,7 +95,7 @@ lexer_state lexer::uniform_after(lexer_state s, const byte_set& bytes) {
 lexer_state lexer::after_beyond_ascii(lexer_state s) {
   if (states_[s].after_beyond_ascii == unknown) {
     const auto to = next(next(s, 0xC3), 0xA9);
-    const auto uniform = characters_lead(s, to); // makes states
+    const auto uniform = characters_lead(s, to, beyond_ascii_sequences); // makes states
     states_[s].after_beyond_ascii = uniform ? to : not_uniform;
   }
   return states_[s].after_beyond_ascii;
@@ -120,38 +120,22 @@ lexer_state lexer::after(lexer_state s, alphabet a) {
   const auto k = static_cast<std::size_t>(a);
   if (states_[s].after[k] == unknown) {
     auto to = uniform_after(s, ascii_of(a));
-    if (a == alphabet::plain && to != not_uniform && !characters_lead(s, to))
+    if (a == alphabet::plain && to != not_uniform && !characters_lead(s, to, plain_sequences))
       to = not_uniform;
     states_[s].after[k] = to;
   }
   return states_[s].after[k];
 }
 
-/// Whether all plain characters beyond ASCII lead there, without a match on the way.
-bool lexer::characters_lead(lexer_state s, lexer_state to) {
-  // The well-formed sequences of UTF-8 (Unicode, table 3-7).
-  static constexpr auto any = byte_set::range(0x80, 0xBF);
-  using bytes = byte_set;
-  static constexpr struct {
-    byte_set first, second, third, fourth; // empty: none
-  } sequences[] = {
-    {bytes::range(0xC2, 0xDF), any, {}, {}},
-    {bytes::of(0xE0), bytes::range(0xA0, 0xBF), any, {}},
-    {bytes::of(0xE1) | bytes::range(0xE3, 0xEC) | bytes::range(0xEE, 0xEF), any, any, {}},
-    {bytes::of(0xE2), bytes::of(0x80), bytes::range(0x80, 0xA7) | bytes::range(0xAA, 0xBF), {}}, // not U+2028, U+2029
-    {bytes::of(0xE2), bytes::range(0x81, 0xBF), any, {}},
-    {bytes::of(0xED), bytes::range(0x80, 0x9F), any, {}},
-    {bytes::of(0xF0), bytes::range(0x90, 0xBF), any, any},
-    {bytes::range(0xF1, 0xF3), any, any, any},
-    {bytes::of(0xF4), bytes::range(0x80, 0x8F), any, any},
-  };
+/// Whether these characters lead there, without a match on the way.
+bool lexer::characters_lead(lexer_state s, lexer_state to, std::span<const utf8_sequences> characters) {
   const auto step = [&](lexer_state& at, const byte_set& set, bool last) {
     if (at != not_uniform)
       at = uniform_after(at, set);
     if (at != not_uniform && !last && !accepts(at).empty())
       at = not_uniform;
   };
-  for (const auto& q : sequences) {
+  for (const auto& q : characters) {
     auto at = s;
     step(at, q.first, false);
     step(at, q.second, q.third.empty());

@@ -114,7 +114,7 @@ private:
   lexer_state intern(std::vector<tagged_expression> entries);
   void expand(lexer_state s);
   lexer_state uniform_after(lexer_state s, const byte_set& bytes);
-  bool characters_lead(lexer_state s, lexer_state to);
+  bool characters_lead(lexer_state s, lexer_state to, std::span<const utf8_sequences> characters);
 
   expressions expressions_;
   guide_limits limits_;
