@@ -101,16 +101,16 @@ bool token_masks::depends(frame& f, automaton_state next, json_place place) {
   return f.passed || states_.is_told_apart(next) || apart_.may_run_out(next, place);
 }
 
-/// Whether all tokens behind a node, where the state is `s`, may follow; false also where that is not evident.
-/// `far`: to look also for texts that lead to different states, which takes longer.
-bool token_masks::all_follow(const token_tree& tree, std::uint32_t node, automaton_state s, bool far) {
-  constexpr std::uint32_t few = 64, many = 1024; // tokens, which are looked at sooner
+/// Whether all tokens behind a node, where the state is `s`, may follow; false also where that is not evident. What
+/// leads to different states takes longer to find: where there are more tokens than `many`.
+bool token_masks::all_follow(const token_tree& tree, std::uint32_t node, automaton_state s, std::uint32_t many) {
+  constexpr std::uint32_t few = 64; // tokens, which are looked at sooner
   using free = automaton::choice;
   const auto& n = tree.nodes[node];
   const auto behind = tree.behind[node];
   const auto count = n.end - n.first;
   return behind.within(count > few ? states_.free_text(s, free::alike) : states_.known_free_text(s, free::alike)) ||
-    behind.within(count > many && far ? states_.free_text(s, free::alive) : states_.known_free_text(s, free::alive));
+    behind.within(count > many ? states_.free_text(s, free::alive) : states_.known_free_text(s, free::alive));
 }
 
 /// Adds the tokens of the tree that may follow to those found.
@@ -147,7 +147,7 @@ void token_masks::add(const token_tree& tree, automaton_state s, json_place plac
     }
     if (n.count == 0)
       continue;
-    if (!passed && all_follow(tree, i, next, true)) {
+    if (!passed && all_follow(tree, i, next, 1024)) {
       meter::charge((n.end - n.first) / 16);
       all_found_.push_back(std::span(tree.tokens).subspan(n.first + n.own, n.end - n.first - n.own));
     } else if (const auto& live = states_.live(next); !live.empty())
@@ -201,7 +201,7 @@ void token_masks::correct(automaton_state s, automaton_state assumed, json_place
       set(out, tree.tokens[n.first + t]);
     if (n.count == 0)
       continue;
-    if (!passed && all_follow(tree, i, next, false)) {
+    if (!passed && all_follow(tree, i, next, 4096)) {
       meter::charge((n.end - n.first) / 16);
       for (auto t = n.first + n.own; t < n.end; ++t)
         set(out, tree.tokens[t]);

@@ -57,7 +57,7 @@ private:
   void correct(automaton_state s, automaton_state assumed, json_place place, mask& out);
   const mask* add_counted(automaton_state s, json_place place);
   bool depends(frame& f, automaton_state next, json_place place);
-  bool all_follow(const token_tree& tree, std::uint32_t node, automaton_state s, bool far);
+  bool all_follow(const token_tree& tree, std::uint32_t node, automaton_state s, std::uint32_t many);
   std::optional<alphabet> loop_of(automaton_state s);
   automaton_state usual_successor(automaton_state s, json_place& place);
 

@@ -197,7 +197,6 @@ TEST_CASE(
        dates("[0-9]{2}", "-[0-9]{2}") + "," + dates("[0-9]{2}", "-[0-9]{1}") + "," + dates("[1-2]{1}", "-[0-9]{2}") +
        "," + dates("[1-2]{1}", "-[0-9]{1}") + R"(,{"maxLength":3}]})",
      "\"", 220'000},
-    {"words that are counted", pattern(R"(^(\\S+\\s+){0,49}\\S+$)"), "\"", 95'000},
     {"characters that are counted", pattern("^[A-Za-z0-9 &'()*,-./@]{1,32}$"), "\"", 20'000},
     {"names of which patterns tell",
      R"({"type":"object","patternProperties":{"a":{"type":"integer"},"ber":{"type":"integer","minimum":3}}})", "{\"",
