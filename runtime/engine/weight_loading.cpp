@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "runtime/import/head_tensors.hpp"
 #include "runtime/model/packing.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/byte_size.hpp"
@@ -88,8 +89,7 @@ std::shared_ptr<const model_weights> load_weights(const model_source& source, co
   if (config.part().embeds) { // what is to be said of the whole is said once
     for (const auto& line : source.remarks)
       log(line);
-    for (auto& line : check_tensors(*source.tensors, source.config,
-                                    source.mtp ? tensors_used(*source.mtp) : std::set<std::string>()))
+    for (auto& line : check_tensors(*source.tensors, source.config, head_tensors(source)))
       log(std::move(line));
     if (auto line = unquantised_matrices(*source.tensors, source.config, precision); !line.empty())
       log(std::move(line));

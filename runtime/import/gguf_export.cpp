@@ -7,6 +7,7 @@
 #include "runtime/import/gguf_own.hpp"
 #include "runtime/import/gguf_pooling.hpp"
 #include "runtime/import/gguf_tensors.hpp"
+#include "runtime/import/head_tensors.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/tensor_names.hpp"
@@ -253,9 +254,7 @@ export_result export_gguf(const std::string& name, const export_format& format, 
       log(std::move(line));
   };
   std::ranges::for_each(source.remarks, say);
-  std::ranges::for_each(
-    check_tensors(*source.tensors, source.config, source.mtp ? tensors_used(*source.mtp) : std::set<std::string>()),
-    say);
+  std::ranges::for_each(check_tensors(*source.tensors, source.config, head_tensors(source)), say);
   const auto original = gguf_file_of(model);
   std::error_code ignored; // there is no such file
   if (original &&
