@@ -19,7 +19,8 @@ export const parts = /** @type {const} */ ([
   ['lost', 'c-lost', 'guesses lost'], ['forced', 'c-forced', 'forced tokens']]);
 
 /** Why a sequence has a gap. */
-export const causes = new Map([['blocks', 'asked for KV blocks and got none'], ['mask', 'waits for its guide’s mask'],
+export const causes = new Map([['blocks', 'asked for KV blocks and got none'],
+  ['mask', 'waits for its guide’s mask, or a search for its reward model'],
   ['turn', 'runs, but not in this step'], ['queue', 'is in the queue'], ['preempted', 'lost its place and waits for another'],
   ['paused', 'is paused, as its client reads too slowly']]);
 
