@@ -66,11 +66,16 @@ public:
     used_.prompt_tokens = request.asked.prompts.front().prompt.size();
   }
 
+  void withhold(const output_filter& filter) override { text_.withhold(filter); }
+  bool is_filtered(std::size_t) const override { return text_.filtered(); }
+
   std::string take(std::size_t, const token_event& e) override {
+    if (text_.filtered())
+      return {};
     if (std::ranges::find(stop_sequences_, e.stop) != stop_sequences_.end())
       stopped_by_ = e.stop;
     auto result = begin();
-    result += add(text_.feed(e.text));
+    result += add(text_.feed(e));
     thinking_tokens_ += text_.reasons() ? e.token_ids.size() : 0;
     return result;
   }
@@ -79,9 +84,10 @@ public:
     auto result = begin();
     result += add(text_.finish());
     result += end_block();
-    cut_ = !e.choices.empty() && e.choices.front().reason == finish_reason::length;
+    filtered_ = text_.filtered();
+    cut_ = filtered_ || (!e.choices.empty() && e.choices.front().reason == finish_reason::length);
     used_ = {};
-    used_.add(e);
+    used_.add(text_.as_told(e));
     return result;
   }
 
@@ -215,11 +221,12 @@ private:
   }
 
   json_object stop_members() const {
-    const auto* reason = cut_ && wants_more_ ? "model_context_window_exceeded"
-      : cut_                                 ? "max_tokens"
-      : calls_ > 0                           ? "tool_use"
-      : stopped_by_                          ? "stop_sequence"
-                                             : "end_turn";
+    const auto* reason = filtered_ ? "refusal"
+      : cut_ && wants_more_        ? "model_context_window_exceeded"
+      : cut_                       ? "max_tokens"
+      : calls_ > 0                 ? "tool_use"
+      : stopped_by_                ? "stop_sequence"
+                                   : "end_turn";
     json_object result;
     result.text("stop_reason", reason);
     if (stopped_by_ && !cut_)
@@ -259,7 +266,8 @@ private:
   answer_text text_;
   std::vector<content_block> blocks_; // of a stream, without texts
   std::size_t calls_ = 0, thinking_tokens_ = 0;
-  bool begun_ = false, open_ = false, cut_ = false;
+  bool begun_ = false, open_ = false;
+  bool cut_ = false, filtered_ = false; // the second: ahead of a banned text
   std::optional<std::string> stopped_by_;
   usage used_;
 };

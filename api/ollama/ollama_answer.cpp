@@ -46,11 +46,19 @@ public:
 
   std::string_view stream_type() const override { return "application/x-ndjson"; }
 
+  void withhold(const output_filter& filter) override {
+    text_.withhold(filter);
+    content_filter_ = filter;
+  }
+  bool is_filtered(std::size_t) const override { return filtered(); }
+
   std::string take(std::size_t, const token_event& e) override {
-    if (tells_context_)
+    if (filtered())
+      return {};
+    auto piece = piece_of(text_.feed(e));
+    if (tells_context_ && !filtered())
       context_.insert(context_.end(), e.token_ids.begin(), e.token_ids.end());
-    auto piece = piece_of(text_.feed(e.text));
-    if (with_logprobs_)
+    if (with_logprobs_ && !filtered())
       piece.logprobs = e.logprobs;
     return add(std::move(piece));
   }
@@ -59,7 +67,7 @@ public:
     auto piece = piece_of(text_.finish());
     end_call(piece);
     auto result = add(std::move(piece));
-    done_ = e;
+    done_ = text_.as_told(e, filtered());
     return result;
   }
 
@@ -80,7 +88,7 @@ private:
       if (delta.what != kind::call_arguments)
         end_call(result);
       switch (delta.what) {
-        case kind::content: result.content += delta.text; break;
+        case kind::content: say(result, std::move(delta.text)); break;
         case kind::reasoning: result.thinking += delta.text; break;
         case kind::call_begin: open_call_ = {true, std::move(delta.text), {}}; break;
         case kind::call_arguments: open_call_.arguments += delta.text; break;
@@ -89,16 +97,29 @@ private:
     return result;
   }
 
+  /// Adds content. Where that has arguments that are no call, too, it is another text than the parser's content.
+  void say(piece_of_answer& to, std::string text) {
+    output_deltas said{{output_delta::kind::content, std::move(text), 0, {}}};
+    content_filter_.apply(said);
+    for (const auto& one : said)
+      to.content += one.text;
+  }
+
+  bool filtered() const { return text_.filtered() || content_filter_.closed(); }
+
   /// Calls are told whole. What an answer that was cut off left of its arguments is not a call.
   void end_call(piece_of_answer& to) {
     const auto call = std::exchange(open_call_, {});
     if (!call.open)
       return;
+    if (filtered() && call.arguments.empty())
+      return;
     const auto arguments = call.arguments.empty() ? std::string("{}") : call.arguments;
     try {
       json::document::parse(arguments, "arguments", errc::bad_request);
     } catch (const failure&) {
-      to.content += arguments;
+      if (!filtered())
+        say(to, arguments);
       return;
     }
     to.calls.push_back(
@@ -141,7 +162,7 @@ private:
     if (!done)
       return result.str();
     const auto cut = !done->choices.empty() && done->choices.front().reason == finish_reason::length;
-    result.text("done_reason", cut ? "length" : "stop");
+    result.text("done_reason", filtered() ? "content_filter" : cut ? "length" : "stop");
     if (tells_context_)
       result.raw("context", json_ids(context_));
     return result.number("total_duration", nanoseconds(done->queue_ms + done->prefill_ms + done->decode_ms))
@@ -167,6 +188,7 @@ private:
   std::string name_;
   bool stream_, loads_, with_logprobs_, tells_context_;
   answer_text text_;
+  output_filter content_filter_;
   open_call open_call_;
   piece_of_answer all_; // if not a stream
   std::vector<token_id> context_;

@@ -20,6 +20,7 @@ public:
   ollama_vectors(std::string model, std::size_t inputs, vector_form form, bool single)
     : model_(std::move(model)), vectors_(inputs), form_(form), single_(single) {}
 
+  void withhold(const output_filter&) override {} // it says no text
   std::string take(std::size_t, const token_event&) override { return {}; }
   std::string take(std::size_t input, const done_event& e) override {
     vectors_[input] = json_floats(formed(e.embedding, form_));

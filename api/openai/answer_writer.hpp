@@ -3,6 +3,7 @@
 // connection's strand.
 #pragma once
 
+#include "runtime/chat/output/output_filter.hpp"
 #include "runtime/engine/generation.hpp"
 
 #include <cstddef>
@@ -16,6 +17,11 @@ namespace troupe {
 class answer_writer {
 public:
   virtual ~answer_writer() = default;
+
+  /// Ends choices where the filter, or a copy of it, says so. Before the first event, if at all.
+  virtual void withhold(const output_filter& filter) = 0;
+  /// Whether the filter ended generation `prompt`: nothing that it still says is told, so it may be cancelled.
+  virtual bool is_filtered(std::size_t) const { return false; }
 
   /// The content type of streams.
   virtual std::string_view stream_type() const { return "text/event-stream"; }

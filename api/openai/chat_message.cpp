@@ -74,16 +74,28 @@ void add_delta(json_object& to, const output_delta& delta) {
   }
 }
 
-choice_parser::choice_parser(std::shared_ptr<const chat_output> what) : parser_(std::move(what), call_entropy()) {}
+choice_parser::choice_parser(const std::shared_ptr<const chat_output>& what, output_filter filter)
+  : filter_(std::move(filter)) {
+  if (what)
+    parser_.emplace(what, call_entropy());
+}
 
 output_deltas choice_parser::feed(std::string_view text, bool last) {
   if (ended_)
     return {};
-  auto result = parser_.feed(text);
+  auto result = deltas_of(text, last);
+  filter_.apply(result);
+  ended_ = last || filter_.closed();
+  return result;
+}
+
+output_deltas choice_parser::deltas_of(std::string_view text, bool last) {
+  if (!parser_)
+    return text.empty() ? output_deltas() : output_deltas{{delta_kind::content, std::string(text), 0, {}}};
+  auto result = parser_->feed(text);
   if (!last)
     return result;
-  ended_ = true;
-  for (auto& delta : parser_.finish()) {
+  for (auto& delta : parser_->finish()) {
     if (!result.empty() && result.back().what == delta.what && delta.what != delta_kind::call_begin)
       result.back().text += delta.text;
     else

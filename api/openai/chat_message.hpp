@@ -4,7 +4,9 @@
 
 #include "api/openai/json_object.hpp"
 #include "runtime/chat/output/chat_output_parser.hpp"
+#include "runtime/chat/output/output_filter.hpp"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,19 +35,25 @@ void add_delta(json_object& to, const output_delta& delta);
 /// {"index":…,"id":…,"type":"function","function":{…}} of a call's delta.
 std::string call_delta(const output_delta& delta);
 
-/// Takes apart one choice's text.
+/// Takes apart one choice's text, and ends it where a client would read a banned one.
 class choice_parser {
 public:
-  explicit choice_parser(std::shared_ptr<const chat_output> what);
+  /// Null: all is content.
+  explicit choice_parser(const std::shared_ptr<const chat_output>& what, output_filter filter = {});
 
-  /// The deltas of this text; with `last`, also of what was held back. Nothing after that.
+  /// The deltas of this text; with `last`, also of what was held back. Nothing after that, and behind a banned text.
   output_deltas feed(std::string_view text, bool last);
-  std::size_t calls() const { return parser_.calls(); }
+  std::size_t calls() const { return parser_ ? parser_->calls() : 0; }
   /// Whether the text that came last is reasoning's.
-  bool reasons() const { return parser_.reasons(); }
+  bool reasons() const { return parser_ && parser_->reasons(); }
+  /// Whether it was ended ahead of a banned text.
+  bool filtered() const { return filter_.closed(); }
 
 private:
-  chat_output_parser parser_;
+  output_deltas deltas_of(std::string_view text, bool last);
+
+  std::optional<chat_output_parser> parser_;
+  output_filter filter_;
   bool ended_ = false;
 };
 

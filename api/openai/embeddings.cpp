@@ -70,6 +70,7 @@ public:
   embedding_answer(std::string model, std::size_t inputs, vector_form form, bool base64)
     : model_(std::move(model)), vectors_(inputs), form_(form), base64_(base64) {}
 
+  void withhold(const output_filter&) override {} // it says no text
   std::string take(std::size_t, const token_event&) override { return {}; }
   std::string take(std::size_t input, const done_event& e) override {
     const auto values = formed(e.embedding, form_);

@@ -1,5 +1,6 @@
 #include "api/openai/infill.hpp"
 
+#include "api/openai/answer_text.hpp"
 #include "api/openai/fields/known_fields.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/openai_response.hpp"
@@ -136,18 +137,23 @@ public:
       prompt_(request.asked.prompts.front().prompt.size()),
       limit_(request.asked.prompts.front().sampling.max_tokens) {}
 
+  void withhold(const output_filter& filter) override { text_.withhold(filter); }
+  bool is_filtered(std::size_t) const override { return text_.filtered(); }
+
   std::string take(std::size_t, const token_event& e) override {
-    if (warms_)
+    if (warms_ || text_.filtered())
       return {};
     tokens_ += e.token_ids.size();
-    if (!e.stop.empty())
+    const auto said = text_.feed(e);
+    const auto text = said.empty() ? std::string() : said.front().text;
+    if (!e.stop.empty() && !text_.filtered())
       stop_ = e.stop;
     if (!stream_)
-      all_ += e.text;
-    if (!stream_ || e.text.empty())
+      all_ += text;
+    if (!stream_ || text.empty())
       return {};
     return sse(
-      head(e.text).flag("stop", false).number("tokens_predicted", tokens_).number("tokens_evaluated", prompt_).str());
+      head(text).flag("stop", false).number("tokens_predicted", tokens_).number("tokens_evaluated", prompt_).str());
   }
 
   std::string take(std::size_t, const done_event& e) override {
@@ -179,7 +185,8 @@ private:
       .number("tokens_cached", done_.cached_tokens)
       .flag("truncated", false)
       .text("stop_type",
-            cut               ? "limit"
+            text_.filtered()  ? "none"
+              : cut           ? "limit"
               : stop_.empty() ? "eos"
                               : "word")
       .text("stopping_word", to_utf8(stop_))
@@ -199,6 +206,7 @@ private:
   bool stream_, warms_;
   std::size_t prompt_, tokens_ = 0;
   int limit_;
+  answer_text text_{nullptr}; // all is content
   std::string all_, stop_;
   done_event done_;
 };

@@ -13,6 +13,9 @@ public:
   openai_answer(const generation_request& request, std::shared_ptr<const served_model> model)
     : stream_(request.stream), writer_(request, std::move(model)) {}
 
+  void withhold(const output_filter& filter) override { writer_.withhold(filter); }
+  bool is_filtered(std::size_t prompt) const override { return writer_.is_filtered(prompt); }
+
   std::string take(std::size_t prompt, const token_event& e) override {
     if (stream_)
       return writer_.chunk(prompt, e);

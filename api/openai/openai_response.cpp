@@ -164,19 +164,26 @@ response_writer::piece response_writer::next_piece(std::size_t prompt, const tok
     p.text = echoes_[prompt];
   if (logprobs_ >= 0 && speaks_ == dialect::completions)
     p.offsets = text_offsets(to.characters + count_characters(p.text), e.logprobs, *model_);
-  if (output_ && !to.parser)
-    to.parser.emplace(output_);
-  if (output_) {
-    p.deltas = to.parser->feed(e.text, e.finish.has_value());
-    p.calls = to.parser->calls();
-    usage_.reasoning_tokens += to.parser->reasons() ? e.token_ids.size() : 0;
+  if (!to.parser)
+    to.parser.emplace(output_, filter_);
+  p.deltas = to.parser->feed(e.text, e.finish.has_value());
+  p.calls = to.parser->calls();
+  usage_.reasoning_tokens += to.parser->reasons() ? e.token_ids.size() : 0;
+  if (!output_)
+    for (const auto& delta : std::exchange(p.deltas, {}))
+      p.text += delta.text;
+  p.filtered = to.parser->filtered();
+  if (p.filtered) { // nor are its tokens told
+    filtered_ = true;
+    p.offsets.clear();
+    p.finish = finish_reason::stop;
   } else {
-    p.text += e.text;
+    p.ids = e.token_ids;
+    p.logprobs = e.logprobs;
+    p.finish = e.finish;
+    p.stop = e.stop;
   }
-  p.ids = e.token_ids;
-  p.logprobs = e.logprobs;
-  p.finish = e.finish;
-  p.stop = e.stop;
+  to.ended = p.finish.has_value();
   to.characters += count_characters(p.text);
   to.tokens += e.token_ids.size();
   return p;
@@ -217,7 +224,7 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
     else
       result.null("logprobs");
   }
-  result.text_or_null("finish_reason", p.finish ? name_of(*p.finish, p.calls) : "");
+  result.text_or_null("finish_reason", p.filtered ? content_filter : p.finish ? name_of(*p.finish, p.calls) : "");
   if (p.finish)
     result.text_or_null("stop_reason", to_utf8(p.stop));
   if (p.ranking)
@@ -256,11 +263,11 @@ bool response_writer::keep_scores(std::size_t prompt, const token_event& e) {
 }
 
 std::string response_writer::chunk(std::size_t prompt, const token_event& e) {
-  if (!keep_scores(prompt, e))
-    return {};
   const auto index = prompt * n_ + e.index;
+  if (!keep_scores(prompt, e) || choices_[index].filtered())
+    return {};
   auto p = next_piece(prompt, e);
-  if (ranked_ && e.finish) {
+  if (ranked_ && p.finish) {
     choices_[index].all = std::move(p);
     return {};
   }
@@ -311,6 +318,8 @@ std::string response_writer::last_chunks() const {
 
 void response_writer::add(std::size_t prompt, const token_event& e) {
   keep_scores(prompt, e);
+  if (choices_[prompt * n_ + e.index].filtered())
+    return;
   auto p = next_piece(prompt, e);
   auto& all = choices_[prompt * n_ + e.index].all;
   all.first = all.first || p.first;
@@ -322,6 +331,7 @@ void response_writer::add(std::size_t prompt, const token_event& e) {
   all.logprobs.insert(all.logprobs.end(), p.logprobs.begin(), p.logprobs.end());
   all.offsets.insert(all.offsets.end(), p.offsets.begin(), p.offsets.end());
   all.finish = p.finish;
+  all.filtered = p.filtered;
   all.stop = p.stop;
 }
 
@@ -330,14 +340,28 @@ void response_writer::add(std::size_t prompt, const done_event& done) {
   for (const auto& one : done.choices) {
     auto& choice = choices_[prompt * n_ + one.index];
     auto& all = choice.all;
+    if (choice.filtered()) // how many more were generated depends on when it was stopped
+      usage_.completion_tokens += choice.tokens - one.tokens;
     if (!all.finish)
       all.finish = one.reason;
     if (choice.parser && !stream_)
       for (const auto& delta : choice.parser->feed({}, true)) // unless its last event has come
         all.message.add(delta);
+    all.filtered = choice.filtered();
     if (ranked_)
       all.ranking = one;
   }
+}
+
+bool response_writer::is_filtered(std::size_t prompt) const {
+  bool filtered = false;
+  for (std::size_t index = prompt * n_; filtered_ && index < (prompt + 1) * n_; ++index) {
+    const auto found = choices_.find(index);
+    if (found == choices_.end() || !found->second.ended)
+      return false;
+    filtered = filtered || found->second.filtered();
+  }
+  return filtered;
 }
 
 std::string response_writer::body() const {

@@ -20,6 +20,8 @@ namespace troupe {
 std::string_view name_of(finish_reason reason);
 /// The same of an answer with so many calls of tools: "tool_calls" rather than "stop".
 std::string_view name_of(finish_reason reason, std::size_t calls);
+/// Of an answer that was ended ahead of a banned text.
+inline constexpr std::string_view content_filter = "content_filter";
 
 /// HTTP's status for an error.
 unsigned status_of(errc code);
@@ -52,6 +54,10 @@ class response_writer {
 public:
   response_writer(const generation_request& request, std::shared_ptr<const served_model> model);
 
+  /// As answer_writer has them.
+  void withhold(const output_filter& filter) { filter_ = filter; }
+  bool is_filtered(std::size_t prompt) const;
+
   /// For streams: the SSE events for `e`. Empty if it waits: for the choice's score, for the rest of the prompt's
   /// scores, as an echoed prompt is one piece, or for text that decides what it is.
   std::string chunk(std::size_t prompt, const token_event& e);
@@ -78,14 +84,16 @@ private:
     std::vector<sampled_token> logprobs;
     std::vector<std::size_t> offsets; // of each token in the choice's text, in characters; completions only
     std::optional<finish_reason> finish;
+    bool filtered = false; // it was ended ahead of a banned text
     std::string stop;
     bool first = false;
     std::optional<choice_summary> ranking; // if ranked_
   };
   struct choice {
-    std::optional<choice_parser> parser; // if output_
+    std::optional<choice_parser> parser; // once it has begun
     std::size_t characters = 0, tokens = 0;
-    bool started = false;
+    bool started = false, ended = false;
+    bool filtered() const { return parser && parser->filtered(); }
     piece all; // for whole responses; of streams, the last piece if ranked_
   };
 
@@ -104,6 +112,8 @@ private:
 
   std::shared_ptr<const served_model> model_;
   std::shared_ptr<const chat_output> output_; // null: text is content
+  output_filter filter_;                      // of each choice
+  bool filtered_ = false;                     // it has ended one
   dialect speaks_;
   bool stream_, include_usage_, running_usage_, return_token_ids_;
   int logprobs_, prompt_logprobs_; // alternatives of tokens and of the prompt's; -1: none

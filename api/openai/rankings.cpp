@@ -109,6 +109,7 @@ public:
   scored_answer(std::shared_ptr<const served_model> model, std::vector<scored_pair> pairs, std::size_t prompts)
     : model_(std::move(model)), pairs_(std::move(pairs)), results_(prompts) {}
 
+  void withhold(const output_filter&) override {} // it says no text
   std::string take(std::size_t, const token_event&) override { return {}; }
   std::string take(std::size_t prompt, const done_event& e) override {
     results_[prompt] = model_->ranker ? (*model_->ranker)(e.embedding)

@@ -122,7 +122,7 @@ function edit(box, turn, actions) {
 }
 
 const ends = new Map([['length', 'ended at the limit of tokens'], ['cancelled', 'stopped'], ['tool_calls', 'calls tools'],
-  ['timeout', 'out of time']]);
+  ['timeout', 'out of time'], ['content_filter', "ended by this server's policy"]]);
 
 /** @param {Turn} turn */
 function factsOf(turn) {

@@ -28,34 +28,29 @@ parsed_request parse(server_context& context, generated how, const request_scope
     result.user = requested_user(fields);
     const auto model = context.models.named_in(fields);
     result.job = how.parsed_by({fields, model, context.responses, scope.key(), stop});
-    for (auto& one : result.job.prompts)
-      context.follow_policy(key, *model, one);
+    context.follow_policy(key, *model, result.job);
   } catch (...) {
     result.wrong = caught_error();
   }
   return result;
 }
 
-/// An HTTP client cannot cancel, so a cancelled choice is the server's doing.
-std::optional<error> interruption(const done_event& done) {
-  for (const auto& choice : done.choices)
-    if (choice.reason == finish_reason::cancelled)
-      return error{errc::unavailable, "the request was cancelled by the server", {}};
-  return std::nullopt;
-}
-
-/// Feeds `events` to the writer. A stream's text is appended to `out`; `open` counts the requests that have not ended.
-/// Returns the first error.
-std::optional<error> write_events(std::vector<request_set::item> events, answer_writer& writer, request_record& record,
+/// Feeds the requests' events to the writer. A stream's text is appended to `out`; `open` counts the requests that have
+/// not ended. Returns the first error.
+std::optional<error> write_events(request_set& requests, answer_writer& writer, request_record& record,
                                   std::size_t& open, std::string& out) {
-  for (auto& [key, what] : events) {
+  for (auto& [key, what] : requests.receive()) {
     std::optional<error> failed;
     record.see(what);
     if (const auto* token = std::get_if<token_event>(&what)) {
       out += writer.take(key, *token);
+      if (writer.is_filtered(key)) {
+        record.filtered();
+        requests.cancel(key);
+      }
     } else if (const auto* done = std::get_if<done_event>(&what)) {
       --open;
-      failed = interruption(*done);
+      failed = interruption(*done, writer.is_filtered(key));
       if (!failed)
         out += writer.take(key, *done);
     } else {
@@ -140,7 +135,7 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
   while (open > 0) {
     co_await requests.wait();
     std::string out;
-    auto failed = write_events(requests.receive(), writer, link.record(), open, out);
+    auto failed = write_events(requests, writer, link.record(), open, out);
     if (!failed && open > 0)
       failed = scope.why_cut();
     if (!failed && requests.overflowed())
@@ -190,6 +185,13 @@ struct close_at_end {
 };
 
 } // namespace
+
+std::optional<error> interruption(const done_event& done, bool filtered) {
+  for (const auto& choice : done.choices)
+    if (choice.reason == finish_reason::cancelled && !filtered)
+      return error{errc::unavailable, "the request was cancelled by the server", {}};
+  return std::nullopt;
+}
 
 std::string requested_user(const field_reader& body) {
   constexpr std::size_t longest = 64;

@@ -5,6 +5,8 @@
 #include "api/server/connection.hpp"
 #include "api/server/endpoint.hpp"
 
+#include <optional>
+
 namespace troupe {
 
 /// Answers one POST to an endpoint that makes generations. Returns whether the connection can be used for another
@@ -15,5 +17,9 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
 /// For whom the client asks, as it says in `user`, `safety_identifier` or `metadata.user_id`, for the log; cut short.
 /// Empty: it does not say.
 std::string requested_user(const field_reader& body);
+
+/// The error of a generation that was cancelled, which these clients cannot do. `filtered`: the policy ended it, which is
+/// none.
+std::optional<error> interruption(const done_event& done, bool filtered);
 
 } // namespace troupe

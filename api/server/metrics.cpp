@@ -180,6 +180,12 @@ struct metrics::instruments {
       .Help("Tokens of answers in whose place the model preferred one that completes a banned text.")
       .Register(registry)
       .Add({});
+  prometheus::Counter& policy_filtered =
+    prometheus::BuildCounter()
+      .Name("troupe_policy_filtered_answers_total")
+      .Help("Answers ended because what their client reads as one text would have held a banned one.")
+      .Register(registry)
+      .Add({});
   prometheus::Gauge& in_flight = prometheus::BuildGauge()
                                    .Name("troupe_requests_in_flight")
                                    .Help("Requests submitted and not ended.")
@@ -269,6 +275,10 @@ service::event_sink metrics::measured(service::event_sink next) {
 void metrics::refused() { all_->requests.Add({{"outcome", "refused"}}).Increment(); }
 
 void metrics::refused_by_policy() { all_->policy_refusals.Increment(); }
+
+std::function<void()> metrics::counter_of_filtered() const {
+  return [all = all_] { all->policy_filtered.Increment(); };
+}
 
 void metrics::ended(const std::string& key, const key_usage& used) {
   all_->of_key.Add({{"key", key}, {"status", std::to_string(used.status)}}).Increment();

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,6 +33,9 @@ public:
 
   /// Counts a request that the server's policy refused.
   void refused_by_policy();
+
+  /// A function that counts an answer which the server's policy ended. Any thread; it may outlive this.
+  std::function<void()> counter_of_filtered() const;
 
   /// Counts a request of the key by this name. There are few names, all of the operator's choice.
   void ended(const std::string& key, const key_usage& used);

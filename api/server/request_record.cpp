@@ -101,7 +101,9 @@ void request_record::write(server_log& log, metrics& counted) {
       fields.push_back({"first_token_ms", milliseconds(first_ - begun_)});
       fields.push_back({"between_tokens_ms", steps > 0 ? milliseconds(last_ - first_) / steps : 0.0});
     }
-    if (finish_.empty())
+    if (filtered_)
+      finish_ = content_filter;
+    else if (finish_.empty())
       finish_ = code_.empty() ? "cancelled" : "error";
     fields.push_back({"finish", finish_});
   }

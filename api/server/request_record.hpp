@@ -47,6 +47,8 @@ public:
   /// Records a parsed request's prompt tokens and sequences. Called once per prompt.
   void parsed(const generation& one);
   void see(const event& e);
+  /// The server's policy ended it, whatever the engine says then.
+  void filtered() { filtered_ = true; }
   void answered(unsigned status) { status_ = status; }
   /// `why` is a sentence.
   void failed(std::string_view code, std::string_view param, std::string_view why);
@@ -67,7 +69,7 @@ private:
   std::string finish_; // "stop", or "stop,length" if choices differ
   std::uint64_t prompt_tokens_ = 0, completion_tokens_ = 0, cached_tokens_ = 0, sequences_ = 0;
   std::optional<double> queue_ms_; // maximum over the prompts
-  bool minor_ = false;
+  bool minor_ = false, filtered_ = false;
 };
 
 } // namespace troupe

@@ -207,8 +207,7 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
       const field_reader body(one.what.body->root());
       const auto model = context_.models.named_in(body);
       result.job = response_job(body, model, shelf(), stop);
-      for (auto& prompt : result.job.prompts)
-        context_.follow_policy(caller_.name, *model, prompt);
+      context_.follow_policy(caller_.name, *model, result.job);
     } catch (...) {
       result.wrong = caught_error();
     }
@@ -278,13 +277,17 @@ void responses_socket::add(const request_set::item& item, messages& events) {
     for (auto& event : events_of_stream(stream, its.stream_id))
       events.push_back(std::move(event));
   };
-  if (const auto* token = std::get_if<token_event>(&item.what))
-    return tell(its.writer->take(0, *token));
+  if (const auto* token = std::get_if<token_event>(&item.what)) {
+    tell(its.writer->take(0, *token));
+    if (its.writer->is_filtered(0)) {
+      its.record->filtered();
+      requests_->cancel(item.key);
+    }
+    return;
+  }
   std::optional<error> failed;
   if (const auto* done = std::get_if<done_event>(&item.what)) {
-    for (const auto& choice : done->choices)
-      if (choice.reason == finish_reason::cancelled)
-        failed = error{errc::unavailable, "the request was cancelled by the server", {}};
+    failed = interruption(*done, its.writer->is_filtered(0));
     if (!failed)
       tell(its.writer->take(0, *done));
   } else {

@@ -45,6 +45,7 @@ server_context::server_context(service& engine, server_options given)
     options(std::move(given)),
     log(options.log ? options.log : server_log::on_stream(std::clog, log_level::off, log_format::text)),
     models(engine, options),
+    banned(options.policy),
     counted(engine, options.figures_interval),
     keys(options.api_keys, options.key_file, tell_of_keys(log)),
     quotas("one API key", options.max_requests_per_key),
@@ -63,15 +64,24 @@ server_context::server_context(service& engine, server_options given)
     trim_timer_(acceptor.get_executor()),
     figures_timer_(acceptor.get_executor()) {}
 
-void server_context::follow_policy(const std::string& key, const served_model& model, generation& to) {
+output_filter server_context::follow_policy(const std::string& key, const served_model& model, generation& to) {
   if (options.policy.is_empty())
-    return;
+    return {};
+  using kind = guides::guide_source::kind;
+  const bool json = to.guide && (to.guide->what == kind::json_object || to.guide->what == kind::json_schema);
   try {
     apply_policy(options.policy.of(key), model, to);
   } catch (const failure&) {
     counted.refused_by_policy();
     throw;
   }
+  auto texts = banned.of(key);
+  return texts ? output_filter(std::move(texts), json, counted.counter_of_filtered()) : output_filter();
+}
+
+void server_context::follow_policy(const std::string& key, const served_model& model, generation_job& job) {
+  for (auto& one : job.prompts)
+    job.writer->withhold(follow_policy(key, model, one)); // the same for all of them
 }
 
 std::string server_context::client_of(std::size_t key, const std::string& peer) const {

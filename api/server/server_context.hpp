@@ -8,6 +8,7 @@
 #include "api/http/key_ring.hpp"
 #include "api/http/request_quota.hpp"
 #include "api/http/worker_lane.hpp"
+#include "api/openai/answer_writer.hpp"
 #include "api/openai/fields/output_fields.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/server/http_server.hpp"
@@ -49,6 +50,7 @@ struct server_context {
   const server_options options;
   const std::shared_ptr<server_log> log; // never null
   const served_models models;
+  const banned_by_policy banned;
   metrics counted;
   key_ring keys;
   request_quota quotas; // of keys
@@ -85,8 +87,11 @@ public:
   /// The lane that parses a text: short requests do not wait behind long ones.
   worker_lane& lane_for(std::size_t bytes) { return bytes <= options.brief_bytes ? brief : lengthy; }
 
-  /// Makes a request follow the server's policy for the key of this name, or refuses it. Any thread.
-  void follow_policy(const std::string& key, const served_model& model, generation& to);
+  /// Makes a request follow the server's policy for the key of this name, or refuses it. Returns what its choices are
+  /// filtered by. Any thread.
+  output_filter follow_policy(const std::string& key, const served_model& model, generation& to);
+  /// The same of a job with its writer.
+  void follow_policy(const std::string& key, const served_model& model, generation_job& job);
 
   /// Who asks, for what is shared out among clients: the API key, or without keys the address.
   std::string client_of(std::size_t key, const std::string& peer) const;

@@ -143,13 +143,16 @@ std::string prompt_frame(std::string_view id, std::size_t position, const std::v
     .str();
 }
 
-std::string done_frame(std::string_view id, const done_event& done, bool ranked, const std::vector<std::size_t>& calls,
+std::string done_frame(std::string_view id, const done_event& done, bool ranked, const std::vector<choice_end>& ends,
                        usage used, const std::vector<std::string>& notes) {
   std::vector<std::string> choices;
   for (const auto& choice : done.choices) {
+    const auto end = choice.index < ends.size() ? ends[choice.index] : choice_end{};
+    if (end.filtered) // how many more were generated depends on when it was stopped
+      used.completion_tokens += end.tokens - choice.tokens;
     json_object one;
     one.number("index", choice.index)
-      .text("finish_reason", name_of(choice.reason, choice.index < calls.size() ? calls[choice.index] : 0));
+      .text("finish_reason", end.filtered ? content_filter : name_of(choice.reason, end.calls));
     if (ranked)
       add_ranking(one, choice);
     choices.push_back(one.str());

@@ -48,10 +48,17 @@ std::string token_frame(std::string_view id, const token_event& e, const output_
 /// {"type":"prompt",…}: log-probabilities of prompt tokens from `position` on; the very first token has none.
 std::string prompt_frame(std::string_view id, std::size_t position, const std::vector<sampled_token>& tokens,
                          const served_model& model);
-/// `ranked`: its choices have scores. `calls`: of tools, by choice; may be shorter. `used`: what is known of the usage
-/// beside `done`. `notes`: on fields that nothing reads, told as `warnings`.
+/// What is known of a choice beside its summary.
+struct choice_end {
+  std::size_t calls = 0;  // of tools
+  bool filtered = false;  // it was ended ahead of a banned text
+  std::size_t tokens = 0; // that were told, if it was
+};
+
+/// `ranked`: its choices have scores. `ends`: by choice; may be shorter. `used`: what is known of the usage beside
+/// `done`. `notes`: on fields that nothing reads, told as `warnings`.
 std::string done_frame(std::string_view id, const done_event& done, bool ranked,
-                       const std::vector<std::size_t>& calls = {}, usage used = {},
+                       const std::vector<choice_end>& ends = {}, usage used = {},
                        const std::vector<std::string>& notes = {});
 /// An empty `id` is written as null.
 std::string error_frame(std::string_view id, const error& why);

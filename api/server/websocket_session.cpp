@@ -10,8 +10,10 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 
+#include <algorithm>
 #include <deque>
 #include <optional>
+#include <set>
 #include <variant>
 
 namespace troupe {
@@ -37,11 +39,17 @@ private:
     std::vector<std::string> notes;                    // on what of it is left out
     std::size_t scored = 0;                            // tokens of the prompt whose log-probabilities were sent
     std::shared_ptr<const chat_output> output = {};    // null: the text is content
-    std::map<std::size_t, choice_parser> parsers = {}; // by choice, if `output`
+    output_filter filter = {};                         // of each choice
+    std::size_t choices = 1;                           // that it will have
+    std::map<std::size_t, choice_parser> parsers = {}; // by choice
+    std::map<std::size_t, std::size_t> tokens = {};    // that were generated, by choice, up to a banned text
+    std::set<std::size_t> ended = {};                  // choices
     usage used = {};                                   // but for what the end tells
 
     std::string frame_of(const token_event& e);
-    std::vector<std::size_t> calls() const;
+    std::vector<choice_end> ends() const;
+    /// Whether the filter ended it: nothing that it still says is told.
+    bool is_filtered() const;
   };
 
   /// Of the engine's steps. A reader that is slow loses steps; neither the engine nor its requests wait.
@@ -88,22 +96,34 @@ private:
 };
 
 std::string websocket_session::submitted::frame_of(const token_event& e) {
-  if (!output)
-    return token_frame(id, e, *model);
-  auto& parser = parsers.try_emplace(e.index, output).first->second;
+  auto& parser = parsers.try_emplace(e.index, output, filter).first->second;
+  if (parser.filtered())
+    return {};
   const auto deltas = parser.feed(e.text, e.finish.has_value());
+  tokens[e.index] += e.token_ids.size();
   used.reasoning_tokens += parser.reasons() ? e.token_ids.size() : 0;
-  return token_frame(id, e, deltas, *model);
+  if (e.finish || parser.filtered())
+    ended.insert(e.index);
+  if (!parser.filtered())
+    return token_frame(id, e, deltas, *model);
+  auto last = e;
+  last.token_ids.clear(); // its tokens are not told
+  last.logprobs.clear();
+  return token_frame(id, last, deltas, *model);
 }
 
 /// By choice.
-std::vector<std::size_t> websocket_session::submitted::calls() const {
-  std::vector<std::size_t> result;
+std::vector<choice_end> websocket_session::submitted::ends() const {
+  std::vector<choice_end> result;
   for (const auto& [index, parser] : parsers) {
     result.resize(index + 1);
-    result.back() = parser.calls();
+    result.back() = {parser.calls(), parser.filtered(), tokens.at(index)};
   }
   return result;
+}
+
+bool websocket_session::submitted::is_filtered() const {
+  return ended.size() == choices && std::ranges::any_of(parsers, [](const auto& one) { return one.second.filtered(); });
 }
 
 void websocket_session::stop_parsing() {
@@ -230,6 +250,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   struct outcome {
     generation_request request;
     std::shared_ptr<const served_model> model;
+    output_filter filter;
     std::optional<error> wrong;
   };
   if (gone_ || cut_)
@@ -240,7 +261,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
       check(stop); // it may have waited in the lane for long
       result.model = context_.models.named_in(field_reader(frame.body->root()));
       result.request = parse_frame_body(frame, *result.model, stop);
-      context_.follow_policy(caller_.name, *result.model, result.request.prompts.front());
+      result.filter = context_.follow_policy(caller_.name, *result.model, result.request.prompts.front());
     } catch (...) {
       result.wrong = caught_error();
     }
@@ -268,9 +289,13 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   auto& request = parsed.request.prompts.front();
   mine.record.parsed(request);
   log_notes(*context_.log, id_, parsed.request.notes, frame.id);
-  by_key_[key] = {
-    frame.id, parsed.model, request.sampling.ranked(), std::move(parsed.request.notes), 0, parsed.request.output, {},
-    {}};
+  by_key_[key] = {.id = frame.id,
+                  .model = parsed.model,
+                  .ranked = request.sampling.ranked(),
+                  .notes = std::move(parsed.request.notes),
+                  .output = parsed.request.output,
+                  .filter = std::move(parsed.filter),
+                  .choices = as_size(request.sampling.n)};
   requests_->submit(key, std::move(request), std::move(quotas));
   if (mine.cancelled)
     requests_->cancel(key);
@@ -365,10 +390,14 @@ void websocket_session::add(const request_set::item& item, messages& frames) {
     its.scored += token->prompt.size();
     if (auto frame = its.frame_of(*token); !frame.empty())
       frames.push_back(std::move(frame));
+    if (its.is_filtered()) {
+      mine.record.filtered();
+      requests_->cancel(item.key);
+    }
     return;
   }
   const auto* done = std::get_if<done_event>(&item.what);
-  frames.push_back(done ? done_frame(id, *done, its.ranked, its.calls(), its.used, its.notes)
+  frames.push_back(done ? done_frame(id, *done, its.ranked, its.ends(), its.used, its.notes)
                         : error_frame(id, std::get<error>(item.what)));
   end(mine, done ? 200 : status_of(std::get<error>(item.what).code));
   forget(item.key, std::string(id));

@@ -129,6 +129,23 @@ policy_rules server_policy::of(const std::string& key) const {
   return result;
 }
 
+banned_by_policy::banned_by_policy(const server_policy& policy) {
+  const auto made = [](const policy_rules& rules) -> std::shared_ptr<const guides::banned_texts> {
+    if (!rules.banned || rules.banned->empty())
+      return nullptr;
+    return std::make_shared<const guides::banned_texts>(*rules.banned, nullptr); // no tokens are looked for
+  };
+  of_all_ = made(policy.of_all);
+  for (const auto& [key, rules] : policy.of_key)
+    if (rules.banned)
+      of_key_.emplace(key, made(rules));
+}
+
+std::shared_ptr<const guides::banned_texts> banned_by_policy::of(const std::string& key) const {
+  const auto own = of_key_.find(key);
+  return own == of_key_.end() ? of_all_ : own->second;
+}
+
 void check_rules(const policy_rules& rules) {
   using guides::banned_texts;
   if (rules.banned) {

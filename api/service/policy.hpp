@@ -6,12 +6,17 @@
 #include "runtime/engine/generation.hpp"
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace troupe {
+
+namespace guides {
+class banned_texts;
+}
 
 struct policy_rules {
   // Absent: as for everybody.
@@ -30,6 +35,20 @@ public:
   bool is_empty() const;
   /// What holds for the key.
   policy_rules of(const std::string& key) const;
+};
+
+/// The banned texts of a policy, as what looks for them in answers: made once. Immutable.
+class banned_by_policy {
+public:
+  /// Throws failure(bad_request) if there are too many.
+  explicit banned_by_policy(const server_policy& policy);
+
+  /// Those of the key; null: none are banned.
+  std::shared_ptr<const guides::banned_texts> of(const std::string& key) const;
+
+private:
+  std::shared_ptr<const guides::banned_texts> of_all_;
+  std::map<std::string, std::shared_ptr<const guides::banned_texts>> of_key_; // that have their own
 };
 
 /// Throws failure(bad_request) naming the rule if the rules are wrong by themselves: too many or too large.

@@ -96,14 +96,19 @@ public:
   explicit compaction_answer(const response_request& request)
     : items_(users_items(request.messages)), text_(request.asked) {}
 
+  void withhold(const output_filter& filter) override { text_.withhold(filter); }
+  bool is_filtered(std::size_t) const override { return text_.filtered(); }
+
   std::string take(std::size_t, const token_event& e) override {
-    add(text_.feed(e.text));
+    if (text_.filtered())
+      return {};
+    add(text_.feed(e));
     used_.reasoning_tokens += text_.reasons() ? e.token_ids.size() : 0;
     return {};
   }
   std::string take(std::size_t, const done_event& e) override {
     add(text_.finish());
-    used_.add(e);
+    used_.add(text_.as_told(e));
     return {};
   }
   std::string end() override { return {}; }

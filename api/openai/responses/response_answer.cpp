@@ -35,10 +35,15 @@ public:
       text_(request.asked),
       items_(model, {stream_, request.seals_reasoning, std::move(request.namespaces)}) {}
 
+  void withhold(const output_filter& filter) override { text_.withhold(filter); }
+  bool is_filtered(std::size_t) const override { return text_.filtered(); }
+
   std::string take(std::size_t, const token_event& e) override {
-    if (with_logprobs_)
+    if (text_.filtered())
+      return {};
+    const auto deltas = text_.feed(e);
+    if (with_logprobs_ && !text_.filtered())
       pending_.insert(pending_.end(), e.logprobs.begin(), e.logprobs.end());
-    const auto deltas = text_.feed(e.text);
     used_.reasoning_tokens += text_.reasons() ? e.token_ids.size() : 0;
     return add(deltas);
   }
@@ -46,10 +51,10 @@ public:
   std::string take(std::size_t, const done_event& e) override {
     auto result = begin();
     result += add(text_.finish());
-    const bool cut = !e.choices.empty() && e.choices.front().reason == finish_reason::length;
+    const bool cut = text_.filtered() || (!e.choices.empty() && e.choices.front().reason == finish_reason::length);
     if (generates_)
       result += items_.end(!cut);
-    used_.add(e);
+    used_.add(text_.as_told(e));
     body_ = object(cut ? "incomplete" : "completed");
     keep();
     if (!stream_)
@@ -113,7 +118,9 @@ private:
     const bool over = status == "completed" || status == "incomplete";
     result
       .raw("incomplete_details",
-           status == "incomplete" ? json_object().text("reason", "max_output_tokens").str() : "null")
+           status == "incomplete"
+             ? json_object().text("reason", text_.filtered() ? "content_filter" : "max_output_tokens").str()
+             : "null")
       .text("model", model_)
       .raw("output", items_.json())
       .raw("usage", over ? response_usage(used_) : "null");

@@ -286,7 +286,7 @@ TEST_CASE("frames of a WebSocket carry the same") {
   CHECK(frame.find(R"({"index":0,"function":{"arguments":"{\"a\": 1}"}}])") != std::string::npos);
   done_event done;
   done.choices.push_back({0, finish_reason::stop, 3});
-  CHECK(done_frame("a", done, false, {1}).find(R"("finish_reason":"tool_calls")") != std::string::npos);
+  CHECK(done_frame("a", done, false, {{.calls = 1}}).find(R"("finish_reason":"tool_calls")") != std::string::npos);
 }
 
 TEST_CASE("a call that was cut off is replayed as it is, to templates of either kind") {

@@ -1,6 +1,7 @@
 // What a server's policy makes of requests.
 #include "api/service/policy.hpp"
 
+#include "runtime/guide/banned_texts.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>
@@ -120,4 +121,20 @@ TEST_CASE("rules that are wrong by themselves are refused by name") {
   CHECK(
     wrong_rule({.banned = texts{"x"}, .logit_bias = list{{"5", -100.f}}, .max_temperature = 0.f, .max_tokens = 1}) ==
     "nothing");
+}
+
+TEST_CASE("what looks for banned texts is made once, and a key's own list stands for itself") {
+  server_policy policy;
+  policy.of_all = {.banned = std::vector<std::string>{"x"}};
+  policy.of_key["ann"] = {.banned = std::vector<std::string>{}};
+  policy.of_key["bob"] = {.banned = std::vector<std::string>{"y"}};
+  policy.of_key["eve"] = {.max_tokens = 3};
+  const banned_by_policy banned(policy);
+  REQUIRE(banned.of("anybody"));
+  CHECK(banned.of("eve") == banned.of("anybody"));
+  CHECK_FALSE(banned.of("ann"));
+  REQUIRE(banned.of("bob"));
+  CHECK_FALSE(banned.of("bob")->advance(0, "y"));
+  CHECK(banned.of("bob")->advance(0, "x"));
+  CHECK_FALSE(banned_by_policy(server_policy()).of("ann"));
 }
