@@ -116,7 +116,7 @@ TEST_CASE("GGUF: every family is written, and computes the same when it is read 
           (architecture == "troupe"));
     const auto original = open_model(from), written = open_model(file);
     CHECK_FALSE(tell_of_heads(lines, original));
-    CHECK(check_tensors(*written.tensors, written.config, head_tensors(written)).empty());
+    CHECK_FALSE(tell_of_heads(check_tensors(*written.tensors, written.config, head_tensors(written)), written));
     if (written.load_ranker || written.dense)
       CHECK(tell_of_heads(check_tensors(*written.tensors, written.config), written));
     std::mt19937 random(4);
