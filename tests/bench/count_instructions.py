@@ -2,10 +2,11 @@
 """Counts the instructions that kernels execute for each output, on ARM beside x86-64, as a table. Counted, not measured:
 processors differ in how many they execute at once, and registers of SVE may be longer than a unit that computes.
 
-    count_instructions.py                        all, building what is missing
+    count_instructions.py                        all, after a build
     count_instructions.py --only avx2 sve-256    some instruction sets
+    count_instructions.py --built                as built before
 
-x86-64 counts on this machine, by single steps (ptrace), so only sets that it has. ARM counts in QEMU by a plugin
+x86-64 counts on this machine, by single steps (ptrace), so only sets that it has; a minute each. ARM counts in QEMU by a plugin
 (instruction_plugin.cpp), for which Debian's qemu-user is needed: qemu-user-static loads none; QEMU_AARCH64 may name the
 program. Its kernels are those of tests/arm/run.sh, from build/arm-kernels.
 """
@@ -58,13 +59,15 @@ def table(columns):
     for case in next(iter(columns.values())):
         if case == "nothing":
             continue
-        cells = [columns[name][case][1] for name in names]
-        yield f"| {case} | {next(iter(columns.values()))[case][0]} | " + " | ".join(f"{cell:.3g}" for cell in cells) + " |"
+        cells = (columns[name][case][1] for name in names)
+        numbers = " | ".join(f"{cell:,.0f}" if cell >= 100 else f"{cell:.3g}" for cell in cells)
+        yield f"| {case} | {next(iter(columns.values()))[case][0]} | {numbers} |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[*ARM, *X86], metavar="SET")
+    parser.add_argument("--only", nargs="*", default=[*X86, *ARM], choices=[*X86, *ARM], metavar="SET")
+    parser.add_argument("--built", action="store_true", help="builds nothing")
     parser.add_argument("--x86", type=pathlib.Path, default=ROOT / "build/release", metavar="FOLDER", help="a build")
     parser.add_argument("--arm", type=pathlib.Path, default=ROOT / "build/arm-kernels", metavar="FOLDER")
     parser.add_argument("--sysroot", type=pathlib.Path, default=ROOT / "build/arm-sysroot", metavar="FOLDER")
@@ -72,10 +75,14 @@ def main():
     arm = [name for name in arguments.only if name in ARM]
     for folder, needed, made_by in ((arguments.x86, len(arm) < len(arguments.only), "cmake --preset release"),
                                     (arguments.arm, bool(arm), "tests/arm/run.sh")):
-        if needed and not (folder / PROGRAM).exists():
+        if not needed:
+            continue
+        if not arguments.built:
             if not (folder / "build.ninja").exists():
                 sys.exit(f"count_instructions.py: there is no {folder}; run `{made_by}`")
             run("cmake", "--build", folder, "--target", PROGRAM)
+        if not (folder / PROGRAM).exists():
+            sys.exit(f"count_instructions.py: {folder} has no {PROGRAM}")
     columns = {}
     with tempfile.TemporaryDirectory() as room:
         plugin = pathlib.Path(room, "plugin.so")

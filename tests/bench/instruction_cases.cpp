@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <sched.h>
 #include <string>
 #include <string_view>
 #include <sys/ptrace.h>
@@ -49,7 +50,7 @@ std::vector<std::uint8_t> weights_of(weight_format format, std::size_t rows, std
 
 void add_products(std::vector<counted_case>& to, const std::shared_ptr<backend>& device, weight_format format,
                   dtype compute) {
-  constexpr std::size_t inputs = 1024, outputs = 256, most = 8;
+  constexpr std::size_t inputs = 1024, outputs = 128, most = 24; // whole tiles of all targets
   const auto data = weights_of(format, outputs, inputs);
   const stored_matrix stored{data.data(), format, outputs, inputs};
   const std::shared_ptr<matrix> packed = device->pack({&stored, 1}, compute);
@@ -72,21 +73,24 @@ void add_products(std::vector<counted_case>& to, const std::shared_ptr<backend>&
 }
 
 void add_attention(std::vector<counted_case>& to, const std::shared_ptr<backend>& device, kv_type type) {
-  constexpr int heads = 4, kv_heads = 2, dim = 64, context = 272, chunk = 16;
+  constexpr int heads = 4, kv_heads = 1, dim = 64, context = 512, chunk = 8;
   constexpr std::size_t columns = (heads + 2 * kv_heads) * dim;
   auto table = std::make_shared<std::vector<std::int32_t>>(context / block_tokens);
   std::iota(table->begin(), table->end(), 0);
   const std::shared_ptr<kv_cache> cache = device->make_kv_cache({1, kv_heads, dim, type, table->size()});
-  const std::vector<float> rope(std::size_t(context) * dim, 0.7f);
+  const auto rope = std::make_shared<std::vector<float>>(std::size_t(context) * dim, 0.7f);
   auto rows = std::make_shared<std::vector<float>>(random_floats(context * columns));
-  const sequence_rows all{0, context, 0, 0};
-  device->rope_write_kv(view_of(*rows, context), heads, {}, rope.data(), *cache, 0, {{&all, 1}, *table});
+  const auto write = [=](int count) {
+    const sequence_rows last{0, count, context - count, 0};
+    device->rope_write_kv(view_of(*rows, context), heads, {}, rope->data(), *cache, 0, {{&last, 1}, *table});
+  };
+  write(context);
   auto out = std::make_shared<device_tensor>(*device, type == kv_type::f32 ? dtype::f32 : dtype::bf16, chunk,
                                              std::size_t(heads) * dim);
   for (const int count : {1, chunk}) {
     double pairs = 0;
     for (int i = 0; i < count; ++i)
-      pairs += heads * (context - i);
+      pairs += double(heads) * (context - i);
     to.push_back({std::string("attention ") + to_string(type) + (count == 1 ? ", decode" : ", prefill"),
                   "query head and position", pairs, [=] {
                     const sequence_rows who{0, count, context - count, 0};
@@ -95,6 +99,16 @@ void add_attention(std::vector<counted_case>& to, const std::shared_ptr<backend>
                     device->attention(result, q, heads, 0.125f, 0, *cache, 0, {{&who, 1}, *table});
                   }});
   }
+  to.push_back({std::string("rotating Q and K, writing K and V in ") + to_string(type), "number of a row",
+                double(chunk) * columns, [=] { write(chunk); }});
+}
+
+void add_norm(std::vector<counted_case>& to, const std::shared_ptr<backend>& device) {
+  constexpr std::size_t rows = 4, cols = 1024;
+  auto x = std::make_shared<std::vector<float>>(random_floats(rows * cols));
+  auto out = std::make_shared<device_tensor>(*device, dtype::bf16, rows, cols);
+  to.push_back({"rms norm to bf16", "number", double(rows * cols),
+                [=] { device->rms_norm(out->view, view_of(*x, rows), x->data(), 1e-5f); }});
 }
 
 void add_recurrence(std::vector<counted_case>& to, const std::shared_ptr<backend>& device) {
@@ -174,6 +188,7 @@ std::vector<counted_case> make_cases(isa set) {
     add_products(all, device, format, dtype::bf16);
   for (const auto type : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8})
     add_attention(all, device, type);
+  add_norm(all, device);
   add_recurrence(all, device);
   add_quantising(all, set);
   return all;
@@ -191,6 +206,10 @@ void print(const counted_case& c, const char* count) {
 
 /// Instructions of one call. Repetitions of a string instruction count once.
 long count(const counted_case& c) {
+  cpu_set_t here; // of one core, which both take in turn: that is quicker than to wake each other
+  CPU_ZERO(&here);
+  CPU_SET(static_cast<unsigned>(sched_getcpu()), &here);
+  sched_setaffinity(0, sizeof here, &here);
   const pid_t child = fork();
   if (child == 0) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0)
