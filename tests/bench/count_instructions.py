@@ -6,7 +6,7 @@ processors differ in how many they execute at once, and registers of SVE may be 
     count_instructions.py --only avx2 sve-256    some instruction sets
     count_instructions.py --built                as built before
 
-x86-64 counts on this machine, by single steps (ptrace), so only sets that it has; a minute each. ARM counts in QEMU by a plugin
+x86-64 counts on this machine, by single steps, so only sets that it has; less than a minute each. ARM counts in QEMU by a plugin
 (instruction_plugin.cpp), for which Debian's qemu-user is needed: qemu-user-static loads none; QEMU_AARCH64 may name the
 program. Its kernels are those of tests/arm/run.sh, from build/arm-kernels.
 """

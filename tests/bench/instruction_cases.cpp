@@ -1,23 +1,19 @@
 // Kernels on one thread, for counting their instructions (count_instructions.py): small, so that steps one by one take
-// seconds. On x86-64 this program counts by itself: a child computes, and its parent steps through it. On ARM it calls a
-// number that is no system call before and behind each case, which the plugin of QEMU (instruction_plugin.cpp) looks for.
+// seconds. On x86-64 this program counts by itself: the processor traps behind each instruction. On ARM it calls a number
+// that is no system call before and behind each case, which the plugin of QEMU (instruction_plugin.cpp) looks for.
 #include "kernels/cpu/dispatch.hpp"
 #include "kernels/formats/bf16.hpp"
 #include "kernels/recurrent.hpp"
 #include "tests/bench/measure.hpp"
 
-#include <cerrno>
+#include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <numeric>
-#include <sched.h>
 #include <string>
 #include <string_view>
-#include <sys/ptrace.h>
 #include <sys/syscall.h>
-#include <sys/user.h>
-#include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 using namespace troupe::kernels;
@@ -201,42 +197,30 @@ void print(const counted_case& c, const char* count) {
 
 #if defined(__x86_64__)
 
-[[gnu::noinline]] void begin_mark() { asm volatile("int3"); }
-[[gnu::noinline]] void end_mark() { asm volatile(""); }
+long steps = 0;
+greg_t last = 0;
+
+/// Breakpoints, which are marks here, begin and end a count; then each instruction traps.
+void count_trap(int, siginfo_t*, void* context) {
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  constexpr greg_t breakpoint = 3, trap_flag = 0x100;
+  if (registers[REG_TRAPNO] == breakpoint)
+    registers[REG_EFL] ^= trap_flag;
+  else if (registers[REG_RIP] != last) // which repetitions of an instruction keep
+    ++steps;
+  last = registers[REG_RIP];
+}
 
 /// Instructions of one call. Repetitions of a string instruction count once.
 long count(const counted_case& c) {
-  cpu_set_t here; // of one core, which both take in turn: that is quicker than to wake each other
-  CPU_ZERO(&here);
-  CPU_SET(static_cast<unsigned>(sched_getcpu()), &here);
-  sched_setaffinity(0, sizeof here, &here);
-  const pid_t child = fork();
-  if (child == 0) {
-    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0)
-      _exit(1);
-    begin_mark();
-    c.call();
-    end_mark();
-    _exit(0);
-  }
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) != child || !WIFSTOPPED(status))
-    return -1;
-  const auto end = reinterpret_cast<unsigned long>(&end_mark);
-  long steps = 0;
-  for (unsigned long before = 0;; ++steps) {
-    const auto at = static_cast<unsigned long>(
-      ptrace(PTRACE_PEEKUSER, child, offsetof(user_regs_struct, rip), nullptr));
-    if (at == end)
-      break;
-    steps -= at == before;
-    before = at;
-    if (ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) != 0 || waitpid(child, &status, 0) != child ||
-        !WIFSTOPPED(status))
-      return -1;
-  }
-  ptrace(PTRACE_KILL, child, nullptr, nullptr);
-  waitpid(child, &status, 0);
+  struct sigaction action = {};
+  action.sa_sigaction = count_trap;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGTRAP, &action, nullptr);
+  steps = 0;
+  asm volatile("int3" ::: "memory");
+  c.call();
+  asm volatile("int3" ::: "memory");
   return steps;
 }
 
@@ -253,12 +237,7 @@ int main(int argc, char** argv) {
       for (std::size_t i = 0; i < cases.size(); ++i) {
         cases[i].call(); // what is allocated at first does not count
 #if defined(__x86_64__)
-        const long steps = count(cases[i]);
-        if (steps < 0) {
-          std::fprintf(stderr, "the system does not allow ptrace: %s\n", std::strerror(errno));
-          return 1;
-        }
-        print(cases[i], std::to_string(steps).c_str());
+        print(cases[i], std::to_string(count(cases[i])).c_str());
 #else
         syscall(mark, i);
         cases[i].call();
