@@ -216,8 +216,8 @@ public:
   /// CPU keeps f16 exact. Matrices in GGUF's blocks keep their codes and scales exactly; floats are quantised to `how`.
   /// For both, a CPU rounds activations to int8, symmetrically and to nearest even, with one f32 scale per 32 inputs. A
   /// GPU keeps activations as they are; for many rows it rounds weights to bf16 or, in fp8, activations too, with one
-  /// scale per row. A CPU treats matrices in fp8 as floats. Throws std::invalid_argument for matrices that
-  /// cannot be packed together.
+  /// scale per row. A CPU multiplies codes of fp8 exactly, and their sum by the output's scale. Throws
+  /// std::invalid_argument for matrices that cannot be packed together.
   virtual std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute,
                                        quantization how = quantization::none) = 0;
 

@@ -75,8 +75,8 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     .add_option(
       "--quantize", options.quantize,
       "Quantise floating-point weights while loading to int8, int4 or fp8: smaller and faster, but less exact "
-      "than none. A CPU only rounds to fp8. bf16 is for weights in F16: their 11 bits are rounded to 8, and products "
-      "are as fast as those of a BF16 file")
+      "than none. bf16 is for weights in F16: their 11 bits are rounded to 8, and products are as fast as those of a "
+      "BF16 file")
     ->check(one_of({"none", "int8", "int4", "fp8", "bf16"}))
     ->type_name("FORMAT")
     ->capture_default_str()

@@ -29,9 +29,7 @@ std::size_t l2_bytes() {
 }
 
 /// Whether activations in bf16 are multiplied as f32.
-bool widened(const linear_op& op, const tensor& in) {
-  return in.type == dtype::bf16 && op.kind != weight_kind::bf16_pairs;
-}
+bool widened(const linear_op& op, const tensor& in) { return in.type == dtype::bf16 && !in_pairs(op.kind); }
 
 /// A row of floats in padded blocks of K.
 void arrange_floats(const target& kernels, const linear_op& op, std::uint32_t* to, const tensor& in, const char* from) {
@@ -95,7 +93,7 @@ linear_plan plan_linear(const target& kernels, std::size_t cache, const packed_m
   op.cached = cache / 2 / sizeof(std::uint32_t);
   op.rows = rows;
   op.outputs = weights.outputs;
-  const bool pairs = weights.kind == weight_kind::bf16_pairs;
+  const bool pairs = in_pairs(weights.kind);
   const std::size_t tile_rows = weights.quantised() ? kernels.quantised_rows(weights.kind)
     : pairs && !weights.pruned                      ? kernels.pair_rows
                                                     : kernels.linear_rows;
@@ -157,7 +155,7 @@ cpu_linear::cpu_linear(const target& kernels, thread_pool& pool, std::size_t cac
 bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in, const packed_matrix& weights) {
   if (op.row_tiles != 1)
     return false;
-  const std::size_t group = op.kind == weight_kind::bf16_pairs ? kernels_.pair_group : 1;
+  const std::size_t group = in_pairs(op.kind) ? kernels_.pair_group : 1;
   const auto kept = sparse_.find(in, weights, group);
   if (kept.places == nullptr)
     return false;

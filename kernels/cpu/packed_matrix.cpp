@@ -32,23 +32,24 @@ bool all_finite(weight_kind kind, const char* from, std::size_t bytes) {
     case weight_kind::f16: return all_finite<std::uint16_t, 0x7c00>(from, bytes);
     case weight_kind::bf16:
     case weight_kind::bf16_pairs: return all_finite<std::uint16_t, 0x7f80>(from, bytes);
+    case weight_kind::fp8:
+    case weight_kind::fp8_pairs: return true; // scales, which may be anything, multiply sums
     default: return false;
   }
 }
 
 std::size_t words_of(weight_kind kind, std::size_t inputs) {
-  const std::size_t in_word = is_grouped(kind) ? group_inputs : kind == weight_kind::bf16_pairs ? 2 : 1;
+  const std::size_t in_word = is_grouped(kind) ? group_inputs : in_pairs(kind) ? 2 : 1;
   return (inputs + in_word - 1) / in_word;
 }
 
 bool in_f16(const stored_matrix& m) { return whole_format(m.format) == weight_format::f16; }
 
-/// f16 weights are rounded to bf16, which loses bits, only where that is asked for, or if they are rounded to fp8
-/// before.
+/// f16 weights are rounded to bf16, which loses bits, only where that is asked for.
 weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, quantization how, const target& kernels) {
-  const bool rounded = how == quantization::fp8 || how == quantization::bf16;
+  const bool rounded = how == quantization::bf16;
   if (rounded && compute == dtype::f32)
-    return how == quantization::bf16 ? weight_kind::bf16 : weight_kind::f32;
+    return weight_kind::bf16;
   if (compute == dtype::bf16 && (rounded || std::none_of(stacked.begin(), stacked.end(), in_f16)))
     return kernels.pairs ? weight_kind::bf16_pairs : weight_kind::bf16;
   const auto format = whole_format(stacked.front().format);
@@ -116,18 +117,19 @@ bool packed_matrix::finite(thread_pool& pool) const {
 }
 
 std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization how) {
-  if (const auto kind = traits_of(m.format).on_cpu; is_grouped(kind))
-    return kind;
+  const auto stored = traits_of(m.format).on_cpu;
+  if (is_grouped(stored))
+    return stored;
   if (is_pruned(m.format)) // stays as it is
     return {};
   switch (how) {
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;
-    case quantization::fp8: // rounded to it, and kept as floats
+    case quantization::fp8: return weight_kind::fp8;
     case quantization::bf16:
     case quantization::none: break;
   }
-  return {};
+  return is_fp8(stored) ? std::optional(stored) : std::nullopt;
 }
 
 std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
@@ -156,6 +158,8 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
                                 [&](const auto& m) { return quantised_kind(m, how) == kind; });
   to->pruned = std::all_of(stacked.begin(), stacked.end(), [](const auto& m) { return is_pruned(m.format); });
   to->kind = same && kind ? *kind : float_kind(stacked, compute, to->pruned ? quantization::none : how, kernels);
+  if (to->kind == weight_kind::fp8 && compute == dtype::bf16 && kernels.code_pairs)
+    to->kind = weight_kind::fp8_pairs;
 #if !defined(__x86_64__) // elsewhere pairs have another order, which pruned ones would not keep
   if (to->pruned && to->kind == weight_kind::bf16_pairs)
     to->kind = weight_kind::bf16;
@@ -175,7 +179,7 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
                                              weight_memory& memory) {
   auto to = shape_matrices(stacked, compute, how, gated, kernels);
   to->data = memory.allocate(to->bytes);
-  fill_panels(*to, stacked, how, kernels, pool);
+  fill_panels(*to, stacked, kernels, pool);
   return to;
 }
 

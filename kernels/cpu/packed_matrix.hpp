@@ -1,5 +1,5 @@
 // Weights in the layout of the CPU kernels: panels of outputs. Floats are [panel][words of K][panel_outputs];
-// target.hpp describes the quantised layouts. Immutable once packed.
+// target.hpp describes the layouts of codes. Immutable once packed.
 #pragma once
 
 #include "kernels/cpu/memory.hpp"
@@ -16,7 +16,7 @@ namespace troupe::kernels {
 
 /// Version of the bytes that `pack_matrices` makes of given weights, over all targets. Raise it with every change of
 /// layout (packed_layout_test fails until then): files that keep packed weights are then rebuilt.
-inline constexpr int packed_layout_version = 3;
+inline constexpr int packed_layout_version = 4;
 
 class packed_matrix : public matrix {
 public:
@@ -53,12 +53,12 @@ public:
   stored_matrix stored;
 };
 
-/// The kind that keeps a stored matrix's blocks exactly, or that its floats are quantised to. Nothing if it stays
-/// floats.
+/// The kind that keeps a stored matrix's blocks or codes exactly, or that its floats are quantised to. Nothing if it
+/// stays floats. fp8: or fp8_pairs, which depends on the target.
 std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization how);
 
 /// Stacks matrices along the outputs. `gated`: gate and up, interleaved by half panels. Matrices that do not share a
-/// quantised kind become floats. Throws std::invalid_argument if their inputs differ or `compute` is f16.
+/// quantised kind become floats, without rounding them to it. Throws std::invalid_argument if their inputs differ or `compute` is f16.
 std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                              bool gated, const target& kernels, thread_pool& pool,
                                              weight_memory& memory);

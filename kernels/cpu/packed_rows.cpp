@@ -1,5 +1,7 @@
 #include "kernels/cpu/packed_rows.hpp"
 
+#include "kernels/cpu/panel_packing.hpp"
+#include "kernels/formats/e4m3.hpp"
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/weight_groups.hpp"
 
@@ -69,6 +71,21 @@ weight_group packed_group(const char* panel, const quantised_layout& layout, std
   return to;
 }
 
+void expand_codes(const packed_matrix& m, std::size_t row, std::size_t first, std::size_t count, float* to) {
+  const auto* panel = static_cast<const char*>(m.data.get()) + row / panel_outputs * panel_bytes(m);
+  const std::size_t output = row % panel_outputs;
+  float scale;
+  std::memcpy(&scale, panel + output * sizeof scale, sizeof scale);
+  const char* codes = panel + fp8_scale_bytes;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t input = first + i;
+    const char code = m.kind == weight_kind::fp8
+      ? codes[input * panel_outputs + output]
+      : codes[(input / 2 * panel_outputs + place_of_pair(output)) * 2 + input % 2];
+    to[i] = scale * from_e4m3(static_cast<std::uint8_t>(code));
+  }
+}
+
 template <class Element>
 Element element_of(const packed_matrix& m, std::size_t row, std::size_t word) {
   const auto* panel = static_cast<const Element*>(m.data.get()) + row / panel_outputs * m.words * panel_outputs;
@@ -82,6 +99,8 @@ bool is_kept_exactly(const stored_matrix& m, const packed_matrix& packed) {
     return false;
   if (has_groups(m.format))
     return packed.quantised(); // in the only kind that the format is packed in
+  if (m.format == weight_format::fp8)
+    return is_fp8(packed.kind);
   const bool pairs = packed.kind == weight_kind::bf16_pairs && m.format == weight_format::bf16;
   return is_float(m.format) && (pairs || packed.kind == exact_kind(dtype_of(m.format)));
 }
@@ -95,6 +114,8 @@ void expand_packed_row(const packed_matrix& m, std::size_t row, std::size_t firs
       dequantise(packed_group(panel, layout, (first + i) / group_inputs, row % n), to + i);
     return;
   }
+  if (is_fp8(m.kind))
+    return expand_codes(m, row, first, count, to);
   for (std::size_t i = 0; i < count; ++i)
     switch (m.kind) {
       case weight_kind::f16: to[i] = from_f16(element_of<std::uint16_t>(m, row, first + i)); break;

@@ -14,7 +14,7 @@ public:
   const packed_matrix* from = nullptr;
 };
 
-/// Whether the packed form of a matrix has its stored values, bit for bit.
+/// Whether the packed form of a matrix has its stored values, bit for bit. (In fp8 a NaN makes NaN of its whole row.)
 bool is_kept_exactly(const stored_matrix& m, const packed_matrix& packed);
 
 /// The values of `count` inputs of output `row` from `first` on, both multiples of 32 if the matrix is quantised. Bit

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
+#include <limits>
 #include <vector>
 
 namespace troupe::kernels {
@@ -22,10 +22,19 @@ constexpr std::size_t chunk = 64; // inputs converted at a time
 struct stored_row {
   const char* data = nullptr; // null: padding
   weight_format format = weight_format::f32;
-  std::optional<float> fp8 = {}; // floats are rounded to E4M3 times this scale
+  float scale = 0; // of codes of fp8
 };
 
-std::size_t element_bytes(weight_kind kind) { return kind == weight_kind::f16 || kind == weight_kind::bf16 ? 2 : 4; }
+/// Bytes of an output's part of a word.
+std::size_t element_bytes(weight_kind kind) {
+  switch (kind) {
+    case weight_kind::fp8: return 1;
+    case weight_kind::f16:
+    case weight_kind::bf16:
+    case weight_kind::fp8_pairs: return 2;
+    default: return 4;
+  }
+}
 
 /// Bytes of a value of a pruned matrix.
 std::size_t value_bytes(weight_kind kind) { return kind == weight_kind::f32 ? 4 : 2; }
@@ -68,28 +77,55 @@ void widen(const target& kernels, const stored_row& row, float* to, std::size_t 
   if (!is_float(row.format))
     return expand(row.format, row.data, first, n, to);
   kernels.widen(exact_kind(dtype_of(row.format)), to, row.data + row_bytes(row.format, first), n);
-  if (row.fp8)
-    for (std::size_t i = 0; i < n; ++i)
-      to[i] = *row.fp8 * from_e4m3(to_fp8(to[i], *row.fp8));
 }
 
-/// The scale of a row of floats that is quantised to fp8.
-float row_scale(const target& kernels, const stored_row& row, std::size_t inputs) {
+/// The scale of a row of fp8, or of one that is quantised to it. The kernels take the codes of NaN for numbers, so NaN
+/// is in the scale: where one weight is NaN, so is the whole sum.
+float scale_of(const target& kernels, const stored_row& row, std::size_t inputs) {
+  if (row.format == weight_format::fp8) {
+    const auto* codes = row.data + row_bytes(row.format, 0);
+    const bool has_nan = std::any_of(codes, codes + inputs, [](char code) { return (code & 0x7f) == 0x7f; });
+    float scale = std::numeric_limits<float>::quiet_NaN();
+    if (!has_nan)
+      std::memcpy(&scale, row.data, sizeof scale);
+    return scale;
+  }
   std::vector<float> wide(inputs);
   widen(kernels, row, wide.data(), 0, inputs);
   return fp8_scale(wide.data(), inputs);
 }
 
+/// Packs n codes of one row from `first`.
+void pack_codes(const packed_matrix& to, const target& kernels, const stored_row& row, char* panel, std::size_t column,
+                std::size_t first, std::size_t n) {
+  std::uint8_t codes[chunk] = {}; // an odd last input is paired with zero
+  if (row.format == weight_format::fp8) {
+    std::memcpy(codes, row.data + row_bytes(row.format, first), n);
+  } else {
+    float wide[chunk];
+    widen(kernels, row, wide, first, n);
+    std::transform(wide, wide + n, codes, [&](float x) { return to_fp8(x, row.scale); });
+  }
+  panel += fp8_scale_bytes;
+  if (to.kind == weight_kind::fp8)
+    return place(reinterpret_cast<std::uint8_t*>(panel), column, first, codes, n);
+  std::uint16_t pairs[chunk / 2];
+  std::memcpy(pairs, codes, sizeof pairs);
+  place(reinterpret_cast<std::uint16_t*>(panel), place_of_pair(column), first / 2, pairs, (n + 1) / 2);
+}
+
 /// Packs n inputs of one row from `first`.
 void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row& row, char* panel, std::size_t column,
                 std::size_t first, std::size_t n) {
-  const bool as_stored = is_float(row.format) && !row.fp8 && exact_kind(dtype_of(row.format)) == to.kind;
+  if (is_fp8(to.kind))
+    return pack_codes(to, kernels, row, panel, column, first, n);
+  const bool as_stored = is_float(row.format) && exact_kind(dtype_of(row.format)) == to.kind;
   if (as_stored && element_bytes(to.kind) == 2) {
     std::uint16_t same[chunk];
     std::memcpy(same, row.data + 2 * first, n * 2);
     return place(reinterpret_cast<std::uint16_t*>(panel), column, first, same, n);
   }
-  if (to.kind == weight_kind::bf16_pairs && row.format == weight_format::bf16 && !row.fp8) {
+  if (to.kind == weight_kind::bf16_pairs && row.format == weight_format::bf16) {
     std::uint32_t same[chunk / 2] = {}; // an odd last input is paired with zero
     std::memcpy(same, row.data + 2 * first, n * 2);
     return place(reinterpret_cast<std::uint32_t*>(panel), column, first / 2, same, (n + 1) / 2);
@@ -269,11 +305,12 @@ void pack_q8_0(char* panel, std::span<const stored_row> rows, std::size_t groups
 std::size_t panel_bytes(const packed_matrix& m) {
   if (m.pruned)
     return (m.inputs + strip_inputs - 1) / strip_inputs * strip_bytes(m.kind);
-  return m.quantised() ? layout_of(m.kind).bytes(m.words) : m.words * panel_outputs * element_bytes(m.kind);
+  if (m.quantised())
+    return layout_of(m.kind).bytes(m.words);
+  return (is_fp8(m.kind) ? fp8_scale_bytes : 0) + m.words * panel_outputs * element_bytes(m.kind);
 }
 
-void fill_panels(packed_matrix& to, std::span<const stored_matrix> stacked, quantization how, const target& kernels,
-                 thread_pool& pool) {
+void fill_panels(packed_matrix& to, std::span<const stored_matrix> stacked, const target& kernels, thread_pool& pool) {
   const std::size_t columns = to.panel_columns();
   const auto places = to.quantised() ? inverse_of(layout_of(to.kind)) : inverse_table();
   pool.parallel_for(to.panels, [&](std::size_t panel, int) {
@@ -281,8 +318,10 @@ void fill_panels(packed_matrix& to, std::span<const stored_matrix> stacked, quan
     stored_row rows[panel_outputs];
     for (std::size_t column = 0; column < columns; ++column) {
       auto& row = rows[column] = find_column(to, stacked, panel, column);
-      if (how == quantization::fp8 && row.data != nullptr && is_float(row.format))
-        row.fp8 = row_scale(kernels, row, to.inputs);
+      if (is_fp8(to.kind) && row.data != nullptr) {
+        row.scale = scale_of(kernels, row, to.inputs);
+        std::memcpy(base + column * sizeof(float), &row.scale, sizeof row.scale);
+      }
     }
     if (to.pruned) {
       for (std::size_t column = 0; column < columns; ++column)

@@ -8,8 +8,7 @@ namespace troupe::kernels {
 /// Of a matrix with kind, `pruned` and `words`.
 std::size_t panel_bytes(const packed_matrix& m);
 
-/// Fills `to.data`, whose shape is that of `shape_matrices`. `how`: only whether floats are rounded to fp8 matters.
-void fill_panels(packed_matrix& to, std::span<const stored_matrix> stacked, quantization how, const target& kernels,
-                 thread_pool& pool);
+/// Fills `to.data`, whose shape is that of `shape_matrices`.
+void fill_panels(packed_matrix& to, std::span<const stored_matrix> stacked, const target& kernels, thread_pool& pool);
 
 } // namespace troupe::kernels

@@ -47,7 +47,7 @@ template <class F>
 auto with_words(dtype type, weight_kind kind, const F& f) {
   if (type == dtype::f32)
     return f(f32_words());
-  return kind == weight_kind::bf16_pairs ? f(pair_words()) : f(bf16_words());
+  return in_pairs(kind) ? f(pair_words()) : f(bf16_words());
 }
 
 template <class Words>

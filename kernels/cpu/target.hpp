@@ -24,6 +24,20 @@ inline constexpr std::size_t k_block = 256;
 /// Distance of the rows of a block of packed activations, in words; not a power of two, which would alias in L1.
 inline constexpr std::size_t activation_stride = k_block + 16;
 
+// fp8 weights are panels of 64 outputs, too: their scales, f32, then words of K. A word has a code of E4M3 for each
+// output; of fp8_pairs, two lines of two codes for each of 32 outputs, in an order in which bytes of bf16 that are
+// interleaved by halves of 128 bits become pairs.
+
+inline constexpr std::size_t fp8_scale_bytes = panel_outputs * sizeof(float);
+
+/// The place of an output's pair of codes in a word.
+constexpr std::size_t place_of_pair(std::size_t output) {
+  return output / 32 * 32 + output % 16 / 4 * 8 + output / 16 % 2 * 4 + output % 4;
+}
+
+/// Numbers of E4M3 are multiplied in units of 2^-8, in which load_e4m3 gives them.
+inline constexpr float fp8_unit = 256;
+
 // Quantised weights are panels of 32 outputs, two vectors of 16. For each group of 32 inputs a panel has 64-byte lines
 // of codes, then scales: [8 or 4 lines][2 vectors][16 outputs][4 inputs]. A line has 4 consecutive inputs of 16
 // outputs, the operand of integer dot instructions. Narrower codes have their lower 4 bits there, with the inputs 16
@@ -111,7 +125,7 @@ struct row_addend;
 /// A linear op. Activations are words: an f32, or two consecutive bf16 inputs. `activations` is
 /// [blocks of K][rows][activation_stride], or one row in place (then `activation_block` = k_block). Quantised:
 /// [blocks of K][row tiles][group_block][tile_rows][activation_record]. With `kept`, which float weights may have:
-/// [rows][kept_words], the words of K that are not zero in all rows; there is one row tile. For bf16_pairs they come in
+/// [rows][kept_words], the words of K that are not zero in all rows; there is one row tile. For pairs they come in
 /// whole groups (target::pair_group), each of words that an instruction would add together, too, if none were left out;
 /// padding repeats a group's last word, with activations of zero.
 struct linear_op {
@@ -274,7 +288,7 @@ constexpr std::size_t state_stride(int head_dim) { return 16 + (static_cast<std:
 
 struct target {
   int linear_rows;    // most rows of a tile
-  int pair_rows;      // most rows of a tile with weights in bf16_pairs
+  int pair_rows;      // most rows of a tile with weights in pairs
   int task_rows;      // most rows of a task: their activations, sums and a block of weights fit an L2 of 1 MiB
   bool pairs;         // bf16 weights for bf16 activations are packed in pairs; else activations become f32
   int wide_queries;   // most queries of a tile, <= max_queries, for K and V in f32
@@ -320,7 +334,8 @@ struct target {
 
   void (*low_rank)(const low_rank_op&, std::size_t first_tile, std::size_t tiles);
 
-  std::size_t pair_group = 1; // words of K that one instruction adds with weights in bf16_pairs
+  std::size_t pair_group = 1; // words of K that one instruction adds with weights in pairs
+  bool code_pairs = false;    // fp8 weights for bf16 activations are packed in pairs
 };
 
 const target& portable_target();

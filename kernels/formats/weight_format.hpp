@@ -99,7 +99,7 @@ inline constexpr weight_format_traits weight_formats[] = {
   {weight_format::q4_k,   "q4_k",   "Q4_K",    false, 12,  256,   144,  0,     weight_kind::q4_k,   weight_kind::q4_k},
   {weight_format::q5_k,   "q5_k",   "Q5_K",    false, 13,  256,   176,  0,     weight_kind::q5_k,   weight_kind::q5_k},
   {weight_format::q6_k,   "q6_k",   "Q6_K",    false, 14,  256,   210,  0,     weight_kind::q6_k,   weight_kind::q6_k},
-  {weight_format::fp8,    "fp8",    "F8_E4M3", false, -1,  1,     1,    4,     weight_kind::f32,    weight_kind::fp8},
+  {weight_format::fp8,    "fp8",    "F8_E4M3", false, -1,  1,     1,    4,     weight_kind::fp8,    weight_kind::fp8},
   {weight_format::q2_k,   "q2_k",   "Q2_K",    false, 10,  256,   84,   0,     weight_kind::q2_k,   weight_kind::bf16},
   {weight_format::q3_k,   "q3_k",   "Q3_K",    false, 11,  256,   110,  0,     weight_kind::q3_k,   weight_kind::q6_k},
   {weight_format::iq4_nl, "iq4_nl", "IQ4_NL",  false, 20,  32,    18,   0,     weight_kind::iq4,    weight_kind::q8},
@@ -164,9 +164,8 @@ constexpr std::optional<weight_format> format_of_ggml_type(std::uint32_t number)
 }
 
 /// How weights that are stored as floats are quantised at packing. int8 and int4 have groups of 32 inputs with scales
-/// in f16: int8 is symmetric, int4 has a minimum beside the scale. fp8 is E4M3 with an f32 scale per output, which
-/// a CPU rounds weights to and keeps as floats. bf16 has no scales: it keeps 8 of the 11 bits of f16, which multiply as
-/// fast as those that are stored in bf16.
+/// in f16: int8 is symmetric, int4 has a minimum beside the scale. fp8 is E4M3 with an f32 scale per output. bf16 has no
+/// scales: it keeps 8 of the 11 bits of f16, which multiply as fast as those that are stored in bf16.
 enum class quantization : std::uint8_t { none, int8, int4, fp8, bf16 };
 
 constexpr const char* to_string(quantization how) {

@@ -40,7 +40,7 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
     refuse("needs the CPU (--device cpu): " + backend.description() + " skips no weights");
   if (config.experts.count > 0)
     refuse("is not for mixtures of experts, of which this model has " + std::to_string(config.experts.count));
-  if (precision.weights != quantization::none && precision.weights != quantization::bf16)
+  if (precision.weights == quantization::int8 || precision.weights == quantization::int4)
     refuse(std::string("skips nothing in weights that are quantised to ") + to_string(precision.weights) +
            ": their inputs are rounded in groups");
   const tensor_names names(config);
@@ -49,7 +49,8 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
       continue;
     for (const auto& matrices : {names.gate_up(layer), names.down(layer)})
       for (const auto& wanted : matrices)
-        if (const auto& found = require_tensor(tensors, wanted); has_blocks(found.type))
+        if (const auto& found = require_tensor(tensors, wanted);
+            has_blocks(found.type) && found.type != tensor_type::fp8)
           refuse("skips nothing in weights in blocks, as " + wanted.name + " is in " +
                  std::string(to_string(found.type)) + ": their inputs are rounded in groups");
   }

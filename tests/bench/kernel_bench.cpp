@@ -72,7 +72,7 @@ void linear(backend& device, const machine_peaks& peak, weight_format stored, dt
     const auto x = random_halves(most * inputs, dtype::bf16);
     std::copy(x.begin(), x.end(), static_cast<std::uint16_t*>(in.view.data));
   }
-  const bool quantised = !is_float(stored) || how != quantization::none;
+  const bool quantised = has_groups(stored) || (how != quantization::none && how != quantization::fp8);
   const double limit = quantised ? std::max(peak.int8_dot, peak.int8_amx)
     : compute == dtype::f32      ? peak.f32_fma
                                  : std::max(peak.bf16_dot, peak.bf16_amx);
@@ -269,9 +269,10 @@ int main(int argc, char** argv) {
       pruned(*device, peak, compute);
   if (wanted("int4"))
     linear(*device, peak, weight_format::f32, dtype::bf16, quantization::int4);
-  if (wanted("bf16"))
-    linear(*device, peak, weight_format::bf16, dtype::bf16);
-  for (const auto stored : {weight_format::f32, weight_format::f16, weight_format::bf16})
+  for (const auto stored : {weight_format::bf16, weight_format::fp8})
+    if (wanted(to_string(stored)))
+      linear(*device, peak, stored, dtype::bf16);
+  for (const auto stored : {weight_format::f32, weight_format::f16, weight_format::bf16, weight_format::fp8})
     if (wanted("f32"))
       linear(*device, peak, stored, dtype::f32);
 }

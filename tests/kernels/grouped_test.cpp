@@ -18,7 +18,8 @@ struct mixture_kind {
 const mixture_kind mixture_kinds[] = {
   {dtype::f32, dtype::f32, quantization::none},   {dtype::f16, dtype::bf16, quantization::none},
   {dtype::bf16, dtype::bf16, quantization::none}, {dtype::f32, dtype::f32, quantization::int8},
-  {dtype::bf16, dtype::bf16, quantization::int8}, {dtype::bf16, dtype::bf16, quantization::int4}};
+  {dtype::bf16, dtype::bf16, quantization::int8}, {dtype::bf16, dtype::bf16, quantization::int4},
+  {dtype::f32, dtype::f32, quantization::fp8},    {dtype::bf16, dtype::bf16, quantization::fp8}};
 
 struct expert_matrices {
   numbers gate, up, down;

@@ -9,22 +9,29 @@ using namespace troupe::kernels::testing;
 
 namespace {
 
-const dtype stored_types[] = {dtype::f32, dtype::f16, dtype::bf16};
 struct weights {
+  quantization how;
   std::size_t rows, cols;
   numbers stored;
-  weights(generator& random, dtype type, std::size_t rows, std::size_t cols)
-    : rows(rows), cols(cols), stored(type, random.normal(rows * cols, 1 / std::sqrt(float(cols)))) {}
+  weights(generator& random, const storage& as, std::size_t rows, std::size_t cols)
+    : how(as.how), rows(rows), cols(cols), stored(as.type, random.normal(rows * cols, 1 / std::sqrt(float(cols)))) {}
   stored_matrix view() const { return {stored.data(), stored.type, rows, cols}; }
 
   /// The values that a product of type `compute` multiplies.
   numbers rounded(dtype compute) const {
-    if (compute == dtype::f32 || stored.type == dtype::f16)
+    if (how == quantization::none && (compute == dtype::f32 || stored.type == dtype::f16))
       return stored;
     std::vector<float> x(stored.size());
     for (std::size_t i = 0; i < x.size(); ++i)
       x[i] = static_cast<float>(stored[i]);
-    return {compute, x};
+    if (how == quantization::none)
+      return {compute, x};
+    for (std::size_t first = 0; first < x.size(); first += cols) {
+      const float scale = fp8_scale(&x[first], cols);
+      for (std::size_t i = first; i < first + cols; ++i)
+        x[i] = scale * static_cast<float>(reference::to_e4m3(scale > 0 ? x[i] / scale : 0));
+    }
+    return {dtype::f32, x};
   }
 };
 
@@ -43,8 +50,9 @@ std::vector<double> sum_tolerance(const numbers& in, std::size_t rows, const num
   return tolerance;
 }
 
-std::string name(isa target, dtype stored, dtype compute, std::size_t rows, std::size_t outputs, std::size_t inputs) {
-  return std::string(to_string(target)) + " " + to_string(stored) + " as " + to_string(compute) + " " +
+std::string name(isa target, const storage& stored, dtype compute, std::size_t rows, std::size_t outputs,
+                 std::size_t inputs) {
+  return std::string(to_string(target)) + " " + stored.name() + " as " + to_string(compute) + " " +
     std::to_string(rows) + " x " + std::to_string(outputs) + " x " + std::to_string(inputs);
 }
 
@@ -68,7 +76,7 @@ TEST_CASE("linear agrees with the reference for every target, type and odd size"
                           {3, 130, 989}, {40, 33, 600}, {111, 16, 1}};
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
-    for (const dtype stored : stored_types)
+    for (const auto& stored : storages)
       for (const dtype compute : compute_types)
         for (const auto& [rows, outputs, inputs] : shapes) {
           generator random;
@@ -76,7 +84,7 @@ TEST_CASE("linear agrees with the reference for every target, type and odd size"
           const auto used = w.rounded(compute);
           const auto bias = random.normal(outputs);
           const stored_matrix view = w.view();
-          const auto packed = device->pack({&view, 1}, compute);
+          const auto packed = device->pack({&view, 1}, compute, w.how);
           numbers in(compute, random.normal(rows * inputs));
           auto want = reference::linear(in.values(), rows, {used.data(), used.type, outputs, inputs}, bias.data());
           const auto tolerance = sum_tolerance(in, rows, used, outputs);
@@ -97,14 +105,14 @@ TEST_CASE("linear agrees with the reference for every target, type and odd size"
 TEST_CASE("a gated linear layer agrees with the reference") {
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
-    for (const dtype stored : stored_types)
+    for (const auto& stored : storages)
       for (const dtype compute : compute_types)
         for (const auto& [rows, ffn, inputs] : {std::array<std::size_t, 3>{1, 7, 111}, {5, 64, 64}, {29, 111, 989}}) {
           generator random;
           const weights gate(random, stored, ffn, inputs), up(random, stored, ffn, inputs);
           const auto used_gate = gate.rounded(compute), used_up = up.rounded(compute);
           const auto bias = random.normal(2 * ffn);
-          const auto packed = device->pack_gate_up(gate.view(), up.view(), compute);
+          const auto packed = device->pack_gate_up(gate.view(), up.view(), compute, gate.how);
           numbers in(compute, random.normal(rows * inputs)), out(compute, rows * ffn);
           device->linear_silu_gate(out.rows(rows), in.rows(rows), *packed, bias.data());
 
@@ -153,7 +161,7 @@ TEST_CASE("stacked matrices, also of different types, give the same results as a
 TEST_CASE("a row's bits do not depend on the other rows, their number, or the threads") {
   const std::size_t inputs = 601, outputs = 130;
   for (const isa target : tested_isas())
-    for (const dtype stored : stored_types)
+    for (const auto& stored : storages)
       for (const dtype compute : compute_types)
         for (const bool gated : {false, true}) {
           generator random;
@@ -167,8 +175,8 @@ TEST_CASE("a row's bits do not depend on the other rows, their number, or the th
           std::vector<numbers> one_by_one; // rows
           for (const int threads : {1, 2, 3}) {
             const auto device = make_backend(target, threads);
-            const auto packed = gated ? device->pack_gate_up(view, up.view(), compute)
-                                      : device->pack({&view, 1}, compute);
+            const auto packed = gated ? device->pack_gate_up(view, up.view(), compute, w.how)
+                                      : device->pack({&view, 1}, compute, w.how);
             const auto run = [&](numbers& x, std::size_t rows) {
               numbers out(out_type, rows * outputs);
               if (gated)
@@ -198,15 +206,16 @@ TEST_CASE("a row's bits do not depend on the other rows, their number, or the th
 TEST_CASE("many rows, in several tasks and blocks of K, give the bits of one row with any cache size") {
   const std::size_t inputs = 1300, outputs = 70;
   for (const isa target : tested_isas())
-    for (const dtype stored : stored_types)
+    for (const auto& stored : storages)
       for (const dtype compute : compute_types) {
-        const std::size_t rows = stored == dtype::bf16 ? 989
-                                                       : 130; // 989 rows take several tasks even with a large cache
+        const std::size_t rows = stored.type == dtype::bf16
+          ? 989
+          : 130; // 989 rows take several tasks even with a large cache
         generator random;
         const weights w(random, stored, outputs, inputs);
         const stored_matrix view = w.view();
         const auto device = make_backend(target);
-        const auto packed = device->pack({&view, 1}, compute);
+        const auto packed = device->pack({&view, 1}, compute, w.how);
         numbers in(compute, random.normal(rows * inputs)), out(dtype::f32, rows * outputs), small = out;
         device->linear(out.rows(rows), in.rows(rows), *packed);
         make_backend(target, 2, 128 << 10)->linear(small.rows(rows), in.rows(rows), *packed);

@@ -180,7 +180,7 @@ TEST_CASE("a row with low-rank pairs has the same bits alone, with other rows, a
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target), one = make_backend(target, 1), narrow = make_backend(target, 3, 1 << 14);
     for (const auto compute : compute_types)
-      for (const auto how : {quantization::none, quantization::int8, quantization::int4})
+      for (const auto how : {quantization::none, quantization::int8, quantization::int4, quantization::fp8})
         for (const bool gated : {false, true})
           for (const std::size_t rows : {std::size_t(5), std::size_t(90)}) {
             const workload x(*device, compute, rows, 96,

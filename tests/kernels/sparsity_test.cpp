@@ -62,17 +62,17 @@ TEST_CASE("rows of zeros skip weights, and have the bits that they have in a cro
   constexpr std::size_t inputs = 989, outputs = 130;
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target, 2);
-    for (const dtype stored : {dtype::f32, dtype::f16, dtype::bf16})
+    for (const auto& stored : storages)
       for (const dtype compute : compute_types)
         for (const double zeros : {0.5, 0.9, 0.97, 1.0}) {
           CAPTURE(std::string(to_string(target)));
-          CAPTURE(std::string(to_string(stored)));
+          CAPTURE(stored.name());
           CAPTURE(std::string(to_string(compute)));
           CAPTURE(zeros);
           generator random;
-          const numbers values(stored, random.normal(outputs * inputs, 0.03f));
-          const stored_matrix view{values.data(), stored, outputs, inputs};
-          const auto packed = device->pack({&view, 1}, compute);
+          const numbers values(stored.type, random.normal(outputs * inputs, 0.03f));
+          const stored_matrix view{values.data(), stored.type, outputs, inputs};
+          const auto packed = device->pack({&view, 1}, compute, stored.how);
           const auto bias = random.normal(outputs);
           numbers in(compute, rows_with_zeros(random, inputs, 6, zeros));
           const auto skipped = check_rows(*device, *packed, in, zeros == 0.9 ? bias.data() : nullptr, 8);
@@ -107,15 +107,15 @@ TEST_CASE("products that underflow have the same bits with and without the zeros
   constexpr std::size_t inputs = 100, outputs = 64;
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target, 1);
-    for (const dtype stored : {dtype::f32, dtype::bf16})
+    for (const storage& stored : {storage(dtype::f32), storage(dtype::bf16), storage(dtype::f32, quantization::fp8)})
       for (const dtype compute : compute_types)
         for (const float size : {1e-19f, 3e-20f, 1e-22f, 1e-30f}) {
           CAPTURE(std::string(to_string(target)));
           CAPTURE(size);
           generator random;
-          const numbers values(stored, random.normal(outputs * inputs, size));
-          const stored_matrix view{values.data(), stored, outputs, inputs};
-          const auto packed = device->pack({&view, 1}, compute);
+          const numbers values(stored.type, random.normal(outputs * inputs, size));
+          const stored_matrix view{values.data(), stored.type, outputs, inputs};
+          const auto packed = device->pack({&view, 1}, compute, stored.how);
           auto x = rows_with_zeros(random, inputs, 12, 0.97);
           for (float& v : x)
             v *= 1e-19f;

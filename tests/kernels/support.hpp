@@ -124,6 +124,21 @@ struct numbers {
   }
 };
 
+/// The type that weights are stored as, and how they are quantised at packing: of the kinds that skip zeros.
+struct storage {
+  dtype type;
+  quantization how = quantization::none;
+
+  storage(dtype type, quantization how = quantization::none) : type(type), how(how) {}
+
+  std::string name() const {
+    return std::string(to_string(type)) + (how == quantization::none ? "" : std::string(" to ") + to_string(how));
+  }
+};
+
+inline const storage storages[] = {
+  dtype::f32, dtype::f16, dtype::bf16, {dtype::f32, quantization::fp8}, {dtype::bf16, quantization::fp8}};
+
 /// Checks |got - want| <= tolerance element by element, and reports the worst.
 inline void check_close(const std::vector<double>& got, const std::vector<double>& want,
                         const std::vector<double>& tolerance, const std::string& what) {

@@ -170,12 +170,11 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
   if (options.peaks) {
     log("measuring what " + device_->description() + " can do");
     const bool stored_as_floats = weights_ == "F32" || weights_ == "F16" || weights_ == "BF16" || weights_ == "bf16" ||
-      weights_ == "F8_E4M3";
+      weights_ == "F8_E4M3" || weights_ == "fp8";
     const auto multiplied = weights_ == "F16" ? kernels::dtype::f32 : precision_.compute; // f16 is not rounded to bf16
-    peaks_ = device_->measure_peaks(
-      multiplied,
-      !stored_as_floats ||
-        (precision_.weights != kernels::quantization::none && precision_.weights != kernels::quantization::bf16));
+    peaks_ = device_->measure_peaks(multiplied,
+                                    !stored_as_floats || precision_.weights == kernels::quantization::int8 ||
+                                      precision_.weights == kernels::quantization::int4);
   }
   const auto loading = clock::now();
   const auto backend = device_->open();

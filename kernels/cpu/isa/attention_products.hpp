@@ -3,6 +3,7 @@
 // for the target units.
 #pragma once
 
+#include "kernels/cpu/isa/code_pairs.hpp"
 #include "kernels/cpu/isa/int_simd.hpp"
 #include "kernels/cpu/isa/tile.hpp"
 
@@ -109,7 +110,6 @@ public:
   static constexpr int ahead = 4;
 
 private:
-  static constexpr float fp8_unit = 256; // load_e4m3 gives numbers times 2^-8
   static constexpr int blocks_per_partition = partition_size / block_size;
 
   const char* scales(int block) const { return keys_ + blocks_[block] * key_bytes_; } // followed by the keys
@@ -182,29 +182,6 @@ struct bf16_cells {
 
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 
-struct byte_table {
-  alignas(64) std::uint8_t low[128];
-  alignas(64) std::uint8_t high[128];
-};
-
-/// bf16 of the magnitudes of codes, in the units of Codes::column.
-template <class Codes>
-inline constexpr byte_table bf16_bytes = [] {
-  byte_table to = {};
-  for (int code = 0; code < 128; ++code) {
-    float x = static_cast<float>(code);
-    if (Codes::signed_bits) { // E4M3: 4 bits of exponent, of which 0 is for subnormal numbers
-      x = static_cast<float>(code < 8 ? 2 * code : 8 + code % 8) * 0x1p-18f;
-      for (int exponent = code / 8; exponent > 0; --exponent)
-        x *= 2;
-    }
-    const auto bits = __builtin_bit_cast(std::uint32_t, x);
-    to.low[code] = static_cast<std::uint8_t>(bits >> 16);
-    to.high[code] = static_cast<std::uint8_t>(bits >> 24);
-  }
-  return to;
-}();
-
 /// Where the bytes of pairs come from: low bytes of 64 codes, then high ones.
 struct byte_orders {
   alignas(64) std::uint8_t of_keys[2][64];
@@ -222,7 +199,7 @@ inline constexpr byte_orders code_orders = [] {
   return to;
 }();
 
-/// Codes of 8 bits, which have at most 8 significant ones, become bf16 exactly, in pairs.
+/// Codes of 8 bits, which become bf16 exactly, in pairs.
 template <class Codes>
 struct code_pairs : bf16_cells {
   using element = std::int8_t;
@@ -239,19 +216,11 @@ struct code_pairs : bf16_cells {
   }
 
 private:
-  /// The bytes of bf16 by the lower 7 bits of a code, or of its magnitude; then the sign.
   static void widen(operand& first, operand& second, const element* a, const element* b,
                     const std::uint8_t (&order)[2][64]) {
-    constexpr const auto& table = bf16_bytes<Codes>;
     const auto half = [](const element* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); };
-    const auto codes = _mm512_inserti64x4(_mm512_castsi256_si512(half(a)), half(b), 1);
-    const auto magnitude = Codes::signed_bits ? codes : _mm512_abs_epi8(codes);
-    const auto look_up = [&](const std::uint8_t* bytes) {
-      return _mm512_permutex2var_epi8(_mm512_load_si512(bytes), magnitude, _mm512_load_si512(bytes + 64));
-    };
-    const auto low = look_up(table.low);
-    const auto high = _mm512_ternarylogic_epi32(look_up(table.high), codes,
-                                                _mm512_set1_epi32(static_cast<int>(0x80808080)), 0xf8); // a | (b & c)
+    const auto [low, high] = widened_codes<Codes::signed_bits>(
+      _mm512_inserti64x4(_mm512_castsi256_si512(half(a)), half(b), 1));
     first = _mm512_permutex2var_epi8(low, _mm512_load_si512(order[0]), high);
     second = _mm512_permutex2var_epi8(low, _mm512_load_si512(order[1]), high);
   }

@@ -15,20 +15,30 @@ namespace {
 /// Prefetch distance of weights, in bytes. Only the first row tile prefetches; later ones find the weights in L2.
 inline constexpr std::size_t float_fetch_distance = 8192;
 
+/// The words of a panel.
+template <class Operand>
+inline const typename Operand::element* words_of_panel(const linear_op& op, std::size_t panel) {
+  const std::size_t bytes = Operand::header_bytes + op.words * panel_outputs * sizeof(typename Operand::element);
+  const auto* from = static_cast<const char*>(op.weights) + panel * bytes + Operand::header_bytes;
+  return reinterpret_cast<const typename Operand::element*>(from);
+}
+
 /// One panel and one row tile over one block of K. Weights are prefetched `ahead` words before their use.
 template <class Operand>
 inline void linear_block(const typename Operand::element* weights, const std::uint32_t* rows, int count,
                          std::size_t words, bool fresh, float* c, std::size_t c_stride, std::size_t ahead) {
+  constexpr std::size_t line = 64 / sizeof(*weights);
   with_rows(count, [&]<int R>() {
     constexpr int V = tile_vectors(R);
     for (std::size_t column = 0; column < panel_outputs; column += V * lanes)
-      accumulate_tile<Operand, R, V>(c + column, c_stride, fresh, rows, activation_stride, words,
-                                     [&](std::size_t k, int v) {
-                                       const auto* from = weights + k * panel_outputs + column + v * lanes;
-                                       if (ahead != 0 && v * lanes * sizeof(*from) % 64 == 0) // once per line
-                                         __builtin_prefetch(from + ahead * panel_outputs);
-                                       return Operand::column(from);
-                                     });
+      accumulate_tile<Operand, R, V>(
+        c + column, c_stride, fresh, rows, activation_stride,
+        words, [&](std::size_t k, auto& b) __attribute__((always_inline)) {
+          const auto* from = weights + k * panel_outputs + column;
+          for (std::size_t i = 0; ahead != 0 && i < V * lanes; i += line) // once per line
+            __builtin_prefetch(from + i + ahead * panel_outputs);
+          read_columns<Operand>(b, from);
+        });
   });
 }
 
@@ -36,15 +46,15 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
 inline constexpr std::size_t widened_words = k_block / tile_vectors(tile_rows);
 
 /// The same sums for more rows, for as many vectors of a panel at a time as a full tile takes. The first tile widens
-/// them to f32 in L1 for the others. Every tile prefetches an equal share of the next panel's block, spread over its
+/// them in L1 for the others. Every tile prefetches an equal share of the next panel's block, spread over its
 /// words.
 template <class Operand>
 void accumulate_widened(const linear_op& op, const linear_task& task, float* scratch) {
   using element = typename Operand::element;
+  using wide = typename Operand::wide;
   constexpr int V = tile_vectors(tile_rows);
   constexpr std::size_t width = V * lanes, parts = panel_outputs / width;
-  alignas(64) float widened[widened_words * width];
-  const auto* weights = static_cast<const element*>(op.weights) + task.first_panel * op.words * panel_outputs;
+  alignas(64) typename wide::element widened[widened_words * width];
   const std::size_t first_row = first_row_of(op, task.first_tile);
   const std::size_t c_stride = task.panels * panel_outputs;
   const std::size_t fetched = (panel_outputs * sizeof(element) - 1) / (parts * task.tiles) + 1; // bytes per word
@@ -52,9 +62,12 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
     const std::size_t words = op.words - k < widened_words ? op.words - k : widened_words;
     const auto* activations = op.activations + k / k_block * op.activation_block + k % k_block;
     for (std::size_t panel = 0; panel < task.panels; ++panel) {
-      const element* block = weights + (panel * op.words + k) * panel_outputs;
-      const auto* next = reinterpret_cast<const char*>(
-        panel + 1 < task.panels ? block + op.words * panel_outputs : weights + (k + widened_words) * panel_outputs);
+      const auto block_at = [&](std::size_t of, std::size_t word) {
+        return words_of_panel<Operand>(op, task.first_panel + of) + word * panel_outputs;
+      };
+      const element* block = block_at(panel, k);
+      const auto* next = reinterpret_cast<const char*>(panel + 1 < task.panels ? block_at(panel + 1, k)
+                                                                               : block_at(0, k + widened_words));
       for (std::size_t part = 0; part < parts; ++part) {
         for (std::size_t i = 0; i < task.tiles; ++i, next += words * fetched) {
           const std::size_t row = first_row_of(op, task.first_tile + i);
@@ -63,22 +76,21 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
           const auto fetch = [&](std::size_t word) { __builtin_prefetch(next + word * fetched, 0, 2); };
           with_rows(static_cast<int>(first_row_of(op, task.first_tile + i + 1) - row), [&]<int R>() {
             if (i == 0)
-              accumulate_tile<f32_operand, R, V>(
-                c, c_stride, k == 0, a, activation_stride, words, [&](std::size_t word, int v) {
-                  if (v == 0)
-                    fetch(word);
-                  const vec x = Operand::column(block + word * panel_outputs + part * width + v * lanes);
-                  if (task.tiles > 1)
-                    store(widened + word * width + v * lanes, x);
-                  return x;
+              accumulate_tile<wide, R, V>(
+                c, c_stride, k == 0, a, activation_stride,
+                words, [&](std::size_t word, auto& b) __attribute__((always_inline)) {
+                  fetch(word);
+                  read_columns<Operand>(b, block + word * panel_outputs + part * width);
+                  for (int v = 0; task.tiles > 1 && v < V; ++v)
+                    wide::keep(widened + word * width + v * lanes, b[v]);
                 });
             else
-              accumulate_tile<f32_operand, R, V>(c, c_stride, k == 0, a, activation_stride, words,
-                                                 [&](std::size_t word, int v) {
-                                                   if (v == 0)
-                                                     fetch(word);
-                                                   return load(widened + word * width + v * lanes);
-                                                 });
+              accumulate_tile<wide, R, V>(
+                c, c_stride, k == 0, a, activation_stride,
+                words, [&](std::size_t word, auto& b) __attribute__((always_inline)) {
+                  fetch(word);
+                  read_columns<wide>(b, widened + word * width);
+                });
           });
         }
       }
@@ -96,21 +108,21 @@ template <class Operand>
 void accumulate_kept(const linear_op& op, const linear_task& task, float* scratch) {
   using element = typename Operand::element;
   constexpr std::size_t line = 64 / sizeof(element);
-  const auto* weights = static_cast<const element*>(op.weights) + task.first_panel * op.words * panel_outputs;
   const std::size_t c_stride = task.panels * panel_outputs;
-  for (std::size_t panel = 0; panel < task.panels; ++panel, weights += op.words * panel_outputs)
+  for (std::size_t panel = 0; panel < task.panels; ++panel)
     with_rows(static_cast<int>(op.rows), [&]<int R>() {
+      const element* weights = words_of_panel<Operand>(op, task.first_panel + panel);
       constexpr int V = tile_vectors(R);
       for (std::size_t column = 0; column < panel_outputs; column += V * lanes)
         accumulate_tile<Operand, R, V>(
-          scratch + panel * panel_outputs + column, c_stride, true, op.activations, op.kept_words, op.kept_words,
-          [&](std::size_t k, int v) {
-            if (v == 0 && column == 0 && k + kept_fetch_distance < op.kept_words) {
+          scratch + panel * panel_outputs + column, c_stride, true, op.activations, op.kept_words,
+          op.kept_words, [&](std::size_t k, auto& b) __attribute__((always_inline)) {
+            if (column == 0 && k + kept_fetch_distance < op.kept_words) {
               const auto* next = weights + op.kept[k + kept_fetch_distance] * panel_outputs;
               for (std::size_t i = 0; i < panel_outputs; i += line)
                 __builtin_prefetch(next + i);
             }
-            return Operand::column(weights + op.kept[k] * panel_outputs + column + v * lanes);
+            read_columns<Operand>(b, weights + op.kept[k] * panel_outputs + column);
           });
     });
 }
@@ -120,12 +132,11 @@ template <class Operand>
 void accumulate_linear(const linear_op& op, const linear_task& task, float* scratch) {
   if (op.kept != nullptr)
     return accumulate_kept<Operand>(op, task, scratch);
-  if constexpr (Operand::in_f32)
+  if constexpr (Operand::widens)
     if (tile_vectors(static_cast<int>(op.tile_rows)) == tile_vectors(tile_rows))
       return accumulate_widened<Operand>(op, task, scratch);
   using element = typename Operand::element;
   constexpr std::size_t fetched_ahead = float_fetch_distance / (panel_outputs * sizeof(element));
-  const auto* weights = static_cast<const element*>(op.weights);
   const std::size_t first_row = first_row_of(op, task.first_tile);
   const std::size_t c_stride = task.panels * panel_outputs;
   for (std::size_t k = 0; k < op.words; k += k_block) {
@@ -135,7 +146,7 @@ void accumulate_linear(const linear_op& op, const linear_task& task, float* scra
       const std::size_t row = first_row_of(op, tile);
       const int count = static_cast<int>(first_row_of(op, tile + 1) - row);
       for (std::size_t panel = 0; panel < task.panels; ++panel)
-        linear_block<Operand>(weights + ((task.first_panel + panel) * op.words + k) * panel_outputs,
+        linear_block<Operand>(words_of_panel<Operand>(op, task.first_panel + panel) + k * panel_outputs,
                               activations + row * activation_stride, count, words, k == 0,
                               scratch + (row - first_row) * c_stride + panel * panel_outputs, c_stride,
                               tile == task.first_tile ? fetched_ahead : 0);
@@ -151,12 +162,15 @@ void linear(const linear_op& op, const linear_task& task, float* scratch) {
     case weight_kind::f16: accumulate_linear<f16_operand>(op, task, scratch); break;
     case weight_kind::bf16: accumulate_linear<bf16_operand>(op, task, scratch); break;
 #if defined(__AMX_BF16__)
-    case weight_kind::bf16_pairs: accumulate_pairs(op, task, scratch); return store_pairs(op, task, scratch);
+    case weight_kind::bf16_pairs: return linear_pairs<pairs_in_tiles>(op, task, scratch);
+    case weight_kind::fp8_pairs: return linear_pairs<codes_in_tiles>(op, task, scratch);
 #elif defined(TROUPE_PAIRS)
     case weight_kind::bf16_pairs: accumulate_linear<pair_operand>(op, task, scratch); break;
-#else
-    case weight_kind::bf16_pairs: break; // never packed for this target
 #endif
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+    case weight_kind::fp8_pairs: accumulate_linear<fp8_pair_operand>(op, task, scratch); break;
+#endif
+    case weight_kind::fp8: accumulate_linear<fp8_operand>(op, task, scratch); break;
     default: return linear_quantised(op, task, scratch);
   }
   store_linear(op, task, scratch);

@@ -76,13 +76,29 @@ inline void store_panel(const linear_op& op, std::size_t panel, std::size_t firs
   });
 }
 
-/// Stores the sums of a task with float weights, [rows][panels][columns].
-void store_linear(const linear_op& op, const linear_task& task, const float* scratch) {
+/// Multiplies the sums of a row and a panel of fp8 by the scales of its outputs.
+inline void scale_codes(const linear_op& op, std::size_t panel, float* c) {
+  const std::size_t word_bytes = panel_outputs * (in_pairs(op.kind) ? 2 : 1);
+  const char* from = static_cast<const char*>(op.weights) + panel * (fp8_scale_bytes + op.words * word_bytes);
+  const auto* scales = reinterpret_cast<const float*>(from);
+  for (std::size_t i = 0; i < panel_outputs; i += lanes)
+    store(c + i, load(c + i) * broadcast(fp8_unit) * load(scales + i));
+}
+
+/// Stores the sums of a row and a panel of weights that have no groups.
+inline void store_sums(const linear_op& op, std::size_t panel, std::size_t row, float* c) {
+  if (is_fp8(op.kind))
+    scale_codes(op, panel, c);
+  store_panel<panel_outputs>(op, panel, row, 1, c);
+}
+
+/// Stores the sums of a task with weights that have no groups, [rows][panels][columns].
+void store_linear(const linear_op& op, const linear_task& task, float* scratch) {
   const std::size_t first = first_row_of(op, task.first_tile);
   const std::size_t last = first_row_of(op, task.first_tile + task.tiles);
   for (std::size_t row = first; row < last; ++row)
     for (std::size_t panel = 0; panel < task.panels; ++panel, scratch += panel_outputs)
-      store_panel<panel_outputs>(op, task.first_panel + panel, row, 1, scratch);
+      store_sums(op, task.first_panel + panel, row, scratch);
 }
 
 } // namespace

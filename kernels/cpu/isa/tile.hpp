@@ -2,18 +2,24 @@
 // column never leaves its lane and k is never split, so the bits do not depend on R or V. Only for the target units.
 #pragma once
 
-#include "kernels/cpu/isa/simd.hpp"
+#include "kernels/cpu/isa/code_pairs.hpp"
+#include "kernels/cpu/isa/int_simd.hpp"
 #include "kernels/cpu/target.hpp"
 
 namespace troupe::kernels {
 namespace {
 
-// Operands: how to load 16 columns of b, broadcast one word of a, and add their product.
+// Operands: how to load 16 columns of b, broadcast one word of a, and add their product. If it `widens`, columns are
+// widened once for several row tiles, to those of the operand `wide`.
 
 struct f32_operand {
   using element = float;
-  static constexpr bool in_f32 = true; // products of exactly widened weights
+  using vector = vec;
+  using wide = f32_operand;
+  static constexpr bool widens = true;
+  static constexpr std::size_t header_bytes = 0; // of a panel
   static vec column(const element* p) { return load(p); }
+  static void keep(element* p, vec x) { store(p, x); }
   static vec row(const std::uint32_t* p) {
     float x;
     std::memcpy(&x, p, 4);
@@ -37,16 +43,59 @@ struct bf16_operand : f32_operand {
 /// Pairs of bf16, rounded as the target's instruction does.
 struct pair_operand {
   using element = std::uint32_t;
-  static constexpr bool in_f32 = false;
+  using vector = pairs16;
+  static constexpr bool widens = false;
+  static constexpr std::size_t header_bytes = 0;
   static pairs16 column(const element* p) { return load_pairs(p); }
+#if defined(__AVX512BF16__)
+  static void keep(element* p, pairs16 x) { _mm512_storeu_si512(p, x); }
+#endif
   static pairs16 row(const std::uint32_t* p) { return broadcast_pair(p); }
   static vec accumulate(vec c, pairs16 a, pairs16 b) { return add_pairs_of(c, a, b); }
 };
 
 #endif
 
-/// c[r * c_stride + v * 16 + lane] += sum over k < count, ascending, of a[r * a_stride + k] * columns(k, v)[lane].
-/// `fresh`: c starts at 0. Always inlined, so that strides, mostly constants, cost no registers.
+/// Codes of E4M3 in their unit; the sums are scaled when they are stored.
+struct fp8_operand : f32_operand {
+  using element = std::int8_t;
+  static constexpr std::size_t header_bytes = fp8_scale_bytes;
+  static vec column(const element* p) { return load_e4m3(p); }
+};
+
+#if defined(__AVX512BF16__)
+
+/// The same in pairs, which become pairs of bf16: 32 outputs at a time.
+struct fp8_pair_operand : pair_operand {
+  using element = std::uint16_t; // of an output
+  using wide = pair_operand;
+  static constexpr bool widens = true;
+  static constexpr std::size_t header_bytes = fp8_scale_bytes;
+  static void columns(pairs16& first, pairs16& second, const element* p) {
+    const auto [low, high] = widened_codes<true>(_mm512_loadu_si512(p));
+    first = _mm512_unpacklo_epi8(low, high);
+    second = _mm512_unpackhi_epi8(low, high);
+  }
+};
+
+#endif
+
+/// Loads V vectors of columns of b.
+template <class Operand, int V>
+[[gnu::always_inline]] inline void read_columns(typename Operand::vector (&to)[V],
+                                                const typename Operand::element* from) {
+  if constexpr (requires { &Operand::columns; }) {
+    static_assert(V % 2 == 0);
+    for (int v = 0; v < V; v += 2)
+      Operand::columns(to[v], to[v + 1], from + v * lanes);
+  } else {
+    for (int v = 0; v < V; ++v)
+      to[v] = Operand::column(from + v * lanes);
+  }
+}
+
+/// c[r * c_stride + v * 16 + lane] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][lane], where
+/// `columns(k, b)` loads b[V]. `fresh`: c starts at 0. Always inlined, so that strides, mostly constants, cost no registers.
 template <class Operand, int R, int V, class Columns>
 [[gnu::always_inline]] inline void accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t* a,
                                                    std::size_t a_stride, std::size_t count, const Columns& columns) {
@@ -55,9 +104,8 @@ template <class Operand, int R, int V, class Columns>
     for (int v = 0; v < V; ++v)
       sums[r][v] = fresh ? zero() : load(c + r * c_stride + v * lanes);
   for (std::size_t k = 0; k < count; ++k) {
-    decltype(Operand::column(nullptr)) b[V];
-    for (int v = 0; v < V; ++v)
-      b[v] = columns(k, v);
+    typename Operand::vector b[V];
+    columns(k, b);
     for (int r = 0; r < R; ++r) {
       const auto x = Operand::row(a + r * a_stride + k);
       for (int v = 0; v < V; ++v)

@@ -38,11 +38,10 @@ struct weight_choice {
   dtype stored, compute;
   quantization how;
 };
-const weight_choice choices[] = {{dtype::f32, dtype::f32, quantization::none},
-                                 {dtype::f16, dtype::f32, quantization::none},
-                                 {dtype::bf16, dtype::bf16, quantization::none},
-                                 {dtype::bf16, dtype::bf16, quantization::int8},
-                                 {dtype::f32, dtype::f32, quantization::int4}};
+const weight_choice choices[] = {
+  {dtype::f32, dtype::f32, quantization::none},   {dtype::f16, dtype::f32, quantization::none},
+  {dtype::bf16, dtype::bf16, quantization::none}, {dtype::bf16, dtype::bf16, quantization::int8},
+  {dtype::f32, dtype::f32, quantization::int4},   {dtype::bf16, dtype::bf16, quantization::fp8}};
 
 } // namespace
 

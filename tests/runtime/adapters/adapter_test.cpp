@@ -228,7 +228,7 @@ TEST_CASE("Rows of different adapters do not change each other's bits, in any ch
   std::mt19937 random(11);
   for (const auto how :
        {precision{dtype::f32}, precision{dtype::bf16}, precision{dtype::f32, kernels::quantization::int8},
-        precision{dtype::bf16, kernels::quantization::int4}}) {
+        precision{dtype::bf16, kernels::quantization::int4}, precision{dtype::bf16, kernels::quantization::fp8}}) {
     const auto one = packed_for(random_adapter(target, 1, 4), target, how.compute, 1);
     const std::vector<std::shared_ptr<const packed_adapter>> by{
       one, nullptr, packed_for(random_adapter(target, 2, 17, 0x35), target, how.compute, 2), one,

@@ -7,6 +7,8 @@
 #include "tests/runtime/checkpoint/fp8_test_data.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 using namespace troupe;
@@ -106,7 +108,7 @@ std::string fp8_refusal(const std::string& from, const std::string& to) {
 
 } // namespace
 
-TEST_CASE("FP8 checkpoints give on a CPU, bit for bit, the logits of their expanded weights") {
+TEST_CASE("FP8 checkpoints give on a CPU the logits of their expanded weights") {
   const auto golden = open_model((data() / "golden/llama-gqa").string());
   const fp8_view expanded(*golden.tensors, true);
   const temp_folder folder;
@@ -124,8 +126,19 @@ TEST_CASE("FP8 checkpoints give on a CPU, bit for bit, the logits of their expan
     for (const troupe::precision precision :
          {precision(dtype::f32), precision(dtype::bf16), precision(dtype::bf16, kernels::quantization::int8)}) {
       const auto got = last_logits(*source.tensors, source.config, precision);
-      CHECK(got == last_logits(expanded, golden.config, precision));
+      const auto want = last_logits(expanded, golden.config, precision);
       CHECK(got != last_logits(*golden.tensors, golden.config, precision));
+      if (precision.weights == kernels::quantization::int8) {
+        CHECK(got == want);
+        continue;
+      }
+      // Codes are multiplied as they are, and sums by scales; expanded weights are rounded to the type of activations.
+      double largest = 0, worst = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        largest = std::max(largest, std::abs(double(want[i])));
+        worst = std::max(worst, std::abs(double(got[i]) - want[i]));
+      }
+      CHECK(worst < largest * (precision.compute == dtype::f32 ? 1e-5 : 0.03));
     }
   }
 }

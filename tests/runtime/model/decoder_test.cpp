@@ -98,12 +98,15 @@ TEST_CASE("Logits where small inputs of MLPs count as zero do not depend on the 
   for (const std::string model :
        {"families/opt", "golden/qwen3", "tiny_families/phi"}) // phi's MLPs share their norm with attention
     check_schedules(model, targets().back(), with_sparsity(dtype::bf16, {0.7f, 0.7f}), random);
+  auto in_fp8 = with_sparsity(dtype::bf16, {0.8f, 0.5f});
+  in_fp8.weights = kernels::quantization::fp8;
+  check_schedules("golden/llama-gqa", targets().back(), in_fp8, random);
 }
 
 TEST_CASE("Logits of quantised models with ReLU do not depend on the schedule") {
   std::mt19937 random(10);
   for (const isa target : targets())
-    for (const auto how : {kernels::quantization::int8, kernels::quantization::int4})
+    for (const auto how : {kernels::quantization::int8, kernels::quantization::int4, kernels::quantization::fp8})
       check_schedules("families/opt", target, precision{dtype::bf16, how}, random);
 }
 
@@ -215,8 +218,11 @@ TEST_CASE("Tensors that are missing, misshaped or of an unsupported type are ref
 
 TEST_CASE("A load reports its progress to the end, can be cancelled, and needs the estimated memory") {
   using kernels::quantization;
-  const precision all[] = {
-    dtype::f32, dtype::bf16, {dtype::f32, quantization::int8}, {dtype::bf16, quantization::int4}};
+  const precision all[] = {dtype::f32,
+                           dtype::bf16,
+                           {dtype::f32, quantization::int8},
+                           {dtype::bf16, quantization::int4},
+                           {dtype::bf16, quantization::fp8}};
   for (const auto& model : golden_models)
     for (const auto& compute : all) {
       CAPTURE(model);

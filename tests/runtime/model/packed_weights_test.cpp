@@ -110,7 +110,9 @@ TEST_CASE("Weights have the same bits packed, kept and loaded from a packed cach
     for (const auto& model : models)
       for (const troupe::precision& precision :
            {precision{dtype::f32}, precision{dtype::bf16}, precision{dtype::bf16, quantization::int8},
-            precision{dtype::f32, quantization::int4}}) {
+            precision{dtype::f32, quantization::int4}, precision{dtype::bf16, quantization::fp8}}) {
+        if (precision.weights == quantization::fp8 && target != kernels::available_isas().back())
+          continue;
         CAPTURE(std::string(kernels::to_string(target)));
         CAPTURE(model.string());
         const temp_folder folder;
