@@ -6,6 +6,7 @@
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/deadlines.hpp"
+#include "runtime/engine/restart_policy.hpp"
 #include "runtime/scheduling/router.hpp"
 
 #include <caf/event_based_actor.hpp>
@@ -41,14 +42,16 @@ class engine_state {
 public:
   static constexpr const char* name = "engine";
 
-  engine_state(engine_actor::pointer self, engine_options options, engine_listener on_status, model_loader loader)
-    : self_(self), on_status_(std::move(on_status)) {
+  engine_state(engine_actor::pointer self, engine_options options, engine_listener on_status, model_loader loader,
+               model_loader judge_loader)
+    : self_(self), on_status_(std::move(on_status)), judge_loader_(std::move(judge_loader)) {
     self_->set_down_handler([this](caf::down_msg& down) { child_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
     try {
       if (!options.reward_model.empty()) {
-        judge_ = spawn_judge(self_->system(), options, [tell = on_status_](const load_status& s) { tell(s, nullptr); });
-        self_->monitor(judge_.actor);
+        judge_options_ = options;
+        judges_ = std::make_shared<judges>();
+        start_judge([tell = on_status_](const load_status& s) { tell(s, nullptr); });
       }
       load(std::move(options), std::move(loader));
     } catch (...) {
@@ -146,7 +149,7 @@ private:
     model_ = model;
     router_ = router(model_->strict_roles);
     for (std::size_t i = 0; i < model_->replicas.size(); ++i)
-      replicas_.push_back(std::make_unique<replica>(self_, static_cast<int>(i), replica_of(model_, i), judge_));
+      replicas_.push_back(std::make_unique<replica>(self_, static_cast<int>(i), replica_of(model_, i), judges_));
     watch_steps();
     for (auto& each : replicas_)
       start(*each, {});
@@ -445,7 +448,7 @@ private:
     load_status ready;
     ready.now = load_status::stage::ready;
     ready.line = std::move(line);
-    ready.degraded = degraded_;
+    ready.degraded = degraded_ + (degraded_.empty() || no_judge_.empty() ? "" : "; ") + no_judge_;
     on_status_(ready, model_);
   }
 
@@ -461,6 +464,32 @@ private:
     report_ready(degraded_);
   }
 
+  void start_judge(std::function<void(const load_status&)> progress) {
+    judge_ = spawn_judge(self_->system(), *judge_options_, std::move(progress), judges_, judge_loader_);
+    judges_->set(judge_.actor);
+    self_->monitor(judge_.actor);
+  }
+
+  // All goes on without it, but for the searches that it would judge.
+  void judge_lost(const fault& f) {
+    judge_ = {};
+    judges_->set({});
+    if (stopping_ || failed_ || !model_) // while the model loads, the loader is told why
+      return;
+    auto why = f.why.message;
+    if (judge_policy_.restart(self_->clock().now())) {
+      try {
+        start_judge([](const load_status&) {}); // the engine is ready all the same
+        ++judges_->restarts;
+        return report_ready("the reward model failed and is loaded again: " + why);
+      } catch (...) {
+        why = error_of(std::current_exception()).message;
+      }
+    }
+    no_judge_ = "searches with a reward model fail, as it has failed for good: " + why;
+    report_ready(no_judge_);
+  }
+
   void child_ended(const caf::down_msg& down) {
     if (const auto request = requests_.find(down.source); request != requests_.end()) {
       router_.end(request->second.number);
@@ -474,7 +503,7 @@ private:
         fail(fault_of(down.reason, self_->system()).why);
     }
     if (judge_.actor && down.source == judge_.actor.address())
-      judge_.actor = judge_actor();
+      judge_lost(fault_of(down.reason, self_->system()));
     for (auto& each : replicas_)
       if (each->lose(down.source) && !stopping_)
         replica_lost(*each, fault_of(down.reason, self_->system()));
@@ -554,7 +583,13 @@ private:
   std::uint64_t lives_ = 0; // of all of them
   std::string degraded_;    // why fewer serve than there were
   caf::actor_addr loader_;  // while it loads
-  spawned_judge judge_;     // if there is a reward model
+  // If there is a reward model:
+  model_loader judge_loader_;
+  std::optional<engine_options> judge_options_;
+  std::shared_ptr<judges> judges_; // which outlives each
+  spawned_judge judge_;
+  restart_policy judge_policy_;
+  std::string no_judge_; // why there is none any more
   std::map<caf::actor_addr, pending_request> requests_;
   deadlines<caf::actor_addr> deadlines_;
   std::map<caf::actor_addr, step_watcher_actor> watchers_;
@@ -574,8 +609,9 @@ model_loader loader_with(engine_internals internals) {
 }
 
 engine_actor spawn_engine(caf::actor_system& system, engine_options options, engine_listener on_status,
-                          model_loader loader) {
-  return spawn_state<engine_actor, engine_state>(system, std::move(options), std::move(on_status), std::move(loader));
+                          model_loader loader, model_loader judge_loader) {
+  return spawn_state<engine_actor, engine_state>(system, std::move(options), std::move(on_status), std::move(loader),
+                                                 std::move(judge_loader));
 }
 
 } // namespace troupe

@@ -1,7 +1,7 @@
 // The engine actor: supervisor of one model and its replicas. A thread of its own loads the model while the engine
 // goes on answering. The engine starts replicas, admits requests and monitors both. If an actor of a replica dies, the
-// engine ends the whole replica and, if that may help, starts it again over the same weights; its requests resume. On
-// its own exit it cancels the requests and ends the replicas. Event-based.
+// engine ends the whole replica and, if that may help, starts it again over the same weights; its requests resume. A
+// judge that ends is loaded again. On its own exit it cancels the requests and ends replicas and judge. Event-based.
 #pragma once
 
 #include "actors/messages.hpp"
@@ -21,7 +21,8 @@ using model_loader = std::function<loaded_model_ptr(const engine_options&, const
 /// load_model.
 model_loader loader_with(engine_internals internals = {});
 
+/// `judge_loader`: of the reward model, if there is one.
 engine_actor spawn_engine(caf::actor_system& system, engine_options options, engine_listener on_status,
-                          model_loader loader = loader_with());
+                          model_loader loader = loader_with(), model_loader judge_loader = loader_with());
 
 } // namespace troupe

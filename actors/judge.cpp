@@ -1,6 +1,5 @@
 #include "actors/judge.hpp"
 
-#include "actors/engine.hpp"
 #include "actors/faults.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
@@ -42,13 +41,15 @@ public:
   static constexpr const char* name = "judge";
 
   judge_state(judge_actor::pointer self, engine_options options, std::function<void(const load_status&)> progress,
-              std::shared_ptr<judge_promise> loaded, std::shared_ptr<std::atomic<std::uint64_t>> judged)
-    : self_(self), self_handle_(self), report_(std::move(loaded)), judged_(std::move(judged)) {
-    self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down.source); });
+              std::shared_ptr<judge_promise> loaded, std::shared_ptr<judges> counted, model_loader loader)
+    : self_(self), self_handle_(self), report_(std::move(loaded)), counted_(std::move(counted)) {
+    self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
-    engine_ = spawn_engine(self_->system(), std::move(options),
-                           [me = caf::actor_cast<caf::weak_actor_ptr>(self_), tell = std::move(progress)](
-                             const load_status& now, const loaded_model_ptr& model) { hear(me, tell, now, model); });
+    engine_ = spawn_engine(
+      self_->system(), std::move(options),
+      [me = caf::actor_cast<caf::weak_actor_ptr>(self_), tell = std::move(progress)](
+        const load_status& now, const loaded_model_ptr& model) { hear(me, tell, now, model); },
+      std::move(loader));
     self_->monitor(engine_);
   }
 
@@ -63,7 +64,7 @@ public:
       [this](event_atom, std::uint64_t text, const event_ptr& e) { hear(text, *e); },
       [this](cancel_atom, std::uint64_t number) { drop(number); },
       [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
-      [this](loaded_atom, const error& why) { report_.done(why); },
+      [this](loaded_atom, const error& why) { give_up(why); },
     };
   }
 
@@ -111,13 +112,21 @@ private:
       model_ = model;
       report_.done(std::nullopt);
     } catch (const failure& f) {
-      report_.done(f.what_failed());
+      give_up(f.what_failed());
     }
   }
 
+  /// Its engine cannot judge, or not any more. What is under way fails with it.
+  void give_up(const error& why) {
+    report_.done(why);
+    stop(exit_reason_of(std::make_exception_ptr(failure(why.code, why.message))));
+  }
+
   void take(const judge_order_ptr& order) {
-    if (order->stop().stop_requested() || !model_ || !engine_)
+    if (order->stop().stop_requested() || !engine_ || stopping_)
       return; // which settles it
+    if (!model_)
+      return order->fail({errc::unavailable, "the reward model is being loaded again after a failure", "search"});
     const auto number = ++last_;
     try {
       open(number, order);
@@ -171,7 +180,7 @@ private:
       return fail(number, f.what_failed());
     }
     texts_.erase(text);
-    ++*judged_;
+    ++counted_->answers;
     if (--opened.missing > 0)
       return;
     opened.order->answer(std::move(opened.values));
@@ -199,15 +208,15 @@ private:
     orders_.erase(found);
   }
 
-  void peer_ended(const caf::actor_addr& peer) {
-    if (!engine_ || peer != engine_.address())
+  void peer_ended(const caf::down_msg& down) {
+    if (!engine_ || down.source != engine_.address())
       return;
     engine_ = engine_actor();
     texts_.clear();
-    orders_.clear(); // which settles them
+    orders_.clear();  // which settles them
+    model_ = nullptr; // its memory is what the next one takes
     report_.done(error{errc::unavailable, "the reward model's engine has ended", {}});
-    if (stopping_)
-      self_->quit(*stopping_);
+    self_->quit(stopping_.value_or(down.reason));
   }
 
   void stop(const caf::error& reason) {
@@ -224,7 +233,7 @@ private:
   // Only an exit message may end the actor.
   judge_actor self_handle_;
   judge_readiness report_;
-  std::shared_ptr<std::atomic<std::uint64_t>> judged_;
+  std::shared_ptr<judges> counted_;
   engine_actor engine_;
   loaded_model_ptr model_;
   std::map<std::uint64_t, open_order> orders_;
@@ -236,13 +245,13 @@ private:
 } // namespace
 
 spawned_judge spawn_judge(caf::actor_system& system, const engine_options& options,
-                          std::function<void(const load_status&)> progress) {
+                          std::function<void(const load_status&)> progress, std::shared_ptr<judges> counted,
+                          model_loader loader) {
   spawned_judge result;
   auto loaded = std::make_shared<judge_promise>();
   result.loaded = loaded->get_future().share();
-  result.judged = std::make_shared<std::atomic<std::uint64_t>>(0);
   result.actor = spawn_state<judge_actor, judge_state, caf::detached>(
-    system, reward_options(options), std::move(progress), std::move(loaded), result.judged);
+    system, reward_options(options), std::move(progress), std::move(loaded), std::move(counted), std::move(loader));
   return result;
 }
 

@@ -31,7 +31,8 @@ public:
     guide_compiler_actor guides;
   };
 
-  replica(engine_actor::pointer engine, int number, model_replica what, spawned_judge judge);
+  /// `judging`: the engine's; null: nobody judges.
+  replica(engine_actor::pointer engine, int number, model_replica what, std::shared_ptr<judges> judging);
   replica(const replica&) = delete;
   replica& operator=(const replica&) = delete;
   ~replica() { end(); }
@@ -84,6 +85,8 @@ public:
 
 private:
   workers spawn(std::uint64_t life);
+  /// What is seen, and what the engine counts.
+  replica_stats told() const;
 
   template <class Handle>
   void watch(const Handle& child);
@@ -95,7 +98,7 @@ private:
   engine_actor::pointer engine_;
   int number_;
   model_replica what_;
-  spawned_judge judge_; // the engine's
+  std::shared_ptr<judges> judges_;
   std::optional<workers> workers_;
   std::map<caf::actor_addr, caf::actor> children_;
   restart_policy policy_;

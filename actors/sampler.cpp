@@ -1,5 +1,6 @@
 #include "actors/sampler.hpp"
 
+#include "actors/judge.hpp"
 #include "actors/spawn.hpp"
 
 #include <caf/send.hpp>
@@ -15,11 +16,12 @@ public:
   static constexpr const char* name = "sampler";
   using accompanies = companion;
 
-  sampler_state(sampler_actor::pointer self, const model_replica& what, const judge_actor& judge)
+  sampler_state(sampler_actor::pointer self, const model_replica& what, const std::shared_ptr<judges>& judging)
     : self_(self),
       self_handle_(self),
-      sampler_(what.plan.last().make_sampler(
-        spec_of(what, judge, self), [me = caf::actor_cast<sampler_addr>(self)] { notify(me, sampled_atom::value); })) {
+      sampler_(what.plan.last().make_sampler(spec_of(what, judging, self), [me = caf::actor_cast<sampler_addr>(self)] {
+        notify(me, sampled_atom::value);
+      })) {
     self_->set_down_handler([this](caf::down_msg& down) { detach(down.source); });
   }
 
@@ -45,12 +47,14 @@ private:
       caf::anon_send(caf::actor_cast<sampler_actor>(alive), what);
   }
 
-  static sampler_spec spec_of(const model_replica& what, const judge_actor& judge, sampler_actor::pointer self) {
+  static sampler_spec spec_of(const model_replica& what, const std::shared_ptr<judges>& judging,
+                              sampler_actor::pointer self) {
     auto spec = what.sampler();
     spec.guided.late = [me = caf::actor_cast<sampler_addr>(self)] { notify(me, late_atom::value); };
-    if (judge)
-      spec.guided.judge = [judge](judge_order_ptr order) {
-        caf::anon_send(judge, judge_atom::value, std::move(order));
+    if (judging)
+      spec.guided.judge = [judging](judge_order_ptr order) {
+        if (const auto judge = judging->now()) // else the order's end settles it
+          caf::anon_send(judge, judge_atom::value, std::move(order));
       };
     return spec;
   }
@@ -139,10 +143,10 @@ private:
 
 } // namespace
 
-sampler_actor spawn_sampler(caf::actor_system& system, model_replica what, judge_actor judge) {
+sampler_actor spawn_sampler(caf::actor_system& system, model_replica what, std::shared_ptr<judges> judging) {
   if (what.plan.last().capabilities().own_thread)
-    return spawn_state<sampler_actor, sampler_state, caf::detached>(system, std::move(what), std::move(judge));
-  return spawn_state<sampler_actor, sampler_state>(system, std::move(what), std::move(judge));
+    return spawn_state<sampler_actor, sampler_state, caf::detached>(system, std::move(what), std::move(judging));
+  return spawn_state<sampler_actor, sampler_state>(system, std::move(what), std::move(judging));
 }
 
 } // namespace troupe

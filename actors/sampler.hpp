@@ -7,9 +7,13 @@
 #include "actors/messages.hpp"
 #include "runtime/engine/loaded_model.hpp"
 
+#include <memory>
+
 namespace troupe {
 
-/// `judge` values the answers of tree searches; null: nobody does.
-sampler_actor spawn_sampler(caf::actor_system& system, model_replica what, judge_actor judge = {});
+class judges;
+
+/// `judging`: who values the answers of tree searches; null: nobody does.
+sampler_actor spawn_sampler(caf::actor_system& system, model_replica what, std::shared_ptr<judges> judging = {});
 
 } // namespace troupe

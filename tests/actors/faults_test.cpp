@@ -16,9 +16,12 @@
 #include <caf/typed_event_based_actor.hpp>
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <future>
 #include <map>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -546,6 +549,89 @@ TEST_CASE("nothing is restarted after the loss of the device's context") {
   CHECK(e.wait_for(load_status::stage::failed).why->message == sentence);
   CHECK(e.run(ask(1, 1)).failed->message == sentence);
   CHECK(e.script->runners == 1);
+}
+
+TEST_CASE("a reward model that fails for good is loaded again, and in the end given up, by a sentence each") {
+  sharing_config config;
+  caf::actor_system system(config);
+  std::atomic<bool> breaks = false;
+  const auto script = failing([&breaks](int) {
+    if (breaks)
+      throw kernels::device_error("the device is gone", true);
+  });
+  auto load_judge = [script](const engine_options& o, const progress_sink&) -> loaded_model_ptr {
+    auto model = std::make_shared<loaded_model>(*load_model(o, {}));
+    for (auto& each : model->replicas)
+      for (auto& stage : each.stages)
+        stage = std::make_shared<faulty_device>(stage, script);
+    return model;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  load_status status;
+  int reloads = 0;
+  auto listen = [&](const load_status& s, const loaded_model_ptr&) {
+    const std::lock_guard lock(mutex);
+    status = s;
+    reloads += s.line == "the reward model failed and is loaded again: the device is lost: the device is gone";
+    changed.notify_all();
+  };
+  const auto wait_until = [&](const std::function<bool()>& seen) {
+    std::unique_lock lock(mutex);
+    REQUIRE(changed.wait_for(lock, std::chrono::minutes(5), seen));
+  };
+  auto options = small();
+  options.reward_model = test_data() + "/tiny_reward";
+  auto engine = spawn_engine(system, options, listen, loader_with(), load_judge);
+  wait_until([&] { return status.now == load_status::stage::ready; });
+  const auto run = [&](search_value value) {
+    generation g;
+    g.prompt = {0, 54, 51};
+    g.sampling.temperature = 0;
+    g.sampling.max_tokens = 4;
+    g.sampling.ignore_eos = true;
+    g.sampling.search = {.simulations = 12, .branching = 3, .parallel = 2, .value = value};
+    listener l;
+    spawn_request(system, engine, std::make_shared<const generation>(g), client_line(l.sink()));
+    REQUIRE(l.wait());
+    return l.result();
+  };
+  const auto first = run(search_value::model);
+  REQUIRE(first.done);
+  for (int times = 1; times <= 3; ++times) {
+    breaks = true;
+    const auto failed = run(search_value::model).failed;
+    REQUIRE(failed);
+    CHECK(failed->message.find("reward model") != std::string::npos);
+    wait_until([&] { return reloads == times; });
+    CHECK(status.degraded.empty());
+    breaks = false;
+    auto again = run(search_value::model);
+    for (; !again.done; again = run(search_value::model)) {
+      CHECK(again.failed->code == errc::unavailable);
+      CHECK(again.failed->message == "the reward model is being loaded again after a failure");
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    CHECK(again.ids == first.ids);
+  }
+  breaks = true;
+  CHECK(run(search_value::model).failed);
+  wait_until([&] { return !status.degraded.empty(); });
+  CHECK(status.degraded ==
+        "searches with a reward model fail, as it has failed for good: the device is lost: the device is gone");
+  CHECK(status.now == load_status::stage::ready);
+  CHECK(run(search_value::model).failed->message == "the reward model has stopped");
+  CHECK(run(search_value::likelihood).done); // all else goes on
+  {
+    caf::scoped_actor self{system};
+    self->request(engine, std::chrono::minutes(5), stats_atom::value)
+      .receive([](const engine_stats& s) { CHECK(s.total.restarts == 3); },
+               [](const caf::error&) { FAIL("no figures"); });
+  }
+  caf::anon_send_exit(engine, caf::exit_reason::user_shutdown);
+  engine = engine_actor();
+  system.await_all_actors_done();
+  CHECK(script->alive == 0);
 }
 
 TEST_CASE("a load that gets no memory or no thread ends with a sentence, for the engine and for its requests") {
