@@ -296,7 +296,10 @@ void metrics::answered(unsigned status) { all_->responses.Add({{"status", std::t
 
 std::string metrics::text() const {
   auto all = all_->registry.Collect();
-  all.push_back(gauge_family("troupe_ready", "1 once the model is loaded.", engine_.status().ready ? 1 : 0));
+  const auto status = engine_.status();
+  all.push_back(gauge_family("troupe_ready", "1 once the model is loaded.", status.ready ? 1 : 0));
+  all.push_back(gauge_family("troupe_degraded", "1 if a replica or the reward model has failed for good.",
+                             status.degraded.empty() ? 0 : 1));
   all.push_back(model_family(engine_));
   const auto heap = ::mallinfo2();
   all.push_back(gauge_family("troupe_heap_bytes",
