@@ -50,7 +50,7 @@ template <class Op> // always inlined: in large functions GCC would call each op
   return each([&](int i) { return svdiv_f32_x(all_words(), x.q[i], y.q[i]); });
 }
 [[gnu::always_inline]] inline vec fma(const vec& x, const vec& y, const vec& z) {
-  return each([&](int i) { return svmla_f32_x(all_words(), z.q[i], x.q[i], y.q[i]); });
+  return each([&](int i) __attribute__((always_inline)) { return svmla_f32_x(all_words(), z.q[i], x.q[i], y.q[i]); });
 }
 /// The second operand if either is NaN, which FMAX would give back.
 [[gnu::always_inline]] inline vec max(const vec& x, const vec& y) {

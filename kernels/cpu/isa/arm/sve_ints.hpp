@@ -65,7 +65,7 @@ inline constexpr int sve_length = __ARM_FEATURE_SVE_BITS / 8; // bytes
 }
 /// Sixteen numbers in E4M3 times 2^-8, exactly. Moved up by 7 bits, all but their signs are such a number in f16.
 [[gnu::always_inline]] inline vec load_e4m3(const std::int8_t* p) {
-  return each([=](int i) { // a half in each word, whose upper half does not matter
+  return each([=](int i) __attribute__((always_inline)) { // a half in each word, whose upper half does not matter
     const auto moved = svlsl_n_s32_x(all_words(), svld1sb_s32(all_words(), p + i * sve_lanes), 7);
     return svcvt_f32_f16_x(all_words(), svreinterpret_f16_s32(svand_n_s32_x(all_words(), moved, ~0x4000)));
   });
@@ -76,7 +76,7 @@ using wide_codes = ivec;
 [[gnu::always_inline]] inline ivec signed_wide(const ivec& codes) { return codes; }
 [[gnu::always_inline]] inline wide_codes prepare_wide(const ivec& codes) { return codes; }
 [[gnu::always_inline]] inline ivec dot(const ivec& sum, const ivec& codes, const ivec& x) {
-  return each_int([&](int i) {
+  return each_int([&](int i) __attribute__((always_inline)) {
     return svreinterpret_u8_s32(svusdot_s32(svreinterpret_s32_u8(sum.q[i]), codes.q[i], svreinterpret_s8_u8(x.q[i])));
   });
 }
