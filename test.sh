@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds and runs tests. The last line counts test cases: N passed, N failed, N skipped.
-#   ./test.sh                             everything
-#   ./test.sh format unit asan tsan e2e   or parts of it:
+#   ./test.sh                                 everything
+#   ./test.sh format unit arm asan tsan e2e   or parts of it:
 #     format   checks that all C++ is formatted with .clang-format, and that folders include what their READMEs allow
 #     unit     the tests of the release build, including those that run the program
+#     arm      tests of the kernels for 64-bit ARM, in QEMU; skipped where Debian's packages for it cannot be had
 #     asan     all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #     tsan     the tests of kernels/ and runtime/ under ThreadSanitizer
 #     e2e      tests of the server with public Python clients
@@ -14,12 +15,12 @@ cd "$(dirname "$(readlink -f "$0")")" || exit 1
 . .ci/lib.sh
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(format unit asan tsan e2e)
+[ ${#parts[@]} -gt 0 ] || parts=(format unit arm asan tsan e2e)
 for part in "${parts[@]}"; do
   case $part in
-    format | unit | asan | tsan | e2e) ;;
+    format | unit | arm | asan | tsan | e2e) ;;
     *)
-      log "$0: there is no part \`$part\`; the parts are format, unit, asan, tsan and e2e"
+      log "$0: there is no part \`$part\`; the parts are format, unit, arm, asan, tsan and e2e"
       exit 2
       ;;
   esac
@@ -94,6 +95,19 @@ unit() {
   run_tests unit ctest --preset release --parallel "$(nproc)" --verbose --timeout 900
 }
 
+arm() {
+  local status
+  log "== arm"
+  tests/arm/run.sh quick 2>&1 | tee build/tests-arm.log
+  status=${PIPESTATUS[0]}
+  if [ "$status" -eq 77 ]; then
+    log "arm: skipped, as Debian's packages for it could not be had"
+    skipped=$((skipped + 1))
+  else
+    count build/tests-arm.log "$status"
+  fi
+}
+
 asan() {
   built asan -- || return
   finish_e2e
@@ -146,7 +160,7 @@ packages=("${build_packages[@]}")
 wanted e2e && packages+=(python3-venv prometheus chromium node-typescript)
 wanted format && packages+=(clang-format)
 install_packages "${packages[@]}"
-for part in format unit e2e asan tsan; do
+for part in format unit arm e2e asan tsan; do
   wanted "$part" && "$part"
 done
 finish_e2e # no test with sanitizers waited for it

@@ -5,13 +5,27 @@
 #   tests/arm/run.sh quick        fewer of them on two kinds, to see that changes compile and round alike
 #   tests/arm/run.sh program      builds everything; answers.py compares what the bundled model answers on each kind, and
 #                                 golden checkpoints with transformers; a random crowd of the engine's tests
-# Needs Debian 12; the last takes about half an hour. Times in the emulation say nothing about ARM processors.
+# Needs Debian 12; the last takes about half an hour. Ends with 77 where Debian's packages cannot be had. Times in the
+# emulation say nothing about ARM processors.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 . .ci/lib.sh
 
-what=${1:-kernels} sysroot=$PWD/build/arm-sysroot build=$PWD/build/arm
-install_packages g++-aarch64-linux-gnu qemu-user-static cmake ninja-build doctest-dev
+what=${1:-kernels} build=$PWD/build/arm
+layers=kernels targets=(troupe_kernels_tests) sets= sysroot=$PWD/build/arm-sysroot-kernels
+wanted=(libc6-dev libstdc++-12-dev doctest-dev)
+case $what in
+  kernels) ;;
+  quick) sets="neon_i8mm;sve_256" ;;
+  program)
+    layers="kernels;runtime;actors;api" targets=(troupe troupe_engine_tests) sysroot=$PWD/build/arm-sysroot
+    for package in "${build_packages[@]}"; do
+      case $package in lib* | *-dev) wanted+=("$package") ;; esac
+    done
+    ;;
+  *) fail "there is no \`$what\`: quick, kernels or program" ;;
+esac
+(install_packages g++-aarch64-linux-gnu qemu-user-static cmake ninja-build doctest-dev) || exit 77
 
 # Debian's arm64 packages, unpacked in a folder of their own: nothing of the system changes.
 if [ ! -e "$sysroot/.whole" ]; then
@@ -28,12 +42,8 @@ Dir::Cache "$state/cache";
 APT::Sandbox::User "root";
 CONF
   export APT_CONFIG=$state/apt.conf
-  wanted=(libc6-dev libstdc++-12-dev)
-  for package in "${build_packages[@]}"; do
-    case $package in lib* | *-dev) wanted+=("$package") ;; esac
-  done
-  apt-get update -qq
-  apt-get install -qq --download-only --no-install-recommends -y "${wanted[@]}" >/dev/null
+  { apt-get update -qq &&
+    apt-get install -qq --download-only --no-install-recommends -y "${wanted[@]}" >/dev/null; } || exit 77
   rm -rf "$sysroot"
   mkdir -p "$sysroot"
   for package in "$state"/cache/archives/*.deb; do
@@ -46,13 +56,6 @@ CONF
   unset APT_CONFIG
 fi
 
-layers=kernels targets=(troupe_kernels_tests) sets=
-case $what in
-  kernels) ;;
-  quick) sets="neon_i8mm;sve_256" ;;
-  program) layers="kernels;runtime;actors;api" targets=(troupe troupe_engine_tests) ;;
-  *) fail "there is no \`$what\`: quick, kernels or program" ;;
-esac
 cmake -S . -B "$build-$what" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTROUPE_LAYERS="$layers" -DTROUPE_CUDA=OFF \
   ${sets:+-DTROUPE_INSTRUCTION_SETS="$sets"} -DCMAKE_TOOLCHAIN_FILE="$PWD/tests/arm/toolchain.cmake" \
   -DTROUPE_SYSROOT="$sysroot" -DCMAKE_UNITY_BUILD=ON -DTROUPE_PRECOMPILED_HEADERS=ON >"$build-$what.log"
