@@ -156,6 +156,7 @@ finish_e2e() {
   count build/tests-e2e.log "$status"
 }
 
+mkdir -p build
 packages=("${build_packages[@]}")
 wanted e2e && packages+=(python3-venv prometheus chromium node-typescript)
 wanted format && packages+=(clang-format)
