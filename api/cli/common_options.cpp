@@ -151,8 +151,8 @@ void add_compute_options(CLI::App& command, compute_options& options) {
   command
     .add_option(
       "--attention-threshold", options.attention_threshold,
-      "On a CPU, approximate: treat weights of attention below this share of the largest in their 256 positions "
-      "as zero, which saves reading values, such as 0.001; 0: exact")
+      "On a CPU, approximate: treat weights of attention below this share of the largest in their 256 positions, "
+      "or in the first 256, as zero, which saves reading values, such as 0.001; 0: exact")
     ->check(number_between(0, 0.99))
     ->type_name("SHARE")
     ->capture_default_str()

@@ -87,7 +87,7 @@ def post(port, path, body):
 
 def long(options):
     """Decoding behind a prompt that each server computes once and then finds in its cache."""
-    powers, threads = (None, 16, 12, 8), ["--threads", str(options.threads)] if options.threads else []
+    powers, threads = (None, 12, 10, 8), ["--threads", str(options.threads)] if options.threads else []
     servers = {}
     for power in powers:
         with socket.socket() as free:

@@ -219,8 +219,8 @@ command add_bench_scores(CLI::App& bench) {
   add_common_options(*app);
   app->footer(
     "`weights` are those of softmax over the whole context; `values` are rows of V whose weights, relative to the "
-    "largest of their 256 positions, are that small for all queries of their head: --attention-threshold leaves "
-    "them unread.\n"
+    "largest of their 256 positions or of the first 256, are that small for all queries of their head: "
+    "--attention-threshold leaves them unread.\n"
     "Examples:\n"
     "  troupe bench scores --model ~/models/Qwen3-0.6B --text book.txt --tokens 8192\n"
     "  troupe bench scores --model ~/models/Qwen3-0.6B --text book.txt --picture scores.svg --write-config "
