@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <span>
 
 using namespace troupe::kernels;
 using namespace troupe::kernels::testing;
@@ -68,16 +69,22 @@ struct reader {
   }
 
   numbers read(const steep_text& text, int first, int rows, float threshold, int window = 0) {
+    const sequence_rows some{0, rows, first, 0};
+    return read(text, first, rows, {&some, 1}, threshold, window);
+  }
+
+  /// Rows from `first` on, which belong to these sequences; all of them have the same blocks.
+  numbers read(const steep_text& text, int first, int rows, std::span<const sequence_rows> sequences, float threshold,
+               int window = 0) {
     auto q = text.qkv;
     numbers out(dtype::f32, std::size_t(rows) * th_width);
-    const sequence_rows some{0, rows, first, 0};
     attention_scores scores;
     scores.threshold = threshold;
     scores.window = window;
     device->shaped_attention(
       out.rows(std::size_t(rows)),
       {&q[std::size_t(first) * th_columns], dtype::f32, std::size_t(rows), th_columns, th_columns}, th_heads, scores,
-      *cache, 0, {{&some, 1}, table});
+      *cache, 0, {sequences, table});
     return out;
   }
 
@@ -177,6 +184,8 @@ TEST_CASE("With a threshold rows have the same bits alone, in chunks, and on any
         for (const auto& [first, rows] : {std::pair{0, 1}, {255, 3}, {300, 45}, {540, 30}, {699, 1}, {680, 7}})
           CHECK(machine.read(text, first, rows, 0.1f, window) ==
                 all.slice(std::size_t(first) * th_width, std::size_t(rows) * th_width));
+        const sequence_rows sharing[] = {{0, 1, 690, 0}, {1, 1, 691, 0}, {2, 8, 692, 0}}; // two partitions, read once
+        CHECK(machine.read(text, 690, 10, sharing, 0.1f, window) == all.slice(690 * th_width, 10 * th_width));
       }
     }
 }
