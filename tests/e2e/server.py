@@ -22,12 +22,12 @@ def binary():
 
 
 def wait_until(condition, what, seconds=20):
-    """Polls `condition` and returns its first true value; fails after `seconds`."""
+    """Polls `condition` and returns its first true value; fails after `seconds` with `what`, or what it returns then."""
     end = time.monotonic() + seconds
     while True:
         if value := condition():
             return value
-        assert time.monotonic() < end, f"timed out after {seconds} s waiting for {what}"
+        assert time.monotonic() < end, f"timed out after {seconds} s waiting for {what() if callable(what) else what}"
         time.sleep(0.02)
 
 

@@ -54,7 +54,7 @@ class Prometheus:
         scraped = {"static_configs": [{"targets": [target]}], "authorization": {"credentials": key}}
         labelled = {"source_labels": ["__name__"], "regex": engine, "target_label": "replica", "replacement": "0"}
         (folder / "prometheus.yml").write_text(yaml.safe_dump({
-            "global": {"scrape_interval": "500ms", "evaluation_interval": "1s"},
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(RULES)],
             "scrape_configs": [{"job_name": "one", **scraped},
                                {"job_name": "replicas", "metric_relabel_configs": [labelled], **scraped}]}))
@@ -68,9 +68,6 @@ class Prometheus:
         answer = self.http.get("/api/v1/query", params={"query": expression}).json()
         assert answer["status"] == "success", f"{expression}: {answer}"
         return answer["data"]["result"]
-
-    def has(self, expression):
-        return self.query(expression) if self.ready() else []
 
     def ready(self):
         """Until its storage is open it refuses connections, then answers 503 in plain text."""
@@ -86,18 +83,23 @@ def prometheus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prometheus")
     (folder / "keys").write_text("alice=a1\n")
     (folder / "metrics-key").write_text("m1\n")
-    server = Server(GOLDEN, "--speculate", "ngram", "--api-keys", str(folder / "keys"),
+    # As many guesses as this are judged whatever they cost: `auto` makes none where steps seem to take too long for them.
+    server = Server(GOLDEN, "--speculate", "ngram", "--draft-tokens", "2", "--api-keys", str(folder / "keys"),
                     "--metrics-key-file", str(folder / "metrics-key"))
     own = Prometheus(folder, server.url.removeprefix("http://"), "m1")
+    counters = ["troupe_key_requests_total", "troupe_spec_decode_num_accepted_tokens_total"]
+    rates = {}
     try:
-        def shown():
-            """One more request; whether both jobs have rates, also of guesses, which are judged where they pay."""
-            assert server.post("/v1/completions", REQUEST, headers={"Authorization": "Bearer a1"}).status_code == 200
-            time.sleep(0.6)  # more than a scrape: rates need samples before and after
-            return all(len(own.has(f"rate({counter}[1m]) > 0")) == 2 for counter in
-                       ("troupe_key_requests_total", "troupe_spec_decode_num_accepted_tokens_total"))
+        wait_until(own.ready, "Prometheus to start", 120)
 
-        wait_until(shown, "Prometheus to have rates of both jobs", 60)
+        def shown():
+            """One more request; whether both jobs have rates, which need samples before and after."""
+            assert server.post("/v1/completions", REQUEST, headers={"Authorization": "Bearer a1"}).status_code == 200
+            time.sleep(0.6)
+            rates.update({counter: own.query(f"rate({counter}[1m])") for counter in counters})
+            return all(sum(float(one["value"][1]) > 0 for one in found) == 2 for found in rates.values())
+
+        wait_until(shown, lambda: f"Prometheus to have rates of both jobs, it has {rates}", 120)
         own.names = set(re.findall(r"^(troupe_\w+)", server.get(
             "/metrics", headers={"Authorization": "Bearer m1"}).text, re.MULTILINE))
         yield own
