@@ -27,7 +27,8 @@ enum class isa : std::uint8_t {
 
 std::string_view to_string(isa target);
 
-/// The targets that this machine can run, slowest first; never empty. On processors with tile registers, the first call
+/// The targets that this machine can run, slowest first; never empty. On Intel's processors `avx512_bf16` comes before
+/// `avx512_vnni`. On processors with tile registers, the first call
 /// requests them from the system for the whole process, including threads that are already running.
 std::vector<isa> available_isas();
 

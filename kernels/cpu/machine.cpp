@@ -203,9 +203,10 @@ void read_words(const std::uint64_t* p, std::size_t words) {
 machine_peaks measure_machine(int threads, unsigned long read_bytes) {
   thread_pool pool(threads);
   const bool alone = pool.size() == 1;
-  const isa best = available_isas().back();
+  const auto available = available_isas();
+  [[maybe_unused]] const auto has = [&](isa i) { return std::ranges::find(available, i) != available.end(); };
   [[maybe_unused]] const auto rate = [&](isa needed, const dot_loop& loop, double count) {
-    if (best < needed)
+    if (!has(needed))
       return 0.0;
     const auto t = measure(alone, [&] { pool.parallel_for(pool.size(), [&](std::size_t, int) { loop.run(); }); });
     return pool.size() * count * loop.operations / t.best;
@@ -214,17 +215,17 @@ machine_peaks measure_machine(int threads, unsigned long read_bytes) {
   found.threads = pool.size();
   auto read = read_words;
 #if defined(__x86_64__)
-  found.f32_fma = best >= isa::avx512 ? rate(isa::avx512, {fma_512, 32}, 16.0 * loops)
-                                      : rate(isa::avx2, {fma_256, 16}, 16.0 * loops);
+  found.f32_fma = has(isa::avx512) ? rate(isa::avx512, {fma_512, 32}, 16.0 * loops)
+                                   : rate(isa::avx2, {fma_256, 16}, 16.0 * loops);
   found.bf16_dot = rate(isa::avx512_bf16, {bf16_512, 64}, 16.0 * loops);
-  found.int8_dot = best >= isa::avx512_vnni ? rate(isa::avx512_vnni, {int8_512, 128}, 16.0 * loops)
-    : best == isa::avx2                     ? rate(isa::avx2, {int8_256, 64}, 16.0 * loops)
-                                            : 0;
+  found.int8_dot = has(isa::avx512_vnni) ? rate(isa::avx512_vnni, {int8_512, 128}, 16.0 * loops)
+    : available.back() == isa::avx2      ? rate(isa::avx2, {int8_256, 64}, 16.0 * loops)
+                                         : 0;
   found.bf16_amx = rate(isa::avx512_amx, {bf16_tiles, 16 * 16 * 64}, loops);
   found.int8_amx = rate(isa::avx512_amx, {int8_tiles, 16 * 16 * 128}, loops);
-  if (best >= isa::avx512)
+  if (has(isa::avx512))
     read = read_512;
-  else if (best >= isa::avx2)
+  else if (has(isa::avx2))
     read = read_256;
 #endif
   constexpr std::size_t parts = 64, unit = 512; // bytes per iteration of a reading loop

@@ -75,7 +75,7 @@ void linear(backend& device, const machine_peaks& peak, weight_format stored, dt
   const bool quantised = has_groups(stored) || (how != quantization::none && how != quantization::fp8);
   const double limit = quantised ? std::max(peak.int8_dot, peak.int8_amx)
     : compute == dtype::f32      ? peak.f32_fma
-                                 : std::max(peak.bf16_dot, peak.bf16_amx);
+                                 : std::max({peak.f32_fma, peak.bf16_dot, peak.bf16_amx});
   const double bytes = double(copies[0]->bytes);
   std::printf("linear %s%s as %s, %.3f B/weight:", to_string(stored),
               how == quantization::int8     ? " to int8"

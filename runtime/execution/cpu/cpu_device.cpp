@@ -175,7 +175,7 @@ std::shared_ptr<const device> make_cpu_device(std::vector<kernels::cpu_options> 
 device_peaks peaks_of(const kernels::machine_peaks& peaks, kernels::dtype compute, bool quantised) {
   device_peaks found{peaks.read, "memory read", 0, ""};
   const auto consider = [&](double rate, const char* name) {
-    if (found.operations == 0 && rate > 0) {
+    if (rate > found.operations) {
       found.operations = rate;
       found.operations_of = name;
     }

@@ -85,6 +85,8 @@ TEST_CASE("a CPU's peak is the fastest instruction that the weights can be multi
   peaks.bf16_dot = 2, peaks.int8_dot = 3;
   CHECK(of(kernels::dtype::bf16, false).operations == 2);
   CHECK(of(kernels::dtype::f32, false).operations == 1);
+  peaks.bf16_dot = 0.5; // as on Intel's processors, which then multiply floats
+  CHECK(of(kernels::dtype::bf16, false).operations_of == "f32 FMA");
   CHECK(of(kernels::dtype::f32, true).operations_of == "int8 dot");
   peaks.bf16_amx = 4, peaks.int8_amx = 5;
   CHECK(of(kernels::dtype::bf16, false).operations_of == "bf16 AMX");
