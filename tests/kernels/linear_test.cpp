@@ -61,7 +61,11 @@ std::string name(isa target, const storage& stored, dtype compute, std::size_t r
 TEST_CASE("targets that this machine cannot run, and this program does not test, are listed") {
   const auto available = available_isas();
   CHECK(available.front() == isa::portable);
-  CHECK(std::is_sorted(available.begin(), available.end()));
+  const auto later = [](isa a, isa b) { return a >= b; };
+  const auto swapped = std::ranges::adjacent_find(available, later); // once, and once only where pairs of bf16 are slow
+  CHECK((swapped == available.end() ||
+         (swapped[0] == isa::avx512_bf16 && swapped[1] == isa::avx512_vnni &&
+          std::ranges::adjacent_find(swapped + 1, available.end(), later) == available.end())));
   for (int i = 0; i <= static_cast<int>(isa::avx512_amx); ++i)
     if (const auto target = static_cast<isa>(i);
         std::find(available.begin(), available.end(), target) == available.end())
