@@ -164,7 +164,7 @@ class Hub:
             to.wfile.write(content[:half])
             to.wfile.flush()
             self.held.set()
-            self.hold.wait(20)
+            self.hold.wait(60)
             content = content[half:]
         try:
             to.wfile.write(content)

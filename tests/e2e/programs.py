@@ -27,7 +27,7 @@ def interpreter(least):
     pytest.skip(f"there is no Python {least[0]}.{least[1]} or newer")
 
 
-def installed(*packages, alone=(), seconds=300, python=None):
+def installed(*packages, alone=(), seconds=1200, python=None):
     """The bin folder of an environment with these packages, and those of `alone` without what they require, made by
     `python` (this one). Skips the test, with the reason, if they cannot be had."""
     mark = hashlib.sha256("\n".join((sys.version, *packages, *alone, *filter(None, [python]))).encode()).hexdigest()[:12]
@@ -42,7 +42,7 @@ def installed(*packages, alone=(), seconds=300, python=None):
             pytest.skip(failed.read_text())
         if not (place / "whole").is_file():
             try:
-                subprocess.run([python or sys.executable, "-m", "venv", str(place)], check=True, capture_output=True, timeout=60)
+                subprocess.run([python or sys.executable, "-m", "venv", str(place)], check=True, capture_output=True, timeout=300)
                 for wanted in filter(None, (packages, ["--no-deps", *alone] if alone else ())):
                     subprocess.run([place / "bin" / "python", "-m", "pip", "install", "--quiet",
                                     "--disable-pip-version-check", *wanted],

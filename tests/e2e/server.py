@@ -14,6 +14,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "data" / "golden" / "llama-gqa"
 STORYTELLER = ROOT / "examples" / "storyteller" / "model"
 
+# Fields of a stream that cannot end before it is read, however slow its reader is: 40 MB, more than sockets hold.
+ENDLESS = {"max_tokens": 2000, "n": 8, "temperature": 1, "ignore_eos": True, "logprobs": 20}
+
 
 def binary():
     path = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build" / "release" / "troupe"))
@@ -21,7 +24,7 @@ def binary():
     return str(path)
 
 
-def wait_until(condition, what, seconds=20):
+def wait_until(condition, what, seconds=60):
     """Polls `condition` and returns its first true value; fails after `seconds` with `what`, or what it returns then."""
     end = time.monotonic() + seconds
     while True:
@@ -38,7 +41,7 @@ class Server:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT if stderr_to_stdout else subprocess.PIPE, text=True)
         self.out, self.err = [], []
         # One connection per request: the server may have closed a kept one. TLS is off because its set-up is slow.
-        self._http = httpx.Client(timeout=60, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
+        self._http = httpx.Client(timeout=120, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
         self._readers = [threading.Thread(target=lambda pipe=pipe, lines=lines: lines.extend(pipe), daemon=True)
                          for pipe, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err)) if pipe]
         for reader in self._readers:
@@ -46,7 +49,7 @@ class Server:
         try:
             self.url = wait_until(self._find_url, "the server to print its URL")
             if ready:
-                wait_until(lambda: self.get("/health").status_code == 200, "the model to load", 60)
+                wait_until(self._is_ready, "the model to load", 120)
         except BaseException:
             self.process.kill()
             raise
@@ -57,6 +60,12 @@ class Server:
                 return found.group().rstrip(".,")
         assert self.process.poll() is None, f"the server ended with {self.process.returncode}: {''.join(self.err)}"
         return None
+
+    def _is_ready(self):
+        try:
+            return self.get("/health").status_code == 200
+        except httpx.TransportError as e:
+            raise AssertionError(f"the server ended with {self.process.wait(60)}: {''.join(self.err)}") from e
 
     @property
     def ws_url(self):
@@ -79,7 +88,7 @@ class Server:
             "troupe_kv_blocks_in_use", "troupe_sequences_running", "troupe_sequences_waiting",
             "troupe_sequences_paused", "troupe_requests_in_flight"))
 
-    def wait_until_idle(self, seconds=20, **more):
+    def wait_until_idle(self, seconds=60, **more):
         wait_until(lambda: self.is_idle(**more), "all blocks to be free and no request to run", seconds)
 
     def stop(self):
@@ -87,11 +96,11 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(30)
+            return self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
         finally:
             self._http.close()
             for reader in self._readers:
-                reader.join(5)
+                reader.join(60)

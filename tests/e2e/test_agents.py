@@ -30,7 +30,7 @@ def server(tmp_path):
 def outcome(server, packages, script):
     python = installed(*packages) / "python"
     ended = subprocess.run([python, pathlib.Path(__file__).with_name(script), server.url], capture_output=True, text=True,
-                           timeout=120)
+                           timeout=300)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return json.loads(ended.stdout)
 

@@ -44,7 +44,7 @@ def helps():
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("share")
     subprocess.run([sys.executable, ROOT / "api" / "packaging" / "help_pages.py", server.binary(), folder], check=True,
-                   timeout=120)
+                   timeout=300)
     return folder
 
 

@@ -96,7 +96,7 @@ def test_run_raw(stripping):
     expected = complete(stripping, temperature=0, max_tokens=12)["choices"][0]["text"]
     ran = subprocess.run(
         [binary(), "run", "--model", str(STRIPPING), "--raw", "--quiet", "--temperature", "0", "--max-tokens", "12",
-         PROMPT], capture_output=True, text=True, timeout=120)
+         PROMPT], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.rstrip("\n") == expected.rstrip("\n")
 

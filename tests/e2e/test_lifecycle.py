@@ -1,6 +1,7 @@
 """Start, failure to start, and shutdown."""
 
 import json
+import os
 import pathlib
 import re
 import resource
@@ -13,13 +14,14 @@ import httpx
 import pytest
 
 from expected import PROMPT
-from server import GOLDEN, binary, wait_until
+from server import ENDLESS, GOLDEN, binary, wait_until
 
 LONG = {"prompt": PROMPT, "temperature": 0, "max_tokens": 400, "ignore_eos": True}
 
 
 def test_health_is_503_with_progress_until_the_model_is_loaded(launch):
-    server = launch(model="synthetic:llama-135m", ready=False)
+    # It gives way, so that the first requests come before it has loaded, however busy the machine is.
+    server = launch(model="synthetic:llama-135m", ready=False, preexec_fn=lambda: os.nice(5))
     seen = []
 
     def ready():
@@ -40,24 +42,24 @@ def test_health_is_503_with_progress_until_the_model_is_loaded(launch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_streams_finish_and_ends_cleanly(launch, number):
-    server = launch()
-    long = {**LONG, "max_tokens": 1500, "n": 8, "temperature": 1}
-    with httpx.stream("POST", server.url + "/v1/completions", json={**long, "stream": True}, timeout=60) as answer:
-        lines = answer.iter_lines()
-        next(lines)
+    server = launch("--stop-grace", "600")
+    long = {**LONG, **ENDLESS, "max_tokens": 700, "stream": True}
+    with httpx.stream("POST", server.url + "/v1/completions", json=long, timeout=60) as answer:
+        pieces = answer.iter_bytes()
+        next(pieces)
         server.process.send_signal(number)
         draining = wait_until(lambda: (answer := server.get("/health")).status_code == 503 and answer, "the drain")
         refused = server.post("/v1/completions", LONG)
-        rest = [line for line in lines if line]
+        rest = b"".join(pieces).decode().strip().split("\n\n")
     assert draining.json()["status"] == "draining" and draining.headers["connection"] == "close"
     assert refused.status_code == 503 and refused.headers["connection"] == "close"
-    [stopping] = [line for line in server.err if " stopping " in line]
+    [stopping] = wait_until(lambda: [line for line in server.err if " stopping " in line], "a line in the log")
     assert f" signal={signal.Signals(number).name} running=1 " in stopping
     assert rest[-1] == "data: [DONE]"
     assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
-    assert server.process.wait(20) == 0
+    assert server.process.wait(60) == 0
     with pytest.raises(httpx.TransportError):
-        httpx.get(server.url + "/health", timeout=5)
+        httpx.get(server.url + "/health", timeout=60)
 
 
 @pytest.mark.parametrize("grace, signals", [("0", 1), ("300", 2)])
@@ -77,9 +79,9 @@ def test_requests_that_outlast_the_grace_period_end_with_an_error(launch, grace,
         rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]"
     assert json.loads(rest[-2].removeprefix("data: "))["error"]["message"] == "the server is stopping"
-    reader.join(10)
+    reader.join(60)
     assert whole[0].status_code == 503 and whole[0].json()["error"]["code"] == "unavailable"
-    assert server.process.wait(10) == 0
+    assert server.process.wait(60) == 0
 
 
 def test_a_server_under_nohup_ignores_hangups(tmp_path):
@@ -91,7 +93,7 @@ def test_a_server_under_nohup_ignores_hangups(tmp_path):
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(1)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_the_limit_of_open_files_is_raised_and_its_lack_is_logged(launch):
@@ -104,7 +106,7 @@ def test_the_limit_of_open_files_is_raised_and_its_lack_is_logged(launch):
     assert not any("few file descriptors" in line for line in server.err)
 
     server = launch("--max-connections", "500", preexec_fn=limited(64, 64))
-    assert any("few file descriptors limit=64 wanted=564" in line for line in server.err)
+    wait_until(lambda: any("few file descriptors limit=64 wanted=564" in line for line in server.err), "a line in the log")
     host, port = server.url.removeprefix("http://").split(":")
     wires = [socket.create_connection((host, int(port))) for _ in range(80)]
     wait_until(lambda: any("cannot accept" in line for line in server.err), "the log to tell")
@@ -158,7 +160,7 @@ def test_the_log_has_the_servers_lifecycle_and_each_request(launch):
     assert answer.headers["x-request-id"] == "mine"
     assert server.stop() == 0
     lines = [json.loads(line) for line in server.err]
-    events = [line["event"] for line in lines]
+    events = [line["event"] for line in lines if line["event"] != "measured"]  # where steps or a sink took long
     # A request may be served before `ready` is written, and be written after `stopping`.
     assert events[0] == "loading" and events[-1] == "stopped" and sorted(events[1:-1]) == ["ready", "request", "stopping"]
     assert events.index("ready") < events.index("stopping")
@@ -172,7 +174,7 @@ def test_the_log_has_the_servers_lifecycle_and_each_request(launch):
 def test_a_second_server_on_the_same_port_fails_and_names_it(launch):
     port = launch().url.rsplit(":", 1)[1]
     second = subprocess.run([binary(), "serve", "--model", str(GOLDEN), "--port", port],
-                            capture_output=True, text=True, timeout=30)
+                            capture_output=True, text=True, timeout=60)
     assert second.returncode != 0
     assert port in second.stderr
 

@@ -47,7 +47,7 @@ def test_metrics_say_how_much_of_mapped_weights_was_read(launch, cache):
 def test_stages_and_replicas_share_mapped_weights(launch, cache):
     expected, _ = answer(launch, "--packed-cache", "none")
     for flags in (("--replicas", "2"), ("--stages", "2"), ("--tensor-parallel", "2")):
-        got, _ = answer(launch, "--weights", "mapped", "--packed-cache", str(cache), *flags)
+        got, _ = answer(launch, "--weights", "mapped", "--packed-cache", str(cache), "--threads", "2", *flags)
         assert got == expected, flags
 
 

@@ -163,7 +163,7 @@ def test_a_long_system_prompt(scripted):
 def test_an_agent_of_pydantic_ai(scripted):
     python = installed(*FRAMEWORK) / "python"
     ended = subprocess.run([python, pathlib.Path(__file__).parent / "uses" / "of_anthropic.py", scripted.url],
-                           capture_output=True, text=True, timeout=120)
+                           capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert json.loads(ended.stdout) == [["Paris"], "It is 18 degrees.", "Thought it over.", COUNT, "It is 18 degrees."]
 
@@ -183,7 +183,7 @@ def test_claude_code_runs_its_shell(tmp_path):
     try:
         ended = subprocess.run(
             [program, "-p", "make a file", "--output-format", "json", "--allowedTools", "Bash", "--model", "scripted"],
-            capture_output=True, text=True, timeout=120, cwd=home, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=300, cwd=home, stdin=subprocess.DEVNULL,
             env=kept | {"HOME": str(home), "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "none",
                         "ANTHROPIC_SMALL_FAST_MODEL": "scripted", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
                         "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1"})

@@ -7,6 +7,7 @@ import ollama
 import pytest
 
 from expected import MODEL
+from server import wait_until
 
 GREEDY = {"temperature": 0, "num_predict": 12}
 USER = [{"role": "user", "content": "Hello, who are you?"}]
@@ -98,7 +99,7 @@ def test_requests_need_no_content_type_and_options_without_effect_are_told(serve
     warning = answer.headers["x-troupe-warning"]
     for name in ("options.num_ctx", "options.max_tokens", "options.mirostat"):
         assert f"`{name}`" in warning
-    assert any("left out" in line and "options.max_tokens" in line for line in list(server.err))
+    wait_until(lambda: any("left out" in line and "options.max_tokens" in line for line in list(server.err)), "a line in the log")
     other = server.post("/api/generate", content=body, headers={"Content-Type": "text/plain", "Origin": "https://a.b"})
     assert other.status_code == 403
 

@@ -119,7 +119,7 @@ def test_a_program_with_actors_and_a_network_of_its_own_answers_lines(prefix, tm
         port = int(re.search(r"port (\d+)", process.stdout.readline())[1])
 
         def answers(questions):
-            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
                 connection.sendall("".join(question + "\n" for question in questions).encode())
                 lines = connection.makefile("rb")
                 return [lines.readline() for _ in questions]
@@ -127,12 +127,12 @@ def test_a_program_with_actors_and_a_network_of_its_own_answers_lines(prefix, tm
         assert all(line.endswith(b"\n") for line in two) and len(b"".join(two)) > 10
         with socket.create_connection(("127.0.0.1", port)) as leaves:
             leaves.sendall(b"Once upon a time\n")
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as floods:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as floods:
             floods.sendall(b"x" * 20000)
             assert b"too long\n" in floods.makefile("rb").read()
         assert answers(["Once"])[0].endswith(b"\n")  # others go on
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
 

@@ -47,7 +47,7 @@ class Visit:
         self.context = browser.new_context(viewport={"width": 1240, "height": 820}, **context)
         self.page = self.context.new_page()
         self.url, self.requests, self.complaints = url, [], []
-        self.page.set_default_timeout(20000)
+        self.page.set_default_timeout(60000)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("websocket", lambda socket: self.requests.append(socket.url.replace("ws", "http", 1)))
         self.page.on("console", lambda line: line.type in ("error", "warning") and self.complaints.append(line.text))
@@ -121,7 +121,7 @@ def test_a_chat_streams_stops_and_remembers(visit, served):
     it.page.click("#send")
     it.wait_for_answer()
     assert "stopped" in it.answers().first.locator(".facts").inner_text()
-    served.wait_until_idle(5)
+    served.wait_until_idle()
     text = it.text()
     it.page.reload()
     it.wait_for_answer()
@@ -188,9 +188,9 @@ def test_the_token_view_shows_alternatives_and_branches(visit):
     other.click()
     it.page.wait_for_function("() => document.querySelector('.facts')?.innerText.includes('branched after 10 tokens')")
     it.wait_for_answer()
-    after = it.page.locator(".tok").all_inner_texts()
+    wait_until(lambda: tokens.count() == 40, "the tokens of both")
+    after = tokens.all_inner_texts()
     assert after[:9] == before[:9] and after[9].strip() == chosen.strip() != before[9].strip()
-    assert len(after) == 40
     assert "shared" in it.page.locator(".facts").inner_text()
     # The keyboard does the same.
     it.page.locator(".tok").first.focus()
@@ -401,16 +401,22 @@ def test_figures_begin_with_the_hour_before_the_page_was_opened(visit, served):
 
 
 def test_a_trace_of_the_next_seconds(served):
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        trace = pool.submit(served.get, "/debug/trace?seconds=1")
-        loads = 0
-        while not trace.done():  # whenever it begins
-            load(served, 4, 20)
-            loads += 1
-        events = trace.result().json()["traceEvents"]
-    tracks = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
-    traced = [name for name in tracks if name.startswith("request ")]
-    assert tracks[0] == "steps" and 4 <= len(traced) == len(set(traced)) <= 4 * loads
+    def traced():
+        """The requests of a second, which may be few where this machine is busy."""
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            trace = pool.submit(served.get, "/debug/trace?seconds=1")
+            loads = 0
+            while not trace.done():  # whenever it begins
+                load(served, 4, 20)
+                loads += 1
+            events = trace.result().json()["traceEvents"]
+        tracks = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+        requests = [name for name in tracks if name.startswith("request ")]
+        assert not tracks or tracks[0] == "steps"
+        assert len(requests) == len(set(requests)) <= 4 * loads
+        return len(requests) >= 4
+
+    wait_until(traced, "a trace of several requests")
 
 
 HOSTILE = r"""<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">
@@ -524,10 +530,16 @@ def test_no_markdown_takes_long(visit):
         const parts = ['[', '![', '`', '``a', '*a', '**a', '_a ', '~~', '<https://', 'https://a', '> ', '- ', '1. ', '|', '| - ',
                        '#', '# ', ' ', '\\\\', 'a*', '*a **b', '](', '\\n- ', '\\n> ', '\\n|a|\\n|-|', '\\n```', '\\n# a #', '* * x',
                        '`a\\n', 'a**b\\n'];
-        return parts.map((part) => {
+        const cost = (part) => {
             const begun = performance.now();
             markdown(part.repeat(Math.floor(100000 / part.length)));
-            return [part, performance.now() - begun];
+            return performance.now() - begun;
+        };
+        return parts.map((part) => {
+            let least = cost(part);
+            for (let again = 0; again < 3 && least > 1500; ++again) // the machine may be busy
+                least = Math.min(least, cost(part));
+            return [part, least];
         });
     }""")
     assert [cost for cost in costs if cost[1] > 1500] == []

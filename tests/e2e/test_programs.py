@@ -97,7 +97,7 @@ def scripted_as(tmp_path):
 def outcome(command, home):
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
     ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, cwd=home, stdin=subprocess.DEVNULL,
+        command, capture_output=True, text=True, timeout=300, cwd=home, stdin=subprocess.DEVNULL,
         env=kept | {"HOME": str(home), "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OTEL_SDK_DISABLED": "true"})
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

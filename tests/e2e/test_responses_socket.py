@@ -121,12 +121,12 @@ def test_64_conversations_side_by_side(scripted):
 
 
 def test_a_lane_is_first_in_first_out(scripted):
-    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=20) as ws:
+    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=60) as ws:
         for text in ("count", "hi", "count"):
             ws.send(json.dumps({"type": "response.create", "input": text, "stream_id": "a", "store": False}))
         ended, running = [], set()
         while len(ended) < 3:
-            event = json.loads(ws.recv(timeout=30))
+            event = json.loads(ws.recv(timeout=60))
             assert event["stream_id"] == "a"
             if event["type"] == "response.created":
                 assert not running
@@ -138,12 +138,12 @@ def test_a_lane_is_first_in_first_out(scripted):
 
 
 def test_state_without_output_and_wrong_events(scripted):
-    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=20) as ws:
+    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=60) as ws:
         def ask(**event):
             ws.send(json.dumps(event))
-            told = [json.loads(ws.recv(timeout=30))]
+            told = [json.loads(ws.recv(timeout=60))]
             while told[-1]["type"] not in ("error", "response.completed"):
-                told.append(json.loads(ws.recv(timeout=30)))
+                told.append(json.loads(ws.recv(timeout=60)))
             return told
         made = ask(type="response.create", input="count", generate=False, store=False)
         assert made[-1]["response"]["output"] == [] and made[-1]["response"]["status"] == "completed"
@@ -155,7 +155,7 @@ def test_state_without_output_and_wrong_events(scripted):
             (wrong,) = ask(**event)
             assert (wrong["type"], wrong["error"]["param"]) == ("error", param) and wrong["status"] == 400
         ws.send("{")
-        assert json.loads(ws.recv(timeout=30))["status"] == 400
+        assert json.loads(ws.recv(timeout=60))["status"] == 400
     assert scripted.get("/v1/responses").status_code == 426
 
 
@@ -178,6 +178,6 @@ def test_a_conversation_is_compacted_and_goes_on(scripted):
 def test_agents_run_a_loop(scripted, tmp_path):
     python = installed("openai-agents==0.24.0") / "python"
     (tmp_path / "loop.py").write_text(AGENT)
-    ended = subprocess.run([python, tmp_path / "loop.py", scripted.url], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([python, tmp_path / "loop.py", scripted.url], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert json.loads(ended.stdout) == TOLD

@@ -116,7 +116,7 @@ def test_what_is_undefined_is_refused(server, fields, param):
 
 def test_a_websocket_sends_the_prompts_scores_as_frames(server, client, golden):
     ids = golden["cases"][0]["ids"]
-    with connect(server.ws_url, open_timeout=20) as ws:
+    with connect(server.ws_url, open_timeout=60) as ws:
         ws.send(json.dumps({"type": "generate", "id": "a", "prompt": ids, "max_tokens": 0, "prompt_logprobs": 1}))
         frames = [json.loads(ws.recv(timeout=60))]
         while frames[-1]["type"] != "done":

@@ -94,14 +94,14 @@ def test_the_server_takes_the_socket_that_systemd_passes(tmp_path):
                                 "--port", "1", "--host", "192.0.2.1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         server.wait_until(lambda: port_is_open(port), "systemd to listen")
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             server.wait_until(lambda: client.get("/health").status_code == 200, "the model to load")
             answer = client.post("/v1/chat/completions",
                                  json={"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5})
             assert answer.status_code == 200, answer.text
         assert process.stdout.readline() == f"Listening on http://127.0.0.1:{port}\n"
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
 

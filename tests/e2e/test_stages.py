@@ -33,7 +33,7 @@ def test_stages_give_the_answers_of_one(launch, tmp_path):
     two = launch(*FLAGS, *kept, "--stages", "2", "--microbatches", "3", "--step-tokens", "32")
     assert all_at_once(two) == expected
     assert two.metrics()["troupe_kv_blocks_adopted_total"] > 0  # what one stage has kept
-    assert two.is_idle()
+    two.wait_until_idle()
     assert two.stop() == 0
     three = launch(*FLAGS[:-1], "3", "--layers", "cpu=0,cpu=1,cpu=2", "--speculate", "off")
     assert all_at_once(three) == expected
@@ -50,7 +50,7 @@ def test_stages_give_the_answers_of_one(launch, tmp_path):
 ])
 def test_a_wrong_layout_is_one_sentence(flags, sentence):
     ended = subprocess.run([binary(), "run", "--model", str(GOLDEN), *flags, "hello"], capture_output=True, text=True,
-                           timeout=30)
+                           timeout=60)
     assert ended.returncode != 0
     assert sentence in ended.stderr
     assert "loading" not in ended.stderr

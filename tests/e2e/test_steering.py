@@ -65,7 +65,7 @@ def test_every_endpoint_is_steered(steered):
     told = [answer.json()["output"][-1]["content"][0]["text"] for answer in responses]
     assert told[0] != told[1]
 
-    with connect(steered.ws_url, open_timeout=20) as socket:
+    with connect(steered.ws_url, open_timeout=60) as socket:
         socket.send(json.dumps({"type": "generate", "id": "s", "prompt": "ROMEO:", **PROMPT, "steering": strong}))
         text = ""
         while (frame := json.loads(socket.recv(timeout=60)))["type"] == "token":

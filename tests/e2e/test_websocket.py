@@ -2,14 +2,13 @@
 
 import json
 import socket
-import time
 
 import pytest
 import websockets
 from websockets.sync.client import connect
 
 from expected import MODEL, PROMPT, greedy_text
-from server import wait_until
+from server import ENDLESS, wait_until
 
 
 def generate(id, **fields):
@@ -42,7 +41,7 @@ def ids_of(frames, index=0):
 
 @pytest.fixture
 def ws(server):
-    with connect(server.ws_url, open_timeout=20) as connection:
+    with connect(server.ws_url, open_timeout=60) as connection:
         yield connection
 
 
@@ -70,8 +69,10 @@ def test_token_frames_and_the_done_frame(ws, server, golden):
 def test_many_requests_on_one_connection_interleave_and_stay_exact(ws, golden):
     cases = golden["cases"][:4]
     names = [f"request {i}" for i in range(24)]
+    ws.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)  # all arrive together, or the first may end before
     for number, name in enumerate(names):
         ws.send(generate(name, prompt=cases[number % 4]["text"]))
+    ws.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
     order = []
     frames = {name: [] for name in names}
     while len([1 for f in frames.values() if f and f[-1]["type"] == "done"]) < len(names):
@@ -107,14 +108,14 @@ def test_stop_strings_end_a_request(ws, server, golden):
 
 
 def test_cancelling_one_request_does_not_affect_another(ws, server, golden):
-    ws.send(generate("long", max_tokens=2000, ignore_eos=True))
+    ws.send(generate("long", **ENDLESS))
     assert receive(ws)["id"] == "long"
     ws.send(generate("short"))
     ws.send(json.dumps({"type": "cancel", "id": "long"}))
     frames = until_end(ws, ["long", "short"])
     assert frames["long"][-1]["type"] == "done"
     assert frames["long"][-1]["choices"][0]["finish_reason"] == "cancelled"
-    assert frames["long"][-1]["usage"]["completion_tokens"] < 1900
+    assert frames["long"][-1]["usage"]["completion_tokens"] < 8 * 1900
     assert ids_of(frames["short"]) == golden["cases"][0]["greedy"]["ids"]
     ws.send(generate("long"))
     assert until_end(ws, ["long"])["long"][-1]["type"] == "done", "an ended request's id is free again"
@@ -122,7 +123,7 @@ def test_cancelling_one_request_does_not_affect_another(ws, server, golden):
 
 def test_cancelling_immediately_ends_the_request(ws):
     for number in range(10):
-        ws.send(generate(str(number), max_tokens=1500, ignore_eos=True))
+        ws.send(generate(str(number), **{**ENDLESS, "n": 1}))
         ws.send(json.dumps({"type": "cancel", "id": str(number)}))
     frames = until_end(ws, [str(number) for number in range(10)])
     for all_of_one in frames.values():
@@ -165,7 +166,7 @@ def test_a_binary_frame_gets_an_error_and_the_connection_stays_open(ws):
 
 
 def test_an_id_in_use_is_refused(ws):
-    ws.send(generate("a", max_tokens=1000, ignore_eos=True))
+    ws.send(generate("a", **ENDLESS))
     ws.send(generate("a"))
     while (frame := receive(ws))["type"] == "token":
         pass
@@ -176,12 +177,12 @@ def test_an_id_in_use_is_refused(ws):
 
 
 def test_a_frame_that_is_too_large_closes_with_1009(server):
-    with connect(server.ws_url, open_timeout=20, compression=None) as ws:
+    with connect(server.ws_url, open_timeout=60, compression=None) as ws:
         try:
             ws.send(generate("big", prompt="a" * (2 << 20)))
             with pytest.raises(websockets.ConnectionClosed):
                 while True:
-                    ws.recv(timeout=20)
+                    ws.recv(timeout=60)
         except websockets.ConnectionClosed:
             pass  # closed while sending
         assert ws.close_code == 1009
@@ -189,12 +190,16 @@ def test_a_frame_that_is_too_large_closes_with_1009(server):
 
 
 def test_a_dropped_connection_cancels_all_its_requests(server):
-    with connect(server.ws_url, open_timeout=20) as ws:
+    cancelled = lambda: server.metrics().get('troupe_requests_total{outcome="cancelled"}', 0)
+    before = cancelled()
+    with connect(server.ws_url, open_timeout=60) as ws:
         for number in range(8):
-            ws.send(generate(str(number), max_tokens=2000, ignore_eos=True))
+            ws.send(generate(str(number), **{**ENDLESS, "n": 1}))
         receive(ws)
+        wait_until(lambda: server.metrics()["troupe_requests_in_flight"] == 8, "all its requests to run")
         ws.socket.shutdown(socket.SHUT_RDWR)
-        server.wait_until_idle(5)
+        wait_until(lambda: cancelled() == before + 8, "all its requests to be cancelled")
+        server.wait_until_idle()
 
 
 def test_a_slow_reader_pauses_only_its_own_requests(server, golden):
@@ -202,19 +207,17 @@ def test_a_slow_reader_pauses_only_its_own_requests(server, golden):
     wire = socket.socket()
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     wire.connect((host, int(port)))
-    with connect(server.ws_url, sock=wire, max_queue=1, open_timeout=20, ping_interval=None) as slow:
+    with connect(server.ws_url, sock=wire, max_queue=1, open_timeout=60, ping_interval=None) as slow:
         # About 40 MB of frames, more than socket buffers hold.
         names = [str(number) for number in range(8)]
         for name in names:
             slow.send(generate(name, max_tokens=2000, ignore_eos=True, logprobs=20))
         wait_until(lambda: server.metrics()["troupe_sequences_paused"] == len(names), "all its requests to pause", 60)
         steps = server.metrics()["troupe_generated_tokens_total"]
-        with connect(server.ws_url, open_timeout=20) as quick:
-            start = time.monotonic()
+        with connect(server.ws_url, open_timeout=60) as quick:
             quick.send(generate("q"))
-            frames = until_end(quick, ["q"])["q"]
+            frames = until_end(quick, ["q"])["q"]  # while nothing of the other's is read
             assert ids_of(frames) == golden["cases"][0]["greedy"]["ids"]
-            assert time.monotonic() - start < 10
         assert server.metrics()["troupe_generated_tokens_total"] - steps <= 60, "a paused request must get no steps"
         frames = until_end(slow, names)
         for name in names:
@@ -226,16 +229,16 @@ def test_a_slow_reader_pauses_only_its_own_requests(server, golden):
 def test_the_websocket_requires_an_api_key(launch):
     guarded = launch("--api-key", "secret")
     with pytest.raises(websockets.InvalidStatus) as refused:
-        with connect(guarded.ws_url, open_timeout=20):
+        with connect(guarded.ws_url, open_timeout=60):
             pass
     assert refused.value.response.status_code == 401
-    with connect(guarded.ws_url, additional_headers={"Authorization": "Bearer secret"}, open_timeout=20) as ws:
+    with connect(guarded.ws_url, additional_headers={"Authorization": "Bearer secret"}, open_timeout=60) as ws:
         ws.send(generate("a"))
         assert until_end(ws, ["a"])["a"][-1]["type"] == "done"
 
 
 def test_other_origins_cannot_connect(server):
     with pytest.raises(websockets.InvalidStatus) as refused:
-        with connect(server.ws_url, origin="https://evil.example", open_timeout=20):
+        with connect(server.ws_url, origin="https://evil.example", open_timeout=60):
             pass
     assert refused.value.response.status_code == 403
