@@ -1,12 +1,11 @@
 #include "actors/engine.hpp"
 
 #include "actors/faults.hpp"
-#include "actors/judge.hpp"
+#include "actors/kept_judge.hpp"
 #include "actors/replica.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/deadlines.hpp"
-#include "runtime/engine/restart_policy.hpp"
 #include "runtime/scheduling/router.hpp"
 
 #include <caf/event_based_actor.hpp>
@@ -15,7 +14,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,33 +36,35 @@ struct pending_request {
   bool waiting = false;       // for a replica
 };
 
+/// What is to be loaded, and how.
+struct load_order {
+  engine_options options;
+  model_loader load;
+};
+
 class engine_state {
 public:
   static constexpr const char* name = "engine";
 
   engine_state(engine_actor::pointer self, engine_options options, engine_listener on_status, model_loader loader,
                model_loader judge_loader)
-    : self_(self), on_status_(std::move(on_status)), judge_loader_(std::move(judge_loader)) {
+    : self_(self), on_status_(std::move(on_status)), to_load_({std::move(options), std::move(loader)}) {
     self_->set_down_handler([this](caf::down_msg& down) { child_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
     try {
-      if (!options.reward_model.empty()) {
-        judge_options_ = options;
-        judges_ = std::make_shared<judges>();
-        start_judge([tell = on_status_](const load_status& s) { tell(s, nullptr); });
+      if (to_load_->options.reward_model.empty()) {
+        load();
+      } else {
+        judge_.emplace(self_, to_load_->options, std::move(judge_loader));
+        judge_->start([tell = on_status_](const load_status& s) { tell(s, nullptr); });
       }
-      load(std::move(options), std::move(loader));
     } catch (...) {
       on_exception(std::current_exception());
     }
   }
 
   // Replicas and the judge never outlive the engine.
-  ~engine_state() {
-    *abandoned_ = true;
-    if (judge_.actor)
-      caf::anon_send_exit(judge_.actor, caf::exit_reason::user_shutdown);
-  }
+  ~engine_state() { *abandoned_ = true; }
 
   engine_actor::behavior_type make_behavior() {
     return {
@@ -81,6 +81,9 @@ public:
       [this](check_atom) { expire(); },
       [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
       [this](loaded_atom, const error& why) { fail(why); },
+      [this](judge_atom) { judge_loaded(); },
+      [this](judge_atom, const error& why) { judge_failed(why); },
+      [this](judged_atom) { judge_->count(); },
       [this](record_atom, const step_record_ptr& record) { pass_on(record); },
       [this](watch_atom, const step_watcher_actor& watcher) { add_watcher(watcher); },
       [this](unwatch_atom, const step_watcher_actor& watcher) { dismiss_watcher(watcher); },
@@ -106,17 +109,16 @@ public:
 private:
   // -- loading --------------------------------------------------------------------------------------------------------
 
-  void load(engine_options options, model_loader loader) {
-    auto work = [engine = engine_actor(self_), options = std::move(options), load = std::move(loader),
-                 tell = on_status_, abandoned = abandoned_, judge = judge_.loaded](caf::event_based_actor* self) {
+  void load() {
+    auto work = [engine = engine_actor(self_), what = *std::exchange(to_load_, std::nullopt), tell = on_status_,
+                 abandoned = abandoned_](caf::event_based_actor* self) {
       const auto progress = [&](const load_status& s) {
         if (*abandoned)
           throw failure(errc::cancelled, "the engine was stopped while it loaded");
         tell(s, nullptr);
       };
       try {
-        wait_for_judge(judge, *abandoned);
-        self->send(engine, loaded_atom::value, load(options, progress));
+        self->send(engine, loaded_atom::value, what.load(what.options, progress));
       } catch (const failure& f) {
         self->send(engine, loaded_atom::value, f.what_failed());
       } catch (const std::bad_alloc&) {
@@ -130,17 +132,20 @@ private:
     loader_ = self_->spawn<caf::detached + caf::monitored>(work).address();
   }
 
-  // First, as it takes a known part of the memory, of which the model's KV cache takes what there is. On the loader's
-  // thread.
-  static void wait_for_judge(const std::shared_future<std::optional<error>>& loaded,
-                             const std::atomic<bool>& abandoned) {
-    if (!loaded.valid())
+  // It is loaded first, as it takes a known part of the memory, of which the model's KV cache takes what there is.
+  void judge_loaded() {
+    if (!to_load_ || failed_ || stopping_)
       return;
-    while (loaded.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
-      if (abandoned)
-        throw failure(errc::cancelled, "the engine was stopped while it loaded");
-    if (const auto& why = loaded.get())
-      throw failure(why->code, why->message, why->param);
+    try {
+      load();
+    } catch (...) {
+      on_exception(std::current_exception());
+    }
+  }
+
+  void judge_failed(const error& why) {
+    if (to_load_)
+      fail(why);
   }
 
   void finish_loading(const loaded_model_ptr& model) {
@@ -149,34 +154,13 @@ private:
     model_ = model;
     router_ = router(model_->strict_roles);
     for (std::size_t i = 0; i < model_->replicas.size(); ++i)
-      replicas_.push_back(std::make_unique<replica>(self_, static_cast<int>(i), replica_of(model_, i), judges_));
+      replicas_.push_back(std::make_unique<replica>(self_, static_cast<int>(i), replica_of(model_, i)));
+    tell_who_judges();
     watch_steps();
     for (auto& each : replicas_)
       start(*each, {});
     if (!failed_)
       report_ready({});
-  }
-
-  void tell(std::string line) {
-    if (!running_replica() || stopping_)
-      return;
-    load_status status;
-    status.now = load_status::stage::ready;
-    status.news = std::move(line);
-    on_status_(status, nullptr);
-  }
-
-  void fail(const error& why) {
-    if (stopping_)
-      return;
-    failed_ = why;
-    load_status status;
-    status.now = load_status::stage::failed;
-    status.why = why;
-    on_status_(status, nullptr);
-    for (auto& [_, pending] : requests_)
-      if (std::exchange(pending.waiting, false))
-        refuse(pending.request, why);
   }
 
   // -- requests -------------------------------------------------------------------------------------------------------
@@ -330,74 +314,7 @@ private:
     return found == replicas_.end() ? nullptr : found->get();
   }
 
-  caf::result<engine_stats> stats() {
-    auto promise = self_->make_response_promise<engine_stats>();
-    if (!running_replica()) {
-      promise.deliver(caf::make_error(caf::sec::unexpected_message, "there is no model"));
-      return promise;
-    }
-    const auto counted = std::make_shared<std::map<int, replica_stats>>();
-    for (auto& each : replicas_)
-      each->count([promise, counted, all = replicas_.size()](const replica_stats& its) mutable {
-        counted->emplace(its.number, its);
-        if (counted->size() < all)
-          return;
-        std::vector<replica_stats> replicas;
-        for (const auto& [_, one] : *counted)
-          replicas.push_back(one);
-        promise.deliver(in_all(std::move(replicas)));
-      });
-    return promise;
-  }
-
-  // -- those who watch steps ------------------------------------------------------------------------------------------
-
-  void add_watcher(const step_watcher_actor& watcher) {
-    if (watchers_.emplace(watcher.address(), watcher).second)
-      self_->monitor(watcher);
-    watch_steps();
-  }
-
-  void dismiss_watcher(const step_watcher_actor& watcher) {
-    self_->demonitor(watcher.address());
-    remove_watcher(watcher.address());
-  }
-
-  void remove_watcher(const caf::actor_addr& watcher) {
-    if (watchers_.erase(watcher) > 0)
-      watch_steps();
-  }
-
-  void watch_steps() {
-    for (auto& each : replicas_)
-      each->watch_steps(!watchers_.empty());
-  }
-
-  caf::result<engine_snapshot_ptr> look() {
-    auto promise = self_->make_response_promise<engine_snapshot_ptr>();
-    const auto seen = std::make_shared<engine_snapshot>();
-    seen->actors = actor_counts::all();
-    if (replicas_.empty())
-      promise.deliver(engine_snapshot_ptr(seen));
-    for (auto& each : replicas_)
-      each->look([promise, seen, all = replicas_.size()](replica_snapshot its) mutable {
-        seen->replicas.push_back(std::move(its));
-        if (seen->replicas.size() < all)
-          return;
-        std::ranges::sort(seen->replicas, {}, &replica_snapshot::number);
-        promise.deliver(engine_snapshot_ptr(seen));
-      });
-    return promise;
-  }
-
-  void pass_on(const step_record_ptr& record) {
-    if (!record->remark.empty())
-      tell(record->remark);
-    for (auto& [_, watcher] : watchers_)
-      self_->send(watcher, record_atom::value, record);
-  }
-
-  // -- supervision ----------------------------------------------------------------------------------------------------
+  // -- replicas -------------------------------------------------------------------------------------------------------
 
   /// `line`: the reason for this start, for a person.
   void start(replica& which, std::string line) {
@@ -444,16 +361,15 @@ private:
     }
   }
 
-  void report_ready(std::string line) {
-    load_status ready;
-    ready.now = load_status::stage::ready;
-    ready.line = std::move(line);
-    ready.degraded = degraded_ + (degraded_.empty() || no_judge_.empty() ? "" : "; ") + no_judge_;
-    on_status_(ready, model_);
-  }
-
-  bool all_failed() const {
-    return std::ranges::all_of(replicas_, [](auto& each) { return each->has_failed(); });
+  // Requests notice the scheduler's end and ask the engine again.
+  void replica_lost(replica& which, const fault& f) {
+    router_.stop(which.number());
+    if (auto why = which.fail(f); why && all_failed())
+      return fail(*why);
+    else if (why)
+      return fail_one(which, *why);
+    if (auto line = which.take_restart())
+      start(which, (has_router() ? "replica " + std::to_string(which.number()) + ": " : "") + *line);
   }
 
   // Others go on.
@@ -464,31 +380,140 @@ private:
     report_ready(degraded_);
   }
 
-  void start_judge(std::function<void(const load_status&)> progress) {
-    judge_ = spawn_judge(self_->system(), *judge_options_, std::move(progress), judges_, judge_loader_);
-    judges_->set(judge_.actor);
-    self_->monitor(judge_.actor);
+  bool all_failed() const {
+    return std::ranges::all_of(replicas_, [](auto& each) { return each->has_failed(); });
   }
+
+  // -- the judge ------------------------------------------------------------------------------------------------------
 
   // All goes on without it, but for the searches that it would judge.
   void judge_lost(const fault& f) {
-    judge_ = {};
-    judges_->set({});
-    if (stopping_ || failed_ || !model_) // while the model loads, the loader is told why
+    if (stopping_ || failed_)
       return;
-    auto why = f.why.message;
-    if (judge_policy_.restart(self_->clock().now())) {
-      try {
-        start_judge([](const load_status&) {}); // the engine is ready all the same
-        ++judges_->restarts;
-        return report_ready("the reward model failed and is loaded again: " + why);
-      } catch (...) {
-        why = error_of(std::current_exception()).message;
-      }
-    }
-    no_judge_ = "searches with a reward model fail, as it has failed for good: " + why;
-    report_ready(no_judge_);
+    if (to_load_)
+      return fail(f.why);
+    auto line = judge_->replace(f);
+    tell_who_judges();
+    if (model_)
+      report_ready(std::move(line));
   }
+
+  void tell_who_judges() {
+    if (judge_)
+      for (auto& each : replicas_)
+        each->judge_by(judge_->now());
+  }
+
+  // -- those who watch steps ------------------------------------------------------------------------------------------
+
+  void add_watcher(const step_watcher_actor& watcher) {
+    if (watchers_.emplace(watcher.address(), watcher).second)
+      self_->monitor(watcher);
+    watch_steps();
+  }
+
+  void dismiss_watcher(const step_watcher_actor& watcher) {
+    self_->demonitor(watcher.address());
+    remove_watcher(watcher.address());
+  }
+
+  void remove_watcher(const caf::actor_addr& watcher) {
+    if (watchers_.erase(watcher) > 0)
+      watch_steps();
+  }
+
+  void watch_steps() {
+    for (auto& each : replicas_)
+      each->watch_steps(!watchers_.empty());
+  }
+
+  void pass_on(const step_record_ptr& record) {
+    if (!record->remark.empty())
+      tell(record->remark);
+    for (auto& [_, watcher] : watchers_)
+      self_->send(watcher, record_atom::value, record);
+  }
+
+  caf::result<engine_snapshot_ptr> look() {
+    auto promise = self_->make_response_promise<engine_snapshot_ptr>();
+    const auto seen = std::make_shared<engine_snapshot>();
+    seen->actors = actor_counts::all();
+    if (replicas_.empty())
+      promise.deliver(engine_snapshot_ptr(seen));
+    for (auto& each : replicas_)
+      each->look([promise, seen, all = replicas_.size()](replica_snapshot its) mutable {
+        seen->replicas.push_back(std::move(its));
+        if (seen->replicas.size() < all)
+          return;
+        std::ranges::sort(seen->replicas, {}, &replica_snapshot::number);
+        promise.deliver(engine_snapshot_ptr(seen));
+      });
+    return promise;
+  }
+
+  // -- status ---------------------------------------------------------------------------------------------------------
+
+  void report_ready(std::string line) {
+    load_status ready;
+    ready.now = load_status::stage::ready;
+    ready.line = std::move(line);
+    const auto no_judge = judge_ ? judge_->given_up() : std::string();
+    ready.degraded = degraded_ + (degraded_.empty() || no_judge.empty() ? "" : "; ") + no_judge;
+    on_status_(ready, model_);
+  }
+
+  void tell(std::string line) {
+    if (!running_replica() || stopping_)
+      return;
+    load_status status;
+    status.now = load_status::stage::ready;
+    status.news = std::move(line);
+    on_status_(status, nullptr);
+  }
+
+  void fail(const error& why) {
+    if (stopping_)
+      return;
+    failed_ = why;
+    load_status status;
+    status.now = load_status::stage::failed;
+    status.why = why;
+    on_status_(status, nullptr);
+    for (auto& [_, pending] : requests_)
+      if (std::exchange(pending.waiting, false))
+        refuse(pending.request, why);
+  }
+
+  caf::result<engine_stats> stats() {
+    auto promise = self_->make_response_promise<engine_stats>();
+    if (!running_replica()) {
+      promise.deliver(caf::make_error(caf::sec::unexpected_message, "there is no model"));
+      return promise;
+    }
+    const auto counted = std::make_shared<std::map<int, replica_stats>>();
+    for (auto& each : replicas_)
+      each->count([this, promise, counted, all = replicas_.size()](const replica_stats& its) mutable {
+        counted->emplace(its.number, its);
+        if (counted->size() < all)
+          return;
+        std::vector<replica_stats> replicas;
+        for (const auto& [_, one] : *counted)
+          replicas.push_back(one);
+        add_judge(replicas.front());
+        promise.deliver(in_all(std::move(replicas)));
+      });
+    return promise;
+  }
+
+  // What is counted of the judge, is so with the first replica.
+  void add_judge(replica_stats& first) const {
+    if (!judge_)
+      return;
+    first.restarts += judge_->restarts();
+    first.model.judged_answers = judge_->answers();
+  }
+
+  // -- the end, of others and of its own ------------------------------------------------------------------------------
 
   void child_ended(const caf::down_msg& down) {
     if (const auto request = requests_.find(down.source); request != requests_.end()) {
@@ -502,24 +527,13 @@ private:
       if (!model_ && !failed_ && !stopping_) // it had no memory to report why
         fail(fault_of(down.reason, self_->system()).why);
     }
-    if (judge_.actor && down.source == judge_.actor.address())
+    if (judge_ && judge_->lose(down.source))
       judge_lost(fault_of(down.reason, self_->system()));
     for (auto& each : replicas_)
       if (each->lose(down.source) && !stopping_)
         replica_lost(*each, fault_of(down.reason, self_->system()));
     if (stopping_)
       quit_when_done();
-  }
-
-  // Requests notice the scheduler's end and ask the engine again.
-  void replica_lost(replica& which, const fault& f) {
-    router_.stop(which.number());
-    if (auto why = which.fail(f); why && all_failed())
-      return fail(*why);
-    else if (why)
-      return fail_one(which, *why);
-    if (auto line = which.take_restart())
-      start(which, (has_router() ? "replica " + std::to_string(which.number()) + ": " : "") + *line);
   }
 
   void stop(const caf::error& reason) {
@@ -544,10 +558,8 @@ private:
     }
     if (!ended)
       return;
-    if (judge_.actor) {
-      self_->send_exit(judge_.actor, caf::exit_reason::user_shutdown);
-      return;
-    }
+    if (judge_ && judge_->now())
+      return judge_->end();
     load_status status;
     status.now = load_status::stage::stopped;
     on_status_(status, nullptr);
@@ -575,21 +587,16 @@ private:
 
   engine_actor::pointer self_;
   engine_listener on_status_;
+  std::optional<load_order> to_load_; // until it loads
   // Set when the load is no longer wanted.
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   loaded_model_ptr model_;
   std::vector<std::unique_ptr<replica>> replicas_;
-  router router_;           // of several replicas
-  std::uint64_t lives_ = 0; // of all of them
-  std::string degraded_;    // why fewer serve than there were
-  caf::actor_addr loader_;  // while it loads
-  // If there is a reward model:
-  model_loader judge_loader_;
-  std::optional<engine_options> judge_options_;
-  std::shared_ptr<judges> judges_; // which outlives each
-  spawned_judge judge_;
-  restart_policy judge_policy_;
-  std::string no_judge_; // why there is none any more
+  router router_;                   // of several replicas
+  std::uint64_t lives_ = 0;         // of all of them
+  std::string degraded_;            // why fewer serve than there were
+  caf::actor_addr loader_;          // while it loads
+  std::optional<kept_judge> judge_; // if there is a reward model
   std::map<caf::actor_addr, pending_request> requests_;
   deadlines<caf::actor_addr> deadlines_;
   std::map<caf::actor_addr, step_watcher_actor> watchers_;

@@ -19,30 +19,13 @@ namespace troupe {
 
 namespace {
 
-using judge_promise = std::promise<std::optional<error>>;
-
-/// Tells once.
-class judge_readiness {
-public:
-  explicit judge_readiness(std::shared_ptr<judge_promise> to) : to_(std::move(to)) {}
-
-  void done(std::optional<error> why) {
-    if (!std::exchange(told_, true))
-      to_->set_value(std::move(why));
-  }
-
-private:
-  std::shared_ptr<judge_promise> to_;
-  bool told_ = false;
-};
-
 class judge_state {
 public:
   static constexpr const char* name = "judge";
 
-  judge_state(judge_actor::pointer self, engine_options options, std::function<void(const load_status&)> progress,
-              std::shared_ptr<judge_promise> loaded, std::shared_ptr<judges> counted, model_loader loader)
-    : self_(self), self_handle_(self), report_(std::move(loaded)), counted_(std::move(counted)) {
+  judge_state(judge_actor::pointer self, caf::weak_actor_ptr owner, engine_options options,
+              std::function<void(const load_status&)> progress, model_loader loader)
+    : self_(self), self_handle_(self), owner_(std::move(owner)) {
     self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
     engine_ = spawn_engine(
@@ -69,6 +52,12 @@ public:
   }
 
 private:
+  template <class... T>
+  void tell_owner(T&&... what) {
+    if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(owner_))
+      self_->send(caf::actor_cast<engine_actor>(alive), std::forward<T>(what)...);
+  }
+
   /// An order, and what it still waits for.
   struct open_order {
     judge_order_ptr order;
@@ -110,7 +99,7 @@ private:
                         model->info.device + " does not give the states that it judges by",
                       "reward_model");
       model_ = model;
-      report_.done(std::nullopt);
+      tell_owner(judge_atom::value);
     } catch (const failure& f) {
       give_up(f.what_failed());
     }
@@ -118,7 +107,7 @@ private:
 
   /// Its engine cannot judge, or not any more. What is under way fails with it.
   void give_up(const error& why) {
-    report_.done(why);
+    tell_owner(judge_atom::value, why);
     stop(exit_reason_of(std::make_exception_ptr(failure(why.code, why.message))));
   }
 
@@ -180,7 +169,7 @@ private:
       return fail(number, f.what_failed());
     }
     texts_.erase(text);
-    ++counted_->answers;
+    tell_owner(judged_atom::value);
     if (--opened.missing > 0)
       return;
     opened.order->answer(std::move(opened.values));
@@ -215,7 +204,6 @@ private:
     texts_.clear();
     orders_.clear();  // which settles them
     model_ = nullptr; // its memory is what the next one takes
-    report_.done(error{errc::unavailable, "the reward model's engine has ended", {}});
     self_->quit(stopping_.value_or(down.reason));
   }
 
@@ -232,8 +220,7 @@ private:
   judge_actor::pointer self_;
   // Only an exit message may end the actor.
   judge_actor self_handle_;
-  judge_readiness report_;
-  std::shared_ptr<judges> counted_;
+  caf::weak_actor_ptr owner_;
   engine_actor engine_;
   loaded_model_ptr model_;
   std::map<std::uint64_t, open_order> orders_;
@@ -244,15 +231,11 @@ private:
 
 } // namespace
 
-spawned_judge spawn_judge(caf::actor_system& system, const engine_options& options,
-                          std::function<void(const load_status&)> progress, std::shared_ptr<judges> counted,
-                          model_loader loader) {
-  spawned_judge result;
-  auto loaded = std::make_shared<judge_promise>();
-  result.loaded = loaded->get_future().share();
-  result.actor = spawn_state<judge_actor, judge_state, caf::detached>(
-    system, reward_options(options), std::move(progress), std::move(loaded), std::move(counted), std::move(loader));
-  return result;
+judge_actor spawn_judge(const engine_actor& owner, const engine_options& options,
+                        std::function<void(const load_status&)> progress, model_loader loader) {
+  return spawn_state<judge_actor, judge_state, caf::detached>(
+    owner->home_system(), caf::actor_cast<caf::weak_actor_ptr>(owner), reward_options(options), std::move(progress),
+    std::move(loader));
 }
 
 } // namespace troupe

@@ -51,8 +51,9 @@
 //   immutable and travels as shared_ptr<const T>, never copied.
 // - A message begins with an atom. What a client sends and receives (generation, event) is plain values, whose fields
 //   runtime/engine/fields.hpp lists, so that they may leave the process one day. All other messages are local for good.
-// - Where answers of tree searches are valued by a reward model, a judge belongs to the engine, beside its replicas. A
-//   sampler sends it an order and holds the group back until that is settled, as if its masks were late.
+// - Where answers of tree searches are valued by a reward model, a judge belongs to the engine, beside its replicas, and
+//   is loaded before the model. The engine tells samplers who judges. A sampler sends the judge an order and holds the
+//   group back until that is settled, as if its masks were late.
 // - Each step leaves a record (step_record) for whoever watches the engine; while nobody does, none is made.
 #pragma once
 
@@ -158,11 +159,21 @@ using executor_actor = caf::typed_actor<
   // engine: who gets the images that are for that replica
   caf::reacts_to<attach_atom, int, kv_receiver_actor, scheduler_actor>>;
 
+// -- judge: values answers of tree searches by a reward model, in an engine of its own -------------------------------
+
+using judge_actor = caf::typed_actor<
+  caf::reacts_to<judge_atom, judge_order_ptr>,               // sampler: settle this, which calls guided_settings::late
+  caf::reacts_to<event_atom, std::uint64_t, event_ptr>,      // its engine's requests
+  caf::reacts_to<cancel_atom, std::uint64_t>,                // itself: nobody wants that order any more
+  caf::reacts_to<loaded_atom, loaded_model_ptr>,             // its engine's listener: the reward model
+  caf::reacts_to<loaded_atom, error>>;                       // likewise
+
 // -- sampler: logits to tokens ----------------------------------------------------------------------------------------
 
 using sampler_actor = caf::typed_actor<
   caf::reacts_to<attach_atom, scheduler_actor>,              // engine, once: receives step results
   caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: receives this request's tokens
+  caf::reacts_to<attach_atom, judge_actor>,                  // engine: who judges now; null: nobody
   caf::reacts_to<plan_atom, step_plan_ptr>,                  // scheduler: these guides will be followed in a step
   caf::reacts_to<logits_atom, step_logits_ptr, executor_actor>, // executor: sample, and send the tokens to that one
   caf::reacts_to<late_atom>,                                 // thread that makes masks: a deferred one is ready
@@ -184,15 +195,6 @@ using guide_compiler_actor = caf::typed_actor<
   // request: its guide, or an error, follows by this number
   caf::reacts_to<compile_atom, generation_ptr, std::uint64_t, request_actor>,
   caf::reacts_to<guide_atom, guide_outcome_ptr>>;               // guide_worker: answers each guide_order
-
-// -- judge: values answers of tree searches by a reward model, in an engine of its own -------------------------------
-
-using judge_actor = caf::typed_actor<
-  caf::reacts_to<judge_atom, judge_order_ptr>,               // sampler: settle this, which calls guided_settings::late
-  caf::reacts_to<event_atom, std::uint64_t, event_ptr>,      // its engine's requests
-  caf::reacts_to<cancel_atom, std::uint64_t>,                // itself: nobody wants that order any more
-  caf::reacts_to<loaded_atom, loaded_model_ptr>,             // its engine's listener: the reward model
-  caf::reacts_to<loaded_atom, error>>;                       // likewise
 
 // -- guide_worker: one thread of the guide compiler -------------------------------------------------------------------
 
@@ -272,6 +274,9 @@ using engine_actor = caf::typed_actor<
   caf::reacts_to<check_atom>,                                             // itself: is the time of any over?
   caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
   caf::reacts_to<loaded_atom, error>,                                     // loader
+  caf::reacts_to<judge_atom>,                                             // judge: it can judge
+  caf::reacts_to<judge_atom, error>,                                      // judge: it cannot, and ends
+  caf::reacts_to<judged_atom>,                                            // judge: an answer more is judged
   caf::reacts_to<record_atom, step_record_ptr>,                           // scheduler: if watched, or with a remark
   caf::reacts_to<watch_atom, step_watcher_actor>,                         // any actor
   caf::reacts_to<unwatch_atom, step_watcher_actor>,                       // any actor

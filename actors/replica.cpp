@@ -19,8 +19,8 @@ namespace troupe {
 // Shorter than what those who ask the engine wait (api/embed).
 constexpr auto stats_deadline = std::chrono::seconds(3);
 
-replica::replica(engine_actor::pointer engine, int number, model_replica what, std::shared_ptr<judges> judging)
-  : engine_(engine), number_(number), what_(std::move(what)), judges_(std::move(judging)) {
+replica::replica(engine_actor::pointer engine, int number, model_replica what)
+  : engine_(engine), number_(number), what_(std::move(what)) {
   seen_.number = number;
 }
 
@@ -49,7 +49,7 @@ replica::workers replica::spawn(std::uint64_t life) {
     watch(reader = spawn_kv_mover(system, model, w.blocks, engine));
     watch(writer = spawn_kv_mover(system, model, w.blocks, engine));
   }
-  watch(w.sampler = spawn_sampler(system, what_, judges_));
+  watch(w.sampler = spawn_sampler(system, what_));
   std::vector<executor_actor> stages; // from the last to the first
   for (auto i = plan.stages.size(); i-- > 0;) {
     stages.push_back(spawn_executor(system, what_, i,
@@ -72,6 +72,8 @@ replica::workers replica::spawn(std::uint64_t life) {
                                        .sends = plan.role == replica_role::prefill}));
   engine_->send(w.sampler, attach_atom::value, w.scheduler);
   engine_->send(stages.front(), attach_atom::value, w.scheduler);
+  if (judge_)
+    engine_->send(w.sampler, attach_atom::value, judge_);
   if (steps_watched_)
     engine_->send(w.scheduler, watch_atom::value, true);
   return w;
@@ -98,18 +100,9 @@ void replica::ask(const Handle& who, const former_lives<Counters>& former, Count
       [answered](const caf::error&) { answered(); });
 }
 
-replica_stats replica::told() const {
-  auto all = seen_;
-  if (number_ == 0 && judges_)
-    all.restarts += judges_->restarts;
-  return all;
-}
-
 void replica::count(const std::function<void(const replica_stats&)>& then) {
   if (number_ == 0) {
     seen_.model = what_.model->counted();
-    if (judges_)
-      seen_.model.judged_answers = judges_->answers;
     if (const auto& disk = what_.model->kv_disk)
       seen_.kept = disk->store->counters();
   }
@@ -118,11 +111,11 @@ void replica::count(const std::function<void(const replica_stats&)>& then) {
       seen_.scheduler = former_schedulers_->counted();
       seen_.blocks = former_blocks_->counted();
     }
-    return then(told());
+    return then(seen_);
   }
   const auto answered = [this, then, missing = std::make_shared<int>(2)] {
     if (--*missing == 0)
-      then(told());
+      then(seen_);
   };
   ask(workers_->scheduler, *former_schedulers_, &replica_stats::scheduler, answered);
   ask(workers_->blocks, *former_blocks_, &replica_stats::blocks, answered);
@@ -152,6 +145,12 @@ void replica::know(const replica& other) {
 void replica::watch_steps(bool watched) {
   if (std::exchange(steps_watched_, watched) != watched && workers_)
     engine_->send(workers_->scheduler, watch_atom::value, watched);
+}
+
+void replica::judge_by(const judge_actor& judge) {
+  judge_ = judge;
+  if (workers_)
+    engine_->send(workers_->sampler, attach_atom::value, judge_);
 }
 
 void replica::end() {

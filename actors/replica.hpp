@@ -3,7 +3,6 @@
 #pragma once
 
 #include "actors/faults.hpp"
-#include "actors/judge.hpp"
 #include "actors/messages.hpp"
 #include "runtime/engine/loaded_model.hpp"
 #include "runtime/engine/restart_policy.hpp"
@@ -31,8 +30,7 @@ public:
     guide_compiler_actor guides;
   };
 
-  /// `judging`: the engine's; null: nobody judges.
-  replica(engine_actor::pointer engine, int number, model_replica what, std::shared_ptr<judges> judging);
+  replica(engine_actor::pointer engine, int number, model_replica what);
   replica(const replica&) = delete;
   replica& operator=(const replica&) = delete;
   ~replica() { end(); }
@@ -56,6 +54,9 @@ public:
 
   /// Whether its scheduler is to send a record of each step, also after the next start.
   void watch_steps(bool watched);
+
+  /// Who values the answers of its searches, also after the next start; null: nobody.
+  void judge_by(const judge_actor& judge);
 
   /// Null while it does not run.
   const workers* running() const { return workers_ ? &*workers_ : nullptr; }
@@ -85,8 +86,6 @@ public:
 
 private:
   workers spawn(std::uint64_t life);
-  /// What is seen, and what the engine counts.
-  replica_stats told() const;
 
   template <class Handle>
   void watch(const Handle& child);
@@ -98,7 +97,7 @@ private:
   engine_actor::pointer engine_;
   int number_;
   model_replica what_;
-  std::shared_ptr<judges> judges_;
+  judge_actor judge_;
   std::optional<workers> workers_;
   std::map<caf::actor_addr, caf::actor> children_;
   restart_policy policy_;

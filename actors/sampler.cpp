@@ -1,6 +1,5 @@
 #include "actors/sampler.hpp"
 
-#include "actors/judge.hpp"
 #include "actors/spawn.hpp"
 
 #include <caf/send.hpp>
@@ -16,12 +15,11 @@ public:
   static constexpr const char* name = "sampler";
   using accompanies = companion;
 
-  sampler_state(sampler_actor::pointer self, const model_replica& what, const std::shared_ptr<judges>& judging)
+  sampler_state(sampler_actor::pointer self, const model_replica& what)
     : self_(self),
       self_handle_(self),
-      sampler_(what.plan.last().make_sampler(spec_of(what, judging, self), [me = caf::actor_cast<sampler_addr>(self)] {
-        notify(me, sampled_atom::value);
-      })) {
+      sampler_(what.plan.last().make_sampler(
+        spec_of(what), [me = caf::actor_cast<sampler_addr>(self)] { notify(me, sampled_atom::value); })) {
     self_->set_down_handler([this](caf::down_msg& down) { detach(down.source); });
   }
 
@@ -29,6 +27,7 @@ public:
     return {
       [this](attach_atom, const scheduler_actor& scheduler) { scheduler_ = scheduler; },
       [this](attach_atom, std::uint64_t request, const request_actor& client) { attach(request, client); },
+      [this](attach_atom, const judge_actor& judge) { judge_ = judge; },
       [this](plan_atom, const step_plan_ptr& plan) { sampler_->prepare(*plan); },
       [this](logits_atom, const step_logits_ptr& logits, const executor_actor& executor) { sample(*logits, executor); },
       [this](late_atom) { deliver_late(); },
@@ -47,15 +46,13 @@ private:
       caf::anon_send(caf::actor_cast<sampler_actor>(alive), what);
   }
 
-  static sampler_spec spec_of(const model_replica& what, const std::shared_ptr<judges>& judging,
-                              sampler_actor::pointer self) {
+  sampler_spec spec_of(const model_replica& what) {
     auto spec = what.sampler();
-    spec.guided.late = [me = caf::actor_cast<sampler_addr>(self)] { notify(me, late_atom::value); };
-    if (judging)
-      spec.guided.judge = [judging](judge_order_ptr order) {
-        if (const auto judge = judging->now()) // else the order's end settles it
-          caf::anon_send(judge, judge_atom::value, std::move(order));
-      };
+    spec.guided.late = [me = caf::actor_cast<sampler_addr>(self_)] { notify(me, late_atom::value); };
+    spec.guided.judge = [this](judge_order_ptr order) { // while it samples, on its thread
+      if (judge_)                                       // else the order's end settles it
+        self_->send(judge_, judge_atom::value, std::move(order));
+    };
     return spec;
   }
 
@@ -133,6 +130,7 @@ private:
   sampler_actor::pointer self_;
   // Only an exit message may end the actor: a device's stream must be destroyed on its own thread.
   sampler_actor self_handle_;
+  judge_actor judge_; // null: nobody judges
   std::unique_ptr<step_sampler> sampler_;
   scheduler_actor scheduler_;
   std::map<std::uint64_t, request_actor> clients_;
@@ -143,10 +141,10 @@ private:
 
 } // namespace
 
-sampler_actor spawn_sampler(caf::actor_system& system, model_replica what, std::shared_ptr<judges> judging) {
+sampler_actor spawn_sampler(caf::actor_system& system, model_replica what) {
   if (what.plan.last().capabilities().own_thread)
-    return spawn_state<sampler_actor, sampler_state, caf::detached>(system, std::move(what), std::move(judging));
-  return spawn_state<sampler_actor, sampler_state>(system, std::move(what), std::move(judging));
+    return spawn_state<sampler_actor, sampler_state, caf::detached>(system, std::move(what));
+  return spawn_state<sampler_actor, sampler_state>(system, std::move(what));
 }
 
 } // namespace troupe

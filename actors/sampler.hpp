@@ -11,9 +11,7 @@
 
 namespace troupe {
 
-class judges;
-
 /// `judging`: who values the answers of tree searches; null: nobody does.
-sampler_actor spawn_sampler(caf::actor_system& system, model_replica what, std::shared_ptr<judges> judging = {});
+sampler_actor spawn_sampler(caf::actor_system& system, model_replica what);
 
 } // namespace troupe

@@ -29,8 +29,7 @@ public:
   role_engine(engine_actor::pointer self, std::shared_ptr<roles_script> to) : self_(self), to_(std::move(to)) {}
 
   engine_actor::behavior_type make_behavior() {
-    return {
-      [](submit_atom, std::uint64_t, const generation_ptr&, const client_actor&) { return request_actor{}; },
+    return engine_that(
       [this](admit_atom, const request_actor& request) {
         self_->send(request, admit_atom::value,
                     std::make_shared<const admit_reply>(admit_reply{.model = to_->model, .asks = true}));
@@ -51,17 +50,8 @@ public:
         admit(request, *choice.to);
       },
       [this](load_atom, const load_report_ptr& report) { to_->routes.take(*report); },
-      [](timeout_atom, std::int64_t, const request_actor&) {},
-      [](check_atom) {},
-      [](loaded_atom, const loaded_model_ptr&) {},
-      [](loaded_atom, const error&) {},
-      [](record_atom, const step_record_ptr&) {},
-      [](watch_atom, const step_watcher_actor&) {},
-      [](unwatch_atom, const step_watcher_actor&) {},
-      [](look_atom) { return engine_snapshot_ptr(); },
-      [](news_atom, std::string&) {},
-      [](stats_atom) { return engine_stats{}; },
-    };
+      [](timeout_atom, std::int64_t, const request_actor&) {}, [](check_atom) {},
+      [](record_atom, const step_record_ptr&) {});
   }
 
 private:

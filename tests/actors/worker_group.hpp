@@ -117,6 +117,25 @@ struct admission_script {
   }
 };
 
+/// `own`: what an engine does with requests and reports. It does nothing else.
+template <class... Handlers>
+engine_actor::behavior_type engine_that(Handlers... own) {
+  return {
+    std::move(own)...,
+    [](submit_atom, std::uint64_t, const generation_ptr&, const client_actor&) { return request_actor{}; },
+    [](loaded_atom, const loaded_model_ptr&) {},
+    [](loaded_atom, const error&) {},
+    [](judge_atom) {},
+    [](judge_atom, const error&) {},
+    [](judged_atom) {},
+    [](watch_atom, const step_watcher_actor&) {},
+    [](unwatch_atom, const step_watcher_actor&) {},
+    [](look_atom) { return engine_snapshot_ptr(); },
+    [](news_atom, std::string&) {},
+    [](stats_atom) { return engine_stats{}; },
+  };
+}
+
 /// Admits requests as its script says, keeps their deadlines, and does nothing else.
 class scripted_engine {
 public:
@@ -128,8 +147,7 @@ public:
   }
 
   engine_actor::behavior_type make_behavior() {
-    return {
-      [](submit_atom, std::uint64_t, const generation_ptr&, const client_actor&) { return request_actor{}; },
+    return engine_that(
       [this](admit_atom, const request_actor& request) {
         script_->asked.push_back(request);
         self_->send(request, admit_atom::value, script_->next());
@@ -143,15 +161,7 @@ public:
         self_->delayed_send(self_, std::chrono::milliseconds(ms), check_atom::value);
       },
       [this](check_atom) { expire(); },
-      [](loaded_atom, const loaded_model_ptr&) {},
-      [](loaded_atom, const error&) {},
-      [this](record_atom, const step_record_ptr& record) { script_->records.push_back(record); },
-      [](watch_atom, const step_watcher_actor&) {},
-      [](unwatch_atom, const step_watcher_actor&) {},
-      [](look_atom) { return engine_snapshot_ptr(); },
-      [](news_atom, std::string&) {},
-      [](stats_atom) { return engine_stats{}; },
-    };
+      [this](record_atom, const step_record_ptr& record) { script_->records.push_back(record); });
   }
 
 private:
