@@ -31,7 +31,8 @@ bool all_finite(weight_kind kind, const char* from, std::size_t bytes) {
     case weight_kind::f32: return all_finite<std::uint32_t, 0x7f800000>(from, bytes);
     case weight_kind::f16: return all_finite<std::uint16_t, 0x7c00>(from, bytes);
     case weight_kind::bf16:
-    case weight_kind::bf16_pairs: return all_finite<std::uint16_t, 0x7f80>(from, bytes);
+    case weight_kind::bf16_pairs:
+    case weight_kind::bf16_halves: return all_finite<std::uint16_t, 0x7f80>(from, bytes);
     case weight_kind::fp8:
     case weight_kind::fp8_pairs: return true; // scales, which may be anything, multiply sums
     default: return false;
@@ -160,6 +161,8 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
   to->kind = same && kind ? *kind : float_kind(stacked, compute, to->pruned ? quantization::none : how, kernels);
   if (to->kind == weight_kind::fp8 && compute == dtype::bf16 && kernels.code_pairs)
     to->kind = weight_kind::fp8_pairs;
+  if (to->kind == weight_kind::bf16 && !to->pruned && kernels.halves)
+    to->kind = weight_kind::bf16_halves;
 #if !defined(__x86_64__) // elsewhere pairs have another order, which pruned ones would not keep
   if (to->pruned && to->kind == weight_kind::bf16_pairs)
     to->kind = weight_kind::bf16;

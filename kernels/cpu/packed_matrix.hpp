@@ -16,7 +16,7 @@ namespace troupe::kernels {
 
 /// Version of the bytes that `pack_matrices` makes of given weights, over all targets. Raise it with every change of
 /// layout (packed_layout_test fails until then): files that keep packed weights are then rebuilt.
-inline constexpr int packed_layout_version = 4;
+inline constexpr int packed_layout_version = 5;
 
 class packed_matrix : public matrix {
 public:

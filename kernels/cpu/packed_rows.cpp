@@ -89,7 +89,8 @@ void expand_codes(const packed_matrix& m, std::size_t row, std::size_t first, st
 template <class Element>
 Element element_of(const packed_matrix& m, std::size_t row, std::size_t word) {
   const auto* panel = static_cast<const Element*>(m.data.get()) + row / panel_outputs * m.words * panel_outputs;
-  return panel[word * panel_outputs + row % panel_outputs];
+  const std::size_t output = row % panel_outputs;
+  return panel[word * panel_outputs + (m.kind == weight_kind::bf16_halves ? place_of_half(output) : output)];
 }
 
 } // namespace
@@ -101,8 +102,9 @@ bool is_kept_exactly(const stored_matrix& m, const packed_matrix& packed) {
     return packed.quantised(); // in the only kind that the format is packed in
   if (m.format == weight_format::fp8)
     return is_fp8(packed.kind);
-  const bool pairs = packed.kind == weight_kind::bf16_pairs && m.format == weight_format::bf16;
-  return is_float(m.format) && (pairs || packed.kind == exact_kind(dtype_of(m.format)));
+  if (packed.kind == weight_kind::bf16_pairs || packed.kind == weight_kind::bf16_halves)
+    return m.format == weight_format::bf16;
+  return is_float(m.format) && packed.kind == exact_kind(dtype_of(m.format));
 }
 
 void expand_packed_row(const packed_matrix& m, std::size_t row, std::size_t first, std::size_t count, float* to) {
@@ -120,6 +122,7 @@ void expand_packed_row(const packed_matrix& m, std::size_t row, std::size_t firs
     switch (m.kind) {
       case weight_kind::f16: to[i] = from_f16(element_of<std::uint16_t>(m, row, first + i)); break;
       case weight_kind::bf16:
+      case weight_kind::bf16_halves:
         to[i] = std::bit_cast<float>(std::uint32_t{element_of<std::uint16_t>(m, row, first + i)} << 16);
         break;
       case weight_kind::bf16_pairs: {

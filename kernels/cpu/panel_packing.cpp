@@ -31,6 +31,7 @@ std::size_t element_bytes(weight_kind kind) {
     case weight_kind::fp8: return 1;
     case weight_kind::f16:
     case weight_kind::bf16:
+    case weight_kind::bf16_halves:
     case weight_kind::fp8_pairs: return 2;
     default: return 4;
   }
@@ -119,7 +120,11 @@ void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row
                 std::size_t first, std::size_t n) {
   if (is_fp8(to.kind))
     return pack_codes(to, kernels, row, panel, column, first, n);
-  const bool as_stored = is_float(row.format) && exact_kind(dtype_of(row.format)) == to.kind;
+  const bool halves = to.kind == weight_kind::bf16_halves, narrow = halves || to.kind == weight_kind::bf16;
+  if (halves)
+    column = place_of_half(column);
+  const bool as_stored = is_float(row.format) &&
+    exact_kind(dtype_of(row.format)) == (halves ? weight_kind::bf16 : to.kind);
   if (as_stored && element_bytes(to.kind) == 2) {
     std::uint16_t same[chunk];
     std::memcpy(same, row.data + 2 * first, n * 2);
@@ -134,7 +139,7 @@ void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row
   widen(kernels, row, wide, first, n);
   if (to.kind == weight_kind::f32)
     return place(reinterpret_cast<float*>(panel), column, first, wide, n);
-  if (to.kind == weight_kind::bf16) {
+  if (narrow) {
     std::uint16_t rounded[chunk];
     std::transform(wide, wide + n, rounded, to_bf16);
     return place(reinterpret_cast<std::uint16_t*>(panel), column, first, rounded, n);

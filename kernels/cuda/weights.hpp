@@ -51,6 +51,7 @@ constexpr packed_layout layout_of(weight_kind kind) {
     case weight_kind::q6_k: return {"q6_k", 0, 6, scale_layout::factors_and_halves, 32};
     case weight_kind::iq4_k: return {"iq4_xs", 0, 8, scale_layout::factors_and_halves};
     case weight_kind::bf16_pairs:
+    case weight_kind::bf16_halves:
     case weight_kind::fp8_pairs:
     case weight_kind::q3_k:
     case weight_kind::q2_k:

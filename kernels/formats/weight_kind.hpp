@@ -6,18 +6,19 @@
 namespace troupe::kernels {
 
 /// Float kinds hold weights as they are; `bf16_pairs` has two consecutive inputs in a word, for instructions that
-/// multiply and add pairs. fp8 is E4M3 with an f32 scale per output; `fp8_pairs` has two codes in a word, which become
+/// multiply and add pairs, and `bf16_halves` two outputs, which mask and shift take apart. fp8 is E4M3 with an f32 scale per output; `fp8_pairs` has two codes in a word, which become
 /// such pairs. The grouped kinds have scales for every 32 inputs:
 /// q8, q5 and q4 have codes of as many bits and one f16 scale, `_min` a minimum beside it, and the `_k` kinds
 /// super-blocks of 8 groups with f16 factors over 8-bit scales and minima (q6_k and q3_k: two scales per group; q2_k:
 /// two scales and two minima). The codes of iq4, iq4_k and mx4 are places in tables of 16 weights; the scale of an mx4
-/// group is a bf16. Each backend lays them out its own way; CUDA has no pairs, q3_k, q2_k and tables (its iq4_k has 8-bit
+/// group is a bf16. Each backend lays them out its own way; CUDA has no pairs, halves, q3_k, q2_k and tables (its iq4_k has 8-bit
 /// codes).
 enum class weight_kind : std::uint8_t {
   f32,
   f16,
   bf16,
   bf16_pairs,
+  bf16_halves,
   fp8,
   fp8_pairs,
   q8,

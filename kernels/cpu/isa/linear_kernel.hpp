@@ -161,6 +161,9 @@ void linear(const linear_op& op, const linear_task& task, float* scratch) {
     case weight_kind::f32: accumulate_linear<f32_operand>(op, task, scratch); break;
     case weight_kind::f16: accumulate_linear<f16_operand>(op, task, scratch); break;
     case weight_kind::bf16: accumulate_linear<bf16_operand>(op, task, scratch); break;
+#if defined(__AVX512F__) && !defined(TROUPE_PAIRS)
+    case weight_kind::bf16_halves: accumulate_linear<bf16_half_operand>(op, task, scratch); break;
+#endif
 #if defined(__AMX_BF16__)
     case weight_kind::bf16_pairs: return linear_pairs<pairs_in_tiles>(op, task, scratch);
     case weight_kind::fp8_pairs: return linear_pairs<codes_in_tiles>(op, task, scratch);

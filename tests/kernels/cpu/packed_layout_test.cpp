@@ -154,12 +154,14 @@ std::vector<std::byte> joined(const std::vector<std::span<const std::byte>>& par
   return all;
 }
 
-bool has_pairs(const matrix& packed) {
-  const auto is = [](const packed_matrix& m) { return in_pairs(m.kind); };
+bool in_halves(weight_kind kind) { return kind == weight_kind::bf16_halves; }
+
+/// Whether a part of it `is` so.
+bool has(const matrix& packed, bool (*is)(weight_kind)) {
   if (const auto* one = dynamic_cast<const packed_matrix*>(&packed))
-    return is(*one);
+    return is(one->kind);
   const auto& parts = dynamic_cast<const matrix_stack&>(packed).parts;
-  return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return is(*part); });
+  return std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return is(part->kind); });
 }
 
 /// FNV-1a, 32 bits.
@@ -201,7 +203,7 @@ numbers multiplied(backend& device, const matrix& weights, const packing& p, std
 TEST_CASE("Packed weights have the bytes of packed_layout_version") {
   // After an intended change of layout, raise packed_layout_version here and there and copy the printed checksums.
   // Otherwise cached files of packed weights would be used with kernels that read another layout.
-  CHECK(packed_layout_version == 4);
+  CHECK(packed_layout_version == 5);
   const std::map<std::string, std::uint32_t> known{
     {"bf16 2:4 bf16", 1858570968},
     {"bf16 2:4 bf16, pairs", 3729262673},
@@ -210,14 +212,18 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
     {"bf16 2:4", 1858570968},
     {"f16 2:4", 2111586562},
     {"f32 2:4", 2960139048},
+    {"bf16 bf16, halves", 863415126},
     {"bf16 bf16", 1208265998},
     {"bf16 bf16, pairs", 3468133902},
+    {"bf16 f32, halves", 863415126},
     {"bf16 f32", 1208265998},
+    {"bf16 gated, halves", 938538209},
     {"bf16 gated", 1091679917},
     {"bf16 gated, pairs", 2134829501},
     {"f16 bf16", 1707664082},
     {"f16 f32", 1707664082},
     {"f16 int4", 3783235446},
+    {"f32 bf16, halves", 863415126},
     {"f32 bf16", 1208265998},
     {"f32 bf16, pairs", 3468133902},
     {"f32 f32", 4174894198},
@@ -228,11 +234,13 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
     {"f32 fp8", 1630135616},
     {"fp8 bf16", 1507275639},
     {"fp8 bf16, pairs", 1337558159},
+    {"fp8 bf16 gated, halves", 3482100068},
     {"fp8 bf16 gated", 3054670260},
     {"fp8 bf16 gated, pairs", 963863196},
     {"fp8 bf16 gated to fp8", 997762035},
     {"fp8 bf16 gated to fp8, pairs", 1029309359},
     {"fp8 f32", 1507275639},
+    {"fp8 fp8 bf16, halves", 2945380766},
     {"fp8 fp8 bf16", 4166179342},
     {"fp8 fp8 bf16, pairs", 2741891586},
     {"fp8 gated", 2736151117},
@@ -253,6 +261,7 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
     {"q5_k", 142420430},
     {"q6_k", 1011457099},
     {"q8_0 f16 gated", 2557634778},
+    {"q8_0 f32 q5_1, halves", 1172733962},
     {"q8_0 f32 q5_1", 1904642966},
     {"q8_0 f32 q5_1, pairs", 1783619318},
     {"q8_0 three", 2005170426},
@@ -264,7 +273,10 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
     CHECK(storable(*device).layout_version() == packed_layout_version);
     for (const auto& p : packings) {
       const packed weights(*device, p);
-      const auto name = p.name + (has_pairs(*weights.result) ? ", pairs" : "");
+      const auto name = p.name +
+        (has(*weights.result, in_pairs)      ? ", pairs"
+           : has(*weights.result, in_halves) ? ", halves"
+                                             : "");
       const auto found = checksum(joined(storable(*device).bytes_of(*weights.result)));
       CHECK_MESSAGE((known.contains(name) && known.at(name) == found), to_string(target), ": {\"", name, "\", ", found,
                     "},");

@@ -5,9 +5,10 @@
 namespace troupe::kernels {
 
 const target& avx512_target() {
-  static constexpr target table{tile_rows,      tile_rows,  512,   false,      wide_queries,  narrow_queries,   linear,
-                                quantised_rows, quantise,   widen, rms_norm,   rope_write_kv, attend_partition, merge,
-                                finish,         layer_norm, scale, add_scaled, narrow,        low_rank};
+  static constexpr target table{tile_rows,        tile_rows,      512,      false,      wide_queries, narrow_queries,
+                                linear,           quantised_rows, quantise, widen,      rms_norm,     rope_write_kv,
+                                attend_partition, merge,          finish,   layer_norm, scale,        add_scaled,
+                                narrow,           low_rank,       1,        false,      true};
   return table;
 }
 
