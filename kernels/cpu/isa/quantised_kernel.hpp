@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cpu/isa/linear_store.hpp"
+#include "kernels/cpu/isa/quantise.hpp"
 #include "kernels/cpu/isa/quantised_tiles.hpp"
 #if defined(__AMX_INT8__)
 #include "kernels/cpu/isa/amx/quantised.hpp"
@@ -136,100 +137,6 @@ void accumulate_quantised(const linear_op& op, const linear_task& task, float* s
 
 void linear_quantised(const linear_op& op, const linear_task& task, float* sums) {
   with_kind(op.kind, [&]<weight_kind Kind>() { accumulate_quantised<Kind>(op, task, sums); });
-}
-
-#if defined(__AVX512F__)
-
-/// The largest magnitude of 16 numbers as bits, which order NaN above all others.
-inline std::uint32_t largest_magnitude(const float* from) {
-  return _mm512_reduce_max_epu32(_mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi32(0x7fffffff)));
-}
-
-/// codes = 16 numbers * inverse, to nearest even. Returns their sum.
-inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inverse) {
-  const vec rounded = load(from) * broadcast(inverse) + broadcast(magic); // the integer is in the low bits
-  const auto bytes = _mm512_cvtepi32_epi8(_mm512_castps_si512(rounded.v));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), bytes);
-  return _mm512_reduce_add_epi32(_mm512_cvtepi8_epi32(bytes));
-}
-
-#elif defined(TROUPE_NEON) || defined(TROUPE_SVE)
-#include "kernels/cpu/isa/arm/quantise.hpp"
-#else
-
-inline std::uint32_t largest_magnitude(const float* from) {
-  std::uint32_t largest = 0;
-  for (std::size_t i = 0; i < 16; ++i) {
-    std::uint32_t bits;
-    std::memcpy(&bits, from + i, 4);
-    bits &= 0x7fffffff;
-    largest = largest > bits ? largest : bits;
-  }
-  return largest;
-}
-
-inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inverse) {
-  std::int32_t sum = 0;
-  for (std::size_t i = 0; i < 16; ++i) {
-    const float rounded = from[i] * inverse + magic;
-    std::uint32_t bits;
-    std::memcpy(&bits, &rounded, 4);
-    codes[i] = static_cast<std::int8_t>(bits);
-    sum += codes[i];
-  }
-  return sum;
-}
-
-#endif
-
-/// Scale and its inverse of numbers of which none has a larger magnitude than these bits say: it becomes 127.
-struct code_scale {
-  float scale, inverse;
-
-  explicit code_scale(std::uint32_t largest) {
-    float most;
-    std::memcpy(&most, &largest, 4);
-    if (most < 1e-30f) // its inverse would overflow
-      most = 0;
-    scale = most / 127;
-    inverse = most > 0 ? 127 / most : 0;
-  }
-};
-
-/// Quantises one group of activations, codes to nearest even; each half by a scale of its own where weights have one for
-/// each half, too. A number that is not finite makes the scale infinite or NaN, and so the products.
-inline void quantise_group(std::uint32_t* to, const float* from, const quantised_layout& layout, int zero_code) {
-  const std::uint32_t first = largest_magnitude(from), second = largest_magnitude(from + 16);
-  const std::uint32_t both = first > second ? first : second;
-  const code_scale low(layout.parts == 2 ? first : both), high(layout.parts == 2 ? second : both);
-  std::int8_t codes[32];
-  const std::int32_t halves[2] = {make_codes(codes, from, low.inverse),
-                                  make_codes(codes + 16, from + 16, high.inverse)};
-  std::memcpy(to, codes, sizeof codes);
-  std::memcpy(to + 8, &low.scale, 4);
-  if (layout.parts == 1) {
-    const std::int32_t sum = halves[0] + halves[1];
-    const float scaled_sum = low.scale * static_cast<float>(sum);
-    to[9] = to[10] = magic_bits - static_cast<std::uint32_t>(zero_code * sum);
-    std::memcpy(to + 11, &scaled_sum, 4);
-    return;
-  }
-  if (layout.minimum) {
-    const float scaled_halves[2] = {low.scale * static_cast<float>(halves[0]),
-                                    high.scale * static_cast<float>(halves[1])};
-    std::memcpy(to + 9, scaled_halves, sizeof scaled_halves);
-  } else {
-    to[9] = magic_bits - static_cast<std::uint32_t>(zero_code * halves[0]);
-    to[10] = magic_bits - static_cast<std::uint32_t>(zero_code * halves[1]);
-  }
-  std::memcpy(to + 11, &high.scale, 4);
-}
-
-void quantise(weight_kind kind, std::uint32_t* to, std::size_t stride, const float* from, std::size_t groups) {
-  const auto layout = layout_of(kind);
-  const int zero_code = wide_codes_are_signed && layout.zero == 128 ? 0 : layout.zero;
-  for (std::size_t group = 0; group < groups; ++group)
-    quantise_group(to + group * stride, from + group * 32, layout, zero_code);
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// Activations to int8. GCC does not vectorise the loops over single numbers for ARM. Included by quantised_kernel.hpp,
+// Activations to int8. GCC does not vectorise the loops over single numbers for ARM. Included by isa/quantise.hpp,
 // within its namespaces.
 #pragma once
 
