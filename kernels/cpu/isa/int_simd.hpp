@@ -136,11 +136,16 @@ inline __m256 load_8_bytes(const std::int8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 inline vec load_bytes(const std::int8_t* p) { return {load_8_bytes(p), load_8_bytes(p + 8)}; }
-/// Sixteen numbers in E4M3 times 2^-8, exactly. Moved up by 7 bits, all but their signs are such a number in f16.
+/// Sixteen numbers in E4M3 times 2^-8, exactly. Moved up by 7 bits, all but their signs are such a number in f16. That is
+/// converted from the stack: from registers each half would be shuffled first, and the shuffles of four vectors would take
+/// longer than all else.
 inline vec load_e4m3(const std::int8_t* p) {
   const auto words = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  const auto halves = _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(static_cast<short>(0xbfff)));
-  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+  alignas(32) std::uint16_t numbers[lanes];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(numbers),
+                     _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(static_cast<short>(0xbfff))));
+  asm("" : "+m"(numbers)); // or GCC would take the halves from the register
+  return load_f16(numbers);
 }
 
 #if defined(__AVXVNNI__)

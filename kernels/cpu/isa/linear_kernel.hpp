@@ -42,18 +42,14 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
   });
 }
 
-/// Words of K that are widened at a time: 16 KiB, which stay in L1 with the activations of a tile.
-inline constexpr std::size_t widened_words = k_block / tile_vectors(tile_rows);
-
-/// The same sums for more rows, for as many vectors of a panel at a time as a full tile takes. The first tile widens
-/// them in L1 for the others. Every tile prefetches an equal share of the next panel's block, spread over its
-/// words.
-template <class Operand>
+/// The same sums for more rows, V vectors of a panel at a time. The first of several tiles widens them in L1 for the others,
+/// for so many words of K at a time that they take 16 KiB and stay there with the activations of a tile. Every pass over
+/// these words prefetches an equal share of the next ones, or of the next panel's, spread over its words.
+template <class Operand, int V>
 void accumulate_widened(const linear_op& op, const linear_task& task, float* scratch) {
   using element = typename Operand::element;
   using wide = typename Operand::wide;
-  constexpr int V = tile_vectors(tile_rows);
-  constexpr std::size_t width = V * lanes, parts = panel_outputs / width;
+  constexpr std::size_t width = V * lanes, parts = panel_outputs / width, widened_words = k_block / V;
   alignas(64) typename wide::element widened[widened_words * width];
   const std::size_t first_row = first_row_of(op, task.first_tile);
   const std::size_t c_stride = task.panels * panel_outputs;
@@ -73,8 +69,14 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
           const std::size_t row = first_row_of(op, task.first_tile + i);
           const auto* a = activations + row * activation_stride;
           float* c = scratch + (row - first_row) * c_stride + panel * panel_outputs + part * width;
-          const auto fetch = [&](std::size_t word) { __builtin_prefetch(next + word * fetched, 0, 2); };
-          with_rows(static_cast<int>(first_row_of(op, task.first_tile + i + 1) - row), [&]<int R>() {
+          const auto fetch = [&](std::size_t word) {
+            __builtin_prefetch(next + word * fetched, 0, 2);
+            if constexpr (width * sizeof(element) > 64)
+              if (fetched > 64)
+                __builtin_prefetch(next + word * fetched + 64, 0, 2);
+          };
+          const int count = static_cast<int>(first_row_of(op, task.first_tile + i + 1) - row);
+          with_rows<rows_of_vectors(V)>(count, [&]<int R>() {
             if (i == 0)
               accumulate_tile<wide, R, V>(
                 c, c_stride, k == 0, a, activation_stride,
@@ -132,9 +134,15 @@ template <class Operand>
 void accumulate_linear(const linear_op& op, const linear_task& task, float* scratch) {
   if (op.kept != nullptr)
     return accumulate_kept<Operand>(op, task, scratch);
-  if constexpr (Operand::widens)
-    if (tile_vectors(static_cast<int>(op.tile_rows)) == tile_vectors(tile_rows))
-      return accumulate_widened<Operand>(op, task, scratch);
+  if constexpr (Operand::widens) {
+    constexpr int few = tile_vectors(2), most = tile_vectors(tile_rows);
+    const int vectors = tile_vectors(static_cast<int>(op.tile_rows));
+    if (vectors == most)
+      return accumulate_widened<Operand, most>(op, task, scratch);
+    if constexpr (few != most && few * lanes < panel_outputs)
+      if (vectors == few)
+        return accumulate_widened<Operand, few>(op, task, scratch);
+  }
   using element = typename Operand::element;
   constexpr std::size_t fetched_ahead = float_fetch_distance / (panel_outputs * sizeof(element));
   const std::size_t first_row = first_row_of(op, task.first_tile);

@@ -143,6 +143,14 @@ inline constexpr int tile_rows = 3;
 constexpr int tile_vectors(int rows) { return rows == 1 ? 2 : 1; }
 #endif
 
+/// The most rows of a tile that takes this many vectors.
+constexpr int rows_of_vectors(int vectors) {
+  int rows = tile_rows;
+  while (tile_vectors(rows) != vectors)
+    --rows;
+  return rows;
+}
+
 inline std::size_t first_row_of(const linear_op& op, std::size_t tile) {
   return tile < op.row_tiles ? tile * op.tile_rows : op.rows;
 }
