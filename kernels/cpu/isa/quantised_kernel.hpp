@@ -66,42 +66,50 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
       done = rows / amx_rows * amx_rows;
       accumulate_amx<Kind>(c, fresh, activations, done, block, groups, scratch);
       finish(0, done);
+      if (done == rows)
+        return;
     }
 #endif
   constexpr std::size_t R = register_rows<Kind>;
-  const auto run = [&](const auto& next_weights, std::size_t fetching_rows) { // only the first tiles prefetch
+  const auto for_chunks = [&](const auto& f) { // of rows that are multiplied together
     for (std::size_t tile = done; tile < rows; tile += tile_rows) {
       const std::size_t end = rows - tile < tile_rows ? rows : tile + tile_rows;
-      const std::uint32_t* records = activations + tile * activation_row;
       for (std::size_t row = tile; row < end;) {
         const std::size_t left = end - row, count = left <= R ? left : left < 2 * R ? (left + 1) / 2 : R;
-        const auto weights = next_weights();
-        with_rows<R>(static_cast<int>(count), [&]<int Rows>() {
-          constexpr int V = Rows <= 2 ? quantised_vectors : register_vectors; // few rows read memory in order
-          for (int v = 0; v < quantised_vectors; v += V)
-            accumulate_groups<Rows, V>(c + row * quantised_panel_outputs + v * lanes, fresh, records,
-                                       tile_rows * activation_record, weights, v, groups,
-                                       row < fetching_rows && v == 0);
-        });
-        finish(row, count);
+        f(activations + tile * activation_row + (row - tile) * activation_record, row, count);
         row += count;
-        records += count * activation_record;
       }
     }
   };
-  if (rows - done > 2 * R) {
+  const bool unpacks = rows - done > 2 * R;
+  std::size_t passes = 0; // over the block
+  for_chunks([&](const std::uint32_t*, std::size_t, std::size_t count) {
+    passes += static_cast<std::size_t>(quantised_vectors / quantised_tile_vectors(count));
+  });
+  const std::size_t bytes = layout_of(Kind).bytes(groups);
+  further_weights further{block + bytes, (bytes / (passes * groups) + 64) & ~std::size_t(63), false}; // whole lines
+  if (!unpacks && (passes == 1 || register_vectors == quantised_vectors))
+    further = {block + fetch_distance, 0, true}; // the first pass prefetches all
+  const auto run = [&](const auto& weights) {
+    for_chunks([&](const std::uint32_t* records, std::size_t row, std::size_t count) {
+      with_rows<R>(static_cast<int>(count), [&]<int Rows>() {
+        constexpr int V = quantised_tile_vectors(Rows);
+        for (int v = 0; v < quantised_vectors; v += V) {
+          accumulate_groups<Rows, V>(c + row * quantised_panel_outputs + v * lanes, fresh, records,
+                                     tile_rows * activation_record, weights, v, groups, further);
+          further.from += groups * further.step;
+          if (further.in_order || further.from >= block + 2 * bytes)
+            further = {block, 0, false};
+        }
+      });
+      finish(row, count);
+    });
+  };
+  if (unpacks) {
     unpack<Kind>(scratch.weights, block, groups, [](ivec codes) { return wide<Kind> ? signed_wide(codes) : codes; });
-    const std::size_t bytes = layout_of(Kind).bytes(groups), steps = (rows - done + R - 1) / R * groups;
-    const std::size_t step = (bytes / steps + 64) & ~std::size_t(63); // whole lines; the last tiles may have none
-    const unsigned char* ahead = block + bytes;
-    const auto next_weights = [&] {
-      const unpacked_groups<Kind> weights(scratch.weights, ahead, step);
-      ahead += groups * step;
-      return weights;
-    };
-    run(next_weights, done + (bytes / (groups * step) + 1) * R);
+    run(unpacked_groups<Kind>(scratch.weights));
   } else {
-    run([&] { return stored_groups<Kind>(block); }, done + 1);
+    run(stored_groups<Kind>(block));
   }
 }
 

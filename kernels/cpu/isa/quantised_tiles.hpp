@@ -11,8 +11,8 @@ namespace {
 inline constexpr int quantised_vectors = 2; // per panel
 
 // Rows and vectors of a tile, so that its integer sums fit in registers. One or two rows are bound by memory: they take
-// both vectors of a panel at once, to read it in order. `fetch_distance`: prefetch distance of stored weights, in
-// bytes.
+// both vectors of a panel at once, to read it in order. `fetch_distance`: prefetch distance of weights that are read in
+// order, in bytes.
 #if defined(__AVX512F__) || (defined(TROUPE_SVE) && __ARM_FEATURE_SVE_BITS == 512)
 template <weight_kind>
 inline constexpr int register_rows = 6;
@@ -39,6 +39,9 @@ inline constexpr int register_rows = 3;
 inline constexpr int register_vectors = 1;
 inline constexpr std::size_t fetch_distance = 8192;
 #endif
+
+/// Vectors of a tile of so many rows.
+constexpr int quantised_tile_vectors(std::size_t rows) { return rows <= 2 ? quantised_vectors : register_vectors; }
 
 /// Whether codes have 8 bits, or are made to, and 128 means weight 0.
 template <weight_kind Kind>
@@ -80,11 +83,6 @@ public:
     const vec m = load_f16(scales() + quantised_panel_outputs + vector * lanes);
     return layout.super ? m * load_bytes(factors() + (layout.parts + part) * quantised_panel_outputs + vector * lanes)
                         : m;
-  }
-  /// Prefetches the group that is needed `fetch_distance` later.
-  void fetch() const {
-    for (std::size_t i = 0; i < layout.group_bytes; i += 64)
-      __builtin_prefetch(group_ + fetch_distance + i);
   }
   void next() {
     group_ += layout.group_bytes;
@@ -135,15 +133,13 @@ struct unpacked_block {
   alignas(64) float minima[group_block][2][quantised_panel_outputs];
 };
 
-/// Reads the groups of an unpacked block. Meanwhile prefetches the next block to L2, from `ahead` on, `step` bytes with
-/// each group: more at once would delay other loads.
+/// Reads the groups of an unpacked block.
 template <weight_kind Kind>
 class unpacked_groups {
 public:
   static constexpr auto layout = layout_of(Kind);
 
-  unpacked_groups(const unpacked_block& block, const unsigned char* ahead, std::size_t step)
-    : block_(&block), ahead_(ahead), step_(step) {}
+  explicit unpacked_groups(const unpacked_block& block) : block_(&block) {}
 
   auto prepared(int line, int vector) const {
     const ivec codes = load_ints(block_->codes[index_][line][vector]);
@@ -154,19 +150,10 @@ public:
   }
   vec factor(int part, int vector) const { return load(&block_->factors[index_][part][vector * lanes]); }
   vec minimum(int part, int vector) const { return load(&block_->minima[index_][part][vector * lanes]); }
-  void fetch() const {
-    for (std::size_t i = 0; i < step_; i += 64)
-      __builtin_prefetch(ahead_ + i, 0, 2);
-  }
-  void next() {
-    ++index_;
-    ahead_ += step_;
-  }
+  void next() { ++index_; }
 
 private:
   const unpacked_block* block_;
-  const unsigned char* ahead_;
-  std::size_t step_;
   std::size_t index_ = 0;
 };
 
@@ -241,11 +228,32 @@ template <int R, int V, class Groups>
   }
 }
 
+/// Weights to prefetch: the group that is needed `fetch_distance` later where weights are read once and in order, else
+/// `step` bytes with each group, to L2: more at once would delay other loads.
+struct further_weights {
+  const unsigned char* from;
+  std::size_t step;
+  bool in_order;
+
+  template <std::size_t GroupBytes>
+  [[gnu::always_inline]] void fetch() {
+    if (in_order) {
+      for (std::size_t i = 0; i < GroupBytes; i += 64)
+        __builtin_prefetch(from + i);
+      from += GroupBytes;
+      return;
+    }
+    for (std::size_t i = 0; i < step; i += 64)
+      __builtin_prefetch(from + i, 0, 2);
+    from += step;
+  }
+};
+
 /// R rows times V vectors of a panel from vector `vector` on, over `groups` groups with records `stride` words
-/// apart. `fetch`: prefetch further weights meanwhile.
+/// apart. Meanwhile prefetches further weights.
 template <int R, int V, class Groups>
 inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, std::size_t stride, Groups weights,
-                              int vector, std::size_t groups, bool fetch) {
+                              int vector, std::size_t groups, further_weights further) {
   constexpr auto layout = Groups::layout;
   constexpr std::size_t c_stride = quantised_panel_outputs;
   vec sums[R][V];
@@ -253,8 +261,7 @@ inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, s
     for (int v = 0; v < V; ++v)
       sums[r][v] = fresh ? zero() : load(c + r * c_stride + v * lanes);
   for (std::size_t group = 0; group < groups; ++group, weights.next(), rows += stride) {
-    if (fetch)
-      weights.fetch();
+    further.fetch<layout.group_bytes>();
 #pragma GCC unroll 2
     for (int part = 0; part < layout.parts; ++part) {
       ivec dots[R][V];
