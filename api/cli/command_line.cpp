@@ -13,12 +13,14 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <new>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 
 namespace troupe::cli {
@@ -159,6 +161,19 @@ void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   }
 }
 
+/// Refuses empty names of files, and empty keys: a shell makes them of variables that are not set, and a server without
+/// its policy or its keys is not what was meant.
+void refuse_empty_names(const CLI::App& command) {
+  constexpr std::array<std::string_view, 5> names{"FILE", "PATH", "FOLDER", "DIR", "KEY"};
+  for (const auto* option : command.get_options()) {
+    const auto& given = option->results();
+    const auto type = option->get_type_name();
+    if (std::ranges::any_of(names, [&](std::string_view name) { return type.starts_with(name); }) &&
+        std::ranges::find(given, std::string()) != given.end())
+      throw failure(errc::bad_request, option->get_name() + ": must not be empty");
+  }
+}
+
 /// Parses and runs. Throws output_failure if a command could not write to stdout.
 int run_chosen(const std::vector<std::string>& arguments) {
   CLI::App root(description, "troupe");
@@ -199,6 +214,7 @@ int run_chosen(const std::vector<std::string>& arguments) {
 
   try {
     parse_with_config(root, with_help(arguments, root));
+    refuse_empty_names(chosen_of(root));
   } catch (const CLI::Success& e) { // --help or --version
     std::ostringstream text;
     const int status = root.exit(e, text, std::cerr);

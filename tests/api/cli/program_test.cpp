@@ -156,6 +156,25 @@ TEST_CASE("a wrong command line is reported in one line, with exit status 2") {
   CHECK(told({"run", "hi", "--logit-bias", "x"}) == "troupe: --logit-bias must be TEXT=NUMBER or ID=NUMBER, not x");
 }
 
+TEST_CASE("empty names of files and empty keys are refused") {
+  const auto told = [](const strings& arguments) {
+    const auto result = run_troupe(arguments);
+    CHECK(result.status == 2);
+    return only_line(result.err);
+  };
+  for (const std::string flag :
+       {"--policy", "--api-key", "--api-keys", "--api-key-file", "--metrics-key-file", "--watermark-key-file",
+        "--model", "--draft", "--reward-model", "--packed-cache", "--kv-disk", "--chat-template", "--config"})
+    CHECK(told({"serve", "--port", "0", flag, ""}) == "troupe: " + flag + ": must not be empty");
+  for (const std::string flag : {"--json-schema", "--grammar", "--structural-tag"})
+    CHECK(told({"run", "hi", flag, ""}) == "troupe: " + flag + ": must not be empty");
+  for (const std::string flag : {"--out", "--imatrix", "--text"})
+    CHECK(told({"quantize", "--to", "q4_k", "--out", "x.gguf", flag, ""}) == "troupe: " + flag + ": must not be empty");
+  const temporary_folder folder;
+  CHECK(told({"serve", "--config", folder.write("x.toml", "policy = \"\"\n")}) ==
+        "troupe: --policy: must not be empty");
+}
+
 TEST_CASE("a feature that the device lacks is reported in one line, with exit status 1") {
   const auto told = [](const strings& arguments) {
     const auto result = run_troupe(strings{"run", "hi", "--quiet"} + small + arguments);
