@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <string_view>
 
 namespace troupe {
 
@@ -26,6 +27,13 @@ std::optional<token_id> id_in(const std::string& text) {
   token_id id = 0;
   const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), id);
   return wrong == std::errc() && end == text.data() + text.size() ? std::optional(id) : std::nullopt;
+}
+
+/// Whether it is meant as an id, also where no token can have it.
+bool is_number(std::string_view text) {
+  if (text.starts_with('-'))
+    text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
 /// Whether a client's bias works against one of the policy.
@@ -167,6 +175,8 @@ void check_rules(const policy_rules& rules) {
       const auto range = sampling_fields::bias;
       if (what.empty())
         refuse_rule("logit_bias", "must not have an empty text");
+      if (is_number(what) && id_in(what).value_or(-1) < 0)
+        refuse_rule("logit_bias", "must name tokens by ids from 0, or by texts, and " + what + " is no id");
       if (!(bias >= range.least && bias <= range.most))
         refuse_rule("logit_bias",
                     "must be from " + shown_bound(static_cast<float>(range.least)) + " to " +

@@ -115,6 +115,10 @@ TEST_CASE("rules that are wrong by themselves are refused by name") {
   CHECK(wrong_rule({.banned = texts{std::string(1 << 17, 'x')}}) == "banned");
   CHECK(wrong_rule({.logit_bias = list{{"5", 101.f}}}) == "logit_bias");
   CHECK(wrong_rule({.logit_bias = list{{"", 1.f}}}) == "logit_bias");
+  for (const std::string no_id : {"-1", "2147483648", "99999999999999999999"})
+    CHECK(wrong_rule({.logit_bias = list{{no_id, 1.f}}}) == "logit_bias");
+  for (const std::string name : {"0", "50256", "-", "-x", "1.5"})
+    check_rules({.logit_bias = list{{name, 1.f}}});
   CHECK(wrong_rule({.logit_bias = list(2000, {"a", 1.f})}) == "logit_bias");
   CHECK(wrong_rule({.max_temperature = -1.f}) == "max_temperature");
   CHECK(wrong_rule({.max_tokens = 0}) == "max_tokens");
