@@ -87,7 +87,9 @@ struct guided_text::text {
       clear(next.allowed, id);
     const bool only_end = std::ranges::all_of(next.allowed, [](auto word) { return word == 0; });
     if (only_end && !state.can_end())
-      throw failure(errc::bad_request, "none of the model's tokens can continue the answer as its guide demands");
+      throw failure(errc::bad_request,
+                    next.withheld.empty() ? "none of the model's tokens can continue the answer as its guide demands"
+                                          : "only texts that this server's policy bans can continue the answer");
     if (state.can_end() && (only_end || emitted >= r.min_tokens))
       for (const auto id : r.allowed_ends)
         set(next.allowed, id);

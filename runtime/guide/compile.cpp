@@ -40,6 +40,13 @@ expression without(const std::vector<std::string>& banned, expressions& regex, e
   return regex.difference(e, regex.concat({any, regex.literals(banned), any}));
 }
 
+expression allowed_pattern(expressions& regex, const guide_source& source) {
+  const auto all = whole_pattern(regex, source.text), allowed = without(source.banned, regex, all);
+  if (!regex.alive(allowed) && regex.alive(all))
+    throw failure(errc::bad_request, "each text that matches contains one that this server's policy bans");
+  return allowed;
+}
+
 std::vector<std::string> allowed_choices(const guide_source& source) {
   std::vector<std::string> allowed;
   for (const auto& choice : source.choices) {
@@ -92,9 +99,7 @@ grammar compile_grammar(const guide_source& source, const guide_limits& limits) 
     return compile_structural_tag(source, limits, complete);
   grammar g(limits);
   switch (source.what) {
-    case guide_source::kind::regex:
-      set_terminal(g, without(source.banned, g.regex(), whole_pattern(g.regex(), source.text)));
-      break;
+    case guide_source::kind::regex: set_terminal(g, allowed_pattern(g.regex(), source)); break;
     case guide_source::kind::choice: set_terminal(g, g.regex().literals(allowed_choices(source))); break;
     case guide_source::kind::json_object:
     case guide_source::kind::json_schema: {

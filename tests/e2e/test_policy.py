@@ -76,6 +76,12 @@ def test_bounds_can_be_tightened_and_not_lifted(policed):
     assert not say(policed, "hi", temperature=0, logit_bias={"Hello, ": 100}).startswith("Hello")
 
 
+def test_an_answer_that_only_a_banned_text_could_continue_fails_and_says_so(policed):
+    refused = say(policed, "count", structured_outputs={"grammar": 'root ::= "th" "ree"'})
+    assert refused["message"] == "only texts that this server's policy bans can continue the answer"
+    assert say(policed, "count", "sesame", structured_outputs={"grammar": 'root ::= "th" "ree"'}) == "three" # ann's key
+
+
 def test_a_policy_that_is_wrong_is_told_at_the_start(tmp_path):
     for text, why in (("banned = 5", "line 1: `banned` must be a list"), ("max_tokens = 0", "at least 1"),
                       ("[key.ann]\nbaned = []", "line 2: unknown key `key.ann.baned`"), ("x", "line 1"),
