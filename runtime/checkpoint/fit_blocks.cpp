@@ -202,10 +202,9 @@ void fit_symmetric(const Levels& levels, const block_shape& shape, const float* 
     double qq = 0, qx = 0;
     for (std::size_t j = 0; j < parts; ++j) {
       const float *xj = x + j * shape.part, *wj = w + j * shape.part;
-      const float centre = round == 0 ? (d != 0 ? rounded(s[j] / d) : 0) : l[j];
+      const float centre = round == 0 ? (d != 0 ? std::clamp(rounded(s[j] / d), low, high) : 0) : l[j];
       float part_least = std::numeric_limits<float>::infinity();
-      for (float candidate = std::max(low, centre - 1); candidate <= std::min(high, std::max(low, centre) + 1);
-           ++candidate)
+      for (float candidate = std::max(low, centre - 1); candidate <= std::min(high, centre + 1); ++candidate)
         if (const float e = error_of(levels, xj, wj, shape.part, d * candidate, 0); e < part_least) {
           part_least = e;
           l[j] = candidate;
