@@ -144,7 +144,7 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     .add_option("--sparsity", options.sparsity,
                 "On a CPU, approximate: treat this share of each down projection's inputs, the smallest, as zero, "
                 "which saves reading weights; with two shares, such as 0.9:0.3, also of the inputs of gate and up; "
-                "0: exact. Only for weights that are not quantised")
+                "0: exact. Only for weights in floats or fp8")
     ->type_name("SHARE")
     ->capture_default_str()
     ->group(model_group);

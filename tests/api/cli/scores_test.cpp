@@ -60,11 +60,14 @@ TEST_CASE("attention_threshold is a share, and says that results are approximate
     const auto result = run_troupe({"bench", "perplexity", "--model", golden("llama-gqa"), "--text", text, "--context",
                                     "128", "--json", "--attention-threshold", threshold});
     CHECK(result.status == 0);
+    const bool said = result.err.find("attention_threshold " + threshold + ": results are approximate") !=
+      result.err.npos;
+    CHECK(said == (threshold != "0"));
     return json::document::parse(result.out, "output").root()["perplexity"].get_double().value();
   };
   const double exact = perplexity("0");
   CHECK(perplexity("0.9") != exact);
-  CHECK(perplexity("0.000001") == doctest::Approx(exact).epsilon(0.001));
+  CHECK(perplexity("1e-06") == doctest::Approx(exact).epsilon(0.001));
   const auto refused = run_troupe(
     {"bench", "perplexity", "--model", golden("llama-gqa"), "--text", text, "--attention-threshold", "1"});
   CHECK(refused.status == 2);
