@@ -128,7 +128,7 @@ struct companion_scene {
 
 template <class Condition>
 bool soon(const Condition& holds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!holds() && std::chrono::steady_clock::now() < end)
     std::this_thread::yield();
   return holds();

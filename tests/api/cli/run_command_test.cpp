@@ -149,9 +149,8 @@ TEST_CASE("run refuses options of beams that contradict each other, without load
 
 TEST_CASE("Ctrl-C ends an answer with exit status 130") {
   program endless(TROUPE_PROGRAM,
-                  {"run", "Once", "--raw", "--quiet", "--model", golden("llama-gqa"), "--max-tokens", "100000",
-                   "--ignore-eos", "--max-context", "2048", "--kv-cache", "16MiB", "--threads", "1", "--temperature",
-                   "0"});
+                  {"run", "Once", "--raw", "--quiet", "--max-tokens", "100000", "--ignore-eos", "--max-context", "8192",
+                   "--kv-cache", "64MiB", "--threads", "1", "--temperature", "0"}); // for seconds, of the bundled model
   REQUIRE(endless.prints(" "));
   endless.signal(SIGINT);
   const auto result = endless.wait();

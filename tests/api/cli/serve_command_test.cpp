@@ -67,7 +67,9 @@ TEST_CASE("every bundled configuration starts a server of the bundled model, or 
     if (entry.path().extension() != ".toml")
       continue;
     INFO(entry.path().string());
-    program server(TROUPE_PROGRAM, {"serve", "--config", entry.path().string(), "--host", "127.0.0.1", "--port", "0"});
+    program server(TROUPE_PROGRAM,
+                   {"serve", "--config", entry.path().string(), "--host", "127.0.0.1", "--port", "0", "--threads",
+                    "2"}); // some need two
     const bool serves = server.prints("\nServing ");
     server.signal(SIGTERM);
     const auto result = server.wait();

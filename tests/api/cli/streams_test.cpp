@@ -72,7 +72,11 @@ TEST_CASE("Generation ends as soon as its text cannot be written, silently if th
   CHECK(full.err == "troupe: stdout cannot be written: No space left on device\n"); // and no timings
   const auto left =
     program("/bin/sh",
-            strings{"-c", "trap '' PIPE; { \"$0\" \"$@\"; echo \"status $?\" >&2; } | true", TROUPE_PROGRAM} + endless)
+            strings{"-c",
+                    "trap '' PIPE; { while echo 2>/dev/null; do sleep 0.01; done; " // until the reader is gone
+                    "\"$0\" \"$@\"; echo \"status $?\" >&2; } | true",
+                    TROUPE_PROGRAM} +
+              endless)
       .wait();
   CHECK(left.err == "status 141\n");
 }

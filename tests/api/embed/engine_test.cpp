@@ -80,13 +80,11 @@ TEST_CASE("who watches an engine gets a record of each step, until it says other
   });
   // Nothing is on its way to the watcher once it has answered behind the engine.
   const auto heard = [&] {
-    for (int i = 0; i < 1000; ++i) {
+    CHECK(soon([&] {
       const auto steps = e.stats().total.scheduler.steps;
       const std::lock_guard lock(seen.mutex);
-      if (!seen.records.empty() && seen.records.back().step == steps)
-        break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+      return !seen.records.empty() && seen.records.back().step == steps;
+    }));
     const std::lock_guard lock(seen.mutex);
     return seen.records;
   };
@@ -137,8 +135,7 @@ TEST_CASE("a program watches an engine's steps and looks at its blocks and actor
   run(e, ask({0, 54, 51}, 10));
   REQUIRE(idle(e));
   const auto steps = e.stats().total.scheduler.steps - before;
-  for (int i = 0; i < 1000 && seen() < steps; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  CHECK(soon([&] { return seen() >= steps; }));
   CHECK(seen() == steps);
   const auto now = e.look();
   REQUIRE(now.replicas.size() == 1);
@@ -158,20 +155,17 @@ TEST_CASE("a program watches an engine's steps and looks at its blocks and actor
 }
 
 TEST_CASE("a cancelled request ends at once and leaves no block behind") {
-  auto e = engine::start(small());
+  auto e = engine::start(roomy());
   e.wait_until_ready();
-  auto g = ask({0, 54, 51}, 400);
-  g.sampling.ignore_eos = true;
-  g.sampling.n = 3;
   listener l;
-  auto handle = e.submit(g, l.sink());
+  auto handle = e.submit(long_request(), l.sink());
   REQUIRE(l.wait_for_tokens(3));
   handle.cancel();
   REQUIRE(l.wait());
   auto heard = l.result();
   CHECK(heard.finish[0] == finish_reason::cancelled);
-  CHECK(heard.finish.size() == 3);
-  CHECK(heard.done->completion_tokens < 1200);
+  CHECK(heard.finish.size() == 8);
+  CHECK(heard.done->completion_tokens < 16'000);
   CHECK(idle(e));
 }
 
@@ -197,7 +191,7 @@ TEST_CASE("a paused request gets no more tokens until it is resumed") {
 }
 
 TEST_CASE("a request that cannot be served ends with an error and a sentence") {
-  auto options = small();
+  auto options = roomy();
   options.max_queue = 1;
   options.max_sequences = 1;
   auto e = engine::start(options);
@@ -205,7 +199,7 @@ TEST_CASE("a request that cannot be served ends with an error and a sentence") {
   e.wait_until_ready();
   CHECK(run(e, ask({}, 1)).failed->param == "prompt");
   CHECK(run(e, ask({768}, 1)).failed->param == "prompt");
-  CHECK(run(e, ask(std::vector<token_id>(512, 1), 1)).failed->param == "prompt");
+  CHECK(run(e, ask(std::vector<token_id>(2048, 1), 1)).failed->param == "prompt");
   auto bad = ask({1}, 1);
   bad.sampling.top_p = 7;
   CHECK(run(e, bad).failed->param == "top_p");
@@ -213,20 +207,20 @@ TEST_CASE("a request that cannot be served ends with an error and a sentence") {
   many.sampling.n = 2;
   CHECK(run(e, many).failed->param == "n");
 
-  auto longest = ask({1}, 500);
+  auto longest = ask({1}, 2000);
   longest.sampling.ignore_eos = true;
   listener runs, waits, refused;
   e.submit(longest, runs.sink());
   REQUIRE(runs.wait_for_tokens(1));
   auto second = e.submit(longest, waits.sink());
-  while (e.stats().total.scheduler.waiting == 0)
-    std::this_thread::yield();
+  REQUIRE(soon([&] { return e.stats().total.scheduler.waiting > 0; }));
   e.submit(longest, refused.sink());
   REQUIRE(refused.wait());
+  REQUIRE(refused.result().failed);
   CHECK(refused.result().failed->code == errc::overloaded);
   second.cancel();
   REQUIRE(runs.wait());
-  CHECK(runs.result().ids[0].size() == 500);
+  CHECK(runs.result().ids[0].size() == 2000);
 }
 
 TEST_CASE("max_tokens is cut to what the context holds, and zero is refused") {
@@ -348,7 +342,7 @@ TEST_CASE("a busy engine tells what its steps cost, and a fixed budget has nothi
     auto options = small();
     options.step_tokens = step_tokens;
     auto e = engine::start(options, [&](const load_status& s) {
-      if (!s.news.empty() && ++lines == 1)
+      if (s.news.starts_with("steps") && ++lines == 1) // a busy machine may also make a sink slow
         told.set_value(s.news);
     });
     e.wait_until_ready();

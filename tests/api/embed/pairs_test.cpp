@@ -78,10 +78,9 @@ TEST_CASE("guidance of scale 1 is none, and the last token of the prompt stands 
 }
 
 TEST_CASE("a pair that is cancelled, stopped by a text or out of time leaves nothing behind") {
-  auto options = small();
-  const auto e = engine::start(options);
+  const auto e = engine::start(roomy());
   e.wait_until_ready();
-  auto endless = guided_request(std::vector<token_id>(40, 20), {30, 31}, 2, 400);
+  auto endless = guided_request(std::vector<token_id>(40, 20), {30, 31}, 2, 2000);
   endless.sampling.ignore_eos = true;
   listener l;
   auto handle = e.submit(endless, l.sink());

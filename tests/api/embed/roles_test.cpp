@@ -58,7 +58,9 @@ std::vector<generation> guided_work() {
 } // namespace
 
 TEST_CASE("guided requests on several replicas, with roles and without, have the bits of one alone") {
-  const auto work = guided_work();
+  auto work = guided_work();
+  work.push_back(ask(random_tokens(9, 40), 400)); // lasts until it is moved, where roles are divided
+  work.back().sampling.ignore_eos = true;
   std::vector<heard> expected;
   {
     auto one = engine::start(small());
@@ -92,9 +94,11 @@ TEST_CASE("guided requests on several replicas, with roles and without, have the
 
 TEST_CASE(
   "an answer is gone on with where the prompt's blocks are cached: a block's tokens are computed again at most") {
-  auto e = start_with({.strict_roles = true}, with_roles("prefill:1,decode:1"));
+  auto options = with_roles("prefill:1,decode:1");
+  options.max_context = 2048;
+  auto e = start_with({.strict_roles = true}, options);
   e.wait_until_ready();
-  auto g = ask(random_tokens(1, 300), 200); // the replica of prompts goes on until the other has the blocks
+  auto g = ask(random_tokens(1, 300), 1500); // the replica of prompts goes on until the other has the blocks
   g.sampling.ignore_eos = true;
   const auto heard = run(e, g);
   REQUIRE(heard.done.has_value());

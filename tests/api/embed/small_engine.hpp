@@ -35,15 +35,39 @@ inline heard run(const engine& e, generation g) {
   return l.result();
 }
 
-/// Whether it soon has no sequence and uses no block.
-inline bool idle(const engine& e) {
-  for (int i = 0; i < 1000; ++i) {
-    const auto s = e.stats().total;
-    if (s.scheduler.running + s.scheduler.waiting + s.scheduler.paused == 0 && s.blocks.in_use == 0)
-      return true;
+/// Whether a condition holds within a minute.
+template <class F>
+bool soon(F holds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end)
+      return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  return false;
+  return true;
+}
+
+/// Whether it soon has no sequence and uses no block.
+inline bool idle(const engine& e) {
+  return soon([&] {
+    const auto s = e.stats().total;
+    return s.scheduler.running + s.scheduler.waiting + s.scheduler.paused == 0 && s.blocks.in_use == 0;
+  });
+}
+
+/// With room for requests that take long: a test does something while they run, however busy the machine.
+inline engine_options roomy() {
+  auto o = small();
+  o.max_context = 2048;
+  return o;
+}
+
+/// 8 answers of 2,000 tokens each, for a roomy engine.
+inline generation long_request() {
+  auto g = ask({0, 54, 51}, 2000);
+  g.sampling.ignore_eos = true;
+  g.sampling.n = 8;
+  return g;
 }
 
 } // namespace troupe::testing

@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -96,6 +97,12 @@ public:
     send(std::string(method) + ' ' + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) +
          (method == "POST" ? "Content-Length: " + std::to_string(body.size()) + "\r\n" : "") + "\r\n" +
          std::string(body));
+  }
+
+  /// Waits until something has come; reads nothing.
+  bool hears() const {
+    pollfd one{fd_, POLLIN, 0};
+    return ::poll(&one, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1;
   }
 
   /// Reads up to and including `end`; later bytes stay.

@@ -39,6 +39,7 @@ TEST_CASE("A client that does not read its answer loses it to others") {
   std::vector<std::unique_ptr<raw_client>> unread;
   for (int i = 0; i < 2; ++i) {
     unread.push_back(ask(live, size));
+    CHECK(unread.back()->hears()); // so the answer is made, and as good as waits for its client
     std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   }
   const auto answer = ask(live, size)->read_response();

@@ -35,7 +35,8 @@ std::size_t count_of(std::string_view text, std::string_view part) {
 
 /// Waits until the service has so many watchers: they come and go on other threads than those that tell clients.
 bool becomes(const fake_service& fake, std::size_t watchers) {
-  for (int i = 0; i < 1000 && fake.watchers() != watchers; ++i)
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (fake.watchers() != watchers && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return fake.watchers() == watchers;
 }

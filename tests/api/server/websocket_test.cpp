@@ -215,8 +215,11 @@ TEST_CASE("A WebSocket that is not read has all of its requests paused, and resu
   const std::string piece(1000, 'x');
   std::size_t sent = 0;
   // The first megabyte fills the kernel's buffers; from then on, only reading can end a pause.
-  for (; sent < 1000 || (!a->paused() && sent < 20'000); ++sent)
+  for (; sent < 1000 || (!a->paused() && sent < 20'000); ++sent) {
     a->text(piece);
+    if (sent >= 1000) // the server has time to pause it
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   CHECK(a->wait_paused());
   CHECK(b->wait_paused());
   CHECK(sent < 10'000);

@@ -18,7 +18,7 @@
 
 namespace troupe::test {
 
-inline constexpr auto patience = std::chrono::seconds(20);
+inline constexpr auto patience = std::chrono::seconds(60);
 inline constexpr token_id bos = 256; // decodes to <s>, or to nothing without special tokens
 
 inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
