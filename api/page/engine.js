@@ -191,6 +191,7 @@ function describe(s) {
   if (s.without_blocks) facts.push(`${s.without_blocks} sequences without blocks`);
   if (s.preempted) facts.push(`${s.preempted} preempted`);
   if (s.without_masks) facts.push(`${s.without_masks} without masks`);
+  if (s.at_judge) facts.push(`${s.at_judge} at the reward model`);
   facts.push(`${s.running || 0} running, ${s.waiting || 0} waiting, ${s.paused || 0} paused`);
   if (s.remark) facts.push(s.remark);
   const gaps = (s.lanes || []).filter((lane) => causes.has(lane[2])).slice(0, 8);

@@ -1,11 +1,11 @@
 // The last steps of the engine, from the frames of a watch, and what is computed from them. Plain data.
 
 /**
- * @typedef {[request: number, index: number, what: 'decode' | 'prefill' | 'blocks' | 'mask' | 'turn' | 'queue' | 'preempted' | 'paused', rows: number, position: number]} Lane
+ * @typedef {[request: number, index: number, what: 'decode' | 'prefill' | 'blocks' | 'mask' | 'judge' | 'turn' | 'queue' | 'preempted' | 'paused', rows: number, position: number]} Lane
  * @typedef {{ step: number, replica: number, end_ms: number, ms: number, decode?: number, prefill?: number, kept?: number,
  *   lost?: number, forced?: number, granted?: number, copied?: number, evicted?: number, swapped_out?: number,
  *   swapped_in?: number, running?: number, waiting?: number, paused?: number, without_blocks?: number, preempted?: number,
- *   without_masks?: number, lanes?: Lane[], copies?: number[], remark?: string }} Step
+ *   without_masks?: number, at_judge?: number, lanes?: Lane[], copies?: number[], remark?: string }} Step
  * @typedef {{ now_ms: number, lost: number, steps: Step[],
  *   replicas: { number: number, restarts: number, blocks: number, map: string }[],
  *   actors: { kind: string, alive: number, spawned: number, handled: number, queued: number, waiting_ms: number }[] }} WatchFrame
@@ -20,17 +20,18 @@ export const parts = /** @type {const} */ ([
 
 /** Why a sequence has a gap. */
 export const causes = new Map([['blocks', 'asked for KV blocks and got none'],
-  ['mask', 'waits for its guide’s mask, or a search for its reward model'],
+  ['mask', 'waits for its guide’s mask'], ['judge', 'waits for the reward model of its search'],
   ['turn', 'runs, but not in this step'], ['queue', 'is in the queue'], ['preempted', 'lost its place and waits for another'],
   ['paused', 'is paused, as its client reads too slowly']]);
 
 /** What a sequence's time is made of, in the order of the table: name, colour, text. */
 export const ledger = /** @type {const} */ ([['prefill', 'c-prefill', 'prefill'], ['decode', 'c-decode', 'decode'],
   ['queue', 'c-queue', 'queue'], ['turn', 'c-cached', 'others’ steps'], ['blocks', 'c-lost', 'no KV blocks'],
-  ['preempted', 'c-kept', 'preempted'], ['mask', 'c-forced', 'mask is late'], ['paused', 'c-paused', 'paused by its reader']]);
+  ['preempted', 'c-kept', 'preempted'], ['mask', 'c-forced', 'mask is late'], ['judge', 'c-shared', 'reward model'],
+  ['paused', 'c-paused', 'paused by its reader']]);
 
-const spanNames = new Map([['blocks', 'waits for blocks'], ['turn', 'waits for its turn'], ['queue', 'in the queue'],
-  ['paused', 'paused by its reader']]);
+const spanNames = new Map([['blocks', 'waits for blocks'], ['judge', 'waits for its reward model'], ['turn', 'waits for its turn'],
+  ['queue', 'in the queue'], ['paused', 'paused by its reader']]);
 
 /**
  * Where the time of each sequence went, in milliseconds by cause. The parts are the times between the ends of steps, so they

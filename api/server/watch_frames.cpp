@@ -15,10 +15,10 @@ namespace {
 
 /// By step_lane::kind, and of spans in a trace.
 constexpr auto lane_names = std::to_array<std::string_view>(
-  {"decode", "prefill", "blocks", "mask", "turn", "queue", "preempted", "paused"});
+  {"decode", "prefill", "blocks", "mask", "judge", "turn", "queue", "preempted", "paused"});
 constexpr auto span_names = std::to_array<std::string_view>({"decode", "prefill", "waits for blocks", "mask",
-                                                             "waits for its turn", "in the queue", "preempted",
-                                                             "paused by its reader"});
+                                                             "waits for its reward model", "waits for its turn",
+                                                             "in the queue", "preempted", "paused by its reader"});
 
 std::string_view name_of_lane(step_lane::kind what) { return lane_names[static_cast<std::size_t>(what)]; }
 
@@ -50,6 +50,7 @@ json_object step_counts(const step_record& r) {
   add_count(o, "without_blocks", r.waits.blocks);
   add_count(o, "preempted", r.waits.preempted);
   add_count(o, "without_masks", r.waits.masks);
+  add_count(o, "at_judge", r.waits.judge);
   return o;
 }
 

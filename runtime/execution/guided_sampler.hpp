@@ -23,8 +23,8 @@
 
 namespace troupe {
 
-/// What guides and judged groups need to know of the one who samples: EOS ids, threads, how long to wait, whom to ask. Shared by the parts of a
-/// sampler.
+/// What guides and judged groups need to know of the one who samples: EOS ids, threads, how long to wait, whom to ask.
+/// Shared by the parts of a sampler.
 struct guiding {
   std::vector<token_id> eos_ids;
   std::shared_ptr<mask_workers> workers;

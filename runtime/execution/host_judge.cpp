@@ -112,7 +112,7 @@ void host_judge::book(group_map::iterator found, std::vector<group_child> childr
   auto& g = found->second;
   if (const auto awaited = g.strategy->awaited(); !awaited.empty()) {
     g.asked = ask(g, awaited);
-    return;
+    return result.at_judge.push_back({request, 0});
   }
   if (!g.texts.empty()) {
     std::vector<guided_text> texts;

@@ -24,6 +24,9 @@ void result_booking::book(const step_result& result) {
     book(sampled, with_guesses.contains(sampled.sequence));
   for (auto& outcome : result.groups)
     book(outcome);
+  for (const auto id : result.at_judge)
+    if (auto* g = table_.find_group(id.request))
+      g->at_judge = true;
   for (auto& failed : result.failed)
     if (table_.find_group(failed.sequence.request))
       table_.cancel(failed.sequence.request);
@@ -77,7 +80,7 @@ void result_booking::book(const group_outcome& outcome) {
   }
   auto& g = *found;
   const auto parents = std::exchange(g.members, {});
-  g.judging = g.deferred = false;
+  g.judging = g.deferred = g.at_judge = false;
   ++g.judged;
   g.losses = 0;
   std::vector<bool> goes_on(parents.size());

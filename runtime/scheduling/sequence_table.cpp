@@ -48,8 +48,10 @@ std::vector<step_lane> sequence_table::idle_lanes(std::size_t most) const {
         continue;
       if (lanes.size() >= most)
         return lanes;
+      const auto* group = find_group(id.request);
+      const bool late = group ? group->deferred : s.deferred;
       const auto what = s.paused() ? kind::paused
-        : s.deferred               ? kind::mask
+        : late                     ? (group && group->at_judge ? kind::judge : kind::mask)
         : running                  ? kind::turn
         : s.announced              ? kind::preempted
                                    : kind::queue;

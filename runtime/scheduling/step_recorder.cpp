@@ -88,10 +88,13 @@ std::optional<step_record> step_recorder::finished(const step_result& result, co
   record.rows.guesses_lost += late.guesses_lost;
   record.rows.forced += late.forced;
   record.sequences = {now.running, now.waiting, now.paused};
-  record.waits.masks = result.deferred.size();
-  for (const auto& sequence : result.deferred)
-    if (const auto lane = std::ranges::find(record.lanes, sequence, &step_lane::sequence); lane != record.lanes.end())
-      lane->what = step_lane::kind::mask;
+  record.waits.judge = result.at_judge.size();
+  record.waits.masks = result.deferred.size() - record.waits.judge;
+  for (auto& lane : record.lanes)
+    if (std::ranges::count(result.at_judge, lane.sequence) > 0)
+      lane.what = step_lane::kind::judge;
+    else if (std::ranges::count(result.deferred, lane.sequence) > 0)
+      lane.what = step_lane::kind::mask;
   return record;
 }
 

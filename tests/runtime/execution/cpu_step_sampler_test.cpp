@@ -165,6 +165,7 @@ TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on 
   const auto deferred = sampler.sample(search_of(nullptr), std::vector<float>{0, 3, 4, -9}); // "c" ends it
   CHECK(deferred.groups.empty());
   CHECK(deferred.deferred == std::vector{first});
+  CHECK(deferred.at_judge == std::vector{first});
   REQUIRE(asked.size() == 1);
   CHECK(asked.front()->answers() == std::vector<std::string>{"a"}); // as the client would see it
   CHECK(asked.front()->prompt().text == "bc");

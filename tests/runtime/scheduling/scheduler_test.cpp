@@ -383,6 +383,27 @@ TEST_CASE("sequences without rows say why: paused, preempted, in the queue or no
   CHECK(two.front().what == kind::turn);
 }
 
+TEST_CASE("sequences that are judged together say whether they wait for a mask or for a reward model") {
+  machine m(100, true, {64, 4, 10, 2});
+  using kind = step_lane::kind;
+  const auto why = [&] { return m.sched.idle_lanes(1).at(0).what; };
+  auto beams = make(1, {21, 22}, 40);
+  auto params = *beams.params;
+  params.num_beams = 2;
+  beams.params = std::make_shared<const sampling_params>(params);
+  m.guided.insert(1);
+  submit(m, beams);
+  for (int i = 0; i < 30 && why() != kind::mask; ++i)
+    m.plan(), m.execute(), m.book();
+  CHECK(why() == kind::mask);
+  step_result asked;
+  asked.at_judge = {{1, 0}};
+  m.sched.finished_late(asked);
+  CHECK(why() == kind::judge);
+  REQUIRE(m.late());
+  CHECK(why() == kind::turn);
+}
+
 TEST_CASE("a waiting request runs after a cancellation during a block request") {
   machine m(20, true, {64, 1, 10, 2});
   submit(m, make(1, std::vector<token_id>(40, 11), 10));

@@ -96,7 +96,8 @@ TEST_CASE("a record says what each sequence did, or for want of what it did noth
                    {.sequence = {3, 1}, .first_position = 0, .rows = 16},
                    {.sequence = {4, 0}},
                    {.sequence = {5, 0}},
-                   {.sequence = {6, 0}, .first_position = 2, .rows = 1}};
+                   {.sequence = {6, 0}, .first_position = 2, .rows = 1},
+                   {.sequence = {7, 0}, .first_position = 5, .rows = 1}};
   grant.moves = {{block_move::kind::copy, 0, 7}, {block_move::kind::swap_in, 0, 2}, {block_move::kind::copy, 7, 9}};
   recorder.granted(grant);
   grant = {};
@@ -110,7 +111,8 @@ TEST_CASE("a record says what each sequence did, or for want of what it did noth
   plan.samples[3].sequence = {6, 0};
   recorder.planned(plan, {});
   auto result = result_of(3);
-  result.deferred = {{6, 0}};
+  result.deferred = {{6, 0}, {7, 0}};
+  result.at_judge = {{7, 0}};
   const auto made = recorder.finished(result, {});
   REQUIRE(made.has_value());
   using kind = step_lane::kind;
@@ -118,13 +120,16 @@ TEST_CASE("a record says what each sequence did, or for want of what it did noth
     const auto& lane = made->lanes.at(at);
     return lane.sequence == who && lane.what == what && lane.rows == rows && lane.position == position;
   };
-  REQUIRE(made->lanes.size() == 6);
+  REQUIRE(made->lanes.size() == 7);
   CHECK(is(0, {1, 0}, kind::decode, 1, 40));
   CHECK(is(1, {2, 0}, kind::decode, 4, 9));
   CHECK(is(2, {3, 1}, kind::prefill, 16, 0));
   CHECK(is(3, {4, 0}, kind::blocks, 0, 0));
   CHECK(is(4, {5, 0}, kind::prefill, 8, 0));
   CHECK(is(5, {6, 0}, kind::mask, 1, 2));
+  CHECK(is(6, {7, 0}, kind::judge, 1, 5));
+  CHECK(made->waits.masks == 1);
+  CHECK(made->waits.judge == 1);
   CHECK(made->copies == std::vector<std::int32_t>{7, 9});
 }
 
