@@ -118,31 +118,11 @@ asio::awaitable<void> responses_socket::end_left() {
 
 asio::awaitable<void> responses_socket::handle(held_text message) {
   context_.trim_memory_later();
-  using outcome = std::variant<response_create, bad_response_event>;
-  const auto& text = message.text;
-  auto parse = [&text]() -> outcome {
-    try {
-      return parse_response_event(text);
-    } catch (const bad_response_event& bad) {
-      return bad;
-    } catch (...) { // out of memory
-      return bad_response_event{std::nullopt, caught_error()};
-    }
-  };
-  outcome parsed;
-  if (text.size() <= parsed_in_place) {
-    parsed = parse();
-  } else {
-    try {
-      parsed = co_await context_.lane_for(text.size()).run(parse);
-    } catch (...) { // the lane is full, or memory
-      parsed = bad_response_event{std::nullopt, caught_error()};
-    }
-  }
-  if (const auto* bad = std::get_if<bad_response_event>(&parsed))
+  auto read = co_await parsed<bad_response_event>(message.text, parse_response_event);
+  if (const auto* bad = std::get_if<bad_response_event>(&read))
     refuse(bad->why, bad->stream_id);
   else
-    enqueue({std::move(std::get<response_create>(parsed)), text.size(), std::move(message.share)});
+    enqueue({std::move(std::get<response_create>(read)), message.text.size(), std::move(message.share)});
 }
 
 void responses_socket::enqueue(asked one) {
@@ -216,11 +196,8 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
   outcome parsed;
   try {
     parsed = co_await context_.lane_for(one.bytes).run(parse);
-    if (!parsed.wrong && one.what.generates) {
-      using both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
-      const auto width = as_size(parsed.job.prompts.front().sampling.width());
-      parsed.quota = std::make_shared<both>(quota_.acquire(0, width), context_.quotas.acquire(caller_.number, width));
-    }
+    if (!parsed.wrong && one.what.generates)
+      parsed.quota = acquire_quotas(as_size(parsed.job.prompts.front().sampling.width()));
   } catch (...) { // the lane is full, or memory
     parsed.wrong = caught_error();
   }

@@ -28,6 +28,11 @@ socket_session::~socket_session() {
     requests_->close();
 }
 
+std::shared_ptr<const void> socket_session::acquire_quotas(std::size_t sequences) {
+  using both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+  return std::make_shared<both>(quota_.acquire(0, sequences), context_.quotas.acquire(caller_.number, sequences));
+}
+
 void socket_session::drain() {
   asio::post(strand_, [self = shared_from_this()] {
     self->draining_ = true;

@@ -3,6 +3,7 @@
 // Runs within the coroutine of the HTTP connection that it was upgraded from, on the same strand.
 #pragma once
 
+#include "api/server/reply.hpp"
 #include "api/server/request_set.hpp"
 #include "api/server/websocket_session.hpp"
 #include "api/server/websocket_stream.hpp"
@@ -12,6 +13,8 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <variant>
 
 namespace troupe {
 
@@ -28,9 +31,6 @@ public:
 
 protected:
   using messages = std::deque<std::string>;
-
-  /// Messages up to this size are parsed on the strand, longer ones by a worker.
-  static constexpr std::size_t parsed_in_place = 8 << 10;
 
   socket_session(server_context& context, byte_stream bytes);
 
@@ -55,6 +55,30 @@ protected:
   /// Writes ahead of what requests yield.
   void send(std::string message);
 
+  /// Parses a message: a short one on the strand, a longer one by a worker. `parse` throws Bad.
+  template <class Bad, class Good>
+  asio::awaitable<std::variant<Good, Bad>> parsed(const std::string& text, Good (*parse)(std::string_view)) {
+    const auto parse_it = [&text, parse]() -> std::variant<Good, Bad> {
+      try {
+        return parse(text);
+      } catch (const Bad& bad) {
+        return bad;
+      } catch (...) { // out of memory
+        return Bad{{}, caught_error()};
+      }
+    };
+    if (text.size() <= parsed_in_place)
+      co_return parse_it();
+    try {
+      co_return co_await context_.lane_for(text.size()).run(parse_it);
+    } catch (...) { // the lane is full, or memory
+      co_return Bad{{}, caught_error()};
+    }
+  }
+
+  /// Room for a request with so many sequences in the quotas of this connection and of its API key. Throws failure.
+  std::shared_ptr<const void> acquire_quotas(std::size_t sequences);
+
   server_context& context_;
   asio::any_io_executor strand_;
   const std::string peer_; // its address
@@ -71,6 +95,8 @@ protected:
   bool cut_ = false; // nothing more is submitted
 
 private:
+  static constexpr std::size_t parsed_in_place = 8 << 10;
+
   void leave();
   asio::awaitable<void> read_messages();
   asio::awaitable<void> write_messages();

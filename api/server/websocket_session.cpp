@@ -79,7 +79,6 @@ private:
   asio::awaitable<void> begin(client_frame frame, std::uint64_t key);
   std::optional<error> objection(const client_frame& frame) const;
   void generate(client_frame frame, byte_budget::share memory);
-  std::shared_ptr<const void> acquire_quotas(std::size_t sequences);
   request_record record_of(const std::string& id) const;
   void refuse(const std::string& id, request_record record, const error& why);
   void end(running& one, unsigned status);
@@ -158,30 +157,10 @@ asio::awaitable<void> websocket_session::end_left() {
 
 asio::awaitable<void> websocket_session::handle(held_text message) {
   context_.trim_memory_later();
-  using outcome = std::variant<client_frame, bad_frame>;
-  const auto& text = message.text;
-  auto parse = [&text]() -> outcome {
-    try {
-      return parse_frame(text);
-    } catch (const bad_frame& bad) {
-      return bad;
-    } catch (...) { // out of memory
-      return bad_frame{{}, caught_error()};
-    }
-  };
-  outcome parsed;
-  if (text.size() <= parsed_in_place) {
-    parsed = parse();
-  } else {
-    try {
-      parsed = co_await context_.lane_for(text.size()).run(parse);
-    } catch (...) { // the lane is full, or memory
-      parsed = bad_frame{{}, caught_error()};
-    }
-  }
-  if (const auto* bad = std::get_if<bad_frame>(&parsed))
+  auto read = co_await parsed<bad_frame>(message.text, parse_frame);
+  if (const auto* bad = std::get_if<bad_frame>(&read))
     refuse(bad->id, record_of(bad->id), bad->why);
-  else if (auto& frame = std::get<client_frame>(parsed); frame.type == client_frame::kind::cancel)
+  else if (auto& frame = std::get<client_frame>(read); frame.type == client_frame::kind::cancel)
     cancel(frame.id);
   else if (frame.type == client_frame::kind::watch)
     watch(frame);
@@ -200,12 +179,6 @@ std::optional<error> websocket_session::objection(const client_frame& frame) con
   if (draining_)
     return server_stops();
   return std::nullopt;
-}
-
-/// From the quotas of this connection and of its API key.
-std::shared_ptr<const void> websocket_session::acquire_quotas(std::size_t sequences) {
-  using both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
-  return std::make_shared<both>(quota_.acquire(0, sequences), context_.quotas.acquire(caller_.number, sequences));
 }
 
 request_record websocket_session::record_of(const std::string& id) const {
