@@ -22,17 +22,8 @@ std::optional<array_plan> schema_planner::plan_array(const shape& s) {
     first = std::max<std::size_t>(first, c.from);
   if (first > limits_.alternatives)
     too_large("items with schemas of their own", limits_.alternatives);
-  const auto demands = [&](std::size_t i) {
-    std::vector<demand> all;
-    for (const auto& f : s.arrays)
-      if (i < f.first.size())
-        all.push_back(f.first[i]);
-      else if (f.rest)
-        all.push_back(*f.rest);
-    return all;
-  };
   if (s.unique && plan.most > 1) {
-    plan.differ = first > 0 || !s.contains.empty() || !plan_distinct(demands(0), plan);
+    plan.differ = first > 0 || !s.contains.empty() || !plan_distinct(demands_of_item(s, 0), plan);
     if (!plan.differ) {
       if (plan.least > plan.distinct.size())
         return {};
@@ -41,7 +32,7 @@ std::optional<array_plan> schema_planner::plan_array(const shape& s) {
   }
   const auto item = [&](std::size_t i) {
     array_plan::item values;
-    auto common = demands(i);
+    auto common = demands_of_item(s, i);
     if (plan.differ)
       if (const auto terse = scalars_.terse(scalars_.of(common, json_type::number)); terse != no_schema)
         common.push_back({terse});

@@ -30,6 +30,16 @@ std::vector<demand> demands_of_name(const shape& s, const std::string& name, exp
   return all;
 }
 
+std::vector<demand> demands_of_item(const shape& s, std::size_t place) {
+  std::vector<demand> all;
+  for (const auto& f : s.arrays)
+    if (place < f.first.size())
+      all.push_back(f.first[place]);
+    else if (f.rest)
+      all.push_back(*f.rest);
+  return all;
+}
+
 bool schema_shapes::disjoint(const std::vector<demand>& a, const std::vector<demand>& b, int depth) {
   if (depth > 3)
     return false;
@@ -67,18 +77,9 @@ bool schema_shapes::disjoint_shapes(const shape& a, const shape& b, json_type ty
         return true;
     return false;
   }
-  const auto demands = [](const shape& s, std::size_t i) {
-    std::vector<demand> all;
-    for (const auto& f : s.arrays)
-      if (i < f.first.size())
-        all.push_back(f.first[i]);
-      else if (f.rest)
-        all.push_back(*f.rest);
-    return all;
-  };
   const auto sure = std::min<std::uint32_t>(std::max(a.least, b.least), 16); // items that either has
   for (std::uint32_t i = 0; i < sure; ++i)
-    if (disjoint(demands(a, i), demands(b, i), depth + 1))
+    if (disjoint(demands_of_item(a, i), demands_of_item(b, i), depth + 1))
       return true;
   return false;
 }

@@ -116,4 +116,7 @@ private:
 /// What the facets together demand of a member of this name. `inside`: matches the name between quotes.
 std::vector<demand> demands_of_name(const shape& s, const std::string& name, expressions& regex);
 
+/// What the facets together demand of the item at this place.
+std::vector<demand> demands_of_item(const shape& s, std::size_t place);
+
 } // namespace troupe::guides
