@@ -24,6 +24,13 @@ enum class reading : std::uint8_t {
   failed,  // no call, or none anymore; with this byte
 };
 
+/// Where calls end with an expected text.
+inline reading reading_of(expected_text::match how) {
+  return how == expected_text::match::none ? reading::failed
+    : how == expected_text::match::found   ? reading::done
+                                           : reading::more;
+}
+
 /// Reads one call, or a section of them, behind the text that begins it. It begins and ends calls in the sink.
 class call_attempt {
 public:

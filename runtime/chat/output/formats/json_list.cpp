@@ -13,12 +13,8 @@ public:
   marked_list(delta_sink& out, std::string_view end) : list_(out), end_(std::vector{end}), has_end_(!end.empty()) {}
 
   reading take(char c) override {
-    if (behind_) {
-      const auto how = end_.take(c);
-      return how == expected_text::match::none ? reading::failed
-        : how == expected_text::match::found   ? reading::done
-                                               : reading::more;
-    }
+    if (behind_)
+      return reading_of(end_.take(c));
     const auto how = list_.take(c);
     if (how != reading::done || !has_end_)
       return how;

@@ -70,10 +70,7 @@ public:
         return c == ',' || c == ']' || is_space(c) ? reading::more : reading::failed;
       case at::last: break;
     }
-    const auto how = last_.take(c);
-    return how == expected_text::match::none ? reading::failed
-      : how == expected_text::match::found   ? reading::done
-                                             : reading::more;
+    return reading_of(last_.take(c));
   }
 
   bool can_end() const override { return at_ == at::separator || at_ == at::last; }

@@ -13,12 +13,8 @@ public:
   explicit tagged_object(delta_sink& out) : object_(out), end_({end_tag}) {}
 
   reading take(char c) override {
-    if (behind_) {
-      const auto how = end_.take(c);
-      return how == expected_text::match::none ? reading::failed
-        : how == expected_text::match::found   ? reading::done
-                                               : reading::more;
-    }
+    if (behind_)
+      return reading_of(end_.take(c));
     const auto how = object_.take(c);
     behind_ = how == reading::done;
     return behind_ ? reading::settled : how;
