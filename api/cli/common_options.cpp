@@ -46,6 +46,14 @@ void add_model_option(CLI::App& command, std::string& model) {
     ->group(model_group);
 }
 
+void add_threads_option(CLI::App& command, int& threads) {
+  command.add_option("--threads", threads, "Threads to compute with; 0: one per core")
+    ->check(integer_between(0, 1024))
+    ->type_name("INT")
+    ->capture_default_str()
+    ->group(model_group);
+}
+
 void add_chat_template_option(CLI::App& command, engine_options& options) {
   command
     .add_option("--chat-template", options.chat_template,
@@ -95,11 +103,7 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->type_name("DEVICE")
     ->capture_default_str()
     ->group(model_group);
-  command.add_option("--threads", options.threads, "Threads to compute with; 0: one per core")
-    ->check(integer_between(0, 1024))
-    ->type_name("INT")
-    ->capture_default_str()
-    ->group(model_group);
+  add_threads_option(command, options.threads);
   command
     .add_option("--tensor-parallel", options.tensor_parallel,
                 "Divide each layer by columns and heads among this many ranks: groups of threads of a CPU, which share "

@@ -20,6 +20,9 @@ void add_common_options(CLI::App& command);
 /// `--model`, which defaults to the bundled model if there is one.
 void add_model_option(CLI::App& command, std::string& model);
 
+/// `--threads`.
+void add_threads_option(CLI::App& command, int& threads);
+
 /// `--chat-template`.
 void add_chat_template_option(CLI::App& command, engine_options& options);
 

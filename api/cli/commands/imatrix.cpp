@@ -62,11 +62,7 @@ command add_imatrix(CLI::App& troupe) {
     ->type_name("INT")
     ->capture_default_str();
   add_model_option(*app, options->model);
-  app->add_option("--threads", options->threads, "Threads to compute with; 0: one per core")
-    ->check(integer_between(0, 1024))
-    ->type_name("INT")
-    ->capture_default_str()
-    ->group(model_group);
+  add_threads_option(*app, options->threads);
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
   add_common_options(*app);
   app->footer("The file holds, for each matrix, the mean square of each of its inputs on the text. `troupe quantize` "

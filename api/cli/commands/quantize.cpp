@@ -231,11 +231,7 @@ command add_quantize(CLI::App& troupe) {
   app->add_flag("--requantize", options->requantise,
                 "Accept a model that is quantised already, which adds to its error");
   add_model_option(*app, options->model);
-  app->add_option("--threads", options->threads, "Threads to compute with; 0: one per core")
-    ->check(integer_between(0, 1024))
-    ->type_name("INT")
-    ->capture_default_str()
-    ->group(model_group);
+  add_threads_option(*app, options->threads);
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
   add_common_options(*app);
   app->footer(

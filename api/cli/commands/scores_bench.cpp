@@ -211,11 +211,7 @@ command add_bench_scores(CLI::App& bench) {
     ->type_name("FILE");
   app->add_flag("--json", options->json, "Print one JSON object rather than a table")->group(output_group);
   add_model_option(*app, options->model);
-  app->add_option("--threads", options->threads, "Threads to compute with; 0: one per core")
-    ->check(integer_between(0, 1024))
-    ->type_name("INT")
-    ->capture_default_str()
-    ->group(model_group);
+  add_threads_option(*app, options->threads);
   add_common_options(*app);
   app->footer(
     "`weights` are those of softmax over the whole context; `values` are rows of V whose weights, relative to the "
