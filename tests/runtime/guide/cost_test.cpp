@@ -2,6 +2,7 @@
 #include "runtime/guide/guide.hpp"
 #include "runtime/support/meter.hpp"
 #include "tests/rounds.hpp"
+#include "tests/runtime/guide/vocabulary.hpp"
 
 #include <doctest/doctest.h>
 
@@ -32,24 +33,15 @@ std::string patterns(int count) {
 }
 
 std::shared_ptr<const guide_vocabulary> bytes_only() {
-  static const auto made = [] {
-    std::vector<guide_vocabulary::entry> entries;
-    for (int b = 0; b < 256; ++b)
-      entries.push_back({b, std::string(1, static_cast<char>(b))});
-    return std::make_shared<const guide_vocabulary>(std::move(entries), std::vector<token_id>{256}, 257);
-  }();
+  static const auto made = test::vocabulary_of();
   return made;
 }
 
 /// Like a model's: words with and without a space, capitals, digits, punctuation, other scripts; all bytes.
 std::shared_ptr<const guide_vocabulary> like_a_models() {
   static const auto made = [] {
-    std::vector<guide_vocabulary::entry> entries;
-    const auto add = [&](std::string bytes) {
-      entries.push_back({static_cast<token_id>(entries.size()), std::move(bytes)});
-    };
-    for (int b = 0; b < 256; ++b)
-      add(std::string(1, static_cast<char>(b)));
+    std::vector<std::string> texts;
+    const auto add = [&](std::string text) { texts.push_back(std::move(text)); };
     for (int n = 10; n < 1000; ++n)
       add(std::to_string(n));
     for (const char a : std::string_view("\"'({[<.,:;!?-_/\\"))
@@ -72,9 +64,7 @@ std::shared_ptr<const guide_vocabulary> like_a_models() {
       add(std::string{static_cast<char>(0xE4 + n % 6), static_cast<char>(0x80 + n / 6 % 64),
                       static_cast<char>(0x80 + n / 384 % 64)});
     }
-    const auto end = static_cast<token_id>(entries.size());
-    return std::make_shared<const guide_vocabulary>(std::move(entries), std::vector{end},
-                                                    static_cast<std::size_t>(end) + 1);
+    return test::vocabulary_of(std::move(texts));
   }();
   return made;
 }

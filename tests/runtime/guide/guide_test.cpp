@@ -1,6 +1,7 @@
 // Guides as a whole: what each kind of source accepts, masks against the definition, forks, forced text, limits that do
 // not depend on what ran before, and mutated sources.
 #include "runtime/guide/guide.hpp"
+#include "tests/runtime/guide/vocabulary.hpp"
 
 #include <doctest/doctest.h>
 
@@ -20,77 +21,65 @@ using source = guide_source;
 /// All bytes, words with and without spaces, pieces of JSON, parts of characters, the same text twice. The last id
 /// ends.
 std::shared_ptr<const guide_vocabulary> small_vocabulary() {
-  static const auto made = [] {
-    std::vector<guide_vocabulary::entry> entries;
-    const auto add = [&](std::string bytes) {
-      entries.push_back({static_cast<token_id>(entries.size()), std::move(bytes)});
-    };
-    for (int b = 0; b < 256; ++b)
-      add(std::string(1, static_cast<char>(b)));
-    for (const char* text : {"the",
-                             " the",
-                             "name",
-                             "\"name",
-                             "\"name\":",
-                             "\": \"",
-                             "\":",
-                             " \"",
-                             "\",",
-                             "\", \"",
-                             "{\"",
-                             "}",
-                             "}]",
-                             "},",
-                             "true",
-                             "false",
-                             "null",
-                             "12",
-                             "123",
-                             " 12",
-                             "0.5",
-                             ".5",
-                             "\n",
-                             "\n  ",
-                             "  ",
-                             "   \"",
-                             "é",
-                             " é",
-                             "\xC3",
-                             "\xA9"
-                             "a",
-                             "日本",
-                             "\xE6\x97",
-                             "\xE2\x80\xA8",
-                             "a\xE2\x80\xA9",
-                             "\\n",
-                             "\\\"",
-                             "\\u00",
-                             "text\\n",
-                             "abc\"",
-                             "abc\",",
-                             "the",
-                             "foo-bar",
-                             "x_y",
-                             "ABC",
-                             "<tool>",
-                             "</tool>",
-                             "<to",
-                             "ol>",
-                             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-                             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
-                             "bbbb\"}",
-                             "[1",
-                             "[[",
-                             "]]",
-                             "-1",
-                             "e5",
-                             "2020-01-",
-                             "@example.com"})
-      add(text);
-    const auto end = static_cast<token_id>(entries.size());
-    return std::make_shared<const guide_vocabulary>(std::move(entries), std::vector{end},
-                                                    static_cast<std::size_t>(end) + 1);
-  }();
+  static const auto made = test::vocabulary_of({"the",
+                                                " the",
+                                                "name",
+                                                "\"name",
+                                                "\"name\":",
+                                                "\": \"",
+                                                "\":",
+                                                " \"",
+                                                "\",",
+                                                "\", \"",
+                                                "{\"",
+                                                "}",
+                                                "}]",
+                                                "},",
+                                                "true",
+                                                "false",
+                                                "null",
+                                                "12",
+                                                "123",
+                                                " 12",
+                                                "0.5",
+                                                ".5",
+                                                "\n",
+                                                "\n  ",
+                                                "  ",
+                                                "   \"",
+                                                "é",
+                                                " é",
+                                                "\xC3",
+                                                "\xA9"
+                                                "a",
+                                                "日本",
+                                                "\xE6\x97",
+                                                "\xE2\x80\xA8",
+                                                "a\xE2\x80\xA9",
+                                                "\\n",
+                                                "\\\"",
+                                                "\\u00",
+                                                "text\\n",
+                                                "abc\"",
+                                                "abc\",",
+                                                "the",
+                                                "foo-bar",
+                                                "x_y",
+                                                "ABC",
+                                                "<tool>",
+                                                "</tool>",
+                                                "<to",
+                                                "ol>",
+                                                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                                                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
+                                                "bbbb\"}",
+                                                "[1",
+                                                "[[",
+                                                "]]",
+                                                "-1",
+                                                "e5",
+                                                "2020-01-",
+                                                "@example.com"});
   return made;
 }
 

@@ -1,6 +1,7 @@
 // JSON Schemas: documents that are valid are accepted, others rejected, keyword by keyword; what cannot be enforced is
 // refused by name.
 #include "runtime/guide/guide.hpp"
+#include "tests/runtime/guide/vocabulary.hpp"
 
 #include <doctest/doctest.h>
 
@@ -12,20 +13,13 @@ using namespace troupe::guides;
 
 namespace {
 
-std::shared_ptr<const guide_vocabulary> byte_vocabulary() {
-  std::vector<guide_vocabulary::entry> entries;
-  for (token_id b = 0; b < 256; ++b)
-    entries.push_back({b, std::string(1, static_cast<char>(b))});
-  return std::make_shared<const guide_vocabulary>(std::move(entries), std::vector<token_id>{256}, 257);
-}
-
 struct schema_case {
   const char* schema;
   std::vector<const char*> valid, invalid;
 };
 
 void check_schema(const schema_case& c, bool any_order = false, bool closed = false) {
-  static const auto vocabulary = byte_vocabulary();
+  static const auto vocabulary = test::vocabulary_of();
   INFO(c.schema);
   const auto g = compile_guide(
     {.what = guide_source::kind::json_schema, .text = c.schema, .any_order = any_order, .closed = closed}, vocabulary);
@@ -45,7 +39,7 @@ void check_schema(const schema_case& c, bool any_order = false, bool closed = fa
 
 std::string schema_refusal(const char* schema) {
   try {
-    compile_guide({.what = guide_source::kind::json_schema, .text = schema}, byte_vocabulary());
+    compile_guide({.what = guide_source::kind::json_schema, .text = schema}, test::vocabulary_of());
   } catch (const failure& f) {
     CHECK(f.what_failed().code == errc::bad_request);
     return f.what();

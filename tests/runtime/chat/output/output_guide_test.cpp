@@ -5,20 +5,15 @@
 #include "runtime/support/error.hpp"
 #include "runtime/support/json_text.hpp"
 #include "tests/runtime/chat/output/parsed_output.hpp"
+#include "tests/runtime/guide/vocabulary.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
 
 namespace {
 
-/// Every byte is a token; the last one ends.
-std::shared_ptr<const guides::guide_vocabulary> vocabulary_of_bytes() {
-  static const auto made = [] {
-    std::vector<guides::guide_vocabulary::entry> entries;
-    for (int b = 0; b < 256; ++b)
-      entries.push_back({b, std::string(1, static_cast<char>(b))});
-    return std::make_shared<const guides::guide_vocabulary>(std::move(entries), std::vector<token_id>{256}, 257);
-  }();
+const auto& vocabulary_of_bytes() {
+  static const auto made = vocabulary_of();
   return made;
 }
 
