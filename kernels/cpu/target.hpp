@@ -27,9 +27,7 @@ inline constexpr std::size_t activation_stride = k_block + 16;
 // bf16_halves: 32-bit words of two of 32 outputs, the first 16 in the low halves.
 
 /// The place of an output in a word of bf16_halves.
-constexpr std::size_t place_of_half(std::size_t output) {
-  return output / 32 * 32 + output % 16 * 2 + output / 16 % 2;
-}
+constexpr std::size_t place_of_half(std::size_t output) { return output / 32 * 32 + output % 16 * 2 + output / 16 % 2; }
 
 // fp8 weights are panels of 64 outputs, too: their scales, f32, then words of K. A word has a code of E4M3 for each
 // output; of fp8_pairs, two lines of two codes for each of 32 outputs, in an order in which bytes of bf16 that are
