@@ -140,11 +140,25 @@ void parse(CLI::App& root, std::vector<std::string> arguments) {
   root.parse(arguments);
 }
 
+/// Refuses empty names of files, and empty keys: a shell makes them of variables that are not set, and a server without
+/// its policy or its keys is not what was meant.
+void refuse_empty_names(const CLI::App& command) {
+  constexpr std::array<std::string_view, 5> names{"FILE", "PATH", "FOLDER", "DIR", "KEY"};
+  for (const auto* option : command.get_options()) {
+    const auto& given = option->results();
+    const auto type = option->get_type_name();
+    if (std::ranges::any_of(names, [&](std::string_view name) { return type.starts_with(name); }) &&
+        std::ranges::find(given, std::string()) != given.end())
+      throw failure(errc::bad_request, option->get_name() + ": must not be empty");
+  }
+}
+
 /// With a configuration file, parses twice: the first pass accepts the command line alone, so an error of the second
 /// comes from the file.
 void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   parse(root, arguments);
   const auto& chosen = chosen_of(root);
+  refuse_empty_names(chosen);
   const auto* config = chosen.get_option_no_throw("--config");
   if (!config || config->count() == 0)
     return;
@@ -158,19 +172,6 @@ void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
     parse(root, arguments);
   } catch (const CLI::ParseError& e) {
     throw failure(errc::bad_request, file + ": " + e.what());
-  }
-}
-
-/// Refuses empty names of files, and empty keys: a shell makes them of variables that are not set, and a server without
-/// its policy or its keys is not what was meant.
-void refuse_empty_names(const CLI::App& command) {
-  constexpr std::array<std::string_view, 5> names{"FILE", "PATH", "FOLDER", "DIR", "KEY"};
-  for (const auto* option : command.get_options()) {
-    const auto& given = option->results();
-    const auto type = option->get_type_name();
-    if (std::ranges::any_of(names, [&](std::string_view name) { return type.starts_with(name); }) &&
-        std::ranges::find(given, std::string()) != given.end())
-      throw failure(errc::bad_request, option->get_name() + ": must not be empty");
   }
 }
 
@@ -214,7 +215,6 @@ int run_chosen(const std::vector<std::string>& arguments) {
 
   try {
     parse_with_config(root, with_help(arguments, root));
-    refuse_empty_names(chosen_of(root));
   } catch (const CLI::Success& e) { // --help or --version
     std::ostringstream text;
     const int status = root.exit(e, text, std::cerr);

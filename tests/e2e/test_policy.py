@@ -77,9 +77,9 @@ def test_bounds_can_be_tightened_and_not_lifted(policed):
 
 
 def test_an_answer_that_only_a_banned_text_could_continue_fails_and_says_so(policed):
-    refused = say(policed, "count", structured_outputs={"grammar": 'root ::= "th" "ree"'})
+    refused = say(policed, "count", structured_outputs={"grammar": 'root ::= "one th" "ree"'})
     assert refused["message"] == "only texts that this server's policy bans can continue the answer"
-    assert say(policed, "count", "sesame", structured_outputs={"grammar": 'root ::= "th" "ree"'}) == "three" # ann's key
+    assert say(policed, "count", "sesame", structured_outputs={"grammar": 'root ::= "one th" "ree"'}) == "one three" # ann's key
 
 
 def test_a_policy_that_is_wrong_is_told_at_the_start(tmp_path):

@@ -278,9 +278,9 @@ TEST_CASE("patterns and choices are not begun where only a banned text could go 
   CHECK_FALSE(begins("it is", pattern));
   CHECK(begins("it i", {.what = guide_source::kind::regex, .text = "it i[st]+"}));
   CHECK_THROWS_WITH_AS(guide_to(banning({"it is"}, {.what = guide_source::kind::regex, .text = "it is+"})),
-                       "each text that matches contains one that this server's policy bans", failure);
+                       "`guide`: each text that matches contains one that this server's policy bans", failure);
   CHECK_THROWS_WITH_AS(guide_to(banning({"it is"}, {.what = guide_source::kind::regex, .text = "[^\\s\\S]"})),
-                       "the guide allows no text at all", failure);
+                       "`guide`: the guide allows no text at all", failure);
   const guide_source choice{.what = guide_source::kind::choice, .choices = {"hello", "ho", "no", "it is"}};
   CHECK(ends_well("no", choice));
   CHECK(ends_well("ho", choice));
