@@ -88,10 +88,12 @@ std::optional<step_record> step_recorder::finished(const step_result& result, co
   record.rows.guesses_lost += late.guesses_lost;
   record.rows.forced += late.forced;
   record.sequences = {now.running, now.waiting, now.paused};
+  const auto at_judge = [&](sequence_id id) { return std::ranges::count(result.at_judge, id) > 0; };
   record.waits.judge = result.at_judge.size();
-  record.waits.masks = result.deferred.size() - record.waits.judge;
+  record.waits.masks = static_cast<std::uint64_t>(
+    std::ranges::count_if(result.deferred, [&](sequence_id id) { return !at_judge(id); }));
   for (auto& lane : record.lanes)
-    if (std::ranges::count(result.at_judge, lane.sequence) > 0)
+    if (at_judge(lane.sequence))
       lane.what = step_lane::kind::judge;
     else if (std::ranges::count(result.deferred, lane.sequence) > 0)
       lane.what = step_lane::kind::mask;
