@@ -3,6 +3,7 @@
 #include "actors/judge.hpp"
 
 #include <caf/send.hpp>
+#include <caf/typed_event_based_actor.hpp>
 
 #include <exception>
 #include <utility>
