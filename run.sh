@@ -8,7 +8,10 @@ cd "$(dirname "$(readlink -f "$0")")"
 . .ci/lib.sh
 
 install_packages "${build_packages[@]}"
-build release -- troupe
+# CPU kernels for this machine alone, unless tests have built all.
+settings=()
+[ -e build/release/build.ninja ] || settings=(-DTROUPE_INSTRUCTION_SETS=native)
+build release "${settings[@]}" -- troupe
 
 troupe=$PWD/build/release/troupe
 cd "$here" # paths in ARGS are relative to the caller's folder

@@ -91,7 +91,7 @@ format() {
 }
 
 unit() {
-  built release -- || return
+  built release -DTROUPE_INSTRUCTION_SETS=all -- || return
   run_tests unit ctest --preset release --parallel "$(nproc)" --verbose --timeout 900
 }
 

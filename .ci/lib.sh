@@ -2,7 +2,7 @@
 # project's root.
 
 build_packages=(
-  g++ cmake ninja-build ccache pkg-config
+  g++ cmake ninja-build mold ccache pkg-config
   libcaf-dev libboost1.81-dev libsimdjson-dev libcli11-dev libspdlog-dev prometheus-cpp-dev
   libtomlplusplus-dev doctest-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libssl-dev
 )

@@ -58,7 +58,7 @@ fi
 
 cmake -S . -B "$build-$what" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTROUPE_LAYERS="$layers" -DTROUPE_CUDA=OFF \
   ${sets:+-DTROUPE_INSTRUCTION_SETS="$sets"} -DCMAKE_TOOLCHAIN_FILE="$PWD/tests/arm/toolchain.cmake" \
-  -DTROUPE_SYSROOT="$sysroot" -DCMAKE_UNITY_BUILD=ON -DTROUPE_PRECOMPILED_HEADERS=ON >"$build-$what.log"
+  -DTROUPE_SYSROOT="$sysroot" >"$build-$what.log"
 cmake --build "$build-$what" -j "$(build_jobs)" --target "${targets[@]}" >>"$build-$what.log" || fail "see $build-$what.log"
 
 # Name and QEMU's processor; bench/count_instructions.py has them, too.

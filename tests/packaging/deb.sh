@@ -20,7 +20,9 @@ packages=${1-}
 if [ -z "$packages" ]; then
   packages=build/deb
   say "building"
-  cmake -S . -B "$packages" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr -DTROUPE_TESTS=OFF >/dev/null
+  cuda=()
+  ! command -v nvcc >/dev/null || cuda=(-DTROUPE_CUDA=ON)
+  cmake -S . -B "$packages" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr -DTROUPE_TESTS=OFF "${cuda[@]}" >/dev/null
   cmake --build "$packages" >/dev/null
   (cd "$packages" && cpack -G DEB >/dev/null)
 fi

@@ -12,7 +12,7 @@ for folder in "$work/a" "$work/another/folder"; do
   printf '== %s\n' "$folder"
   git clone --quiet "$project" "$folder"
   cd "$folder"
-  cmake -S . -B build/one -G Ninja -DCMAKE_BUILD_TYPE=Release -DTROUPE_TESTS=OFF -DTROUPE_CUDA=OFF -DCMAKE_UNITY_BUILD=ON >"$work/log"
+  cmake -S . -B build/one -G Ninja -DCMAKE_BUILD_TYPE=Release -DTROUPE_TESTS=OFF -DTROUPE_CUDA=OFF >"$work/log"
   cmake --build build/one --parallel "${JOBS-$(nproc)}" >"$work/log" || { tail -n 20 "$work/log"; exit 1; }
   api/packaging/one_file.sh build/one build/one-file
   ls "$folder"/build/one-file/troupe-*-linux-x86_64 >>"$work/files"

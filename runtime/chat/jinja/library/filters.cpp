@@ -288,7 +288,7 @@ value count_words(context& c, const value& v, const call_arguments& args) {
   return std::int64_t(text::count_words(c, text_of(c, v, held)));
 }
 
-constexpr named_filter table[] = {
+constexpr named_filter filters[] = {
   {"abs", absolute},
   {"attr", attribute},
   {"capitalize", mapped<text::capitalize>},
@@ -317,8 +317,8 @@ constexpr named_filter table[] = {
 } // namespace
 
 filter_function find_filter(std::string_view name) {
-  const auto found = std::ranges::find(table, name, &named_filter::name);
-  return found == std::end(table) ? find_sequence_filter(name) : found->call;
+  const auto found = std::ranges::find(filters, name, &named_filter::name);
+  return found == std::end(filters) ? find_sequence_filter(name) : found->call;
 }
 
 } // namespace troupe::jinja

@@ -36,7 +36,7 @@ value strings(context& c, const value& self, const std::vector<std::string_view>
 }
 
 template <std::string (*map)(meter&, std::string_view)>
-value mapped(context& c, const value& self, const call_arguments& args) {
+value mapped_method(context& c, const value& self, const call_arguments& args) {
   bind("method", args, {});
   return c.text_like(self, map(c, self.str()));
 }
@@ -199,7 +199,7 @@ value zero_filled(context& c, const value& self, const call_arguments& args) {
 bool is_alphanumeric(char32_t c) { return text::is_alpha(c) || text::is_numeric(c); }
 
 constexpr entry string_methods[] = {
-  {"capitalize", mapped<text::capitalize>},
+  {"capitalize", mapped_method<text::capitalize>},
   {"center", justified<'^'>},
   {"count", counted},
   {"endswith", starts_or_ends<false>},
@@ -216,7 +216,7 @@ constexpr entry string_methods[] = {
   {"isupper", whole<text::all_upper>},
   {"join", joined},
   {"ljust", justified<'<'>},
-  {"lower", mapped<text::lower>},
+  {"lower", mapped_method<text::lower>},
   {"lstrip", stripped<true, false>},
   {"partition", partition<false>},
   {"removeprefix", without<true>},
@@ -232,9 +232,9 @@ constexpr entry string_methods[] = {
   {"splitlines", split_lines},
   {"startswith", starts_or_ends<true>},
   {"strip", stripped<true, true>},
-  {"swapcase", mapped<text::swap_case>},
-  {"title", mapped<text::title>},
-  {"upper", mapped<text::upper>},
+  {"swapcase", mapped_method<text::swap_case>},
+  {"title", mapped_method<text::title>},
+  {"upper", mapped_method<text::upper>},
   {"zfill", zero_filled},
 };
 

@@ -337,7 +337,7 @@ value select(context& c, const value& v, const call_arguments& args) {
   return c.list(std::move(kept), shape::generator);
 }
 
-constexpr named_filter table[] = {
+constexpr named_filter sequence_filters[] = {
   {"batch", batch},
   {"count", count},
   {"dictsort", sort_dict},
@@ -365,8 +365,8 @@ constexpr named_filter table[] = {
 } // namespace
 
 filter_function find_sequence_filter(std::string_view name) {
-  const auto found = std::ranges::find(table, name, &named_filter::name);
-  return found == std::end(table) ? nullptr : found->call;
+  const auto found = std::ranges::find(sequence_filters, name, &named_filter::name);
+  return found == std::end(sequence_filters) ? nullptr : found->call;
 }
 
 } // namespace troupe::jinja

@@ -1,0 +1,15 @@
+// Prints the name of the fastest instruction set that this machine may use, as in TROUPE_INSTRUCTION_SETS. The build
+// runs it together with cpu_features.cpp where that is `native`; no library has it.
+#include "kernels/cpu/dispatch.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+bool troupe::kernels::is_compiled(isa) { return true; }
+
+int main() {
+  std::string name{to_string(troupe::kernels::available_isas().back())};
+  std::replace(name.begin(), name.end(), '-', '_');
+  std::puts(name.c_str());
+}
