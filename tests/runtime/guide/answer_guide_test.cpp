@@ -1,8 +1,6 @@
 // Guides as answers follow them: behind the text at which they begin, with forced tokens, from a bounded cache.
-#include "runtime/guide/answer_guide.hpp"
 #include "runtime/guide/guide_cache.hpp"
-#include "runtime/tokenizer/tokenizer.hpp"
-#include "tests/test_data.hpp"
+#include "tests/runtime/guide/golden_answers.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,22 +11,6 @@ using namespace troupe;
 using namespace troupe::guides;
 
 namespace {
-
-constexpr token_id begin_of_text = 0, end_of_text = 1, end_of_turn = 4;
-
-std::shared_ptr<const tokenizer> golden_tokens() {
-  static const auto made = tokenizer::load(golden("llama-gqa"));
-  return made;
-}
-
-std::shared_ptr<const guide_vocabulary> golden_vocabulary() {
-  static const auto made = guide_vocabulary::of(*golden_tokens(), std::vector{end_of_text, end_of_turn});
-  return made;
-}
-
-std::shared_ptr<const answer_guide> answer_to(const guide_source& source) {
-  return std::make_shared<const answer_guide>(source, golden_tokens(), golden_vocabulary(), guide_limits{});
-}
 
 guide_source regex_behind(std::string pattern, std::string after) {
   return {.what = guide_source::kind::regex, .text = std::move(pattern), .after = std::move(after)};

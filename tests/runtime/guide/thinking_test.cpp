@@ -1,9 +1,7 @@
 // Bounded reasoning, and texts that never occur: what answers follow beside, or without, a guide.
-#include "runtime/guide/answer_guide.hpp"
 #include "runtime/guide/guide_cache.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/tokenizer/tokenizer.hpp"
-#include "tests/test_data.hpp"
+#include "tests/runtime/guide/golden_answers.hpp"
 
 #include <doctest/doctest.h>
 
@@ -18,22 +16,6 @@ using namespace troupe::guides;
 
 namespace {
 
-constexpr token_id begin_of_text = 0, end_of_text = 1, end_of_turn = 4;
-
-std::shared_ptr<const tokenizer> words() {
-  static const auto made = tokenizer::load(golden("llama-gqa"));
-  return made;
-}
-
-std::shared_ptr<const guide_vocabulary> word_bytes() {
-  static const auto made = guide_vocabulary::of(*words(), std::vector{end_of_text, end_of_turn});
-  return made;
-}
-
-std::shared_ptr<const answer_guide> guide_to(const guide_source& source) {
-  return std::make_shared<const answer_guide>(source, words(), word_bytes(), guide_limits{});
-}
-
 guide_source thinking(bool is_open, guide_source source = {.what = guide_source::kind::anything}) {
   source.thinking = {"<think>", "</think>", "</think>", is_open};
   return source;
@@ -45,7 +27,7 @@ guide_source banning(std::vector<std::string> texts, guide_source source = {.wha
 }
 
 std::vector<std::uint64_t> bits_of(answer_state state) {
-  std::vector<std::uint64_t> mask(word_bytes()->words());
+  std::vector<std::uint64_t> mask(golden_vocabulary()->words());
   state.mask(mask);
   return mask;
 }
@@ -64,7 +46,7 @@ std::size_t count_of(const std::vector<std::uint64_t>& mask) {
 /// Masks and forced tokens are what `advance` takes.
 void check_agreement(const answer_state& state) {
   const auto mask = bits_of(state);
-  for (token_id id = 0; id < static_cast<token_id>(word_bytes()->size()); ++id) {
+  for (token_id id = 0; id < static_cast<token_id>(golden_vocabulary()->size()); ++id) {
     CAPTURE(id);
     CHECK(allows(mask, id) == answer_state(state).advance(id));
   }
@@ -73,7 +55,7 @@ void check_agreement(const answer_state& state) {
 }
 
 bool say(answer_state& state, const std::string& text) {
-  for (const auto id : words()->encode(text, false))
+  for (const auto id : golden_tokens()->encode(text, false))
     if (!state.advance(id))
       return false;
   return true;
@@ -84,15 +66,15 @@ std::string closed(answer_state& state) {
   std::string text;
   while (const auto token = state.forced()) {
     REQUIRE(state.advance(*token));
-    text += words()->token_bytes(*token);
+    text += golden_tokens()->token_bytes(*token);
   }
   return text;
 }
 
-std::size_t tokens_in(const std::string& text) { return words()->encode(text, false).size(); }
+std::size_t tokens_in(const std::string& text) { return golden_tokens()->encode(text, false).size(); }
 
 token_id token_of(const std::string& text) {
-  const auto ids = words()->encode(text, false);
+  const auto ids = golden_tokens()->encode(text, false);
   REQUIRE(ids.size() == 1);
   return ids.front();
 }
@@ -100,7 +82,7 @@ token_id token_of(const std::string& text) {
 } // namespace
 
 TEST_CASE("reasoning is closed when its budget is spent, and anything may follow") {
-  answer_state state(guide_to(thinking(true)), {.budget = 3});
+  answer_state state(answer_to(thinking(true)), {.budget = 3});
   const auto the = token_of("The");
   for (int i = 0; i < 3; ++i) {
     CHECK_FALSE(state.forced());
@@ -121,7 +103,7 @@ TEST_CASE("reasoning is closed when its budget is spent, and anything may follow
 }
 
 TEST_CASE("reasoning that the answer opens itself is counted from there; without it there is nothing to bound") {
-  answer_state state(guide_to(thinking(false)), {.budget = tokens_in("The The")});
+  answer_state state(answer_to(thinking(false)), {.budget = tokens_in("The The")});
   CHECK(state.can_end());
   auto plain = state;
   REQUIRE(say(plain, "The The The The The"));
@@ -132,24 +114,24 @@ TEST_CASE("reasoning that the answer opens itself is counted from there; without
   REQUIRE(say(state, "The The"));
   CHECK(closed(state) == "</think>");
   CHECK(state.can_end());
-  answer_state none(guide_to(thinking(false)), {.budget = 0});
+  answer_state none(answer_to(thinking(false)), {.budget = 0});
   REQUIRE(say(none, "<think>"));
   CHECK(closed(none) == "</think>");
 }
 
 TEST_CASE("reasoning that ends by itself is left alone, also while its end is being written") {
-  answer_state state(guide_to(thinking(true)), {.budget = 100});
+  answer_state state(answer_to(thinking(true)), {.budget = 100});
   REQUIRE(say(state, "The end</think>"));
   CHECK(state.can_end());
   CHECK_FALSE(state.forced());
-  const auto end = words()->encode("</think>", false);
+  const auto end = golden_tokens()->encode("</think>", false);
   REQUIRE(end.size() > 1);
   for (std::size_t written = 1; written < end.size(); ++written) { // the rest is written, nothing twice
-    answer_state half(guide_to(thinking(true)), {.budget = written});
+    answer_state half(answer_to(thinking(true)), {.budget = written});
     std::string text;
     for (std::size_t i = 0; i < written; ++i) {
       REQUIRE(half.advance(end[i]));
-      text += words()->token_bytes(end[i]);
+      text += golden_tokens()->token_bytes(end[i]);
     }
     check_agreement(half);
     CHECK(text + closed(half) == "</think>");
@@ -157,9 +139,9 @@ TEST_CASE("reasoning that ends by itself is left alone, also while its end is be
 }
 
 TEST_CASE("some tokens are left for an answer") {
-  const auto end = words()->encode("</think>", false).size();
+  const auto end = golden_tokens()->encode("</think>", false).size();
   for (const std::size_t most : {1u, 2u, 12u, 20u, 100u, 1000u}) {
-    answer_state state(guide_to(thinking(true)), {.budget = 1u << 30, .answer = most});
+    answer_state state(answer_to(thinking(true)), {.budget = 1u << 30, .answer = most});
     std::size_t taken = 0;
     while (!state.forced() && taken < 2000) {
       REQUIRE(state.advance(token_of("The")));
@@ -174,9 +156,9 @@ TEST_CASE("some tokens are left for an answer") {
 }
 
 TEST_CASE("a character is not cut") {
-  const auto bytes = words()->encode("\xF0\x9F\x98\x80", false); // four tokens of one byte
+  const auto bytes = golden_tokens()->encode("\xF0\x9F\x98\x80", false); // four tokens of one byte
   REQUIRE(bytes.size() > 1);
-  answer_state state(guide_to(thinking(true)), {.budget = 1});
+  answer_state state(answer_to(thinking(true)), {.budget = 1});
   REQUIRE(state.advance(bytes.front()));
   CHECK_FALSE(state.forced());
   for (std::size_t i = 1; i < bytes.size(); ++i)
@@ -186,7 +168,7 @@ TEST_CASE("a character is not cut") {
 
 TEST_CASE("behind bounded reasoning a guide decides, whether the prompt or the answer opened it") {
   auto opened = thinking(true, {.what = guide_source::kind::regex, .text = "[0-9]{2}", .after = "</think>"});
-  answer_state state(guide_to(opened), {.budget = tokens_in("The The")});
+  answer_state state(answer_to(opened), {.budget = tokens_in("The The")});
   REQUIRE(say(state, "The The"));
   check_agreement(state);
   CHECK(closed(state) == "</think>");
@@ -197,7 +179,7 @@ TEST_CASE("behind bounded reasoning a guide decides, whether the prompt or the a
   auto own = thinking(
     false,
     {.what = guide_source::kind::regex, .text = "[0-9]{2}", .preface_begin = "<think>", .preface_end = "</think>"});
-  answer_state other(guide_to(own), {.budget = tokens_in("The The")});
+  answer_state other(answer_to(own), {.budget = tokens_in("The The")});
   auto without = other;
   CHECK(say(without, "42"));
   REQUIRE(say(other, "<think>The The"));
@@ -210,7 +192,7 @@ TEST_CASE("behind bounded reasoning a guide decides, whether the prompt or the a
 TEST_CASE("what closes reasoning may be longer than its end") {
   auto source = thinking(false);
   source.thinking = {"<a>", "</a>", "</a> so: ", false};
-  answer_state state(guide_to(source), {.budget = 1});
+  answer_state state(answer_to(source), {.budget = 1});
   REQUIRE(say(state, "<a>The"));
   CHECK(closed(state) == "</a> so: ");
   CHECK(state.can_end());
@@ -218,7 +200,7 @@ TEST_CASE("what closes reasoning may be longer than its end") {
 
 TEST_CASE("a banned text does not occur, however it is cut into tokens, and all else may") {
   const std::vector<std::string> banned = {"secret", "The citizens", "e c", "\xC3\xA9"};
-  const auto guide = guide_to(banning(banned));
+  const auto guide = answer_to(banning(banned));
   std::mt19937 random(7);
   std::uniform_int_distribution<int> byte('a', 'z');
   // Texts of pieces of them, so that they come close.
@@ -230,9 +212,9 @@ TEST_CASE("a banned text does not occur, however it is cut into tokens, and all 
     std::string text;
     for (int i = 0; i < 12; ++i) {
       const auto next = pieces[piece(random)];
-      const auto ids = words()->encode(next, false);
+      const auto ids = golden_tokens()->encode(next, false);
       for (const auto id : ids) {
-        const auto longer = text + words()->token_bytes(id);
+        const auto longer = text + golden_tokens()->token_bytes(id);
         const bool bad = std::ranges::any_of(banned, [&](auto& b) { return longer.find(b) != longer.npos; });
         CAPTURE(longer);
         CHECK(state.advance(id) == !bad);
@@ -246,28 +228,28 @@ TEST_CASE("a banned text does not occur, however it is cut into tokens, and all 
 }
 
 TEST_CASE("tokens that a policy withholds are named, unless the guide forbids them anyway") {
-  answer_state state(guide_to(banning({"The"})));
-  std::vector<std::uint64_t> mask(word_bytes()->words());
+  answer_state state(answer_to(banning({"The"})));
+  std::vector<std::uint64_t> mask(golden_vocabulary()->words());
   std::vector<token_id> withheld;
   state.mask(mask, &withheld);
   CHECK(std::ranges::find(withheld, token_of("The")) != withheld.end());
   CHECK_FALSE(allows(mask, token_of("The")));
-  answer_state digits(guide_to(banning({"The", "7"}, {.what = guide_source::kind::regex, .text = "[0-9]+"})));
+  answer_state digits(answer_to(banning({"The", "7"}, {.what = guide_source::kind::regex, .text = "[0-9]+"})));
   withheld.clear();
   digits.mask(mask, &withheld);
   for (const auto id : withheld)
-    CHECK(words()->token_bytes(id).find('7') != std::string::npos);
+    CHECK(golden_tokens()->token_bytes(id).find('7') != std::string::npos);
   CHECK(say(digits, "123"));
   CHECK_FALSE(say(digits, "7"));
 }
 
 TEST_CASE("patterns and choices are not begun where only a banned text could go on") {
   const auto ends_well = [](const std::string& text, const guide_source& source) {
-    answer_state state(guide_to(banning({"e", "it is"}, source)));
+    answer_state state(answer_to(banning({"e", "it is"}, source)));
     return say(state, text) && state.can_end();
   };
   const auto begins = [](const std::string& text, const guide_source& source) {
-    answer_state state(guide_to(banning({"e", "it is"}, source)));
+    answer_state state(answer_to(banning({"e", "it is"}, source)));
     return say(state, text);
   };
   const guide_source pattern{.what = guide_source::kind::regex, .text = "(he|no|it|is| )+"};
@@ -277,44 +259,44 @@ TEST_CASE("patterns and choices are not begun where only a banned text could go 
   CHECK(ends_well("it", pattern));
   CHECK_FALSE(begins("it is", pattern));
   CHECK(begins("it i", {.what = guide_source::kind::regex, .text = "it i[st]+"}));
-  CHECK_THROWS_WITH_AS(guide_to(banning({"it is"}, {.what = guide_source::kind::regex, .text = "it is+"})),
+  CHECK_THROWS_WITH_AS(answer_to(banning({"it is"}, {.what = guide_source::kind::regex, .text = "it is+"})),
                        "`guide`: each text that matches contains one that this server's policy bans", failure);
-  CHECK_THROWS_WITH_AS(guide_to(banning({"it is"}, {.what = guide_source::kind::regex, .text = "[^\\s\\S]"})),
+  CHECK_THROWS_WITH_AS(answer_to(banning({"it is"}, {.what = guide_source::kind::regex, .text = "[^\\s\\S]"})),
                        "`guide`: the guide allows no text at all", failure);
   const guide_source choice{.what = guide_source::kind::choice, .choices = {"hello", "ho", "no", "it is"}};
   CHECK(ends_well("no", choice));
   CHECK(ends_well("ho", choice));
   CHECK_FALSE(begins("he", choice));
   CHECK_FALSE(begins("it", choice));
-  CHECK_THROWS_AS(guide_to(banning({"e"}, {.what = guide_source::kind::choice, .choices = {"he", "she"}})), failure);
+  CHECK_THROWS_AS(answer_to(banning({"e"}, {.what = guide_source::kind::choice, .choices = {"he", "she"}})), failure);
 }
 
 TEST_CASE("special tokens between the parts of a banned text hide nothing") {
-  answer_state state(guide_to(banning({"noble friends"})));
+  answer_state state(answer_to(banning({"noble friends"})));
   REQUIRE(say(state, "noble"));
   REQUIRE(state.advance(begin_of_text)); // it is not shown
   CHECK_FALSE(say(state, " friends"));
-  answer_state special(guide_to(banning({std::string(words()->token(begin_of_text))})));
+  answer_state special(answer_to(banning({std::string(golden_tokens()->token(begin_of_text))})));
   CHECK_FALSE(special.advance(begin_of_text));
 }
 
 TEST_CASE("overlapping texts, the same one twice, and texts within texts are found") {
-  answer_state state(guide_to(banning({"abcd", "bc", "bc", "cdef"})));
+  answer_state state(answer_to(banning({"abcd", "bc", "bc", "cdef"})));
   CHECK_FALSE(say(state, "abc"));
-  answer_state other(guide_to(banning({"aab", "ab1"})));
+  answer_state other(answer_to(banning({"aab", "ab1"})));
   REQUIRE(say(other, "aa"));
   CHECK_FALSE(say(other, "b"));
   CHECK(say(other, "ac"));
 }
 
 TEST_CASE("a list of banned texts is bounded") {
-  CHECK_THROWS_AS(guide_to(banning({""})), failure);
-  CHECK_THROWS_AS(guide_to(banning({std::string(banned_texts::most_bytes + 1, 'x')})), failure);
-  CHECK_THROWS_AS(guide_to(banning(std::vector<std::string>(banned_texts::most_texts + 1, "x"))), failure);
+  CHECK_THROWS_AS(answer_to(banning({""})), failure);
+  CHECK_THROWS_AS(answer_to(banning({std::string(banned_texts::most_bytes + 1, 'x')})), failure);
+  CHECK_THROWS_AS(answer_to(banning(std::vector<std::string>(banned_texts::most_texts + 1, "x"))), failure);
 }
 
 TEST_CASE("guides with other marks or other banned texts are others") {
-  guide_cache cache(words(), {end_of_text});
+  guide_cache cache(golden_tokens(), {end_of_text});
   const guide_source free{.what = guide_source::kind::anything};
   const auto first = cache.get(free, false);
   CHECK(cache.get(free, false) == first);
@@ -323,6 +305,6 @@ TEST_CASE("guides with other marks or other banned texts are others") {
   CHECK(cache.get(banning({"a"}), false) != first);
   CHECK(cache.get(banning({"a"}), false) != cache.get(banning({"b"}), false));
   CHECK(cache.get(banning({"a"}), false) == cache.get(banning({"a"}), false));
-  guide_cache endless(words(), {}); // an answer that nothing guides need not end
+  guide_cache endless(golden_tokens(), {}); // an answer that nothing guides need not end
   CHECK(endless.get(free, false));
 }
