@@ -2,7 +2,8 @@
 # Installs missing packages, builds and runs tests. The last line counts test cases: N passed, N failed, N skipped.
 #   ./test.sh                                 everything
 #   ./test.sh format unit arm asan tsan e2e   or parts of it:
-#     format   checks that all C++ is formatted with .clang-format, and that folders include what their READMEs allow
+#     format   checks that all C++ is formatted with .clang-format, that folders include what their READMEs allow, and
+#              that public headers reach no libraries
 #     unit     the tests of the release build, including those that run the program
 #     arm      tests of the kernels for 64-bit ARM, in QEMU; skipped where Debian's packages for it cannot be had
 #     asan     all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -74,7 +75,7 @@ built() {
   ([ -z "$beside" ] || renice -n 19 -p "$BASHPID" >/dev/null; build "$@") || ! failed=$((failed + 1))
 }
 
-# Counts as two test cases.
+# Counts as three test cases.
 format() {
   log "== format"
   if find kernels runtime actors api tests examples \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' \) -print0 |
@@ -83,11 +84,14 @@ format() {
   else
     failed=$((failed + 1))
   fi
-  if .ci/rooms; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-  fi
+  local check
+  for check in .ci/rooms .ci/headers; do
+    if $check; then
+      passed=$((passed + 1))
+    else
+      failed=$((failed + 1))
+    fi
+  done
 }
 
 unit() {

@@ -1,5 +1,6 @@
 #include "api/embed/conversation.hpp"
 
+#include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/chat_output_parser.hpp"
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"

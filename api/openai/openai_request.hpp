@@ -4,6 +4,7 @@
 
 #include "api/openai/fields/field_reader.hpp"
 #include "api/service/served_model.hpp"
+#include "runtime/chat/output/chat_output.hpp"
 #include "runtime/engine/generation.hpp"
 
 #include <cstdint>

@@ -1,14 +1,12 @@
 // How an engine is set up, and the facts about its model once loaded. Plain data for all layers above.
 #pragma once
 
-#include "runtime/chat/chat_template.hpp"
-#include "runtime/chat/output/find_chat_format.hpp"
+#include "runtime/chat/output/chat_format.hpp"
 #include "runtime/execution/compute_options.hpp"
 #include "runtime/import/infill_tokens.hpp"
-#include "runtime/model/model_config.hpp"
+#include "runtime/model/generation_defaults.hpp"
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampling_params.hpp"
-#include "runtime/speculation/drafter.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
@@ -22,6 +20,7 @@
 namespace troupe {
 
 class adapter_library;  // runtime/adapters/adapter_library.hpp
+class chat_template;    // runtime/chat/chat_template.hpp
 class pooled_head;      // runtime/model/pooled_head.hpp
 struct pair_prompt;     // runtime/import/ranker_config.hpp
 class steering_library; // runtime/steering/steering_library.hpp

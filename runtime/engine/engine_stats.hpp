@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/execution/model_counters.hpp"
-#include "runtime/kv/kv_store.hpp"
+#include "runtime/kv/kv_store_counters.hpp"
 #include "runtime/scheduling/block_counters.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
 

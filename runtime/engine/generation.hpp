@@ -3,7 +3,7 @@
 
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/sampling/pooling.hpp"
-#include "runtime/sampling/sampler.hpp"
+#include "runtime/sampling/sampled_token.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/scheduling/prompt_embeddings.hpp"
 #include "runtime/steering/steering.hpp"

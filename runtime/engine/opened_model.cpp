@@ -1,6 +1,7 @@
 #include "runtime/engine/opened_model.hpp"
 
 #include "runtime/adapters/adapter_library.hpp"
+#include "runtime/chat/output/find_chat_format.hpp"
 #include "runtime/engine/layer_layout.hpp"
 #include "runtime/engine/memory_ledger.hpp"
 #include "runtime/engine/named_precision.hpp"

@@ -1,5 +1,6 @@
 #include "runtime/engine/reward_model.hpp"
 
+#include "runtime/chat/chat_template.hpp"
 #include "runtime/import/ranker_config.hpp"
 #include "runtime/model/pooled_head.hpp"
 #include "runtime/support/json.hpp"

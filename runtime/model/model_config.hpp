@@ -6,10 +6,10 @@
 #include "kernels/formats/activation.hpp"
 #include "runtime/checkpoint/quantised_checkpoint.hpp"
 #include "runtime/model/expert_router.hpp"
+#include "runtime/model/generation_defaults.hpp"
 #include "runtime/model/layer_span.hpp"
 #include "runtime/model/recurrent_config.hpp"
 #include "runtime/model/rope.hpp"
-#include "runtime/sampling/sampling_params.hpp"
 #include "runtime/support/types.hpp"
 
 #include <filesystem>
@@ -207,14 +207,6 @@ struct model_config {
   layer_span part() const { return span.value_or(layer_span{0, layers, true, true}); }
 
   bool operator==(const model_config&) const = default;
-};
-
-/// What `generation_config.json` says. Requests override it.
-struct generation_defaults {
-  std::vector<token_id> stops; // end of sequence; falls back to config.json's `eos_token_id`
-  bool sample = false;
-  sampling_params sampling;         // for requests that say nothing; within the ranges of sampling_table.hpp
-  std::vector<std::string> remarks; // one line per value that was out of range, for the log
 };
 
 /// Reads a `config.json` as transformers 4 or 5 writes it. Absent keys take transformers' defaults, but sizes are

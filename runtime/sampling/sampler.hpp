@@ -13,6 +13,7 @@
 
 #include "runtime/sampling/candidates.hpp"
 #include "runtime/sampling/processors/extended_sampler.hpp"
+#include "runtime/sampling/sampled_token.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/sampling/token_counts.hpp"
 #include "runtime/support/error.hpp"
@@ -25,21 +26,6 @@
 #include <vector>
 
 namespace troupe {
-
-struct token_logprob {
-  token_id id = 0;
-  float logprob = 0;
-};
-
-struct sampled_token {
-  token_id id = 0;
-  float logprob = 0; // of the model's own distribution (the log-softmax of the raw logits), if asked for
-  std::vector<token_logprob> top = {}; // likeliest first, ties by lower id
-  // `text`: it completes a stop string, which only strategies of groups look for.
-  enum class finish : std::uint8_t { none, eos, stop_token, length, text } finish = finish::none;
-  float mirostat_mu = 0; // after it; comes back with the transcript when the sequence is resumed
-  bool withheld = false; // a likelier one would have completed a text that the server's policy forbids
-};
 
 /// Why a token could not be sampled.
 inline constexpr const char* nothing_to_choose = "No token can be chosen: every logit is NaN or minus infinity.";

@@ -4,6 +4,7 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/engine/calibration.hpp"
+#include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>

@@ -11,6 +11,7 @@
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/memory_estimate.hpp"
+#include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>

@@ -10,6 +10,7 @@
 #include "runtime/import/pruned_export.hpp"
 #include "runtime/support/available_memory.hpp"
 #include "runtime/support/byte_size.hpp"
+#include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>

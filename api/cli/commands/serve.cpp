@@ -13,6 +13,7 @@
 #include "api/http/key_ring.hpp"
 #include "api/server/endpoint.hpp"
 #include "api/serving/server.hpp"
+#include "runtime/chat/output/find_chat_format.hpp"
 #include "runtime/engine/replica_roles.hpp"
 
 #include <CLI/CLI.hpp>

@@ -2,6 +2,7 @@
 
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/terminal/word_wrap.hpp"
+#include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/chat_output.hpp"
 #include "runtime/chat/output/output_guide.hpp"

@@ -1,5 +1,6 @@
 #include "api/openai/fields/output_fields.hpp"
 
+#include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/chat/jinja/meter.hpp"
+#include "runtime/support/json_fwd.hpp"
 
 #include <cstdint>
 #include <map>
@@ -14,10 +15,6 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-namespace simdjson::dom {
-class element;
-}
 
 namespace troupe::jinja {
 
@@ -187,7 +184,7 @@ std::optional<std::size_t> length(meter& m, const value& v);
 
 /// Keeps the order of keys and the difference between 1 and 1.0. Throws failure(bad_request) for unrepresentable
 /// values.
-value from_json(simdjson::dom::element json);
+value from_json(json::value json);
 
 /// Options of json.dumps. An `indent` puts every element on its own line.
 struct json_style {

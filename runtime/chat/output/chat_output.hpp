@@ -2,6 +2,7 @@
 // Shared by the parsers of all its choices. Immutable.
 #pragma once
 
+#include "runtime/chat/output/chat_format.hpp"
 #include "runtime/chat/output/parameter_kind.hpp"
 
 #include <cstddef>
@@ -13,15 +14,6 @@
 #include <vector>
 
 namespace troupe {
-
-class call_format;
-class reasoning_format;
-
-/// How a model writes what is not content. Found from its chat template (find_chat_format); null: it does not.
-struct chat_format {
-  const reasoning_format* reasoning = nullptr;
-  const call_format* calls = nullptr;
-};
 
 /// A function that the model may call.
 struct offered_tool {

@@ -4,6 +4,7 @@
 #include "runtime/chat/output/formats/formats.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
 
 #include <algorithm>
 

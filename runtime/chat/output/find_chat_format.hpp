@@ -1,8 +1,8 @@
 // How a model writes reasoning and calls, told from its chat template. Pure.
 #pragma once
 
-#include "runtime/chat/output/chat_output.hpp"
-#include "runtime/tokenizer/tokenizer.hpp"
+#include "runtime/chat/output/chat_format.hpp"
+#include "runtime/support/types.hpp"
 
 #include <string>
 #include <string_view>
@@ -10,10 +10,7 @@
 
 namespace troupe {
 
-/// Which formats to take: "auto" (the template's), "none", or a name.
-struct format_names {
-  std::string calls = "auto", reasoning = "auto";
-};
+class tokenizer;
 
 /// A template that mentions no calls leads to bare JSON objects, so that calls can be forced on any model. Throws
 /// failure(bad_request) naming the parser that does not exist.

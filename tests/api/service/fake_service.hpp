@@ -4,6 +4,7 @@
 
 #include "api/service/chat_input.hpp"
 #include "api/service/service.hpp"
+#include "runtime/chat/chat_template.hpp"
 
 #include <algorithm>
 #include <atomic>

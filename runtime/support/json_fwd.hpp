@@ -1,0 +1,19 @@
+// JSON values as headers pass them on: declared, without simdjson. Whoever looks into one includes json.hpp.
+#pragma once
+
+namespace simdjson::dom {
+class element;
+class object;
+class array;
+} // namespace simdjson::dom
+
+namespace troupe::json {
+
+using value = simdjson::dom::element;
+using object = simdjson::dom::object;
+using array = simdjson::dom::array;
+
+class document; // json.hpp
+class reader;   // json_reader.hpp
+
+} // namespace troupe::json
