@@ -44,14 +44,48 @@ stored_scales read_scales(const checkpoint& stored, const std::string& anchor, c
   return result;
 }
 
-/// Codes of `bits` in 32-bit words, each word's own: 3 bits leave two of them unused.
-int packed_code(const void* words, std::size_t word, std::size_t shift, int bits) {
-  std::uint32_t value = 0;
-  std::memcpy(&value, static_cast<const char*>(words) + word * sizeof value, sizeof value);
-  return static_cast<int>(value >> shift & ((1u << bits) - 1)) - (1 << (bits - 1));
+/// How codes lie in 32-bit words.
+struct code_layout {
+  std::size_t bits = 0;
+  bool dense = false; // one after another, across words; else as many whole ones as a word holds
+
+  std::size_t per_word() const { return code_word_bits / bits; }
+  std::size_t words(std::size_t codes) const {
+    return dense ? (codes * bits + code_word_bits - 1) / code_word_bits : (codes + per_word() - 1) / per_word();
+  }
+  /// A code, which are signed, of those in every `stride`th word from `first` on.
+  int code(const void* words, std::size_t first, std::size_t stride, std::size_t index) const {
+    const auto at = dense ? index * bits : index / per_word() * code_word_bits + index % per_word() * bits;
+    return packed_code(words, first, stride, at, bits) - (1 << (bits - 1));
+  }
+};
+
+/// The layout in which rows of `inputs` codes take `columns` words. Where a word holds no whole number of codes, older
+/// versions of compressed-tensors leave bits unused, and newer ones write codes across words.
+code_layout layout_of(const checkpoint& stored, const std::string& packed, std::size_t inputs, std::size_t columns,
+                      const std::vector<int>& code_bits) {
+  std::vector<code_layout> possible;
+  std::string listed;
+  for (const int bits : code_bits) {
+    listed += (listed.empty() ? "" : " or ") + std::to_string(bits);
+    for (const bool dense : {true, false}) {
+      const code_layout layout{static_cast<std::size_t>(bits), dense};
+      const bool same = !dense && (code_word_bits % layout.bits == 0 || inputs * layout.bits <= code_word_bits);
+      if (!same && layout.words(inputs) == columns)
+        possible.push_back(layout);
+    }
+  }
+  if (possible.size() == 1)
+    return possible.front();
+  const auto& shape = stored.find(packed)->shape;
+  refuse_part(stored, packed, packed,
+              "has the shape " + to_string(shape) + ", which " +
+                (possible.empty() ? "holds no " : "may hold several ") + "rows of " + std::to_string(inputs) +
+                " codes of " + listed + " bits",
+              errc::unsupported);
 }
 
-void add_packed_integers(made_checkpoint& to, const std::string& packed) {
+void add_packed_integers(made_checkpoint& to, const std::string& packed, const std::vector<int>& code_bits) {
   const auto& stored = to.stored();
   const auto stem = packed.substr(0, packed.size() - packed_suffix.size());
   const auto shape_name = stem + ".weight_shape", scale_name = stem + std::string(scale_suffix),
@@ -62,36 +96,32 @@ void add_packed_integers(made_checkpoint& to, const std::string& packed) {
   if (words.shape.size() != 2 || words.shape[0] != outputs || words.shape[1] == 0 || words.shape[1] > inputs)
     refuse_part(stored, packed, packed,
                 "has the shape " + to_string(words.shape) + ", which is none of " + to_string(sizes) + " packed");
-  const auto columns = words.shape[1], per_word = (inputs + columns - 1) / columns;
-  const int bits = static_cast<int>(code_word_bits / std::max<std::size_t>(per_word, 1));
-  if ((bits != 2 && bits != 3 && bits != 4 && bits != 8) || (inputs + per_word - 1) / per_word != columns)
-    refuse_part(stored, packed, packed,
-                "has the shape " + to_string(words.shape) + ", which holds no " + to_string(sizes) +
-                  " of 2, 3, 4 or 8 bits",
-                errc::unsupported);
-  const auto scales = read_scales(stored, packed, scale_name, outputs, inputs);
+  const auto columns = words.shape[1];
+  const auto layout = layout_of(stored, packed, inputs, columns, code_bits);
+  const auto groups = read_scales(stored, packed, scale_name, outputs, inputs).groups;
   std::vector<std::string> parts{packed, shape_name, scale_name};
-  std::vector<code_line> lines(outputs * scales.groups);
-  for (std::size_t o = 0; o < outputs; ++o)
-    for (std::size_t g = 0; g < scales.groups; ++g)
-      lines[o * scales.groups + g].scale = scales.of(o, g);
-  coded_shape shape{outputs, inputs, inputs / scales.groups, bits};
-  if (const auto* zeros = stored.find(zero_name)) { // packed along the outputs
-    const auto rows = (outputs + per_word - 1) / per_word;
+  coded_shape shape{outputs, inputs, inputs / groups, static_cast<int>(layout.bits)};
+  if (stored.find(zero_name)) { // packed along the outputs
     require_shape(stored, packed, zero_name, require_part(stored, packed, zero_name, {tensor_type::i32}),
-                  {rows, scales.groups});
-    const auto data = stored.read(zero_name);
-    for (std::size_t o = 0; o < outputs; ++o)
-      for (std::size_t g = 0; g < scales.groups; ++g) {
-        auto& line = lines[o * scales.groups + g];
-        line.offset = -line.scale *
-          static_cast<float>(packed_code(data.get(), o / per_word * zeros->shape[1] + g,
-                                         o % per_word * static_cast<std::size_t>(bits), bits));
-      }
+                  {layout.words(outputs), groups});
     shape.offsets = true;
     parts.push_back(zero_name);
   }
-  auto info = coded_info(shape, lines);
+  // Read again with the codes: over all matrices, lines take as much memory as the scales of the model.
+  const auto read_lines = [&stored, packed, scale_name, zero_name, layout, shape] {
+    const auto scales = read_scales(stored, packed, scale_name, shape.outputs, shape.inputs);
+    const auto zeros = shape.offsets ? stored.read(zero_name) : tensor_data{};
+    std::vector<code_line> lines(shape.outputs * scales.groups);
+    for (std::size_t o = 0; o < shape.outputs; ++o)
+      for (std::size_t g = 0; g < scales.groups; ++g) {
+        auto& line = lines[o * scales.groups + g];
+        line.scale = scales.of(o, g);
+        if (zeros)
+          line.offset = -line.scale * static_cast<float>(layout.code(zeros.get(), g, scales.groups, o));
+      }
+    return lines;
+  };
+  auto info = coded_info(shape, read_lines());
   std::vector<std::int32_t> order; // the group of each input, where they are not in order
   if (stored.find(order_name)) {
     require_shape(stored, packed, order_name, require_part(stored, packed, order_name, {tensor_type::i32}), {inputs});
@@ -105,9 +135,9 @@ void add_packed_integers(made_checkpoint& to, const std::string& packed) {
     if (plain || unused)
       order.clear();
     for (const auto group : order)
-      if (group < 0 || static_cast<std::size_t>(group) >= scales.groups)
+      if (group < 0 || static_cast<std::size_t>(group) >= groups)
         refuse_part(stored, packed, order_name,
-                    "names the group " + std::to_string(group) + ", expected one of " + std::to_string(scales.groups));
+                    "names the group " + std::to_string(group) + ", expected one of " + std::to_string(groups));
     parts.push_back(order_name);
   }
   if (!order.empty()) {
@@ -115,19 +145,16 @@ void add_packed_integers(made_checkpoint& to, const std::string& packed) {
     info.bytes = outputs * inputs * sizeof(float);
   }
   to.add(stem + ".weight", info, parts,
-         [&stored, packed, info, shape, lines, order, columns, per_word, bits]() -> tensor_data {
+         [&stored, packed, info, shape, read_lines, order, columns, layout]() -> tensor_data {
            const auto data = stored.read(packed);
-           const auto code = [&](std::size_t o, std::size_t i) {
-             return packed_code(data.get(), o * columns + i / per_word, i % per_word * static_cast<std::size_t>(bits),
-                                bits);
-           };
+           const auto lines = read_lines();
+           const auto code = [&](std::size_t o, std::size_t i) { return layout.code(data.get(), o * columns, 1, i); };
            if (order.empty())
              return coded_rows_of(info, shape, lines, code);
            std::shared_ptr<float[]> rows(new float[shape.outputs * shape.inputs]);
-           const auto groups = shape.inputs / shape.group;
            for (std::size_t o = 0; o < shape.outputs; ++o)
              for (std::size_t i = 0; i < shape.inputs; ++i) {
-               const auto& line = lines[o * groups + static_cast<std::size_t>(order[i])];
+               const auto& line = lines[o * (shape.inputs / shape.group) + static_cast<std::size_t>(order[i])];
                rows[o * shape.inputs + i] = line.scale * static_cast<float>(code(o, i)) + line.offset;
              }
            return rows;
@@ -234,7 +261,11 @@ void add_fp4(made_checkpoint& to, const std::string& packed) {
 
 } // namespace
 
-std::unique_ptr<const checkpoint> open_compressed(std::unique_ptr<const checkpoint> stored) {
+std::unique_ptr<const checkpoint> open_compressed(std::unique_ptr<const checkpoint> stored,
+                                                  const std::vector<int>& code_bits) {
+  auto bits = code_bits;
+  std::ranges::sort(bits);
+  bits.erase(std::unique(bits.begin(), bits.end()), bits.end());
   auto result = std::make_unique<made_checkpoint>(std::move(stored));
   const auto& tensors = result->stored();
   for (const auto& name : tensors.tensors()) {
@@ -243,7 +274,7 @@ std::unique_ptr<const checkpoint> open_compressed(std::unique_ptr<const checkpoi
       if (type == tensor_type::u8)
         add_fp4(*result, name);
       else
-        add_packed_integers(*result, name);
+        add_packed_integers(*result, name, bits);
     } else if (name.ends_with(pruned_mask_suffix)) {
       const auto weight = read_pruned(tensors, name);
       if (weight.info.type == tensor_type::i8)

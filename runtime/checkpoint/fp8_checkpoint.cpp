@@ -1,5 +1,7 @@
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
 
+#include "kernels/formats/bf16.hpp"
+#include "kernels/formats/e4m3.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/support/error.hpp"
@@ -7,54 +9,58 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
 
 namespace troupe {
 
 namespace {
 
 constexpr std::string_view suffix = ".weight";
-constexpr std::array<std::string_view, 2> parts{".weight_scale", ".input_scale"};
+constexpr std::array<std::string_view, 4> parts{".weight_scale", ".weight_scale_inv", ".input_scale",
+                                                ".activation_scale"};
 
 /// A matrix with its scales. The constructor checks both.
 class fp8_matrix {
 public:
-  fp8_matrix(const checkpoint& stored, const std::string& weight)
+  fp8_matrix(const checkpoint& stored, const std::string& weight, std::array<std::size_t, 2> block)
     : stored_(stored), weight_(weight), scale_(weight + "_scale") {
     const auto& codes = *stored.find(weight);
     if (codes.shape.size() != 2 || codes.shape[0] == 0 || codes.shape[1] == 0)
       fail(weight, "has the shape " + to_string(codes.shape) + ", expected a matrix");
-    outputs_ = codes.shape[0];
+    if (!stored.find(scale_) && stored.find(weight + "_scale_inv"))
+      scale_ = weight + "_scale_inv"; // DeepSeek's name; it is multiplied with, too
     const auto* scales = stored.find(scale_);
     if (!scales)
       fail(scale_, "is missing");
     if (scales->type != tensor_type::f32 && scales->type != tensor_type::bf16 && scales->type != tensor_type::f16)
       fail(scale_, "is " + std::string(to_string(scales->type)) + ", expected F32, BF16 or F16");
-    std::size_t count = 1;
-    for (const auto size : scales->shape)
-      count = size > outputs_ ? outputs_ + 1 : count * size; // saturates, so that a hostile shape cannot overflow
-    if (scales->shape.size() > 2 || (count != 1 && (count != outputs_ || scales->shape[0] != outputs_)))
-      fail(scale_,
-           "has the shape " + to_string(scales->shape) + ", expected one scale or " +
-             to_string(std::vector<std::size_t>{outputs_, 1}));
-    one_scale_ = count == 1;
-    info_.type = tensor_type::fp8;
+    read_grid(codes.shape, scales->shape, block);
+    info_.type = block_[1] >= codes.shape[1] ? tensor_type::fp8 : tensor_type::bf16;
     info_.shape = codes.shape;
-    info_.bytes = outputs_ * kernels::row_bytes(kernels::weight_format::fp8, codes.shape[1]);
+    info_.bytes = codes.shape[0] * kernels::row_bytes(*weight_format_of(info_.type), codes.shape[1]);
   }
 
   const tensor_info& info() const { return info_; }
 
   tensor_data unpack() const {
     const auto codes = stored_.read(weight_), stored_scales = stored_.read(scale_);
-    std::vector<float> scales(one_scale_ ? 1 : outputs_);
+    const auto outputs = info_.shape[0], inputs = info_.shape[1], columns = (inputs + block_[1] - 1) / block_[1];
+    std::vector<float> scales((outputs + block_[0] - 1) / block_[0] * columns);
     to_floats(*weight_format_of(stored_.find(scale_)->type), stored_scales.get(), scales.size(), scales.data());
     std::shared_ptr<std::byte[]> to(new std::byte[info_.bytes]);
-    const auto inputs = info_.shape[1];
-    for (std::size_t r = 0; r < outputs_; ++r) {
-      auto* row = to.get() + r * kernels::row_bytes(kernels::weight_format::fp8, inputs);
-      std::memcpy(row, &scales[one_scale_ ? 0 : r], sizeof(float));
-      std::memcpy(row + sizeof(float), static_cast<const std::byte*>(codes.get()) + r * inputs, inputs);
+    auto* row = to.get();
+    const auto* code = static_cast<const std::uint8_t*>(codes.get());
+    for (std::size_t r = 0; r < outputs; ++r, code += inputs) {
+      const auto* scale = &scales[r / block_[0] * columns];
+      if (info_.type == tensor_type::fp8) {
+        std::memcpy(row, scale, sizeof(float));
+        std::memcpy(row + sizeof(float), code, inputs);
+      } else {
+        for (std::size_t i = 0; i < inputs; ++i) {
+          const auto half = kernels::to_bf16(kernels::from_e4m3(code[i]) * scale[i / block_[1]]);
+          std::memcpy(row + i * sizeof half, &half, sizeof half);
+        }
+      }
+      row += kernels::row_bytes(*weight_format_of(info_.type), inputs);
     }
     return to;
   }
@@ -64,19 +70,42 @@ private:
     throw failure(errc::bad_file, stored_.where(weight_) + ": tensor " + shown(tensor) + " " + what);
   }
 
+  /// Sets the outputs and inputs that share a scale.
+  void read_grid(const std::vector<std::size_t>& codes, const std::vector<std::size_t>& scales,
+                 std::array<std::size_t, 2> block) {
+    const auto outputs = codes[0], inputs = codes[1];
+    const bool one = std::ranges::all_of(scales, [](std::size_t size) { return size == 1; });
+    const bool matrix = scales.size() == 2 && scales[0] >= 1 && scales[0] <= outputs && scales[1] >= 1 &&
+      scales[1] <= inputs;
+    const auto blocks = [](std::size_t size, std::size_t of) { return (size + of - 1) / of; };
+    if (one && scales.size() <= 2)
+      block_ = {outputs, inputs};
+    else if (scales == std::vector{outputs} || scales == std::vector{outputs, std::size_t(1)})
+      block_ = {1, inputs};
+    else if (matrix && block[0] != 0 && blocks(outputs, block[0]) == scales[0] && blocks(inputs, block[1]) == scales[1])
+      block_ = block;
+    else if (matrix && outputs % scales[0] == 0 && inputs % scales[1] == 0)
+      block_ = {outputs / scales[0], inputs / scales[1]};
+    else
+      fail(scale_,
+           "has the shape " + to_string(scales) + ", expected one scale, " +
+             to_string(std::vector<std::size_t>{outputs, 1}) + " or one for each block" +
+             (block[0] == 0 ? "" : " of " + std::to_string(block[0]) + " x " + std::to_string(block[1])));
+  }
+
   const checkpoint& stored_;
   std::string weight_, scale_;
-  std::size_t outputs_ = 0;
-  bool one_scale_ = false;
+  std::array<std::size_t, 2> block_{};
   tensor_info info_;
 };
 
 class fp8_checkpoint final : public rewritten_checkpoint<fp8_matrix> {
 public:
-  explicit fp8_checkpoint(std::unique_ptr<const checkpoint> stored) : rewritten_checkpoint(std::move(stored)) {
+  fp8_checkpoint(std::unique_ptr<const checkpoint> stored, std::array<std::size_t, 2> block)
+    : rewritten_checkpoint(std::move(stored)) {
     for (const auto& name : stored_->tensors())
       if (name.ends_with(suffix) && stored_->find(name)->type == tensor_type::f8_e4m3)
-        matrices_.try_emplace(name, *stored_, name);
+        matrices_.try_emplace(name, *stored_, name, block);
   }
 
   std::vector<std::string> tensors() const override {
@@ -95,8 +124,8 @@ public:
 
 } // namespace
 
-std::unique_ptr<const checkpoint> open_fp8(std::unique_ptr<const checkpoint> stored) {
-  return std::make_unique<fp8_checkpoint>(std::move(stored));
+std::unique_ptr<const checkpoint> open_fp8(std::unique_ptr<const checkpoint> stored, std::array<std::size_t, 2> block) {
+  return std::make_unique<fp8_checkpoint>(std::move(stored), block);
 }
 
 } // namespace troupe

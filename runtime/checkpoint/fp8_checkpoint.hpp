@@ -1,16 +1,21 @@
-// Checkpoints with matrices in FP8: `X.weight` in F8_E4M3 and `X.weight_scale`, one number or one per output, as
-// compressed-tensors, fbgemm and AutoFP8 write them. Presented as rows in the kernels' fp8 format, with unchanged codes
-// and scales. Used by open_quantised.
+// Checkpoints with matrices in FP8: `X.weight` in F8_E4M3 and `X.weight_scale` or `X.weight_scale_inv`: one number, one
+// per output, or one per block of outputs and inputs, as compressed-tensors, fbgemm, AutoFP8 and DeepSeek write them.
+// Used by open_quantised.
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
 
+#include <array>
+#include <cstddef>
 #include <memory>
 
 namespace troupe {
 
-/// Scales of activations (`X.input_scale`) are ignored: each row of activations gets its own scale, or none. Other
-/// tensors are unchanged. Throws failure(bad_file | unsupported) naming the file and the tensor.
-std::unique_ptr<const checkpoint> open_fp8(std::unique_ptr<const checkpoint> stored);
+/// Presents rows in the kernels' fp8 format, with unchanged codes and scales; matrices with blocks in bf16. `block`:
+/// outputs and inputs that share a scale; if {0, 0}, blocks divide a matrix evenly. Scales of activations
+/// (`X.input_scale`) are ignored: each row of activations gets its own scale, or none. Other tensors are unchanged.
+/// Throws failure(bad_file | unsupported) naming the file and the tensor.
+std::unique_ptr<const checkpoint> open_fp8(std::unique_ptr<const checkpoint> stored,
+                                           std::array<std::size_t, 2> block = {});
 
 } // namespace troupe

@@ -121,10 +121,24 @@ inline std::vector<float> float_values(const checkpoint& stored, const std::stri
   return values;
 }
 
+/// The code of `bits` that begins at bit `at` of words that are `stride` apart; it may end in the next of them.
+inline int packed_code(const void* words, std::size_t first, std::size_t stride, std::size_t at, std::size_t bits) {
+  constexpr std::size_t word_bits = 32;
+  const auto word = [&](std::size_t index) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, static_cast<const char*>(words) + (first + index * stride) * sizeof value, sizeof value);
+    return value;
+  };
+  auto value = word(at / word_bits) >> at % word_bits;
+  if (at % word_bits + bits > word_bits)
+    value |= word(at / word_bits + 1) << (word_bits - at % word_bits);
+  return static_cast<int>(value & ((1u << bits) - 1));
+}
+
 /// A row-major matrix of integer codes, of which each `group` inputs of an output share a scale and an offset.
 struct coded_shape {
   std::size_t outputs = 0, inputs = 0, group = 0;
-  int bits = 4;         // codes from -2^(bits - 1) on; 2 to 4, or 8
+  int bits = 4;         // codes from -2^(bits - 1) on; 1 to 8
   bool offsets = false; // there may be offsets other than 0
 };
 
@@ -144,12 +158,13 @@ inline tensor_info coded_info(const coded_shape& shape, const std::vector<code_l
   const bool offsets = shape.offsets && std::ranges::any_of(lines, [](const code_line& l) { return l.offset != 0; });
   const bool blocks = in_f16 && shape.inputs % kernels::group_inputs == 0 &&
     (shape.group % kernels::group_inputs == 0 || shape.group == shape.inputs);
+  const bool wide = shape.bits > 4;
   tensor_info info;
-  info.type = !in_f16                         ? tensor_type::f32
-    : !blocks || (shape.bits == 8 && offsets) ? tensor_type::f16
-    : shape.bits == 8                         ? tensor_type::q8_0
-    : offsets                                 ? tensor_type::q4_1
-                                              : tensor_type::q4_0;
+  info.type = !in_f16              ? tensor_type::f32
+    : !blocks || (wide && offsets) ? tensor_type::f16
+    : wide                         ? tensor_type::q8_0
+    : offsets                      ? tensor_type::q4_1
+                                   : tensor_type::q4_0;
   info.shape = {shape.outputs, shape.inputs};
   info.bytes = shape.outputs * kernels::row_bytes(*weight_format_of(info.type), shape.inputs);
   return info;

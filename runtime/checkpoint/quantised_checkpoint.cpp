@@ -5,11 +5,11 @@
 #include "runtime/checkpoint/bitsandbytes_checkpoint.hpp"
 #include "runtime/checkpoint/compressed_checkpoint.hpp"
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
+#include "runtime/checkpoint/made_checkpoint.hpp"
 #include "runtime/checkpoint/mxfp4_checkpoint.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
 #include "runtime/checkpoint/torchao_checkpoint.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_reader.hpp"
 
 #include <algorithm>
 #include <array>
@@ -35,10 +35,12 @@ public:
     : stored_(stored), stem_(stem), how_(how) {
     const auto& codes = find("qweight", tensor_type::i32, 2);
     const bool gptq = how.method == quantised_storage::method_name::gptq;
+    if (how.by_module)
+      read_rule(codes);
     const std::size_t packed = codes.shape[gptq ? 0 : 1];
     if (packed > (std::size_t(1) << 40))
       fail("qweight", "has the shape " + to_string(codes.shape) + ", which is more than memory can hold");
-    const std::size_t bits = static_cast<std::size_t>(how.bits);
+    const auto bits = static_cast<std::size_t>(how_.bits);
     inputs_ = gptq ? packed * word_bits / bits : codes.shape[0];
     outputs_ = gptq ? codes.shape[1] : packed * word_codes;
     if (inputs_ == 0 || outputs_ == 0 || outputs_ * bits % word_bits != 0)
@@ -49,37 +51,38 @@ public:
       fail("qweight",
            "has the shape " + to_string(codes.shape) + ", expected a multiple of " + std::to_string(bits) +
              " rows, as codes have " + std::to_string(bits) + " bits");
-    group_ = how.group == 0 ? inputs_ : how.group;
-    const auto groups = (inputs_ + group_ - 1) / group_;
-    expect("qzeros", find("qzeros", tensor_type::i32, 2), {groups, zero_words()});
+    group_ = how_.group == 0 ? inputs_ : how_.group;
+    if (how.by_module)
+      group_ = group_by_shape();
+    expect("qzeros", find("qzeros", tensor_type::i32, 2), {groups(), zero_words()});
     const auto* scales = stored.find(stem + ".scales");
     coarse_scales_ = scales && scales->type == tensor_type::bf16;
-    expect("scales", find("scales", coarse_scales_ ? tensor_type::bf16 : tensor_type::f16, 2), {groups, outputs_});
+    expect("scales", find("scales", coarse_scales_ ? tensor_type::bf16 : tensor_type::f16, 2), {groups(), outputs_});
     info_.shape = {outputs_, inputs_};
-    info_.type = choose_type(groups);
+    info_.type = choose_type();
     info_.bytes = outputs_ * kernels::row_bytes(*weight_format_of(info_.type), inputs_);
   }
 
   const tensor_info& info() const { return info_; }
 
   tensor_data unpack() const {
-    const auto codes = stored_.read(stem_ + ".qweight"), zeros = stored_.read(stem_ + ".qzeros"),
-               scales = stored_.read(stem_ + ".scales");
+    const auto codes = stored_.read(stem_ + ".qweight"), scales = stored_.read(stem_ + ".scales");
+    const auto zeros = read_zeros();
     const auto order = read_order();
     std::shared_ptr<std::byte[]> to(new std::byte[info_.bytes]);
     constexpr std::size_t tile = 16; // outputs whose codes or scales share a cache line
     for (std::size_t first = 0; first < outputs_; first += tile)
       for (std::size_t input = 0; input < inputs_; input += block)
         for (std::size_t output = first; output < std::min(outputs_, first + tile); ++output)
-          write(to.get(), {codes.get(), zeros.get(), scales.get(), order}, output, input);
+          write(to.get(), {codes.get(), scales.get(), zeros, order}, output, input);
     return to;
   }
 
 private:
   struct parts {
     const void* codes;
-    const void* zeros;
     const void* scales;
+    const std::vector<std::uint8_t>& zeros;
     const std::vector<std::int32_t>& group_of; // each input; empty: in order
   };
 
@@ -104,6 +107,27 @@ private:
       fail(part, "has the shape " + to_string(info.shape) + ", expected " + to_string(shape));
   }
 
+  std::size_t groups() const { return (inputs_ + group_ - 1) / group_; }
+
+  /// The bits of this module.
+  void read_rule(const tensor_info& codes) {
+    const auto& zeros = find("qzeros", tensor_type::i32, 2);
+    for (const int bits : gptq_bits)
+      if (codes.shape[1] * static_cast<std::size_t>(bits) == zeros.shape[1] * word_bits) {
+        how_.bits = bits;
+        return;
+      }
+    fail("qzeros",
+         "has the shape " + to_string(zeros.shape) + ", expected " + std::to_string(codes.shape[1]) +
+           " zero points of 2, 3, 4 or 8 bits in a row");
+  }
+
+  /// Inputs per scale in this module: what the configuration says if there are as many scales, else equal groups.
+  std::size_t group_by_shape() const {
+    const auto stored = find("qzeros", tensor_type::i32, 2).shape[0];
+    return stored == groups() || stored == 0 || inputs_ % stored != 0 ? group_ : inputs_ / stored;
+  }
+
   /// The group of each input; empty if groups are consecutive.
   std::vector<std::int32_t> read_order() const {
     const auto name = stem_ + ".g_idx";
@@ -113,37 +137,57 @@ private:
     std::vector<std::int32_t> order(inputs_);
     std::memcpy(order.data(), stored_.read(name).get(), inputs_ * sizeof(std::int32_t));
     bool plain = true;
-    const auto groups = static_cast<std::int32_t>((inputs_ + group_ - 1) / group_);
+    const auto count = static_cast<std::int32_t>(groups());
     for (std::size_t i = 0; i < inputs_; ++i) {
-      if (order[i] < 0 || order[i] >= groups)
-        fail("g_idx", "names the group " + std::to_string(order[i]) + ", expected one of " + std::to_string(groups));
+      if (order[i] < 0 || order[i] >= count)
+        fail("g_idx", "names the group " + std::to_string(order[i]) + ", expected one of " + std::to_string(count));
       plain = plain && static_cast<std::size_t>(order[i]) == i / group_;
     }
     return plain ? std::vector<std::int32_t>{} : order;
   }
 
-  tensor_type choose_type(std::size_t groups) {
-    const auto zeros = stored_.read(stem_ + ".qzeros");
-    const auto all = [&](int wanted) {
-      for (std::size_t g = 0; g < groups; ++g)
-        for (std::size_t o = 0; o < outputs_; ++o)
-          if (stored_zero(zeros.get(), g, o) != wanted)
-            return false;
-      return true;
-    };
-    const int middle = 1 << (how_.bits - 1);
-    // Some programs store a symmetric matrix's zero points unchanged, yet declare the first format.
-    const bool unchanged = how_.symmetric && all(middle);
-    zero_offset_ = how_.zeros_less_one && !unchanged ? 1 : 0;
+  tensor_type choose_type() const {
     if (!read_order().empty() || inputs_ % block != 0 || (group_ % block != 0 && group_ != inputs_))
       return tensor_type::f16;
-    const bool symmetric = all(middle - zero_offset_);
+    const auto zeros = read_zeros();
+    const bool symmetric = std::ranges::all_of(zeros, [&](int zero) { return zero == middle(); });
     if (how_.bits == 8)
       return symmetric ? tensor_type::q8_0 : tensor_type::f16;
     return symmetric ? tensor_type::q4_0 : tensor_type::q4_1;
   }
 
-  std::size_t zero_words() const { return outputs_ * static_cast<std::size_t>(how_.bits) / word_bits; }
+  int middle() const { return 1 << (how_.bits - 1); }
+
+  /// The zero points [groups, outputs].
+  std::vector<std::uint8_t> read_zeros() const {
+    const auto stored = stored_.read(stem_ + ".qzeros");
+    std::vector<std::uint32_t> words(groups() * zero_words());
+    std::memcpy(words.data(), stored.get(), words.size() * sizeof(std::uint32_t));
+    std::vector<std::uint8_t> zeros(groups() * outputs_);
+    const auto read = [&] {
+      for (std::size_t i = 0; i < zeros.size(); ++i)
+        zeros[i] = static_cast<std::uint8_t>(stored_zero(words.data(), i / outputs_, i % outputs_));
+    };
+    read();
+    // Some programs store a symmetric matrix's zero points unchanged, yet declare the first format.
+    if (!how_.zeros_less_one ||
+        (how_.symmetric && std::ranges::all_of(zeros, [&](int zero) { return zero == middle(); })))
+      return zeros;
+    if (word_bits % bits() != 0) { // of 3 bits, each for itself
+      for (auto& zero : zeros)
+        zero = static_cast<std::uint8_t>((zero + 1) & (2 * middle() - 1));
+      return zeros;
+    }
+    // Words were subtracted from as numbers: a zero point of 0 borrowed from the one above it.
+    const std::uint32_t ones = ~0u / ((1u << how_.bits) - 1);
+    for (auto& word : words)
+      word += ones;
+    read();
+    return zeros;
+  }
+
+  std::size_t bits() const { return static_cast<std::size_t>(how_.bits); }
+  std::size_t zero_words() const { return outputs_ * bits() / word_bits; }
 
   static std::uint32_t word_at(const void* words, std::size_t index) {
     std::uint32_t value = 0;
@@ -156,25 +200,16 @@ private:
     return static_cast<int>(word_at(words, word) >> awq_nibble[index] * 4 & 15);
   }
 
-  /// GPTQ's code `index` of those that follow each other in the bits of every `stride`th word from `first` on.
-  int gptq_code(const void* words, std::size_t first, std::size_t stride, std::size_t index) const {
-    const auto bits = static_cast<std::size_t>(how_.bits), at = index * bits, word = first + at / word_bits * stride;
-    std::uint32_t value = word_at(words, word) >> at % word_bits;
-    if (at % word_bits + bits > word_bits) // of 3 bits, in two words
-      value |= word_at(words, word + stride) << (word_bits - at % word_bits);
-    return static_cast<int>(value & ((1u << bits) - 1));
-  }
-
   int stored_zero(const void* zeros, std::size_t group, std::size_t output) const {
     return how_.method == quantised_storage::method_name::awq
       ? awq_code(zeros, group * zero_words() + output / word_codes, output % word_codes)
-      : gptq_code(zeros, group * zero_words(), 1, output);
+      : packed_code(zeros, group * zero_words(), 1, output * bits(), bits());
   }
 
   int code(const parts& from, std::size_t output, std::size_t input) const {
     if (how_.method == quantised_storage::method_name::awq)
       return awq_code(from.codes, input * (outputs_ / word_codes) + output / word_codes, output % word_codes);
-    return gptq_code(from.codes, output, outputs_, input);
+    return packed_code(from.codes, output, outputs_, input * bits(), bits());
   }
 
   struct scale_and_zero {
@@ -188,7 +223,7 @@ private:
                 sizeof scale);
     if (coarse_scales_)
       scale = kernels::to_f16(std::bit_cast<float>(std::uint32_t(scale) << 16));
-    return {scale, stored_zero(from.zeros, group, output) + zero_offset_};
+    return {scale, from.zeros[group * outputs_ + output]};
   }
 
   /// Writes the block of `output` that begins at `input`.
@@ -229,7 +264,6 @@ private:
   std::string stem_;
   quantised_storage how_;
   std::size_t inputs_ = 0, outputs_ = 0, group_ = 0;
-  int zero_offset_ = 0;
   bool coarse_scales_ = false; // bf16, else f16
   tensor_info info_;
 };
@@ -276,90 +310,14 @@ private:
 
 } // namespace
 
-std::optional<quantised_storage> parse_quantised_storage(const json::document& document) {
-  const json::reader outer(document);
-  const auto found = outer.object("quantization_config");
-  if (!found)
-    return std::nullopt;
-  const auto& config = *found;
-  const auto unsupported = [&](const char* key, const std::string& value, const char* supported) {
-    throw failure(errc::unsupported, config.label(key) + " is " + value + ", supported is " + supported);
-  };
-  quantised_storage result;
-  const auto method = config.string("quant_method").value_or("?");
-  if (method == "compressed-tensors") {
-    result.method = quantised_storage::method_name::compressed;
-    // `mixed-precision` has formats by group of matrices, which each matrix's tensors tell as well.
-    constexpr std::array<std::string_view, 9> formats{
-      "float-quantized",      "naive-quantized", "int-quantized", "pack-quantized",   "nvfp4-pack-quantized",
-      "mxfp4-pack-quantized", "mixed-precision", "dense",         "sparse-24-bitmask"};
-    const auto format = config.string("format").value_or("float-quantized");
-    if (std::ranges::find(formats, format) == formats.end())
-      unsupported("format", "`" + format + "`",
-                  "float-quantized, int-quantized, pack-quantized, nvfp4-pack-quantized, mxfp4-pack-quantized or "
-                  "sparse-24-bitmask");
-    if (const auto sparsity = config.object("sparsity_config")) {
-      const auto kind = sparsity->string("format").value_or("dense");
-      if (kind != "dense" && kind != "sparse-24-bitmask")
-        throw failure(errc::unsupported,
-                      sparsity->label("format") + " is `" + kind + "`, supported is dense or sparse-24-bitmask");
-    }
-    return result;
-  }
-  if (method == "fbgemm_fp8" || method == "fp8") {
-    result.method = quantised_storage::method_name::fp8;
-    if (config.find("weight_block_size"))
-      unsupported("weight_block_size", "there", "one scale for a matrix or for an output");
-    return result;
-  }
-  if (method == "bitsandbytes" || method == "torchao") {
-    result.method = method == "torchao" ? quantised_storage::method_name::torchao
-                                        : quantised_storage::method_name::bitsandbytes;
-    return result;
-  }
-  if (method == "mxfp4") {
-    result.method = quantised_storage::method_name::mxfp4;
-    return result;
-  }
-  if (method != "gptq" && method != "awq")
-    throw failure(
-      errc::unsupported,
-      outer.label("quantization_config") + ": weights quantised by `" + method +
-        "` are not supported, only by gptq, awq, bitsandbytes, compressed-tensors, torchao, fbgemm_fp8, fp8 and mxfp4");
-  result.bits = config.integer("bits", 1, 64, 4);
-  constexpr std::array gptq_bits{2, 3, 4, 8};
-  if (method == "awq" && result.bits != 4)
-    unsupported("bits", std::to_string(result.bits), "4");
-  if (std::ranges::find(gptq_bits, result.bits) == gptq_bits.end())
-    unsupported("bits", std::to_string(result.bits), "2, 3, 4 or 8");
-  if (const int group = config.integer("group_size", -1, 1 << 20, 128); group == 0)
-    unsupported("group_size", "0", "a positive number or -1");
-  else
-    result.group = group < 0 ? 0 : static_cast<std::size_t>(group);
-  if (method == "awq") {
-    result.method = quantised_storage::method_name::awq;
-    if (const auto version = config.string("version").value_or("gemm"); version != "gemm" && version != "GEMM")
-      unsupported("version", "`" + version + "`", "gemm");
-    if (!config.boolean("zero_point", true))
-      unsupported("zero_point", "false", "true");
-    return result;
-  }
-  const auto format = config.string("checkpoint_format").value_or("gptq");
-  if (format != "gptq" && format != "gptq_v2")
-    unsupported("checkpoint_format", "`" + format + "`", "gptq or gptq_v2");
-  result.symmetric = config.boolean("sym", true);
-  result.zeros_less_one = format == "gptq";
-  return result;
-}
-
 std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoint> stored,
                                                  const quantised_storage& how) {
   using enum quantised_storage::method_name;
   switch (how.method) {
-    case fp8: return open_fp8(std::move(stored));
+    case fp8: return open_fp8(std::move(stored), how.scale_block);
     case mxfp4: return open_mxfp4(std::move(stored));
     case bitsandbytes: return open_bitsandbytes(std::move(stored));
-    case compressed: return open_fp8(open_compressed(std::move(stored)));
+    case compressed: return open_fp8(open_compressed(std::move(stored), how.code_bits), how.scale_block);
     case torchao: return open_torchao(std::move(stored));
     case gptq:
     case awq: break;

@@ -6,28 +6,11 @@
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/checkpoint/quantised_storage.hpp"
 
 #include <memory>
-#include <optional>
 
 namespace troupe {
-
-namespace json {
-class document;
-}
-
-/// The `quantization_config` of a config.json.
-struct quantised_storage {
-  enum class method_name : std::uint8_t { gptq, awq, fp8, mxfp4, bitsandbytes, compressed, torchao };
-  method_name method = method_name::gptq;
-  int bits = 4;                // of a code
-  std::size_t group = 0;       // inputs per scale; 0: all
-  bool symmetric = false;      // all zero points are in the middle
-  bool zeros_less_one = false; // zero points are stored minus one: GPTQ's first format
-};
-
-/// Nothing if the configuration has none. Throws failure(bad_file | unsupported) naming the file and the key.
-std::optional<quantised_storage> parse_quantised_storage(const json::document& config);
 
 /// Each `X.qweight`, with `X.qzeros`, `X.scales` and optionally `X.g_idx`, becomes `X.weight`: in Q4_0, or Q8_0 with 8
 /// bits, if every zero point is in the middle, which is exact; else, with fewer bits, in Q4_1, whose minimum is scale *

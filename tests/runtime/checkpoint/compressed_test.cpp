@@ -18,15 +18,18 @@ const std::string ct_stem = "model.layers.0.mlp.up_proj.", ct_weight = ct_stem +
 
 int ct_code(std::size_t i, int levels) { return int(i * 29 % static_cast<std::size_t>(levels)) - levels / 2; }
 
-/// Codes of `bits` in words, packed along a row; each word its own.
-std::vector<std::int32_t> ct_words(std::size_t rows, std::size_t cols, int bits, int (*code)(std::size_t, int)) {
-  const std::size_t per_word = 32 / static_cast<std::size_t>(bits), columns = (cols + per_word - 1) / per_word;
-  std::vector<std::uint32_t> words(rows * columns);
-  for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t c = 0; c < cols; ++c)
-      words[r * columns + c / per_word] |= static_cast<std::uint32_t>(code(r * cols + c, 1 << bits) + (1 << (bits - 1)))
-        << c % per_word * static_cast<std::size_t>(bits);
-  return {words.begin(), words.end()};
+/// Codes in words, by which compressed-tensors' versions differ where 32 is no multiple of `bits`.
+template <class Code>
+std::vector<std::uint32_t> ct_words(std::size_t count, std::size_t bits, bool dense, const Code& code) {
+  const std::size_t per_word = 32 / bits;
+  std::vector<std::uint32_t> words(dense ? (count * bits + 31) / 32 : (count + per_word - 1) / per_word);
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t b = 0; b < bits; ++b) {
+      const auto at = dense ? i * bits + b : i / per_word * 32 + i % per_word * bits + b;
+      const auto value = static_cast<std::uint32_t>(code(i) + (1 << (bits - 1)));
+      words[at / 32] |= (value >> b & 1) << at % 32;
+    }
+  return words;
 }
 
 std::vector<float> ct_scales(std::size_t count) {
@@ -36,9 +39,13 @@ std::vector<float> ct_scales(std::size_t count) {
   return values;
 }
 
-memory_checkpoint packed_integers(int bits, std::size_t groups) {
+memory_checkpoint packed_integers(int bits, std::size_t groups, bool dense = false) {
   memory_checkpoint stored;
-  const auto words = ct_words(ct_outputs, ct_inputs, bits, ct_code);
+  std::vector<std::uint32_t> words;
+  for (std::size_t o = 0; o < ct_outputs; ++o)
+    for (const auto word : ct_words(ct_inputs, static_cast<std::size_t>(bits), dense,
+                                    [&](std::size_t i) { return ct_code(o * ct_inputs + i, 1 << bits); }))
+      words.push_back(word);
   stored.put(ct_weight + "_packed", tensor_type::i32, {ct_outputs, words.size() / ct_outputs}, words);
   stored.put(ct_weight + "_scale", tensor_type::f32, {ct_outputs, groups}, ct_scales(ct_outputs * groups));
   stored.put(ct_weight + "_shape", tensor_type::i64, {2}, std::vector<std::int64_t>{ct_outputs, ct_inputs});
@@ -46,44 +53,61 @@ memory_checkpoint packed_integers(int bits, std::size_t groups) {
   return stored;
 }
 
-std::unique_ptr<const checkpoint> open_ct(const memory_checkpoint& stored) {
-  return open_compressed(std::make_unique<memory_checkpoint>(stored));
+std::unique_ptr<const checkpoint> open_ct(const memory_checkpoint& stored, const std::vector<int>& bits = {4}) {
+  return open_compressed(std::make_unique<memory_checkpoint>(stored), bits);
 }
 
 } // namespace
 
 TEST_CASE("Packed integers of compressed-tensors hold what their scales and zero points say") {
-  for (const int bits : {3, 4, 8})
-    for (const std::size_t groups : {1, 2}) {
-      CAPTURE(bits);
-      CAPTURE(groups);
-      auto stored = packed_integers(bits, groups);
-      const auto scales = ct_scales(ct_outputs * groups);
-      auto opened = open_ct(stored);
-      CHECK(opened->tensors() == std::vector<std::string>{ct_weight, "model.norm.weight"});
-      CHECK(opened->find(ct_weight)->type == (bits == 8 ? tensor_type::q8_0 : tensor_type::q4_0));
-      auto weights = presented_weights(*opened, ct_weight);
-      REQUIRE(weights.size() == ct_outputs * ct_inputs);
-      for (std::size_t i = 0; i < weights.size(); ++i)
-        CHECK(weights[i] == scales[i / (ct_inputs / groups)] * float(ct_code(i, 1 << bits)));
+  for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8})
+    for (const bool dense : {false, true})
+      for (const std::size_t groups : {1, 2}) {
+        CAPTURE(bits);
+        CAPTURE(dense);
+        CAPTURE(groups);
+        auto stored = packed_integers(bits, groups, dense);
+        const auto scales = ct_scales(ct_outputs * groups);
+        auto opened = open_ct(stored, {bits, bits == 3 ? 2 : 3});
+        CHECK(opened->tensors() == std::vector<std::string>{ct_weight, "model.norm.weight"});
+        CHECK(opened->find(ct_weight)->type == (bits > 4 ? tensor_type::q8_0 : tensor_type::q4_0));
+        auto weights = presented_weights(*opened, ct_weight);
+        REQUIRE(weights.size() == ct_outputs * ct_inputs);
+        for (std::size_t i = 0; i < weights.size(); ++i)
+          CHECK(weights[i] == scales[i / (ct_inputs / groups)] * float(ct_code(i, 1 << bits)));
 
-      // Zero points are packed along the outputs.
-      const std::size_t per_word = 32 / static_cast<std::size_t>(bits), rows = (ct_outputs + per_word - 1) / per_word;
-      std::vector<std::uint32_t> zeros(rows * groups);
-      const auto zero = [&](std::size_t o, std::size_t g) { return int((o + 2 * g) % 4) - 2; };
-      for (std::size_t o = 0; o < ct_outputs; ++o)
-        for (std::size_t g = 0; g < groups; ++g)
-          zeros[o / per_word * groups + g] |= static_cast<std::uint32_t>(zero(o, g) + (1 << (bits - 1)))
-            << o % per_word * static_cast<std::size_t>(bits);
-      stored.put(ct_weight + "_zero_point", tensor_type::i32, {rows, groups}, zeros);
-      opened = open_ct(stored);
-      CHECK(opened->find(ct_weight)->type == (bits == 8 ? tensor_type::f16 : tensor_type::q4_1));
-      weights = presented_weights(*opened, ct_weight);
-      for (std::size_t i = 0; i < weights.size(); ++i) {
-        const auto o = i / ct_inputs, g = i % ct_inputs / (ct_inputs / groups);
-        CHECK(std::abs(weights[i] - scales[o * groups + g] * float(ct_code(i, 1 << bits) - zero(o, g))) < 2e-3);
+        // Zero points are packed along the outputs.
+        std::vector<std::uint32_t> zeros;
+        const auto zero = [&](std::size_t o, std::size_t g) {
+          return int((o + 2 * g) % (bits < 3 ? 2 : 4)) - (bits < 3 ? 1 : 2);
+        };
+        for (std::size_t g = 0; g < groups; ++g) {
+          const auto column = ct_words(ct_outputs, static_cast<std::size_t>(bits), dense,
+                                       [&](std::size_t o) { return zero(o, g); });
+          zeros.resize(column.size() * groups);
+          for (std::size_t r = 0; r < column.size(); ++r)
+            zeros[r * groups + g] = column[r];
+        }
+        stored.put(ct_weight + "_zero_point", tensor_type::i32, {zeros.size() / groups, groups}, zeros);
+        opened = open_ct(stored, {bits});
+        CHECK(opened->find(ct_weight)->type == (bits > 4 ? tensor_type::f16 : tensor_type::q4_1));
+        weights = presented_weights(*opened, ct_weight);
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+          const auto o = i / ct_inputs, g = i % ct_inputs / (ct_inputs / groups);
+          CHECK(std::abs(weights[i] - scales[o * groups + g] * float(ct_code(i, 1 << bits) - zero(o, g))) < 2e-3);
+        }
       }
-    }
+}
+
+TEST_CASE("Packed integers whose shape leaves open how many bits they have are refused by tensor") {
+  const std::string at = "m.safetensors: tensor `" + ct_weight + "_packed` has the shape ";
+  const auto seven = packed_integers(7, 1); // as many words as 8 bits take
+  CHECK(failure_of([&] {
+          open_ct(seven, {8, 7});
+        }) == at + "[6, 16], which may hold several rows of 64 codes of 7 or 8 bits");
+  CHECK(failure_of([&] {
+          open_ct(packed_integers(3, 1, true), {2, 4});
+        }) == at + "[6, 6], which holds no rows of 64 codes of 2 or 4 bits");
 }
 
 TEST_CASE("Groups whose inputs are not in order are expanded; an order that says nothing is none") {
@@ -289,7 +313,7 @@ TEST_CASE("Hostile checkpoints of compressed-tensors are refused by tensor") {
   stored.drop(ct_weight + "_shape");
   CHECK(refused() == at + "_shape` is missing");
   stored.put(ct_weight + "_shape", tensor_type::i64, {2}, std::vector<std::int64_t>{ct_outputs, 1 << 20});
-  CHECK(refused() == at + "_packed` has the shape [6, 8], which holds no [6, 1048576] of 2, 3, 4 or 8 bits");
+  CHECK(refused() == at + "_packed` has the shape [6, 8], which holds no rows of 1048576 codes of 4 bits");
   stored.put(ct_weight + "_shape", tensor_type::i64, {2}, std::vector<std::int64_t>{7, ct_inputs});
   CHECK(refused() == at + "_packed` has the shape [6, 8], which is none of [7, 64] packed");
   stored.put(ct_weight + "_shape", tensor_type::i64, {3}, std::vector<std::int64_t>{6, 64, 1});

@@ -1,10 +1,12 @@
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/formats/e4m3.hpp"
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/memory_estimate.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/checkpoint/fp8_test_data.hpp"
+#include "tests/runtime/checkpoint/memory_checkpoint.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <algorithm>
@@ -149,9 +151,72 @@ TEST_CASE("FP8 checkpoints with scales that are missing, misshapen or mistyped a
         "model.safetensors: tensor `" + q + "weight_scale` is missing");
   CHECK(fp8_refusal(q + R"(weight_scale": {"dtype": "F32", "shape": [128, 1])",
                     q + R"(weight_scale": {"dtype": "F32", "shape": [1, 128])") ==
-        "model.safetensors: tensor `" + q + "weight_scale` has the shape [1, 128], expected one scale or [128, 1]");
+        "model.safetensors: tensor `" + q +
+          "weight_scale` has the shape [1, 128], expected one scale, [128, 1] or one for each block");
   CHECK(fp8_refusal(q + R"(weight_scale": {"dtype": "F32")", q + R"(weight_scale": {"dtype": "I32")") ==
         "model.safetensors: tensor `" + q + "weight_scale` is I32, expected F32, BF16 or F16");
   CHECK(fp8_refusal(q + R"(weight": {"dtype": "F8_E4M3")", q + R"(weight": {"dtype": "F8_E5M2")") ==
         "model.safetensors: tensor `" + q + "weight` is stored as F8_E5M2, supported are F32, F16 and BF16");
+}
+
+TEST_CASE("FP8 with a scale for each block of outputs and inputs is expanded to bf16") {
+  constexpr std::size_t outputs = 5, inputs = 6;
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  std::vector<std::uint8_t> codes(outputs * inputs);
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    codes[i] = kernels::to_e4m3(float(i % 7) - 3);
+  memory_checkpoint stored;
+  stored.put(name, tensor_type::f8_e4m3, {outputs, inputs}, codes);
+  stored.put("model.layers.0.mlp.up_proj.activation_scale", tensor_type::f32, {}, std::vector<float>{1});
+  const auto open = [&](std::array<std::size_t, 2> block) {
+    return open_fp8(std::make_unique<memory_checkpoint>(stored), block);
+  };
+  // Rows and columns of scales, what the configuration says, and what a scale is for.
+  struct shape {
+    std::array<std::size_t, 2> scales, said, block;
+  };
+  for (const auto& [scales, said, block] :
+       {shape{{3, 2}, {2, 4}, {2, 4}}, {{5, 3}, {}, {1, 2}}, {{3, 1}, {2, 128}, {2, 6}}, {{1, 1}, {128, 128}, {5, 6}}})
+    for (const char* suffix : {"_scale_inv", "_scale"}) {
+      CAPTURE(scales[0]);
+      CAPTURE(suffix);
+      auto values = std::vector<float>(scales[0] * scales[1]);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = 0.25f * float(i + 1); // so that bf16 holds the products
+      stored.put(name + suffix, tensor_type::f32, {scales[0], scales[1]}, values);
+      const auto opened = open(said);
+      CHECK(opened->tensors() == std::vector<std::string>{name});
+      CHECK(opened->find(name)->type == (scales[1] == 1 ? tensor_type::fp8 : tensor_type::bf16));
+      const auto weights = presented_weights(*opened, name);
+      for (std::size_t i = 0; i < weights.size(); ++i)
+        CHECK(weights[i] == values[i / inputs / block[0] * scales[1] + i % inputs / block[1]] * (float(i % 7) - 3));
+      stored.drop(name + suffix);
+    }
+  stored.put(name + "_scale_inv", tensor_type::f32, {3, 2}, std::vector<float>(6));
+  CHECK(failure_of([&] {
+          open({128, 128});
+        }) ==
+        "m.safetensors: tensor `" + name +
+          "_scale_inv` has the shape [3, 2], expected one scale, [5, 1] or one for each block of 128 x 128");
+}
+
+TEST_CASE("Configurations say the blocks of fp8, or are refused by key") {
+  const temp_folder folder;
+  write(folder.path() / "model.safetensors", fp8_file());
+  const auto read = [&](const std::string& quantization) {
+    write(folder.path() / "config.json", config_with(quantization));
+    const auto said = failure_of([&] { open_model(folder.path().string()); });
+    const auto at = said.find("config.json");
+    return at == std::string::npos ? said : said.substr(at);
+  };
+  const std::string groups = R"({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": )";
+  CHECK(read(R"({"quant_method": "fp8", "weight_block_size": [128, 128]})").empty());
+  CHECK(read(R"({"quant_method": "fp8", "weight_block_size": null})").empty());
+  CHECK(read(groups + R"({"num_bits": 8, "type": "float", "block_structure": "128x128"}}}})").empty());
+  CHECK(read(groups + R"({"num_bits": 8, "type": "float", "block_structure": [128, 128]}}}})").empty());
+  CHECK(read(R"({"quant_method": "fp8", "weight_block_size": [128]})") ==
+        "config.json: `quantization_config`: `weight_block_size` must be two sizes, found [128]");
+  CHECK(read(groups + R"({"num_bits": 8, "type": "float", "block_structure": "128x"}}}})") ==
+        "config.json: `quantization_config`: `config_groups`: `group_0`: `weights`: `block_structure` must be two "
+        "sizes, found \"128x\"");
 }

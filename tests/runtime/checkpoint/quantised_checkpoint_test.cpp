@@ -1,6 +1,9 @@
+#include "tests/runtime/checkpoint/memory_checkpoint.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/formats/f16.hpp"
+#include "runtime/checkpoint/quantised_checkpoint.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/engine/weight_loading.hpp"
 #include "runtime/import/model_source.hpp"
@@ -152,4 +155,108 @@ TEST_CASE("GPTQ and AWQ checkpoints with missing, misshapen or mistyped parts ar
   wrong[400] = 2;
   CHECK(quantised_refusal("gptq-g64", plain, wrong) ==
         "model.safetensors: tensor `" + stem + "g_idx` names the group 2, expected one of 2");
+}
+
+namespace {
+
+constexpr std::size_t gptq_outputs = 32, gptq_inputs = 64;
+
+/// Codes and zero points of a matrix, of any size.
+int gptq_code(std::size_t output, std::size_t input, int bits) {
+  return static_cast<int>((output * 7 + input * 3) % (std::size_t(1) << bits));
+}
+int gptq_zero(std::size_t group, std::size_t output, int bits) {
+  return output % 5 == 2 ? 0 : static_cast<int>((group + output) % (std::size_t(1) << bits));
+}
+
+/// Values of `bits` one after another in words.
+template <class Value>
+std::vector<std::uint32_t> bit_words(std::size_t count, int bits, const Value& value) {
+  std::vector<std::uint32_t> words(count * static_cast<std::size_t>(bits) / 32);
+  for (std::size_t at = 0; at < words.size() * 32; ++at) {
+    const auto bit = static_cast<std::size_t>(bits);
+    words[at / 32] |= (static_cast<std::uint32_t>(value(at / bit)) >> at % bit & 1) << at % 32;
+  }
+  return words;
+}
+
+/// A matrix `stem` in GPTQ's first format, some of whose zero points are 0.
+void put_gptq(memory_checkpoint& to, const std::string& stem, int bits, std::size_t group) {
+  const auto groups = gptq_inputs / group;
+  std::vector<std::uint32_t> codes(gptq_inputs * static_cast<std::size_t>(bits) / 32 * gptq_outputs), zeros;
+  for (std::size_t o = 0; o < gptq_outputs; ++o) {
+    const auto column = bit_words(gptq_inputs, bits, [&](std::size_t i) { return gptq_code(o, i, bits); });
+    for (std::size_t r = 0; r < column.size(); ++r)
+      codes[r * gptq_outputs + o] = column[r];
+  }
+  for (std::size_t g = 0; g < groups; ++g)
+    for (auto word : bit_words(gptq_outputs, bits, [&](std::size_t o) {
+           return bits == 3 ? (gptq_zero(g, o, bits) + 7) % 8 : gptq_zero(g, o, bits); // of 3 bits, each for itself
+         })) {
+      if (bits != 3)
+        word -= bits == 2 ? 0x55555555u : bits == 4 ? 0x11111111u : 0x01010101u; // as one number, with borrows
+      zeros.push_back(word);
+    }
+  to.put(stem + ".qweight", tensor_type::i32, {codes.size() / gptq_outputs, gptq_outputs}, codes);
+  to.put(stem + ".qzeros", tensor_type::i32, {groups, zeros.size() / groups}, zeros);
+  to.put(stem + ".scales", tensor_type::f16, {groups, gptq_outputs},
+         std::vector<std::uint16_t>(groups * gptq_outputs, kernels::to_f16(0.125f)));
+}
+
+void check_gptq(const checkpoint& tensors, const std::string& stem, int bits, std::size_t group) {
+  CAPTURE(stem);
+  const auto weights = presented_weights(tensors, stem + ".weight");
+  REQUIRE(weights.size() == gptq_outputs * gptq_inputs);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const auto o = i / gptq_inputs, k = i % gptq_inputs;
+    CHECK(weights[i] == 0.125f * float(gptq_code(o, k, bits) - gptq_zero(k / group, o, bits)));
+  }
+}
+
+quantised_storage gptq_storage(const std::string& more) {
+  return parse_quantised_storage(
+           json::document::parse(R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, )"
+                                 R"("sym": false)" +
+                                   more + "}}",
+                                 "config.json"))
+    .value();
+}
+
+} // namespace
+
+TEST_CASE("Zero points of 0 in GPTQ's first format, which borrow from their neighbours in the word, stay 0") {
+  for (const int bits : gptq_bits)
+    for (const std::size_t group : {std::size_t(32), std::size_t(16), gptq_inputs}) {
+      CAPTURE(bits);
+      memory_checkpoint stored;
+      put_gptq(stored, "a", bits, group);
+      auto how = gptq_storage("");
+      how.bits = bits;
+      how.group = group == gptq_inputs ? 0 : group;
+      check_gptq(*open_quantised(std::make_unique<memory_checkpoint>(stored), how), "a", bits, group);
+    }
+}
+
+TEST_CASE("GPTQ's modules may have bits and groups of their own (`dynamic`)") {
+  memory_checkpoint stored;
+  put_gptq(stored, "plain", 4, 32);
+  put_gptq(stored, "wide", 8, 32);
+  put_gptq(stored, "small", 4, 16);
+  put_gptq(stored, "whole", 3, 64);
+  stored.put("out.weight", tensor_type::f32, {1}, std::vector<float>{1});
+  const auto open = [&](const std::string& more) {
+    return open_quantised(std::make_unique<memory_checkpoint>(stored), gptq_storage(more));
+  };
+  const auto opened = open(R"(, "dynamic": {"+:.*\\.wide": {"bits": 8}, "small": {"group_size": 16}, "-:out": {}})");
+  check_gptq(*opened, "plain", 4, 32);
+  check_gptq(*opened, "wide", 8, 32);
+  check_gptq(*opened, "small", 4, 16);
+  check_gptq(*opened, "whole", 3, 64);
+  CHECK(failure_of([&] { open(""); }) == "m.safetensors: tensor `small.qzeros` has the shape [4, 4], expected [2, 4]");
+  CHECK(failure_of([&] { open(R"(, "dynamic": {"+:.*\\.wide": {"bits": 5}})"); }) ==
+        "config.json: `quantization_config`: `dynamic`: `+:.*\\.wide`: `bits` is 5, supported is 2, 3, 4 or 8");
+  stored.about("wide.qzeros").shape = {2, 5};
+  CHECK(failure_of([&] { open(R"(, "dynamic": {})"); }) ==
+        "m.safetensors: tensor `wide.qzeros` has the shape [2, 5], expected 32 zero points of 2, 3, 4 or 8 bits in a "
+        "row");
 }
