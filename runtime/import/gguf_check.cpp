@@ -96,11 +96,12 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
   const auto& one = config.recurrent;
   const auto& other = made_of.recurrent;
   same("how its layers recur",
-       std::tuple(one.type, one.taps, one.conv_bias, one.heads, one.key_heads, one.key_dim, one.value_dim, one.norm,
-                  one.norm_group, one.head_norm, one.rank, one.least_dt, one.most_dt > one.least_dt),
-       std::tuple(other.type, other.taps, other.conv_bias, other.heads, other.key_heads, other.key_dim, other.value_dim,
-                  other.norm, other.norm_group, other.head_norm, other.rank, other.least_dt,
-                  other.most_dt > other.least_dt));
+       std::tuple(one.type, one.taps, one.conv_bias, one.projection_bias, one.heads, one.key_heads, one.key_dim,
+                  one.value_dim, one.norm, one.norm_group, one.head_norm, one.rank, one.least_dt,
+                  one.most_dt > one.least_dt),
+       std::tuple(other.type, other.taps, other.conv_bias, other.projection_bias, other.heads, other.key_heads,
+                  other.key_dim, other.value_dim, other.norm, other.norm_group, other.head_norm, other.rank,
+                  other.least_dt, other.most_dt > other.least_dt));
   if (made_of.family == "falcon_h1")
     return; // whose scales are part of the weights
   const auto close = [](float a, float b) { return std::abs(a - b) <= 1e-6f * std::abs(b); };

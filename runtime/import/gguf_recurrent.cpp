@@ -33,6 +33,12 @@ void describe_parts(const architecture_keys& keys, model_config& model, const ch
   }
 }
 
+/// Whether the first layer with a recurrence has a tensor.
+bool has_of_first(const architecture_keys& keys, const model_config& model, const char* name) {
+  const auto first = std::ranges::find(model.parts, true, &layer_parts::recurrence) - model.parts.begin();
+  return has(keys, static_cast<int>(first), name);
+}
+
 void describe_delta(const architecture_keys& keys, model_config& model) {
   auto& r = model.recurrent;
   r.type = recurrent_type::delta;
@@ -67,10 +73,9 @@ void describe_mamba(const architecture_keys& keys, model_config& model, bool bes
                   keys.label("ssm.inner_size") + " is " + std::to_string(inner) + ", which " +
                     shown(keys.full("ssm.time_step_rank")) + ", " + std::to_string(r.heads) + ", does not divide");
   describe_parts(keys, model, "ssm_in.weight", beside);
-  const auto first = std::ranges::find(model.parts, true, &layer_parts::recurrence) - model.parts.begin();
-  r.conv_bias = has(keys, static_cast<int>(first), "ssm_conv1d.bias");
+  r.conv_bias = has_of_first(keys, model, "ssm_conv1d.bias");
   r.norm_group = inner / r.key_heads;
-  if (has(keys, static_cast<int>(first), "ssm_norm.weight"))
+  if (has_of_first(keys, model, "ssm_norm.weight"))
     r.norm = kernels::gate_norm::after;
 }
 
@@ -79,6 +84,7 @@ void describe_short_convolution(const architecture_keys& keys, model_config& mod
   model.recurrent.type = recurrent_type::short_convolution;
   model.recurrent.taps = keys.size("shortconv.l_cache", max_taps);
   describe_parts(keys, model, "shortconv.conv.weight");
+  model.recurrent.conv_bias = model.recurrent.projection_bias = has_of_first(keys, model, "shortconv.conv.bias");
 }
 
 float factor_of(const architecture_keys& keys, std::string_view key) {
@@ -223,9 +229,11 @@ private:
   void add_recurrence(int layer) {
     const auto& r = model_.recurrent;
     if (r.type == recurrent_type::short_convolution) {
-      own(layer, "in_proj.weight", "shortconv.in_proj.weight");
-      own(layer, "conv.weight", "shortconv.conv.weight");
-      own(layer, "out_proj.weight", "shortconv.out_proj.weight");
+      for (const std::string name : {"in_proj", "conv", "out_proj"}) {
+        own(layer, name + ".weight", "shortconv." + name + ".weight");
+        if (r.conv_bias)
+          own(layer, name + ".bias", "shortconv." + name + ".bias");
+      }
       return;
     }
     vector(layer, "decay", "ssm_a");

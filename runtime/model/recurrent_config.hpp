@@ -32,6 +32,7 @@ struct recurrent_config {
   recurrent_type type = recurrent_type::none;
   int taps = 0; // of the convolution
   bool conv_bias = false;
+  bool projection_bias = false;    // of the products into the layer and out of it
   int heads = 0, key_heads = 0;    // of values, and of keys; the latter divides the former
   bool in_turns = false;           // head i of values has head i % key_heads of keys; else neighbours have one
   int key_dim = 0, value_dim = 0;  // of a head

@@ -80,14 +80,14 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
   const auto mixed = buffer_rows(attended_, weights_->compute, rows, as_size(recurrent_inner(config)));
   const kernels::convolution convolution{float_data(w.convolution), float_data(w.bias),
                                          r.type != recurrent_type::short_convolution};
-  backend_.linear(projected, normed, *w.in);
+  backend_.linear(projected, normed, *w.in, float_data(w.in_bias));
   column_parts parts(projected);
   if (r.type == recurrent_type::short_convolution) {
     const auto before = parts.next(channels), behind = parts.next(channels), x = parts.next(channels);
     recurrence_->multiply(x, x, before);
     recurrence_->convolve(convolved, x, convolution, states, own);
     recurrence_->multiply(mixed, convolved, behind);
-    return add_branch(i, adapter_site::o, residual, mixed, *w.out, nullptr, {}, r.out_scale);
+    return add_branch(i, adapter_site::o, residual, mixed, *w.out, w.out_bias, {}, r.out_scale);
   }
   const auto recurred = buffer_rows(recurred_, dtype::f32, rows, inner);
   tensor gate, x, rates, betas;
@@ -131,7 +131,7 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
                      .eps = config.norm_eps,
                      .group = as_size(r.norm_group),
                      .sigmoid = r.sigmoid_gate});
-  add_branch(i, adapter_site::o, residual, mixed, *w.out, nullptr, {}, r.out_scale);
+  add_branch(i, adapter_site::o, residual, mixed, *w.out, w.out_bias, {}, r.out_scale);
 }
 
 void decoder::gate_attention(const tensor& attended, const tensor& gate) {

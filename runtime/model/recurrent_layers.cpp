@@ -57,6 +57,14 @@ std::vector<wanted_tensor> recurrent_tensors::convolution_bias() const {
   return config_.recurrent.conv_bias ? tensor_names::biases(convolution()) : std::vector<wanted_tensor>();
 }
 
+std::vector<wanted_tensor> recurrent_tensors::in_bias() const {
+  return config_.recurrent.projection_bias ? tensor_names::biases(in()) : std::vector<wanted_tensor>();
+}
+
+std::vector<wanted_tensor> recurrent_tensors::out_bias() const {
+  return config_.recurrent.projection_bias ? tensor_names::biases({out()}) : std::vector<wanted_tensor>();
+}
+
 wanted_tensor recurrent_tensors::decay() const { return named("decay", {as_size(config_.recurrent.heads)}); }
 
 wanted_tensor recurrent_tensors::dt_bias() const {
@@ -82,6 +90,8 @@ std::vector<wanted_tensor> recurrent_tensors::all() const {
   add({out()});
   add(convolution());
   add(convolution_bias());
+  add(in_bias());
+  add(out_bias());
   if (has_heads())
     add({decay(), dt_bias()});
   if (r.type == recurrent_type::ssd)

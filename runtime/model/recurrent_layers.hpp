@@ -22,6 +22,8 @@ public:
 
   std::vector<wanted_tensor> convolution() const;      // [channels, taps], of neighbouring channels
   std::vector<wanted_tensor> convolution_bias() const; // [channels]; or none
+  std::vector<wanted_tensor> in_bias() const;          // of the rows of `in`; or none
+  std::vector<wanted_tensor> out_bias() const;         // [hidden]; or none
   wanted_tensor decay() const;                         // [heads]
   wanted_tensor dt_bias() const;                       // [heads], or [heads * key_dim]
   wanted_tensor skip() const;                          // [heads]

@@ -139,6 +139,8 @@ private:
     layer->convolution = load_convolution(tensors);
     if (config.conv_bias)
       layer->bias = vector(tensors.convolution_bias());
+    layer->in_bias = bias(tensors.in(), config.projection_bias);
+    layer->out_bias = bias({tensors.out()}, config.projection_bias);
     if (tensors.has_heads()) {
       layer->decay = load_decay(tensors.decay());
       layer->dt_bias = vector({tensors.dt_bias()});

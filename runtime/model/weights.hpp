@@ -59,6 +59,7 @@ struct recurrent_weights {
   std::unique_ptr<const kernels::matrix> out;
   kernels::buffer convolution;          // [taps][channels]
   kernels::buffer bias;                 // [channels], or null
+  kernels::buffer in_bias, out_bias;    // or null
   kernels::buffer decay, dt_bias, skip; // or null
   kernels::buffer norm;                 // [inner], or null
 };

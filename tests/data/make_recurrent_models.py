@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes random checkpoints of a few kB of families with recurrent layers to tiny_families/, as make_family_models.py
-does for others. Needs torch and transformers 5.24.
+does for others. Needs torch and transformers 5.24. (The biases of lfm2-adjusted were added to what it wrote, with logits
+by a program in numpy that gave transformers' logits without them.)
 
 usage: make_recurrent_models.py OUT [NAME...]
 """
@@ -23,7 +24,7 @@ LENGTH = 40
 MODELS = {
     "qwen3-5-moe": ("qwen3_5_moe_text", dict(DELTA, **EXPERTS, shared_expert_intermediate_size=12)),
     "lfm2-adjusted": ("lfm2", dict(layer_types=["conv", "full_attention", "conv"], block_multiple_of=8,
-                                   block_auto_adjust_ff_dim=True, conv_L_cache=4)),
+                                   block_auto_adjust_ff_dim=True, conv_L_cache=4, conv_bias=True)),
     "lfm2-moe": ("lfm2_moe", dict(EXPERTS, layer_types=["conv", "full_attention", "conv"], num_dense_layers=1)),
     "granite-hybrid-dense": ("granitemoehybrid", dict(
         MAMBA, num_local_experts=0, shared_intermediate_size=20, position_embedding_type="rope",

@@ -18,10 +18,10 @@ void read_lfm2_layers(const reader& config, model_config& model, const char* ffn
   if (config.has("tie_embedding"))
     model.tied = config.boolean("tie_embedding", true);
   model.qk_norm = true;
-  require(config, "conv_bias", false);
   auto& r = model.recurrent;
   r.type = recurrent_type::short_convolution;
   r.taps = config.integer("conv_L_cache", 1, max_taps, 3);
+  r.conv_bias = r.projection_bias = config.boolean("conv_bias", false);
   auto words = read_layer_words(config, "layer_types");
   if (!words) {
     const auto attending = config.integers("full_attn_idxs", 0, max_layers);
