@@ -162,7 +162,7 @@ finish_e2e() {
 }
 
 mkdir -p build
-packages=("${build_packages[@]}")
+packages=("${build_packages[@]}" locales)
 wanted e2e && packages+=(python3-venv prometheus chromium node-typescript)
 wanted format && packages+=(clang-format)
 install_packages "${packages[@]}"

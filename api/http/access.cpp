@@ -6,16 +6,10 @@
 #include <boost/asio/ip/host_name.hpp>
 
 #include <algorithm>
-#include <cctype>
 
 namespace troupe {
 
 namespace {
-
-bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
-}
 
 bool is_loopback(const boost::asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped())
@@ -44,7 +38,7 @@ bool same_in_constant_time(std::string_view a, std::string_view b) {
 
 std::optional<std::string_view> bearer_token(std::string_view authorization) {
   constexpr std::string_view scheme = "bearer ";
-  if (!equal_ignoring_case(authorization.substr(0, scheme.size()), scheme))
+  if (!boost::beast::iequals(authorization.substr(0, scheme.size()), scheme))
     return std::nullopt;
   auto token = authorization.substr(scheme.size());
   token.remove_prefix(std::min(token.find_first_not_of(' '), token.size()));
@@ -57,7 +51,7 @@ std::optional<std::string> allowed_origin(const std::vector<std::string>& origin
   for (const auto& allowed : origins) {
     if (allowed == "*")
       return "*";
-    if (equal_ignoring_case(allowed, origin))
+    if (boost::beast::iequals(allowed, origin))
       return std::string(origin);
   }
   return std::nullopt;
@@ -91,12 +85,12 @@ bool known_hosts::allow(std::string_view host) const {
   if (host.ends_with('.'))
     host.remove_suffix(1);
   return std::any_of(names_.begin(), names_.end(),
-                     [&](const std::string& name) { return equal_ignoring_case(name, host); });
+                     [&](const std::string& name) { return boost::beast::iequals(name, host); });
 }
 
 bool is_same_origin(std::string_view origin, std::string_view host) {
   const auto scheme = origin.find("://");
-  return scheme != origin.npos && !host.empty() && equal_ignoring_case(origin.substr(scheme + 3), host);
+  return scheme != origin.npos && !host.empty() && boost::beast::iequals(origin.substr(scheme + 3), host);
 }
 
 } // namespace troupe

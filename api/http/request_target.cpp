@@ -1,12 +1,12 @@
 #include "api/http/request_target.hpp"
 
+#include "runtime/support/ascii.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <boost/asio/ip/address_v6.hpp>
 #include <boost/beast/core/string.hpp>
 
 #include <algorithm>
-#include <cctype>
 
 namespace troupe {
 
@@ -19,14 +19,12 @@ std::string_view view(boost::beast::string_view s) { return {s.data(), s.size()}
 
 [[noreturn]] void throw_ambiguous(const std::string& why) { throw failure(errc::bad_request, why); }
 
-bool is_host_character(unsigned char c) {
+bool is_host_character(char c) {
   constexpr std::string_view signs = "-._~!$&'()*+,;=%";
-  return c < 0x80 && (std::isalnum(c) || signs.find(static_cast<char>(c)) != signs.npos);
+  return is_ascii_letter(c) || is_ascii_digit(c) || signs.find(c) != signs.npos;
 }
 
-bool is_port(std::string_view text) {
-  return text.size() <= 5 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
-}
+bool is_port(std::string_view text) { return text.size() <= 5 && std::ranges::all_of(text, is_ascii_digit); }
 
 std::optional<std::string_view> after_scheme(std::string_view target) {
   for (const std::string_view scheme : {"http://", "https://"})

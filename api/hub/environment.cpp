@@ -1,6 +1,7 @@
 #include "api/hub/pull.hpp"
 
 #include "runtime/import/hub_cache.hpp"
+#include "runtime/support/ascii.hpp"
 #include "runtime/support/file_reading.hpp"
 
 #include <algorithm>
@@ -44,9 +45,8 @@ std::string token_of_user() {
 } // namespace
 
 pull_options options_of_environment() {
-  auto offline = setting("HF_HUB_OFFLINE");
-  std::ranges::transform(offline, offline.begin(), [](unsigned char c) { return std::toupper(c); });
-  if (offline == "1" || offline == "TRUE" || offline == "YES" || offline == "ON")
+  const auto offline = ascii_lower(setting("HF_HUB_OFFLINE"));
+  if (offline == "1" || offline == "true" || offline == "yes" || offline == "on")
     throw failure(errc::unavailable, "HF_HUB_OFFLINE is set, which forbids the network");
   pull_options options;
   options.endpoint = stripped(setting("HF_ENDPOINT"));

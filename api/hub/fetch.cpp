@@ -1,5 +1,6 @@
 #include "api/hub/fetch.hpp"
 
+#include "runtime/support/ascii.hpp"
 #include "runtime/support/base64.hpp"
 
 #include <boost/asio/as_tuple.hpp>
@@ -12,9 +13,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -174,8 +173,7 @@ private:
     head_.address = at_.origin() + at_.target.substr(0, at_.target.find('?'));
     std::string location;
     for (const auto& field : message) {
-      std::string name(field.name_string());
-      std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+      auto name = ascii_lower(field.name_string());
       if (field.name() == http::field::location)
         location = field.value();
       else
@@ -186,9 +184,7 @@ private:
     if (head_.status < 300) // of redirects, these are about their own bodies
       for (const auto name : {http::field::content_length, http::field::content_range, http::field::content_type})
         if (const auto found = message.find(name); found != message.end()) {
-          std::string key(to_string(name));
-          std::ranges::transform(key, key.begin(), [](unsigned char c) { return std::tolower(c); });
-          head_.fields[key] = found->value();
+          head_.fields[ascii_lower(to_string(name))] = found->value();
         }
     if (!to_.head(head_) || what_.head)
       co_return std::nullopt;

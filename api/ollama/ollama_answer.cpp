@@ -5,11 +5,11 @@
 #include "api/openai/openai_response.hpp"
 #include "api/openai/token_logprobs.hpp"
 #include "runtime/engine/context_length.hpp"
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <ctime>
 #include <optional>
 #include <utility>
@@ -218,10 +218,8 @@ std::string ollama_time() {
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1'000'000;
   std::tm parts{};
   gmtime_r(&seconds, &parts);
-  char date[32], result[48];
-  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(result, sizeof result, "%s.%06dZ", date, static_cast<int>(micros));
-  return result;
+  const auto digits = std::to_string(micros);
+  return to_date("%Y-%m-%dT%H:%M:%S", parts).value() + '.' + std::string(6 - digits.size(), '0') + digits + 'Z';
 }
 
 } // namespace troupe

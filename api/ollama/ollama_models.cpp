@@ -5,6 +5,7 @@
 #include "api/openai/chat_messages.hpp"
 #include "api/openai/json_object.hpp"
 #include "runtime/support/checksum.hpp"
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <array>
@@ -23,11 +24,8 @@ constexpr std::string_view modelled_version = "0.12.11";
 std::string parameter_size(std::size_t parameters) {
   constexpr auto units = std::to_array<std::pair<double, const char*>>({{1e9, "B"}, {1e6, "M"}, {1e3, "K"}, {1, ""}});
   for (const auto& [size, name] : units)
-    if (static_cast<double>(parameters) >= size) {
-      char text[32];
-      std::snprintf(text, sizeof text, size > 1 ? "%.1f%s" : "%.0f%s", static_cast<double>(parameters) / size, name);
-      return text;
-    }
+    if (static_cast<double>(parameters) >= size)
+      return to_fixed(static_cast<double>(parameters) / size, size > 1 ? 1 : 0) + name;
   return "0";
 }
 

@@ -1,5 +1,7 @@
 #include "api/server/connection.hpp"
 
+#include "runtime/support/number_text.hpp"
+
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -32,8 +34,7 @@ std::string http_date() {
   const auto now = std::time(nullptr);
   std::tm parts{};
   gmtime_r(&now, &parts);
-  char text[64];
-  return std::string(text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts));
+  return to_date("%a, %d %b %Y %H:%M:%S GMT", parts).value();
 }
 
 template <class Body>

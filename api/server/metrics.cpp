@@ -1,5 +1,6 @@
 #include "api/server/metrics.hpp"
 
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <prometheus/counter.h>
@@ -311,7 +312,7 @@ std::string metrics::text() const {
   } catch (const failure&) {
     // There are no counters before the model is loaded.
   }
-  std::ostringstream out;
+  classic<std::ostringstream> out;
   prometheus::TextSerializer().Serialize(out, all);
   return out.str();
 }

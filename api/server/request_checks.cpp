@@ -1,12 +1,12 @@
 #include "api/server/request_checks.hpp"
 
+#include "runtime/support/ascii.hpp"
 #include "runtime/support/base64.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <boost/beast/http/error.hpp>
 
 #include <algorithm>
-#include <cctype>
 
 namespace troupe {
 
@@ -18,8 +18,7 @@ bool is_json(std::string_view content_type) {
   auto type = content_type.substr(0, content_type.find(';'));
   while (type.ends_with(' '))
     type.remove_suffix(1);
-  std::string lower(type);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto lower = ascii_lower(type);
   return lower == "application/json" || lower.ends_with("+json");
 }
 

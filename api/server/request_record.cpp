@@ -1,9 +1,9 @@
 #include "api/server/request_record.hpp"
 
 #include "api/openai/openai_response.hpp"
+#include "runtime/support/ascii.hpp"
 
 #include <algorithm>
-#include <cctype>
 
 namespace troupe {
 
@@ -18,8 +18,8 @@ double milliseconds(std::chrono::steady_clock::duration d) {
 } // namespace
 
 std::string accepted_request_id(std::string_view given) {
-  const bool harmless = std::ranges::all_of(given, [](unsigned char c) {
-    return c < 0x80 && (std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == ':');
+  const bool harmless = std::ranges::all_of(given, [](char c) {
+    return is_ascii_letter(c) || is_ascii_digit(c) || c == '-' || c == '_' || c == '.' || c == ':';
   });
   return harmless && given.size() <= longest_id ? std::string(given) : std::string();
 }

@@ -6,10 +6,10 @@
 #include "runtime/model/packing.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/byte_size.hpp"
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 namespace troupe {
@@ -96,12 +96,9 @@ std::shared_ptr<const model_weights> load_weights(const model_source& source, co
       log(std::move(line));
     if (precision.sparsity)
       log("sparsity " + options.sparsity + ": results are approximate, the smallest inputs of MLPs count as zero");
-    if (precision.attention_threshold > 0) {
-      char share[32];
-      std::snprintf(share, sizeof share, "%g", static_cast<double>(precision.attention_threshold));
-      log(std::string("attention_threshold ") + share +
+    if (precision.attention_threshold > 0)
+      log("attention_threshold " + to_general(precision.attention_threshold) +
           ": results are approximate, small weights of attention count as zero");
-    }
   }
   if (options.packed_cache.empty() && options.weights == "mapped")
     throw failure(errc::bad_request,

@@ -3,6 +3,7 @@
 #include "runtime/import/answer_ends.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/sampling/sampling_table.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -73,7 +74,7 @@ generation_defaults parse_gguf_generation(const gguf_file& file) {
     result.sample = true;
     const auto taken = std::clamp(*given, static_cast<double>(field.least), static_cast<double>(field.most));
     if (taken != *given) {
-      std::ostringstream line;
+      classic<std::ostringstream> line;
       line << metadata.label(*key) << " is " << *given << ", taken as " << taken << ": it must be from " << field.least
            << " to " << field.most;
       result.remarks.push_back(line.str());

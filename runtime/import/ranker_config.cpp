@@ -3,12 +3,12 @@
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/model/tensor_names.hpp"
+#include "runtime/support/ascii.hpp"
 #include "runtime/support/json_reader.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 namespace troupe {
 
@@ -18,8 +18,7 @@ namespace fs = std::filesystem;
 using act = pooled_layer::activation;
 
 act activation_named(const json::reader& config, const char* key, std::string name) {
-  name = name.substr(name.rfind('.') + 1); // "torch.nn.modules.activation.Tanh"
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  name = ascii_lower(name.substr(name.rfind('.') + 1)); // "torch.nn.modules.activation.Tanh"
   constexpr std::array known{std::pair("identity", act::none), std::pair("tanh", act::tanh),
                              std::pair("gelu", act::gelu), std::pair("silu", act::silu), std::pair("relu", act::relu)};
   const auto found = std::ranges::find(known, name, [](const auto& k) { return std::string_view(k.first); });
@@ -137,8 +136,7 @@ std::shared_ptr<const pooled_head> load_dense(const std::vector<fs::path>& folde
 
 std::shared_ptr<const pair_prompt> pair_prompt_of(const std::string& name, const model_config& model,
                                                   const tokenizer& tokens) {
-  std::string lower(name.size(), ' ');
-  std::ranges::transform(name, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto lower = ascii_lower(name);
   if (model.family != "qwen3" || lower.find("reranker") == lower.npos || !tokens.id_of("yes") || !tokens.id_of("no"))
     return nullptr;
   return std::make_shared<const pair_prompt>(pair_prompt{

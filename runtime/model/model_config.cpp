@@ -4,6 +4,7 @@
 #include "runtime/model/families/text_part.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/json_reader.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -28,7 +29,7 @@ template <class T>
 T within(const std::string& label, T given, T least, T most, std::vector<std::string>& remarks) {
   const T taken = std::clamp(given, least, most);
   if (taken != given) {
-    std::ostringstream line;
+    classic<std::ostringstream> line;
     line << label << " is " << given << ", taken as " << taken << ": it must be from " << least << " to " << most;
     remarks.push_back(line.str());
   }

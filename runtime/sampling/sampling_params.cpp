@@ -4,6 +4,7 @@
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/sampling/search_options.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
 #include <sstream>
@@ -16,7 +17,7 @@ namespace {
 
 template <class T>
 [[noreturn]] void refuse(std::string_view field, std::string_view rule, T found) {
-  std::ostringstream sentence;
+  classic<std::ostringstream> sentence;
   sentence << '`' << field << "` must be " << rule << ", not " << found << '.';
   throw failure(errc::bad_request, sentence.str(), std::string(field));
 }
@@ -26,7 +27,7 @@ template <class T, class Value>
 void expect_within(std::string_view field, Value value, T low, T high) {
   if (value >= static_cast<Value>(low) && value <= static_cast<Value>(high))
     return;
-  std::ostringstream rule;
+  classic<std::ostringstream> rule;
   rule << "between " << low << " and " << high;
   refuse(field, rule.str(), value);
 }

@@ -2,6 +2,7 @@
 
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <sstream>
 #include <string>
@@ -18,7 +19,7 @@ template <class T>
 void expect_in_search(const char* field, T value, T least, T most) {
   if (value >= least && value <= most)
     return;
-  std::ostringstream why;
+  classic<std::ostringstream> why;
   why << "must have `" << field << "` between " << least << " and " << most << ", not " << value;
   refuse_search("search", why.str());
 }

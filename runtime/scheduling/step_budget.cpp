@@ -1,8 +1,8 @@
 #include "runtime/scheduling/step_budget.hpp"
 
+#include "runtime/support/number_text.hpp"
+
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <iterator>
 
 namespace troupe {
@@ -15,12 +15,6 @@ constexpr double errors_of_margin = 2.5; // below the target: so many times the 
 constexpr std::int32_t steps_between_news = 512;
 
 bool differs_by_half(double a, double b) { return a > 1.5 * b || b > 1.5 * a; }
-
-std::string number(const char* format, double value) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
 
 } // namespace
 
@@ -99,13 +93,13 @@ std::string step_budget::news(const step_cost& cost) {
   steps_until_news_ = steps_between_news;
   reported_rows_ = rows;
   reported_ms_ = ms;
-  auto line = "steps of up to " + std::to_string(rows) + " rows; " + number("%.3g", ms) + " ms for that many";
+  auto line = "steps of up to " + std::to_string(rows) + " rows; " + to_general(ms, 3) + " ms for that many";
   for (const auto knot : {1, 16, 64, 256})
-    line += ", " + number("%.3g", cost.expected_ms({static_cast<double>(knot), 0, 0, 0})) + " ms for " +
+    line += ", " + to_general(cost.expected_ms({static_cast<double>(knot), 0, 0, 0}), 3) + " ms for " +
       std::to_string(knot);
   const auto s = cost.summary();
-  return line + "; " + number("%.3g", s.attended_ms * 1e3) + " us for each position attended, " +
-    number("%.3g", s.read_ms * 1e3) + " us for each read";
+  return line + "; " + to_general(s.attended_ms * 1e3, 3) + " us for each position attended, " +
+    to_general(s.read_ms * 1e3, 3) + " us for each read";
 }
 
 } // namespace troupe

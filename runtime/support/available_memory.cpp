@@ -1,6 +1,7 @@
 #include "runtime/support/available_memory.hpp"
 
 #include "runtime/support/control_groups.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -20,13 +21,13 @@ constexpr auto unknown = std::numeric_limits<std::size_t>::max();
 
 std::size_t number_in(const fs::path& file) {
   std::size_t n = 0;
-  std::ifstream in(file);
+  classic<std::ifstream> in(file);
   return in >> n ? n : unknown;
 }
 
 /// The number after `key` in a file of lines "key number [unit]".
 std::size_t number_in(const fs::path& file, const std::string& key) {
-  std::ifstream in(file);
+  classic<std::ifstream> in(file);
   std::string name, rest;
   for (std::size_t n = 0; in >> name >> n; std::getline(in, rest))
     if (name == key)
@@ -84,7 +85,7 @@ std::size_t available_memory() {
 }
 
 std::size_t anonymous_memory() {
-  std::ifstream in("/proc/self/statm"); // in pages
+  classic<std::ifstream> in("/proc/self/statm"); // in pages
   std::size_t size = 0, resident = 0, of_files = 0;
   in >> size >> resident >> of_files;
   return (resident - std::min(resident, of_files)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

@@ -1,6 +1,6 @@
 #include "runtime/support/byte_size.hpp"
 
-#include <cstdio>
+#include "runtime/support/number_text.hpp"
 
 namespace troupe {
 
@@ -10,9 +10,7 @@ std::string to_size(std::size_t bytes) {
   int unit = 0;
   for (; value >= 1024 && unit < 4; ++unit)
     value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return text;
+  return to_fixed(value, unit == 0 || value >= 100 ? 0 : 1) + " " + units[unit];
 }
 
 } // namespace troupe

@@ -1,6 +1,7 @@
 #include "runtime/support/json_reader.hpp"
 
 #include "runtime/support/json_digits.hpp"
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 #include "runtime/support/whole_number.hpp"
 
@@ -45,15 +46,11 @@ std::string kind_between(std::string_view kind, const std::string& low, const st
 }
 
 /// Six significant digits, as streams print it.
-std::string text_of(double v) {
-  std::ostringstream out;
-  out << v;
-  return out.str();
-}
+std::string text_of(double v) { return to_general(v); }
 
 /// Six decimals, without trailing zeros.
 std::string decimal(double v) {
-  auto result = std::to_string(v);
+  auto result = to_fixed(v, 6);
   result.erase(result.find_last_not_of('0') + 1);
   if (result.ends_with('.'))
     result.pop_back();

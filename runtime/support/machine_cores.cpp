@@ -1,6 +1,7 @@
 #include "runtime/support/machine_cores.hpp"
 
 #include "runtime/support/control_groups.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -25,10 +26,10 @@ double quota_of(double time, double period) { return time > 0 && period > 0 ? ti
 double quota_in(const fs::path& folder, bool unified) {
   double time = 0, period = 0;
   if (unified) { // "200000 100000", or "max 100000", which is no number
-    std::ifstream in(folder / "cpu.max");
+    classic<std::ifstream> in(folder / "cpu.max");
     return in >> time >> period ? quota_of(time, period) : no_quota;
   }
-  std::ifstream quota(folder / "cpu.cfs_quota_us"), every(folder / "cpu.cfs_period_us"); // -1: no limit
+  classic<std::ifstream> quota(folder / "cpu.cfs_quota_us"), every(folder / "cpu.cfs_period_us"); // -1: no limit
   return quota >> time && every >> period ? quota_of(time, period) : no_quota;
 }
 

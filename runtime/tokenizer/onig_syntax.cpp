@@ -2,13 +2,13 @@
 // define differently are spelled out, constructs that PCRE2 would silently interpret otherwise are refused, and
 // everything else is copied.
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include "runtime/support/ascii.hpp"
 #include "runtime/tokenizer/pattern.hpp"
 
 #include <pcre2.h>
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <stdexcept>
 #include <utility>
 
@@ -115,7 +115,7 @@ private:
   // (?imx-imx) and (?imx-imx:...): Ruby's m is PCRE2's s.
   void group_options() {
     std::size_t end = at_ + 1;
-    while (end < in_.size() && (std::isalpha(static_cast<unsigned char>(in_[end])) || in_[end] == '-'))
+    while (end < in_.size() && (is_ascii_letter(in_[end]) || in_[end] == '-'))
       ++end;
     if (end == in_.size() || (in_[end] != ':' && in_[end] != ')'))
       return copy();
@@ -129,7 +129,7 @@ private:
   void interval() {
     std::size_t end = at_ + 1;
     bool digits = false;
-    while (end < in_.size() && (std::isdigit(static_cast<unsigned char>(in_[end])) || in_[end] == ','))
+    while (end < in_.size() && (is_ascii_digit(in_[end]) || in_[end] == ','))
       digits |= in_[end++] != ',';
     if (end == in_.size() || in_[end] != '}' || !digits) {
       atom_ = out_.size();
@@ -193,7 +193,7 @@ private:
         if (sees("\\x{"))
           return braced();
         if (at_ + 2 < in_.size() && std::string_view("89abcdefABCDEF").find(in_[at_ + 2]) != std::string_view::npos &&
-            at_ + 3 < in_.size() && std::isxdigit(static_cast<unsigned char>(in_[at_ + 3])))
+            at_ + 3 < in_.size() && is_ascii_hex(in_[at_ + 3]))
           throw std::invalid_argument("names a single byte of a character (\\x80 or above), which is not supported");
         return copy(2);
       case 'p':
@@ -232,8 +232,7 @@ private:
 
   void code_point() {
     const auto digits = in_.substr(std::min(at_ + 2, in_.size()), 4);
-    if (digits.size() < 4 ||
-        !std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isxdigit(c); }))
+    if (digits.size() < 4 || !std::all_of(digits.begin(), digits.end(), is_ascii_hex))
       throw std::invalid_argument("has \\u without four hexadecimal digits");
     out_ += "\\x{" + std::string(digits) + "}";
     at_ += 6;

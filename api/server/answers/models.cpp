@@ -4,6 +4,7 @@
 #include "api/server/answers/answers.hpp"
 #include "api/server/answers/request_of.hpp"
 #include "runtime/adapters/adapter_library.hpp"
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/percent_encoding.hpp"
 #include "runtime/support/utf8.hpp"
 
@@ -38,8 +39,7 @@ std::string anthropic_model(const served_model& model, const std::string& adapte
   static const auto started = std::time(nullptr);
   std::tm parts{};
   gmtime_r(&started, &parts);
-  char date[32];
-  const std::string_view created(date, std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &parts));
+  const auto created = to_date("%Y-%m-%dT%H:%M:%SZ", parts).value();
   const auto name = to_utf8(adapter.empty() ? model.id : adapter);
   return json_object()
     .text("type", "model")

@@ -2,6 +2,7 @@
 #include "api/server/answers/answers.hpp"
 #include "api/server/page_files.hpp"
 #include "runtime/sampling/sampling_table.hpp"
+#include "runtime/support/ascii.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
@@ -51,8 +52,7 @@ reply page_reply(std::string_view name, std::string body) {
 
 /// A header's list names the type, and not with a weight of 0.
 bool accepts_html(std::string_view accept) {
-  std::string lower(accept);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  auto lower = ascii_lower(accept);
   std::erase(lower, ' ');
   const auto at = lower.find("text/html");
   if (at == lower.npos)

@@ -1,20 +1,17 @@
 // Of values: which are equal, which comes first, and the keys of dictionaries.
 #include "runtime/chat/jinja/text/text.hpp"
 #include "runtime/chat/jinja/value.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 namespace troupe::jinja {
 
 namespace {
 
 /// All digits of a whole number.
-std::string whole_digits(double d) {
-  char digits[320];
-  return std::string(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof digits, "%.0f", d)));
-}
+std::string whole_digits(double d) { return to_fixed(d, 0); }
 
 std::string key_of_real(double d) {
   // 1, 1.0 and True are one key in Python.

@@ -2,11 +2,12 @@
 #include "runtime/chat/jinja/library/filters.hpp"
 
 #include "runtime/chat/jinja/text/text.hpp"
+#include "runtime/support/ascii.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 
 namespace troupe::jinja {
 
@@ -135,9 +136,7 @@ std::optional<double> read_real(context& c, std::string_view s) {
       (!named && digits.find_first_not_of("0123456789+-.eE_") != digits.npos) || digits.find("__") != digits.npos)
     return std::nullopt;
   std::erase(digits, '_');
-  char* end = nullptr;
-  const auto result = std::strtod(digits.c_str(), &end);
-  return end == digits.c_str() + digits.size() ? std::optional(result) : std::nullopt;
+  return to_real(digits);
 }
 
 /// Python's int(text, base), or nothing if that is no integer.
@@ -162,7 +161,7 @@ std::optional<std::int64_t> read_integer(context& c, std::string_view s, std::in
   std::int64_t result = 0;
   for (const char c : digits) {
     const auto u = static_cast<unsigned char>(c);
-    const std::int64_t digit = std::isdigit(u) ? c - '0' : std::isalpha(u) ? (c | 0x20) - 'a' + 10 : 99;
+    const std::int64_t digit = is_ascii_digit(c) ? c - '0' : is_ascii_letter(c) ? (c | 0x20) - 'a' + 10 : 99;
     if (digit >= base)
       return std::nullopt;
     if (__builtin_mul_overflow(result, base, &result) ||
@@ -226,9 +225,7 @@ value round(context& c, const value& v, const call_arguments& args) {
   const auto scaled = precision < 0 ? v.real() / scale : v.real() * scale;
   if (method == "common" && precision >= 0) {
     // Correctly rounded from the exact binary value, as Python does.
-    char digits[700];
-    std::snprintf(digits, sizeof digits, "%.*f", static_cast<int>(precision), v.real());
-    return value(std::strtod(digits, nullptr));
+    return value(to_real(to_fixed(v.real(), static_cast<int>(precision))).value());
   }
   const auto whole = method == "ceil" ? std::ceil(scaled)
     : method == "floor"               ? std::floor(scaled)

@@ -1,12 +1,12 @@
 // Python's "%s" % x and "{}".format(x) for the types of templates.
 #include "runtime/chat/jinja/context.hpp"
 #include "runtime/chat/jinja/text/text.hpp"
+#include "runtime/support/ascii.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
 namespace troupe::jinja {
 
@@ -27,7 +27,7 @@ constexpr std::size_t widest = 10000;
 
 std::size_t number(std::string_view s, std::size_t& at) {
   std::size_t n = 0;
-  for (; at < s.size() && std::isdigit(static_cast<unsigned char>(s[at])); ++at)
+  for (; at < s.size() && is_ascii_digit(s[at]); ++at)
     if ((n = n * 10 + static_cast<std::size_t>(s[at] - '0')) > widest)
       throw fault("a width or precision over " + std::to_string(widest) + " in a format string");
   return n;
@@ -45,15 +45,28 @@ std::string digits_of(context& c, std::uint64_t magnitude, char type) {
   return type == 'X' ? text::upper(c, all) : std::string(all);
 }
 
-std::string real_digits(double d, const field& f) {
-  std::string pattern = f.alternate ? "%#.*" : "%.*";
-  pattern += f.type == '%' ? 'f' : f.type;
+/// As %#.*g: with the zeros behind the last digit.
+std::string general_with_zeros(double magnitude, int precision) {
+  const int digits = std::max(precision, 1);
+  const auto out = to_scientific(magnitude, digits - 1);
+  const auto exponent = out.find('e');
+  if (exponent == out.npos) // infinity and NaN
+    return out;
+  const int size = std::stoi(out.substr(exponent + 1));
+  return size < -4 || size >= digits ? out : to_fixed(magnitude, digits - 1 - size);
+}
+
+std::string real_digits(context& c, double d, const field& f) {
   const int precision = static_cast<int>(f.precision.value_or(6));
   const double magnitude = std::abs(f.type == '%' ? d * 100 : d);
-  const auto size = std::snprintf(nullptr, 0, pattern.c_str(), precision, magnitude);
-  std::string out(static_cast<std::size_t>(size), '\0');
-  std::snprintf(out.data(), out.size() + 1, pattern.c_str(), precision, magnitude);
-  return out + (f.type == '%' ? "%" : "");
+  const char type = ascii_lower(f.type);
+  auto out = type == 'e' ? to_scientific(magnitude, precision)
+    : type != 'g'        ? to_fixed(magnitude, precision)
+    : f.alternate        ? general_with_zeros(magnitude, precision)
+                         : to_general(magnitude, precision);
+  if (f.alternate && std::isfinite(magnitude) && out.find('.') == out.npos)
+    out.insert(std::min(out.find('e'), out.size()), 1, '.');
+  return (type == f.type ? out : text::upper(c, out)) + (f.type == '%' ? "%" : "");
 }
 
 void group_thousands(std::string& digits) {
@@ -73,7 +86,7 @@ std::string numeric(context& c, const value& v, const field& f) {
   } else if (real || (v.is(kind::real) && f.precision)) {
     auto as = f;
     as.type = real ? f.type : 'g';
-    digits = real_digits(v.real(), as);
+    digits = real_digits(c, v.real(), as);
   } else if (v.is(kind::real)) {
     digits = text::repr(std::abs(v.real()));
   } else {

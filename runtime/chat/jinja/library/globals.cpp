@@ -1,6 +1,7 @@
 // Tests (`is ...`) and global functions.
 #include "runtime/chat/jinja/context.hpp"
 #include "runtime/chat/jinja/text/text.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -204,14 +205,12 @@ value strftime_now(context& c, const call_arguments& args) {
   const auto format = bind("strftime_now", args, {"format"}, 1)[0];
   if (!format.is_string())
     throw fault("strftime_now() takes a str, not '" + format.type_name() + "'");
-  const auto now = c.now();
-  c.make(4096 + format.str().size());
-  std::string out(4096, '\0');
-  // The trailing space distinguishes an empty result from one that does not fit.
-  const auto size = std::strftime(out.data(), out.size(), (format.str() + ' ').c_str(), &now);
-  if (size == 0)
+  constexpr std::size_t most = 4094;
+  c.make(most + format.str().size());
+  auto out = to_date(format.str(), c.now(), most);
+  if (!out)
     throw fault("the date that strftime_now() is to print is too long");
-  return c.text(out.substr(0, size - 1));
+  return c.text(*std::move(out));
 }
 
 } // namespace

@@ -1,7 +1,8 @@
 #include "runtime/chat/jinja/syntax/expression_parser.hpp"
 
+#include "runtime/support/ascii.hpp"
+
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 
 namespace troupe::jinja {
@@ -13,7 +14,7 @@ constexpr unsigned max_expression = 256; // levels of the tree: a chain of opera
 constexpr std::string_view comparisons[] = {"==", "!=", "<", "<=", ">", ">="};
 
 value integer(const token& t) {
-  const bool prefixed = t.text.size() > 2 && !std::isdigit(static_cast<unsigned char>(t.text[1]));
+  const bool prefixed = t.text.size() > 2 && !is_ascii_digit(t.text[1]);
   const char base = prefixed ? static_cast<char>(t.text[1] | 0x20) : 'd';
   const char* first = t.text.data() + (prefixed ? 2 : 0);
   std::int64_t result = 0;
@@ -27,12 +28,12 @@ value integer(const token& t) {
   return value(result);
 }
 
-const std::string& checked_real(const token& t) {
+double real(const token& t) {
   double result = 0;
   const auto read = std::from_chars(t.text.data(), t.text.data() + t.text.size(), result);
   if (read.ec != std::errc{})
     refuse(t.at, "the number " + t.text + " does not fit into a float");
-  return t.text;
+  return result;
 }
 
 } // namespace
@@ -239,7 +240,7 @@ ast::expression_ptr expression_parser::primary() {
       return make(t.at, ast::literal{value(std::move(all))}, 0);
     }
     case type::integer: consume(); return make(t.at, ast::literal{integer(t)}, 0);
-    case type::real: consume(); return make(t.at, ast::literal{value(std::stod(checked_real(t)))}, 0);
+    case type::real: consume(); return make(t.at, ast::literal{value(real(t))}, 0);
     case type::op: {
       const level guard(*this);
       if (skip_op("(")) {

@@ -1,6 +1,7 @@
 #include "runtime/chat/jinja/syntax/lexer.hpp"
 
 #include "runtime/chat/jinja/text/text.hpp"
+#include "runtime/support/ascii.hpp"
 #include "runtime/support/hex.hpp"
 #include "runtime/support/utf8.hpp"
 
@@ -245,7 +246,7 @@ private:
     }
     const bool real = end > whole;
     if (!real && peek() == '0') {
-      const char base = static_cast<char>(std::tolower(static_cast<unsigned char>(peek(1))));
+      const char base = ascii_lower(peek(1));
       end = digits(begin, [](char c) { return c == '0'; }); // 012 is not a number
       if (base == 'x' || base == 'o' || base == 'b')
         if (const auto last = digits(begin + 2, base == 'x' ? hex : base == 'o' ? octal : binary); last > begin + 2)

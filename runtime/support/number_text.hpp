@@ -1,0 +1,34 @@
+// Numbers and dates as text, and text as numbers, alike in every locale. printf, strtod, std::to_string and streams ask
+// the locale, and a program that embeds the engine may have chosen one whose decimal sign is a comma. Pure functions.
+#pragma once
+
+#include <ctime>
+#include <locale>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+/// As printf's %.*f, %.*e and %.*g print it.
+std::string to_fixed(double value, int decimals);
+std::string to_scientific(double value, int decimals);
+std::string to_general(double value, int digits = 6);
+
+/// As strtod reads the whole text: also infinity, NaN and hexadecimal digits.
+std::optional<double> to_real(const std::string& text);
+
+/// As strftime prints it, in English; nothing if that takes more than `most` bytes.
+std::optional<std::string> to_date(const std::string& format, const std::tm& time, std::size_t most = 64);
+
+/// A stream that does not ask the program's locale.
+template <class Stream>
+class classic : public Stream {
+public:
+  template <class... Ts>
+  explicit classic(Ts&&... arguments) : Stream(std::forward<Ts>(arguments)...) {
+    this->imbue(std::locale::classic());
+  }
+};
+
+} // namespace troupe
