@@ -15,6 +15,7 @@ constexpr double common_drift = 0.03; // of the whole machine, per step: followe
 constexpr double own_drift = 0.002;   // of one coefficient, per step
 constexpr double kinship = 0.7;       // correlation of neighbouring knots
 constexpr double certainty = 0.25;
+constexpr double least_share = 0.2; // of a knot in the time of a step that counts as its observation
 constexpr double forgetting = 0.01; // deviation of what has not been observed, per root of steps
 constexpr double most_deviations = 3;
 constexpr double error_memory = 0.95;
@@ -33,12 +34,22 @@ constexpr std::array<belief, 3> beliefs{{
   {0, 1.0 / 1024}, // a position attended
   {0, 1.0 / 1024}, // a position read
 }};
-constexpr double belief_steps = 1000; // steps with a belief count as one measurement of it
+constexpr double belief_steps = 1000;   // steps with a belief count as one measurement of it
+constexpr double farthest_belief = 256; // deviations
+
+// What steps do not show keeps its proportion to what they show, and slowly takes that of the first estimate again.
+constexpr double freshness = 500;                // steps for which a knot is estimated by itself once it was observed
+constexpr double return_to_shape = 1e-6;         // per step
+constexpr double widest = 8;                     // times what is in proportion to rows
+constexpr double least_ms = 1e-6, most_ms = 1e9; // of a step; what is beyond is an accident of the clock
 
 constexpr auto count = step_cost::knots.size();
 constexpr std::size_t usual_knots = 11; // that are estimated from the start
 
 double rows_at(std::size_t knot) { return step_cost::knots[knot]; }
+
+/// What a knot takes before any other was observed, in times of no rows.
+double shape_at(std::size_t knot) { return 1 + rows_at(knot) / knee; }
 
 /// The knot at the lower end of the piece that `rows` is on, or that is extended to it.
 std::size_t piece_of(double rows) {
@@ -112,12 +123,17 @@ step_cost::vector step_cost::features(const step_shape& step) {
 void step_cost::observe(const step_shape& step, double ms) {
   if (!(ms > 0) || !std::isfinite(ms) || !(step.rows >= 1))
     return;
+  ms = std::clamp(ms, least_ms, most_ms);
   if (!known())
     start(step, ms);
+  const auto before = mean_;
+  const auto h = features(step);
   drift();
   recall_beliefs();
-  learn(features(step), ms);
-  restrict_to_sense();
+  learn(h, ms);
+  const auto used = restrict_to_sense();
+  hold_unobserved(before);
+  bound_by(h, used);
   if (step.rows >= kernels::block_tokens) {
     const auto follow = [](double& mean, double value) { mean += (1 - usual_memory) * (value - mean); };
     follow(usual_.logit_rows, step.logit_rows);
@@ -156,10 +172,9 @@ void step_cost::narrow(matrix& spread, const estimate& of, double variance) {
 }
 
 void step_cost::start(const step_shape& step, double ms) {
-  const auto shape = [](double rows) { return 1 + rows / knee; };
-  const auto scale = ms / shape(step.rows);
+  const auto scale = ms / (1 + step.rows / knee);
   for (std::size_t i = 0; i < count; ++i)
-    mean_[i] = scale * shape(rows_at(i));
+    mean_[i] = scale * shape_at(i);
   for (std::size_t i = 0; i < count; ++i)
     for (std::size_t j = 0; j < count; ++j)
       spread_[i][j] = 1 - shape_share + shape_share * kinship_of(i, j);
@@ -215,7 +230,7 @@ void step_cost::learn(const vector& h, double ms) {
   const auto expected = estimate_of(h, unit, spread_);
   bool first = false;
   for (std::size_t i = 0; i < count; ++i)
-    if (h[i] >= 0.2) {
+    if (h[i] >= least_share) {
       first = first || last_seen_[i] == 0;
       last_seen_[i] = summary_.steps + 1;
     }
@@ -241,7 +256,7 @@ void step_cost::learn(const vector& h, double ms) {
 // change of all coefficients, as if it had been observed; to cut off single ones would leave the time of the step just
 // observed wrong. The covariance stays as it is (Simon and Chia 2002). Knots of unusually large steps take no part
 // until such steps are observed: what is required of them would bend what is known of small ones.
-void step_cost::restrict_to_sense() {
+std::size_t step_cost::restrict_to_sense() {
   auto spread = spread_;
   const auto unit = units();
   const auto make_zero = [&](const vector& sum) {
@@ -287,11 +302,46 @@ void step_cost::restrict_to_sense() {
       break;
     make_zero(sum);
   }
-  for (auto i : {logits, attended, read})
-    mean_[i] = std::max(mean_[i], 0.0);
-  mean_[0] = std::max(mean_[0], 1e-6);
-  for (std::size_t i = 1; i < used; ++i)
+  return used;
+}
+
+// What a step says of sizes that it does not have comes from correlations alone. What these, the beliefs and the
+// restrictions change does not cancel out from step to step: a load of steps of one size would carry all others away,
+// without bound. So a knot that was not observed for long follows those that were, in proportion.
+void step_cost::hold_unobserved(const vector& before) {
+  std::array<double, count> own{};
+  double weight = 0, change = 0, scale = 0; // of what was observed; changes and scales are logarithms
+  for (std::size_t i = 0; i < count; ++i) {
+    mean_[i] = std::max(mean_[i], least_ms);
+    own[i] = std::exp(-static_cast<double>(summary_.steps + 1 - last_seen_[i]) / freshness);
+    if (last_seen_[i] == 0)
+      continue;
+    weight += own[i];
+    change += own[i] * std::log(mean_[i] / before[i]);
+    scale += own[i] * std::log(mean_[i] / shape_at(i));
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto followed = before[i] * std::exp(change / weight);
+    const auto shaped = shape_at(i) * std::exp(scale / weight);
+    mean_[i] = std::pow(mean_[i], own[i]) * std::pow(followed, 1 - own[i]) *
+      std::pow(shaped / followed, (1 - own[i]) * return_to_shape);
+  }
+}
+
+// Whatever happened, no knot takes many times longer or shorter for its rows than the step just observed for its own.
+void step_cost::bound_by(const vector& h, std::size_t used) {
+  const auto unit = units();
+  for (std::size_t i = 0; i < beliefs.size(); ++i)
+    mean_[logits + i] = std::clamp(mean_[logits + i], 0.0, farthest_belief * unit[logits + i]);
+  const auto seen = [&](double share) { return share >= least_share; };
+  const auto first = static_cast<std::size_t>(std::find_if(h.begin(), h.begin() + count, seen) - h.begin());
+  for (auto i = first; i-- > 0;)
+    mean_[i] = std::clamp(mean_[i], mean_[first] * rows_at(i) / rows_at(first) / widest, mean_[i + 1]);
+  const auto last = first + 1 < count && seen(h[first + 1]) ? first + 1 : first;
+  for (auto i = first + 1; i < used; ++i)
     mean_[i] = std::max(mean_[i], mean_[i - 1]);
+  for (auto i = last + 1; i < used; ++i)
+    mean_[i] = std::min(mean_[i], mean_[last] * rows_at(i) / rows_at(last) * widest);
   for (auto i = used; i < count; ++i)
     mean_[i] = mean_[used - 1] +
       (mean_[used - 1] - mean_[used - 2]) * (rows_at(i) - rows_at(used - 1)) / (rows_at(used - 1) - rows_at(used - 2));

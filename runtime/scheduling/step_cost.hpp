@@ -98,7 +98,9 @@ private:
   void drift();
   void recall_beliefs();
   void learn(const vector& h, double ms);
-  void restrict_to_sense();
+  std::size_t restrict_to_sense(); // returns the number of knots that are estimated
+  void hold_unobserved(const vector& before);
+  void bound_by(const vector& h, std::size_t used);
 
   vector mean_{};   // ms of steps of `knots` rows; ms for each of the other features
   matrix spread_{}; // covariance, in units
