@@ -3,13 +3,12 @@
 #include "runtime/support/byte_size.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <vector>
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 namespace troupe {
 
@@ -18,45 +17,43 @@ namespace {
 namespace fs = std::filesystem;
 
 struct cached_file {
-  fs::path path;
+  std::string name;
   std::size_t bytes = 0;
-  fs::file_time_type used;
+  std::int64_t used = 0;
 };
 
-std::vector<cached_file> cached_files(const fs::path& folder, std::string_view ending) {
+std::vector<cached_file> cached_files(const own_folder& folder, const cached_kind& kind) {
   std::vector<cached_file> files;
-  std::error_code error;
-  for (fs::directory_iterator i(folder, error), end; !error && i != end; i.increment(error)) {
-    std::error_code ignored;
-    if (!i->path().filename().string().ends_with(ending) || !fs::is_regular_file(i->symlink_status(ignored)))
+  for (auto& name : folder.names()) {
+    if (!name.ends_with(kind.ending))
       continue;
-    const cached_file file{i->path(), i->file_size(ignored), i->last_write_time(ignored)};
-    if (!ignored) // else another process has removed it
-      files.push_back(file);
+    const auto opened = folder.open(name);
+    std::string start(kind.mark.size(), '\0');
+    struct stat s {};
+    if (opened && read_whole(opened, start.data(), start.size()) && start == kind.mark && fstat(opened.get(), &s) == 0)
+      files.push_back({std::move(name), static_cast<std::size_t>(s.st_size),
+                       std::int64_t{s.st_mtim.tv_sec} * 1'000'000'000 + s.st_mtim.tv_nsec});
   }
   return files;
 }
 
-/// Removes what a process that died while writing has left. Living writers hold a lock.
-void remove_partial(const fs::path& file) {
-  const int opened = open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (opened < 0)
-    return;
-  if (flock(opened, LOCK_EX | LOCK_NB) == 0)
-    unlink(file.c_str());
-  close(opened);
+/// Removes what processes that died while writing have left, but for `own`. Living writers hold a lock. How such a file
+/// begins is written last.
+void remove_partial(const own_folder& folder, std::string_view ending, const std::string& own) {
+  for (const auto& name : folder.names())
+    if (name.starts_with('.') && name.ends_with(ending) && name != own)
+      if (const auto opened = folder.open(name); opened && try_lock(opened))
+        folder.remove(name);
 }
 
 } // namespace
 
-std::string make_room(const fs::path& folder, const std::string& name, std::string_view ending, std::size_t bytes,
+std::string make_room(const own_folder& folder, const std::string& name, const cached_kind& kind, std::size_t bytes,
                       const cache_limits& limits) {
-  const auto partial = std::string(ending) + ".troupe-partial";
-  for (const auto& left : cached_files(folder, partial))
-    if (left.path.filename() != "." + name + ".troupe-partial")
-      remove_partial(left.path);
+  constexpr std::string_view partial = ".troupe-partial";
+  remove_partial(folder, std::string(kind.ending) + std::string(partial), "." + name + std::string(partial));
   std::error_code error;
-  const auto space = fs::space(folder, error);
+  const auto space = fs::space(folder.path(), error);
   if (error)
     return {}; // writing will tell
   const auto tenth = static_cast<std::size_t>(space.capacity / 10);
@@ -66,18 +63,18 @@ std::string make_room(const fs::path& folder, const std::string& name, std::stri
       return "a file of " + to_size(bytes) + " is more than the " + to_size(most) + " that all may take";
     most = bytes;
   }
-  auto files = cached_files(folder, ending);
+  auto files = cached_files(folder, kind);
   std::ranges::sort(files, {}, &cached_file::used);
-  std::size_t there = 0, own = 0;
+  std::size_t there = 0;
   for (const auto& file : files)
-    (file.path.filename() == name ? own : there) += file.bytes;
+    there += file.name == name ? 0 : file.bytes;
   auto free = static_cast<std::size_t>(space.available);
   // The file that is replaced is there until the new one is complete.
   const auto needed = bytes + (limits.leaves_a_tenth ? tenth : 0);
   for (const auto& file : files) {
     if (there + bytes <= most && free >= needed)
       break;
-    if (file.path.filename() == name || !fs::remove(file.path, error))
+    if (file.name == name || !folder.remove(file.name))
       continue;
     there -= file.bytes;
     free += file.bytes;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 namespace troupe {
@@ -16,44 +17,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view packed_ending = ".packed";
+constexpr cached_kind packed_kind{".packed", packed_mark};
 
 /// Models that are packed in a moment are not kept unless the user asks.
 constexpr std::size_t least_kept = std::size_t(64) << 20;
 
-/// Returns false, with the reason, if it neither exists nor can be created. Throws failure(bad_request) if it is a
-/// file.
-bool make_folder(const fs::path& folder, std::string& why) {
-  std::error_code error, ignored;
-  fs::create_directories(folder, error);
-  if (fs::is_directory(folder, ignored))
-    return true;
-  if (fs::exists(folder, ignored) || error == std::errc::not_a_directory)
-    throw failure(errc::bad_request, "`packed_cache` must be a folder, which " + folder.string() + " is not",
-                  "packed_cache");
-  why = folder.string() + ": cannot be created: " + error.message();
-  return false;
-}
-
 /// Parts of a matrix as one stream, for its blocks.
-void add_sums(std::span<const std::span<const std::byte>> parts, std::uint64_t* to) {
+void add_sums(const packed_layout& layout, std::span<const std::span<const std::byte>> parts, std::uint64_t* to) {
   std::vector<std::byte> block; // that begins in one part and ends in another
   for (auto part : parts)
     while (!part.empty()) {
       const auto bytes = std::min(part.size(), checksum::chunk - block.size());
       if (block.empty() && bytes == checksum::chunk) {
-        *to++ = checksum::of_chunk(part.first(bytes));
+        *to++ = layout.sum_of(part.first(bytes));
       } else {
         block.insert(block.end(), part.begin(), part.begin() + static_cast<std::ptrdiff_t>(bytes));
         if (block.size() == checksum::chunk) {
-          *to++ = checksum::of_chunk(block);
+          *to++ = layout.sum_of(block);
           block.clear();
         }
       }
       part = part.subspan(bytes);
     }
   if (!block.empty())
-    *to = checksum::of_chunk(block);
+    *to = layout.sum_of(block);
 }
 
 /// Completes a file on a thread of its own.
@@ -79,18 +66,25 @@ packed_cache::packed_cache(packed_cache_options options, const packed_contents& 
   : options_(std::move(options)),
     pool_(pool),
     log_(std::move(log)),
-    file_(packed_file_name(options_.folder, contents)),
-    layout_(std::make_shared<const packed_layout>(contents)) {
+    file_(packed_file_name(options_.folder, contents)) {
   if (!options_.asked && !options_.needed && contents.bytes() < least_kept)
     return;
-  std::string why;
-  if (!make_folder(options_.folder, why)) {
-    give_up(why);
+  std::optional<own_folder> folder;
+  try {
+    folder.emplace(options_.folder);
+    layout_ = std::make_shared<const packed_layout>(contents, folder->secret());
+  } catch (const failure& f) {
+    if (f.what_failed().code == errc::bad_request)
+      throw failure(errc::bad_request, "`packed_cache` must be a folder, which " + options_.folder.string() + " is not",
+                    "packed_cache");
+    if (f.what_failed().code != errc::bad_file)
+      throw;
+    give_up(f.what_failed().message);
     return;
   }
-  open();
+  open(*folder);
   if (!kept_)
-    begin(contents);
+    begin(*folder, contents);
 }
 
 packed_cache::~packed_cache() = default;
@@ -108,9 +102,9 @@ void packed_cache::give_up(const std::string& why) {
     log_("packed weights are not kept: " + why);
 }
 
-void packed_cache::open() {
+void packed_cache::open(const own_folder& folder) {
   std::string why;
-  kept_ = packed_file::open(file_, layout_, why);
+  kept_ = packed_file::open(folder, file_.filename().string(), layout_, why);
   if (kept_) {
     mark_used(file_);
     log_("packed weights come from " + file_.string());
@@ -119,8 +113,8 @@ void packed_cache::open() {
   }
 }
 
-void packed_cache::begin(const packed_contents& contents) {
-  const auto why = make_room(options_.folder, file_.filename().string(), packed_ending, layout_->bytes(),
+void packed_cache::begin(const own_folder& folder, const packed_contents& contents) {
+  const auto why = make_room(folder, file_.filename().string(), packed_kind, layout_->bytes(),
                              {options_.most_bytes, !options_.asked && !options_.needed});
   if (!why.empty())
     return give_up(why);
@@ -196,7 +190,7 @@ kernels::buffer packed_cache::add(std::string_view name, std::span<const std::sp
                   "the packed matrix " + std::string(name) + " has " + std::to_string(found) + " bytes, expected " +
                     std::to_string(place.bytes));
   try {
-    add_sums(parts, sums_.data() + place.first_block);
+    add_sums(*layout_, parts, sums_.data() + place.first_block);
     auto offset = place.offset;
     for (const auto& part : parts) {
       writing_->write(offset, part);
@@ -224,7 +218,7 @@ std::shared_ptr<const void> packed_cache::finish() {
     throw failure(errc::internal,
                   std::to_string(added_) + " matrices were packed, expected " + std::to_string(layout_->matrices()));
   try {
-    const auto sums = packed_layout::sealed(sums_);
+    const auto sums = layout_->sealed(sums_);
     writing_->write(layout_->head().size(), std::as_bytes(std::span(sums)));
     writing_->write(0, std::as_bytes(std::span(layout_->head())));
     if (kept_)

@@ -73,8 +73,8 @@ public:
 
 private:
   weight_home home_of(std::string_view name) const;
-  void open();
-  void begin(const packed_contents& contents);
+  void open(const own_folder& folder);
+  void begin(const own_folder& folder, const packed_contents& contents);
   void give_up(const std::string& why);
   kernels::buffer copy_of(std::span<const std::span<const std::byte>> parts);
 
@@ -82,9 +82,9 @@ private:
   kernels::thread_pool& pool_;
   log_sink log_;
   std::filesystem::path file_;
-  std::shared_ptr<const packed_layout> layout_;
-  std::vector<std::uint64_t> sums_;   // of the blocks of the matrices added
-  std::shared_ptr<packed_file> kept_; // found, or being written and mapped at the same time
+  std::shared_ptr<const packed_layout> layout_; // null: nothing is kept
+  std::vector<std::uint64_t> sums_;             // of the blocks of the matrices added
+  std::shared_ptr<packed_file> kept_;           // found, or being written and mapped at the same time
   std::unique_ptr<atomic_file> writing_;
   kernels::weight_memory memory_; // of matrices that were found and are not mapped
   std::size_t added_ = 0;

@@ -5,17 +5,28 @@
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
+#include <system_error>
 
 #include <sys/mman.h>
 
 namespace troupe {
 
-std::shared_ptr<packed_file> packed_file::open(const std::filesystem::path& file,
+std::shared_ptr<packed_file> packed_file::open(const own_folder& folder, const std::string& name,
                                                std::shared_ptr<const packed_layout> layout, std::string& why) {
   why.clear();
+  const auto file = folder.path() / name;
   try {
-    auto map = std::make_unique<const mapped_file>(file);
+    const auto opened = folder.open(name);
+    if (!opened) {
+      if (errno != ENOENT)
+        why = file.string() +
+          (errno == EPERM || errno == ELOOP ? " is not a regular file of this user's alone"
+                                            : " cannot be read: " + std::generic_category().message(errno));
+      return nullptr;
+    }
+    auto map = std::make_unique<const mapped_file>(file, opened.get());
     why = layout->difference(map->bytes());
     if (!why.empty()) {
       why = file.string() + " " + why;
@@ -28,8 +39,7 @@ std::shared_ptr<packed_file> packed_file::open(const std::filesystem::path& file
     }
     return std::make_shared<packed_file>(file, std::move(layout), std::move(map), std::move(sums));
   } catch (const failure& f) {
-    if (f.what_failed().code != errc::not_found)
-      why = f.what_failed().message;
+    why = f.what_failed().message;
     return nullptr;
   }
 }
@@ -73,7 +83,7 @@ void packed_file::read(std::span<const packed_place> places, kernels::thread_poo
     const auto& [bytes, index] = blocks[i];
     if (!map_->populate(bytes))
       unreadable = true;
-    else if (checksum::of_chunk(bytes) != sums_[index])
+    else if (layout_->sum_of(bytes) != sums_[index])
       damaged = index;
     else
       compared_[index].store(1, std::memory_order_release);

@@ -23,8 +23,8 @@ class thread_pool;
 
 class packed_file : public std::enable_shared_from_this<packed_file> {
 public:
-  /// Null, and `why`, if the file is not there (then `why` is empty) or is not as expected.
-  static std::shared_ptr<packed_file> open(const std::filesystem::path& file,
+  /// Null, and `why`, if the file is not there (then `why` is empty), not ours or not as expected.
+  static std::shared_ptr<packed_file> open(const own_folder& folder, const std::string& name,
                                            std::shared_ptr<const packed_layout> layout, std::string& why);
 
   /// Of a mapped file, which is called `file`, now or soon. Without `sums`, `finish` gives them before the first

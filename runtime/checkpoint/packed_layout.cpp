@@ -10,7 +10,8 @@ namespace troupe {
 
 namespace {
 
-constexpr std::string_view packed_magic = "troupe packed weights 4\n";
+constexpr std::string_view packed_magic = "troupe packed weights 5\n";
+static_assert(packed_magic.starts_with(packed_mark));
 constexpr std::size_t packed_page = 4096;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + packed_page - 1) / packed_page * packed_page; }
@@ -45,8 +46,6 @@ std::string head_of(const packed_contents& contents) {
   return head;
 }
 
-std::uint64_t sum_of(std::span<const std::uint64_t> sums) { return checksum::of_chunk(std::as_bytes(sums)); }
-
 } // namespace
 
 std::size_t packed_contents::bytes() const {
@@ -56,7 +55,8 @@ std::size_t packed_contents::bytes() const {
   return sum;
 }
 
-packed_layout::packed_layout(const packed_contents& contents) : head_(head_of(contents)) {
+packed_layout::packed_layout(const packed_contents& contents, const own_folder::secret_bytes& secret)
+  : head_(head_of(contents)), secret_(secret) {
   for (const auto& [name, bytes] : contents.matrices) {
     packed_place place{.offset = 0, .bytes = bytes, .first_block = blocks_};
     blocks_ += place.blocks();
@@ -106,11 +106,11 @@ std::vector<std::uint64_t> packed_layout::sums_of(std::span<const std::byte> fil
   std::memcpy(sums.data(), file.data() + head_.size(), sums.size() * sizeof sums[0]);
   const auto own = sums.back();
   sums.pop_back();
-  return own == sum_of(sums) ? sums : std::vector<std::uint64_t>();
+  return own == sum_of(std::as_bytes(std::span(sums))) ? sums : std::vector<std::uint64_t>();
 }
 
-std::vector<std::uint64_t> packed_layout::sealed(std::vector<std::uint64_t> sums) {
-  sums.push_back(sum_of(sums));
+std::vector<std::uint64_t> packed_layout::sealed(std::vector<std::uint64_t> sums) const {
+  sums.push_back(sum_of(std::as_bytes(std::span(sums))));
   return sums;
 }
 

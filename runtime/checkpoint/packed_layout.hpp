@@ -1,11 +1,12 @@
 // What a file of packed weights looks like. It begins with a text that describes its origin, followed by a checksum for
 // each block of 1 MiB of each matrix, a checksum of these, and the matrices as the backend packed them, each at a
 // multiple of 4 KiB. All of that, sizes included, follows from the model and the options, so the text is compared with
-// the expected one and never parsed. Plain data.
+// the expected one and never parsed. Checksums are under the folder's secret. Plain data.
 #pragma once
 
 #include "runtime/support/checksum.hpp"
 #include "runtime/support/file_state.hpp"
+#include "runtime/support/own_folder.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,9 @@
 #include <vector>
 
 namespace troupe {
+
+/// What a file begins with, in any version.
+inline constexpr std::string_view packed_mark = "troupe packed weights ";
 
 struct packed_entry {
   std::string name;      // the first tensor's
@@ -47,7 +51,10 @@ struct packed_place {
 class packed_layout {
 public:
   /// Throws failure(internal) if two matrices have the same name.
-  explicit packed_layout(const packed_contents& contents);
+  packed_layout(const packed_contents& contents, const own_folder::secret_bytes& secret);
+
+  /// Of a block, or of the checksums.
+  std::uint64_t sum_of(std::span<const std::byte> bytes) const { return checksum::of_chunk(bytes, secret_); }
 
   const std::string& head() const { return head_; } // padded with zeros
   std::size_t blocks() const { return blocks_; }    // of all matrices
@@ -67,10 +74,11 @@ public:
   std::vector<std::uint64_t> sums_of(std::span<const std::byte> file) const;
 
   /// The checksums as they stand in the file, behind the head.
-  static std::vector<std::uint64_t> sealed(std::vector<std::uint64_t> sums);
+  std::vector<std::uint64_t> sealed(std::vector<std::uint64_t> sums) const;
 
 private:
   std::string head_;
+  own_folder::secret_bytes secret_;
   std::map<std::string, packed_place, std::less<>> places_;
   std::size_t blocks_ = 0, bytes_ = 0;
 };

@@ -1,25 +1,22 @@
 #include "runtime/import/folder_export.hpp"
 
 #include "runtime/model/tensor_names.hpp"
+#include "runtime/support/atomic_file.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
 
 #include <algorithm>
 #include <array>
-#include <fstream>
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <system_error>
 
 namespace troupe {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-void write_text(const fs::path& file, std::string_view content) {
-  std::ofstream out(file, std::ios::binary);
-  out.write(content.data(), static_cast<std::streamsize>(content.size()));
-  if (!out.flush())
-    throw failure(errc::bad_file, file.string() + " cannot be written");
-}
 
 } // namespace
 
@@ -30,16 +27,30 @@ new_folder::new_folder(fs::path folder) : folder_(std::move(folder)) {
   if (fs::exists(fs::symlink_status(folder_, ignored)) && !(fs::is_directory(folder_) && fs::is_empty(folder_)))
     throw failure(errc::bad_request, folder_.string() + ": is there already; give the result another name");
   beside_ = folder_.parent_path() / ("." + folder_.filename().string() + ".troupe-partial");
+  const auto fail = [&](const std::string& why) {
+    throw failure(errc::bad_file, folder_.string() + ": cannot be written: " + why);
+  };
+  for (;;) {
+    if (mkdir(beside_.c_str(), 0777) != 0 && errno != EEXIST)
+      fail(std::generic_category().message(errno));
+    struct stat s {};
+    opened_ = descriptor(open(beside_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+    if (!opened_ || fstat(opened_.get(), &s) != 0 || s.st_uid != geteuid())
+      fail(beside_.string() + " is in the way: it is not a folder of this user's; remove it");
+    if (!try_lock(opened_))
+      fail("another process is writing it");
+    if (is_called(opened_.get(), beside_)) // else the previous holder has renamed or removed it
+      break;
+  }
+  owned_ = true;
   std::error_code failed;
-  fs::remove_all(beside_, failed);
-  fs::create_directory(beside_, failed);
-  if (failed)
-    throw failure(errc::bad_file, folder_.string() + " cannot be written: " + failed.message());
+  for (const auto& left : fs::directory_iterator(beside_, failed)) // by a process that died
+    fs::remove_all(left.path(), failed);
 }
 
 new_folder::~new_folder() {
   std::error_code ignored;
-  if (!beside_.empty())
+  if (owned_)
     fs::remove_all(beside_, ignored);
 }
 
@@ -48,8 +59,8 @@ void new_folder::commit() {
   fs::remove(folder_, failed); // an empty one
   fs::rename(beside_, folder_, failed);
   if (failed)
-    throw failure(errc::bad_file, folder_.string() + " cannot be written: " + failed.message());
-  beside_.clear();
+    throw failure(errc::bad_file, folder_.string() + ": cannot be written: " + failed.message());
+  owned_ = false;
 }
 
 model_source open_folder(const std::string& name, const log_sink& log) {
@@ -87,13 +98,13 @@ void describe_folder(const fs::path& from, const fs::path& to, const std::string
         name.ends_with(".bin.index.json") ||
         std::ranges::none_of(kinds, [&](std::string_view kind) { return name.ends_with(kind); }))
       continue;
-    write_text(to / name, read_file(entry.path(), files::tokenizer));
+    write_file(to / name, read_file(entry.path(), files::tokenizer));
   }
   const auto text = read_file(from / "config.json", files::configuration);
   const auto end = text.rfind('}');
   if (end == text.npos)
     throw failure(errc::bad_file, (from / "config.json").string() + ": is no JSON object");
-  write_text(to / "config.json",
+  write_file(to / "config.json",
              text.substr(0, text.find_last_not_of(" \t\r\n", end - 1) + 1) +
                ",\n  \"quantization_config\": " + quantization + "\n}\n");
 }

@@ -3,6 +3,7 @@
 
 #include "runtime/checkpoint/packed_cache.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/support/descriptor.hpp"
 
 #include <filesystem>
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace troupe {
 
-/// A folder that appears under its name complete, or not at all.
+/// A folder that appears under its name complete, or not at all. One process writes it at a time.
 class new_folder {
 public:
   /// Throws failure(bad_request) if `folder` is there and not empty, failure(bad_file) if it cannot be written.
@@ -25,6 +26,8 @@ public:
 
 private:
   std::filesystem::path folder_, beside_;
+  descriptor opened_;  // holds the lock on `beside_`
+  bool owned_ = false; // this process makes `beside_`
 };
 
 /// Opens a model that can be exported to a folder: one in a folder, whose tensors have Llama's names and are not

@@ -5,12 +5,14 @@
 // goes before its beginning.
 //
 // Several processes may share a folder, also of different models: nothing is locked, and what another one removes is a
-// miss. Nothing in a file is trusted before its checksum, and nothing then that was not asked for. Any thread.
+// miss. Folders and files are this user's (own_folder.hpp says what that keeps out), checksums are under the folder's
+// secret. Nothing in a file is trusted before its checksum, and nothing then that was not asked for. Any thread.
 #pragma once
 
 #include "runtime/kv/kv_store_counters.hpp"
 #include "runtime/kv/numerics_id.hpp"
 #include "runtime/scheduling/block_image.hpp"
+#include "runtime/support/own_folder.hpp"
 
 #include <array>
 #include <atomic>
@@ -35,8 +37,8 @@ class kv_store {
 public:
   using log_sink = std::function<void(std::string)>;
 
-  /// Makes the folder (0700), unless it is there, and the secret in it. Null if that fails, after `log` received why:
-  /// whoever serves goes on without. Throws failure(bad_request) if `folder` is something else than a folder. `log` is
+  /// Makes the folder (0700), unless it is there, and the secret in it. Null if that fails or the folder is not ours,
+  /// after `log` received why: whoever serves goes on without. Throws failure(bad_request) if `folder` is something else than a folder. `log` is
   /// called by this function alone. `block_bytes`: of each block.
   static std::unique_ptr<kv_store> open(kv_store_options options, const numerics_id& id, std::size_t block_bytes,
                                         const log_sink& log);
@@ -65,19 +67,21 @@ public:
   std::filesystem::path file_of(const block_key& key) const;
 
 private:
-  kv_store(kv_store_options options, const numerics_id& id, std::size_t block_bytes, const block_keys::secret& secret);
+  kv_store(own_folder folder, std::size_t most_bytes, const numerics_id& id, std::size_t block_bytes,
+           const own_folder::secret_bytes& secret);
 
   struct head;
   head head_of(const block_image& image) const;
   void touch(int descriptor, std::int32_t place) const;
   void trouble(const std::string& what, int error);
-  bool make_folders(const std::filesystem::path& file);
   void trim(std::size_t most);
 
-  kv_store_options options_;
+  own_folder folder_;
+  std::size_t most_bytes_;
   std::array<std::uint64_t, 2> numerics_;
-  std::filesystem::path own_; // the folder of these numerics
+  std::optional<own_folder> own_; // of these numerics; none if it cannot be made
   std::size_t block_bytes_;
+  own_folder::secret_bytes secret_; // of checksums
   block_keys keys_;
   std::mutex trimming_, telling_;
   std::optional<std::string> trouble_;

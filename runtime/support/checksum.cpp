@@ -25,6 +25,10 @@ checksum::checksum() : current_(XXH3_createState()) {
 
 std::uint64_t checksum::of_chunk(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
+std::uint64_t checksum::of_chunk(std::span<const std::byte> bytes, std::span<const std::byte> secret) {
+  return XXH3_64bits_withSecret(bytes.data(), bytes.size(), secret.data(), secret.size());
+}
+
 void checksum::add(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto part = bytes.first(std::min(bytes.size(), chunk - in_chunk_));

@@ -1,4 +1,5 @@
-// Detects accidental damage, not tampering: XXH3 of fixed-size chunks, then of their sums.
+// Detects accidental damage, not tampering: XXH3 of fixed-size chunks, then of their sums. Under a secret it also tells
+// what was made by somebody who cannot read that.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +24,9 @@ public:
   /// Appends a whole chunk by its sum. Only the last chunk may be shorter, and no `add` may have ended within a chunk.
   void add_chunk(std::uint64_t sum);
 
-  /// The sum of one chunk.
+  /// The sum of one chunk. A secret has at least 136 bytes.
   static std::uint64_t of_chunk(std::span<const std::byte> bytes);
+  static std::uint64_t of_chunk(std::span<const std::byte> bytes, std::span<const std::byte> secret);
 
   /// The checksum of everything added.
   std::uint64_t value() const;

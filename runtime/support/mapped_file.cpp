@@ -1,5 +1,6 @@
 #include "runtime/support/mapped_file.hpp"
 
+#include "runtime/support/descriptor.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
 
@@ -126,10 +127,7 @@ bool mapped_file::is_whole() const noexcept {
 }
 
 bool mapped_file::is_called(const std::filesystem::path& file) const noexcept {
-  struct stat own {
-  }, named{};
-  return fstat(descriptor_, &own) == 0 && lstat(file.c_str(), &named) == 0 && own.st_ino == named.st_ino &&
-    own.st_dev == named.st_dev;
+  return troupe::is_called(descriptor_, file);
 }
 
 bool mapped_file::advise(std::span<const std::byte> part, int advice) const noexcept {

@@ -27,7 +27,7 @@ def test_tokens_are_the_same_mapped_and_resident(launch, cache):
 
 def test_metrics_say_how_much_of_mapped_weights_was_read(launch, cache):
     _, log = answer(launch, "--weights", "mapped", "--packed-cache", str(cache))
-    (file,) = cache.iterdir()
+    (file,) = cache.glob("*.packed")
     read = "troupe_mapped_weight_bytes_read_total"
     server = launch("--dtype", "bf16", "--weights", "mapped", "--packed-cache", str(cache))
     with open(file) as opened:
@@ -60,7 +60,7 @@ def test_small_models_leave_nothing_behind_unasked(monkeypatch, launch, tmp_path
 
 def test_a_damaged_block_of_mapped_weights_is_one_sentence_and_the_next_start_heals_it(launch, cache):
     expected, _ = answer(launch, "--packed-cache", str(cache))
-    (file,) = cache.iterdir()
+    (file,) = cache.glob("*.packed")
     whole = file.read_bytes()
     changed = bytearray(whole)
     changed[len(whole) // 2] ^= 16

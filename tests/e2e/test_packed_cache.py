@@ -22,7 +22,7 @@ def test_tokens_are_the_same_with_a_cold_and_a_warm_packed_cache(launch, tmp_pat
     expected, log = answer(launch, "--quantize", quantize)
     assert "packed weights" not in log
     cold, log = answer(launch, "--quantize", quantize, "--packed-cache", str(cache))
-    (file,) = cache.iterdir()
+    (file,) = cache.glob("*.packed")
     assert f"packed weights will be kept in {file}" in log and f"are kept in {file}" in log
     warm, log = answer(launch, "--quantize", quantize, "--packed-cache", str(cache))
     assert f"packed weights come from {file}" in log
@@ -33,7 +33,7 @@ def test_tokens_are_the_same_with_a_cold_and_a_warm_packed_cache(launch, tmp_pat
 
 def test_a_truncated_packed_cache_is_replaced(launch, tmp_path):
     expected, _ = answer(launch, "--packed-cache", str(tmp_path))
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.packed")
     whole = file.read_bytes()
     file.write_bytes(whole[:len(whole) // 2])
     again, log = answer(launch, "--packed-cache", str(tmp_path))
@@ -44,7 +44,7 @@ def test_a_truncated_packed_cache_is_replaced(launch, tmp_path):
 
 def test_a_damaged_packed_cache_is_replaced(launch, tmp_path):
     expected, _ = answer(launch, "--packed-cache", str(tmp_path))
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.packed")
     whole = file.read_bytes()
     changed = bytearray(whole)
     changed[len(whole) // 2] ^= 16
@@ -60,7 +60,7 @@ def test_a_damaged_packed_cache_is_replaced(launch, tmp_path):
 
 def test_a_packed_cache_that_cannot_be_written_is_logged_once(launch, tmp_path):
     expected, _ = answer(launch, "--packed-cache", str(tmp_path))
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.packed")
     file.unlink()
     (tmp_path / f".{file.name}.troupe-partial" / "in the way").mkdir(parents=True)
     got, log = answer(launch, "--packed-cache", str(tmp_path))

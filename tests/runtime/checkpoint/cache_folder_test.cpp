@@ -16,6 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr cache_limits limits_of(std::size_t bytes) { return {.most_bytes = bytes, .leaves_a_tenth = false}; }
 
+constexpr std::string_view some_mark = "xx";
+
 /// A file that was last used so many hours ago.
 void put(const fs::path& folder, const std::string& name, std::size_t bytes, int hours) {
   write(folder / name, std::string(bytes, 'x'));
@@ -30,7 +32,7 @@ std::set<std::string> names_in(const fs::path& folder) {
 }
 
 std::string make(const fs::path& folder, std::size_t bytes, const cache_limits& limits) {
-  return make_room(folder, "new.packed", ".packed", bytes, limits);
+  return make_room(own_folder(folder), "new.packed", {".packed", some_mark}, bytes, limits);
 }
 
 } // namespace
@@ -60,8 +62,10 @@ TEST_CASE("Only files of packed weights make way, and neither the one that is re
   put(path, "other.packed", 10, 1);
   fs::create_directory(path / "folder.packed");
   fs::create_symlink(path / "model.gguf", path / "link.packed");
+  write(path / "lunch.packed", "sandwiches");
   CHECK(make(path, 1000, limits_of(1000)).empty());
-  CHECK(names_in(path) == std::set<std::string>{"folder.packed", "link.packed", "model.gguf", "new.packed"});
+  CHECK(names_in(path) ==
+        std::set<std::string>{"folder.packed", "link.packed", "lunch.packed", "model.gguf", "new.packed"});
 }
 
 TEST_CASE("A file that is larger than the bound, or that would fill the disk, has no room, and nothing is removed") {

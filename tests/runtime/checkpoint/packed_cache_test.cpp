@@ -87,8 +87,9 @@ outcome load(const fs::path& folder, const packed_contents& contents = some_cont
   return result;
 }
 
+/// Beside the folder's secret.
 std::size_t files_in(const fs::path& folder) {
-  return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator())) - 1;
 }
 
 /// While it lives, files cannot grow beyond `bytes`: simulates a full disk.
@@ -200,8 +201,8 @@ TEST_CASE("A malformed or incomplete file of packed weights is replaced") {
     {"", alien},
     {"GGUF", alien},
     {std::string(6 * page, '\0'), alien},
-    {with("weights 4", "weights 3"), "was made by another version of this program"},
-    {with("weights 4", "weightz 4"), alien},
+    {with("weights 5", "weights 4"), "was made by another version of this program"},
+    {with("weights 5", "weightz 5"), alien},
     {with("numbers bf16", "numbers f16 "), damaged},
     {with("layout 3", "layout 2"), "was made by another version of this program"},
     {with("matrix 128 ", "matrix 129 "), damaged},
@@ -397,9 +398,10 @@ TEST_CASE("A folder that cannot be written costs one log line and is not an erro
   fs::remove(file);
   fs::create_directories(file / "full");
   const auto said = lines(folder.path());
-  REQUIRE(said.size() == 3);
-  CHECK(said[0] == file.string() + ": is a folder, not a regular file; weights are packed again");
-  CHECK(said[2] == "packed weights are not kept: " + file.string() + ": cannot be written: Is a directory");
+  REQUIRE(said.size() == 2);
+  CHECK(said[0] == file.string() + " is not a regular file of this user's alone; weights are packed again");
+  CHECK(said[1] ==
+        "packed weights are not kept: " + file.string() + ": cannot be written: it is there, and not a regular file");
   CHECK(files_in(folder.path()) == 1);
   fs::remove_all(file);
   fs::create_directories(folder.path() / ("." + file.filename().string() + ".troupe-partial") / "full");
@@ -433,6 +435,34 @@ TEST_CASE("A full disk, at once or later, leaves no file behind") {
   }
   CHECK(lines == std::vector<std::string>{"packed weights will be kept in " + file.string(), why});
   CHECK(files_in(folder.path()) == 0);
+}
+
+TEST_CASE("Packed weights that others could have put into the folder are not used") {
+  const temp_folder folder;
+  const auto here = folder.path() / "here", there = folder.path() / "there";
+  const auto file = load(here).file;
+  // A whole file of a folder with another secret.
+  fs::remove(load(there).file);
+  fs::copy_file(file, there / file.filename());
+  const auto copied = load(there);
+  CHECK(copied.found == 0);
+  CHECK(copied.lines[0] ==
+        (there / file.filename()).string() + " is damaged, in its checksums; weights are packed again");
+  CHECK(load(there).found == 3);
+  // A link, and a file that others may write to.
+  const auto alien = (there / file.filename()).string() +
+    " is not a regular file of this user's alone; weights are packed again";
+  fs::rename(there / file.filename(), there / "moved");
+  fs::create_symlink("moved", there / file.filename());
+  CHECK(load(there).lines[0] == alien);
+  fs::permissions(there / file.filename(), fs::perms::group_write, fs::perm_options::add);
+  CHECK(load(there).lines[0] == alien);
+  // The folder itself.
+  fs::permissions(there, fs::perms::others_write, fs::perm_options::add);
+  const auto open_to_all = load(there);
+  CHECK(open_to_all.found == 0);
+  REQUIRE(open_to_all.lines.size() == 1);
+  CHECK(open_to_all.lines[0].find("everybody may write to it (mode 0702)") != std::string::npos);
 }
 
 TEST_CASE("A cache folder that is a file is refused") {

@@ -19,6 +19,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 using namespace troupe;
 namespace fs = std::filesystem;
 
@@ -158,7 +160,8 @@ TEST_CASE("what is not a folder is refused; a folder that cannot be made, or rea
   std::ofstream(folder.path / "file") << "x";
   CHECK_THROWS_AS(open_store(folder.path / "file"), failure);
   std::vector<std::string> lines;
-  CHECK(open_store(folder.path / "file" / "below", 1, &lines) == nullptr);
+  CHECK_THROWS_AS(open_store(folder.path / "file" / "below"), failure);
+  CHECK(open_store("/proc/none/here", 1, &lines) == nullptr);
   REQUIRE(lines.size() == 1);
   CHECK(lines[0].find("cached prefixes are not kept in ") == 0);
 }
@@ -354,6 +357,79 @@ TEST_CASE("a file damaged at random is never believed: it is skipped, counted an
   }
   CHECK(store->counters().damaged == really_damaged);
   CHECK(really_damaged > static_cast<std::uint64_t>(files) / 2);
+}
+
+TEST_CASE("files that are not of blocks stay, whatever they are called") {
+  const kv_folder folder;
+  const auto put = [&](const fs::path& file, const char* text) {
+    fs::create_directories(folder.path / file.parent_path());
+    std::ofstream(folder.path / file) << text;
+    fs::last_write_time(folder.path / file, fs::file_time_type::clock::now() - std::chrono::hours(9));
+    return folder.path / file;
+  };
+  const auto id = to_hex(some_numerics().hash());
+  const auto store = open_store(folder.path, 1);
+  const std::string like_ours = std::string(30, 'a') + ".kv";
+  std::vector mine{put("main.kv", "BoxLayout:"), put("app/ui/main.kv", "BoxLayout:"), put("a/b/c/.partial-1", "x"),
+                   put(id + "/a0/main.kv", "BoxLayout:"), put(id + "/a0/" + like_ours, "BoxLayout:")};
+  const auto empty = put(id + "/a0/b" + like_ours.substr(1), ""), left = put(id + "/a0/.partial-1-1", "x");
+  const auto elsewhere = folder.path / "elsewhere" / "a0";
+  fs::create_directories(elsewhere);
+  mine.push_back(put("elsewhere/a0/" + like_ours, ""));
+  fs::create_directory_symlink(elsewhere.parent_path(), folder.path / std::string(32, 'e'));
+  const test_chain chain(*store, 0, 1);
+  REQUIRE(store->write(*chain.images[0])); // one more than there is room for
+  CHECK_FALSE(store->contains(chain.images[0]->key));
+  CHECK_FALSE(fs::exists(empty)); // what a loss of power leaves
+  CHECK_FALSE(fs::exists(left));
+  for (const auto& file : mine) {
+    CAPTURE(file);
+    CHECK(fs::exists(file));
+  }
+}
+
+TEST_CASE("nothing is written to, or read from, what others may have made") {
+  const kv_folder folder;
+  const auto id = to_hex(some_numerics().hash());
+  // A link where a file of ours would be.
+  std::ofstream(folder.path / "precious") << "precious";
+  fs::create_directories(folder.path / "kv" / id);
+  fs::permissions(folder.path / "kv" / id, fs::perms::owner_all);
+  fs::create_symlink(folder.path / "precious", folder.path / "kv" / id / "numerics");
+  const auto store = open_store(folder.path / "kv");
+  REQUIRE(store);
+  CHECK(fs::file_size(folder.path / "precious") == 8);
+  const test_chain chain(*store, 0, 1);
+  REQUIRE(store->write(*chain.images[0]));
+  // A block that somebody made who cannot read the secret: its checksum is right, but for that.
+  const auto file = store->file_of(chain.images[0]->key);
+  std::ifstream in(file, std::ios::binary);
+  std::string content(std::istreambuf_iterator<char>(in), {});
+  content[200] ^= 1;
+  auto summed = content;
+  summed.erase(128, 8);
+  const std::uint64_t sum = XXH3_64bits(summed.data(), summed.size());
+  std::memcpy(content.data() + 128, &sum, sizeof sum);
+  std::ofstream(file, std::ios::binary) << content;
+  CHECK(read_back(*store, *chain.images[0]) == damaged);
+  // Folders that others can write to.
+  const auto refusal = [&](const fs::path& place) {
+    std::vector<std::string> lines;
+    CHECK(open_store(place, 1, &lines) == nullptr);
+    return lines.empty() ? "" : lines[0];
+  };
+  fs::create_directory(folder.path / "open");
+  fs::permissions(folder.path / "open", fs::perms::all);
+  CHECK(refusal(folder.path / "open").find("everybody may write to it (mode 0777)") != std::string::npos);
+  CHECK(fs::is_empty(folder.path / "open"));
+  fs::permissions(folder.path / "kv" / "secret", fs::perms::others_read, fs::perm_options::add);
+  CHECK(refusal(folder.path / "kv").find("others than this user could have written or read it") != std::string::npos);
+  if (geteuid() != 0) // who alone can give folders away
+    return;
+  fs::create_directory(folder.path / "theirs");
+  REQUIRE(chown((folder.path / "theirs").c_str(), 12345, 12345) == 0);
+  CHECK(refusal(folder.path / "theirs").find("its owner is another user (uid 12345)") != std::string::npos);
+  CHECK(fs::is_empty(folder.path / "theirs"));
 }
 
 TEST_CASE("a chain is read portion by portion up to its first gap, and not where computing is faster") {

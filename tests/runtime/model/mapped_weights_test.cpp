@@ -60,7 +60,8 @@ struct mapped_model {
 
   fs::path file() const {
     for (const auto& entry : fs::directory_iterator(folder))
-      return entry.path();
+      if (entry.path().extension() == ".packed")
+        return entry.path();
     return {};
   }
 };

@@ -185,5 +185,5 @@ TEST_CASE("A load that is cancelled leaves no packed file") {
       throw stop{};
   };
   CHECK_THROWS_AS(load_weights(source, with_cache(folder.path()), dtype::bf16, *backend, progress, [](auto) {}), stop);
-  CHECK(fs::is_empty(folder.path()));
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1); // the secret
 }
