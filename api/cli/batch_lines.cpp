@@ -11,6 +11,7 @@ namespace troupe::cli {
 namespace {
 
 constexpr std::size_t most_id_bytes = 512;
+constexpr std::string_view answer_mark = R"({"id":"batch_req_)";
 
 std::string batch_line(std::string_view custom_id, std::string_view response, std::string_view error) {
   return json_object()
@@ -56,6 +57,8 @@ std::string custom_id_of(std::string_view line) {
     return {};
   }
 }
+
+bool may_be_answer(std::string_view line) { return line.starts_with(answer_mark) || answer_mark.starts_with(line); }
 
 std::string answered_line(std::string_view custom_id, unsigned status, std::string_view body) {
   return batch_line(

@@ -23,6 +23,9 @@ batch_request parse_batch_line(std::string_view line);
 /// The id in a line of either kind, as far as it can be read; empty otherwise.
 std::string custom_id_of(std::string_view line);
 
+/// Whether a line, or the beginning of one, is an answer that this program wrote.
+bool may_be_answer(std::string_view line);
+
 /// `body`: JSON.
 std::string answered_line(std::string_view custom_id, unsigned status, std::string_view body);
 /// Of a request that was refused or failed.

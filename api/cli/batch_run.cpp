@@ -5,13 +5,19 @@
 #include "api/openai/responses/response_store.hpp"
 #include "api/server/endpoint.hpp"
 
+#include <cerrno>
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace troupe::cli {
 
@@ -79,16 +85,13 @@ public:
   batch_runner(const batch_files& files, const batch_state& from, service& models, std::size_t most, console& terminal,
                const std::function<void(std::size_t)>& tell)
     : in_(files.in),
-      out_file_(files.out),
-      out_(files.out, std::ios::binary | std::ios::app),
+      out_(*from.out),
       models_(models),
       most_(most),
       terminal_(terminal),
       tell_(tell),
       next_(from.answered),
       written_(from.answered) {
-    if (!out_)
-      throw failure(errc::bad_file, files.out.string() + " cannot be written");
     std::string line;
     for (std::size_t i = 0; i < from.answered && in_.next(line); ++i)
       seen_.insert(custom_id_of(line));
@@ -232,24 +235,21 @@ private:
   }
 
   void write_finished() {
-    const auto before = written_;
+    std::string lines;
     for (auto first = finished_.begin(); first != finished_.end() && first->first == written_;) {
-      out_ << first->second;
+      lines += first->second;
       bytes_ahead_ -= first->second.size();
       first = finished_.erase(first);
       ++written_;
     }
-    if (written_ == before)
+    if (lines.empty())
       return;
-    out_.flush();
-    if (!out_)
-      throw failure(errc::bad_file, out_file_.string() + " cannot be written; is the disk full?");
+    out_.write(lines);
     tell_(written_);
   }
 
   line_reader in_;
-  const std::filesystem::path out_file_;
-  std::ofstream out_;
+  const batch_output& out_;
   service& models_;
   const std::size_t most_;
   console& terminal_;
@@ -266,23 +266,65 @@ private:
 
 } // namespace
 
+batch_output::batch_output(const std::filesystem::path& file) : file_(file) {
+  for (struct stat s{}; s.st_nlink == 0;) { // else another process has removed it meanwhile
+    opened_ = descriptor(::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
+    if (!opened_)
+      fail(errno);
+    if (!try_lock(opened_))
+      errno == EWOULDBLOCK ? throw failure(errc::bad_file, file.string() + ": another process is writing it")
+                           : fail(errno);
+    if (fstat(opened_.get(), &s) != 0)
+      fail(errno);
+    if (!S_ISREG(s.st_mode))
+      throw failure(errc::bad_request, file.string() + ": is there, and not a regular file");
+  }
+}
+
+batch_output::~batch_output() {
+  if (struct stat s{}; fstat(opened_.get(), &s) == 0 && s.st_size == 0)
+    unlink(file_.c_str());
+}
+
+void batch_output::keep(std::uintmax_t bytes) const {
+  if (ftruncate(opened_.get(), static_cast<off_t>(bytes)) != 0)
+    fail(errno);
+}
+
+void batch_output::write(std::string_view text) const {
+  if (!write_whole(opened_, text.data(), text.size()))
+    fail(errno);
+}
+
+void batch_output::fail(int error) const {
+  throw failure(errc::bad_file, file_.string() + ": cannot be written: " + std::generic_category().message(error));
+}
+
 batch_state prepare_batch(const batch_files& files) {
   batch_state result;
   std::string line, answer;
   line_reader in(files.in);
-  std::error_code absent;
-  if (std::filesystem::exists(files.out, absent)) {
+  result.out = std::make_unique<const batch_output>(files.out);
+  if (files.overwrite) {
+    result.out->keep(0);
+  } else {
     line_reader out(files.out);
-    while (out.next(answer) && out.was_whole()) {
+    while (out.next(answer)) {
+      if (!may_be_answer(answer))
+        throw failure(errc::bad_request,
+                      files.out.string() + ": line " + std::to_string(out.number()) +
+                        " is no answer that this command wrote, so the file is left as it is; name another with "
+                        "--out, or replace it with --overwrite");
+      if (!out.was_whole())
+        break;
       if (!in.next(line) || custom_id_of(line) != custom_id_of(answer))
         throw failure(errc::bad_request,
                       files.out.string() + ": line " + std::to_string(out.number()) +
                         " answers another request than those of " + files.in.string() +
-                        "; remove it, or name another file with --out");
+                        "; name another file with --out, or replace it with --overwrite");
       ++result.answered;
     }
-    if (out.whole_bytes() < std::filesystem::file_size(files.out))
-      std::filesystem::resize_file(files.out, out.whole_bytes()); // a run ended within it
+    result.out->keep(out.whole_bytes()); // a run ended within a line
   }
   result.requests = result.answered;
   while (in.next(line))

@@ -4,6 +4,7 @@
 #include "runtime/support/checksum.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/hex.hpp"
+#include "runtime/support/own_folder.hpp"
 
 #include <charconv>
 #include <cstdlib>
@@ -67,10 +68,7 @@ void unpack_bundle(const std::vector<bundled_file>& files, const fs::path& folde
     fs::create_directories(path.parent_path(), error);
     if (error)
       throw failure(errc::bad_file, path.parent_path().string() + ": cannot be written: " + error.message());
-    if (const auto file = atomic_file::begin(path, content.size())) { // else another process writes it
-      file->write(0, std::as_bytes(std::span(content)));
-      file->commit();
-    }
+    write_file(path, content); // or another process does
   }
 }
 
@@ -95,6 +93,8 @@ std::optional<fs::path> bundled_files() {
     places.push_back(fs::path("/dev/shm") / own);
     for (const auto& place : places)
       try {
+        for (const auto& folder : {place, place / name})
+          own_folder{folder}; // whose files are believed
         unpack_bundle(files, place / name);
         return place / name;
       } catch (const failure& e) {

@@ -4,6 +4,7 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/config_file.hpp"
 #include "api/cli/help_formatter.hpp"
+#include "api/cli/outputs.hpp"
 #include "api/cli/suggestions.hpp"
 #include "api/cli/terminal/memory_errors.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
@@ -229,6 +230,7 @@ int run_chosen(const std::vector<std::string>& arguments) {
 
   const auto& chosen = chosen_of(root);
   try {
+    check_output(chosen);
     return std::ranges::find(commands, &chosen, &command::options)->run();
   } catch (const output_failure&) {
     throw;

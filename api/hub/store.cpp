@@ -1,8 +1,10 @@
 #include "api/hub/store.hpp"
 
 #include "runtime/import/hub_cache.hpp"
+#include "runtime/support/atomic_file.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/own_folder.hpp"
 
 #include <array>
 #include <cerrno>
@@ -35,40 +37,33 @@ fs::path beside(const fs::path& path) {
   return path.parent_path() / ("." + path.filename().string() + "." + std::to_string(getpid()));
 }
 
-void write_whole(const fs::path& file, std::string_view text) {
+void write_in_folder(const fs::path& file, std::string_view text) {
   make_folders(file.parent_path());
-  const auto fresh = beside(file);
-  const int opened = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (opened < 0)
-    fail_at(fresh, errno);
-  const bool written = ::write(opened, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-    fsync(opened) == 0;
-  const int error = errno;
-  close(opened);
-  if (!written || rename(fresh.c_str(), file.c_str()) != 0) {
-    const int why = written ? errno : error;
-    unlink(fresh.c_str());
-    fail_at(file, why);
+  write_file(file, text); // or another process does
+}
+
+/// What this user wrote earlier, or a new file in the place of anything else.
+descriptor open_partial(const fs::path& file) {
+  for (const bool again : {true, false}) {
+    descriptor opened(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+    if (opened && is_unshared_file(opened))
+      return opened;
+    const int why = opened ? EPERM : errno;
+    if (!again || unlink(file.c_str()) != 0)
+      fail_at(file, why);
   }
+  return {};
 }
 
 } // namespace
 
 partial_blob::partial_blob(fs::path partial, fs::path blob)
-  : partial_(std::move(partial)),
-    blob_(std::move(blob)),
-    descriptor_(open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)) {
+  : partial_(std::move(partial)), blob_(std::move(blob)), opened_(open_partial(partial_)) {
   struct stat state = {};
-  if (descriptor_ < 0)
+  if (fstat(opened_.get(), &state) != 0)
     fail_at(partial_, errno);
-  if (fstat(descriptor_, &state) != 0 || !S_ISREG(state.st_mode)) {
-    close(descriptor_);
-    fail_at(partial_, EINVAL);
-  }
   size_ = static_cast<std::uint64_t>(state.st_size);
 }
-
-partial_blob::~partial_blob() { close(descriptor_); }
 
 void partial_blob::fail(int error) const {
   if (error == ENOSPC || error == EDQUOT)
@@ -81,7 +76,7 @@ void partial_blob::fail(int error) const {
 void partial_blob::read(const std::function<void(std::string_view)>& to) const {
   const auto piece = std::make_unique<std::array<char, 1 << 20>>();
   for (std::uint64_t at = 0; at < size_;) {
-    const auto got = pread(descriptor_, piece->data(), piece->size(), static_cast<off_t>(at));
+    const auto got = pread(opened_.get(), piece->data(), piece->size(), static_cast<off_t>(at));
     if (got < 0 && errno == EINTR)
       continue;
     if (got <= 0)
@@ -94,7 +89,7 @@ void partial_blob::read(const std::function<void(std::string_view)>& to) const {
 void partial_blob::append(std::string_view bytes) {
   // By offsets: should locks not work and another process write the same blob, both write the same bytes.
   while (!bytes.empty()) {
-    const auto put = pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(size_));
+    const auto put = pwrite(opened_.get(), bytes.data(), bytes.size(), static_cast<off_t>(size_));
     if (put < 0 && errno == EINTR)
       continue;
     if (put <= 0)
@@ -105,13 +100,13 @@ void partial_blob::append(std::string_view bytes) {
 }
 
 void partial_blob::clear() {
-  if (ftruncate(descriptor_, 0) != 0)
+  if (ftruncate(opened_.get(), 0) != 0)
     fail(errno);
   size_ = 0;
 }
 
 void partial_blob::commit() {
-  if (fsync(descriptor_) != 0 || rename(partial_.c_str(), blob_.c_str()) != 0)
+  if (fsync(opened_.get()) != 0 || rename(partial_.c_str(), blob_.c_str()) != 0)
     fail(errno);
 }
 
@@ -120,14 +115,16 @@ repository_store::repository_store(const fs::path& cache, const std::string& id,
   make_folders(folder_ / "blobs");
   make_folders(version());
   if (std::error_code ignored; !fs::exists(cache_ / "CACHEDIR.TAG", ignored))
-    write_whole(cache_ / "CACHEDIR.TAG",
-                "Signature: 8a477f597d28d172789f06886806bc55\n# A cache of models of the Hugging Face hub.\n");
+    write_in_folder(cache_ / "CACHEDIR.TAG",
+                    "Signature: 8a477f597d28d172789f06886806bc55\n# A cache of models of the Hugging Face hub.\n");
 }
 
 std::shared_ptr<void> repository_store::lock(const std::string& checksum, const std::function<void()>& waits) const {
   const auto file = cache_ / ".locks" / folder_.filename() / (checksum + ".lock");
   make_folders(file.parent_path());
-  const int opened = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  int opened = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  if (opened < 0 && errno == EACCES) // another user's, which can be locked all the same
+    opened = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (opened < 0)
     fail_at(file, errno);
   std::shared_ptr<void> held(nullptr, [opened](void*) { close(opened); });
@@ -170,7 +167,7 @@ void repository_store::link(const std::string& path, const std::string& checksum
 
 void repository_store::name_version(const std::string& name) const {
   if (name != commit_)
-    write_whole(folder_ / "refs" / name, commit_);
+    write_in_folder(folder_ / "refs" / name, commit_);
 }
 
 } // namespace troupe::hub

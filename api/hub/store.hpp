@@ -2,6 +2,8 @@
 // them, names of versions. Other programs may use the cache at the same time. One thread.
 #pragma once
 
+#include "runtime/support/descriptor.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -11,11 +13,10 @@
 
 namespace troupe::hub {
 
-/// A blob on its way into a cache. What has been written is kept when it is destroyed, for the next try.
+/// A blob on its way into a cache: a file of this user's. What has been written is kept when it is destroyed, for the next try.
 class partial_blob {
 public:
   partial_blob(std::filesystem::path partial, std::filesystem::path blob);
-  ~partial_blob();
   partial_blob(const partial_blob&) = delete;
   partial_blob& operator=(const partial_blob&) = delete;
 
@@ -32,7 +33,7 @@ private:
   [[noreturn]] void fail(int error) const;
 
   std::filesystem::path partial_, blob_;
-  int descriptor_;
+  descriptor opened_;
   std::uint64_t size_ = 0;
 };
 

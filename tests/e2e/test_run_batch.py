@@ -80,7 +80,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
     before = answers(tmp_path, "out.jsonl")
     assert 0 < len(before) <= 60
     with open(tmp_path / "out.jsonl", "a") as out:
-        out.write('{"id": "cut')
+        out.write('{"id":"batch_req_cut')
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert again.returncode == 0, again.stderr
     told = answers(tmp_path, "out.jsonl")

@@ -1,6 +1,7 @@
 #include "api/cli/batch_run.hpp"
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/outputs.hpp"
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/values.hpp"
@@ -17,7 +18,7 @@ namespace {
 struct run_batch_options {
   std::string in, out;
   engine_options engine;
-  bool quiet = false;
+  bool overwrite = false, quiet = false;
 };
 
 /// "requests.jsonl" becomes "requests_output.jsonl".
@@ -30,11 +31,10 @@ std::string counted(std::size_t number, const char* what) {
   return std::to_string(number) + ' ' + what + (number == 1 ? "" : "s");
 }
 
-int run_batch_file(const run_batch_options& options) {
-  const batch_files files{options.in, options.out.empty() ? output_of(options.in) : std::filesystem::path(options.out)};
-  std::error_code absent;
-  if (std::filesystem::equivalent(files.in, files.out, absent))
-    throw usage_failure("--out is the file of the requests");
+int run_batch_file(const CLI::App& app, const run_batch_options& options) {
+  const batch_files files{options.in, options.out.empty() ? output_of(options.in) : std::filesystem::path(options.out),
+                          options.overwrite};
+  check_output(app, files.out.string());
   const auto from = checked_usage([&] { return prepare_batch(files); });
   if (from.answered == from.requests) {
     if (!options.quiet)
@@ -76,6 +76,7 @@ command add_run_batch(CLI::App& troupe) {
     ->type_name("FILE");
   app->add_option("-o,--out", options->out, "Where the answers go [beside FILE, with _output in its name]")
     ->type_name("FILE");
+  app->add_flag("--overwrite", options->overwrite, "Begin anew, whatever the output has")->group(output_group);
   add_engine_options(*app, options->engine);
   add_chat_template_option(*app, options->engine);
   app->add_flag("--quiet", options->quiet, "Print nothing but errors")->group(output_group);
@@ -88,7 +89,7 @@ command add_run_batch(CLI::App& troupe) {
               "  troupe run-batch requests.jsonl\n"
               "  troupe run-batch requests.jsonl --out answers.jsonl -m ~/models/Qwen3-0.6B\n"
               "Exit status: 0; 1 if a request failed; 2 for a wrong command line; 130 after Ctrl-C.");
-  return {app, [options] { return run_batch_file(*options); }};
+  return {app, [app, options] { return run_batch_file(*app, *options); }};
 }
 
 } // namespace troupe::cli

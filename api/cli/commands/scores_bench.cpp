@@ -10,6 +10,7 @@
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/memory_estimate.hpp"
 #include "runtime/model/score_observer.hpp"
+#include "runtime/support/atomic_file.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
@@ -20,7 +21,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 namespace troupe::cli {
@@ -42,10 +42,8 @@ struct scores_options {
 void write_new_file(const std::string& file, const std::string& content) {
   if (std::filesystem::exists(file))
     throw failure(errc::bad_request, file + ": is there already; give the result another name");
-  std::ofstream out(file, std::ios::binary);
-  out << content;
-  if (!out.flush())
-    throw failure(errc::bad_file, file + " cannot be written");
+  if (!write_file(file, content))
+    throw failure(errc::bad_file, file + ": another process is writing it");
 }
 
 /// A row of bars for each layer: darker where more scores are.

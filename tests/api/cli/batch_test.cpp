@@ -91,3 +91,32 @@ TEST_CASE("a run goes on where its output ends, and not in another's") {
   write(files.out, answered_line("b", 200, "{}"));
   CHECK(fault_of([&] { prepare_batch(files); }).message.find("line 1 answers another request") != std::string::npos);
 }
+
+TEST_CASE("an output that has other lines than answers is left as it is, unless it is to be replaced") {
+  const batch_folder folder;
+  const batch_files files{folder.path() / "in.jsonl", folder.path() / "out.jsonl"};
+  write(files.in, "{}\n" + request_line("b"));
+  const auto mine = answered_line("", 400, "{}");
+  for (const std::string text : {R"({"notes": "of years"})", "{\"notes\": \"of years\"}\n", "x", "\n\nx\n"}) {
+    for (const auto& before : {std::string(), mine}) {
+      write(files.out, before + text);
+      const auto fault = fault_of([&] { prepare_batch(files); });
+      CHECK(fault.code == errc::bad_request);
+      CHECK(fault.message.find(" is no answer that this command wrote") != std::string::npos);
+      CHECK(std::filesystem::file_size(files.out) == before.size() + text.size());
+    }
+  }
+  CHECK(prepare_batch({files.in, files.out, true}).answered == 0);
+  CHECK(!std::filesystem::exists(files.out)); // nothing was written
+  for (const std::size_t bytes : {std::size_t(1), std::size_t(9), mine.size() - 1}) {
+    write(files.out, mine.substr(0, bytes));
+    CHECK(prepare_batch(files).answered == 0);
+  }
+  write(files.out, mine);
+  const auto first = prepare_batch(files);
+  CHECK(first.answered == 1);
+  CHECK(fault_of([&] { prepare_batch(files); }).message.find("another process is writing it") != std::string::npos);
+  CHECK(fault_of([&] {
+          prepare_batch({files.in, "/dev/null"});
+        }).message.find("not a regular file") != std::string::npos);
+}
