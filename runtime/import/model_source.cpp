@@ -1,6 +1,7 @@
 #include "runtime/import/model_source.hpp"
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
+#include "runtime/checkpoint/quantised_checkpoint.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/text_tensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"

@@ -160,7 +160,6 @@ std::optional<std::int64_t> read_integer(context& c, std::string_view s, std::in
   std::erase(digits, '_');
   std::int64_t result = 0;
   for (const char c : digits) {
-    const auto u = static_cast<unsigned char>(c);
     const std::int64_t digit = is_ascii_digit(c) ? c - '0' : is_ascii_letter(c) ? (c | 0x20) - 'a' + 10 : 99;
     if (digit >= base)
       return std::nullopt;
