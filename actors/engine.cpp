@@ -88,7 +88,7 @@ public:
       [this](watch_atom, const step_watcher_actor& watcher) { add_watcher(watcher); },
       [this](unwatch_atom, const step_watcher_actor& watcher) { dismiss_watcher(watcher); },
       [this](look_atom) { return look(); },
-      [this](news_atom, std::string& line) { tell(std::move(line)); },
+      [this](news_atom, std::string& line) { tell(warning(std::move(line))); },
       [this](stats_atom) { return stats(); },
     };
   }
@@ -462,12 +462,13 @@ private:
     on_status_(ready, model_);
   }
 
-  void tell(std::string line) {
+  void tell(log_line line) {
     if (!running_replica() || stopping_)
       return;
     load_status status;
     status.now = load_status::stage::ready;
-    status.news = std::move(line);
+    status.news = std::move(line.text);
+    status.level = line.level;
     on_status_(status, nullptr);
   }
 

@@ -281,7 +281,7 @@ using engine_actor = caf::typed_actor<
   caf::reacts_to<watch_atom, step_watcher_actor>,                         // any actor
   caf::reacts_to<unwatch_atom, step_watcher_actor>,                       // any actor
   caf::replies_to<look_atom>::with<engine_snapshot_ptr>,                  // any actor that watches
-  caf::reacts_to<news_atom, std::string>,                                 // engine::submit (api/embed): a log line
+  caf::reacts_to<news_atom, std::string>,                                 // engine::submit, kv_mover: a warning
   caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while no replica runs
 
 // clang-format on

@@ -33,6 +33,9 @@ constexpr auto units = std::to_array<unit>({
 
 constexpr std::string_view digits = "0123456789";
 
+/// Fewer bytes are hardly meant by a number alone.
+constexpr unsigned least_without_unit = 1024;
+
 /// Removes and returns the leading characters of `text` that are in `characters`.
 std::string_view consume(std::string_view& text, std::string_view characters) {
   const auto taken = text.substr(0, std::min(text.find_first_not_of(characters), text.size()));
@@ -89,6 +92,10 @@ std::size_t parse_size(std::string_view text) {
   bytes = bytes * found->bytes / scale;
   if (bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
     throw_not_a_size(text);
+  if (rest.empty() && bytes > 0 && bytes < least_without_unit)
+    throw failure(errc::bad_request,
+                  "must be a size with a unit such as 512MiB or 2GiB, found `" + std::string(text) +
+                    "`, which would be bytes (" + std::string(text) + "B)");
   return static_cast<std::size_t>(bytes);
 }
 

@@ -17,7 +17,8 @@ class Validator;
 namespace troupe::cli {
 
 /// The bytes of "2GiB", "1.5 GB" or "4096": KiB to TiB are powers of 1024, KB to TB powers of 1000. Fractions of a byte
-/// are dropped. Throws failure(bad_request), also if the result exceeds 2^63 - 1.
+/// are dropped. Throws failure(bad_request), also if the result exceeds 2^63 - 1, and for a number of less than 1024 without
+/// a unit, which somebody forgot.
 std::size_t parse_size(std::string_view text);
 
 /// An integer from `low` to `high`, without other characters. Throws failure(bad_request).

@@ -21,7 +21,7 @@ namespace troupe {
 namespace {
 
 constexpr double refusals_per_second = 10, refusals_at_once = 50;
-constexpr std::size_t lines_that_wait = 8192;
+constexpr std::size_t lines_that_wait = 8192, longest_sentence = 2000;
 
 spdlog::level::level_enum level_of(log_level level) {
   switch (level) {
@@ -169,6 +169,19 @@ void server_log::write(log_level level, std::string_view what, const log_fields&
     else
       line += ' ' + std::string(field.name) + '=' + value;
   }
+  to_->log(level_of(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
+void server_log::say(log_level level, std::string_view what, std::string_view sentence) {
+  if (!wants(level))
+    return;
+  const auto quoted = log_text(sentence, longest_sentence);
+  std::string line;
+  if (format_ == log_format::json)
+    line = "\"event\":" + log_text(what) + ",\"message\":" + quoted;
+  else
+    for (std::size_t i = 1; i + 1 < quoted.size(); ++i) // quotes and backslashes as they are
+      line += quoted[i] == '\\' && (quoted[i + 1] == '"' || quoted[i + 1] == '\\') ? quoted[++i] : quoted[i];
   to_->log(level_of(level), spdlog::string_view_t(line.data(), line.size()));
 }
 

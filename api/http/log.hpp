@@ -2,6 +2,8 @@
 // can neither end a line nor make it long. Thread-safe.
 #pragma once
 
+#include "runtime/support/log_line.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <iosfwd>
@@ -19,7 +21,6 @@ class logger;
 
 namespace troupe {
 
-enum class log_level : std::uint8_t { debug, info, warn, error, off };
 enum class log_format : std::uint8_t { text, json };
 
 struct log_field {
@@ -59,6 +60,9 @@ public:
 
   bool wants(log_level level) const;
   void write(log_level level, std::string_view what, const log_fields& fields = {});
+
+  /// A sentence of this program's: in a text behind the level alone, as JSON the `message` of the event `what`.
+  void say(log_level level, std::string_view what, std::string_view sentence);
 
   /// Writes a text for a person as it is, whatever the level, between the lines: it cannot fall into one. A text
   /// without an end of line is a progress bar, which the next text replaces. Nothing on a stream.

@@ -99,7 +99,7 @@ void packed_cache::give_up(const std::string& why) {
     throw failure(errc::out_of_memory,
                   "weights that are mapped (`weights`) are read from a file, which cannot be kept: " + why, "weights");
   if (options_.asked)
-    log_("packed weights are not kept: " + why);
+    log_(warning("packed weights are not kept: " + why));
 }
 
 void packed_cache::open(const own_folder& folder) {
@@ -109,7 +109,7 @@ void packed_cache::open(const own_folder& folder) {
     mark_used(file_);
     log_("packed weights come from " + file_.string());
   } else if (!why.empty()) {
-    log_(why + "; weights are packed again");
+    log_(warning(why + "; weights are packed again"));
   }
 }
 
@@ -148,7 +148,7 @@ kernels::buffer packed_cache::find(std::string_view name) {
   } catch (const failure& f) {
     if (options_.needed || !mapped_.empty())
       throw;
-    log_(f.what_failed().message);
+    log_(warning(f.what_failed().message));
     kept_ = nullptr; // the rest is packed
     return nullptr;
   }

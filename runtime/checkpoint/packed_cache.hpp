@@ -6,6 +6,7 @@
 #include "kernels/cpu/memory.hpp"
 #include "runtime/checkpoint/packed_file.hpp"
 #include "runtime/checkpoint/packed_layout.hpp"
+#include "runtime/support/log_line.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,9 +22,6 @@
 namespace troupe {
 
 class atomic_file;
-
-/// Receives log lines of a load.
-using log_sink = std::function<void(std::string)>;
 
 /// Where a loaded matrix is.
 enum class weight_home : std::uint8_t {

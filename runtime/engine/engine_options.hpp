@@ -8,6 +8,7 @@
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/log_line.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <chrono>
@@ -75,6 +76,7 @@ struct load_status {
   enum class stage { loading, ready, failed, stopped } now = stage::loading;
   std::size_t done_bytes = 0, total_bytes = 0; // of weights
   std::string line;                            // progress, for the log
+  log_level level = log_level::info;           // of `line` or `news`
   std::optional<error> why;                    // if failed
   std::string news;                            // of a ready engine, for the log; mostly empty
   std::string degraded = {};                   // of a ready engine: why not all of its replicas serve; mostly empty
@@ -88,6 +90,7 @@ struct model_info {
   std::string id; // for clients
   int vocab_size = 0;
   int max_context = 0;
+  int own_context = 0; // the model's limit; max_context may be less, for lack of memory
   std::string dtype;   // of computation
   std::string weights; // type of most: "BF16", "Q4_K", "int8"
   std::size_t weight_bytes = 0, kv_cache_bytes = 0;

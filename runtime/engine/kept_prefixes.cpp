@@ -94,7 +94,7 @@ numerics_id numerics_of(const opened_model& opened, std::span<const std::int32_t
 }
 
 std::shared_ptr<const kv_disk> open_kv_disk(const engine_options& options, const opened_model& opened,
-                                            std::span<const std::int32_t> rope_borders, const kv_store::log_sink& log) {
+                                            std::span<const std::int32_t> rope_borders, const log_sink& log) {
   if (options.kv_disk.empty())
     return nullptr;
   if (!options.prefix_cache)

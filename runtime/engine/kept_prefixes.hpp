@@ -23,6 +23,6 @@ numerics_id numerics_of(const opened_model& opened, std::span<const std::int32_t
 /// clients those of the folder. Throws failure(bad_request) if it is not a folder or the prefix cache is off, and as
 /// numerics_of.
 std::shared_ptr<const kv_disk> open_kv_disk(const engine_options& options, const opened_model& opened,
-                                            std::span<const std::int32_t> rope_borders, const kv_store::log_sink& log);
+                                            std::span<const std::int32_t> rope_borders, const log_sink& log);
 
 } // namespace troupe

@@ -5,6 +5,7 @@
 #include "runtime/engine/replica_roles.hpp"
 #include "runtime/engine/weight_loading.hpp"
 #include "runtime/support/byte_size.hpp"
+#include "runtime/support/kv_blocks.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -275,12 +276,17 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   const auto [memory, kv_block, step_tokens] = decide(options, opened, plan);
   plan.max_context = memory.max_context;
   plan.kv_cache_bytes = devices.size() * static_cast<std::size_t>(memory.blocks) * kv_block;
-  plan.lines.push_back(opened.info.weights + " " + memory.line +
-                       (opened.draft ? "; with the draft model " + opened.info.draft : "") +
-                       (opened.amateur ? "; with the amateur model " + opened.amateur->name() : ""));
+  plan.lines.emplace_back(opened.info.weights + " " + memory.line +
+                          (opened.draft ? "; with the draft model " + opened.info.draft : "") +
+                          (opened.amateur ? "; with the amateur model " + opened.amateur->name() : ""));
+  if (options.max_context == 0 && plan.max_context < config.max_context)
+    plan.lines.push_back(
+      warning("a sequence can have up to " + std::to_string(plan.max_context) + " tokens, less than the model's " +
+              std::to_string(config.max_context) + ", for lack of memory: so many need a KV cache of " +
+              to_size(devices.size() * blocks_for(static_cast<std::size_t>(config.max_context)) * kv_block)));
   if (config.rope.type == rope_type::dynamic)
-    plan.lines.push_back("`rope_type` is dynamic: no more than the " + std::to_string(config.max_context) +
-                         " tokens before scaling, as every further token would change the rotation of all others");
+    plan.lines.emplace_back("`rope_type` is dynamic: no more than the " + std::to_string(config.max_context) +
+                            " tokens before scaling, as every further token would change the rotation of all others");
 
   replica_plan replica{.blocks = memory.blocks};
   replica.snapshots = memory.snapshots;

@@ -16,7 +16,7 @@ struct load_plan {
   int max_context = 0;
   std::vector<replica_plan> replicas;
   std::vector<memory_entry> promised;
-  std::vector<std::string> lines; // for the log
+  std::vector<log_line> lines; // for the log
 };
 
 /// Also prepares `opened.draft` and `opened.amateur` for loading. Throws failure(out_of_memory | bad_request).

@@ -22,9 +22,10 @@ public:
   explicit load_progress(const progress_sink& to) : to_(to) {}
 
   // Said once: the line of `status_` is that of the bar.
-  void log(std::string line) const {
+  void log(log_line line) const {
     auto said = status_;
-    said.line = std::move(line);
+    said.line = std::move(line.text);
+    said.level = line.level;
     if (to_)
       to_(said);
   }
@@ -46,7 +47,7 @@ private:
 /// All weights, into `model`.
 void load_all(const engine_options& options, opened_model& from, load_progress& report, loaded_model& model) {
   const auto show = [&](std::size_t done, std::size_t total) { report.show(done, total); };
-  const auto log = [&](std::string line) { report.log(std::move(line)); };
+  const auto log = [&](log_line line) { report.log(std::move(line)); };
   report.begin(from.info.id);
   for (const auto& stage : from.stages) {
     if (stage.config.span)
@@ -84,6 +85,7 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
                   load_plan plan) {
   loaded_model model;
   model.info = opened.info;
+  model.info.own_context = opened.source.config.max_context;
   model.info.max_context = plan.max_context;
   model.info.weight_bytes = plan.weight_bytes;
   model.info.kv_cache_bytes = plan.kv_cache_bytes;
@@ -111,13 +113,13 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   check_options(options);
   load_progress report(progress);
   report.log("reading " + options.model);
-  auto opened = open_for(options, [&](std::string line) { report.log(std::move(line)); });
+  auto opened = open_for(options, [&](log_line line) { report.log(std::move(line)); });
   auto plan = plan_load(options, opened);
   for (auto& line : plan.lines)
     report.log(std::move(line));
   auto model = std::make_shared<loaded_model>(wire(options, internals, opened, std::move(plan)));
   model->kv_disk = open_kv_disk(options, opened, model->replicas.front().limits.rope_borders,
-                                [&](std::string line) { report.log(std::move(line)); });
+                                [&](log_line line) { report.log(std::move(line)); });
   load_all(options, opened, report, *model);
   return model;
 }

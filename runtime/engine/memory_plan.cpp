@@ -84,12 +84,18 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
   blocks = std::min<std::size_t>(blocks, std::numeric_limits<std::int32_t>::max() / kernels::block_tokens);
   if (blocks < one_sequence) {
     const auto holds = blocks * kernels::block_tokens;
+    const auto needs = "a sequence of " + std::to_string(plan.max_context) + " tokens needs " +
+      to_size(one_sequence * need.kv_block) + " of KV cache, but ";
+    const auto of_one = replicas > 1 ? ", the part of one of " + std::to_string(replicas) + " replicas" : std::string();
+    if (options.kv_cache_bytes > 0 && (blocks == 0 || options.max_context > 0))
+      throw failure(errc::out_of_memory,
+                    needs + to_size(options.kv_cache_bytes) + " were asked for, which have room for " +
+                      std::to_string(holds) + of_one,
+                    "kv_cache");
     if (blocks == 0 || options.max_context > 0)
       throw failure(errc::out_of_memory,
-                    "a sequence of " + std::to_string(plan.max_context) + " tokens needs " +
-                      to_size(one_sequence * need.kv_block) + " of KV cache, but there is room for " +
-                      std::to_string(holds) + " tokens in " + to_size(blocks * need.kv_block) +
-                      (replicas > 1 ? ", the part of one of " + std::to_string(replicas) + " replicas" : ""),
+                    needs + "there is room for " + std::to_string(holds) + " tokens in " +
+                      to_size(blocks * need.kv_block) + of_one,
                     "max_context");
     plan.max_context = static_cast<int>(holds);
   }

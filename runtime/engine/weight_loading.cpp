@@ -91,7 +91,7 @@ std::shared_ptr<const model_weights> load_weights(const model_source& source, co
     for (const auto& line : source.remarks)
       log(line);
     for (auto& line : check_tensors(*source.tensors, source.config, head_tensors(source)))
-      log(std::move(line));
+      log(warning(std::move(line)));
     if (auto line = unquantised_matrices(*source.tensors, source.config, precision); !line.empty())
       log(std::move(line));
     if (precision.sparsity)

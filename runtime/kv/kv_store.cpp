@@ -145,13 +145,13 @@ std::unique_ptr<kv_store> kv_store::open(kv_store_options options, const numeric
     const auto secret = folder.secret();
     std::unique_ptr<kv_store> store(new kv_store(std::move(folder), options.most_bytes, id, block_bytes, secret));
     if (const auto line = store->take_trouble())
-      log(*line);
+      log(warning(*line));
     return store;
   } catch (const failure& f) {
     if (f.what_failed().code == errc::bad_request)
       throw failure(errc::bad_request, "`kv_disk` must name a folder, which " + options.folder.string() + " is not",
                     "kv_disk");
-    log("cached prefixes are not kept in " + f.what_failed().message);
+    log(warning("cached prefixes are not kept in " + f.what_failed().message));
     return nullptr;
   }
 }

@@ -12,6 +12,7 @@
 #include "runtime/kv/kv_store_counters.hpp"
 #include "runtime/kv/numerics_id.hpp"
 #include "runtime/scheduling/block_image.hpp"
+#include "runtime/support/log_line.hpp"
 #include "runtime/support/own_folder.hpp"
 
 #include <array>
@@ -35,8 +36,6 @@ struct kv_store_options {
 
 class kv_store {
 public:
-  using log_sink = std::function<void(std::string)>;
-
   /// Makes the folder (0700), unless it is there, and the secret in it. Null if that fails or the folder is not ours,
   /// after `log` received why: whoever serves goes on without. Throws failure(bad_request) if `folder` is something else than a folder. `log` is
   /// called by this function alone. `block_bytes`: of each block.

@@ -15,13 +15,14 @@
 #include "api/serving/server.hpp"
 #include "runtime/chat/output/find_chat_format.hpp"
 #include "runtime/engine/replica_roles.hpp"
+#include "runtime/support/byte_size.hpp"
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/ip/address.hpp>
 
 #include <algorithm>
 #include <cstdlib>
-#include <iostream>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -45,8 +46,8 @@ struct serve_options {
   std::string key_file, keys_file, metrics_key_file, policy_file;
   watermark_options watermark;
 
-  /// Whether stderr gets more than the log: progress and an example request.
-  bool is_verbose() const { return !quiet && format == log_format::text; }
+  /// Whether stderr gets more than lines: a bar on a terminal, and an example request.
+  bool is_verbose() const { return format == log_format::text && server.log->wants(log_level::info); }
 };
 
 template <class T>
@@ -118,20 +119,49 @@ struct stop_at_end {
   ~stop_at_end() { listening.stop(); }
 };
 
-/// Shows the progress of loading, and logs news, restarts and failures afterwards.
+/// What the log says of a model that is ready.
+log_fields facts_of(const model_info& model, const std::string& url) {
+  log_fields facts{{"url", url},
+                   {"model", model.id},
+                   {"dtype", model.dtype},
+                   {"device", model.device},
+                   {"weights", to_size(model.weight_bytes)},
+                   {"kv_cache", to_size(model.kv_cache_bytes)},
+                   {"context", static_cast<std::uint64_t>(model.max_context)}};
+  if (model.max_context < model.own_context)
+    facts.push_back({"models_context", static_cast<std::uint64_t>(model.own_context)});
+  return facts;
+}
+
+/// Calls `run`. What it throws goes to the log, in the log's format, unless that is off or the command line is wrong.
+int logged(server_log& log, log_format format, const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const failure& e) {
+    const bool usage = dynamic_cast<const usage_failure*>(&e);
+    if (!log.wants(log_level::error) || (usage && format == log_format::text))
+      throw;
+    log.say(log_level::error, "failed", e.what());
+    return usage ? usage_error : failed;
+  }
+}
+
+/// Logs the lines of a load, its failure, restarts and news, and shows a bar on a terminal.
 progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, console& terminal) {
   using stage = load_status::stage;
-  const auto shown = std::make_shared<progress>(!verbose, true, [log](std::string_view text) { log->print(text); });
+  const auto bar = std::make_shared<progress>(!verbose, false, [log](std::string_view text) { log->print(text); });
   const auto was_ready = std::make_shared<bool>(false);
-  return [log, shown, was_ready, &terminal](const load_status& status) {
+  const auto last = std::make_shared<std::string>();
+  return [log, bar, was_ready, last, &terminal](const load_status& status) {
     if (!status.news.empty())
-      return log->write(log_level::info, "measured", {{"steps", status.news}});
+      return log->say(status.level, status.level > log_level::info ? "trouble" : "measured", status.news);
     if (status.now == stage::ready && std::exchange(*was_ready, true))
-      log->write(log_level::warn, "restarted", {{"why", status.line}});
-    else
-      shown->show(status);
+      return log->write(log_level::warn, "restarted", {{"why", status.line}});
+    bar->show(status);
+    if (status.now == stage::loading && !status.line.empty() && std::exchange(*last, status.line) != status.line)
+      log->say(status.level, "loading", status.line);
     if (status.now == stage::failed && status.why) {
-      log->write(log_level::error, "failed", {{"why", status.why->message}});
+      log->say(log_level::error, "failed", status.why->message);
       terminal.post(*status.why);
     }
   };
@@ -163,14 +193,9 @@ int serve(serve_options options) {
   server listening(models, options.server);
   const auto url = url_of(host, listening.port());
   print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
-  const auto warn = [&](const char* what, const std::string& sentence) {
-    if (options.format == log_format::json)
-      log->write(log_level::warn, what, {{"why", sentence}});
-    else
-      log->print(sentence + "\n");
-  };
   if (open_to_others)
-    warn("anonymous", "Without a key, everyone who can reach this address can use the server (--allow-anonymous)");
+    log->say(log_level::warn, "anonymous",
+             "without a key, everyone who can reach this address can use the server (--allow-anonymous)");
   const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
 
   std::jthread serving([&] {
@@ -182,18 +207,16 @@ int serve(serve_options options) {
     try {
       const auto model = engine.wait_until_ready();
       if (const auto warning = schedule_warning(*model); !warning.empty())
-        warn("schedule", warning);
-      log->write(log_level::info, "ready",
-                 {{"url", url}, {"model", model->id}, {"dtype", model->dtype}, {"device", model->device}});
+        log->say(log_level::warn, "schedule", warning);
+      log->write(log_level::info, "ready", facts_of(*model, url));
       if (options.is_verbose())
-        log->print("Serving " + model->id + " in " + model->dtype + " on " + model->device + ". Try:\n  " +
-                   example(local_url, *model, with_keys) + "\n");
+        log->say(log_level::info, "example", "try: " + example(local_url, *model, with_keys));
     } catch (const failure&) { // already posted, or the server is stopping
     }
   });
   // Only two things end this wait: the engine's failure, or an interrupt.
-  const auto failed = terminal.next_event();
-  if (!failed)
+  const auto broken = terminal.next_event();
+  if (!broken)
     log->write(log_level::info, "stopping",
                {{"signal", std::string(terminal.last_signal_name())},
                 {"running", std::uint64_t(listening.running_requests())},
@@ -214,12 +237,37 @@ int serve(serve_options options) {
   serving.join();
   engine.stop();
   loading.join();
-  if (failed) {
-    const auto& why = std::get<error>(*failed);
-    throw failure(why.code, why.message);
-  }
+  if (broken && log->wants(log_level::error))
+    return failed; // the log has it
+  if (broken)
+    throw failure(std::get<error>(*broken).code, std::get<error>(*broken).message);
   log->write(log_level::info, "stopped");
   return 0;
+}
+
+/// What the environment and the files that flags name say.
+void take_files(serve_options& options) {
+  if (const char* key = std::getenv("TROUPE_API_KEY"); key && *key)
+    options.server.api_keys.emplace_back(key);
+  if (!options.key_file.empty())
+    options.server.api_keys.push_back(read_key(options.key_file));
+  if (!options.keys_file.empty())
+    read_keys(options.keys_file); // what is wrong is told before the model is loaded
+  options.server.key_file = options.keys_file;
+  if (!options.metrics_key_file.empty())
+    options.server.metrics_key = read_key(options.metrics_key_file);
+  else if (const char* key = std::getenv("TROUPE_METRICS_KEY"); key && *key)
+    options.server.metrics_key = key;
+  if (!options.policy_file.empty())
+    options.server.policy = read_policy(options.policy_file);
+  // With several keys, one may keep all sequences busy but not fill the queue.
+  const auto& engine = options.engine;
+  const auto running_and_half_the_queue = static_cast<std::size_t>(replica_count(engine) * engine.max_sequences +
+                                                                   (engine.max_queue + 1) / 2);
+  options.server.max_requests_per_key = options.per_key.value_or(
+    options.server.api_keys.size() > 1 || !options.keys_file.empty() ? running_and_half_the_queue : 0);
+  options.server.watermark = options.watermark.parsed();
+  options.server.watermark_key = options.watermark.key();
 }
 
 void add_server_options(CLI::App& command, serve_options& given) {
@@ -370,30 +418,12 @@ command add_serve(CLI::App& troupe) {
               "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"
               "  TROUPE_API_KEY=secret troupe serve --host 0.0.0.0 --config configs/server.toml");
   return {app, [options] {
-            if (const char* key = std::getenv("TROUPE_API_KEY"); key && *key)
-              options->server.api_keys.emplace_back(key);
-            if (!options->key_file.empty())
-              options->server.api_keys.push_back(read_key(options->key_file));
-            if (!options->keys_file.empty())
-              read_keys(options->keys_file); // what is wrong is told before the model is loaded
-            options->server.key_file = options->keys_file;
-            if (!options->metrics_key_file.empty())
-              options->server.metrics_key = read_key(options->metrics_key_file);
-            else if (const char* key = std::getenv("TROUPE_METRICS_KEY"); key && *key)
-              options->server.metrics_key = key;
-            if (!options->policy_file.empty())
-              options->server.policy = read_policy(options->policy_file);
             const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
-            // With several keys, one may keep all sequences busy but not fill the queue.
-            const auto& engine = options->engine;
-            const auto running_and_half_the_queue = static_cast<std::size_t>(
-              replica_count(engine) * engine.max_sequences + (engine.max_queue + 1) / 2);
-            options->server.max_requests_per_key = options->per_key.value_or(
-              options->server.api_keys.size() > 1 || !options->keys_file.empty() ? running_and_half_the_queue : 0);
             options->server.log = server_log::on_stderr(level, options->format);
-            options->server.watermark = options->watermark.parsed();
-            options->server.watermark_key = options->watermark.key();
-            return serve(*options);
+            return logged(*options->server.log, options->format, [&] {
+              take_files(*options);
+              return serve(*options);
+            });
           }};
 }
 

@@ -70,13 +70,13 @@ TEST_CASE("every bundled configuration starts a server of the bundled model, or 
     program server(TROUPE_PROGRAM,
                    {"serve", "--config", entry.path().string(), "--host", "127.0.0.1", "--port", "0", "--threads",
                     "2"}); // some need two
-    const bool serves = server.prints("\nServing ");
+    const bool serves = server.prints(" info ready url=");
     server.signal(SIGTERM);
     const auto result = server.wait();
     INFO(result.err);
     if (!serves && entry.path().filename() == "hybrid.toml") { // of a machine with a GPU
       CHECK(result.status == 1);
-      CHECK(result.err.find("troupe: there is no device `cuda:0`") != std::string::npos);
+      CHECK(result.err.find(" error there is no device `cuda:0`") != std::string::npos);
       continue;
     }
     CHECK(serves);
@@ -124,6 +124,39 @@ TEST_CASE("serve prints its URL at once, and ends with status 0 on SIGINT and SI
     CHECK(result.status == 0);
     CHECK(only_line(result.out).starts_with("Listening on http://127.0.0.1:"));
   }
+}
+
+TEST_CASE("the log has one format and the level that was asked for, and a failure once") {
+  const strings fails{"serve", "--port", "0", "--model", "/nowhere"};
+  const auto warned = run_troupe(fails + strings{"--log-level", "warn"});
+  CHECK(warned.status == 1);
+  CHECK(std::regex_match(only_line(warned.err), std::regex("\\S+ error .*/nowhere.*")));
+  const auto as_json = run_troupe(fails + strings{"--log-level", "error", "--log-format", "json"});
+  CHECK(as_json.status == 1);
+  const auto line = json::document::parse(only_line(as_json.err), "the log");
+  CHECK(std::string_view(line.root()["level"]) == "error");
+  CHECK(std::string_view(line.root()["message"]).find("/nowhere") != std::string_view::npos);
+  CHECK(only_line(run_troupe(fails + strings{"--log-level", "off"}).err).starts_with("troupe: "));
+
+  const auto served = [](const strings& more) {
+    program server(TROUPE_PROGRAM, strings{"serve", "--port", "0", "--model", golden("llama-gqa")} + small + more);
+    REQUIRE(server.prints("Listening on "));
+    if (more.back() == "info" || more.back() == "json")
+      REQUIRE(server.prints("kv_cache"));
+    server.signal(SIGTERM);
+    auto result = server.wait();
+    CHECK(result.status == 0);
+    return result.err;
+  };
+  CHECK(served({"--log-level", "warn"}) == "");
+  const auto text = served({"--log-level", "info"});
+  const std::regex form("(\\S+T\\S+ (info|warn) .*\n)+");
+  CHECK(std::regex_match(text, form));
+  CHECK(text.find(" tokens per sequence") != std::string::npos);
+  CHECK(text.find("KV cache") != std::string::npos);
+  const auto objects = served({"--log-level", "info", "--log-format", "json"});
+  CHECK(objects.find("tokens per sequence") != std::string::npos);
+  CHECK(objects.find("\"context\":") != std::string::npos);
 }
 
 TEST_CASE("serve ends with a sentence if the port is in use") {

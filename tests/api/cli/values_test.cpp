@@ -57,6 +57,15 @@ TEST_CASE("invalid sizes are refused with the text found") {
     CHECK(complaint([&] { parse_size(bad); }) == "must be a size such as 512MiB or 2GiB, found `" + bad + "`");
 }
 
+TEST_CASE("a small number without a unit is no size") {
+  CHECK(complaint([] { parse_size("2"); }) ==
+        "must be a size with a unit such as 512MiB or 2GiB, found `2`, which would be bytes (2B)");
+  CHECK(complaint([] { parse_size("0.5"); }) == "none"); // 0
+  CHECK(complaint([] { parse_size("1023"); }) != "none");
+  CHECK(parse_size("1024") == 1024);
+  CHECK(parse_size("2B") == 2);
+}
+
 TEST_CASE("times are in milliseconds unless they have another unit") {
   using std::chrono::microseconds;
   CHECK(parse_time("80ms") == microseconds(80'000));
