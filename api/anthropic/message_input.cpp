@@ -189,7 +189,7 @@ void add_assistant(const field_reader& message, json::array blocks, chat_turns& 
 
 } // namespace
 
-message_input read_message_input(const field_reader& body, late_system late) {
+message_input read_message_input(const field_reader& body) {
   message_input result;
   chat_turns turns(result);
   turns.begin("system", "system");
@@ -199,7 +199,6 @@ message_input read_message_input(const field_reader& body, late_system late) {
     body.refuse("messages", "is required");
   if (messages->size() == 0)
     body.refuse("messages", "must have at least one message");
-  bool leading = true;
   for_each_block(body, "messages", *messages, [&](const field_reader& message) {
     const auto role = needed_text(message, "role");
     const auto content = message.find("content");
@@ -210,12 +209,10 @@ message_input read_message_input(const field_reader& body, late_system late) {
     json::array blocks;
     const bool is_list = !content->get(blocks);
     if (role == "system") {
-      result.has_late_system = result.has_late_system || !leading;
-      turns.begin(leading || late == late_system::stays ? "system" : "user", message.path());
+      turns.begin("system", message.path());
       add_system(message, "content", turns);
       return;
     }
-    leading = false;
     if (!is_list) {
       turns.begin(role, message.path());
       turns.add_text(joined_text(message, "content"));

@@ -3,26 +3,21 @@
 
 #include "api/openai/fields/field_reader.hpp"
 
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace troupe {
 
-/// What becomes of system messages behind others, which agents send and many templates refuse.
-enum class late_system : std::uint8_t { stays, is_users };
-
 struct message_input {
   std::vector<std::string> messages; // of a chat: JSON
   /// Paths of the chat's messages, and what the client has there.
   std::vector<std::pair<std::string, std::string>> paths;
-  bool continues = false;       // the last one is the assistant's: the answer goes on within it
-  bool has_late_system = false; // see above
+  bool continues = false; // the last one is the assistant's: the answer goes on within it
 };
 
 /// Neighbouring messages of one role become one. Throws failure naming the field; images and other blocks that are no
 /// text are unsupported.
-message_input read_message_input(const field_reader& body, late_system late);
+message_input read_message_input(const field_reader& body);
 
 } // namespace troupe

@@ -6,7 +6,6 @@
 #include "api/openai/json_object.hpp"
 #include "api/openai/responses/item_fields.hpp"
 #include "api/openai/translated_request.hpp"
-#include "runtime/engine/context_length.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 
 #include <algorithm>
@@ -157,12 +156,12 @@ struct message_chat {
   }
 };
 
-message_chat chat_of_message(const field_reader& body, late_system late) {
+message_chat chat_of_message(const field_reader& body) {
   for (const auto name : members_of_chats)
     if (body.has(name))
       unsupported_value(std::string(name), "is not a field of messages");
   message_chat result;
-  result.input = read_message_input(body, late);
+  result.input = read_message_input(body);
   result.tools = read_message_tools(body);
   json_object to;
   to.list("messages", result.input.messages);
@@ -188,22 +187,6 @@ message_chat chat_of_message(const field_reader& body, late_system late) {
   return result;
 }
 
-/// Returns `use` of the chat. System messages stay where they are, so that a growing conversation keeps its beginning;
-/// where the template refuses that, those behind others become users'.
-template <class Use>
-auto with_message_chat(const field_reader& body, Use use) {
-  const auto chat = chat_of_message(body, late_system::stays);
-  try {
-    return use(chat);
-  } catch (const failure& f) {
-    const auto& why = f.what_failed();
-    if (!chat.input.has_late_system || why.code != errc::bad_request || why.param != "messages" ||
-        is_beyond_context(why))
-      throw;
-  }
-  return use(chat_of_message(body, late_system::is_users));
-}
-
 } // namespace
 
 message_request parse_message_request(const field_reader& body, const served_model& model,
@@ -213,10 +196,9 @@ message_request parse_message_request(const field_reader& body, const served_mod
   if (!limit)
     body.refuse("max_tokens", "is required");
   message_request result;
-  result.asked = with_message_chat(body, [&](const message_chat& chat) {
-    result.notes = chat.tools.notes;
-    return parse_translated(dialect::chat, chat.body, model, chat.field_names(), stop);
-  });
+  const auto chat = chat_of_message(body);
+  result.notes = chat.tools.notes;
+  result.asked = parse_translated(dialect::chat, chat.body, model, chat.field_names(), stop);
   result.asked.stream = body.boolean("stream").value_or(false);
   result.stop_sequences = body.texts("stop_sequences", most_choices).value_or(result.stop_sequences);
   auto& sampling = result.asked.prompts.front().sampling;
@@ -230,9 +212,8 @@ message_request parse_message_request(const field_reader& body, const served_mod
 
 std::size_t count_message_request(const field_reader& body, const served_model& model, const std::stop_token& stop) {
   check_model_name(body, model);
-  return with_message_chat(body, [&](const message_chat& chat) {
-    return count_translated(chat.body, model, chat.field_names(), stop, ~std::size_t{0});
-  });
+  const auto chat = chat_of_message(body);
+  return count_translated(chat.body, model, chat.field_names(), stop, ~std::size_t{0});
 }
 
 } // namespace troupe

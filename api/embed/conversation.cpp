@@ -4,6 +4,7 @@
 #include "runtime/chat/output/chat_output_parser.hpp"
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
+#include "runtime/chat/whole_prompt.hpp"
 #include "runtime/engine/reward_model.hpp"
 #include "runtime/support/json.hpp"
 
@@ -76,10 +77,14 @@ jinja::value list_of(const std::vector<T>& all) {
 std::string rendered(const model_info& model, const question& asked) {
   if (!model.chat)
     throw failure(errc::unsupported, model.id + " has no chat template: ask it to continue a text");
-  chat_template::arguments arguments{.messages = list_of(asked.messages)};
+  chat_template::arguments arguments;
   if (!asked.tools.empty())
     arguments.tools = list_of(asked.tools);
-  return model.chat->render(arguments);
+  return render_whole(list_of(asked.messages), [&](const jinja::value& messages) {
+           arguments.messages = messages;
+           return model.chat->render(arguments);
+         })
+    .text;
 }
 
 /// Lets `to` follow the format in which the model answers this prompt. Null: the text is the content.

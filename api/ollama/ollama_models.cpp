@@ -69,7 +69,7 @@ bool shows_tools(const served_model& model) {
       R"("required":["x"]}}}]})",
     "the body", errc::bad_request);
   try {
-    return render_chat(model, read_chat(field_reader(body.root()))).find(name) != std::string::npos;
+    return render_chat(model, read_chat(field_reader(body.root()))).text.find(name) != std::string::npos;
   } catch (const failure&) {
     return false;
   }

@@ -202,97 +202,6 @@ std::optional<std::string_view> last_text(const chat_input& chat) {
   return content && content->is_string() ? std::optional<std::string_view>(content->str()) : std::nullopt;
 }
 
-/// How a template may want messages with tool calls.
-struct call_spelling {
-  bool empty_content = false;  // rather than null
-  bool text_arguments = false; // JSON rather than dicts
-  bool dict_arguments = false; // also of calls that were cut off, whose text is a member of one
-};
-
-/// Nothing if that makes no difference.
-std::optional<jinja::value> spelled_call(const jinja::value& call, const call_spelling& how) {
-  const auto* function = call.map().find("function");
-  const auto* arguments = function ? function->map().find("arguments") : nullptr;
-  if (!arguments || !(arguments->is_string() ? how.dict_arguments : how.text_arguments))
-    return std::nullopt;
-  auto inner = function->map();
-  if (arguments->is_string()) {
-    jinja::dict whole;
-    whole.set("arguments", *arguments);
-    inner.set("arguments", jinja::value(std::move(whole)));
-  } else {
-    auto meter = jinja::meter::unlimited(); // they were bounded when they were read
-    inner.set("arguments", jinja::value(jinja::to_json(meter, *arguments)));
-  }
-  auto outer = call.map();
-  outer.set("function", jinja::value(std::move(inner)));
-  return jinja::value(std::move(outer));
-}
-
-/// The messages in another spelling; nothing if that makes no difference.
-std::optional<jinja::value> respelled(const jinja::value& messages, const call_spelling& how) {
-  bool differs = false;
-  std::vector<jinja::value> result;
-  for (const auto& message : messages.seq().items) {
-    const auto* calls = message.map().find("tool_calls");
-    if (!calls || calls->is_none()) {
-      result.push_back(message);
-      continue;
-    }
-    auto members = message.map();
-    const auto* content = members.find("content");
-    if (how.empty_content && (!content || content->is_none())) {
-      members.set("content", jinja::value(std::string()));
-      differs = true;
-    }
-    std::vector<jinja::value> spelled;
-    bool respells = false;
-    for (const auto& call : calls->seq().items) {
-      auto other = spelled_call(call, how);
-      respells = respells || other;
-      spelled.push_back(other ? *std::move(other) : call);
-    }
-    if (respells)
-      members.set("tool_calls", jinja::value::list(std::move(spelled)));
-    differs = differs || respells;
-    result.push_back(jinja::value(std::move(members)));
-  }
-  return differs ? std::optional(jinja::value::list(std::move(result))) : std::nullopt;
-}
-
-/// Templates disagree about messages with tool calls: tries the spellings in turn. Null content stays as long as it
-/// can, because some templates know by it that there are calls.
-std::string rendered(const served_model& model, const chat_input& chat) {
-  try {
-    return model.render(chat);
-  } catch (const failure& first) {
-    if (first.what_failed().code != errc::bad_request)
-      throw;
-    for (const auto& how :
-         {call_spelling{false, true, false}, call_spelling{true, false, false}, call_spelling{true, true, false},
-          call_spelling{false, false, true}, call_spelling{true, false, true}}) {
-      auto messages = respelled(chat.messages, how);
-      if (!messages)
-        continue;
-      auto other = chat;
-      other.messages = *std::move(messages);
-      try {
-        return model.render(other);
-      } catch (const failure& f) {
-        if (f.what_failed().code != errc::bad_request)
-          throw;
-      }
-    }
-    throw;
-  }
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view space = " \t\r\n";
-  const auto first = text.find_first_not_of(space);
-  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(space) - first + 1);
-}
-
 } // namespace
 
 std::string why_text_only(std::string_view type) {
@@ -354,20 +263,25 @@ chat_input read_chat(const field_reader& body) {
   return result;
 }
 
-std::string render_chat(const served_model& model, const chat_input& chat) {
+whole_prompt render_chat(const served_model& model, const chat_input& chat) {
   if (!model.render)
     throw model.generates
       ? failure(errc::bad_request, "this model has no chat template: use /v1/completions", "messages")
       : encodes_only();
-  auto prompt = rendered(model, chat);
+  auto prompt = render_whole(chat.messages, [&](const jinja::value& messages) {
+    auto asked = chat;
+    asked.messages = messages;
+    return model.render(asked);
+  });
   if (!chat.continue_final_message)
     return prompt;
   const auto text = trimmed(last_text(chat).value_or(""));
-  const auto found = prompt.rfind(text);
-  if (found == prompt.npos)
+  const auto found = prompt.text.rfind(text);
+  if (found == prompt.text.npos)
     throw failure(errc::bad_request, "`continue_final_message`: the chat template changes the last message's text",
                   "continue_final_message");
-  return prompt.substr(0, found + text.size());
+  prompt.text.resize(found + text.size());
+  return prompt;
 }
 
 } // namespace troupe

@@ -6,6 +6,7 @@
 #include "api/openai/fields/output_fields.hpp"
 #include "api/service/chat_input.hpp"
 #include "api/service/served_model.hpp"
+#include "runtime/chat/whole_prompt.hpp"
 
 #include <cstddef>
 #include <stop_token>
@@ -33,10 +34,9 @@ std::string why_text_only(std::string_view type);
 /// unsupported.
 chat_input read_chat(const field_reader& body);
 
-/// The prompt. With continue_final_message it ends right after the last message's text. Of messages with tool calls, a
-/// template that fails on null content or on arguments as dicts gets empty content and arguments as JSON; one that
-/// fails on texts, dicts that hold them. Throws failure(bad_request) on `messages` if the model has no template or the
-/// template raises.
-std::string render_chat(const served_model& model, const chat_input& chat);
+/// The prompt, which has the texts of all messages. With continue_final_message it ends right after the last message's
+/// text. Throws failure(bad_request) on `messages` if the model has no template or the template refuses them in every
+/// shape.
+whole_prompt render_chat(const served_model& model, const chat_input& chat);
 
 } // namespace troupe

@@ -341,9 +341,10 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   shared.begins_text = !chat->continue_final_message;
   auto output = read_output(body, model);
   shared.sampling.thinking_budget = read_thinking_budget(body, chat->variables, model);
-  const auto text = render_chat(model, *chat);
-  result.output = follow_output(std::move(output), text, chat->continue_final_message, model, shared);
-  add(encoded_chat(body, model, text));
+  const auto prompt = render_chat(model, *chat);
+  result.notes.insert(result.notes.end(), prompt.notes.begin(), prompt.notes.end());
+  result.output = follow_output(std::move(output), prompt.text, chat->continue_final_message, model, shared);
+  add(encoded_chat(body, model, prompt.text));
   return result;
 }
 
@@ -354,7 +355,7 @@ std::vector<token_id> parse_tokenize(const field_reader& body, const served_mode
       body.refuse("messages", "and `prompt` cannot both be given");
     auto chat = read_chat(body);
     chat.stop = stop;
-    return encoded_chat(body, model, render_chat(model, chat));
+    return encoded_chat(body, model, render_chat(model, chat).text);
   }
   const auto text = body.text("prompt");
   if (!text)
@@ -367,7 +368,7 @@ std::size_t count_chat_tokens(const field_reader& body, const served_model& mode
   check(stop);
   auto chat = read_chat(body);
   chat.stop = stop;
-  const auto text = render_chat(model, chat);
+  const auto text = render_chat(model, chat).text;
   if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > most)
     return most + 1;
   return encoded(body, "messages", model, text, body.boolean("add_special_tokens").value_or(false)).size();

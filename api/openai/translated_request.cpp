@@ -51,6 +51,8 @@ generation_request parse_translated(dialect speaks, const std::string& body, con
   try {
     const auto document = json::document::parse(body, "the body", errc::bad_request);
     auto result = parse_generation(speaks, field_reader(document.root()), model, stop);
+    for (auto& note : result.notes)
+      note = in_own_names({{}, note, {}}, names).message;
     for (auto& one : result.prompts)
       if (one.guide) { // compiled later, and then its field is named
         auto guide = *one.guide;

@@ -1,6 +1,7 @@
 #include "runtime/engine/reward_model.hpp"
 
 #include "runtime/chat/chat_template.hpp"
+#include "runtime/chat/whole_prompt.hpp"
 #include "runtime/import/ranker_config.hpp"
 #include "runtime/model/pooled_head.hpp"
 #include "runtime/support/json.hpp"
@@ -74,7 +75,12 @@ std::vector<token_id> judged_ids(const model_info& judge, const judged_prompt& p
   try {
     ids = rendered
       ? judge.tokenizer->encode(
-          judge.chat->render({.messages = conversation_of(prompt, answer), .add_generation_prompt = false}), false)
+          render_whole(conversation_of(prompt, answer),
+                       [&](const jinja::value& messages) {
+                         return judge.chat->render({.messages = messages, .add_generation_prompt = false});
+                       })
+            .text,
+          false)
       : judge.tokenizer->encode(prompt.text + answer, true);
   } catch (const jinja::fault& f) {
     throw failure(errc::bad_request, "the conversation cannot be given to the reward model: " + std::string(f.what()),

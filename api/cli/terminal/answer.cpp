@@ -7,6 +7,7 @@
 #include "runtime/chat/output/chat_output.hpp"
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
+#include "runtime/chat/whole_prompt.hpp"
 #include "runtime/engine/reward_model.hpp"
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/support/error.hpp"
@@ -115,7 +116,9 @@ std::vector<token_id> chat_prompt(const model_info& model, const std::vector<mes
   const auto& tokens = tokenizer_of(model);
   if (!model.chat)
     throw failure(errc::unsupported, no_chat_template(model.id));
-  return tokens.encode(model.chat->render({.messages = values_of(messages)}), false);
+  const auto prompt = render_whole(
+    values_of(messages), [&](const jinja::value& shaped) { return model.chat->render({.messages = shaped}); });
+  return tokens.encode(prompt.text, false);
 }
 
 void let_judge(const model_info& model, const std::vector<message>& messages, generation& request) {

@@ -99,13 +99,13 @@ TEST_CASE("A conversation of Ollama's goes on from its tokens") {
 
 TEST_CASE("Ollama's chats have thinking, names of tools and arguments as objects") {
   std::string seen;
-  auto model = byte_model();
+  auto model = byte_model(4000);
   model->render = [&seen](const chat_input& input) {
     auto unlimited = jinja::meter::unlimited();
     seen = jinja::to_json(unlimited, input.messages);
     for (const auto& [name, value] : input.variables.entries())
       seen += ' ' + name.str();
-    return std::string("p");
+    return seen;
   };
   ollama(ollama_call::chat,
          R"(,"think":"low","messages":[{"role":"user","content":"x","images":[]},{"role":"assistant","content":"",)"

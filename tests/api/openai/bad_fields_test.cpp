@@ -223,7 +223,7 @@ const bad_field bad_chats[] = {
    "messages[0].content[1].type", errc::unsupported},
   {R"("messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}])", "messages[0].content[0].type",
    errc::unsupported},
-  {R"("messages":[{"role":"raise","content":"x"}])", "messages"},
+  {R"("messages":[{"role":"user","content":"raise"}])", "messages"},
   {R"("messages":[{"role":"assistant","tool_calls":[1]}])", "messages[0].tool_calls[0]"},
   {R"("messages":[{"role":"assistant","tool_calls":[{"id":"a"}]}])", "messages[0].tool_calls[0].function"},
   {R"("messages":[{"role":"assistant","tool_calls":[{"function":{}}]}])", "messages[0].tool_calls[0].function.name"},

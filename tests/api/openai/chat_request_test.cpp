@@ -34,12 +34,12 @@ TEST_CASE("A chat may use the rest of the context unless it says otherwise") {
 }
 
 TEST_CASE("Tool calls of earlier turns reach the template with their arguments opened") {
-  auto model = byte_model();
+  auto model = byte_model(4000);
   std::string seen;
   model->render = [&seen](const chat_input& input) {
     auto unlimited = jinja::meter::unlimited();
     seen = jinja::to_json(unlimited, input.messages);
-    return std::string("p");
+    return seen;
   };
   const auto parsed = json::document::parse(
     R"({"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f",
@@ -53,13 +53,13 @@ TEST_CASE("Tool calls of earlier turns reach the template with their arguments o
 }
 
 TEST_CASE("Members that say nothing are not there for templates, and content is a text unless there are calls") {
-  auto model = byte_model();
+  auto model = byte_model(4000);
   std::string seen;
   model->render = [&seen](const chat_input& input) {
     auto unlimited = jinja::meter::unlimited();
     seen = jinja::to_json(unlimited, input.messages) +
       (input.tools.is_none() ? "" : jinja::to_json(unlimited, input.tools));
-    return std::string("p");
+    return seen;
   };
   const auto rendered = [&](const std::string& messages, const std::string& more = "") {
     const auto parsed = json::document::parse("{\"messages\":[" + messages + "]" + more + "}", "the body",
@@ -99,14 +99,14 @@ TEST_CASE("Members that say nothing are not there for templates, and content is 
 }
 
 TEST_CASE("Numbers in arguments reach the template as Python writes them") {
-  auto model = byte_model();
+  auto model = byte_model(4000);
   std::string seen;
   model->render = [&seen](const chat_input& input) {
     auto unlimited = jinja::meter::unlimited();
     const auto calls = input.messages.seq().items.front().map().find("tool_calls")->seq();
     const auto& arguments = *calls.items.front().map().find("function")->map().find("arguments");
     seen = jinja::to_json(unlimited, arguments) + ' ' + arguments.text(unlimited);
-    return std::string("p");
+    return "f " + seen;
   };
   const auto shown = [&](const std::string& arguments) {
     const auto parsed = json::document::parse(

@@ -296,14 +296,14 @@ TEST_CASE("a call that was cut off is replayed as it is, to templates of either 
   model->render = [&](const chat_input& chat) {
     auto meter = jinja::meter::unlimited();
     std::string all;
-    for (const auto& call : chat.messages.seq().items.front().map().find("tool_calls")->seq().items) {
+    for (const auto& call : calls_of_message(chat.messages.seq().items.front())) {
       const auto* arguments = call.map().find("function")->map().find("arguments");
       if (wants_dicts && arguments->is_string())
         throw failure(errc::bad_request, "`messages`: str has no items()", "messages");
       all += jinja::to_json(meter, *arguments) + ';';
     }
     seen = all;
-    return std::string("p");
+    return "f f " + all;
   };
   const auto calls_with = [](const std::string& arguments) {
     return R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"b\":1}"}},)"
@@ -335,12 +335,14 @@ TEST_CASE("templates that fail on null content or on arguments as dicts get what
   bool wants_text = false;
   model->render = [&](const chat_input& chat) {
     const auto message = chat.messages.seq().items.front();
-    const auto arguments = member(member(member(message, "tool_calls").seq().items.front(), "function"), "arguments");
+    if (calls_of_message(message).empty())
+      return seen;
+    const auto arguments = member(member(calls_of_message(message).front(), "function"), "arguments");
     if (!member(message, "content").is_string() || arguments.is_string() != wants_text)
       throw failure(errc::bad_request, "`messages`: no", "messages");
     auto meter = jinja::meter::unlimited();
     seen = jinja::to_json(meter, arguments);
-    return std::string("p");
+    return "f " + seen;
   };
   const auto body = json::document::parse(
     R"({"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function",)"
@@ -364,7 +366,7 @@ TEST_CASE("a template that fails on arguments as a text gets a dict around what 
     seen = jinja::to_json(meter, chat.messages);
     if (seen.find(R"("arguments": ")") != seen.npos && seen.find(R"("arguments": {"arguments": )") == seen.npos)
       throw failure(errc::bad_request, "no", "messages");
-    return std::string("p");
+    return seen;
   };
   const auto body = json::document::parse(
     R"({"messages":[{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f","arguments":"{\"x\": 1"}},)"
@@ -407,7 +409,7 @@ TEST_CASE("a turn with a call and its result renders with published templates") 
     };
     const auto chat = read_chat(field_reader(body.root()));
     CHECK(fault_of([&] { render_chat(*model, chat); }).message == "nothing was wrong");
-    const auto prompt = render_chat(*model, chat);
+    const auto prompt = render_chat(*model, chat).text;
     CHECK(prompt.find("18 degrees") != prompt.npos);
     if (t.text().find("tool_calls") != std::string::npos)
       CHECK(prompt.find("Rome", prompt.find("Rome?") + 1) != prompt.npos); // in the call

@@ -57,9 +57,9 @@ inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
       prompt += name.str() + '\n';
     for (const auto& message : chat.messages.seq().items) {
       const auto role = member(message, "role").str();
-      if (role == "raise")
-        throw failure(errc::bad_request, "`messages`: the template raises", "messages");
       const auto content = member(message, "content");
+      if (content.is_string() && content.str() == "raise")
+        throw failure(errc::bad_request, "`messages`: the template raises", "messages");
       prompt += role + ": " + (content.is_string() ? content.str() : "") + '\n';
     }
     return chat.add_generation_prompt ? prompt + "assistant:" : prompt;

@@ -1,0 +1,303 @@
+#include "runtime/chat/whole_prompt.hpp"
+
+#include "runtime/support/error.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using render_function = std::function<std::string(const jinja::value&)>;
+
+/// The prompt of the messages in another shape, or nothing if the template refuses it.
+std::optional<std::string> try_render(const render_function& render, const chat_messages& messages,
+                                      const message_moves& how) {
+  try {
+    return render(jinja::value::list(moved(messages, how)));
+  } catch (const failure& f) {
+    if (f.what_failed().code != errc::bad_request)
+      throw;
+  } catch (const jinja::fault&) { // too large for a template
+  }
+  return std::nullopt;
+}
+
+// -- the usual case: texts are found in the prompt ----------------------------
+
+/// Moves `at` behind the next place of `text`.
+bool pass(std::string_view prompt, std::string_view text, std::size_t& at) {
+  // memmem() is linear for all inputs, string_view::find is not.
+  const auto rest = prompt.substr(at);
+  const auto* hit = static_cast<const char*>(memmem(rest.data(), rest.size(), text.data(), text.size()));
+  if (!hit)
+    return false;
+  at = static_cast<std::size_t>(hit - prompt.data()) + text.size();
+  return true;
+}
+
+/// As `pass`, also of a text that is written as JSON.
+bool pass_text(std::string_view prompt, std::string_view text, std::size_t& at) {
+  text = trimmed(text);
+  if (text.empty() || pass(prompt, text, at))
+    return true;
+  auto meter = jinja::meter::unlimited();
+  const auto json = jinja::to_json(meter, jinja::value(text));
+  return pass(prompt, std::string_view(json).substr(1, json.size() - 2), at);
+}
+
+/// What a template shows of an answer: not its reasoning.
+std::string_view without_reasoning(std::string_view text) {
+  constexpr std::string_view end = "</think>";
+  const auto found = text.rfind(end);
+  return found == text.npos ? text : text.substr(found + end.size());
+}
+
+/// Whether the prompt has all texts, one behind the other. If it has not, they may stand in another order, or otherwise.
+bool shows_in_order(std::string_view prompt, const chat_messages& messages) {
+  std::size_t at = 0;
+  for (const auto& message : messages) {
+    if (!pass_text(prompt, without_reasoning(text_of_message(message)), at))
+      return false;
+    for (const auto& call : calls_of_message(message)) {
+      const auto* function = call.map().find("function");
+      const auto* name = function && function->is(jinja::kind::dict) ? function->map().find("name") : nullptr;
+      if (name && name->is_string() && !pass(prompt, name->str(), at))
+        return false;
+    }
+  }
+  return true;
+}
+
+// -- else: a rendering of the same conversation with marks for texts ----------
+
+/// Digits, which no change of case, quoting or trimming alters.
+constexpr std::string_view mark_begin = "7391", mark_end = "5028";
+constexpr std::size_t mark_digits = 6;
+
+std::string mark_of(std::size_t number) {
+  const auto digits = std::to_string(number);
+  return std::string(mark_begin) + std::string(mark_digits - std::min(mark_digits, digits.size()), '0') + digits +
+    std::string(mark_end);
+}
+
+/// The conversation with a mark in the place of each text, and of the arguments of each call.
+struct marked_chat {
+  chat_messages messages;
+  std::vector<std::size_t> message_of_mark;
+
+  explicit marked_chat(const chat_messages& of) {
+    for (const auto& message : of) {
+      auto members = message.map();
+      if (!trimmed(text_of_message(message)).empty())
+        members.set("content", next_mark());
+      auto calls = calls_of_message(message);
+      for (auto& call : calls)
+        if (const auto* arguments = arguments_of_call(call))
+          call = with_arguments(call, marked_arguments(*arguments));
+      if (!calls.empty())
+        members.set("tool_calls", jinja::value::list(std::move(calls)));
+      messages.emplace_back(std::move(members));
+    }
+  }
+
+  /// The numbers of messages of which the rendering lacks something, each once.
+  std::vector<std::size_t> missing_in(std::string_view rendering) const {
+    std::vector<bool> found(message_of_mark.size());
+    for (std::size_t at = 0; pass(rendering, mark_begin, at);) {
+      const auto digits = rendering.substr(at, mark_digits);
+      if (digits.size() < mark_digits || digits.find_first_not_of("0123456789") != digits.npos ||
+          !rendering.substr(at + mark_digits).starts_with(mark_end))
+        continue;
+      if (const auto number = std::stoul(std::string(digits)); number < found.size())
+        found[number] = true;
+    }
+    std::vector<std::size_t> result;
+    for (std::size_t i = 0; i < found.size(); ++i)
+      if (!found[i] && (result.empty() || result.back() != message_of_mark[i]))
+        result.push_back(message_of_mark[i]);
+    return result;
+  }
+
+private:
+  jinja::value next_mark() {
+    message_of_mark.push_back(messages.size());
+    return jinja::value(mark_of(message_of_mark.size() - 1));
+  }
+
+  jinja::value marked_arguments(const jinja::value& arguments) {
+    if (arguments.is_string())
+      return next_mark();
+    if (!arguments.is(jinja::kind::dict) || arguments.map().size() == 0)
+      return arguments;
+    jinja::dict result;
+    for (const auto& [name, value] : arguments.map().entries())
+      result.set(name.str(), nullptr);
+    result.set(arguments.map().entries().front().first.str(), next_mark());
+    return jinja::value(std::move(result));
+  }
+};
+
+/// Whether the template shows what users say at all. Some that tests and classifiers bring do not.
+bool shows_users(const render_function& render) {
+  jinja::dict message;
+  message.set("role", "user");
+  message.set("content", mark_of(0));
+  const auto shown = try_render(render, {jinja::value(std::move(message))}, {});
+  return shown && shown->find(mark_of(0)) != shown->npos;
+}
+
+/// Whether there are texts of users, and the prompt has none of them.
+bool hides_users(std::string_view prompt, const chat_messages& messages) {
+  constexpr std::size_t most_looks = 16;
+  std::size_t looks = 0;
+  for (const auto& message : messages) {
+    std::size_t at = 0;
+    if (role_of_message(message) != "user" || trimmed(text_of_message(message)).empty())
+      continue;
+    if (++looks > most_looks || pass_text(prompt, text_of_message(message), at))
+      return false;
+  }
+  return looks > 0;
+}
+
+// -- shapes, tried one by one --------------------------------------------------
+
+constexpr std::size_t most_tries = 48;
+constexpr std::size_t most_tried_messages = std::size_t{1} << 16; // over all tries but the first few
+
+class shape_search {
+public:
+  shape_search(const chat_messages& messages, const render_function& render, bool demands)
+    : marked_(messages), render_(render), demands_(demands) {
+    tries_ = std::clamp(most_tried_messages / std::max<std::size_t>(messages.size(), 1), std::size_t{8}, most_tries);
+  }
+
+  /// What the shape leaves out; nothing if the template refuses it.
+  std::optional<std::vector<std::size_t>> lost_by(const message_moves& how) {
+    if (tries_ == 0)
+      return std::nullopt;
+    --tries_;
+    const auto rendering = try_render(render_, marked_.messages, how);
+    if (!rendering)
+      return std::nullopt;
+    return demands_ ? marked_.missing_in(*rendering) : std::vector<std::size_t>();
+  }
+
+private:
+  marked_chat marked_;
+  const render_function& render_;
+  bool demands_;
+  std::size_t tries_;
+};
+
+/// How templates may want calls. Null content stays as long as it can, because some know by it that there are calls.
+constexpr auto spellings = std::to_array<message_moves>({
+  {},
+  {.text_arguments = true},
+  {.empty_content = true},
+  {.empty_content = true, .text_arguments = true},
+  {.dict_arguments = true},
+  {.empty_content = true, .dict_arguments = true},
+});
+
+message_moves spelled(message_moves how, const message_moves& spelling) {
+  how.empty_content = spelling.empty_content;
+  how.text_arguments = spelling.text_arguments;
+  how.dict_arguments = spelling.dict_arguments;
+  return how;
+}
+
+/// `all` without the moves that are not needed to lose so few.
+message_moves reduced(shape_search& search, message_moves all, std::size_t most_lost) {
+  for (const auto& kind : move_kinds) {
+    if (!(all.*kind.is))
+      continue;
+    all.*kind.is = false;
+    const auto lost = search.lost_by(all);
+    if (!lost || lost->size() > most_lost)
+      all.*kind.is = true;
+  }
+  return all;
+}
+
+std::vector<std::string> notes_on(const message_moves& how) {
+  std::string told;
+  for (const auto& kind : move_kinds)
+    if (how.*kind.is)
+      told += (told.empty() ? "" : ", ") + std::string(kind.told);
+  if (told.empty())
+    return {};
+  return {"moved, as the chat template has no other place for all texts: " + told};
+}
+
+std::string note_on_lost(const std::vector<std::size_t>& lost) {
+  constexpr std::size_t most_named = 4;
+  std::string result = "the chat template leaves out ";
+  for (std::size_t i = 0; i < std::min(lost.size(), most_named); ++i)
+    result += (i == 0 ? "`messages[" : ", `messages[") + std::to_string(lost[i]) + "]`";
+  return lost.size() > most_named ? result + " and " + std::to_string(lost.size() - most_named) + " more" : result;
+}
+
+/// The sets of moves to begin with, from which those are taken away that are not needed.
+std::vector<message_moves> beginnings(const chat_messages& messages) {
+  const auto all = moves_for(messages);
+  auto with_calls = all;
+  with_calls.calls_as_text = with_calls.results_as_users = false;
+  auto few = with_calls;
+  few.text_before_calls = few.empty_users = false;
+  std::vector<message_moves> result{{}};
+  for (const auto& one : {with_calls, few, all})
+    if (std::ranges::find(result, one) == result.end())
+      result.push_back(one);
+  return result;
+}
+
+} // namespace
+
+whole_prompt render_whole(const jinja::value& given, const render_function& render) {
+  const auto& messages = given.seq().items;
+  whole_prompt result;
+  std::optional<failure> refusal;
+  std::vector<std::size_t> lost;
+  try {
+    result.text = render(given);
+    if (shows_in_order(result.text, messages) || hides_users(result.text, messages))
+      return result;
+  } catch (const failure& f) {
+    if (f.what_failed().code != errc::bad_request)
+      throw;
+    refusal = f;
+  }
+  shape_search search(messages, render, !refusal || shows_users(render));
+  if (!refusal && (lost = search.lost_by({}).value_or(lost)).empty())
+    return result;
+  for (const auto& beginning : beginnings(messages))
+    for (const auto& spelling : spellings) {
+      const auto how = spelled(beginning, spelling);
+      const auto left_out = search.lost_by(how);
+      if (!left_out) // how calls are spelt matters where they are refused
+        continue;
+      if (refusal || left_out->size() < lost.size()) {
+        const auto least = reduced(search, how, left_out->size());
+        if (auto text = try_render(render, messages, least)) {
+          result = {*std::move(text), notes_on(least)};
+          lost = *left_out;
+          refusal.reset();
+        }
+      }
+      if (!refusal && lost.empty())
+        return result;
+      break;
+    }
+  if (refusal)
+    throw *refusal;
+  result.notes.push_back(note_on_lost(lost));
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,24 @@
+// A chat's prompt that has every text of its messages. Templates refuse some turns that clients send, and leave others
+// out without a word; then messages are moved (message_moves.hpp) so that the model sees all of them. Depends on the
+// template and the conversation alone. Any thread.
+#pragma once
+
+#include "runtime/chat/message_moves.hpp"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct whole_prompt {
+  std::string text;
+  std::vector<std::string> notes; // what was moved, or is left out nevertheless: sentences, few and short
+};
+
+/// `render` gives a template's prompt of messages, a list of dicts, and throws failure(bad_request) where the template
+/// refuses them. Where nothing is left out it is called once. Reasoning of earlier turns is the template's to leave
+/// out. Throws the first failure of `render` if the template refuses all shapes.
+whole_prompt render_whole(const jinja::value& messages, const std::function<std::string(const jinja::value&)>& render);
+
+} // namespace troupe
