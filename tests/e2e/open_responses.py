@@ -15,8 +15,9 @@ from openai.types import responses as openai_types  # noqa: E402
 # The file's names of events that OpenAI and its clients know by others.
 OTHER_EVENTS = {"response.reasoning_text.delta": "response.reasoning.delta",
                 "response.reasoning_text.done": "response.reasoning.done"}
-# Members that openai-python's types lack: the file has the first four, older clients need `name`.
-EXTRA = {"frequency_penalty", "presence_penalty", "store", "bytes", "name"}
+# Members that openai-python's types lack: the file has the first four and those of a namespace, older clients need
+# `name`.
+EXTRA = {"frequency_penalty", "presence_penalty", "store", "bytes", "name", "parameters", "strict"}
 
 EVENT = pydantic.TypeAdapter(openai_types.ResponseStreamEvent)
 INPUT_ITEM = pydantic.TypeAdapter(openai_types.ResponseItem)
@@ -30,7 +31,8 @@ def load():
     schemas = json.loads(files[-1].read_text())["components"]["schemas"]
     # The file allows no schema here but null; and it has functions as the only tools, OpenAI groups them.
     schemas["JsonSchemaResponseFormat"]["properties"]["schema"] = {"type": ["object", "null"]}
-    schemas["Tool"] = {"anyOf": [schemas["Tool"], {"type": "object", "required": ["type", "name", "description", "tools"],
+    needed = [*schemas["FunctionTool"]["required"], "tools"]
+    schemas["Tool"] = {"anyOf": [schemas["Tool"], {"type": "object", "required": needed,
                                                   "properties": {"type": {"const": "namespace"}}}]}
     return schemas
 

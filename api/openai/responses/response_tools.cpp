@@ -98,6 +98,8 @@ private:
       .text("type", "namespace")
       .text("name", name)
       .raw("description", given_or(tool, "description", "\"\""))
+      .null("parameters") // which Open Responses' file wants of every tool
+      .null("strict")
       .raw("tools", read(tool, *tools, name))
       .str();
   }
