@@ -3,8 +3,7 @@
 
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
-
-#include <simdjson.h>
+#include "runtime/support/simdjson.hpp"
 
 #include <filesystem>
 #include <optional>

@@ -1,6 +1,7 @@
 #include "runtime/support/utf8.hpp"
 
-#include <simdjson.h>
+#include "runtime/support/simdjson.hpp"
+
 #include <utf8proc.h>
 
 #include <algorithm>

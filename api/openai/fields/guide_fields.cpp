@@ -1,8 +1,7 @@
 #include "api/openai/fields/guide_fields.hpp"
 
 #include "runtime/support/json_digits.hpp"
-
-#include <simdjson.h>
+#include "runtime/support/simdjson.hpp"
 
 #include <optional>
 #include <string>

@@ -3,8 +3,7 @@
 #include "runtime/chat/jinja/value.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json_digits.hpp"
-
-#include <simdjson.h>
+#include "runtime/support/simdjson.hpp"
 
 #include <algorithm>
 #include <cmath>

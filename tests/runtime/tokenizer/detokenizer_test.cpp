@@ -1,8 +1,8 @@
+#include "runtime/support/simdjson.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
-#include <simdjson.h>
 
 #include <random>
 #include <string>
