@@ -2,6 +2,7 @@
 
 #include "actors/spawn.hpp"
 #include "runtime/execution/draft_model.hpp"
+#include "runtime/speculation/draft_request.hpp"
 
 namespace troupe {
 

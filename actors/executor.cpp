@@ -2,6 +2,8 @@
 
 #include "actors/companions.hpp"
 #include "actors/spawn.hpp"
+#include "runtime/execution/step_runner.hpp"
+#include "runtime/scheduling/step.hpp"
 
 #include <algorithm>
 #include <deque>

@@ -6,6 +6,7 @@
 #include "runtime/engine/loaded_model.hpp"
 #include "runtime/engine/reward_model.hpp"
 #include "runtime/model/pooled_head.hpp"
+#include "runtime/sampling/judging.hpp"
 
 #include <caf/send.hpp>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "actors/messages.hpp"
+#include "runtime/scheduling/block_manager.hpp"
 
 #include <optional>
 

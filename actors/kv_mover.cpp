@@ -4,6 +4,7 @@
 #include "runtime/engine/loaded_model.hpp"
 #include "runtime/kv/chain_fetch.hpp"
 #include "runtime/kv/kv_disk.hpp"
+#include "runtime/scheduling/step.hpp"
 
 #include <chrono>
 #include <deque>

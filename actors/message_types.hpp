@@ -2,40 +2,53 @@
 // includes this, says who sends what to whom.
 #pragma once
 
-#include "runtime/engine/engine_snapshot.hpp"
 #include "runtime/engine/engine_stats.hpp"
 #include "runtime/engine/generation.hpp"
-#include "runtime/execution/step_runner.hpp"
-#include "runtime/sampling/judging.hpp"
-#include "runtime/scheduling/admission.hpp"
-#include "runtime/scheduling/block_manager.hpp"
-#include "runtime/scheduling/load_report.hpp"
-#include "runtime/scheduling/route_query.hpp"
-#include "runtime/scheduling/scheduler_counters.hpp"
-#include "runtime/scheduling/step_record.hpp"
-#include "runtime/speculation/draft_request.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
 #include <caf/atom.hpp>
 
 #include <memory>
+#include <vector>
 
 namespace troupe {
 
+namespace guides {
+class answer_guide; // runtime/guide/answer_guide.hpp
+}
+
+// Of messages.hpp:
 struct admit_reply;
 struct kv_fetch;
 struct kv_offer;
 struct guide_order;
 struct guide_outcome;
-struct loaded_model; // runtime/engine/loaded_model.hpp
-
-/// A step's logits, lent by the executor to the sampler.
-struct step_logits {
-  std::shared_ptr<const step_plan> plan;
-  step_output output;
-};
-
 struct stage_work;
+
+struct admission;       // runtime/scheduling/admission.hpp
+struct block_image;     // runtime/scheduling/block_image.hpp
+struct draft_reply;     // runtime/speculation/draft_request.hpp
+struct draft_request;   // likewise
+struct engine_snapshot; // runtime/engine/engine_snapshot.hpp
+struct hypothesis;      // runtime/sampling/group_strategy.hpp
+class judge_order;      // runtime/sampling/judging.hpp
+struct load_report;     // runtime/scheduling/load_report.hpp
+struct loaded_model;    // runtime/engine/loaded_model.hpp
+struct route_query;     // runtime/scheduling/route_query.hpp
+struct step_logits;     // runtime/execution/step_runner.hpp
+struct step_record;     // runtime/scheduling/step_record.hpp
+struct step_tokens;     // runtime/execution/step_runner.hpp
+
+// Of runtime/scheduling/step.hpp:
+struct block_arrival;
+struct block_grant;
+struct block_move;
+struct block_request;
+struct prompt_embedding;
+struct prompt_scores;
+struct step_plan;
+struct step_result;
+
 using stage_work_ptr = std::shared_ptr<const stage_work>;
 using event_ptr = std::shared_ptr<const event>;
 using generation_ptr = std::shared_ptr<const generation>;
@@ -53,7 +66,7 @@ using prompt_scores_ptr = std::shared_ptr<const prompt_scores>;
 using prompt_embedding_ptr = std::shared_ptr<const prompt_embedding>;
 using block_arrival_ptr = std::shared_ptr<const block_arrival>;
 using block_moves_ptr = std::shared_ptr<const std::vector<block_move>>;
-using block_images_ptr = std::shared_ptr<std::vector<block_image_ptr>>; // of its receiver
+using block_images_ptr = std::shared_ptr<std::vector<std::shared_ptr<block_image>>>; // of its receiver
 using kv_fetch_ptr = std::shared_ptr<const kv_fetch>;
 using kv_offer_ptr = std::shared_ptr<const kv_offer>;
 using draft_request_ptr = std::shared_ptr<const draft_request>;

@@ -58,16 +58,24 @@
 #pragma once
 
 #include "actors/message_types.hpp"
+#include "runtime/scheduling/block_key.hpp"
+#include "runtime/scheduling/prefix_salt.hpp"
+#include "runtime/support/types.hpp"
 
 #include <caf/typed_actor.hpp>
 
 #include <array>
 #include <chrono>
+#include <cstdint>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 namespace troupe {
+
+struct block_destination; // runtime/scheduling/step.hpp
+struct stage_rows;        // runtime/execution/step_runner.hpp
 
 // clang-format off
 
@@ -206,7 +214,7 @@ using guide_worker_actor = caf::typed_actor<
 /// Blocks of a prompt that may be on the disk.
 struct kv_fetch {
   std::uint64_t request = 0;
-  token_list tokens;
+  std::shared_ptr<const std::vector<token_id>> tokens;
   prefix_salt salt = 0;
   double recompute_ms = 0;                          // of a block; 0: not known
   std::chrono::steady_clock::time_point until = {}; // by the clock of actors; what is read later is of no use
@@ -224,7 +232,7 @@ struct stage_work {
 
 /// Blocks of a prompt that another replica may have.
 struct kv_offer {
-  block_destination_ptr what;
+  std::shared_ptr<const block_destination> what;
   std::array<std::uint64_t, 2> numerics = {}; // under which they are exchanged
   kv_sender_actor sender;
   scheduler_actor scheduler;      // of the sender

@@ -7,6 +7,9 @@
 #include "runtime/engine/loaded_model.hpp"
 #include "runtime/engine/transcript.hpp"
 #include "runtime/execution/device.hpp"
+#include "runtime/scheduling/admission.hpp"
+#include "runtime/scheduling/route_query.hpp"
+#include "runtime/scheduling/step.hpp"
 
 #include <algorithm>
 #include <chrono>

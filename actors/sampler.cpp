@@ -1,6 +1,9 @@
 #include "actors/sampler.hpp"
 
 #include "actors/spawn.hpp"
+#include "runtime/execution/step_runner.hpp"
+#include "runtime/sampling/judging.hpp"
+#include "runtime/scheduling/step.hpp"
 
 #include <caf/send.hpp>
 

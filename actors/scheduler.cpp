@@ -3,6 +3,7 @@
 #include "actors/spawn.hpp"
 #include "runtime/scheduling/load_reporter.hpp"
 #include "runtime/scheduling/scheduler.hpp"
+#include "runtime/scheduling/step_record.hpp"
 #include "runtime/scheduling/step_recorder.hpp"
 #include "runtime/scheduling/step_times.hpp"
 

@@ -100,6 +100,12 @@ struct step_output {
   std::vector<double> stage_ms = {};                  // of `ms`, each stage's; empty: there is one
 };
 
+/// A step's logits, lent by the executor to the sampler.
+struct step_logits {
+  std::shared_ptr<const step_plan> plan;
+  step_output output;
+};
+
 /// The tokens of a step: in `sampled`, or on the device.
 struct step_tokens {
   std::uint64_t step = 0;

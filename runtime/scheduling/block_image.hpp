@@ -3,11 +3,11 @@
 #pragma once
 
 #include "kernels/ops.hpp"
+#include "runtime/scheduling/block_key.hpp"
 #include "runtime/scheduling/prefix_salt.hpp"
 #include "runtime/support/types.hpp"
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,14 +17,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// Names a block by all that its K and V depend on: the numerics, the salt, and every token up to its end. The same in
-/// all processes that share a secret; unlike ids of content, which are exact but of one process.
-struct block_key {
-  std::uint64_t high = 0, low = 0;
-
-  friend auto operator<=>(const block_key&, const block_key&) = default;
-};
 
 /// Makes keys. Hashes of 128 bits under a secret, so that no client can choose prompts whose keys are equal.
 class block_keys {

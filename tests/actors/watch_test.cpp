@@ -1,4 +1,5 @@
 // The records of steps that a scheduler sends while it is watched.
+#include "runtime/scheduling/step_record.hpp"
 #include "tests/actors/worker_group.hpp"
 
 #include <caf/send.hpp>

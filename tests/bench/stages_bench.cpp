@@ -4,6 +4,7 @@
 //   troupe_stages_bench MODEL [STAGES] [TURNS] [none|int8|int4]
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
+#include "runtime/scheduling/step_record.hpp"
 #include "tests/listener.hpp"
 
 #include <caf/actor_system.hpp>
