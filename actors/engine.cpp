@@ -121,6 +121,7 @@ private:
           throw failure(errc::cancelled, "the engine was stopped while it loaded");
         tell(s, nullptr);
       };
+      name_thread("loader");
       try {
         self->send(engine, loaded_atom::value, what.load(what.options, progress));
       } catch (const failure& f) {

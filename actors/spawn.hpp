@@ -75,6 +75,8 @@ public:
 
 protected:
   typename Interface::behavior_type make_behavior() override {
+    if (this->getf(caf::abstract_actor::is_detached_flag))
+      name_thread(State::name);
     this->set_exception_handler([this](std::exception_ptr& thrown) {
       if constexpr (requires(State & state) { state.on_exception(thrown); })
         if (auto& state = this->state.state)

@@ -3,6 +3,7 @@
 #include "api/http/line_sink.hpp"
 #include "runtime/support/hex.hpp"
 #include "runtime/support/json_text.hpp"
+#include "runtime/support/threads.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <spdlog/async_logger.h>
@@ -135,7 +136,7 @@ std::shared_ptr<server_log> server_log::on_stderr(log_level level, log_format fo
 
 std::shared_ptr<server_log> server_log::on_descriptor(int descriptor, log_level level, log_format format) {
   const auto all = std::make_shared<threaded_loggers>();
-  all->thread = std::make_shared<spdlog::details::thread_pool>(lines_that_wait, 1);
+  all->thread = std::make_shared<spdlog::details::thread_pool>(lines_that_wait, 1, [] { name_thread("log"); });
   const auto sink = std::make_shared<line_sink>(descriptor);
   const auto logger = [&](const char* name) {
     return std::make_shared<spdlog::async_logger>(name, sink, all->thread,

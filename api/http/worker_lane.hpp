@@ -24,7 +24,7 @@ public:
   /// `most` is the number of tasks that may wait or run at once; further ones are refused. `gives_way`: to threads that
   /// compute.
   worker_lane(int threads, std::size_t most, bool gives_way = false)
-    : most_(most), gives_way_(gives_way), pool_(checked(std::max(1, threads))) {}
+    : most_(most), gives_way_(gives_way), pool_(started(std::max(1, threads))) {}
 
   /// Runs `f` on a thread of this lane; the awaiting coroutine resumes on its own executor with f's result or
   /// exception. Cancellation does not interrupt it, so f may refer to the coroutine's locals. Throws
@@ -51,9 +51,10 @@ public:
 
 private:
   /// Asio's pool would wait for ever for the threads it has started if it cannot start all.
-  static std::size_t checked(int threads) {
+  static boost::asio::thread_pool started(int threads) {
     expect_threads(threads);
-    return static_cast<std::size_t>(threads);
+    const name_for_threads named("lane");
+    return boost::asio::thread_pool(static_cast<std::size_t>(threads));
   }
 
   struct place {

@@ -2,6 +2,7 @@
 
 #include "api/server/accepting.hpp"
 #include "api/server/server_context.hpp"
+#include "runtime/support/threads.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -93,7 +94,10 @@ void server::run_until_stopped() {
   std::vector<std::jthread> helpers;
   try {
     for (int i = 1; i < context_->options.threads; ++i)
-      helpers.emplace_back([this] { serve(*context_); });
+      helpers.emplace_back([this] {
+        name_thread("http");
+        serve(*context_);
+      });
   } catch (...) { // a thread could not be started: stop those that run
     context_->io.stop();
     throw;

@@ -39,6 +39,7 @@ thread_pool::thread_pool(int threads, const std::vector<int>& cores, bool counts
   try {
     for (int i = 1; i < count; ++i)
       workers_.emplace_back([this, i, cores] {
+        static_cast<void>(pthread_setname_np(pthread_self(), "troupe.compute"));
         stay_on(cores);
         worker_loop(i);
       });

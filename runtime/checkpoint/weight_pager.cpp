@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/weight_pager.hpp"
 
 #include "kernels/cpu/thread_pool.hpp"
+#include "runtime/support/threads.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -168,7 +169,10 @@ void weight_pager::tell(order what, std::size_t unit) {
     places_[unit] = place::asked;
   }
   if (!reader_.joinable())
-    reader_ = std::thread([this] { work(); });
+    reader_ = std::thread([this] {
+      name_thread("weights");
+      work();
+    });
   orders_.emplace_back(what, unit);
 }
 

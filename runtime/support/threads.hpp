@@ -1,8 +1,26 @@
-// Threads that libraries start, and their priority. CAF and asio::thread_pool wait for ever for the threads they have
+// Threads that libraries start, their names and their priority. CAF and asio::thread_pool wait for ever for the threads they have
 // started when they cannot start all, so these are checked before.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 namespace troupe {
+
+/// Calls the calling thread "troupe.WHAT", or the first 15 bytes of that, for debuggers and `top -H`.
+void name_thread(std::string_view what);
+
+/// Within its scope the calling thread has such a name, which the threads inherit that a library starts meanwhile.
+class name_for_threads {
+public:
+  explicit name_for_threads(std::string_view what);
+  ~name_for_threads();
+  name_for_threads(const name_for_threads&) = delete;
+  name_for_threads& operator=(const name_for_threads&) = delete;
+
+private:
+  std::string own_;
+};
 
 /// Starts `count` threads at once and ends them. Throws std::system_error if the system refuses one. The stacks stay
 /// cached for the threads to come.
