@@ -4,6 +4,7 @@
 #include "api/cli/steering_options.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/sampling/beam_options.hpp"
+#include "runtime/sampling/random_seed.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/sampling/search_options.hpp"
 #include "runtime/support/error.hpp"
@@ -13,18 +14,12 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <random>
 #include <sstream>
 #include <string>
 
 namespace troupe::cli {
 
 namespace {
-
-std::uint64_t random_seed() {
-  std::random_device device;
-  return std::uint64_t{device()} << 32 | device();
-}
 
 std::string flag_of(std::string_view name) {
   std::string flag = "--" + std::string(name);

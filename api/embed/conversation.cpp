@@ -6,6 +6,7 @@
 #include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/chat/whole_prompt.hpp"
 #include "runtime/engine/reward_model.hpp"
+#include "runtime/sampling/random_seed.hpp"
 #include "runtime/support/json.hpp"
 
 #include <limits>
@@ -108,14 +109,25 @@ std::shared_ptr<const chat_output> follow(const model_info& model, const questio
   return std::make_shared<const chat_output>(std::move(what));
 }
 
+void refuse_negative(const std::string& name, std::int64_t value) {
+  if (value < 0)
+    throw failure(errc::bad_request,
+                  "`" + name + "` must be 0 (no limit of its own) or more, not " + std::to_string(value), name);
+}
+
 } // namespace
 
 prepared_question prepare(const model_info& model, const question& asked) {
+  refuse_negative("max_tokens", asked.max_tokens);
+  refuse_negative("timeout", asked.timeout.count());
   if (!model.tokenizer)
     throw failure(errc::unsupported, model.id + " has no tokenizer: submit token ids");
   prepared_question result;
   auto& request = result.request;
   request.sampling = asked.sampling.value_or(model.defaults.sampling);
+  if (asked.seed || request.sampling.seed == 0)
+    request.sampling.seed = asked.seed.value_or(random_seed());
+  request.timeout = asked.timeout;
   request.sampling.max_tokens = asked.max_tokens > 0 ? asked.max_tokens : std::numeric_limits<int>::max();
   if (asked.messages.empty()) {
     request.prompt = model.tokenizer->encode(asked.text, true);

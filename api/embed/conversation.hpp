@@ -5,6 +5,8 @@
 #include "runtime/engine/engine_options.hpp"
 #include "runtime/engine/generation.hpp"
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -43,6 +45,8 @@ struct question {
   std::vector<tool_offer> tools = {};           // for a conversation
   std::optional<sampling_params> sampling = {}; // unset: as the checkpoint recommends (generation_config.json)
   int max_tokens = 0;                           // of the answer; 0: as many as the context holds
+  std::optional<std::uint64_t> seed = {};       // unset: that of `sampling`, or a random one if it is 0
+  std::chrono::milliseconds timeout{0};         // for the whole answer; 0: as long as the engine allows
 };
 
 struct full_answer {
@@ -60,7 +64,7 @@ struct prepared_question {
 };
 
 /// Throws failure(unsupported | bad_request) if the model has no tokenizer, or for a conversation no chat template, or
-/// if the template or a tool's schema is refused.
+/// if the template, a tool's schema or a number is refused.
 prepared_question prepare(const model_info& model, const question& asked);
 
 /// Puts an answer together from the events of its first sequence. Not thread-safe.

@@ -14,6 +14,7 @@
 #include <caf/actor_system_config.hpp>
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
+#include <caf/thread_hook.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
 #include <chrono>
@@ -41,6 +42,9 @@ struct shared_status {
 /// Between two lines about functions of the program that block.
 constexpr auto between_complaints = std::chrono::seconds(10);
 
+/// For which no answer is waited for, so that no time overflows.
+constexpr auto longest_wait = std::chrono::hours(24 * 365);
+
 /// Waiting for the engine on one of its threads would wait for ever.
 void refuse_in_callback(const char* what) {
   if (is_in_callback())
@@ -59,16 +63,28 @@ struct destroy_elsewhere {
     }
     all->started.stop(); // does not wait
     try {
-      std::thread([all] { delete all; }).detach();
+      std::thread([all] {
+        name_thread("end");
+        delete all;
+      }).detach();
     } catch (const std::system_error&) { // no thread is left: its memory is lost
     }
   }
+};
+
+/// CAF's threads, in an actor system of our own. A detached actor names its thread itself.
+class named_threads final : public caf::thread_hook {
+public:
+  void init(caf::actor_system&) override {}
+  void thread_started() override { name_thread("actors"); }
+  void thread_terminates() override {}
 };
 
 class own_system_config : public caf::actor_system_config {
 public:
   own_system_config() {
     engine::configure(*this);
+    add_thread_hook<named_threads>();
     // The event-based actors do little work; more workers would only compete with the executor for cores.
     set("scheduler.max-threads", std::size_t(2));
     expect_threads(4); // two workers, the clock and the printer
@@ -126,6 +142,16 @@ struct engine::impl {
     std::lock_guard lock(status->mutex);
     status->status.now = load_status::stage::stopped;
     status->changed.notify_all();
+  }
+
+  void wait_while_loading(const std::stop_token& stop, std::chrono::steady_clock::time_point until) {
+    const std::stop_callback at_stop(stop, [this] {
+      const std::lock_guard lock(status->mutex);
+      status->changed.notify_all();
+    });
+    std::unique_lock lock(status->mutex);
+    status->changed.wait_until(
+      lock, until, [&] { return stop.stop_requested() || status->status.now != load_status::stage::loading; });
   }
 
   request_handle submit(generation request, client_line line) {
@@ -273,9 +299,24 @@ engine_snapshot engine::look() const {
   return *seen;
 }
 
-full_answer engine::generate(const question& asked, const std::function<void(std::string_view)>& on_text) const {
+full_answer engine::generate(const question& asked, const std::function<void(std::string_view)>& on_text,
+                             std::stop_token stop) const {
   refuse_in_callback("generate()");
-  const auto prepared = prepare(*wait_until_ready(), asked);
+  const auto limit = std::min<std::chrono::milliseconds>(asked.timeout, longest_wait);
+  const auto until = std::chrono::steady_clock::now() + (limit.count() > 0 ? limit : longest_wait);
+  impl_->wait_while_loading(stop, until);
+  if (stop.stop_requested()) {
+    full_answer nothing;
+    nothing.finish = finish_reason::cancelled;
+    return nothing;
+  }
+  if (status().now == load_status::stage::loading)
+    throw failure(errc::timeout, "the model was still loading when the question's time was over");
+  auto prepared = prepare(*wait_until_ready(), asked);
+  if (prepared.request.timeout.count() > 0) // of which loading has taken its part
+    prepared.request.timeout = std::max(
+      std::chrono::milliseconds(1),
+      std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()));
   struct outcome {
     std::mutex mutex;
     std::condition_variable changed;
@@ -292,6 +333,7 @@ full_answer engine::generate(const question& asked, const std::function<void(std
     const request_handle& request;
     ~cancelled_at_end() { request.cancel(); }
   } const at_end{request};
+  const std::stop_callback at_stop(stop, [&request] { request.cancel(); });
   answer_reader reader(prepared);
   for (;;) {
     std::vector<event> events;

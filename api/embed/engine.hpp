@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string_view>
 
 namespace caf {
@@ -48,9 +49,11 @@ public:
   /// Null until ready.
   std::shared_ptr<const model_info> model() const;
 
-  /// Answers a question, and waits for the answer. `on_text` gets its content as it comes, on the calling thread.
-  /// Throws failure if the model cannot be loaded or the request is refused. Not to be called from a sink.
-  full_answer generate(const question& asked, const std::function<void(std::string_view)>& on_text = {}) const;
+  /// Answers a question, and waits for the answer. `on_text` gets its content as it comes, on the calling thread. Once
+  /// `stop` is requested, the answer ends where it is: its `finish` is cancelled. Throws failure if the model cannot be
+  /// loaded, the request is refused, or question::timeout is over. Not to be called from a sink.
+  full_answer generate(const question& asked, const std::function<void(std::string_view)>& on_text = {},
+                       std::stop_token stop = {}) const;
 
   /// Sinks run on the engine's threads: one that blocks holds up other requests, and after 100 ms `progress` is told of
   /// it (load_status::news). Never throws: every refusal (still loading, queue full, a bad parameter) arrives as an

@@ -5,6 +5,7 @@
 #include "api/openai/fields/search_fields.hpp"
 #include "api/openai/fields/watermark_fields.hpp"
 #include "runtime/sampling/beam_options.hpp"
+#include "runtime/sampling/random_seed.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/sampling/search_options.hpp"
 #include "runtime/speculation/speculation_names.hpp"
@@ -12,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 
 namespace troupe {
 
@@ -67,11 +67,6 @@ void refuse_other_modalities(const field_reader& body) {
     if (item.get(text) || text != "text")
       throw failure(errc::unsupported, "`modalities` may only be [\"text\"]", "modalities");
   }
-}
-
-std::uint64_t random_seed() {
-  thread_local std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
 }
 
 /// Any 64-bit integer; negative ones keep their bits. Random if absent.

@@ -2,6 +2,11 @@
 #include "api/embed/conversation.hpp"
 #include "tests/api/embed/small_engine.hpp"
 
+#include <atomic>
+#include <future>
+#include <optional>
+#include <stop_token>
+
 using namespace troupe;
 using namespace troupe::testing;
 
@@ -55,6 +60,93 @@ TEST_CASE("an answer is as long as the context allows, unless it ends or is aske
   CHECK(whole.finish == finish_reason::length);
   asked.max_tokens = 5;
   CHECK(e.generate(asked).done.completion_tokens == 5);
+}
+
+TEST_CASE("a question without a seed gets a random one") {
+  const auto e = engine::start(small());
+  question asked{.text = "a", .sampling = sampling_params{.ignore_eos = true}, .max_tokens = 40};
+  const auto first = e.generate(asked).text;
+  CHECK(e.generate(asked).text != first);
+  asked.seed = 0;
+  const auto zero = e.generate(asked).text;
+  CHECK(e.generate(asked).text == zero);
+  asked.seed.reset();
+  asked.sampling->seed = 5;
+  const auto five = e.generate(asked).text;
+  CHECK(five != zero);
+  CHECK(e.generate(asked).text == five);
+  asked.seed = 0;
+  CHECK(e.generate(asked).text == zero);
+}
+
+TEST_CASE("numbers of a question that mean nothing are refused by name") {
+  const auto e = engine::start(small());
+  const auto refused = [&](const question& asked) {
+    try {
+      e.generate(asked);
+    } catch (const failure& f) {
+      CHECK(f.what_failed().code == errc::bad_request);
+      return f.what_failed().param + ": " + f.what();
+    }
+    return std::string();
+  };
+  CHECK(refused({.text = "a", .max_tokens = -5}) ==
+        "max_tokens: `max_tokens` must be 0 (no limit of its own) or more, not -5");
+  CHECK(refused({.text = "a", .timeout = std::chrono::milliseconds(-1)}) ==
+        "timeout: `timeout` must be 0 (no limit of its own) or more, not -1");
+  CHECK(refused({.text = "a", .timeout = std::chrono::milliseconds::max()})
+          .starts_with("timeout: `timeout` must be at most"));
+}
+
+TEST_CASE("a stop token ends an answer where it is, and a timeout ends it with an error") {
+  const auto e = engine::start(roomy());
+  question asked{.text = "a", .sampling = sampling_params{.temperature = 0, .ignore_eos = true, .n = 8}};
+  std::stop_source stopping;
+  std::string streamed;
+  const auto answer = e.generate(
+    asked,
+    [&](std::string_view text) {
+      streamed += text;
+      stopping.request_stop();
+    },
+    stopping.get_token());
+  CHECK(answer.finish == finish_reason::cancelled);
+  CHECK(answer.text == streamed);
+  CHECK_FALSE(streamed.empty());
+  CHECK(e.generate(asked, {}, stopping.get_token()).finish == finish_reason::cancelled); // from the beginning
+  asked.timeout = std::chrono::milliseconds(1);
+  try {
+    e.generate(asked);
+    FAIL("an answer of 16,000 tokens took a millisecond");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().code == errc::timeout);
+  }
+  CHECK(idle(e));
+}
+
+TEST_CASE("a question that is stopped, or whose time is over, does not wait for the model to load") {
+  std::promise<void> loading, answered;
+  std::optional<engine> e;
+  auto go_on = answered.get_future().share();
+  std::atomic<bool> told = false;
+  e = engine::start(small(), [&, go_on](const load_status& s) {
+    if (s.now != load_status::stage::loading || told.exchange(true))
+      return;
+    loading.set_value();
+    go_on.wait(); // the loader waits for its listener
+  });
+  loading.get_future().wait();
+  std::stop_source stopping;
+  stopping.request_stop();
+  CHECK(e->generate({.text = "a"}, {}, stopping.get_token()).finish == finish_reason::cancelled);
+  try {
+    e->generate({.text = "a", .timeout = std::chrono::milliseconds(1)});
+    FAIL("it was answered");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().code == errc::timeout);
+  }
+  answered.set_value();
+  CHECK(e->generate({.text = "a", .max_tokens = 1}).done.completion_tokens == 1);
 }
 
 TEST_CASE("generate takes reasoning and calls apart, and a conversation goes on behind them") {
