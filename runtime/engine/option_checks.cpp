@@ -7,7 +7,7 @@ namespace troupe {
 
 namespace {
 
-void check_at_least(int value, int least, const char* name) {
+void check_at_least(std::int64_t value, std::int64_t least, const char* name) {
   if (value < least)
     throw failure(
       errc::bad_request,
@@ -28,8 +28,10 @@ void check_options(const engine_options& options) {
                   "max_sequences");
   check_at_least(options.max_queue, 1, "max_queue");
   check_at_least(options.step_tokens, 0, "step_tokens");
-  if (options.itl_target.count() < 0)
-    throw failure(errc::bad_request, "`itl_target` must not be negative", "itl_target");
+  check_at_least(options.itl_target.count(), 0, "itl_target");
+  check_at_least(options.cached_sequences, 0, "cached_sequences");
+  check_at_least(options.draft_tokens, 0, "draft_tokens");
+  check_at_least(options.request_timeout.count(), 0, "request_timeout");
   check_at_least(options.compute.threads, 0, "threads");
 }
 
