@@ -168,11 +168,12 @@ void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   std::ptrdiff_t names = 0; // commands come first, flags after
   for (const auto* at = &chosen; at != &root; at = at->get_parent())
     ++names;
-  arguments.insert(arguments.begin() + names, more.begin(), more.end());
+  for (auto to = arguments.begin() + names; const auto& argument : more)
+    to = std::next(arguments.insert(to, argument.text));
   try {
     parse(root, arguments);
   } catch (const CLI::ParseError& e) {
-    throw failure(errc::bad_request, file + ": " + e.what());
+    throw failure(errc::bad_request, refused_argument(file, more, e.what()));
   }
 }
 

@@ -119,9 +119,9 @@ private:
 
 } // namespace
 
-std::vector<std::string> config_arguments(const std::string& file, const CLI::App& root, const CLI::App& chosen) {
+std::vector<config_argument> config_arguments(const std::string& file, const CLI::App& root, const CLI::App& chosen) {
   const auto settings = settings_reader(file, root).read();
-  std::vector<std::string> arguments;
+  std::vector<config_argument> arguments;
   std::set<const CLI::Option*> given;
   // A command's own section wins over the top of the file.
   for (const auto* section : {&chosen, &root})
@@ -130,9 +130,23 @@ std::vector<std::string> config_arguments(const std::string& file, const CLI::Ap
       if (!flag || flag->count() > 0 || !given.insert(flag).second)
         continue;
       for (const auto& value : one.values)
-        arguments.push_back("--" + one.key + "=" + value);
+        arguments.push_back({"--" + one.key + "=" + value, one.at.line});
     }
   return arguments;
+}
+
+std::string refused_argument(const std::string& file, const std::vector<config_argument>& arguments,
+                             std::string_view said) {
+  std::string where = file + ": ";
+  for (const auto& [text, line] : arguments) { // the last one with this flag and value, else the first with the flag
+    const auto equals = text.find('=');
+    const auto flag = text.substr(0, equals), value = "`" + text.substr(equals + 1) + "`";
+    const auto at = said.find(flag);
+    const bool named = at != said.npos && said.substr(at + flag.size()).find_first_of(": ") == 0;
+    if (named && (where.size() == file.size() + 2 || said.find(value) != said.npos))
+      where = file + ": line " + std::to_string(line) + ": ";
+  }
+  return where + std::string(said);
 }
 
 } // namespace troupe::cli

@@ -2,7 +2,9 @@
 // every command that has the flag, keys in a section ([serve], [bench.model]) to one command.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -11,9 +13,18 @@ class App;
 
 namespace troupe::cli {
 
+struct config_argument {
+  std::string text; // "--threads=2"
+  std::size_t line = 0;
+};
+
 /// The arguments that `file` adds to the command line: its keys that are flags of `chosen` and that the command line
 /// has not set. Every key must be a flag of some command below `root` and every section a command. Throws
 /// failure(not_found | bad_file | bad_request) naming the file, the line and the key.
-std::vector<std::string> config_arguments(const std::string& file, const CLI::App& root, const CLI::App& chosen);
+std::vector<config_argument> config_arguments(const std::string& file, const CLI::App& root, const CLI::App& chosen);
+
+/// What the parser said of these arguments, behind the file and, if it named a flag of theirs, the line.
+std::string refused_argument(const std::string& file, const std::vector<config_argument>& arguments,
+                             std::string_view said);
 
 } // namespace troupe::cli

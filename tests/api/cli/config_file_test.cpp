@@ -28,7 +28,10 @@ struct fixture {
 
   strings arguments(const std::string& text, const CLI::App& chosen) {
     file = folder.write("x.toml", text);
-    return config_arguments(file, root, chosen);
+    strings texts;
+    for (const auto& argument : config_arguments(file, root, chosen))
+      texts.push_back(argument.text);
+    return texts;
   }
 
   /// The error after the file's name.
@@ -131,4 +134,15 @@ TEST_CASE_FIXTURE(fixture, "a missing file and a folder are refused") {
     }
     CHECK(why == path + (path == none ? ": no such file" : ": is a folder, not a regular file"));
   }
+}
+
+TEST_CASE_FIXTURE(fixture, "what the parser refuses is told with its line") {
+  file = folder.write("x.toml", "# first\nthreads = 2\nstop = [\"a\", \"b\"]\n\n[run]\nraw = true\n");
+  const auto all = config_arguments(file, root, *run);
+  CHECK(cli::refused_argument(file, all, "--threads: must be 1, found `2`") ==
+        file + ": line 2: --threads: must be 1, found `2`");
+  CHECK(cli::refused_argument(file, all, "--stop: must be x, found `b`") ==
+        file + ": line 3: --stop: must be x, found `b`");
+  CHECK(cli::refused_argument(file, all, "Could not convert: --raw = true").starts_with(file + ": line 6: "));
+  CHECK(cli::refused_argument(file, all, "--thread: is missing") == file + ": --thread: is missing");
 }

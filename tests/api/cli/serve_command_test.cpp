@@ -36,7 +36,8 @@ TEST_CASE("an error in a configuration file names the file and the line, with ex
   CHECK(first.status == 2);
   CHECK(only_line(first.err) == "troupe: " + unknown + ": line 1: unknown key `treads`");
   CHECK(second.status == 2);
-  CHECK(only_line(second.err) == "troupe: " + wrong + ": --threads: must be an integer from 0 to 1024, found `two`");
+  CHECK(only_line(second.err) ==
+        "troupe: " + wrong + ": line 1: --threads: must be an integer from 0 to 1024, found `two`");
   CHECK(third.status == 2);
   CHECK(only_line(third.err) == "troupe: /nowhere.toml: no such file");
 }
