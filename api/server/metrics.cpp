@@ -1,5 +1,6 @@
 #include "api/server/metrics.hpp"
 
+#include "api/server/process_metrics.hpp"
 #include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 
@@ -306,6 +307,8 @@ std::string metrics::text() const {
   all.push_back(gauge_family("troupe_heap_bytes",
                              "Memory allocated and not freed: the same before and after any request.",
                              static_cast<double>(heap.uordblks + heap.hblkhd)));
+  const auto process = process_families();
+  all.insert(all.end(), process.begin(), process.end());
   try {
     const auto engine = replica_families(engine_.stats()).collect();
     all.insert(all.end(), engine.begin(), engine.end());
