@@ -75,13 +75,8 @@ generation_job ollama_embed_job(const field_reader& body, std::shared_ptr<const 
   for (const auto& given : body.texts("input", most_inputs).value_or(std::vector<std::string>())) {
     check(stop);
     const auto text = prompt + given;
-    auto ids = cut ? model->encode(text, true) : encoded_prompt(body, "input", *model, text, true);
-    if (const auto most = static_cast<std::size_t>(model->max_context); cut && ids.size() > most) {
-      const auto end = ids.back(); // an encoder's texts end with a separator, also those that are cut
-      ids.resize(most);
-      if (!model->generates)
-        ids.back() = end;
-    }
+    auto ids = cut ? model->encode_cut(text, static_cast<std::size_t>(model->max_context))
+                   : encoded_prompt(body, "input", *model, text, true);
     job.prompts.push_back(embedding_of(std::move(ids), *model, "input"));
   }
   job.writer = std::make_unique<ollama_vectors>(std::move(name), job.prompts.size(), form, false);

@@ -110,8 +110,10 @@ void require_embeddings(const served_model& model) {
 }
 
 std::string_view prompt_of(const field_reader& body, const served_model& model) {
-  const auto asked = body.string("prompt_name");
-  const auto& name = asked ? *asked : model.embeddings.usual_prompt;
+  return prompt_named(body.string("prompt_name").value_or(model.embeddings.usual_prompt), model);
+}
+
+std::string_view prompt_named(const std::string& name, const served_model& model) {
   if (name.empty())
     return {};
   const auto found = std::ranges::find(model.embeddings.prompts, name, &text_prompt::name);
@@ -148,7 +150,7 @@ std::vector<float> formed(std::span<const float> pooled, const vector_form& form
     pooled = projected = (*form.dense)(pooled);
   const auto size = std::min(form.dimensions.value_or(pooled.size()), pooled.size());
   std::vector<float> result(pooled.begin(), pooled.begin() + static_cast<std::ptrdiff_t>(size));
-  if (!form.normalise && !form.dimensions)
+  if (!form.normalise)
     return result;
   double squares = 0;
   for (const double v : result)
@@ -185,8 +187,10 @@ generation_job embedding_job(const field_reader& body, std::shared_ptr<const ser
   const auto encoding = body.text("encoding_format").value_or("float");
   if (encoding != "float" && encoding != "base64")
     body.refuse("encoding_format", "must be \"float\" or \"base64\", not \"" + std::string(encoding) + '"');
-  const vector_form form{body.boolean("normalize").value_or(model->embeddings.normalise), read_dimensions(body, *model),
-                         model->dense};
+  const auto dimensions = read_dimensions(body, *model);
+  // The beginning of a vector has another length, so it is normalised again, unless the client says otherwise.
+  const bool normalise = body.boolean("normalize").value_or(model->embeddings.normalise || dimensions);
+  const vector_form form{normalise, dimensions, model->dense};
   generation_job job;
   for (auto [key, value] : json::object(body.body()))
     if (const std::string_view name = key; std::ranges::find(fields, name) == fields.end())

@@ -22,7 +22,7 @@ inline constexpr std::size_t most_inputs = 1024;
 /// What becomes of a pooled vector.
 struct vector_form {
   bool normalise = true;                         // to length 1
-  std::optional<std::size_t> dimensions = {};    // only the first so many, normalised again
+  std::optional<std::size_t> dimensions = {};    // only the first so many
   std::shared_ptr<const pooled_head> dense = {}; // that it passes before all that; null: none
 };
 
@@ -32,6 +32,8 @@ void require_embeddings(const served_model& model);
 /// What goes ahead of texts: the prompt that `prompt_name` names, or the checkpoint's usual one. Throws failure naming
 /// the field.
 std::string_view prompt_of(const field_reader& body, const served_model& model);
+/// The prompt of that name; empty: none. Throws as `prompt_of`.
+std::string_view prompt_named(const std::string& name, const served_model& model);
 
 /// A request for the embedding of `prompt`. Throws failure naming `field` if the prompt is empty or does not fit.
 generation embedding_of(std::vector<token_id> prompt, const served_model& model, std::string_view field);

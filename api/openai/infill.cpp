@@ -94,9 +94,7 @@ infill_request parse_infill(const field_reader& body, const served_model& model,
     refuse_infill(model, "input_prefix");
   if (!body.has("input_prefix") || !body.has("input_suffix"))
     body.refuse(body.has("input_prefix") ? "input_suffix" : "input_prefix", "is required");
-  const auto encoded = [&](const char* key) {
-    return encoded_prompt(body, key, model, body.text(key).value_or(""), false);
-  };
+  const auto encoded = [&](const char* key) { return encoded_plain(body, key, model, body.text(key).value_or("")); };
   infill_request result;
   auto prefix = encoded("input_prefix");
   const auto behind = encoded("prompt"); // what was typed since
@@ -216,18 +214,18 @@ private:
 std::vector<token_id> infilling::prompt(const served_model& model, std::span<const token_id> prefix) const {
   const auto begin = model.encode(std::string_view(), true);
   return infill_prompt(*model.infill, begin, prefix, suffix, others,
-                       [&](std::string_view text) { return model.encode(text, false); });
+                       [&](std::string_view text) { return model.encode_plain(text); });
 }
 
 std::optional<infilling> read_suffix(const field_reader& body, const served_model& model, bool echo) {
   const auto text = body.text("suffix");
   if (!text || text->empty())
     return {};
-  if (!model.infill || !model.encode)
+  if (!model.infill || !model.encode_plain)
     refuse_infill(model, "suffix");
   if (echo)
     body.refuse("suffix", "and `echo` cannot both be given");
-  return infilling{encoded_prompt(body, "suffix", model, *text, false)};
+  return infilling{encoded_plain(body, "suffix", model, *text)};
 }
 
 stop_id_set with_ends(const stop_id_set& ids, const infill_tokens& tokens) {

@@ -52,8 +52,9 @@ void check_length(const char* source, std::size_t tokens, const served_model& mo
 
 /// Reads one text, one list of ids, a list of texts, or a list of lists of ids. Calls `add` for each prompt as soon as
 /// it is read, so that the first one that is too long ends the request.
-void read_prompts(const field_reader& body, const served_model& model, const sampling_params& shared, bool special,
-                  const std::stop_token& stop, const std::function<void(std::vector<token_id>)>& add) {
+void read_prompts(const field_reader& body, const served_model& model, const sampling_params& shared,
+                  const std::function<std::vector<token_id>(std::string_view)>& encode, const std::stop_token& stop,
+                  const std::function<void(std::vector<token_id>)>& add) {
   constexpr auto wanted = "a string, a list of token ids, or a list of either";
   const auto found = body.find("prompt");
   if (!found)
@@ -64,7 +65,7 @@ void read_prompts(const field_reader& body, const served_model& model, const sam
   };
   std::string_view text;
   if (!found->get(text))
-    return add(encoded_prompt(body, "prompt", model, text, special));
+    return add(encode(text));
   json::array list;
   if (found->get(list))
     body.refuse("prompt", wanted, *found);
@@ -79,7 +80,7 @@ void read_prompts(const field_reader& body, const served_model& model, const sam
     check(stop);
     json::array ids;
     if (!item.get(text))
-      add(encoded_prompt(body, "prompt", model, text, special));
+      add(encode(text));
     else if (!item.get(ids))
       add_ids(ids);
     else
@@ -246,15 +247,30 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
 
 } // namespace
 
-std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
-                                     std::string_view text, bool special) {
+namespace {
+
+/// Before it is tokenised.
+void check_bytes(const field_reader& body, const char* key, const served_model& model, std::string_view text) {
   const auto context = static_cast<std::size_t>(model.max_context);
   if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > context)
     throw beyond_context(model.max_context,
                          "`" + body.path(key) + "` is a text of " + std::to_string(text.size()) +
                            " bytes, which has more",
                          body.path(key));
+}
+
+} // namespace
+
+std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
+                                     std::string_view text, bool special) {
+  check_bytes(body, key, model, text);
   return encoded(body, key, model, text, special);
+}
+
+std::vector<token_id> encoded_plain(const field_reader& body, const char* key, const served_model& model,
+                                    std::string_view text) {
+  check_bytes(body, key, model, text);
+  return model.encode_plain(text);
 }
 
 void check_model_name(const field_reader& body, const served_model& model) { read_adapter_name(body, model); }
@@ -332,8 +348,12 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
     return result;
   }
   if (speaks == dialect::completions) {
-    const bool special = !between && body.boolean("add_special_tokens").value_or(true);
-    read_prompts(body, model, shared.sampling, special, stop, add);
+    const bool special = body.boolean("add_special_tokens").value_or(true);
+    const auto encode = [&](std::string_view text) {
+      return between ? encoded_plain(body, "prompt", model, text)
+                     : encoded_prompt(body, "prompt", model, text, special);
+    };
+    read_prompts(body, model, shared.sampling, encode, stop, add);
     return result;
   }
   chat = read_chat(body);

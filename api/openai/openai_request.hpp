@@ -65,6 +65,10 @@ std::string parse_detokenize(const field_reader& body, const served_model& model
 std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
                                      std::string_view text, bool special);
 
+/// As `encoded_prompt` without special tokens, of a text in which they are text.
+std::vector<token_id> encoded_plain(const field_reader& body, const char* key, const served_model& model,
+                                    std::string_view text);
+
 /// The adapter that `model` names, or nothing if it is the served model or absent. Throws failure(not_found).
 std::string read_adapter_name(const field_reader& body, const served_model& model);
 

@@ -77,9 +77,9 @@ private:
     const auto known = std::ranges::find(places_, place);
     if (known != places_.end())
       return static_cast<std::size_t>(known - places_.begin());
-    auto ids = encoded_prompt(body_, key, *model_, text, true);
-    if (place % 2 == 1 && ids.size() > most_second_)
-      ids.resize(most_second_);
+    const auto whole = std::string(prompt_named(model_->embeddings.usual_prompt, *model_)) + text;
+    const bool cuts = place % 2 == 1 && most_second_ < static_cast<std::size_t>(model_->max_context);
+    auto ids = cuts ? model_->encode_cut(whole, most_second_) : encoded_prompt(body_, key, *model_, whole, true);
     prompts.push_back(embedding_of(std::move(ids), *model_, key));
     places_.push_back(place);
     return places_.size() - 1;

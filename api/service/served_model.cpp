@@ -13,6 +13,10 @@ served_model::served_model(const model_info& facts) : model_info(facts) {
     bos_token = written(tokens->bos());
     eos_token = written(tokens->eos());
     encode = [tokens](std::string_view text, bool special) { return tokens->encode(text, special); };
+    encode_cut = [tokens](std::string_view text, std::size_t most) { return tokens->encode_cut(text, most); };
+    encode_plain = [tokens, marks = infill ? infill->all() : std::vector<token_id>()](std::string_view text) {
+      return tokens->encode_plain(text, marks);
+    };
     encode_pair = [tokens](std::string_view first, std::string_view second, std::size_t most_second) {
       return tokens->encode_pair(first, second, most_second);
     };

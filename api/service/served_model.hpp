@@ -26,6 +26,10 @@ struct served_model : model_info {
   std::size_t most_bytes_per_token = 0;                                        // of text; 0: no such bound
   std::optional<std::string> bos_token, eos_token;                             // as written in texts
   std::function<std::vector<token_id>(std::string_view, bool special)> encode; // empty: no tokenizer
+  /// With special tokens around as much of the text as makes so many tokens; empty: no tokenizer.
+  std::function<std::vector<token_id>(std::string_view, std::size_t most)> encode_cut;
+  /// Special tokens and marks of fill-in-the-middle within the text are text; empty: no tokenizer.
+  std::function<std::vector<token_id>(std::string_view)> encode_plain;
   /// A query and a document, of which at most so many tokens are taken; empty: no tokenizer.
   std::function<token_pair(std::string_view, std::string_view, std::size_t most_second)> encode_pair;
   std::function<std::string(std::span<const token_id>, bool skip_special)> decode; // empty: no tokenizer

@@ -56,6 +56,14 @@ std::optional<infill_tokens> spelled_infill(const tokenizer& tokens) {
 
 } // namespace
 
+std::vector<token_id> infill_tokens::all() const {
+  auto result = ends();
+  result.insert(result.end(), {prefix, suffix});
+  if (middle)
+    result.push_back(*middle);
+  return result;
+}
+
 std::vector<token_id> infill_tokens::ends() const {
   std::vector<token_id> result;
   for (const auto& id : {pad, repository, file, end})

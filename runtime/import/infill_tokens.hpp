@@ -21,6 +21,7 @@ struct infill_tokens {
   std::optional<token_id> pad = {}, repository = {}, file = {}; // around other files; mostly none
   std::optional<token_id> end = {}; // of what was filled in, where that is a token of its own
 
+  std::vector<token_id> all() const;
   /// Those that end what is filled in, beside EOS: behind them, the model would go on with another file.
   std::vector<token_id> ends() const;
 };

@@ -112,7 +112,8 @@ std::string added_tokens::remark() const {
     " other than the next after the vocabulary's: " + first_renumbered_ + (renumbered_ == 1 ? "" : ", and so on");
 }
 
-std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool normalized) const {
+std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool normalized,
+                                                  const std::function<bool(token_id)>& plain) const {
   const auto& tree = normalized ? normalized_ : raw_;
   std::vector<part> parts;
   std::size_t done = 0;
@@ -120,6 +121,10 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
   if (!tree.empty()) {
     std::size_t from = 0;
     while (const auto hit = tree.find(text, from)) {
+      if (plain && plain(hit->id)) {
+        from = hit->begin + 1; // another may begin within it
+        continue;
+      }
       from = hit->end;
       const auto& token = tokens_.at(hit->id);
       std::size_t begin = hit->begin, end = hit->end;

@@ -60,8 +60,9 @@ public:
     std::size_t begin, end;
     token_id id;
   };
-  /// Finds the tokens that match the original text (`normalized` false) or the normalised text (true).
-  std::vector<part> cut(std::string_view text, bool normalized) const;
+  /// Finds the tokens that match the original text (`normalized` false) or the normalised text (true), but for those
+  /// that are `plain`, if there is such a function.
+  std::vector<part> cut(std::string_view text, bool normalized, const std::function<bool(token_id)>& plain) const;
 
   /// The most bytes of text that one token covers; 0 if unbounded, because a token also covers the space around it.
   std::size_t most_bytes_per_token() const;

@@ -120,6 +120,20 @@ std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_
   return parts_->post_process.apply(bare_ids(text), add_special_tokens);
 }
 
+std::vector<token_id> tokenizer::encode_cut(std::string_view text, std::size_t most) const {
+  auto ids = bare_ids(text);
+  const auto around = parts_->post_process.apply({}, true).size();
+  ids.resize(std::min(ids.size(), most - std::min(most, around)));
+  return parts_->post_process.apply(std::move(ids), true);
+}
+
+std::vector<token_id> tokenizer::encode_plain(std::string_view text, std::span<const token_id> marks) const {
+  return bare_ids(text, [&](token_id id) {
+    const auto* added = parts_->added.find(id);
+    return (added && added->special) || std::ranges::find(marks, id) != marks.end();
+  });
+}
+
 token_pair tokenizer::encode_pair(std::string_view first, std::string_view second, std::size_t most_second) const {
   auto behind = bare_ids(second);
   behind.resize(std::min(behind.size(), most_second));
@@ -128,7 +142,7 @@ token_pair tokenizer::encode_pair(std::string_view first, std::string_view secon
   return result;
 }
 
-std::vector<token_id> tokenizer::bare_ids(std::string_view text) const {
+std::vector<token_id> tokenizer::bare_ids(std::string_view text, const std::function<bool(token_id)>& plain) const {
   if (!is_utf8(text))
     throw failure(errc::bad_request, "the text is not valid UTF-8");
   match_scratch scratch;
@@ -137,7 +151,7 @@ std::vector<token_id> tokenizer::bare_ids(std::string_view text) const {
   word_list words;
   section raw, part;
   std::vector<token_id> ids;
-  for (const auto& outer : parts_->added.cut(text, false)) {
+  for (const auto& outer : parts_->added.cut(text, false, plain)) {
     if (outer.id >= 0) {
       ids.push_back(outer.id);
       continue;
@@ -145,7 +159,7 @@ std::vector<token_id> tokenizer::bare_ids(std::string_view text) const {
     raw.text = text.substr(outer.begin, outer.end - outer.begin);
     raw.start_until = outer.begin == 0 ? 0 : -1;
     parts_->normalize.apply(raw, scratch);
-    for (const auto& inner : parts_->added.cut(raw.text, true)) {
+    for (const auto& inner : parts_->added.cut(raw.text, true, plain)) {
       if (inner.id >= 0) {
         ids.push_back(inner.id);
         continue;

@@ -7,6 +7,7 @@
 #include "runtime/support/types.hpp"
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,6 +48,14 @@ public:
   /// limits of growth.hpp.
   std::vector<token_id> encode(std::string_view text, bool add_special_tokens) const;
 
+  /// The ids of as much of the text as makes `most` ids with the special tokens around it, which are kept. Throws as
+  /// `encode`.
+  std::vector<token_id> encode_cut(std::string_view text, std::size_t most) const;
+
+  /// The ids of a text in which special tokens, and `marks`, are text as any other; without special tokens around it.
+  /// Throws as `encode`.
+  std::vector<token_id> encode_plain(std::string_view text, std::span<const token_id> marks) const;
+
   /// A query and a document, as rerankers read them: with the special tokens that go around and between two texts. Of
   /// the second no more than `most_second` tokens are taken. Throws as `encode`.
   token_pair encode_pair(std::string_view first, std::string_view second, std::size_t most_second) const;
@@ -80,8 +89,8 @@ public:
 
 private:
   friend class stream_decoder;
-  /// Without what the post-processor adds.
-  std::vector<token_id> bare_ids(std::string_view text) const;
+  /// Without what the post-processor adds. `plain`: added tokens that are not looked for; null: none.
+  std::vector<token_id> bare_ids(std::string_view text, const std::function<bool(token_id)>& plain = nullptr) const;
 
   std::unique_ptr<const parts> parts_;
 };

@@ -81,6 +81,7 @@ TEST_CASE("Embeddings are normalised as the checkpoint says, and shortened as th
   CHECK(answer(R"(,"dimensions":1)") == with("[1]", "[0]"));
   CHECK(answer("").find("0.23076923,0.30769232,0,0.9230769") != std::string::npos);
   CHECK(answer(R"(,"normalize":false)") == with("[3,4,0,12]", "[0,0,0,0]"));
+  CHECK(answer(R"(,"normalize":false,"dimensions":2)") == with("[3,4]", "[0,0]"));
 }
 
 TEST_CASE("What is wrong with a request for embeddings is named") {

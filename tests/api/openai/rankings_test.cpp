@@ -122,6 +122,12 @@ TEST_CASE("Models without a classifier compare embeddings, and embed the query o
   const auto body = job.writer->body();
   CHECK(body.find(R"("index":0,"object":"score","score":0.96)") != body.npos);
   CHECK(body.find(R"("index":1,"object":"score","score":-1)") != body.npos);
+  model->embeddings.prompts = {{"document", "D: "}};
+  model->embeddings.usual_prompt = "document";
+  const auto prompted = reranked(R"("query":"q","documents":["abcdef","a"],"max_tokens_per_doc":6)", model).prompts;
+  CHECK(text_of(prompted.at(0).prompt) == "<s>D: q");
+  CHECK(text_of(prompted.at(1).prompt) == "<s>D: ab"); // six tokens with those around the text
+  CHECK(text_of(prompted.at(2).prompt) == "<s>D: a");
   model->embeddings = {.how = pooling::none, .normalise = false, .refusal = "its pooling is odd"};
   CHECK(fault_of([&] { scored(R"("text_1":"q","text_2":"a")", model); }).message ==
         "this model has no embeddings: its pooling is odd");

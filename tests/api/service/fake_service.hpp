@@ -37,6 +37,10 @@ inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
       ids.push_back(c);
     return ids;
   };
+  model->encode_cut = [encode = model->encode](std::string_view text, std::size_t most) {
+    return encode(text.substr(0, most - 1), true);
+  };
+  model->encode_plain = [](std::string_view text) { return std::vector<token_id>(text.begin(), text.end()); };
   model->decode = [](std::span<const token_id> ids, bool skip_special) {
     std::string text;
     for (const auto id : ids)

@@ -3,15 +3,17 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
 
 using namespace troupe;
 
 namespace {
 
-token_pair pair_of(const std::string& post_processor, std::size_t most_second = 100) {
+std::shared_ptr<const tokenizer> words_with(const std::string& post_processor) {
   const std::string words = R"({"[UNK]":0,"<s>":1,"</s>":2,"a":3,"b":4,"c":5})";
-  const auto tokens = tokenizer::parse(
+  return tokenizer::parse(
     R"({"added_tokens":[{"id":1,"content":"<s>","special":true,"normalized":false,"single_word":false,"lstrip":false,
 "rstrip":false},{"id":2,"content":"</s>","special":true,"normalized":false,"single_word":false,"lstrip":false,
 "rstrip":false}],"pre_tokenizer":{"type":"BertPreTokenizer"},"post_processor":)" +
@@ -19,7 +21,10 @@ token_pair pair_of(const std::string& post_processor, std::size_t most_second = 
 "max_input_chars_per_word":100,"vocab":)" +
       words + "}}",
     "tokenizer.json");
-  return tokens->encode_pair("a b", "c c a", most_second);
+}
+
+token_pair pair_of(const std::string& post_processor, std::size_t most_second = 100) {
+  return words_with(post_processor)->encode_pair("a b", "c c a", most_second);
 }
 
 using pair_ids = std::vector<token_id>;
@@ -55,4 +60,30 @@ TEST_CASE("A template for pairs with a third text, or a special token that is no
   const std::string begin = R"({"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[)";
   CHECK_THROWS_AS(pair_of(begin + R"({"Sequence":{"id":"C","type_id":0}}],"special_tokens":{}})"), failure);
   CHECK_THROWS_AS(pair_of(begin + R"({"SpecialToken":{"id":"<s>","type_id":0}}],"special_tokens":{}})"), failure);
+}
+
+TEST_CASE("A text that is cut keeps the special tokens around it") {
+  const auto tokens = words_with(R"({"type":"BertProcessing","sep":["</s>",2],"cls":["<s>",1]})");
+  CHECK(tokens->encode_cut("a b c", 100) == tokens->encode("a b c", true));
+  CHECK(tokens->encode_cut("a b c", 5) == pair_ids{1, 3, 4, 5, 2});
+  CHECK(tokens->encode_cut("a b c", 4) == pair_ids{1, 3, 4, 2});
+  CHECK(tokens->encode_cut("a b c", 1) == pair_ids{1, 2});
+  CHECK(words_with("null")->encode_cut("a b c", 2) == pair_ids{3, 4});
+}
+
+TEST_CASE("In plain texts, special tokens and other marks are words as any other") {
+  const auto tokens = words_with(R"({"type":"BertProcessing","sep":["</s>",2],"cls":["<s>",1]})");
+  CHECK(tokens->encode("a </s> b", false) == pair_ids{3, 2, 4});
+  const auto plain = tokens->encode_plain("a </s> b", {});
+  CHECK(plain.front() == 3);
+  CHECK(plain.back() == 4);
+  CHECK(std::ranges::find(plain, 2) == plain.end());
+  const auto marked = tokenizer::parse(R"({"added_tokens":[{"id":3,"content":"<m>","special":false,"normalized":false,
+"single_word":false,"lstrip":false,"rstrip":false}],"pre_tokenizer":{"type":"BertPreTokenizer"},"model":{"type":
+"WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##","max_input_chars_per_word":100,
+"vocab":{"[UNK]":0,"a":1,"m":2}}})",
+                                       "tokenizer.json");
+  const pair_ids marks{3};
+  CHECK(marked->encode_plain("a<m>", {}) == pair_ids{1, 3});
+  CHECK(marked->encode_plain("a<m>", marks) == pair_ids{1, 0, 2, 0});
 }
