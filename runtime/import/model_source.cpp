@@ -174,9 +174,9 @@ model_source open_model(const std::string& name) {
     refuse_folder(folder, missing::configuration);
   auto config_file = state_of(folder / "config.json");
   auto [config, generation, quantised] = read_config(folder);
-  auto load_ranker = read_classifier(json::document::load(folder / "config.json"), config);
   auto sentences = read_sentence_style(folder);
-  if (config.encoder && sentences.max_tokens > 0)
+  auto load_ranker = read_classifier(json::document::load(folder / "config.json"), config, sentences.activation);
+  if ((config.encoder || is_there(folder / "modules.json")) && sentences.max_tokens > 0)
     config.max_context = std::min(config.max_context, sentences.max_tokens);
   if (load_ranker)
     sentences.embeddings = {

@@ -74,14 +74,18 @@ sentence_style read_modules(const fs::path& folder) {
   return style;
 }
 
-/// Prompts by their names, of which one may be usual.
-void read_prompts(const fs::path& folder, embedding_style& style) {
+constexpr auto sentence_file = "config_sentence_transformers.json", length_file = "sentence_bert_config.json";
+
+/// The activation of scores; prompts by their names, of which one may be usual.
+void read_sentence_file(const fs::path& folder, sentence_style& sentences) {
   constexpr std::size_t most = 256;
-  const auto file = folder / "config_sentence_transformers.json";
+  const auto file = folder / sentence_file;
   if (!is_there(file))
     return;
+  auto& style = sentences.embeddings;
   const auto document = json::document::load(file);
   const json::reader config(document);
+  sentences.activation = config.string("activation_fn").value_or("");
   const auto prompts = config.object("prompts");
   if (prompts)
     for (auto [key, value] : prompts->object()) {
@@ -95,6 +99,25 @@ void read_prompts(const fs::path& folder, embedding_style& style) {
     config.at("default_prompt_name").refuse("is not the name of one of `prompts`");
 }
 
+/// The longest text: sentence-transformers cuts others, since version 6 as the tokenizer says.
+int read_most_tokens(const fs::path& folder) {
+  constexpr int most = 1 << 28;
+  const auto length = folder / length_file, tokens = folder / "tokenizer_config.json";
+  if (is_there(length)) {
+    const auto document = json::document::load(length);
+    if (const auto stated = json::reader(document).integer("max_seq_length", 1, most, 0))
+      return stated;
+  }
+  const bool is_sentence_model = is_there(length) || is_there(folder / sentence_file) ||
+    is_there(folder / "modules.json");
+  if (!is_sentence_model || !is_there(tokens))
+    return 0;
+  const auto document = json::document::load(tokens);
+  double stated = 0; // mostly 1e30 where there is no limit
+  const auto found = json::find(document.root(), "model_max_length");
+  return found && !found->get(stated) && stated >= 1 && stated <= most ? static_cast<int>(stated) : 0;
+}
+
 } // namespace
 
 sentence_style read_sentence_style(const fs::path& folder) {
@@ -104,11 +127,8 @@ sentence_style read_sentence_style(const fs::path& folder) {
     style = read_modules(folder);
   else if (is_there(pooling_file))
     style = {read_pooling(pooling_file)};
-  read_prompts(folder, style.embeddings);
-  if (const auto file = folder / "sentence_bert_config.json"; is_there(file)) {
-    const auto document = json::document::load(file);
-    style.max_tokens = json::reader(document).integer("max_seq_length", 1, 1 << 28, 0);
-  }
+  read_sentence_file(folder, style);
+  style.max_tokens = read_most_tokens(folder);
   return style;
 }
 

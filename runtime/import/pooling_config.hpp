@@ -5,6 +5,7 @@
 #include "runtime/sampling/pooling.hpp"
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -14,6 +15,7 @@ struct sentence_style {
   embedding_style embeddings = {};
   std::vector<std::filesystem::path> dense = {}; // folders of layers behind the pooling, in order
   int max_tokens = 0;                            // of a text; 0: as many as the model takes
+  std::string activation = {}; // of a cross-encoder's scores, as Python names it; empty: as config.json says
 };
 
 /// The defaults if the folder has neither file. Steps that are not implemented become the style's `refusal`, as the

@@ -28,9 +28,9 @@ act activation_named(const json::reader& config, const char* key, std::string na
   return found->second;
 }
 
-/// CrossEncoder's: a sigmoid for one label, unless the configuration names another function.
-score_scale scale_of(const json::reader& config) {
-  auto name = config.string("sbert_ce_default_activation_function");
+/// CrossEncoder's: a sigmoid for one label, unless another function is named, in newer folders by a file of its own.
+score_scale scale_of(const json::reader& config, const std::string& activation) {
+  auto name = activation.empty() ? config.string("sbert_ce_default_activation_function") : std::optional(activation);
   if (const auto own = config.object("sentence_transformers"); own && !name)
     name = own->string("activation_fn");
   if (!name)
@@ -75,13 +75,13 @@ std::shared_ptr<const pooled_head> load_classifier(const checkpoint& tensors, co
 
 } // namespace
 
-head_loader read_classifier(const json::document& document, model_config& model) {
+head_loader read_classifier(const json::document& document, model_config& model, const std::string& activation) {
   const json::reader config(document);
   const auto listed = config.child("architectures");
   const auto names = listed ? listed->items() : std::vector<json::reader>{};
   if (names.empty() || !names.front().string().ends_with("ForSequenceClassification"))
     return {};
-  const auto scale = scale_of(config);
+  const auto scale = scale_of(config, activation);
   const auto hidden = as_size(model.hidden);
   if (model.family == "bert")
     return [=](const checkpoint& tensors) {

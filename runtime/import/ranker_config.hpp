@@ -18,8 +18,8 @@ namespace troupe {
 using head_loader = std::function<std::shared_ptr<const pooled_head>(const checkpoint& tensors)>;
 
 /// Of a model for classification by its `architectures`; empty for others. Such a model has no output head, which
-/// `model` then says.
-head_loader read_classifier(const json::document& config, model_config& model);
+/// `model` then says. `activation`: of one label's score; empty: as `config` says.
+head_loader read_classifier(const json::document& config, model_config& model, const std::string& activation = {});
 
 /// The layers of sentence-transformers' Dense modules in these folders; null if there are none.
 std::shared_ptr<const pooled_head> load_dense(const std::vector<std::filesystem::path>& folders, pooling how,

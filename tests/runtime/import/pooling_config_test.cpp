@@ -81,3 +81,21 @@ TEST_CASE("Malformed descriptions of embeddings are refused naming the file") {
   CHECK(!refused('[' + pooling_module + ']', "").empty());
   CHECK(refused(R"([{"path":"../x","type":"a.Pooling"}])", "").find("path") != std::string::npos);
 }
+
+TEST_CASE("The longest text, and the activation of scores, are where old and new sentence-transformers write them") {
+  const temp_folder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder.path() / name) << text;
+    return read_sentence_style(folder.path());
+  };
+  CHECK(write("tokenizer_config.json", R"({"model_max_length":64})").max_tokens == 0); // of any model
+  const auto newer = write("config_sentence_transformers.json",
+                           R"({"model_type":"CrossEncoder","activation_fn":"torch.nn.modules.linear.Identity"})");
+  CHECK(newer.activation == "torch.nn.modules.linear.Identity");
+  CHECK(newer.max_tokens == 64);
+  CHECK(write("sentence_bert_config.json", R"({"transformer_task":"feature-extraction"})").max_tokens == 64);
+  CHECK(write("sentence_bert_config.json", R"({"max_seq_length":48})").max_tokens == 48);
+  CHECK(write("sentence_bert_config.json", "{}").max_tokens == 64);
+  CHECK(write("tokenizer_config.json", R"({"model_max_length":1000000000000000019884624838656})").max_tokens == 0);
+  CHECK(write("tokenizer_config.json", R"({"model_max_length":1e30})").max_tokens == 0);
+}
