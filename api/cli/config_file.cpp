@@ -2,13 +2,12 @@
 
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
+#include "runtime/support/shortest_digits.hpp"
 
 #include <CLI/CLI.hpp>
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -45,12 +44,6 @@ bool any_has_flag(const CLI::App& command, const std::string& key) {
 const CLI::App* find_command(const CLI::App& parent, std::string_view name) {
   const auto found = parent.get_subcommands([&](const CLI::App* c) { return c->get_name() == name; });
   return found.empty() ? nullptr : found.front();
-}
-
-/// The shortest text that parses to the same number.
-std::string text_of(double number) {
-  std::array<char, 32> text;
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
 }
 
 class settings_reader {
@@ -106,7 +99,7 @@ private:
     if (const auto* integer = node.as_integer())
       return std::to_string(integer->get());
     if (const auto* number = node.as_floating_point())
-      return text_of(number->get());
+      return shortest_digits(number->get());
     if (const auto* flag = node.as_boolean())
       return flag->get() ? "true" : "false";
     refuse(file_, one.at, "`" + one.full_key + "` must be text, a number, true or false, or a list of those");

@@ -1,6 +1,7 @@
 #include "api/cli/values.hpp"
 
 #include "runtime/support/error.hpp"
+#include "runtime/support/shortest_digits.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -56,12 +57,6 @@ std::string error_of(Check check) {
   } catch (const failure& e) {
     return e.what();
   }
-}
-
-/// "0.05", not "0.050000".
-std::string shortest(double number) {
-  std::array<char, 32> text;
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
 }
 
 } // namespace
@@ -177,7 +172,8 @@ CLI::Validator number_between(double low, double high) {
       const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
       if (ec == std::errc() && end == text.data() + text.size() && value >= low && value <= high)
         return {};
-      return "must be a number from " + shortest(low) + " to " + shortest(high) + ", found `" + text + "`";
+      return "must be a number from " + shortest_digits(low) + " to " + shortest_digits(high) + ", found `" + text +
+        "`";
     },
     "");
 }

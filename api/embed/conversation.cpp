@@ -6,6 +6,7 @@
 #include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/chat/whole_prompt.hpp"
 #include "runtime/engine/reward_model.hpp"
+#include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/random_seed.hpp"
 #include "runtime/support/json.hpp"
 
@@ -124,7 +125,7 @@ prepared_question prepare(const model_info& model, const question& asked) {
     throw failure(errc::unsupported, model.id + " has no tokenizer: submit token ids");
   prepared_question result;
   auto& request = result.request;
-  request.sampling = asked.sampling.value_or(model.defaults.sampling);
+  request.sampling = asked.sampling.value_or(default_sampling(model.defaults, sampling_convention::local));
   if (asked.seed || request.sampling.seed == 0)
     request.sampling.seed = asked.seed.value_or(random_seed());
   request.timeout = asked.timeout;

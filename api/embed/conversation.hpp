@@ -43,7 +43,7 @@ struct question {
   std::string text = {};                        // continued as it is, if there are no messages
   std::vector<chat_turn> messages = {};         // rendered by the model's chat template
   std::vector<tool_offer> tools = {};           // for a conversation
-  std::optional<sampling_params> sampling = {}; // unset: as the checkpoint recommends (generation_config.json)
+  std::optional<sampling_params> sampling = {}; // unset: as the model says, else as `troupe run`
   int max_tokens = 0;                           // of the answer; 0: as many as the context holds
   std::optional<std::uint64_t> seed = {};       // unset: that of `sampling`, or a random one if it is 0
   std::chrono::milliseconds timeout{0};         // for the whole answer; 0: as long as the engine allows

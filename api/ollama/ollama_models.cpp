@@ -4,6 +4,7 @@
 #include "api/ollama/ollama_request.hpp"
 #include "api/openai/chat_messages.hpp"
 #include "api/openai/json_object.hpp"
+#include "runtime/model/default_sampling.hpp"
 #include "runtime/support/checksum.hpp"
 #include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
@@ -75,6 +76,14 @@ bool shows_tools(const served_model& model) {
   }
 }
 
+/// What requests that say nothing are sampled with, as lines of a Modelfile.
+std::string parameters_of(const served_model& model) {
+  std::string lines;
+  for (const auto& [name, value] : named_sampling(default_sampling(model.defaults, sampling_convention::local)))
+    lines += (lines.empty() ? "" : "\n") + (name == "repetition_penalty" ? "repeat_penalty" : name) + ' ' + value;
+  return lines;
+}
+
 /// The model's entry in a list, to which more is added.
 json_object entry_of(const served_model& model) {
   const auto name = to_utf8(listed_name(model));
@@ -130,7 +139,7 @@ std::string ollama_show(const field_reader& body, const served_model& model) {
     capabilities.push_back(json_text("thinking"));
   return json_object()
     .text("modelfile", "")
-    .text("parameters", "")
+    .text("parameters", parameters_of(model))
     .text("template", "")
     .raw("details", details_of(model))
     .raw("model_info",

@@ -379,7 +379,7 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
   add_format(to, body);
   add_thinking(to, body);
   add_logprobs(to, body, speaks);
-  result.asked = parse_translated(speaks, to.str(), model, names_of(call), stop);
+  result.asked = parse_translated(speaks, to.str(), model, names_of(call), stop, sampling_convention::local);
   result.asked.stream = result.stream;
   auto& one = result.asked.prompts.front();
   one.prompt.insert(one.prompt.begin(), context.begin(), context.end());

@@ -115,7 +115,8 @@ infill_request parse_infill(const field_reader& body, const served_model& model,
       to.value(key, value);
   if (const auto samplers = body.find("samplers"))
     to.raw("samplers", samplers_of(*samplers, result.notes));
-  result.asked = parse_translated(dialect::completions, to.str(), model, infill_names, stop);
+  result.asked = parse_translated(dialect::completions, to.str(), model, infill_names, stop,
+                                  sampling_convention::local);
   auto& sampling = result.asked.prompts.front().sampling;
   if (sampling.width() > 1)
     body.refuse("n", "must be 1");

@@ -220,10 +220,10 @@ void count_scores(dialect speaks, const prompt_report& report, const generation&
 }
 
 /// The settings that all prompts of the request share.
-generation read_shared(dialect speaks, const field_reader& body, const served_model& model) {
+generation read_shared(dialect speaks, const field_reader& body, const served_model& model, sampling_convention users) {
   generation result;
   result.model = model.id;
-  result.sampling = read_sampling(body, model);
+  result.sampling = read_sampling(body, model, default_sampling(model.defaults, users));
   result.sampling.logprobs = read_logprobs(speaks, body);
   result.sampling.max_tokens = sampling_fields::most_int; // until a prompt says what fits
   // In vLLM's API, lower values run sooner.
@@ -293,14 +293,15 @@ std::string read_cache_salt(const field_reader& body) {
 }
 
 generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model,
-                                    const std::stop_token& stop, std::span<const std::string_view> envelope) {
+                                    const std::stop_token& stop, std::span<const std::string_view> envelope,
+                                    sampling_convention users) {
   check_model_name(body, model);
   refuse_unsupported(body);
   generation_request result;
   result.speaks = speaks;
   result.notes = notes_on_fields(body, speaks == dialect::chat ? field_scope::chat : field_scope::completions,
                                  envelope);
-  auto shared = read_shared(speaks, body, model);
+  auto shared = read_shared(speaks, body, model, users);
   shared.adapter = read_adapter_name(body, model);
   const auto limit = read_limit(speaks, body);
   read_stream(body, result);

@@ -6,6 +6,7 @@
 #include "api/service/served_model.hpp"
 #include "runtime/chat/output/chat_output.hpp"
 #include "runtime/engine/generation.hpp"
+#include "runtime/model/default_sampling.hpp"
 
 #include <cstdint>
 #include <span>
@@ -44,10 +45,11 @@ struct generation_request {
 
 /// Parses the body of POST /v1/completions or /v1/chat/completions. Fields that would change the result but are not
 /// implemented are refused by name; unknown fields and those without influence are ignored, as by OpenAI and vLLM.
-/// `envelope`: members of the body that the caller reads. Throws failure, and failure(cancelled) soon after `stop` is
-/// requested.
+/// `envelope`: members of the body that the caller reads. `users`: what those of the endpoint expect of sampling that
+/// neither they nor the model name. Throws failure, and failure(cancelled) soon after `stop` is requested.
 generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model,
-                                    const std::stop_token& stop = {}, std::span<const std::string_view> envelope = {});
+                                    const std::stop_token& stop = {}, std::span<const std::string_view> envelope = {},
+                                    sampling_convention users = sampling_convention::openai);
 
 /// Parses the body of POST /tokenize: `prompt`, or `messages` as in a chat.
 std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model,

@@ -9,11 +9,11 @@
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/import/ranker_config.hpp"
 #include "runtime/model/pooled_head.hpp"
+#include "runtime/support/shortest_digits.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -141,11 +141,7 @@ private:
   std::uint64_t tokens_ = 0;
 };
 
-/// The shortest digits that read back as the same float.
-std::string json_float(float v) {
-  char digits[32];
-  return {digits, std::to_chars(digits, digits + sizeof digits, std::isfinite(v) ? v : 0).ptr};
-}
+std::string json_float(float v) { return shortest_digits(std::isfinite(v) ? v : 0); }
 
 class rerank_answer final : public scored_answer {
 public:

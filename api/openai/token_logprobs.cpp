@@ -2,10 +2,10 @@
 
 #include "api/openai/json_object.hpp"
 #include "runtime/support/hex.hpp"
+#include "runtime/support/shortest_digits.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <span>
 
@@ -67,8 +67,7 @@ void add_prompt_entry(json_object& to, token_id id, float logprob, std::size_t r
 std::string json_logprob(float value) {
   if (!std::isfinite(value))
     return "-9999.0";
-  char buffer[32];
-  return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+  return shortest_digits(value);
 }
 
 std::string json_logprob(double value) { return std::isfinite(value) ? json_number(value) : "-9999.0"; }

@@ -47,10 +47,11 @@ error in_own_names(error what, std::span<const field_name> names) {
 }
 
 generation_request parse_translated(dialect speaks, const std::string& body, const served_model& model,
-                                    std::span<const field_name> names, const std::stop_token& stop) {
+                                    std::span<const field_name> names, const std::stop_token& stop,
+                                    sampling_convention users) {
   try {
     const auto document = json::document::parse(body, "the body", errc::bad_request);
-    auto result = parse_generation(speaks, field_reader(document.root()), model, stop);
+    auto result = parse_generation(speaks, field_reader(document.root()), model, stop, {}, users);
     for (auto& note : result.notes)
       note = in_own_names({{}, note, {}}, names).message;
     for (auto& one : result.prompts)

@@ -21,7 +21,8 @@ error in_own_names(error what, std::span<const field_name> names);
 
 /// parse_generation of a translated body. Throws as that, with fields in the client's names.
 generation_request parse_translated(dialect speaks, const std::string& body, const served_model& model,
-                                    std::span<const field_name> names, const std::stop_token& stop);
+                                    std::span<const field_name> names, const std::stop_token& stop,
+                                    sampling_convention users = sampling_convention::openai);
 
 /// count_chat_tokens of a translated body. Throws as that, with fields in the client's names.
 std::size_t count_translated(const std::string& body, const served_model& model, std::span<const field_name> names,

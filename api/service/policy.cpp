@@ -1,7 +1,9 @@
 #include "api/service/policy.hpp"
 
 #include "runtime/guide/banned_texts.hpp"
+#include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/shortest_digits.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
@@ -15,11 +17,6 @@ namespace {
 
 [[noreturn]] void refuse_rule(const std::string& name, const std::string& why) {
   throw failure(errc::bad_request, '`' + name + "` " + why, name);
-}
-
-std::string shown_bound(float bound) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, bound).ptr};
 }
 
 /// A decimal number is an id.
@@ -85,16 +82,18 @@ void bound_temperature(float most, const served_model& model, sampling_params& t
   if (to.num_beams > 0 && !to.beam_sampling && !to.stochastic_beams)
     return; // nothing is drawn
   auto& temperature = to.temperature;
-  if (temperature > most && temperature == model.defaults.sampling.temperature)
-    temperature = most; // nobody asked for it
+  for (const auto users : {sampling_convention::openai, sampling_convention::local})
+    if (temperature > most && temperature == default_sampling(model.defaults, users).temperature)
+      temperature = most; // nobody asked for it
   if (temperature > most)
     throw failure(errc::unsupported,
-                  "`temperature` may be at most " + shown_bound(most) + " on this server, not " +
-                    shown_bound(temperature),
+                  "`temperature` may be at most " + shortest_digits(most) + " on this server, not " +
+                    shortest_digits(temperature),
                   "temperature");
   if (temperature + to.dynatemp_range > most && to.dynatemp_range > 0)
     throw failure(errc::unsupported,
-                  "`dynatemp_range` and `temperature` may together be at most " + shown_bound(most) + " on this server",
+                  "`dynatemp_range` and `temperature` may together be at most " + shortest_digits(most) +
+                    " on this server",
                   "dynatemp_range");
 }
 
@@ -179,8 +178,8 @@ void check_rules(const policy_rules& rules) {
         refuse_rule("logit_bias", "must name tokens by ids from 0, or by texts, and " + what + " is no id");
       if (!(bias >= range.least && bias <= range.most))
         refuse_rule("logit_bias",
-                    "must be from " + shown_bound(static_cast<float>(range.least)) + " to " +
-                      shown_bound(static_cast<float>(range.most)));
+                    "must be from " + shortest_digits(static_cast<float>(range.least)) + " to " +
+                      shortest_digits(static_cast<float>(range.most)));
     }
   }
   if (rules.max_temperature && !(*rules.max_temperature >= 0 && *rules.max_temperature <= 2))

@@ -2,6 +2,7 @@
 // takes from generation_config.json.
 #include "runtime/import/answer_ends.hpp"
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/number_text.hpp"
 
@@ -71,7 +72,8 @@ generation_defaults parse_gguf_generation(const gguf_file& file) {
       : std::nullopt;
     if (!given)
       return;
-    result.sample = true;
+    if (decides_draws(field.name))
+      result.sampling_source = "general.sampling.* of the GGUF file";
     const auto taken = std::clamp(*given, static_cast<double>(field.least), static_cast<double>(field.most));
     if (taken != *given) {
       classic<std::ostringstream> line;

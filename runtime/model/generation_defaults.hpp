@@ -11,9 +11,9 @@ namespace troupe {
 
 /// What `generation_config.json` says. Requests override it.
 struct generation_defaults {
-  std::vector<token_id> stops; // end of sequence; falls back to config.json's `eos_token_id`
-  bool sample = false;
-  sampling_params sampling;         // for requests that say nothing; within the ranges of sampling_table.hpp
+  std::vector<token_id> stops;      // end of sequence; falls back to config.json's `eos_token_id`
+  sampling_params sampling;         // within the ranges of sampling_table.hpp; see default_sampling.hpp
+  std::string sampling_source;      // the file that names a temperature or a filter; empty: none does
   std::vector<std::string> remarks; // one line per value that was out of range, for the log
 };
 

@@ -1,5 +1,6 @@
 #include "runtime/model/model_config.hpp"
 
+#include "runtime/model/default_sampling.hpp"
 #include "runtime/model/families/family.hpp"
 #include "runtime/model/families/text_part.hpp"
 #include "runtime/sampling/sampling_table.hpp"
@@ -47,9 +48,12 @@ void read_sampling_defaults(const json::reader& from, generation_defaults& to) {
       else
         return from.number(field.name, limits::lowest(), limits::max());
     }();
-    if (given)
-      to.sampling.*
-        field.member = static_cast<T>(within(from.label(field.name), *given, field.least, field.most, to.remarks));
+    if (!given)
+      return;
+    to.sampling.*
+      field.member = static_cast<T>(within(from.label(field.name), *given, field.least, field.most, to.remarks));
+    if (decides_draws(field.name))
+      to.sampling_source = "generation_config.json";
   });
 }
 
@@ -62,7 +66,7 @@ generation_defaults parse_generation_config(const json::document* generation, co
   if (generation) {
     const json::reader given(*generation);
     stops = given.integers("eos_token_id", 0, max_id);
-    result.sample = given.boolean("do_sample", false);
+    given.boolean("do_sample", false); // only checked: requests decide by the temperature
     read_sampling_defaults(given, result);
   }
   if (!stops)

@@ -1,10 +1,10 @@
 #include "runtime/support/json_text.hpp"
 
 #include "runtime/support/hex.hpp"
+#include "runtime/support/shortest_digits.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <array>
-#include <charconv>
 #include <cmath>
 
 namespace troupe {
@@ -31,13 +31,6 @@ void append_code_point(std::string& out, char32_t c) {
     return append_unicode_escape(out, c);
   append_unicode_escape(out, 0xD800 + ((c - 0x10000) >> 10));
   append_unicode_escape(out, 0xDC00 + ((c - 0x10000) & 0x3FF));
-}
-
-template <class T>
-std::string shortest(T value) {
-  char buffer[32];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-  return std::string(buffer, end);
 }
 
 } // namespace
@@ -73,14 +66,14 @@ std::string json_text(std::string_view text, json_escapes escapes) {
   return result += '"';
 }
 
-std::string json_number(double value) { return std::isfinite(value) ? shortest(value) : "0"; }
+std::string json_number(double value) { return std::isfinite(value) ? shortest_digits(value) : "0"; }
 
 std::string json_ids(std::span<const token_id> ids) {
   std::string result = "[";
   for (const auto id : ids) {
     if (result.size() > 1)
       result += ',';
-    result += shortest(id);
+    result += shortest_digits(id);
   }
   return result += ']';
 }

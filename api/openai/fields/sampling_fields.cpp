@@ -141,9 +141,9 @@ void refuse_unsupported(const field_reader& body) {
   refuse_other_modalities(body);
 }
 
-sampling_params read_sampling(const field_reader& body, const served_model& model) {
+sampling_params read_sampling(const field_reader& body, const served_model& model, const sampling_params& defaults) {
   using namespace sampling_fields;
-  auto result = model.defaults.sampling;
+  auto result = defaults;
   for_each([&]<class T>(const sampling_field<T>& field) {
     if (!field.sources.request)
       return;

@@ -10,8 +10,8 @@ namespace troupe {
 /// (null, false, the neutral number) are accepted.
 void refuse_unsupported(const field_reader& body);
 
-/// Reads all of sampling_params but `max_tokens`, `logprobs` and `prompt_logprobs`, over the model's defaults. The seed
-/// is random if not given.
-sampling_params read_sampling(const field_reader& body, const served_model& model);
+/// Reads all of sampling_params but `max_tokens`, `logprobs` and `prompt_logprobs`, over `defaults`. The seed is random
+/// if not given.
+sampling_params read_sampling(const field_reader& body, const served_model& model, const sampling_params& defaults);
 
 } // namespace troupe

@@ -9,10 +9,10 @@
 #include "api/openai/translated_request.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json_digits.hpp"
+#include "runtime/support/shortest_digits.hpp"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 namespace troupe {
 
@@ -183,11 +183,6 @@ std::string add_reasoning(json_object& to, const field_reader& body) {
   return json_object().raw("effort", effort ? json_text(*effort) : "null").raw("summary", summary).str();
 }
 
-std::string shortest(float value) {
-  char digits[32];
-  return std::string(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-}
-
 /// A request, translated into the members of a chat.
 struct translation {
   json_object members;   // but for the messages
@@ -275,25 +270,25 @@ std::string repeated_members(const field_reader& body, const response_request& r
   const auto& sampling = request.asked.prompts.front().sampling;
   const auto members = json_object()
                          .flag("background", false)
-                         .raw("frequency_penalty", shortest(sampling.frequency_penalty))
+                         .raw("frequency_penalty", shortest_digits(sampling.frequency_penalty))
                          .raw("instructions", given_or(body, "instructions", "null"))
                          .raw("max_output_tokens", given_or(body, "max_output_tokens", "null"))
                          .raw("max_tool_calls", given_or(body, "max_tool_calls", "null"))
                          .raw("metadata", from.metadata)
                          .raw("parallel_tool_calls", given_or(body, "parallel_tool_calls", "true"))
-                         .raw("presence_penalty", shortest(sampling.presence_penalty))
+                         .raw("presence_penalty", shortest_digits(sampling.presence_penalty))
                          .raw("previous_response_id", given_or(body, "previous_response_id", "null"))
                          .raw("prompt_cache_key", given_or(body, "prompt_cache_key", "null"))
                          .raw("reasoning", from.reasoning)
                          .raw("safety_identifier", given_or(body, "safety_identifier", "null"))
                          .text("service_tier", "default")
                          .flag("store", request.store)
-                         .raw("temperature", given_or(body, "temperature", shortest(sampling.temperature)))
+                         .raw("temperature", given_or(body, "temperature", shortest_digits(sampling.temperature)))
                          .raw("text", from.format)
                          .raw("tool_choice", from.tools.repeated_choice)
                          .raw("tools", from.tools.repeated_tools)
                          .number("top_logprobs", std::max(sampling.logprobs, 0))
-                         .raw("top_p", given_or(body, "top_p", shortest(sampling.top_p)))
+                         .raw("top_p", given_or(body, "top_p", shortest_digits(sampling.top_p)))
                          .text("truncation", from.truncates ? "auto" : "disabled")
                          .raw("user", given_or(body, "user", "null"))
                          .str();

@@ -4,6 +4,7 @@
 #include "api/server/answers/answers.hpp"
 #include "api/server/answers/request_of.hpp"
 #include "runtime/adapters/adapter_library.hpp"
+#include "runtime/model/default_sampling.hpp"
 #include "runtime/support/number_text.hpp"
 #include "runtime/support/percent_encoding.hpp"
 #include "runtime/support/utf8.hpp"
@@ -19,6 +20,16 @@ namespace troupe {
 
 namespace {
 
+/// What requests of the page and of Ollama's API that say nothing are sampled with, and who says so. Those below /v1
+/// are, too, if it is the model.
+json_object sampling_of(const served_model& model) {
+  json_object result;
+  for (const auto& [name, value] : named_sampling(default_sampling(model.defaults, sampling_convention::local)))
+    result.raw(name, value);
+  return result.flag("named_by_model", !model.defaults.sampling_source.empty())
+    .text("source", source_of_sampling(model.defaults));
+}
+
 /// A model, or an adapter of it.
 std::string model_object(const served_model& model, const std::string& adapter = {}) {
   static const auto started = std::time(nullptr);
@@ -26,12 +37,14 @@ std::string model_object(const served_model& model, const std::string& adapter =
   result.text("id", to_utf8(adapter.empty() ? model.id : adapter));
   if (!adapter.empty())
     result.text("parent", to_utf8(model.id));
-  return result.text("object", "model")
+  result.text("object", "model")
     .number("created", started)
     .text("owned_by", "troupe")
     .number("max_model_len", model.max_context)
-    .flag("schedule_invariant", model.schedule_invariant)
-    .str();
+    .flag("schedule_invariant", model.schedule_invariant);
+  if (model.generates)
+    result.object("sampling", sampling_of(model));
+  return result.str();
 }
 
 /// The same for Anthropic's clients. What this server does not know of a model is null.

@@ -112,6 +112,7 @@ TEST_CASE("Ollama's clients see the model that is served") {
   CHECK(shown.find(details) != std::string::npos);
   CHECK(shown.find(R"("llama.context_length":200)") != std::string::npos);
   CHECK(shown.find(R"("capabilities":["completion","embedding"])") != std::string::npos);
+  CHECK(shown.find(R"("parameters":"temperature 0.8\ntop_k 40\ntop_p 0.95\nmin_p 0.05")") != std::string::npos);
   CHECK(fault_of([&] { show(R"({"model":"other"})"); }).code == errc::not_found);
 }
 

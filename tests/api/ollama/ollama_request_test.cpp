@@ -84,6 +84,20 @@ TEST_CASE("Ollama's options are sampling parameters, within the context") {
   CHECK(only(generate(R"(,"prompt":"x","raw":true)")).sampling.max_tokens == 198);
 }
 
+TEST_CASE("Ollama's requests that name no sampling get the model's, or where it names none, what is usual there") {
+  const auto told = [](const std::string& options, const std::shared_ptr<const served_model>& model) {
+    const auto fields = R"(,"prompt":"x","options":{)" + options + "}";
+    return told_sampling(only(ollama(ollama_call::generate, fields, model)).sampling);
+  };
+  const auto silent = byte_model();
+  CHECK(told("", silent) == "temperature 0.8, top_k 40, top_p 0.95, min_p 0.05");
+  CHECK(told(R"("temperature":0.5,"top_k":0)", silent) == "temperature 0.5, top_p 0.95, min_p 0.05");
+  const auto naming = byte_model();
+  naming->defaults.sampling.temperature = 0.6f;
+  naming->defaults.sampling_source = "generation_config.json";
+  CHECK(told("", naming) == "temperature 0.6");
+}
+
 TEST_CASE("A conversation of Ollama's goes on from its tokens") {
   const auto one = only(generate(R"(,"prompt":"x","context":[104,105])"));
   CHECK(text_of(one.prompt) == "hiuser: x\nassistant:");

@@ -60,6 +60,8 @@ TEST_CASE("llama.cpp's /infill makes the same prompt, with what was typed and ot
   const auto files = infill(R"("input_prefix":"a","input_suffix":"b","input_extra":[{"filename":"f","text":"t"}])");
   const auto& prompt = files.prompts.at(0).prompt;
   CHECK(ids(prompt.begin(), prompt.begin() + 5) == ids{bos, 264, 'f', '\n', 't'});
+  CHECK(told_sampling(infill(R"("input_prefix":"a","input_suffix":"b")").prompts.at(0).sampling) ==
+        "temperature 0.8, top_k 40, top_p 0.95, min_p 0.05"); // llama.cpp's
   const auto limited = infill(R"("input_prefix":"a","input_suffix":"b","n_predict":7,"top_k":40,"temperature":0.1)");
   CHECK(limited.prompts.at(0).sampling.max_tokens == 7);
   CHECK(limited.prompts.at(0).sampling.top_k == 40);

@@ -96,6 +96,18 @@ TEST_CASE("Models state whether their results depend on the schedule") {
   }
 }
 
+TEST_CASE("Models state what requests that name no sampling get, and who says so") {
+  live_server live;
+  CHECK(get(live.port(), "/v1/models")
+          .body.find(R"("sampling":{"temperature":0.8,"top_k":40,"top_p":0.95,"min_p":0.05,"named_by_model":false,)"
+                     R"("source":"defaults, as the model names none"})") != std::string::npos);
+  live.fake.served->defaults.sampling.temperature = 0.6f;
+  live.fake.served->defaults.sampling_source = "generation_config.json";
+  CHECK(get(live.port(), "/v1/models/org/bytes")
+          .body.find(R"("sampling":{"temperature":0.6,"named_by_model":true,"source":"generation_config.json"})") !=
+        std::string::npos);
+}
+
 TEST_CASE("Text goes to tokens and back") {
   live_server live;
   const auto port = live.port();

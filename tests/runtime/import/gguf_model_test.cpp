@@ -267,7 +267,7 @@ TEST_CASE("GGUF files say how to sample, as generation_config.json does") {
   };
   const auto integer = [](std::int32_t n) { return packed_type(gguf_type::i32) + packed(n); };
   const auto plain = of([](entries&) {});
-  CHECK(!plain.sample);
+  CHECK(plain.sampling_source.empty());
   const auto said = of([&](entries& e) {
     e["general.sampling.temp"] = real(0.5f);
     e["general.sampling.top_k"] = integer(20);
@@ -279,7 +279,7 @@ TEST_CASE("GGUF files say how to sample, as generation_config.json does") {
     e["general.sampling.xtc_threshold"] = real(0.0625f);
   });
   const auto& s = said.sampling;
-  CHECK(said.sample);
+  CHECK(said.sampling_source == "general.sampling.* of the GGUF file");
   CHECK(std::tuple(s.temperature, s.top_k, s.top_p, s.min_p) == std::tuple(0.5f, 20, 0.75f, 0.25f));
   CHECK(std::tuple(s.repetition_penalty, s.repetition_penalty_range) == std::tuple(1.5f, 64));
   CHECK(std::tuple(s.xtc_probability, s.xtc_threshold) == std::tuple(0.125f, 0.0625f));
@@ -293,6 +293,7 @@ TEST_CASE("GGUF files say how to sample, as generation_config.json does") {
     e["general.sampling.penalty_last_n"] = integer(0);
   });
   CHECK(none.sampling.repetition_penalty == 1);
+  CHECK(none.sampling_source.empty()); // neither a temperature nor a filter
 }
 
 TEST_CASE("A folder with one GGUF file is a model, and loads with tokenizer and chat template") {

@@ -269,14 +269,14 @@ TEST_CASE("Stop tokens come from generation_config.json, else from config.json")
 TEST_CASE("Sampling defaults are read where they are given, and checked") {
   const auto given = generation(
     R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.1})");
-  CHECK(given.sample);
+  CHECK(given.sampling_source == "generation_config.json");
   CHECK(given.sampling.temperature == 0.6f);
   CHECK(given.sampling.top_k == 20);
   CHECK(given.sampling.top_p == 0.95f);
   CHECK(given.sampling.min_p == 0.05f);
   CHECK(given.sampling.repetition_penalty == 1.1f);
   const auto none = generation("{}");
-  CHECK(!none.sample);
+  CHECK(none.sampling_source.empty());
   CHECK(none.sampling.temperature == 1);
   CHECK(none.sampling.top_k == 0);
   CHECK(none.sampling.top_p == 1);
