@@ -1,5 +1,7 @@
 #include "api/http/line_sink.hpp"
 
+#include "runtime/support/visible_text.hpp"
+
 #include <cerrno>
 #include <cstdlib>
 #include <string_view>
@@ -46,7 +48,8 @@ void line_sink::sink_it_(const spdlog::details::log_msg& message) {
   if (bar_)
     text += erase_line;
   if (std::string_view(message.logger_name.data(), message.logger_name.size()) == plain) {
-    text.append(message.payload.data(), message.payload.size());
+    const std::string_view given(message.payload.data(), message.payload.size());
+    text += terminal_ && given.ends_with('\n') ? visible(given, true) : std::string(given); // else it is a bar
   } else {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);

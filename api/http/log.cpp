@@ -5,6 +5,7 @@
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/threads.hpp"
 #include "runtime/support/utf8.hpp"
+#include "runtime/support/visible_text.hpp"
 
 #include <spdlog/async_logger.h>
 #include <spdlog/details/thread_pool.h>
@@ -96,24 +97,19 @@ std::optional<std::uint64_t> rate_limit::pass(clock::time_point now) {
 
 std::string log_text(std::string_view text, std::size_t most) {
   const auto quoted = json_text(to_utf8(text.substr(0, most)) + (text.size() > most ? "..." : ""));
-  // JSON does not escape DEL, Latin-1's control characters or Unicode's line breaks, which terminals and line readers
-  // may act upon.
+  // JSON does not escape DEL, Latin-1's control characters, Unicode's line breaks or what turns text around, which
+  // terminals and line readers may act upon.
   std::string result;
-  for (std::size_t i = 0; i < quoted.size(); ++i) {
-    const auto at = [&](std::size_t ahead) {
-      return i + ahead < quoted.size() ? static_cast<unsigned char>(quoted[i + ahead]) : 0u;
-    };
-    if (at(0) == 0x7f) {
-      append_unicode_escape(result, 0x7f);
-    } else if (at(0) == 0xc2 && at(1) < 0xa0) {
-      append_unicode_escape(result, at(1));
-      i += 1;
-    } else if (at(0) == 0xe2 && at(1) == 0x80 && (at(2) == 0xa8 || at(2) == 0xa9)) {
-      append_unicode_escape(result, 0x2000 + (at(2) & 0x3f));
-      i += 2;
-    } else {
-      result += quoted[i];
-    }
+  for (std::size_t at = 0; at < quoted.size();) {
+    const auto begin = at;
+    const auto c = next_char(quoted, at);
+    const auto text = std::string_view(quoted).substr(begin, at - begin);
+    if (may_be_in_name(c))
+      result += text;
+    else if (c == 0x7f)
+      append_unicode_escape(result, c);
+    else
+      append_json_escaped(result, text, json_escapes::ascii);
   }
   return result;
 }

@@ -7,6 +7,7 @@
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
+#include "runtime/support/visible_text.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -34,9 +35,6 @@ std::string count_of(std::size_t parameters) {
     std::snprintf(text.data(), text.size(), number < 1e7 ? "%.1f M" : "%.0f M", number / 1e6);
   return text.data();
 }
-
-/// Names of files may be anything.
-std::string shown_name(const std::string& name) { return printable(to_utf8(name)); }
 
 class models_table {
 public:
@@ -97,9 +95,9 @@ std::string json_model(const local_model& model, const model_check& check, bool 
 
 std::vector<std::string> cells_of(const local_model& model, const model_check& check, bool estimate) {
   const bool known = !check.family.empty(), loads = check.why_not.empty();
-  std::vector<std::string> cells{shown_name(model.name),
+  std::vector<std::string> cells{visible_name(model.name),
                                  model.source,
-                                 known ? printable(to_utf8(check.family)) : "-",
+                                 known ? visible_name(check.family) : "-",
                                  known ? count_of(check.parameters) : "-",
                                  known ? check.weights : "-",
                                  to_size(model.bytes),
@@ -129,7 +127,7 @@ int list_models(const models_options& options) {
     return check_model(engine);
   };
   for (const auto& remark : remarks)
-    std::cerr << "troupe: " << shown_name(remark) << "\n";
+    std::cerr << "troupe: " << visible_name(remark) << "\n";
   if (options.json) {
     std::string text = "{\"models\":[";
     for (const auto& model : models)
@@ -141,7 +139,7 @@ int list_models(const models_options& options) {
     std::string places;
     for (const auto& place : model_places())
       places += (places.empty() ? "" : ", ") + place.folder.string();
-    std::cerr << "troupe: no models in " << shown_name(places) << "\n";
+    std::cerr << "troupe: no models in " << visible_name(places) << "\n";
     return 0;
   }
   std::vector<std::string> titles{"NAME", "IN", "FAMILY", "PARAMETERS", "WEIGHTS", "FILES", "CONTEXT", "LOADS"};
@@ -152,9 +150,9 @@ int list_models(const models_options& options) {
     const auto checked = check(model);
     table.add(cells_of(model, checked, options.estimate));
     if (!checked.why_not.empty())
-      table.note(shown_name(checked.why_not));
+      table.note(visible_name(checked.why_not));
     else if (options.estimate && !checked.no_room.empty())
-      table.note(shown_name(checked.no_room));
+      table.note(visible_name(checked.no_room));
   }
   print(table.text());
   return 0;

@@ -1,11 +1,13 @@
 #include "api/hub/pull.hpp"
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/terminal/escaped_output.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
+#include "runtime/support/visible_text.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -58,7 +60,7 @@ public:
       to_size(static_cast<std::size_t>(at.done)) + " of " + to_size(static_cast<std::size_t>(at.total));
     if (at.received > 0)
       text += ", " + to_size(static_cast<std::size_t>(rate)) + "/s" + left(at, rate);
-    std::fputs((text + "\033[K").c_str(), stderr);
+    std::fputs((text + "\033[K").c_str(), terminal_errors());
     drawn_ = true;
   }
 
@@ -79,12 +81,12 @@ private:
 
   void line(const std::string& text) {
     erase();
-    std::fputs(("troupe: " + printable(to_utf8(text)) + "\n").c_str(), stderr);
+    std::fputs(("troupe: " + visible_name(text) + "\n").c_str(), stderr);
   }
 
   void erase() {
     if (drawn_)
-      std::fputs("\r\033[K", stderr);
+      std::fputs("\r\033[K", terminal_errors());
     drawn_ = false;
   }
 
@@ -111,10 +113,9 @@ int pull(const pull_flags& flags) {
           std::to_string(pulled.bytes) + ",\"received_bytes\":" + std::to_string(pulled.received) + "}\n");
     return 0;
   }
-  print(printable(to_utf8(pulled.name)) + ": " + std::to_string(pulled.files) +
-        (pulled.files == 1 ? " file, " : " files, ") + to_size(static_cast<std::size_t>(pulled.bytes)) +
-        (pulled.received == 0 ? ", all there already" : "") + ", in " + printable(to_utf8(pulled.path.string())) +
-        "\n");
+  print(visible_name(pulled.name) + ": " + std::to_string(pulled.files) + (pulled.files == 1 ? " file, " : " files, ") +
+        to_size(static_cast<std::size_t>(pulled.bytes)) + (pulled.received == 0 ? ", all there already" : "") +
+        ", in " + visible_name(pulled.path.string()) + "\n");
   return 0;
 }
 

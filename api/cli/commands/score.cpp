@@ -8,6 +8,7 @@
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
+#include "runtime/support/visible_text.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -64,10 +65,10 @@ std::string shown(float logprob) {
 /// A line for each token: id, text, log-probability, then the alternatives.
 void print_lines(const std::vector<sampled_token>& tokens, const tokenizer& words) {
   for (const auto& token : tokens) {
-    std::cout << token.id << '\t' << printable(words.token_bytes(token.id)) << '\t'
+    std::cout << token.id << '\t' << visible_name(words.token_bytes(token.id)) << '\t'
               << (&token == tokens.data() ? "-" : shown(token.logprob));
     for (const auto& other : token.top)
-      std::cout << '\t' << printable(words.token_bytes(other.id)) << ' ' << shown(other.logprob);
+      std::cout << '\t' << visible_name(words.token_bytes(other.id)) << ' ' << shown(other.logprob);
     std::cout << '\n';
   }
 }

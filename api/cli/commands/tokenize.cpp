@@ -4,6 +4,7 @@
 #include "api/cli/values.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/support/json_text.hpp"
+#include "runtime/support/visible_text.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <CLI/CLI.hpp>
@@ -34,7 +35,7 @@ void print_ids(const tokenizer& tokens, const tokenize_options& options, const s
     return;
   }
   for (const auto id : ids)
-    std::cout << id << "\t" << printable(tokens.token_bytes(id)) << "\n";
+    std::cout << id << "\t" << visible_name(tokens.token_bytes(id)) << "\n";
 }
 
 void print_text(const tokenizer& tokens, const tokenize_options& options, const std::string& text) {

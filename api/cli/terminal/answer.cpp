@@ -11,6 +11,7 @@
 #include "runtime/engine/reward_model.hpp"
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/visible_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -42,6 +43,8 @@ public:
     auto& its = sequences_[e.index];
     its.text += e.text;
     its.ended = its.ended || e.finish;
+    if (e.index == 0)
+      ids_.insert(ids_.end(), e.token_ids.begin(), e.token_ids.end());
     if (e.index == now_)
       show(e.text);
     while (now_ < sequences_.size() && sequences_[now_].ended) {
@@ -52,6 +55,8 @@ public:
       }
     }
   }
+
+  const std::vector<token_id>& ids() const { return ids_; }
 
   std::vector<std::string> texts() && {
     if (now_ < sequences_.size())
@@ -73,11 +78,20 @@ private:
       print("[" + std::to_string(now_ + 1) + "]\n");
   }
 
-  void show(const std::string& text) { print(wrap_ ? lines_.add(text, columns()) : text); }
+  void show(const std::string& text) {
+    if (!wrap_)
+      return print(text);
+    std::string shown; // as stdout will show it, for its width
+    visible_.push(text, shown);
+    print(lines_.add(shown, columns()));
+  }
 
   void end() {
-    if (wrap_)
-      print(lines_.finish(columns()));
+    if (wrap_) {
+      std::string rest;
+      visible_.finish(rest);
+      print(lines_.add(rest, columns()) + lines_.finish(columns()));
+    }
     if (!sequences_[now_].text.ends_with('\n'))
       print("\n");
   }
@@ -85,8 +99,10 @@ private:
   static std::size_t columns() { return columns_of(STDOUT_FILENO); }
 
   std::vector<sequence> sequences_;
+  std::vector<token_id> ids_; // of the first
   std::size_t now_ = 0;
   bool wrap_;
+  visible_text visible_;
   word_wrap lines_;
 };
 
@@ -128,7 +144,7 @@ void let_judge(const model_info& model, const std::vector<message>& messages, ge
   request.sampling.search.judged = judged_prompt_of(tokenizer_of(model).decode(request.prompt, true), &values);
 }
 
-void keep_thinking_budget(const model_info& model, generation& request) {
+void keep_thinking_budget(const model_info& model, generation& request, bool goes_on) {
   if (request.sampling.thinking_budget < 0)
     return;
   chat_output what;
@@ -139,8 +155,10 @@ void keep_thinking_budget(const model_info& model, generation& request) {
                   "--thinking-budget: " + model.id + " writes no reasoning, as far as its chat template tells");
   if (what.format.reasoning) {
     const auto text = tokenizer_of(model).decode(request.prompt, false);
-    what.opens_reasoning = what.format.reasoning->is_opened_by(text);
-    if (what.format.reasoning->is_closed_by(text)) // there is none to come
+    const auto begin = text.rfind(what.format.reasoning->begin()), end = text.rfind(what.format.reasoning->end());
+    const bool within = begin != text.npos && (end == text.npos || end < begin);
+    what.opens_reasoning = goes_on ? within : what.format.reasoning->is_opened_by(text);
+    if (goes_on ? !within && end != text.npos : what.format.reasoning->is_closed_by(text)) // there is none to come
       return;
   }
   request.guide = output_guide(what, request.guide);
@@ -167,7 +185,7 @@ std::string answer::timings() const {
   return line.data();
 }
 
-std::string cut_note(const done_event& done, int max_tokens, int max_context) {
+std::string cut_note(const done_event& done, int max_tokens, int max_context, const std::string& what) {
   std::vector<std::string> by_tokens, by_context; // numbers of answers
   for (const auto& choice : done.choices)
     if (choice.reason == finish_reason::length)
@@ -185,7 +203,7 @@ std::string cut_note(const done_event& done, int max_tokens, int max_context) {
   };
   add(by_tokens, "--max-tokens " + std::to_string(max_tokens));
   add(by_context, "the end of the context, " + std::to_string(max_context) + " tokens");
-  return note.empty() ? note : note + ")";
+  return note.empty() ? note : note + what + ")";
 }
 
 answer print_answer(const engine& from, console& terminal, generation request, const answer_style& style) {
@@ -208,6 +226,7 @@ answer print_answer(const engine& from, console& terminal, generation request, c
       out.add(*tokens);
     } else if (const auto* done = std::get_if<done_event>(&*next)) {
       result.done = *done;
+      result.ids = out.ids();
       result.texts = std::move(out).texts();
       return result;
     } else {

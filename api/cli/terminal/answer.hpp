@@ -27,12 +27,14 @@ void let_judge(const model_info& model, const std::vector<message>& messages, ge
 /// The prompt of a text to continue. Throws failure if the model has no tokenizer.
 std::vector<token_id> plain_prompt(const model_info& model, const std::string& text);
 
-/// Has a request's budget of reasoning kept, if it has one: the guide ends the reasoning there. Its prompt and guide are
-/// set. Throws failure if the model is not known to write any reasoning.
-void keep_thinking_budget(const model_info& model, generation& request);
+/// Has a request's budget of reasoning kept, if it has one: the guide ends the reasoning there. Its prompt and guide
+/// are set; `goes_on`: the prompt ends with the beginning of the answer. Throws failure if the model is not known to
+/// write any reasoning.
+void keep_thinking_budget(const model_info& model, generation& request, bool goes_on = false);
 
 struct answer {
   std::vector<std::string> texts; // one per sequence
+  std::vector<token_id> ids;      // of the first one's text
   done_event done;
   bool interrupted = false;
 
@@ -40,8 +42,8 @@ struct answer {
   std::string timings() const;
 };
 
-/// "(stopped at --max-tokens 512)": which answers were cut, and by what. Empty if none was.
-std::string cut_note(const done_event& done, int max_tokens, int max_context);
+/// "(stopped at --max-tokens 512)": which answers were cut, and by what, and `what` to do. Empty if none was.
+std::string cut_note(const done_event& done, int max_tokens, int max_context, const std::string& what = {});
 
 struct answer_style {
   bool wrap = false;     // between words, at the width of the terminal that stdout is

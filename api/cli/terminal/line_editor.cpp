@@ -1,5 +1,6 @@
 #include "api/cli/terminal/line_editor.hpp"
 
+#include "api/cli/terminal/escaped_output.hpp"
 #include "api/cli/terminal/word_wrap.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
@@ -98,7 +99,7 @@ struct line_editor::state {
 
   state(console& from, const std::vector<std::string>& earlier) : terminal(from) {
     use_utf8_locale(); // libedit takes character widths from it, and shows unknown characters as numbers
-    line = el_init("troupe", stdin, stdout, stderr);
+    line = el_init("troupe", stdin, terminal_output(), terminal_errors());
     history = history_winit();
     if (!line || !history) {
       release();
@@ -149,8 +150,8 @@ struct line_editor::state {
 
   void pastes_in_brackets(bool on) const {
     if (escapes) {
-      std::fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
-      std::fflush(stdout);
+      std::fputs(on ? "\033[?2004h" : "\033[?2004l", terminal_output());
+      std::fflush(terminal_output());
     }
   }
 

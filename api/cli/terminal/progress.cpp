@@ -1,6 +1,7 @@
 #include "api/cli/terminal/progress.hpp"
 
 #include "api/cli/common_options.hpp"
+#include "api/cli/terminal/escaped_output.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 
 #include <algorithm>
@@ -19,7 +20,9 @@ progress::progress(bool quiet, bool stages, writer to)
   : quiet_(quiet),
     stages_(stages),
     terminal_(isatty(STDERR_FILENO)),
-    write_(to ? std::move(to) : [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }) {}
+    write_(to ? std::move(to) : [](std::string_view text) {
+      std::fwrite(text.data(), 1, text.size(), text.ends_with('\n') ? stderr : terminal_errors());
+    }) {}
 
 void progress::clear_bar() {
   if (std::exchange(percent_, -1) >= 0)

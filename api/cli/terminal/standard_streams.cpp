@@ -1,8 +1,6 @@
 #include "api/cli/terminal/standard_streams.hpp"
 
 #include "runtime/support/file_reading.hpp"
-#include "runtime/support/hex.hpp"
-#include "runtime/support/utf8.hpp"
 
 #include <atomic>
 #include <cerrno>
@@ -50,24 +48,6 @@ void print(std::string_view text) {
 }
 
 bool is_within_a_line() { return line_is_open && isatty(STDOUT_FILENO); }
-
-std::string printable(std::string_view piece) {
-  const bool whole = is_utf8(piece);
-  std::string text;
-  for (const unsigned char c : piece) {
-    if (c == '\n')
-      text += "\\n";
-    else if (c == '\t')
-      text += "\\t";
-    else if (c == '\\')
-      text += "\\\\";
-    else if (c < 0x20 || c == 0x7f || (c > 0x7f && !whole))
-      append_hex(text += "\\x", c);
-    else
-      text += static_cast<char>(c);
-  }
-  return text;
-}
 
 std::string read_stdin() { return read_all(STDIN_FILENO, "stdin", files::text); }
 

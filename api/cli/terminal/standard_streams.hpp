@@ -34,9 +34,6 @@ void print(std::string_view text);
 /// Whether stdout is a terminal and what was printed there last did not end its line. Any thread.
 bool is_within_a_line();
 
-/// A token's text for one line: control characters and incomplete UTF-8 are escaped.
-std::string printable(std::string_view piece);
-
 /// All of stdin. Throws failure(bad_file) if it exceeds the limit of a text file.
 std::string read_stdin();
 
