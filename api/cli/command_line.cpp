@@ -9,7 +9,10 @@
 #include "api/cli/terminal/memory_errors.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "kernels/ops.hpp"
+#include "runtime/import/local_models.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/nearest_name.hpp"
+#include "runtime/support/utf8.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -99,6 +102,43 @@ std::string meant_by_command(const CLI::App& parent, const std::string& typed) {
   return meant.empty() ? meant : "`" + meant + "`";
 }
 
+/// Whether a word in front of a prompt is a model, as in `ollama run llama3 "hi"`.
+bool names_model(const std::string& word) {
+  if (word.find_first_of(" \n") != word.npos)
+    return false;
+  try {
+    return word.find_first_of("0123456789:/") != word.npos || find_local_model(word);
+  } catch (const failure&) { // it could be several
+    return true;
+  }
+}
+
+/// What a user wanted who gave more arguments than a command takes: a model by its name alone, or words that are one
+/// text; or nothing.
+std::string meant_by_arguments(const CLI::App& root, const CLI::App& chosen) {
+  constexpr std::size_t longest = 60;
+  const auto rest = chosen.remaining();
+  const auto* text = chosen.get_option_no_throw("PROMPT");
+  text = text ? text : chosen.get_option_no_throw("TEXT");
+  const bool takes_model = chosen.get_option_no_throw("--model");
+  const auto with_model = [&](const std::string& model) {
+    return "a model is given with -m: `" + path_of(root, chosen) + " -m " + model;
+  };
+  if (!text)
+    return takes_model && rest.size() == 1 ? with_model(rest.front()) + "`" : "";
+  if (text->count() == 0)
+    return {};
+  const auto first = text->as<std::string>();
+  if (takes_model && rest.size() == 1 && names_model(first))
+    return with_model(first) + " \"" + rest.front().substr(0, longest) + "\"`";
+  auto all = first;
+  for (const auto& word : rest)
+    all += ' ' + word;
+  if (all.size() > longest)
+    all = all.substr(0, longest) + "...";
+  return "put the text in quotes: `" + path_of(root, chosen) + " \"" + to_utf8(all) + "\"`";
+}
+
 /// CLI11's message, or a clearer one for missing and unknown commands and flags. What states the valid range or a
 /// likelier name needs no hint at --help.
 std::string describe(const CLI::App& root, const CLI::App& chosen, const CLI::ParseError& e) {
@@ -112,9 +152,13 @@ std::string describe(const CLI::App& root, const CLI::App& chosen, const CLI::Pa
     const auto all = " (see `" + path_of(root, chosen) + " --help-all`)";
     return unknown("flag", name, meant_by_flag(chosen, name), all);
   }
-  if (chosen.get_require_subcommand_min() > 0)
-    return unknown("command", "`" + rest.front() + "`", meant_by_command(chosen, rest.front()), help);
-  return "unexpected argument `" + rest.front() + "`" + help;
+  if (chosen.get_require_subcommand_min() > 0) {
+    const std::string instead(&chosen == &root ? instead_of(rest.front()) : "");
+    return instead.empty() ? unknown("command", "`" + rest.front() + "`", meant_by_command(chosen, rest.front()), help)
+                           : "there is no command `" + rest.front() + "`: " + instead;
+  }
+  const auto meant = meant_by_arguments(root, chosen);
+  return "unexpected argument `" + rest.front() + "`" + (meant.empty() ? help : "; " + meant);
 }
 
 /// `troupe help run` is `troupe run --help`, and a group of commands alone asks for help, too.
@@ -154,12 +198,25 @@ void refuse_empty_names(const CLI::App& command) {
   }
 }
 
+/// Refuses a second model where one is expected: neither may be left out without a word.
+void refuse_second_models(const CLI::App& command) {
+  for (const auto* option : command.get_options()) {
+    const auto& given = option->results();
+    if (option->get_type_name() == "PATH" && option->get_expected_max() == 1 && given.size() > 1 &&
+        given.front() != given.back())
+      throw failure(errc::bad_request,
+                    option->get_name() + ": is given twice, as " + given.front() + " and " + given.back() +
+                      "; one is expected");
+  }
+}
+
 /// With a configuration file, parses twice: the first pass accepts the command line alone, so an error of the second
 /// comes from the file.
 void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   parse(root, arguments);
   const auto& chosen = chosen_of(root);
   refuse_empty_names(chosen);
+  refuse_second_models(chosen);
   const auto* config = chosen.get_option_no_throw("--config");
   if (!config || config->count() == 0)
     return;

@@ -2,7 +2,7 @@
 
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
-#include "runtime/support/shortest_digits.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <CLI/CLI.hpp>
 #include <toml++/toml.h>

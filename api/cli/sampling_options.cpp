@@ -3,6 +3,7 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/steering_options.hpp"
 #include "api/cli/values.hpp"
+#include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/random_seed.hpp"
 #include "runtime/sampling/sampling_table.hpp"
@@ -45,6 +46,8 @@ void add_field(CLI::App& command, sampling_options& options, const sampling_fiel
   std::ostringstream fallback;
   if (field.sources.checkpoint)
     fallback << "model";
+  else if (options.values.*field.member == static_cast<T>(sampling_fields::most_int))
+    fallback << "as many as fit";
   else
     fallback << options.values.*field.member;
   auto* option = command.add_option_function<T>(flag_of(field.name), set,
@@ -189,7 +192,8 @@ void sampling_options::check() const {
     parse_bias(entry);
 }
 
-sampling_params sampling_options::over(const sampling_params& defaults, int n) const {
+sampling_params sampling_options::over(const generation_defaults& model, int n) const {
+  const auto defaults = default_sampling(model, sampling_convention::local);
   auto params = values;
   params.n = n;
   settle_beams(params, use_beam_search ? std::optional(true) : std::nullopt);
@@ -206,6 +210,21 @@ sampling_params sampling_options::over(const sampling_params& defaults, int n) c
   params.check_samplers();
   params.check_contrast();
   return params;
+}
+
+std::string sampling_options::told(const sampling_params& used, const generation_defaults& model) const {
+  if (used.greedy())
+    return "the likeliest token, as the temperature is 0";
+  std::string own, others;
+  for (const auto& [name, value] : named_sampling(used)) {
+    auto& to = given.contains(name) ? own : others;
+    to += (to.empty() ? "" : ", ") + name + ' ' + value;
+  }
+  if (!own.empty())
+    own += " as given";
+  if (!others.empty() && used.num_beams == 0)
+    others += " (" + source_of_sampling(model) + ')';
+  return own + (own.empty() || others.empty() ? "" : "; ") + others;
 }
 
 void sampling_options::add_texts(sampling_params& params, const encode_text& encode) const {

@@ -37,7 +37,10 @@ struct sampling_options {
 
   /// The parameters of one request for `n` answers to a model with such defaults. Throws failure(bad_request) if flags
   /// contradict each other.
-  sampling_params over(const sampling_params& defaults, int n = 1) const;
+  sampling_params over(const generation_defaults& model, int n = 1) const;
+
+  /// What decides how tokens of such a request are drawn, and whence it is: "temperature 0.5 as given; top_k 40, ...".
+  std::string told(const sampling_params& used, const generation_defaults& model) const;
 
   /// Adds what names texts, in tokens of the model that is to answer; without tokenizer `encode` is empty. Throws
   /// failure(bad_request).

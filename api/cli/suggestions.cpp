@@ -8,8 +8,6 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr std::size_t longest = 64; // of names that are compared
-
 using pair = std::pair<std::string_view, std::string_view>;
 constexpr auto others = std::to_array<pair>({
   {"c", "max-context"},
@@ -51,6 +49,10 @@ constexpr auto others = std::to_array<pair>({
   {"prompt", "PROMPT"},
   {"p", "PROMPT"},
   {"generate", "run"},
+  {"ask", "run"},
+  {"prompt", "run"},
+  {"download", "pull"},
+  {"get", "pull"},
   {"complete", "run"},
   {"server", "serve"},
   {"start", "serve"},
@@ -59,39 +61,24 @@ constexpr auto others = std::to_array<pair>({
   {"perplexity", "bench"},
 });
 
-/// Optimal string alignment: Levenshtein's distance with swaps of neighbours.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::array<std::array<std::size_t, longest + 1>, 3> rows;
-  auto &before = rows[0], &last = rows[1], &now = rows[2];
-  for (std::size_t j = 0; j <= b.size(); ++j)
-    last[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    now[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        now[j] = std::min(now[j], before[j - 2] + 1);
-    }
-    before = last;
-    last = now;
-  }
-  return last[b.size()];
-}
+constexpr auto habits = std::to_array<pair>({
+  {"list", "`troupe models` lists the models of this machine, Ollama's included"},
+  {"ls", "`troupe models` lists the models of this machine, Ollama's included"},
+  {"show", "`troupe models --json` tells what is known of each model"},
+  {"ps", "there is no daemon: `troupe serve` keeps its model loaded, and GET /v1/models names it"},
+  {"stop", "there is no daemon: Ctrl-C ends `troupe serve`, and `run` and `chat` end with their answers"},
+  {"rm", "`troupe models --json` tells the path of each model, for `rm`"},
+  {"cp", "a model has as many names as one gives it: `--model-name`; `troupe models --json` tells its path, for `cp`"},
+  {"create",
+   "flags, or a file of them for `--config`, do what a Modelfile does: `--model`, `--system`, "
+   "`--chat-template`, `--temperature`; `troupe quantize` writes a GGUF file"},
+});
 
 } // namespace
 
-std::string nearest(std::string_view typed, const std::vector<std::string>& names) {
-  constexpr std::size_t shortest = 3; // of what says enough to guess from
-  if (typed.size() < shortest || typed.size() > longest)
-    return {};
-  std::string best;
-  auto below = typed.size() / 3 + 1;
-  for (const auto& name : names)
-    if (const auto d = name.size() <= longest ? distance(typed, name) : below; d < below) {
-      below = d;
-      best = name;
-    }
-  return best;
+std::string_view instead_of(std::string_view command) {
+  const auto found = std::ranges::find(habits, command, &pair::first);
+  return found == habits.end() ? std::string_view() : found->second;
 }
 
 std::string_view name_here(std::string_view elsewhere) {

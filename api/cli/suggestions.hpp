@@ -1,15 +1,12 @@
-// "Did you mean": what a user who typed an unknown command or flag most likely wanted. Pure functions.
+// What users of other programs type, and what it is called here. Pure functions.
 #pragma once
 
-#include <string>
 #include <string_view>
-#include <vector>
 
 namespace troupe::cli {
 
-/// The name of `names` that differs least from `typed`, by inserted, missing, wrong and swapped characters; empty if
-/// all differ by more than a third.
-std::string nearest(std::string_view typed, const std::vector<std::string>& names);
+/// What does here what a command of Ollama does that there is not here: a sentence; empty if it is unknown.
+std::string_view instead_of(std::string_view command);
 
 /// What a flag or command of another program (llama.cpp, Ollama, vLLM, transformers) is called here; empty if unknown.
 /// Names are without dashes in front.

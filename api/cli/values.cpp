@@ -1,7 +1,7 @@
 #include "api/cli/values.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/shortest_digits.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <CLI/CLI.hpp>
 

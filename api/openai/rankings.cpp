@@ -9,7 +9,7 @@
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/import/ranker_config.hpp"
 #include "runtime/model/pooled_head.hpp"
-#include "runtime/support/shortest_digits.hpp"
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>

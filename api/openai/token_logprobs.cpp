@@ -2,7 +2,7 @@
 
 #include "api/openai/json_object.hpp"
 #include "runtime/support/hex.hpp"
-#include "runtime/support/shortest_digits.hpp"
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>

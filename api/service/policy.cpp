@@ -3,7 +3,7 @@
 #include "runtime/guide/banned_texts.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/shortest_digits.hpp"
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>

@@ -5,6 +5,7 @@
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_names.hpp"
 #include "runtime/support/json.hpp"
+#include "runtime/support/nearest_name.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -256,6 +257,66 @@ private:
   std::vector<local_model> models_;
 };
 
+std::string small_letters(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return result;
+}
+
+std::string_view without_gguf(std::string_view name) {
+  constexpr std::string_view extension = ".gguf";
+  return is_gguf_name(name) ? name.substr(0, name.size() - extension.size()) : name;
+}
+
+/// In small letters: its whole name first, then what it is called without folders or an owner.
+std::vector<std::string> names_of(const local_model& model) {
+  const auto whole = without_gguf(model.name);
+  std::vector<std::string> names{small_letters(whole), small_letters(whole.substr(whole.rfind('/') + 1))};
+  if (is_gguf_name(model.path.string()))
+    names.push_back(small_letters(stem_of_gguf(model.path.string())));
+  return names;
+}
+
+/// How a name that a user typed is a model's: not at all; as its first whole words; as all of it but the format of the
+/// weights, or Ollama's tag; as all of it.
+enum class name_match : std::uint8_t { none, words, but_format, whole };
+
+name_match match(const std::string& name, const std::string& typed) {
+  if (typed.empty() || !name.starts_with(typed))
+    return name_match::none;
+  const auto rest = std::string_view(name).substr(typed.size());
+  if (rest.empty())
+    return name_match::whole;
+  if (std::string_view("abcdefghijklmnopqrstuvwxyz0123456789").find(rest.front()) != std::string_view::npos)
+    return name_match::none;
+  return rest.front() == ':' || small_letters(format_in_name(name).value_or("")) == rest.substr(1)
+    ? name_match::but_format
+    : name_match::words;
+}
+
+name_match match(const local_model& model, std::string_view typed) {
+  if (typed.find_first_of("./~") == 0)
+    return name_match::none; // a path
+  auto best = name_match::none;
+  for (const auto& name : names_of(model))
+    best = std::max(best, match(name, small_letters(without_gguf(typed))));
+  return best;
+}
+
+/// "`a`, `b` or `c`", the first few.
+std::string listed_names(const std::vector<local_model>& models) {
+  constexpr std::size_t most = 4;
+  const auto count = std::min(models.size(), most);
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i)
+    text += (i == 0             ? std::string()
+               : i + 1 == count ? std::string(" or ")
+                                : std::string(", ")) +
+      '`' + models[i].name + '`';
+  return text;
+}
+
 } // namespace
 
 std::vector<model_place> model_places() {
@@ -291,7 +352,39 @@ std::optional<local_model> find_local_model(std::string_view name) {
     found = std::ranges::find(models, latest, &local_model::name);
   if (found == models.end())
     found = std::ranges::find_if(models, [&](const auto& m) { return same_name(m.name, name); });
-  return found == models.end() ? std::nullopt : std::optional(*found);
+  if (found != models.end())
+    return *found;
+  std::vector<local_model> meant;
+  auto best = name_match::none;
+  for (const auto& model : models)
+    if (const auto how = match(model, name); how != name_match::none && how >= best) {
+      if (how > best)
+        meant.clear();
+      best = how;
+      meant.push_back(model);
+    }
+  if (meant.size() > 1)
+    throw failure(errc::not_found, "several models could be `" + std::string(name) + "`: " + listed_names(meant));
+  return meant.empty() ? std::nullopt : std::optional(meant.front());
+}
+
+std::string similar_models(std::string_view name) {
+  std::vector<std::string> ignored, short_names;
+  const auto typed = small_letters(without_gguf(name));
+  const auto models = list_local_models(ignored);
+  std::vector<local_model> similar;
+  for (const auto& model : models) {
+    const auto all = names_of(model);
+    if (typed.size() > 2 && all.front().find(typed) != std::string::npos)
+      similar.push_back(model);
+    short_names.insert(short_names.end(), all.begin(), all.end());
+  }
+  if (const auto near = nearest(typed, short_names); similar.empty() && !near.empty())
+    std::ranges::copy_if(models, std::back_inserter(similar), [&](const auto& model) {
+      const auto all = names_of(model);
+      return std::ranges::find(all, near) != all.end();
+    });
+  return similar.empty() ? std::string() : "; did you mean " + listed_names(similar) + "?";
 }
 
 std::vector<local_model> gguf_models_in(const fs::path& folder, const std::string& name) {

@@ -33,8 +33,13 @@ std::vector<model_place> model_places();
 inline constexpr std::size_t most_entries = 100'000;
 std::vector<local_model> list_local_models(std::vector<std::string>& remarks, std::size_t most = most_entries);
 
-/// The model that has this name; if none has, one that has it but for ASCII capitals or Ollama's ":latest".
+/// The model that has this name; if none has, one that has it but for ASCII capitals or Ollama's ":latest"; else the
+/// only one whose file, or last part of the name, is called so or begins with these whole words: with or without
+/// ".gguf", `smollm2` is "x/SmolLM2-135M-Q4_1.gguf". Throws failure(not_found) naming several.
 std::optional<local_model> find_local_model(std::string_view name);
+
+/// ": did you mean ...?" about a name that no model has; nothing if none is like it.
+std::string similar_models(std::string_view name);
 
 /// The GGUF models in `folder`, a repository's files, named `name`:FORMAT; empty if the folder is itself a checkpoint.
 std::vector<local_model> gguf_models_in(const std::filesystem::path& folder, const std::string& name);

@@ -101,31 +101,56 @@ std::string name_of(const fs::path& folder) {
 
 bool has_gguf_extension(const fs::path& file) { return is_gguf_name(file.string()); }
 
-std::string path_of_model(const std::string& model) {
+namespace {
+
+struct model_place_and_name {
+  std::string path, name; // the name: as it was given, or as `troupe models` has it
+};
+
+bool is_path(const std::string& model) { return model.find_first_of("./~") == 0; }
+
+/// Why there is no such model, and what to do.
+[[noreturn]] void refuse_unknown(const std::string& model) {
+  const auto similar = similar_models(is_path(model) ? fs::path(model).filename().string() : model);
+  if (is_path(model) || is_gguf_name(model))
+    throw failure(errc::not_found, model + (is_gguf_name(model) ? ": no such file" : ": no such folder") + similar);
+  throw failure(errc::not_found,
+                "there is no model `" + model + "` on this machine" +
+                  (!similar.empty()     ? similar
+                     : is_hub_id(model) ? "; `troupe pull " + model + "` fetches it"
+                                        : "; `troupe models` lists those there are"));
+}
+
+model_place_and_name find_model(const std::string& model) {
   if (is_synthetic(model) || is_there(model))
-    return model;
+    return {model, model};
+  if (!is_gguf_name(model) && is_there(model + ".gguf"))
+    return {model + ".gguf", model};
   if (is_hub_id(model))
     if (const auto version = find_in_hub_cache(model)) {
       const auto several = gguf_models_in(*version, model);
       if (several.size() <= 1)
-        return (several.empty() ? *version : several.front().path).string();
+        return {(several.empty() ? *version : several.front().path).string(), model};
       std::string names;
       for (const auto& one : several)
         names += (names.empty() ? "" : ", ") + one.name;
       throw failure(errc::not_found, model + ": there are several models, name one of " + names);
     }
   if (const auto found = find_local_model(model))
-    return found->path.string();
-  if (!is_hub_id(model))
-    throw failure(errc::not_found,
-                  model +
-                    ": no such folder; a model is a folder with config.json, model.safetensors and "
-                    "tokenizer.json, a .gguf file, ORG/NAME as on the Hugging Face hub, or a name that `troupe models` "
-                    "lists");
-  throw failure(errc::not_found,
-                model + ": no such folder, and no such model in " + hub_cache().string() + "; `troupe pull " + model +
-                  "` fetches it");
+    return {found->path.string(), found->name};
+  refuse_unknown(model);
 }
+
+/// Whether a file says what the model is called: neither a blob nor a file of a repository, whose name is another.
+bool is_named_by_file(const fs::path& file) {
+  const auto cache = hub_cache();
+  return has_gguf_extension(file) &&
+    std::mismatch(cache.begin(), cache.end(), file.begin(), file.end()).first != cache.end();
+}
+
+} // namespace
+
+std::string path_of_model(const std::string& model) { return find_model(model).path; }
 
 std::optional<fs::path> gguf_file_of(const std::string& model) {
   const fs::path path(model);
@@ -162,11 +187,11 @@ bool is_synthetic(std::string_view model) { return model.starts_with(synthetic_p
 model_source open_model(const std::string& name) {
   if (is_synthetic(name))
     return make_synthetic(std::string_view(name).substr(synthetic_prefix.size()));
-  const auto model = path_of_model(name);
+  const auto [model, listed] = find_model(name);
   if (const auto file = gguf_file_of(model)) {
     auto source = open_gguf(*file);
-    if (model != name)
-      source.name = name; // caches name files by their checksums
+    if (model != name && !is_named_by_file(*file))
+      source.name = listed;
     return source;
   }
   const fs::path folder(model);

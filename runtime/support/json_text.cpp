@@ -1,7 +1,7 @@
 #include "runtime/support/json_text.hpp"
 
 #include "runtime/support/hex.hpp"
-#include "runtime/support/shortest_digits.hpp"
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <array>

@@ -2,6 +2,7 @@
 // the locale, and a program that embeds the engine may have chosen one whose decimal sign is a comma. Pure functions.
 #pragma once
 
+#include <charconv>
 #include <ctime>
 #include <locale>
 #include <optional>
@@ -14,6 +15,13 @@ namespace troupe {
 std::string to_fixed(double value, int decimals);
 std::string to_scientific(double value, int decimals);
 std::string to_general(double value, int digits = 6);
+
+/// The shortest digits that read back as the same number of this type: "0.05", not "0.050000".
+template <class T>
+std::string shortest_digits(T value) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
+}
 
 /// As strtod reads the whole text: also infinity, NaN and hexadecimal digits.
 std::optional<double> to_real(const std::string& text);

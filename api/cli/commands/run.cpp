@@ -57,6 +57,8 @@ int run(const run_options& options) {
   if (!options.system.empty() && !options.raw)
     require_chat_template(options.engine);
   const auto text = options.prompt == "-" ? without_line_break(read_stdin()) : options.prompt;
+  if (text.empty())
+    throw usage_failure("the prompt is empty: `troupe run \"Tell me a story\"`");
   console terminal; // outlives the engine, which posts to it
   const auto engine = start_engine(options.engine, options.quiet, options.verbose);
   const auto model = engine.model();
@@ -74,7 +76,7 @@ int run(const run_options& options) {
     request.prompt = chat_prompt(*model, messages);
     request.begins_text = true;
   }
-  request.sampling = options.sampling.over(model->defaults.sampling, options.answers);
+  request.sampling = options.sampling.over(model->defaults, options.answers);
   request.guide = guide;
   request.steering = options.sampling.steering;
   if (!options.negative_prompt.empty())
@@ -83,6 +85,7 @@ int run(const run_options& options) {
   let_judge(*model, messages, request);
   keep_thinking_budget(*model, request);
   const auto seed = request.sampling.seed;
+  const auto sampled = options.sampling.told(request.sampling, model->defaults);
   const bool ranked = request.sampling.ranked();
   const auto most = request.sampling.max_tokens;
 
@@ -90,7 +93,8 @@ int run(const run_options& options) {
   if (const auto note = cut_note(answer.done, most, model->max_context); !note.empty() && !options.quiet)
     std::cerr << note << std::endl;
   if (options.verbose)
-    std::cerr << model->id << ", " << model->dtype << " on " << model->device << ", seed " << seed << "\n"
+    std::cerr << model->id << ", " << model->dtype << " on " << model->device << ", seed " << seed
+              << "\nsampling: " << sampled << "\n"
               << (ranked ? scores(answer) : "") << answer.timings() << std::endl;
   return answer.interrupted ? interrupted : 0;
 }

@@ -15,6 +15,7 @@
 #include "api/serving/server.hpp"
 #include "runtime/chat/output/find_chat_format.hpp"
 #include "runtime/engine/replica_roles.hpp"
+#include "runtime/model/default_sampling.hpp"
 #include "runtime/support/byte_size.hpp"
 
 #include <CLI/CLI.hpp>
@@ -99,6 +100,16 @@ std::string example(const std::string& url, const model_info& model, bool with_k
   if (model.tokenizer)
     return request("/v1/completions", R"({"prompt":"Once upon a time","max_tokens":100,"stream":true})");
   return request("/v1/completions", R"({"prompt":[1,2,3],"max_tokens":100,"return_token_ids":true})");
+}
+
+/// What requests that say nothing are sampled with, and whence that is.
+std::string sampling_of(const model_info& model) {
+  const auto& named = model.defaults;
+  auto text = told_sampling(default_sampling(named, sampling_convention::local)) + " (" + source_of_sampling(named) +
+    ')';
+  if (named.sampling_source.empty())
+    text += "; below /v1 " + told_sampling(default_sampling(named, sampling_convention::openai)) + ", as OpenAI's";
+  return text;
 }
 
 /// What the connections and the model's files may need.
@@ -193,10 +204,12 @@ int serve(serve_options options) {
   server listening(models, options.server);
   const auto url = url_of(host, listening.port());
   print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
+  const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
+  if (options.server.page && options.is_verbose())
+    log->say(log_level::info, "page", "open " + local_url + " in a browser to chat and to watch the engine");
   if (open_to_others)
     log->say(log_level::warn, "anonymous",
              "without a key, everyone who can reach this address can use the server (--allow-anonymous)");
-  const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
 
   std::jthread serving([&] {
     listening.run_until_stopped();
@@ -209,6 +222,8 @@ int serve(serve_options options) {
       if (const auto warning = schedule_warning(*model); !warning.empty())
         log->say(log_level::warn, "schedule", warning);
       log->write(log_level::info, "ready", facts_of(*model, url));
+      if (model->generates)
+        log->write(log_level::info, "sampling", {{"by_default", sampling_of(*model)}});
       if (options.is_verbose())
         log->say(log_level::info, "example", "try: " + example(local_url, *model, with_keys));
     } catch (const failure&) { // already posted, or the server is stopping

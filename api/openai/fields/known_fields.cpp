@@ -1,6 +1,7 @@
 #include "api/openai/fields/known_fields.hpp"
 
 #include "runtime/sampling/sampling_table.hpp"
+#include "runtime/support/nearest_name.hpp"
 
 #include <algorithm>
 #include <array>
@@ -128,22 +129,6 @@ std::vector<std::string_view> names_of(field_scope of) {
   return result;
 }
 
-/// Insertions, deletions and replacements that make one of the other; neighbours that changed places are one.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i)
-    for (std::size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-    }
-  return d[a.size()][b.size()];
-}
-
 constexpr std::size_t most_name_bytes = 64;
 
 /// Adds a note on each member whose name is none of these. Counts those beyond the limit.
@@ -177,7 +162,7 @@ std::string note_on_unknown(std::string_view path, std::string_view name, std::s
   std::size_t least = 3; // of longer names; of short ones everything is near
   for (const auto& one : known) {
     const bool near = name.size() <= most_name_bytes && name.size() > 3;
-    const auto apart = near ? distance(name, one) : least;
+    const auto apart = near ? name_distance(name, one) : least;
     if (apart < least && apart * 3 <= one.size()) {
       least = apart;
       best = one;

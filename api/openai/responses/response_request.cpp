@@ -9,7 +9,7 @@
 #include "api/openai/translated_request.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json_digits.hpp"
-#include "runtime/support/shortest_digits.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
 #include <array>

