@@ -2,6 +2,7 @@
 
 #include "api/hub/digest.hpp"
 #include "api/hub/store.hpp"
+#include "runtime/import/folder_files.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_names.hpp"
 #include "runtime/support/byte_size.hpp"
@@ -125,9 +126,10 @@ public:
   pulled_model run() {
     const auto listed = list();
     auto files = select_files(listed, what_.id, what_.format);
+    const repository_store store(options_.cache, what_.id, listed.commit);
+    add_modules(files, listed, store);
     for (auto& file : files)
       complete(file, listed.commit);
-    const repository_store store(options_.cache, what_.id, listed.commit);
     for (const auto& file : files)
       progress_.total += *file.size;
     check_space(files, store);
@@ -182,6 +184,21 @@ private:
       },
       [] { return 0; }, [&](const std::string& why) { tell(why + "; trying again"); });
     return parse_repository(answer, options_.endpoint + "'s answer about " + what_.id);
+  }
+
+  /// The files of a sentence encoder's modules, which only their list names.
+  void add_modules(std::vector<remote_file>& to, const repository& listed, const repository_store& store) {
+    const auto list = std::ranges::find(to, modules_file, &remote_file::path);
+    if (list == to.end())
+      return;
+    complete(*list, listed.commit);
+    obtain(*list, listed.commit, store);
+    const auto name = what_.id + "/" + list->path;
+    const auto text = read_file(store.blob(list->checksum), files::configuration);
+    for (const auto& path : module_files(json::document::parse(text, name)))
+      if (const auto found = std::ranges::find(listed.files, path, &remote_file::path);
+          found != listed.files.end() && std::ranges::find(to, path, &remote_file::path) == to.end())
+        to.push_back(*found);
   }
 
   /// A slash of a name is no separator of the path here.
@@ -329,14 +346,16 @@ private:
                return false;
              }
              check_status(head, what_.id, options_);
-             if (head.status == 206 && !is_range_of(head.field("content-range"), from, *file.size)) {
+             const auto range = head.field("content-range");
+             const bool is_part = head.status == 206 || (from > 0 && !range.empty()); // some say 200, of a part
+             if (is_part && !is_range_of(range, from, *file.size)) {
                again = from > 0;
                if (!again)
                  throw failure(errc::unavailable,
                                head.address + ": the server sends another part than it was asked for");
                return false;
              }
-             if (head.status == 200 && from > 0) { // knows no ranges
+             if (!is_part && from > 0) { // knows no ranges
                partial.clear();
                count_again();
              }

@@ -1,6 +1,7 @@
 #include "api/hub/repository.hpp"
 
 #include "runtime/checkpoint/gguf_file.hpp"
+#include "runtime/import/folder_files.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_names.hpp"
 #include "runtime/support/json_reader.hpp"
@@ -57,24 +58,6 @@ remote_file file_of(const json::reader& entry, const std::string& name) {
   return file;
 }
 
-bool is_top_level(std::string_view path) { return path.find('/') == path.npos; }
-
-/// What a model in a folder is read from, and the terms under which it may be used.
-bool belongs_to_folder(std::string_view path) {
-  if (path == "1_Pooling/config.json" ||
-      (path.starts_with("additional_chat_templates/") && path.ends_with(".jinja") && path.find('/') == path.rfind('/')))
-    return true;
-  if (!is_top_level(path))
-    return false;
-  for (const std::string_view end : {".json", ".jinja", ".tiktoken", ".model"})
-    if (path.ends_with(end))
-      return true;
-  for (const std::string_view start : {"LICENSE", "LICENCE", "NOTICE", "USE_POLICY"})
-    if (path.starts_with(start))
-      return true;
-  return path == "merges.txt" || path == "vocab.txt";
-}
-
 std::vector<remote_file> select_folder(const repository& from) {
   const auto has = [&](std::string_view path) {
     return std::ranges::find(from.files, path, &remote_file::path) != from.files.end();
@@ -83,14 +66,9 @@ std::vector<remote_file> select_folder(const repository& from) {
   if (!has("config.json") || (!several && !one))
     return {};
   std::vector<remote_file> files;
-  for (const auto& file : from.files) {
-    const std::string_view path = file.path;
-    const bool weights = is_top_level(path) && path.ends_with(".safetensors") && !path.starts_with("consolidated") &&
-      !path.starts_with("adapter");
-    // Without a list, variants such as model.fp16.safetensors are not for the reader.
-    if (belongs_to_folder(path) || (weights && (several || path == "model.safetensors")))
+  for (const auto& file : from.files)
+    if (is_folder_file(file.path) || is_folder_weights(file.path, several))
       files.push_back(file);
-  }
   return files;
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/import/pooling_config.hpp"
 
+#include "runtime/import/folder_files.hpp"
 #include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_reader.hpp"
 
@@ -46,26 +47,16 @@ embedding_style read_pooling(const fs::path& file) {
   return {.how = how, .normalise = false};
 }
 
-/// A module's folder, which must be within the checkpoint's.
-std::string folder_of(const json::reader& module) {
-  const auto path = module.string("path").value_or("");
-  if (path.find_first_of("/\\") != path.npos || path == "..")
-    module.at("path").refuse("must be the name of a folder beside it");
-  return path;
-}
-
-sentence_style read_modules(const fs::path& folder) {
-  const auto document = json::document::load(folder / "modules.json");
+sentence_style read_module_style(const fs::path& folder) {
+  const auto document = json::document::load(folder / modules_file);
   sentence_style style{without_embeddings("its modules.json has no pooling")};
-  for (const auto& module : json::reader(document).items()) {
-    const auto type = module.string("type").value_or("");
-    const auto name = type.substr(type.rfind('.') + 1);
+  for (const auto& [name, place] : read_modules(document)) {
     if (name == "Pooling")
-      style.embeddings = read_pooling(folder / folder_of(module) / "config.json");
+      style.embeddings = read_pooling(folder / place / "config.json");
     else if (name == "Normalize")
       style.embeddings.normalise = true;
     else if (name == "Dense" && style.embeddings.how != pooling::none && !style.embeddings.normalise)
-      style.dense.push_back(folder / folder_of(module));
+      style.dense.push_back(folder / place);
     else if (name != "Transformer")
       return {without_embeddings("its module `" + name + "` is not supported")};
     if (name == "Pooling" && style.embeddings.how == pooling::none)
@@ -109,7 +100,7 @@ int read_most_tokens(const fs::path& folder) {
       return stated;
   }
   const bool is_sentence_model = is_there(length) || is_there(folder / sentence_file) ||
-    is_there(folder / "modules.json");
+    is_there(folder / modules_file);
   if (!is_sentence_model || !is_there(tokens))
     return 0;
   const auto document = json::document::load(tokens);
@@ -123,8 +114,8 @@ int read_most_tokens(const fs::path& folder) {
 sentence_style read_sentence_style(const fs::path& folder) {
   sentence_style style;
   const auto pooling_file = folder / "1_Pooling" / "config.json";
-  if (is_there(folder / "modules.json"))
-    style = read_modules(folder);
+  if (is_there(folder / modules_file))
+    style = read_module_style(folder);
   else if (is_there(pooling_file))
     style = {read_pooling(pooling_file)};
   read_sentence_file(folder, style);

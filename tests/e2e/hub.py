@@ -26,6 +26,7 @@ class Hub:
         self.gated = False
         self.says_sums = True  # in the listing; some mirrors do not
         self.has_ranges = True
+        self.range_status = 206  # 200: of a part, too, as ModelScope has it
         self.breaks = []  # bytes after which connections for large files break, one after the other
         self.sends = {}  # other contents than the listing's, by path
         self.statuses = []  # of the next answers
@@ -145,7 +146,7 @@ class Hub:
             start = int(asked[1])
             if start >= len(content):
                 return self.send(to, 416, b"", {"Content-Range": f"bytes */{len(content)}"})
-            to.send_response(206)
+            to.send_response(self.range_status)
             to.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         else:
             to.send_response(200)

@@ -113,7 +113,9 @@ def test_the_librarys_downloads_are_taken_over(pull, hub):
     assert json.loads(out)["received_bytes"] == 0
 
 
-def test_broken_connections_are_resumed(pull, hub):
+@pytest.mark.parametrize("status_of_parts", [206, 200])
+def test_broken_connections_are_resumed(pull, hub, status_of_parts):
+    hub.range_status = status_of_parts
     size = len(hub.files[WEIGHTS])
     hub.breaks = [1000, 0, size // 2]
     status, _, err = pull(hub)
@@ -220,6 +222,26 @@ def test_mirrors_whose_listings_lack_checksums(pull, hub):
     assert pull(hub)[0] == 0
     assert not hub.requests_for("/cdn/", "HEAD")  # addresses there may be signed for GET
     check_with_hub(pull, hub, {path for path in hub.files if "/" not in path and not path.endswith((".md", ".bin"))})
+
+
+def test_a_sentence_encoders_modules_are_pulled_by_their_list(pull):
+    encoder = ROOT / "tests" / "data" / "tiny_encoders" / "bert"
+    files = {path.name: path.read_bytes() for path in encoder.iterdir() if path.is_file()}
+    modules = json.loads(files["modules.json"])
+    for module in modules:
+        if module["type"].endswith("Pooling"):
+            files["my_pooling/config.json"] = (encoder / module["path"] / "config.json").read_bytes()
+            module["path"] = "my_pooling"
+    files["modules.json"] = json.dumps(modules).encode()
+    files["other/config.json"] = b"{}"
+    with Hub(files) as hub:
+        status, out, err = pull(hub)
+        assert status == 0, err
+        version = pull.repository / "snapshots" / COMMIT
+        assert (version / "my_pooling" / "config.json").exists() and not (version / "other").exists()
+        listed = json.loads(subprocess.run([binary(), "models", "--json"], env=pull.environment(hub),
+                                           capture_output=True).stdout)
+        assert [(model["name"], model["loads"]) for model in listed["models"]] == [("org/small", True)]
 
 
 def test_gguf_files_by_format_and_an_older_version_s_stay(pull):

@@ -3,6 +3,7 @@
 
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/import/folder_files.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_source.hpp"
 
@@ -214,4 +215,44 @@ TEST_CASE(
   bytes[head.offset + head.info.bytes - 1] ^= 1;
   write(file, bytes);
   CHECK(!open_model(folder.path().string()).config.tied);
+}
+
+TEST_CASE("What the list of a folder's files has is all that a model is read from") {
+  for (const char* kind :
+       {"golden/qwen3", "tiny_encoders/bert", "tiny_encoders/bert-ranker", "tiny_encoders/jina-v3"}) {
+    CAPTURE(kind);
+    const auto whole = data() / kind;
+    const temp_folder part;
+    const auto copy = [&](const std::string& path) {
+      fs::create_directories((part.path() / path).parent_path());
+      fs::copy_file(whole / path, part.path() / path, fs::copy_options::overwrite_existing);
+    };
+    for (const auto& entry : fs::recursive_directory_iterator(whole))
+      if (const auto path = fs::relative(entry.path(), whole).string();
+          entry.is_regular_file() && (is_folder_file(path) || is_folder_weights(path, false)))
+        copy(path);
+    if (const auto list = whole / modules_file; fs::exists(list))
+      for (const auto& path : module_files(json::document::load(list)))
+        if (fs::exists(whole / path))
+          copy(path);
+    const auto read = open_model(part.path().string()), all = open_model(whole.string());
+    CHECK(read.embeddings.how == all.embeddings.how);
+    CHECK(read.embeddings.prompts.size() == all.embeddings.prompts.size());
+    CHECK(read.config.max_context == all.config.max_context);
+    CHECK(read.load_tokenizer()->vocab_size() == all.load_tokenizer()->vocab_size());
+    CHECK(read.load_chat_template({}).has_value() == all.load_chat_template({}).has_value());
+    CHECK((read.load_ranker == nullptr) == (all.load_ranker == nullptr));
+  }
+}
+
+TEST_CASE("A sentence encoder's modules have files that their list names") {
+  const auto list = json::document::parse(
+    R"([{"idx":0,"path":"","type":"x.Transformer"},{"idx":1,"path":"pool","type":"x.Pooling"}])", "modules.json",
+    errc::bad_file);
+  CHECK(module_files(list) == std::vector<std::string>{"pool/config.json", "pool/model.safetensors"});
+  for (const char* wrong : {"..", "a/b", "../x"}) {
+    const auto bad = json::document::parse(std::string(R"([{"path":")") + wrong + R"(","type":"x.Pooling"}])",
+                                           "modules.json", errc::bad_file);
+    CHECK(failure_of([&] { module_files(bad); }).find("folder beside it") != std::string::npos);
+  }
 }
