@@ -2,8 +2,9 @@
 # Installs missing packages, builds and runs tests. The last line counts test cases: N passed, N failed, N skipped.
 #   ./test.sh                                 everything
 #   ./test.sh format unit arm asan tsan e2e   or parts of it:
-#     format   checks that all C++ is formatted with .clang-format, that folders include what their READMEs allow, and
-#              that public headers reach no libraries
+#     format   checks that all C++ is formatted with .clang-format, that folders include what their READMEs allow, that
+#              units stand in them, that public headers reach no libraries, and that what changed since the last tag
+#              compiles without its neighbours
 #     unit     the tests of the release build, including those that run the program
 #     arm      tests of the kernels for 64-bit ARM, in QEMU; skipped where Debian's packages for it cannot be had
 #     asan     all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -75,23 +76,18 @@ built() {
   ([ -z "$beside" ] || renice -n 19 -p "$BASHPID" >/dev/null; build "$@") || ! failed=$((failed + 1))
 }
 
-# Counts as three test cases.
+# Counts as a test case for each check.
 format() {
-  log "== format"
-  if find kernels runtime actors api tests examples \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' \) -print0 |
-    xargs -0 clang-format --dry-run -Werror; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-  fi
   local check
-  for check in .ci/rooms .ci/headers; do
-    if $check; then
-      passed=$((passed + 1))
-    else
-      failed=$((failed + 1))
-    fi
+  log "== format"
+  for check in formatted .ci/rooms .ci/units .ci/headers .ci/alone; do
+    "$check" && passed=$((passed + 1)) || failed=$((failed + 1))
   done
+}
+
+formatted() {
+  find kernels runtime actors api tests examples \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' \) -print0 |
+    xargs -0 clang-format --dry-run -Werror
 }
 
 unit() {
@@ -164,7 +160,7 @@ finish_e2e() {
 mkdir -p build
 packages=("${build_packages[@]}" locales)
 wanted e2e && packages+=(python3-venv prometheus chromium node-typescript)
-wanted format && packages+=(clang-format)
+wanted format && packages+=(clang-format python3)
 install_packages "${packages[@]}"
 for part in format unit arm e2e asan tsan; do
   wanted "$part" && "$part"
