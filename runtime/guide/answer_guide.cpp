@@ -60,6 +60,7 @@ answer_guide::answer_guide(const guide_source& source, std::shared_ptr<const tok
     banned_ = std::make_shared<const banned_texts>(source.banned, vocabulary);
   if (after_.empty() && !is_free_)
     return;
+  may_be_empty_ = is_free_ || guide_state(guide_).can_end();
   free_.resize(vocabulary->words());
   for (std::size_t i = 0; i < vocabulary->size(); ++i) {
     const auto id = static_cast<token_id>(i);

@@ -49,6 +49,7 @@ private:
   std::shared_ptr<const tokenizer> tokens_;
   text_finder after_;
   bool is_free_;
+  bool may_be_empty_ = false;       // the guide asks for nothing: an answer may end ahead of `after`
   std::vector<std::uint64_t> free_; // all tokens but those that end a text; empty where the guide always decides
   std::optional<thinking_rules> thinking_;
   std::shared_ptr<const banned_texts> banned_; // null: none
@@ -68,7 +69,11 @@ public:
   bool advance(token_id token);
 
   /// Whether the answer may end here.
-  bool can_end() { return !thinking_.thinks() && guided_ && (guide_->is_free() || state_.can_end()); }
+  bool can_end() {
+    if (thinking_.thinks())
+      return false;
+    return guided_ ? guide_->is_free() || state_.can_end() : guide_->may_be_empty_;
+  }
 
   /// The tokens that may follow but do not end the answer, one bit per id, `vocabulary().words()` words. `withheld`, if
   /// given, gets those that would complete a banned text, and could follow otherwise.

@@ -37,7 +37,7 @@ struct guide_source {
   bool compact = false;   // without white space, rather than with a little (a space, or a new line and up to 24)
 
   // The guide begins behind the first occurrence of this text in the answer (the end of a model's reasoning); until
-  // then anything is allowed but an end. Empty: it begins at once.
+  // then anything is allowed, an end where the guide allows an empty text. Empty: it begins at once.
   std::string after = {};
 
   // The answer may begin, behind white space, with a part from the one text to the first occurrence of the other (a

@@ -197,3 +197,13 @@ TEST_CASE("who has no time gets what compiles quickly, and nothing where it take
   digits.text = "(";
   CHECK_THROWS_WITH(cache.get_soon(digits, false), doctest::Contains("`structured_outputs.regex`: "));
 }
+
+TEST_CASE("An answer may end ahead of the text at which its guide begins, if the guide asks for nothing") {
+  answer_state wanted(answer_to(regex_behind("[0-9]+", "</think>")));
+  CHECK_FALSE(wanted.can_end());
+  answer_state free(answer_to(regex_behind("([0-9]+)?", "</think>")));
+  CHECK(free.can_end());
+  for (const auto id : golden_tokens()->encode("Hm", false))
+    CHECK(free.advance(id));
+  CHECK(free.can_end());
+}
