@@ -5,6 +5,7 @@
 #include "runtime/support/error.hpp"
 
 #include <functional>
+#include <memory>
 #include <string>
 
 namespace CLI {
@@ -35,13 +36,23 @@ auto checked_usage(const F& check) {
 }
 
 struct command {
-  CLI::App* options = nullptr; // receives the arguments
-  std::function<int()> run;    // called after parsing; returns the exit status, throws failure
+  CLI::App* options = nullptr;      // receives the arguments
+  std::function<int()> run;         // called after parsing; returns the exit status, throws failure
+  std::shared_ptr<void> given = {}; // what they are parsed into, for who reads the command line again
 };
+
+/// The command line of this run, read again with its configuration file as that is now.
+struct read_again {
+  std::shared_ptr<const void> owner; // of the rest
+  const CLI::App* options = nullptr;
+  std::shared_ptr<void> given;
+};
+/// Throws failure.
+using reader = std::function<read_again()>;
 
 command add_run(CLI::App& troupe);
 command add_chat(CLI::App& troupe);
-command add_serve(CLI::App& troupe);
+command add_serve(CLI::App& troupe, reader again);
 command add_run_batch(CLI::App& troupe);
 command add_score(CLI::App& troupe);
 command add_tokenize(CLI::App& troupe);

@@ -234,9 +234,35 @@ void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   }
 }
 
-/// Parses and runs. Throws output_failure if a command could not write to stdout.
-int run_chosen(const std::vector<std::string>& arguments) {
-  CLI::App root(description, "troupe");
+/// All commands, and what the arguments choose of them.
+class command_tree {
+public:
+  explicit command_tree(const std::vector<std::string>& arguments);
+
+  /// Throws CLI::Success for --help and --version, CLI::ParseError and failure.
+  void read() { parse_with_config(root, with_help(arguments_, root)); }
+  const command& chosen() const { return *std::ranges::find(commands_, &chosen_of(root), &command::options); }
+
+  CLI::App root;
+
+private:
+  std::vector<std::string> arguments_;
+  std::vector<command> commands_;
+};
+
+read_again read_once_more(const std::vector<std::string>& arguments) {
+  const auto tree = std::make_shared<command_tree>(arguments);
+  try {
+    tree->read();
+  } catch (const CLI::ParseError& e) {
+    throw failure(errc::bad_request, describe(tree->root, chosen_of(tree->root), e));
+  }
+  const auto& chosen = tree->chosen();
+  return {tree, chosen.options, chosen.given};
+}
+
+command_tree::command_tree(const std::vector<std::string>& arguments)
+  : root(description, "troupe"), arguments_(arguments) {
   root.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version");
   root.set_help_flag("-h,--help", "Print this help");
   root.set_help_all_flag("--help-all", "Print help on every flag");
@@ -244,22 +270,24 @@ int run_chosen(const std::vector<std::string>& arguments) {
   root.option_defaults()->take_last();
   root.require_subcommand(1);
 
-  std::vector commands{add_run(root),      add_chat(root),   add_serve(root),    add_score(root),
-                       add_tokenize(root), add_detect(root), add_quantize(root), add_imatrix(root),
-                       add_steer(root),    add_models(root), add_pull(root),     add_run_batch(root)};
+  commands_ = {
+    add_run(root),      add_chat(root),     add_serve(root, [arguments] { return read_once_more(arguments); }),
+    add_score(root),    add_tokenize(root), add_detect(root),
+    add_quantize(root), add_imatrix(root),  add_steer(root),
+    add_models(root),   add_pull(root),     add_run_batch(root)};
   auto* bench = root.add_subcommand("bench", "Measure a model: its speed and how well it predicts");
   bench->require_subcommand(1);
-  commands.push_back(add_bench_model(*bench));
-  commands.push_back(add_bench_machine(*bench));
-  commands.push_back(add_bench_speculate(*bench));
-  commands.push_back(add_bench_perplexity(*bench));
-  commands.push_back(add_bench_kv_move(*bench));
-  commands.push_back(add_bench_scores(*bench));
+  commands_.push_back(add_bench_model(*bench));
+  commands_.push_back(add_bench_machine(*bench));
+  commands_.push_back(add_bench_speculate(*bench));
+  commands_.push_back(add_bench_perplexity(*bench));
+  commands_.push_back(add_bench_kv_move(*bench));
+  commands_.push_back(add_bench_scores(*bench));
   auto* guide = root.add_subcommand("guide",
                                     "Try guides: schemas, regular expressions and grammars that answers follow");
   guide->require_subcommand(1);
-  commands.push_back(add_guide_check(*guide));
-  commands.push_back(add_guide_bench(*guide));
+  commands_.push_back(add_guide_check(*guide));
+  commands_.push_back(add_guide_bench(*guide));
   // Behind the commands below them, which inherit them otherwise.
   bench->footer("Examples:\n"
                 "  troupe bench model --model synthetic:llama-1b\n"
@@ -271,25 +299,28 @@ int run_chosen(const std::vector<std::string>& arguments) {
                 "  troupe guide bench --schemas schemas.jsonl\n"
                 "`troupe guide COMMAND --help` shows the flags of a command.");
   root.footer(footer);
+}
 
+/// Parses and runs. Throws output_failure if a command could not write to stdout.
+int run_chosen(const std::vector<std::string>& arguments) {
+  command_tree tree(arguments);
+  auto& root = tree.root;
   try {
-    parse_with_config(root, with_help(arguments, root));
+    tree.read();
   } catch (const CLI::Success& e) { // --help or --version
     std::ostringstream text;
     const int status = root.exit(e, text, std::cerr);
     print(text.str());
     return status;
   } catch (const CLI::ParseError& e) {
-    const auto& chosen = chosen_of(root);
-    return report(describe(root, chosen, e), usage_error);
+    return report(describe(root, chosen_of(root), e), usage_error);
   } catch (const failure& e) {
     return report(e.what(), usage_error);
   }
 
-  const auto& chosen = chosen_of(root);
   try {
-    check_output(chosen);
-    return std::ranges::find(commands, &chosen, &command::options)->run();
+    check_output(chosen_of(root));
+    return tree.chosen().run();
   } catch (const output_failure&) {
     throw;
   } catch (const usage_failure& e) {

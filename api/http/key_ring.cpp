@@ -81,19 +81,35 @@ std::string read_key(const std::filesystem::path& file) {
 }
 
 key_ring::key_ring(const std::vector<std::string>& unnamed, std::filesystem::path file, listener tell)
-  : unnamed_(numbered(unnamed)), file_(std::move(file)), tell_(std::move(tell)) {
-  for (const auto& one : unnamed_)
-    number_of(one.name);
-  if (file_.empty())
-    return;
-  version_ = version_of_file();
-  of_file_ = read_keys(file_);
-  checked_ = clock::now();
+  : tell_(std::move(tell)) {
+  replace(unnamed, std::move(file));
 }
 
-std::optional<key_ring::version> key_ring::version_of_file() const {
+void key_ring::replace(const std::vector<std::string>& unnamed, std::filesystem::path file,
+                       const std::function<void(bool open)>& then) {
+  auto given = numbered(unnamed);
+  const auto version = file.empty() ? std::nullopt : version_of(file);
+  auto of_file = file.empty() ? std::vector<named_key>() : read_keys(file);
+  if (then)
+    then(given.empty() && file.empty());
+  const std::lock_guard lock(mutex_);
+  for (const auto& one : given)
+    number_of(one.name);
+  unnamed_ = std::move(given);
+  file_ = std::move(file);
+  of_file_ = std::move(of_file);
+  version_ = version;
+  checked_ = file_.empty() ? clock::time_point() : clock::now();
+}
+
+bool key_ring::is_open() const {
+  const std::lock_guard lock(mutex_);
+  return nobody_needs_one();
+}
+
+std::optional<key_ring::version> key_ring::version_of(const std::filesystem::path& file) {
   try {
-    const auto found = state_of(file_);
+    const auto found = state_of(file);
     return version{found.bytes, found.modified_ns, found.changed_ns};
   } catch (const failure&) { // reading it tells why
     return std::nullopt;
@@ -104,7 +120,7 @@ void key_ring::read_again(clock::time_point now) {
   if (file_.empty() || now - checked_ < between_checks)
     return;
   checked_ = now;
-  const auto found = version_of_file();
+  const auto found = version_of(file_);
   if (found == version_)
     return;
   version_ = found; // a file that cannot be read is told of once
@@ -123,15 +139,15 @@ std::size_t key_ring::number_of(const std::string& name) {
 }
 
 std::optional<key_ring::owner> key_ring::find(std::string_view authorization, clock::time_point now) {
-  if (is_open())
-    return owner{};
   const std::lock_guard lock(mutex_);
+  if (nobody_needs_one())
+    return owner{};
   read_again(now);
   const auto token = bearer_token(authorization);
   if (!token)
     return std::nullopt;
   const named_key* found = nullptr;
-  for (const auto* keys : {&unnamed_, &std::as_const(of_file_)})
+  for (const auto* keys : {&unnamed_, &of_file_})
     for (const auto& one : *keys) // all of them, so that the time does not tell which
       if (same_in_constant_time(*token, one.key))
         found = &one;

@@ -35,8 +35,13 @@ public:
   /// The names of `unnamed` are key-1, key-2, ... `file` may be empty: none. Throws failure as read_keys.
   key_ring(const std::vector<std::string>& unnamed, std::filesystem::path file, listener tell = {});
 
+  /// The same keys from now on as of a ring made of these. `then` is told whether everybody is let in now, before
+  /// anybody is. Throws as the constructor, or as `then`, and nothing has changed.
+  void replace(const std::vector<std::string>& unnamed, std::filesystem::path file,
+               const std::function<void(bool open)>& then = {});
+
   /// Whether everybody is let in.
-  bool is_open() const { return unnamed_.empty() && file_.empty(); }
+  bool is_open() const;
 
   /// Whose key an `Authorization` header carries. With no keys at all, everybody is one owner.
   std::optional<owner> find(std::string_view authorization, clock::time_point now = clock::now());
@@ -48,14 +53,16 @@ private:
     bool operator==(const version&) const = default;
   };
 
-  std::optional<version> version_of_file() const;
+  static std::optional<version> version_of(const std::filesystem::path& file);
   void read_again(clock::time_point now);
   std::size_t number_of(const std::string& name);
 
-  const std::vector<named_key> unnamed_;
-  const std::filesystem::path file_;
+  bool nobody_needs_one() const { return unnamed_.empty() && file_.empty(); }
+
   const listener tell_;
-  std::mutex mutex_; // guards what follows
+  mutable std::mutex mutex_; // guards what follows
+  std::vector<named_key> unnamed_;
+  std::filesystem::path file_;
   std::vector<named_key> of_file_;
   std::optional<version> version_; // of what was read, or could not be
   clock::time_point checked_{};

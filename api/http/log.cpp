@@ -153,7 +153,12 @@ void server_log::print(std::string_view text) {
     plain_->log(spdlog::level::critical, spdlog::string_view_t(text.data(), text.size()));
 }
 
-bool server_log::wants(log_level level) const { return level != log_level::off && level >= level_; }
+bool server_log::wants(log_level level) const { return level != log_level::off && level >= level_.load(); }
+
+void server_log::set_level(log_level level) {
+  level_ = level;
+  to_->set_level(level_of(level));
+}
 
 void server_log::write(log_level level, std::string_view what, const log_fields& fields) {
   if (!wants(level))

@@ -4,6 +4,7 @@
 
 #include "runtime/support/log_line.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <iosfwd>
@@ -59,6 +60,7 @@ public:
   ~server_log();
 
   bool wants(log_level level) const;
+  void set_level(log_level level);
   void write(log_level level, std::string_view what, const log_fields& fields = {});
 
   /// A sentence of this program's: in a text behind the level alone, as JSON the `message` of the event `what`.
@@ -77,7 +79,7 @@ private:
              log_format format);
 
   std::shared_ptr<spdlog::logger> to_, plain_;
-  log_level level_;
+  std::atomic<log_level> level_;
   log_format format_;
   std::mutex mutex_; // guards refusals_
   rate_limit refusals_;

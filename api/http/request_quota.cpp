@@ -3,16 +3,17 @@
 namespace troupe {
 
 std::shared_ptr<const void> request_quota::acquire(std::size_t owner, std::size_t sequences) {
-  if (most_ == 0)
+  const std::size_t most = most_;
+  if (most == 0)
     return nullptr;
-  const auto limit = owner_kind_ + " may have at most " + std::to_string(most_) + " sequences at once";
+  const auto limit = owner_kind_ + " may have at most " + std::to_string(most) + " sequences at once";
   const auto wanted = ", and this request asks for " + std::to_string(sequences);
-  if (sequences > most_)
+  if (sequences > most)
     throw failure(errc::bad_request, limit + wanted, "n");
   {
     const std::lock_guard lock(counts_->mutex);
     auto& taken = counts_->by_owner[owner];
-    if (taken + sequences > most_)
+    if (taken + sequences > most)
       throw failure(errc::overloaded, limit + "; " + std::to_string(taken) + " are running" + wanted);
     taken += sequences;
   }

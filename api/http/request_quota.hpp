@@ -4,6 +4,7 @@
 
 #include "runtime/support/error.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -18,6 +19,9 @@ public:
   request_quota(std::string owner_kind, std::size_t most)
     : owner_kind_(std::move(owner_kind)), most_(most), counts_(std::make_shared<counts>()) {}
 
+  /// Another bound, for what is reserved from now on. Where there was none before, what runs does not count.
+  void limit(std::size_t most) { most_ = most; }
+
   /// Reserves `sequences` for `owner` until the last copy of the result is gone. Throws failure(overloaded) if they
   /// exceed the limit together with those that run, failure(bad_request) on `n` if they exceed it alone.
   std::shared_ptr<const void> acquire(std::size_t owner, std::size_t sequences);
@@ -29,7 +33,7 @@ private:
   };
 
   const std::string owner_kind_;
-  const std::size_t most_;
+  std::atomic<std::size_t> most_;
   std::shared_ptr<counts> counts_; // shared with the reservations
 };
 

@@ -153,10 +153,11 @@ void listen(server_context& context) {
   } else
     address = bind_address(options, context, acceptor);
   context.port = acceptor.local_endpoint().port();
-  const known_hosts known(address.address(), options.host, options.allowed_hosts);
+  context.address = address.address();
+  known_hosts known(context.address, options.host, options.allowed_hosts);
   // With keys, Host needs no check: a foreign page has no key.
   if (context.keys.is_open())
-    context.hosts = known;
+    context.live.set(live_settings(options, std::move(known)));
 }
 
 asio::awaitable<void> accept_all(server_context& context) {

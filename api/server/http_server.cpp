@@ -44,7 +44,7 @@ void start_draining(server_context& context) {
   // Until the last of them ends, /health tells everybody else that the server is draining.
   if (open.empty())
     return context.end_drain();
-  context.grace.expires_after(context.options.stop_grace);
+  context.grace.expires_after(context.live.get()->stop_grace);
   context.grace.async_wait([&context](boost::system::error_code cancelled) {
     if (!cancelled)
       cut_all(context);
@@ -62,6 +62,16 @@ server::server(service& engine, server_options options)
 }
 
 server::~server() = default;
+
+void server::reload(const server_options& next) {
+  live_settings live(next, {});
+  context_->keys.replace(next.api_keys, next.key_file, [&](bool open) {
+    if (open)
+      live.hosts = known_hosts(context_->address, context_->options.host, next.allowed_hosts);
+  });
+  context_->live.set(std::move(live));
+  context_->quotas.limit(next.max_requests_per_key);
+}
 
 std::size_t server::running_requests() const { return context_->counted.in_flight(); }
 

@@ -70,6 +70,11 @@ public:
   /// Serves on this thread (and `threads` - 1 more) until stop() has been called and the last connection is closed.
   void run_until_stopped();
 
+  /// Puts in force what can change meanwhile: keys, the metrics key, the policy, origins, allowed hosts, the bound of a
+  /// key's sequences, the timeouts of headers and idle connections, the grace. Running requests go on. Throws
+  /// failure(bad_request | not_found | bad_file), and then nothing has changed. Any thread.
+  void reload(const server_options& next);
+
   /// Requests that are submitted and have not ended. Any thread.
   std::size_t running_requests() const;
 

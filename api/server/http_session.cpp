@@ -172,7 +172,7 @@ asio::awaitable<bool> http_session::await_request() {
   const bool draining = context_.draining;
   if (late_ ? std::exchange(draining_, true) : draining && !fresh_)
     co_return false;
-  link_->set_deadline(late_ || draining ? late_timeout : context_.options.idle_timeout);
+  link_->set_deadline(late_ || draining ? late_timeout : context_.live.get()->idle_timeout);
   context_.set_idle(this, true);
   boost::system::error_code ec;
   const auto room = buffer.prepare(4096);
@@ -190,7 +190,7 @@ answer_form http_session::form_of(const request_parser& parser) const {
   form.version = head.version();
   form.head = head.method() == http::verb::head;
   form.keep_alive = parser.keep_alive() && !draining_ && !context_.draining;
-  form.headers = cors_headers(head, context_.options);
+  form.headers = cors_headers(head, *context_.live.get());
   form.accept = view(head[http::field::accept]);
   return form;
 }
@@ -265,7 +265,7 @@ asio::awaitable<bool> http_session::serve_one() {
   parser.get().body().share = byte_budget::share(context_.bodies);
   parser.header_limit(static_cast<std::uint32_t>(context_.options.max_header_bytes));
   parser.body_limit(context_.options.max_body_bytes);
-  link_->set_deadline(context_.options.header_timeout);
+  link_->set_deadline(context_.live.get()->header_timeout);
   boost::system::error_code ec;
   co_await http::async_read_header(link_->bytes(), link_->buffer(), parser,
                                    asio::redirect_error(asio::use_awaitable, ec));
@@ -303,7 +303,7 @@ asio::awaitable<bool> http_session::serve_one() {
     form.error_format = as_anthropic;
     form.headers.emplace_back("request-id", record.id());
   }
-  const auto verdict = check_header(parser.get(), target, found, context_.options, context_.hosts, context_.keys);
+  const auto verdict = check_header(parser.get(), target, found, *context_.live.get(), context_.keys);
   caller_ = verdict.caller;
   record.set_key(caller_.name);
   if (verdict.answer)

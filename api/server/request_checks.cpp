@@ -23,15 +23,14 @@ bool is_json(std::string_view content_type) {
 }
 
 /// The answer to OPTIONS. Needs no key, because browsers send preflights without one.
-std::optional<reply> preflight(const http::request_header<>& head, std::string_view path,
-                               const server_options& options) {
+std::optional<reply> preflight(const http::request_header<>& head, std::string_view path, const live_settings& live) {
   if (head.method() != http::verb::options)
     return std::nullopt;
   const auto methods = allowed_methods(path);
   if (methods.empty())
     return std::nullopt;
   reply result{204, {}, {}, {{"Allow", methods}}};
-  const auto origin = allowed_origin(options.cors_origins, view(head[http::field::origin]));
+  const auto origin = allowed_origin(live.cors_origins, view(head[http::field::origin]));
   if (!origin || !head.count(http::field::access_control_request_method))
     return result;
   result.headers.emplace_back("Access-Control-Allow-Methods", methods);
@@ -44,9 +43,9 @@ std::optional<reply> preflight(const http::request_header<>& head, std::string_v
 
 /// Refuses pages of origins that are not allowed. Browsers send Origin with every POST, WebSocket and cross-origin
 /// read.
-std::optional<reply> check_origin(const http::request_header<>& head, const server_options& options) {
+std::optional<reply> check_origin(const http::request_header<>& head, const live_settings& live) {
   const auto origin = view(head[http::field::origin]);
-  if (head.count(http::field::origin) == 0 || allowed_origin(options.cors_origins, origin) ||
+  if (head.count(http::field::origin) == 0 || allowed_origin(live.cors_origins, origin) ||
       is_same_origin(origin, view(head[http::field::host])))
     return std::nullopt;
   return refusal(403,
@@ -75,9 +74,9 @@ std::optional<std::string> key_of_protocols(std::string_view list) {
   return std::nullopt;
 }
 
-bool opens_metrics(std::string_view authorization, const server_options& options) {
+bool opens_metrics(std::string_view authorization, const live_settings& live) {
   const auto token = bearer_token(authorization);
-  return token && same_in_constant_time(*token, options.metrics_key);
+  return token && same_in_constant_time(*token, live.metrics_key);
 }
 
 } // namespace
@@ -102,32 +101,32 @@ std::optional<reply> reply_to_unreadable(boost::system::error_code ec, std::size
   return reply::of({errc::bad_request, "this is not HTTP: " + ec.message(), {}});
 }
 
-header_fields cors_headers(const http::request_header<>& head, const server_options& options) {
+header_fields cors_headers(const http::request_header<>& head, const live_settings& live) {
   header_fields result;
-  if (const auto origin = allowed_origin(options.cors_origins, view(head[http::field::origin]))) {
+  if (const auto origin = allowed_origin(live.cors_origins, view(head[http::field::origin]))) {
     result.emplace_back("Access-Control-Allow-Origin", *origin);
     result.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id, request-id, X-Troupe-Warning");
   }
-  if (!options.cors_origins.empty())
+  if (!live.cors_origins.empty())
     result.emplace_back("Vary", "Origin");
   return result;
 }
 
 header_verdict check_header(const http::request_header<>& head, const request_target& target,
-                            const std::variant<found_endpoint, reply>& found, const server_options& options,
-                            const known_hosts& hosts, key_ring& keys) {
-  if (target.host && !hosts.allow(target.host->host))
+                            const std::variant<found_endpoint, reply>& found, const live_settings& live,
+                            key_ring& keys) {
+  if (target.host && !live.hosts.allow(target.host->host))
     return {refusal(403,
                     "to block DNS rebinding, this server refuses requests for the host `" +
                       std::string(target.host->host) + "`; --allowed-hosts allows it")};
-  if (auto allowed = preflight(head, target.path, options))
+  if (auto allowed = preflight(head, target.path, live))
     return {std::move(allowed)};
-  if (auto why = check_origin(head, options))
+  if (auto why = check_origin(head, live))
     return {std::move(why)};
   const auto* to = std::get_if<found_endpoint>(&found);
   const auto authorization = view(head[http::field::authorization]);
-  const bool guarded = to && to->row->needs == access::metrics && !options.metrics_key.empty();
-  const bool open = to && (to->row->needs == access::open || (guarded && opens_metrics(authorization, options)));
+  const bool guarded = to && to->row->needs == access::metrics && !live.metrics_key.empty();
+  const bool open = to && (to->row->needs == access::open || (guarded && opens_metrics(authorization, live)));
   // With a key for /metrics alone, a server without others still asks for that one there.
   auto caller = guarded && keys.is_open() ? std::nullopt : keys.find(authorization);
   // Anthropic's clients have the key in a header of its own, some beside a bearer's token of something else.

@@ -6,7 +6,7 @@
 #include "api/http/key_ring.hpp"
 #include "api/http/request_target.hpp"
 #include "api/server/endpoint.hpp"
-#include "api/server/http_server.hpp"
+#include "api/server/live_settings.hpp"
 
 #include <boost/beast/core/string.hpp>
 
@@ -30,7 +30,7 @@ reply refusal(unsigned status, const std::string& why);
 std::optional<reply> reply_to_unreadable(boost::system::error_code ec, std::size_t max_body_bytes);
 
 /// The CORS headers of every answer to `head`.
-header_fields cors_headers(const boost::beast::http::request_header<>& head, const server_options& options);
+header_fields cors_headers(const boost::beast::http::request_header<>& head, const live_settings& live);
 
 struct header_verdict {
   std::optional<reply> answer; // a refusal, or the answer to a preflight; nothing if the request may proceed
@@ -38,7 +38,7 @@ struct header_verdict {
 };
 
 header_verdict check_header(const boost::beast::http::request_header<>& head, const request_target& target,
-                            const std::variant<found_endpoint, reply>& found, const server_options& options,
-                            const known_hosts& hosts, key_ring& keys);
+                            const std::variant<found_endpoint, reply>& found, const live_settings& live,
+                            key_ring& keys);
 
 } // namespace troupe

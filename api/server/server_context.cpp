@@ -45,7 +45,7 @@ server_context::server_context(service& engine, server_options given)
     options(std::move(given)),
     log(options.log ? options.log : server_log::on_stream(std::clog, log_level::off, log_format::text)),
     models(engine, options),
-    banned(options.policy),
+    live(options),
     counted(engine, options.figures_interval),
     keys(options.api_keys, options.key_file, tell_of_keys(log)),
     quotas("one API key", options.max_requests_per_key),
@@ -65,17 +65,18 @@ server_context::server_context(service& engine, server_options given)
     figures_timer_(acceptor.get_executor()) {}
 
 output_filter server_context::follow_policy(const std::string& key, const served_model& model, generation& to) {
-  if (options.policy.is_empty())
+  const auto now = live.get();
+  if (now->policy.is_empty())
     return {};
   using kind = guides::guide_source::kind;
   const bool json = to.guide && (to.guide->what == kind::json_object || to.guide->what == kind::json_schema);
   try {
-    apply_policy(options.policy.of(key), model, to);
+    apply_policy(now->policy.of(key), model, to);
   } catch (const failure&) {
     counted.refused_by_policy();
     throw;
   }
-  auto texts = banned.of(key);
+  auto texts = now->banned.of(key);
   return texts ? output_filter(std::move(texts), json, counted.counter_of_filtered()) : output_filter();
 }
 

@@ -12,6 +12,7 @@
 #include "api/openai/fields/output_fields.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/server/http_server.hpp"
+#include "api/server/live_settings.hpp"
 #include "api/server/metrics.hpp"
 #include "api/server/served_models.hpp"
 
@@ -50,7 +51,7 @@ struct server_context {
   const server_options options;
   const std::shared_ptr<server_log> log; // never null
   const served_models models;
-  const banned_by_policy banned;
+  settings_in_force live;
   metrics counted;
   key_ring keys;
   request_quota quotas; // of keys
@@ -82,7 +83,7 @@ public:
   worker_lane arduous;        // what may take seconds: adapters' files
   worker_lane reports;        // asks the engine for statistics, and returns free memory
   std::uint16_t port = 0;
-  known_hosts hosts;
+  asio::ip::address address; // that is listened on
 
   /// The lane that parses a text: short requests do not wait behind long ones.
   worker_lane& lane_for(std::size_t bytes) { return bytes <= options.brief_bytes ? brief : lengthy; }

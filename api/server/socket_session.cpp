@@ -61,6 +61,7 @@ asio::awaitable<void> socket_session::run(const boost::beast::http::request<budg
   caller_ = std::move(caller);
   from_ = std::move(from);
   const auto& options = context_.options;
+  const auto live = context_.live.get();
   account_ = std::make_shared<answer_budget::account>(context_.answers, [weak = weak_from_this(), strand = strand_] {
     asio::post(strand, [weak] {
       if (const auto self = weak.lock())
@@ -69,7 +70,7 @@ asio::awaitable<void> socket_session::run(const boost::beast::http::request<budg
   });
   requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
   requests_->speak_for(context_.client_of(caller_.number, peer_));
-  const bool accepted = co_await stream_.accept(head, id_, options.header_timeout, options.idle_timeout,
+  const bool accepted = co_await stream_.accept(head, id_, live->header_timeout, live->idle_timeout,
                                                 [this] { leave(); });
   if (!accepted)
     co_return;
@@ -137,7 +138,7 @@ asio::awaitable<void> socket_session::write_messages() {
       open = false;
     }
   }
-  co_await stream_.close_handshake(farewell_time, context_.options.idle_timeout);
+  co_await stream_.close_handshake(farewell_time, context_.live.get()->idle_timeout);
   // After the peer's close frame the reader waits for the peer to hang up. This bounds the wait.
   if (gone_ && !reader_done_) {
     boost::system::error_code ec;

@@ -40,7 +40,7 @@ def test_health_is_503_with_progress_until_the_model_is_loaded(launch):
     assert refused.status_code == 503 and refused.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_streams_finish_and_ends_cleanly(launch, number):
     server = launch("--stop-grace", "600")
     long = {**LONG, **ENDLESS, "max_tokens": 700, "stream": True}
@@ -82,6 +82,42 @@ def test_requests_that_outlast_the_grace_period_end_with_an_error(launch, grace,
     reader.join(60)
     assert whole[0].status_code == 503 and whole[0].json()["error"]["code"] == "unavailable"
     assert server.process.wait(60) == 0
+
+
+def test_a_hangup_reads_configuration_keys_and_policy_again(launch, tmp_path):
+    config, keys, policy = tmp_path / "troupe.toml", tmp_path / "keys", tmp_path / "policy.toml"
+    keys.write_text("alice=a1\n")
+    policy.write_text("max_tokens = 100\n")
+    config.write_text(f'threads = 1\n[serve]\napi-keys = "{keys}"\npolicy = "{policy}"\n')
+    server = launch("--config", str(config))
+
+    def status(key, tokens=4):
+        return server.post("/v1/completions", {**LONG, "max_tokens": tokens},
+                           headers={"Authorization": f"Bearer {key}"}).status_code
+
+    def hang_up(*words):
+        before = len(server.err)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: all(any(word in line for line in server.err[before:]) for word in words), "lines in the log")
+
+    with httpx.stream("POST", server.url + "/v1/completions", json={**LONG, "stream": True, "max_tokens": 90},
+                      headers={"Authorization": "Bearer a1"}, timeout=60) as answer:
+        pieces = answer.iter_bytes()
+        next(pieces)
+        policy.write_text("max_tokens = 5\n")
+        config.write_text(f'threads = 2\n[serve]\napi-keys = "{keys}"\npolicy = "{policy}"\nlog-level = "debug"\n')
+        hang_up(" info reloaded", " warn --threads has another value now, which takes a restart")
+        rest = b"".join(pieces).decode().strip().split("\n\n")
+    assert rest[-1] == "data: [DONE]"
+    assert status("a1") == 200 and status("a1", 6) == 400
+    assert any(" debug connection" in line for line in server.err)
+    policy.write_text("max_tokenz = 6\n")
+    hang_up(" error nothing is changed: ", "max_tokenz")
+    assert status("a1") == 200 and status("a1", 6) == 400
+    policy.unlink()
+    config.write_text("threads = 1\n")
+    hang_up(" info reloaded")
+    assert server.post("/v1/completions", {**LONG, "max_tokens": 6}).status_code == 200  # no keys, no policy
 
 
 def test_a_server_under_nohup_ignores_hangups(tmp_path):

@@ -22,10 +22,12 @@
 #include <boost/asio/ip/address.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -178,23 +180,64 @@ progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, conso
   };
 }
 
-int serve(serve_options options) {
+bool has_keys(const server_options& options) { return !options.api_keys.empty() || !options.key_file.empty(); }
+
+/// Whether everybody who reaches the server from other machines is let in. Throws usage_failure if that is not wanted.
+bool check_access(const serve_options& options, const std::string& host) {
+  const bool open_to_others = !has_keys(options.server) && !is_loopback(host);
+  if (open_to_others && !options.allow_anonymous)
+    throw usage_failure("other machines could use this server, as --host is " + host +
+                        " and there is no API key: give one with --api-key-file (or in TROUPE_API_KEY), or let "
+                        "everybody in with --allow-anonymous");
+  return open_to_others;
+}
+
+void take_files(serve_options& options);
+log_level level_of(const serve_options& options) {
+  return options.level.value_or(options.quiet ? log_level::off : log_level::info);
+}
+
+/// Flags whose values, or files, are put in force by `reload`.
+constexpr std::array<std::string_view, 14> live_flags{"api-key",          "api-key-file",  "api-keys",
+                                                      "metrics-key-file", "policy",        "allow-anonymous",
+                                                      "cors-origin",      "allowed-hosts", "max-requests-per-key",
+                                                      "header-timeout",   "idle-timeout",  "stop-grace",
+                                                      "log-level",        "config"};
+
+/// The command line and all files that it names, read again: what can change does, the rest is told.
+void reload(server& listening, const CLI::App& given, const reader& again, const std::string& host, server_log& log) {
+  try {
+    const auto now = again();
+    auto& next = *static_cast<serve_options*>(now.given.get());
+    take_files(next);
+    check_access(next, host);
+    listening.reload(next.server);
+    log.set_level(level_of(next));
+    log.write(log_level::info, "reloaded");
+    for (const auto* before : given.get_options()) {
+      const auto name = before->get_lnames().empty() ? std::string() : before->get_lnames().front();
+      const auto* after = now.options->get_option_no_throw("--" + name);
+      if (!name.empty() && after && before->results() != after->results() &&
+          std::ranges::find(live_flags, name) == live_flags.end())
+        log.say(log_level::warn, "reload", "--" + name + " has another value now, which takes a restart");
+    }
+  } catch (const failure& e) {
+    log.say(log_level::error, "reload", "nothing is changed: " + std::string(e.what()));
+  }
+}
+
+int serve(serve_options options, const CLI::App& given, const reader& again) {
   require_model(options.engine.model);
   if (const auto inherited = checked_usage(take_inherited_socket)) {
     options.server.host = inherited->host;
     options.server.socket = inherited->descriptor;
   }
   const auto& host = options.server.host;
-  const bool with_keys = !options.server.api_keys.empty() || !options.server.key_file.empty();
-  const bool open_to_others = !with_keys && !is_loopback(host);
-  if (open_to_others && !options.allow_anonymous)
-    throw usage_failure("other machines could use this server, as --host is " + host +
-                        " and there is no API key: give one with --api-key-file (or in TROUPE_API_KEY), or let "
-                        "everybody in with --allow-anonymous");
+  const bool open_to_others = check_access(options, host);
   const auto log = options.server.log;
   console terminal;
   terminal.catch_interrupts();
-  terminal.catch_hangups();
+  terminal.catch_hangups({}); // all is read already
   if (const auto limit = raise_descriptor_limit(); limit < most_descriptors(options.server))
     log->write(log_level::warn, "few file descriptors",
                {{"limit", limit}, {"wanted", most_descriptors(options.server)}});
@@ -225,10 +268,11 @@ int serve(serve_options options) {
       if (model->generates)
         log->write(log_level::info, "sampling", {{"by_default", sampling_of(*model)}});
       if (options.is_verbose())
-        log->say(log_level::info, "example", "try: " + example(local_url, *model, with_keys));
+        log->say(log_level::info, "example", "try: " + example(local_url, *model, has_keys(options.server)));
     } catch (const failure&) { // already posted, or the server is stopping
     }
   });
+  terminal.catch_hangups([&] { reload(listening, given, again, host, *log); });
   // Only two things end this wait: the engine's failure, or an interrupt.
   const auto broken = terminal.next_event();
   if (!broken)
@@ -236,6 +280,7 @@ int serve(serve_options options) {
                {{"signal", std::string(terminal.last_signal_name())},
                 {"running", std::uint64_t(listening.running_requests())},
                 {"grace_s", static_cast<std::uint64_t>(options.server.stop_grace.count() / 1000)}});
+  terminal.catch_hangups({}); // nothing changes any more
   listening.stop();
   for (bool ended = false; !ended;) {
     const auto next = terminal.next_event();
@@ -390,7 +435,7 @@ std::string schedule_warning(const model_info& model) {
   return "On this device results depend on what else runs; --deterministic makes them independent of it";
 }
 
-command add_serve(CLI::App& troupe) {
+command add_serve(CLI::App& troupe, reader again) {
   const auto options = std::make_shared<serve_options>();
   auto* app = troupe.add_subcommand("serve", "Serve a model over HTTP (OpenAI's API) and WebSocket");
   add_server_options(*app, *options);
@@ -426,20 +471,22 @@ command add_serve(CLI::App& troupe) {
              "text, or json: an object on each line, and nothing else on stderr", log_formats, options->format);
   add_common_options(*app);
   app->footer("Endpoints:\n" + list_endpoints(100) +
-              "\nThe server listens at once and answers /health with 503 until the model is loaded. Ctrl-C, SIGTERM "
-              "or SIGHUP lets running requests finish, a second one ends them with an error; the exit status is 0.\n"
+              "\nThe server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM "
+              "lets running requests finish, a second one ends them with an error; the exit status is 0. SIGHUP reads "
+              "the configuration, keys and the policy again.\n"
               "Examples:\n"
               "  troupe serve\n"
               "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"
               "  TROUPE_API_KEY=secret troupe serve --host 0.0.0.0 --config configs/server.toml");
-  return {app, [options] {
-            const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
-            options->server.log = server_log::on_stderr(level, options->format);
+  return {app,
+          [app, options, again = std::move(again)] {
+            options->server.log = server_log::on_stderr(level_of(*options), options->format);
             return logged(*options->server.log, options->format, [&] {
               take_files(*options);
-              return serve(*options);
+              return serve(*options, *app, again);
             });
-          }};
+          },
+          options};
 }
 
 } // namespace troupe::cli

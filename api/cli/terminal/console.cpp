@@ -1,5 +1,6 @@
 #include "api/cli/terminal/console.hpp"
 
+#include "runtime/support/descriptor.hpp"
 #include "runtime/support/error.hpp"
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -22,10 +24,23 @@ namespace {
 std::atomic<int> signalled = -1;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-std::atomic<int> last_signal = 0;
+std::atomic<int> last_signal = 0; // that interrupted
+std::atomic<bool> hung_up = false;
 
 /// Signals received and not yet handled.
 std::atomic<int> unseen = 0;
+
+void wake_up() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(signalled, &one, sizeof one);
+}
+
+extern "C" void note_hangup(int) {
+  const int before = errno;
+  hung_up = true;
+  wake_up();
+  errno = before;
+}
 
 extern "C" void note_signal(int number) {
   const int before = errno;
@@ -34,10 +49,12 @@ extern "C" void note_signal(int number) {
     std::signal(number, SIG_DFL);
     std::raise(number);
   }
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(signalled, &one, sizeof one);
+  wake_up();
   errno = before;
 }
+
+/// Whether the program has a terminal that is still there.
+bool is_on_terminal() { return static_cast<bool>(descriptor(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC))); }
 
 int make_eventfd() {
   const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -80,9 +97,11 @@ void console::catch_interrupts() {
     handle_signal(number, note_signal);
 }
 
-void console::catch_hangups() {
+void console::catch_hangups(std::function<void()> then) {
+  on_hangup_ = std::move(then);
+  has_terminal_ = has_terminal_ || is_on_terminal();
   if (!is_ignored(SIGHUP))
-    handle_signal(SIGHUP, note_signal);
+    handle_signal(SIGHUP, note_hangup);
 }
 
 void console::let_interrupts_end_the_program() {
@@ -181,8 +200,20 @@ console::wake console::wait_for(int fd) {
   if (waiting[0].revents == 0)
     return wake::ready;
   drain(waiting[0].fd);
-  unseen = 0;
-  return wake::interrupted;
+  return take_signals();
+}
+
+console::wake console::take_signals() {
+  const bool hangup = hung_up.exchange(false);
+  if (unseen.exchange(0) > 0)
+    return wake::interrupted;
+  if (hangup && has_terminal_ && !is_on_terminal()) {
+    last_signal = SIGHUP;
+    return wake::interrupted;
+  }
+  if (hangup && on_hangup_)
+    on_hangup_();
+  return wake::other_signal;
 }
 
 } // namespace troupe::cli

@@ -6,6 +6,7 @@
 #include "runtime/support/error.hpp"
 
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,8 +23,9 @@ public:
 
   /// Makes SIGINT and SIGTERM interrupt the waits below instead of ending the program.
   void catch_interrupts();
-  /// The same for SIGHUP, unless the program was started to ignore it, as nohup does.
-  void catch_hangups();
+  /// Calls `then` within the waits below at SIGHUP, unless the program was started to ignore it, as nohup does. Where it
+  /// means that the program's terminal has gone, it is an interrupt like the others.
+  void catch_hangups(std::function<void()> then);
   /// Restores the default: the signals end the program.
   void let_interrupts_end_the_program();
 
@@ -55,10 +57,14 @@ public:
 
 private:
   enum class wake { ready, interrupted, other_signal };
+  /// What the signals that have arrived mean.
+  wake take_signals();
   /// Waits until `fd` is readable or a signal arrives.
   wake wait_for(int fd);
 
   int events_ready_;
+  std::function<void()> on_hangup_;
+  bool has_terminal_ = false;
   std::mutex guard_;
   std::deque<event> events_;
   std::string typed_;        // read, not yet returned

@@ -94,3 +94,20 @@ TEST_CASE("What is wrong in a file of keys is named by its line, and no key is t
   test::write(file, "two\nkeys\n");
   CHECK_THROWS_AS(read_key(file), failure);
 }
+
+TEST_CASE("A ring takes other keys, or none of them") {
+  const test::temp_folder folder;
+  const auto file = folder.path() / "keys";
+  test::write(file, "alice=a1\n");
+  key_ring ring({"first"}, {});
+  ring.replace({}, file);
+  CHECK(whose(ring, "first") == "nobody");
+  CHECK(whose(ring, "a1") == "alice");
+  CHECK_THROWS_AS(ring.replace({"second"}, folder.path() / "none"), failure);
+  CHECK_THROWS_AS(ring.replace({"second"}, {}, [](bool open) { throw failure(errc::bad_request, open ? "open" : ""); }),
+                  failure);
+  CHECK(whose(ring, "second") == "nobody");
+  CHECK(whose(ring, "a1") == "alice");
+  ring.replace({}, {});
+  CHECK(ring.is_open());
+}

@@ -102,7 +102,9 @@ server_options small_limits() {
 
 class driver {
 public:
-  driver() { context_.hosts = known_hosts(asio::ip::address_v4::loopback(), "localhost", {}); }
+  driver() {
+    context_.live.set(live_settings(context_.options, known_hosts(asio::ip::address_v4::loopback(), "localhost", {})));
+  }
 
   driven_connection drive(std::string_view input) {
     const unsigned char how = input.empty() ? 0 : static_cast<unsigned char>(input.front());

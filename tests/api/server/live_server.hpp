@@ -28,6 +28,7 @@ public:
   }
   void begin_stop() { server_.stop(); }
   void stop_now() { server_.stop_now(); }
+  void reload(const server_options& next) { server_.reload(next); }
   std::uint16_t port() const { return server_.port(); }
 
   fake_service fake;
