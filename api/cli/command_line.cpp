@@ -37,7 +37,7 @@ constexpr auto description = "Troupe runs large language models on this machine:
 constexpr auto footer = "Examples:\n"
                         "  troupe run \"Tell me a story about a fox\"\n"
                         "  troupe chat --model ~/models/Qwen3-0.6B\n"
-                        "  troupe serve --port 9000 --config configs/server.toml\n"
+                        "  troupe serve --port 9000\n"
                         "`troupe COMMAND --help` shows the flags of a command.";
 
 /// Joins the lines of a CLI11 message.

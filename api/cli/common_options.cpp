@@ -356,6 +356,16 @@ std::string bundled_model() {
   return {};
 }
 
+std::string example_configuration() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const auto beside = fs::read_symlink("/proc/self/exe", ignored).parent_path() / "..";
+  const auto file = fs::path("configs") / "server.toml";
+  if (const auto installed = beside / "share" / "troupe" / file; fs::exists(installed, ignored))
+    return fs::weakly_canonical(installed, ignored).string();
+  return fs::exists(beside / ".." / file, ignored) ? file.string() : file.filename().string();
+}
+
 engine_options with_bundled_draft(engine_options options) {
   namespace fs = std::filesystem;
   std::error_code ignored;

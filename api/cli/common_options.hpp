@@ -39,6 +39,9 @@ void add_engine_options(CLI::App& command, engine_options& options);
 /// directory. Empty if not found.
 std::string bundled_model();
 
+/// server.toml of the examples of configuration files, as it is to be typed: below the sources, or of the installation.
+std::string example_configuration();
+
 /// Takes the bundled model's draft for it, unless another one or none was asked for.
 engine_options with_bundled_draft(engine_options options);
 

@@ -48,6 +48,7 @@ class Page:
     groups: dict = field(default_factory=dict)  # title: entries
     notes: list = field(default_factory=list)
     examples: list = field(default_factory=list)
+    endpoints: list = field(default_factory=list)
 
     @property
     def name(self):
@@ -66,6 +67,7 @@ def read_page(program, words):
     environment = {**os.environ, "COLUMNS": "100"}
     text = subprocess.run([program, *words, "--help-all"], capture_output=True, text=True, check=True,
                           env=environment).stdout
+    text = text.replace(" configs/", " /usr/share/troupe/configs/")  # where the package has them
     page, group, entry = Page(words), None, None
     first, rest = text.split("\n\nUsage: ", 1)
     page.summary = " ".join(first.split())
@@ -73,9 +75,12 @@ def read_page(program, words):
     for line in rest.split("\n"):
         if title := re.fullmatch(r"([A-Z][\w ]*):", line):
             group = page.groups.setdefault(title[1], [])
-            if title[1] == "Examples":
-                group = page.examples
-                del page.groups["Examples"]
+            for name, lines in (("Examples", page.examples), ("Endpoints", page.endpoints)):
+                if title[1] == name:
+                    group = lines
+                    del page.groups[name]
+        elif group is page.endpoints and line.startswith("  "):
+            group += line.strip().rstrip(",").split(", ")
         elif group is page.examples and line.startswith("  "):
             group.append(line.strip())
         elif found := re.fullmatch(r"  (\S.*?)(?:  +(\S.*))?", line):
@@ -116,6 +121,8 @@ def manual(page, pages, version, date):
             flags, _, value = entry.head.partition(" ")
             lines += [".TP", f"\\fB{roff(flags)}\\fR" + (f" \\fI{roff(value)}\\fR" if value else ""),
                       roff(entry.help) or "\\&"]
+    if page.endpoints:
+        lines += [".SH ENDPOINTS", ".nf", *map(roff, page.endpoints), ".fi"]
     if page.examples:
         lines += [".SH EXAMPLES", ".nf", *map(roff, page.examples), ".fi"]
     if not page.words:

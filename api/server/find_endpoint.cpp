@@ -98,7 +98,7 @@ std::string list_endpoints(std::size_t width) {
       result += line + ",\n";
       line.clear();
     }
-    line += (line.empty() ? "" : ", ") + entry;
+    line += (line.empty() ? "  " : ", ") + entry;
   }
   return result + line;
 }

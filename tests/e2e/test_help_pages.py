@@ -61,6 +61,14 @@ def test_every_command_has_a_manual_page_with_all_its_flags(helps, pages):
             assert word.lower() in plain.lower(), (words, word)
 
 
+def test_the_page_of_serve_lists_endpoints_and_the_packages_configuration(helps, pages):
+    page = gzip.decompress((pages / "man" / "man1" / "troupe-serve.1.gz").read_bytes()).decode().replace("\\-", "-")
+    section = re.search(r"^\.SH ENDPOINTS\n\.nf\n(.*?)\.fi$", page, re.MULTILINE | re.DOTALL)[1].splitlines()
+    assert "POST /v1/chat/completions" in section and all(re.fullmatch(r"\w+ /\S*", line) for line in section)
+    assert "--config /usr/share/troupe/configs/server.toml" in page
+    assert "--config configs/server.toml" in helps[("serve",)] and (ROOT / "configs" / "server.toml").is_file()
+
+
 @pytest.mark.skipif(not shutil.which("groff"), reason="groff is absent")
 def test_the_manual_pages_can_be_set(pages):
     for page in (pages / "man" / "man1").iterdir():

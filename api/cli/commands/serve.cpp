@@ -477,7 +477,8 @@ command add_serve(CLI::App& troupe, reader again) {
               "Examples:\n"
               "  troupe serve\n"
               "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"
-              "  TROUPE_API_KEY=secret troupe serve --host 0.0.0.0 --config configs/server.toml");
+              "  TROUPE_API_KEY=secret troupe serve --host 0.0.0.0 --config " +
+              example_configuration());
   return {app,
           [app, options, again = std::move(again)] {
             options->server.log = server_log::on_stderr(level_of(*options), options->format);
