@@ -1,6 +1,7 @@
 #include "api/service/served_model.hpp"
 
 #include "api/service/chat_input.hpp"
+#include "runtime/chat/chat_template.hpp"
 
 namespace troupe {
 
