@@ -85,11 +85,33 @@ void check_quantize(const quantize_options& options) {
     throw usage_failure("--to gptq needs a calibration text: --text FILE");
   if (!options.text.empty() && !options.importance.empty())
     throw usage_failure("--text and --imatrix exclude each other: errors are weighed by one or the other");
-  if (options.by_importance && !makes_folder(options))
-    throw usage_failure(
-      "--act-order is for folders (--to gptq --out FOLDER): blocks of GGUF files keep inputs in order");
-  if (options.asymmetric && !makes_folder(options))
-    throw usage_failure("--asymmetric is for folders (--to gptq --out FOLDER)");
+}
+
+/// Refuses flags that would have no effect on what is made.
+void check_flags(const CLI::App& given, const quantize_options& options) {
+  const bool sparse = !options.sparsity.empty(), gptq = options.to == "gptq", folder = makes_folder(options);
+  const bool text = !options.text.empty();
+  const bool plain = options.to == "f32" || options.to == "f16" || options.to == "bf16";
+  const bool file = !sparse && !folder && options.to != "fp8";
+  const struct {
+    const char* flag;
+    bool has_effect;
+    const char* needs;
+  } rules[] = {
+    {"--bits", gptq, "is for --to gptq; other formats say how many bits they have"},
+    {"--group-size", folder, "is for folders (--to gptq --out FOLDER)"},
+    {"--act-order", folder, "is for folders (--to gptq --out FOLDER): blocks of GGUF files keep inputs in order"},
+    {"--asymmetric", folder, "is for folders (--to gptq --out FOLDER)"},
+    {"--windows", text, "is for the text of --text"},
+    {"--context", text, "is for the text of --text"},
+    {"--text", !(file && plain), "is for formats that round to blocks, not for floats"},
+    {"--imatrix", !(file && plain), "is for formats that round to blocks, not for floats"},
+    {"--pure", file && !plain, "is for GGUF files in formats with blocks"},
+    {"--requantize", file, "is for GGUF files: folders are made of models that are not quantised"},
+  };
+  for (const auto& rule : rules)
+    if (given.count(rule.flag) > 0 && !rule.has_effect)
+      throw usage_failure(std::string(rule.flag) + ' ' + rule.needs);
 }
 
 /// `made`: the format, or what chose the weights that stay.
@@ -105,8 +127,9 @@ void print_result(const quantize_options& options, const std::string& made, cons
                 result.bits_per_weight(), 100 * result.relative_error);
 }
 
-int quantize(const quantize_options& options) {
+int quantize(const CLI::App& given, const quantize_options& options) {
   check_quantize(options);
+  check_flags(given, options);
   require_model(options.model);
   kernels::thread_pool pool(options.threads);
   task_progress task("loading " + options.model);
@@ -246,7 +269,7 @@ command add_quantize(CLI::App& troupe) {
     "qwen3-q4_k_m.gguf\n"
     "  troupe quantize --model ~/models/Qwen3-0.6B --sparsity 2:4 --text book.txt --out qwen3-2of4\n"
     "  troupe run --model qwen3-q8_0.gguf \"Tell me a story\"");
-  return {app, [options] { return quantize(*options); }};
+  return {app, [app, options] { return quantize(*app, *options); }};
 }
 
 } // namespace troupe::cli

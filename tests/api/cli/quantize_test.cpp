@@ -184,5 +184,14 @@ TEST_CASE("What quantize cannot do is a wrong command line") {
   CHECK(told({"--sparsity", "2:4", "--prune-by", "magnitude", "--text", "a"}).find("looks at no text") !=
         std::string::npos);
   CHECK(told({"--to", "q9_k"}).find("q9_k") != std::string::npos);
+  // Flags that would have no effect.
+  CHECK(told({"--to", "q4_0", "--bits", "3"}).find("--bits is for --to gptq") != std::string::npos);
+  CHECK(told({"--to", "q4_0", "--group-size", "32"}).find("--group-size is for folders") != std::string::npos);
+  CHECK(told({"--to", "q4_0", "--windows", "3"}).find("--windows is for the text") != std::string::npos);
+  CHECK(told({"--to", "q4_0", "--context", "64"}).find("--context is for the text") != std::string::npos);
+  CHECK(told({"--to", "f16", "--imatrix", "a"}).find("not for floats") != std::string::npos);
+  CHECK(told({"--to", "bf16", "--pure"}).find("--pure is for") != std::string::npos);
+  CHECK(told({"--to", "fp8", "--requantize"}).find("--requantize is for") != std::string::npos);
+  CHECK(told({"--sparsity", "2:4", "--pure"}).find("--pure is for") != std::string::npos);
   CHECK(told({"--to", "gptq", "--text", "a", "--bits", "5"}).find("5") != std::string::npos);
 }
