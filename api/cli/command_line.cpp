@@ -8,11 +8,13 @@
 #include "api/cli/suggestions.hpp"
 #include "api/cli/terminal/memory_errors.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
+#include "api/cli/values.hpp"
 #include "kernels/ops.hpp"
 #include "runtime/import/local_models.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/nearest_name.hpp"
 #include "runtime/support/utf8.hpp"
+#include "runtime/support/visible_text.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -234,6 +236,27 @@ void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   }
 }
 
+/// For the completions of shells, `--values run --dtype`: prints what a flag may have, a line each: its choices, or for
+/// models those of this machine.
+void print_values(CLI::App& root, const std::vector<std::string>& words) {
+  auto* at = &root;
+  for (std::size_t i = 1; i + 1 < words.size(); ++i) {
+    const auto found = at->get_subcommands([&](const CLI::App* c) { return c->get_name() == words[i]; });
+    if (found.empty())
+      return;
+    at = found.front();
+  }
+  auto* option = at->get_option_no_throw(words.back());
+  if (!option)
+    return;
+  std::string lines = choices_of(*option);
+  std::vector<std::string> ignored;
+  if (option->get_type_name() == "PATH")
+    for (const auto& model : list_local_models(ignored))
+      lines += visible_name(model.name) + '\n';
+  print(lines);
+}
+
 /// All commands, and what the arguments choose of them.
 class command_tree {
 public:
@@ -305,6 +328,10 @@ command_tree::command_tree(const std::vector<std::string>& arguments)
 int run_chosen(const std::vector<std::string>& arguments) {
   command_tree tree(arguments);
   auto& root = tree.root;
+  if (!arguments.empty() && arguments.front() == "--values") {
+    print_values(root, arguments);
+    return 0;
+  }
   try {
     tree.read();
   } catch (const CLI::Success& e) { // --help or --version

@@ -179,6 +179,9 @@ CLI::Validator number_between(double low, double high) {
 }
 
 CLI::Validator one_of(std::vector<std::string> choices) {
+  std::string name;
+  for (const auto& choice : choices)
+    name += choice + '\n';
   return CLI::Validator(
     [=](std::string& text) -> std::string {
       if (std::ranges::find(choices, text) != choices.end())
@@ -188,7 +191,17 @@ CLI::Validator one_of(std::vector<std::string> choices) {
         all += (all.empty() ? "" : &choice == &choices.back() ? " or " : ", ") + choice;
       return "must be " + all + ", found `" + text + "`";
     },
-    "");
+    "", name);
+}
+
+std::string choices_of(CLI::Option& option) {
+  std::string choices;
+  try {
+    for (int i = 0;; ++i)
+      choices += option.get_validator(i)->get_name();
+  } catch (const CLI::OptionNotFound&) { // there is no other
+  }
+  return choices;
 }
 
 } // namespace troupe::cli

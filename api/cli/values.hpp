@@ -11,6 +11,7 @@
 #include <vector>
 
 namespace CLI {
+class Option;
 class Validator;
 }
 
@@ -45,5 +46,8 @@ CLI::Validator integer_between(std::int64_t low, std::int64_t high);
 CLI::Validator number_between(double low, double high);
 
 CLI::Validator one_of(std::vector<std::string> choices);
+
+/// Those of an option that one_of checks, a line each; empty for others.
+std::string choices_of(CLI::Option& option);
 
 } // namespace troupe::cli

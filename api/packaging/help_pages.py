@@ -137,6 +137,11 @@ def is_file(entry):
     return entry.value in ("FILE", "PATH")
 
 
+def has_choices(entry):
+    """Whether the program may know its values: `troupe --values COMMAND --flag` lists them."""
+    return entry.value not in ("", "FILE", "FOLDER", "INT", "NUMBER", "SECONDS", "SIZE", "TEXT")
+
+
 def is_folder(entry):
     return entry.value == "FOLDER"
 
@@ -148,6 +153,7 @@ def bash(pages):
         f'      flags="{" ".join(flag for entry in page.options for flag in entry.flags)}"\n'
         f'      files="{" ".join(flag for e in page.options if is_file(e) for flag in e.flags)}"\n'
         f'      folders="{" ".join(flag for e in page.options if is_folder(e) for flag in e.flags)}"\n'
+        f'      choices="{" ".join(flag for e in page.options if has_choices(e) for flag in e.flags)}"\n'
         f'      values="{" ".join(flag for e in page.options if e.value for flag in e.flags)}" ;;' for page in pages)
     return textwrap.dedent("""\
         # Completions of bash for troupe, made from its --help-all.
@@ -160,7 +166,7 @@ def bash(pages):
 
         _troupe() {
           local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} path="" i
-          local commands="" flags="" files="" folders="" values=""
+          local commands="" flags="" files="" folders="" values="" choices=""
           _troupe_of ""
           for ((i = 1; i < COMP_CWORD; i++)); do
             if [[ " $commands " == *" ${COMP_WORDS[i]} "* ]]; then
@@ -178,6 +184,12 @@ def bash(pages):
           elif [[ " $values " != *" $before "* ]]; then
             mapfile -t COMPREPLY < <(compgen -W "$commands $flags" -- "$word")
           fi
+          if [[ " $choices " == *" $before "* ]]; then
+            mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(
+              compgen -W "$("${COMP_WORDS[0]}" --values $path "$before" 2>/dev/null)" -- "$word")
+          fi
+          # Names may have colons, at which bash parts words.
+          declare -F __ltrim_colon_completions >/dev/null && __ltrim_colon_completions "$word"
         }
 
         complete -F _troupe troupe
@@ -195,17 +207,23 @@ def zsh(pages):
     def description(entry):
         return re.sub(r"([\[\]\\:])", r"\\\1", first_sentence(entry.help))
 
-    def specification(entry):
-        action = "_files" if is_file(entry) else "_files -/" if is_folder(entry) else " "
-        value = f":{entry.value}:{action}" if entry.value else ""
-        return " ".join(quoted(f"{'*' if entry.repeats else ''}{flag}[{description(entry)}]{value}")
+    def action(entry, page, flag):
+        files = "_files" if is_file(entry) else "_files -/" if is_folder(entry) else " "
+        if not has_choices(entry):
+            return files
+        listed = f"compadd -- ${{(f)\"$(troupe --values {' '.join((*page.words, flag))} 2>/dev/null)\"}}"
+        return f"{{{listed}{'; _files' if is_file(entry) else ''}}}"
+
+    def specification(entry, page):
+        return " ".join(quoted(f"{'*' if entry.repeats else ''}{flag}[{description(entry)}]" +
+                               (f":{entry.value}:{action(entry, page, flag)}" if entry.value else ""))
                         for flag in entry.flags)
 
     functions = []
     for page in pages:
         name = "_" + page.name.replace("-", "_")
         lines = [f"{name}() {{"]
-        options = " \\\n    ".join(specification(entry) for entry in page.options)
+        options = " \\\n    ".join(specification(entry, page) for entry in page.options)
         if page.commands:
             listed = " ".join(quoted(f"{entry.head}:{description(entry)}") for entry in page.commands)
             cases = " ".join(f"{entry.head}) {name}_{entry.head} ;;" for entry in page.commands)
@@ -235,6 +253,8 @@ def fish(pages):
         for entry in page.options:
             names = " ".join(f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in entry.flags)
             value = " -r -F" if is_file(entry) or is_folder(entry) else " -x" if entry.value else ""
+            if has_choices(entry):
+                value += " -a " + quoted(f"(troupe --values {' '.join((*page.words, entry.flags[-1]))} 2>/dev/null)")
             lines.append(f"complete -c troupe -n {condition} {names}{value} -d {quoted(first_sentence(entry.help))}")
     return "\n".join(lines) + "\n"
 

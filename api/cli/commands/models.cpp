@@ -1,6 +1,7 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
+#include "api/cli/terminal/word_wrap.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/engine/model_check.hpp"
 #include "runtime/import/local_models.hpp"
@@ -15,6 +16,9 @@
 #include <array>
 #include <cstdio>
 #include <iostream>
+#include <span>
+
+#include <unistd.h>
 
 namespace troupe::cli {
 
@@ -49,7 +53,16 @@ public:
   /// Below the row added last.
   void note(const std::string& text) { rows_.push_back({text}); }
 
-  std::string text() const {
+  /// In lines of at most so many columns, unless that is 0: as a paragraph for each row where the table is wider.
+  std::string text(std::size_t columns) const {
+    std::size_t width = 0;
+    for (const auto column : widths_)
+      width += column + 2;
+    return columns > 0 && width - 2 > columns ? paragraphs(columns) : table();
+  }
+
+private:
+  std::string table() const {
     std::string result;
     for (const auto& cells : rows_) {
       std::string line;
@@ -63,7 +76,25 @@ public:
     return result;
   }
 
-private:
+  std::string paragraphs(std::size_t columns) const {
+    std::string result;
+    const auto& titles = rows_.front();
+    for (const auto& cells : std::span(rows_).subspan(1)) {
+      std::string line;
+      for (std::size_t i = 1; i < cells.size(); ++i)
+        line += (i == 1 ? "" : ", ") + small_letters(titles[i]) + ' ' + cells[i];
+      result += (cells.size() == 1 ? "  " + wrapped(cells.front(), columns, 2)
+                                   : cells.front() + "\n  " + wrapped(line, columns, 2)) +
+        "\n";
+    }
+    return result;
+  }
+
+  static std::string small_letters(std::string text) {
+    std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    return text;
+  }
+
   std::vector<std::size_t> widths_;
   std::vector<std::vector<std::string>> rows_; // of one cell: a note
 };
@@ -154,7 +185,7 @@ int list_models(const models_options& options) {
     else if (options.estimate && !checked.no_room.empty())
       table.note(visible_name(checked.no_room));
   }
-  print(table.text());
+  print(table.text(columns_of(STDOUT_FILENO)));
   return 0;
 }
 

@@ -23,13 +23,25 @@ namespace {
 
 constexpr int most_history = 1000;
 constexpr wchar_t replacement = 0xFFFD;
+constexpr wchar_t drop_key = 0x1c; // Ctrl-backslash, which terminals keep: they send SIGQUIT instead
 
-std::atomic<bool> resized = false, continued = false;
+std::atomic<bool> resized = false, suspended = false, continued = false;
 
 extern "C" void note_resize(int) { resized = true; }
+extern "C" void note_suspension(int) { suspended = true; }
 extern "C" void note_continuation(int) { continued = true; }
 
-/// Catches SIGWINCH and SIGCONT while a line is read, because libedit must redraw it.
+/// Suspends the program, as Ctrl-Z does where nobody catches it, until it is continued.
+void suspend() {
+  struct sigaction usual = {}, ours = {};
+  usual.sa_handler = SIG_DFL;
+  sigaction(SIGTSTP, &usual, &ours);
+  std::raise(SIGTSTP);
+  sigaction(SIGTSTP, &ours, nullptr);
+}
+
+/// Catches SIGWINCH, SIGTSTP and SIGCONT while a line is read: libedit must redraw it, and leave the terminal to the
+/// shell as that expects it.
 class terminal_signals {
 public:
   terminal_signals() {
@@ -38,16 +50,19 @@ public:
     sigaction(SIGWINCH, &action, &before_[0]);
     action.sa_handler = note_continuation;
     sigaction(SIGCONT, &action, &before_[1]);
+    action.sa_handler = note_suspension;
+    sigaction(SIGTSTP, &action, &before_[2]);
   }
   ~terminal_signals() {
     sigaction(SIGWINCH, &before_[0], nullptr);
     sigaction(SIGCONT, &before_[1], nullptr);
+    sigaction(SIGTSTP, &before_[2], nullptr);
   }
   terminal_signals(const terminal_signals&) = delete;
   terminal_signals& operator=(const terminal_signals&) = delete;
 
 private:
-  std::array<struct sigaction, 2> before_ = {};
+  std::array<struct sigaction, 3> before_ = {};
 };
 
 /// wchar_t is UTF-32 here in every locale.
@@ -93,6 +108,7 @@ struct line_editor::state {
   const bool escapes = understands_escapes();
   std::string bytes;    // read, not yet decoded
   std::size_t next = 0; // index into bytes
+  std::wstring pressed; // keys that nobody typed, ahead of those
   bool interrupted = false;
   bool going_on = false; // after a backslash
   bool too_long = false; // the paste exceeds the limit
@@ -122,6 +138,8 @@ struct line_editor::state {
     bind(L"\\e[200~", L"troupe-paste");
     bind(L"\\e\\r", L"troupe-newline");
     bind(L"\\e\\n", L"troupe-newline");
+    el_wset(line, EL_ADDFN, L"troupe-drop", L"Show that what is typed is dropped", &drop);
+    bind(L"\\034", L"troupe-drop");
     bind(L"^R", L"em-inc-search-prev");
     bind(L"\\e[1~", L"ed-move-to-beg");
     bind(L"\\e[4~", L"ed-move-to-end");
@@ -158,6 +176,12 @@ struct line_editor::state {
   void follow_signals() {
     if (resized.exchange(false))
       el_resize(line);
+    if (suspended.exchange(false)) {
+      el_wset(line, EL_PREP_TERM, 0);
+      pastes_in_brackets(false);
+      suspend();
+      continued = true;
+    }
     if (continued.exchange(false)) { // the shell has used the terminal since
       el_wset(line, EL_PREP_TERM, 0);
       el_wset(line, EL_PREP_TERM, 1);
@@ -182,6 +206,11 @@ struct line_editor::state {
   /// 1, 0 at the end of the input, or -1 if interrupted.
   int next_char(wchar_t& c) {
     utf8_state character;
+    if (!pressed.empty()) {
+      c = pressed.front();
+      pressed.erase(0, 1);
+      return 1;
+    }
     for (std::size_t at = next;;) {
       if (at == bytes.size()) {
         bytes.erase(0, next);
@@ -190,7 +219,11 @@ struct line_editor::state {
         const auto got = terminal.read_piece(bytes);
         if (got == console::piece::interrupted) {
           interrupted = true;
-          return -1;
+          if (!has_typed())
+            return -1;
+          pressed = L'\n'; // which leaves all rows of the line as they are, and goes on below them
+          c = drop_key;
+          return 1;
         }
         if (got == console::piece::end)
           return 0;
@@ -215,11 +248,17 @@ struct line_editor::state {
     std::wstring text;
     for (wchar_t c = 0; !text.ends_with(end); text += c) {
       of(line).too_long = text.size() > console::longest_line;
-      if (of(line).too_long || el_wgetc(line, &c) != 1)
+      if (of(line).too_long || el_wgetc(line, &c) != 1 || of(line).interrupted)
         return CC_EOF;
     }
     text.resize(text.size() - end.size());
     return insert(line, cleaned(text));
+  }
+
+  static unsigned char drop(EditLine* line, wint_t) {
+    const auto* typed = el_wline(line);
+    el_cursor(line, static_cast<int>(typed->lastchar - typed->cursor));
+    return insert(line, L"^C");
   }
 
   static unsigned char new_line(EditLine* line, wint_t) { return insert(line, L"\n"); }
@@ -238,15 +277,14 @@ struct line_editor::state {
     std::wstring turn;
     for (going_on = false;;) {
       interrupted = false;
+      pressed.clear();
       // libedit does this only after showing the prompt; until then the terminal would edit the input.
       el_wset(line, EL_PREP_TERM, 1);
       pastes_in_brackets(true);
       int count = 0;
       const wchar_t* got = el_wgets(line, &count);
       pastes_in_brackets(false);
-      if (interrupted && has_typed() && !terminal.asked_to_end()) {
-        std::fputs("^C\n", stdout);
-        el_wset(line, EL_PREP_TERM, 0);
+      if (interrupted && got && !terminal.asked_to_end()) { // something was typed
         turn.clear();
         going_on = false;
         continue;

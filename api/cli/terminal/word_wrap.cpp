@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <clocale>
 #include <cstdlib>
+#include <utility>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -56,6 +57,14 @@ void word_wrap::end_word(std::string& out, std::size_t columns) {
   began_ = true;
 }
 
+bool word_wrap::joins(char32_t c, std::size_t width) {
+  constexpr char32_t zero_width_joiner = 0x200d;
+  const bool letter_of_flag = c >= 0x1f1e6 && c <= 0x1f1ff, tone_of_skin = c >= 0x1f3fb && c <= 0x1f3ff;
+  const bool second = letter_of_flag && half_flag_;
+  half_flag_ = letter_of_flag && !half_flag_;
+  return std::exchange(joiner_, c == zero_width_joiner) || width == 0 || tone_of_skin || second;
+}
+
 std::string word_wrap::add(std::string_view text, std::size_t columns) {
   columns = std::max(columns, narrowest);
   std::string out;
@@ -76,6 +85,16 @@ std::string word_wrap::add(std::string_view text, std::size_t columns) {
       spaces_width_ += c == ' ' ? 1 : tab - (column_ + spaces_width_) % tab;
     } else {
       const auto width = width_of(c);
+      if (joins(c, width)) {
+        if (word_.empty() && spaces_.empty()) { // the character is on the screen already
+          out += bytes;
+          column_ += width;
+        } else {
+          word_ += bytes;
+          word_width_ += width;
+        }
+        continue;
+      }
       if (width > 1) { // a line may be broken before and after a wide character, such as a Chinese one
         end_word(out, columns);
         began_ = false;

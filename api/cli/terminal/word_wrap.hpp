@@ -28,11 +28,14 @@ public:
 
 private:
   void end_word(std::string& out, std::size_t columns);
+  /// Whether a character is a part of the one before: an accent, or a further part of an emoji.
+  bool joins(char32_t c, std::size_t width);
 
   std::string spaces_, word_;                     // not printed yet
   std::size_t spaces_width_ = 0, word_width_ = 0; // of those
   std::size_t column_ = 0;                        // where the next character goes
   bool began_ = false;                            // the beginning of the word is on the screen
+  bool joiner_ = false, half_flag_ = false;       // what the last character was
 };
 
 /// A whole text in lines of at most `columns`. The lines of a paragraph other than the first are indented by `indent`.

@@ -266,3 +266,46 @@ TEST_CASE("A history is kept short and private, and is read even if damaged") {
   CHECK_THROWS_AS(cli::read_chat_history(file), failure);
   CHECK_THROWS_AS(cli::add_to_chat_history(file, "x"), failure);
 }
+
+TEST_CASE("An answer that was cut goes on where it ended, another is answered again, and settings hold from then on") {
+  const auto whole = run_troupe(chat_with({"--max-tokens", "24"}), "Tell me a story\n");
+  const auto parts = run_troupe(chat_with({"--max-tokens", "8"}), "Tell me a story\n/continue\n/continue\n");
+  CHECK(parts.status == 0);
+  const auto letters = [](std::string text) {
+    std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+    return text;
+  };
+  CHECK(letters(parts.out) == letters(whole.out));
+  const auto sizes = prompts(parts.err);
+  REQUIRE(sizes.size() == 3);
+  CHECK(sizes[1] == sizes[0] + 8);
+  CHECK(sizes[2] == sizes[0] + 16);
+
+  const auto again = run_troupe(chat_with({"--temperature", "1", "--seed", "3", "--max-tokens", "16"}),
+                                "Tell me a story\n/regen\n/regen\n");
+  CHECK(again.status == 0);
+  const auto repeated_sizes = prompts(again.err);
+  REQUIRE(repeated_sizes.size() == 3);
+  CHECK(repeated_sizes[1] == repeated_sizes[0]); // the first answer is no part of it
+  CHECK(repeated_sizes[2] == repeated_sizes[0]);
+
+  const auto set = run_troupe(chat_with({}), "/set max-tokens 5\nHello\n/set\n/set temperature 9\n");
+  CHECK(set.err.find(", 5 out; ") != std::string::npos);
+  CHECK(set.out.find("max-tokens: 5\n") != std::string::npos);
+  CHECK(set.err.find("troupe: --temperature: must be a number from 0 to 2, found `9`") != std::string::npos);
+  CHECK(set.status == 1); // a turn of a pipe was wrong
+
+  const auto nothing = run_troupe(chat_with({}), "/continue\n/regen\n");
+  CHECK(nothing.err.find("there is no answer that was cut") != std::string::npos);
+  CHECK(nothing.err.find("there is no turn yet") != std::string::npos);
+}
+
+TEST_CASE("A chat's answers may take the rest of the context, and it says how to go on") {
+  const strings flags{"chat",          "--model",   golden("llama-mha-tied"),
+                      "--temperature", "0",         "--ignore-eos",
+                      "--max-context", "256",       "--kv-cache",
+                      "16MiB",         "--threads", "1"};
+  const auto result = run_troupe(flags, "Tell me a story\n");
+  CHECK(result.status == 0);
+  CHECK(result.err.find("(stopped at the end of the context, 256 tokens; /continue goes on)") != std::string::npos);
+}

@@ -126,7 +126,20 @@ TEST_CASE("a wrong command line is reported in one line, with exit status 2") {
   CHECK(told({"server"}) == "troupe: there is no command `server`; did you mean `serve`?");
   CHECK(told({"--frobnicate"}) == "troupe: there is no flag --frobnicate (see `troupe --help-all`)");
   CHECK(told({"score"}) == "troupe: TEXT is required (see `troupe score --help`)");
-  CHECK(told({"run", "one", "two"}) == "troupe: unexpected argument `two` (see `troupe run --help`)");
+  CHECK(told({"run", "one", "two"}) ==
+        "troupe: unexpected argument `two`; put the text in quotes: `troupe run \"one two\"`");
+  CHECK(told({"run", "Tell", "me", "a", "story"}) ==
+        "troupe: unexpected argument `me`; put the text in quotes: `troupe run \"Tell me a story\"`");
+  CHECK(told({"run", "llama3", "Why is the sky blue?"}) ==
+        "troupe: unexpected argument `Why is the sky blue?`; a model is given with -m: `troupe run -m llama3 \"Why is "
+        "the sky blue?\"`");
+  CHECK(told({"chat", "smollm2"}) ==
+        "troupe: unexpected argument `smollm2`; a model is given with -m: `troupe chat -m smollm2`");
+  for (const char* habit : {"list", "ps", "show", "rm", "cp", "create", "stop"})
+    CHECK(told({habit, "x"}).starts_with("troupe: there is no command `" + std::string(habit) + "`: "));
+  CHECK(told({"list"}).find("`troupe models`") != std::string::npos);
+  CHECK(told({"run", "-m", "a", "-m", "b", "hi"}) == "troupe: --model: is given twice, as a and b; one is expected");
+  CHECK(told({"run", ""}) == "troupe: the prompt is empty: `troupe run \"Tell me a story\"`");
   CHECK(told({"run", "hi", "--treads", "2"}) == "troupe: there is no flag --treads; did you mean --threads?");
   CHECK(told({"run", "hi", "--temprature=0"}) == "troupe: there is no flag --temprature; did you mean --temperature?");
   CHECK(told({"run", "hi", "--ctx-size", "2"}) == "troupe: there is no flag --ctx-size; did you mean --max-context?");

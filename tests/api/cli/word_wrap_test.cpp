@@ -90,3 +90,27 @@ TEST_CASE("A whole text is wrapped and indented by paragraphs") {
   CHECK(wrapped("the quick brown fox", 14, 4) == "the quick\n    brown fox");
   CHECK(wrapped("", 10).empty());
 }
+
+TEST_CASE("An emoji of several characters, or a letter and its accents, stay on one line") {
+  use_utf8_locale();
+  const std::string family = "\xF0\x9F\x91\xA8\xE2\x80\x8D\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7",
+                    thumb = "\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD", flag = "\xF0\x9F\x87\xA9\xF0\x9F\x87\xAA",
+                    letter = "e\xCC\x81";
+  for (const auto& whole : {family, thumb, flag, letter})
+    for (std::size_t ahead = 0; ahead < 14; ++ahead) {
+      word_wrap lines;
+      std::string all;
+      const auto text = std::string(ahead, 'x') + ' ' + whole + whole + " y";
+      for (std::size_t at = 0; at < text.size();) { // a character at a time
+        auto end = at + 1;
+        while (end < text.size() && (text[end] & 0xc0) == 0x80)
+          ++end;
+        all += lines.add(text.substr(at, end - at), 12);
+        at = end;
+      }
+      all += lines.finish(12);
+      const auto first = all.find(whole);
+      REQUIRE(first != std::string::npos);
+      CHECK(all.find(whole, first + whole.size()) != std::string::npos);
+    }
+}
