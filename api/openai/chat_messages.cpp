@@ -196,10 +196,18 @@ void read_effort(const field_reader& body, jinja::dict& variables) {
       variables.set(name, false);
 }
 
-/// The text of the last message, if it has one.
-std::optional<std::string_view> last_text(const chat_input& chat) {
-  const auto* content = chat.messages.seq().items.back().map().find("content");
-  return content && content->is_string() ? std::optional<std::string_view>(content->str()) : std::nullopt;
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view space = " \t\r\n";
+  const auto first = text.find_first_not_of(space);
+  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(space) - first + 1);
+}
+
+constexpr std::string_view reasoning_member = "reasoning_content"; // as templates call it
+
+/// A text of the last message, if it has one.
+std::optional<std::string_view> last_text(const chat_input& chat, std::string_view member) {
+  const auto* found = chat.messages.seq().items.back().map().find(member);
+  return found && found->is_string() ? std::optional<std::string_view>(found->str()) : std::nullopt;
 }
 
 } // namespace
@@ -258,8 +266,11 @@ chat_input read_chat(const field_reader& body) {
   result.add_generation_prompt = body.boolean("add_generation_prompt").value_or(!result.continue_final_message);
   if (result.continue_final_message && result.add_generation_prompt)
     body.refuse("continue_final_message", "and `add_generation_prompt` cannot both be true");
-  if (result.continue_final_message && !last_text(result))
+  const auto content = last_text(result, "content"), reasoning = last_text(result, reasoning_member);
+  if (result.continue_final_message && !content && !reasoning)
     body.refuse("continue_final_message", "needs a last message with text");
+  result.continues_reasoning = result.continue_final_message && trimmed(content.value_or("")).empty() &&
+                               !trimmed(reasoning.value_or("")).empty();
   return result;
 }
 
@@ -275,7 +286,7 @@ whole_prompt render_chat(const served_model& model, const chat_input& chat) {
   });
   if (!chat.continue_final_message)
     return prompt;
-  const auto text = trimmed(last_text(chat).value_or(""));
+  const auto text = trimmed(last_text(chat, chat.continues_reasoning ? reasoning_member : "content").value_or(""));
   const auto found = prompt.text.rfind(text);
   if (found == prompt.text.npos)
     throw failure(errc::bad_request, "`continue_final_message`: the chat template changes the last message's text",

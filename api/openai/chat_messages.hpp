@@ -35,8 +35,8 @@ std::string why_text_only(std::string_view type);
 chat_input read_chat(const field_reader& body);
 
 /// The prompt, which has the texts of all messages. With continue_final_message it ends right after the last message's
-/// text. Throws failure(bad_request) on `messages` if the model has no template or the template refuses them in every
-/// shape.
+/// text; of one that was cut within its reasoning, after that. Throws failure(bad_request) on `messages` if the model has
+/// no template or the template refuses them in every shape.
 whole_prompt render_chat(const served_model& model, const chat_input& chat);
 
 } // namespace troupe

@@ -364,7 +364,7 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   shared.sampling.thinking_budget = read_thinking_budget(body, chat->variables, model);
   const auto prompt = render_chat(model, *chat);
   result.notes.insert(result.notes.end(), prompt.notes.begin(), prompt.notes.end());
-  result.output = follow_output(std::move(output), prompt.text, chat->continue_final_message, model, shared);
+  result.output = follow_output(std::move(output), prompt.text, *chat, model, shared);
   add(encoded_chat(body, model, prompt.text));
   return result;
 }

@@ -179,11 +179,11 @@ int read_thinking_budget(const field_reader& body, const jinja::dict& variables,
   return -1;
 }
 
-std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, bool continued,
+std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, const chat_input& chat,
                                                  const served_model& model, generation& to) {
   if (auto& reasoning = what.format.reasoning) {
-    what.opens_reasoning = reasoning->is_opened_by(prompt);
-    if (!what.opens_reasoning && (continued || reasoning->is_closed_by(prompt)))
+    what.opens_reasoning = chat.continues_reasoning || reasoning->is_opened_by(prompt);
+    if (!what.opens_reasoning && (chat.continue_final_message || reasoning->is_closed_by(prompt)))
       reasoning = nullptr;
   }
   if (!what.is_needed())

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
+#include "api/service/chat_input.hpp"
 #include "api/service/served_model.hpp"
 #include "runtime/chat/jinja/value.hpp"
 #include "runtime/chat/output/chat_output.hpp"
@@ -34,9 +35,9 @@ int read_thinking_budget(const field_reader& body, const jinja::dict& variables,
 
 /// Completes `what` by the prompt, which may open or close the model's reasoning, and lets `to` follow it: sets the
 /// guide (over `to.guide`, which is for the content) and what is shown of special tokens. Returns null, and changes
-/// nothing, if the answer's text is its content. `continued`: the answer goes on within a message of the prompt.
+/// nothing, if the answer's text is its content. `chat`: whether the answer goes on within a message of the prompt.
 /// Throws failure as output_guide does.
-std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, bool continued,
+std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, const chat_input& chat,
                                                  const served_model& model, generation& to);
 
 } // namespace troupe

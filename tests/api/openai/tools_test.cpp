@@ -128,6 +128,29 @@ TEST_CASE("a prompt opens or closes the model's reasoning") {
   CHECK(asked("<think></think>\n").prompts[0].guide->preface_begin.empty());
 }
 
+TEST_CASE("an answer that was cut within its reasoning goes on there") {
+  auto model = tool_model();
+  model->render = [](const chat_input& chat) {
+    const auto& last = chat.messages.seq().items.back().map();
+    return "p<think>\n" + last.find("reasoning_content")->str() + "\n</think>\n\n" + last.find("content")->str() +
+      "end";
+  };
+  const auto cut = [&](const std::string& content) {
+    const auto body = json::document::parse(
+      R"({"messages":[{"role":"user","content":"<think>?"},{"role":"assistant","reasoning_content":" Hm, ","content":")" +
+        content + R"("}],"continue_final_message":true})",
+      "the body", errc::bad_request);
+    return parse_generation(dialect::chat, field_reader(body.root()), *model);
+  };
+  const auto within = cut("");
+  CHECK(text_of(within.prompts[0].prompt) == "p<think>\n Hm,");
+  REQUIRE(within.output);
+  CHECK(within.output->opens_reasoning);
+  const auto behind = cut("So");
+  CHECK(text_of(behind.prompts[0].prompt) == "p<think>\n Hm, \n</think>\n\nSo");
+  CHECK_FALSE(behind.output);
+}
+
 TEST_CASE("reasoning_effort reaches the template, and none turns reasoning off") {
   const auto prompt = [](const char* fields) { return text_of(ask_for(fields, byte_model(1000)).prompts[0].prompt); };
   CHECK(prompt(R"(,"reasoning_effort":"low")") == "reasoning_effort\nuser: x\nassistant:");
