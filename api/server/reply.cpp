@@ -15,11 +15,15 @@ reply reply::of(const error& what) {
   result.code = code_of(what);
   result.param = what.param;
   result.complaint = what.message;
-  if (result.status == 429 || result.status == 503)
-    result.headers.emplace_back("Retry-After", "1");
+  if (const auto seconds = retry_after(result.status))
+    result.headers.emplace_back("Retry-After", std::to_string(*seconds));
   if (result.status == 401)
     result.headers.emplace_back("WWW-Authenticate", "Bearer");
   return result;
+}
+
+std::optional<int> reply::retry_after(unsigned status) {
+  return status == 429 || status == 503 ? std::optional(1) : std::nullopt;
 }
 
 error caught_error() {

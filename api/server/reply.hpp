@@ -3,6 +3,7 @@
 
 #include "runtime/support/error.hpp"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +27,9 @@ struct reply {
   static reply text(std::string body);
   /// Adds Retry-After or WWW-Authenticate if the status requires it.
   static reply of(const error& what);
+
+  /// In seconds; nothing for answers that another try does not change.
+  static std::optional<int> retry_after(unsigned status);
 };
 
 /// Makes the body of an error in an API's own format; null stands for OpenAI's. The request's id is that of the log.

@@ -3,6 +3,7 @@
 #include "api/openai/json_object.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/token_logprobs.hpp"
+#include "api/server/reply.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
@@ -178,7 +179,11 @@ std::string done_frame(std::string_view id, const done_event& done, bool ranked,
 }
 
 std::string error_frame(std::string_view id, const error& why) {
-  return start_of("error", id).raw("error", error_object(why)).str();
+  auto result = start_of("error", id);
+  result.raw("error", error_object(why));
+  if (const auto seconds = reply::retry_after(status_of(why.code)))
+    result.number("retry_after", *seconds);
+  return result.str();
 }
 
 } // namespace troupe

@@ -23,6 +23,11 @@ TEST_CASE("A chat goes through the template, tools and variables included") {
         "thinking\nreasoning_effort\nuser: x\nassistant:");
 }
 
+TEST_CASE("Frames of errors say when another try makes sense") {
+  CHECK(error_frame("a", {errc::overloaded, "busy", {}}).find(R"("retry_after":1)") != std::string::npos);
+  CHECK(error_frame("a", {errc::bad_request, "wrong", {}}).find("retry_after") == std::string::npos);
+}
+
 TEST_CASE("A chat may use the rest of the context unless it says otherwise") {
   const std::string messages = R"({"messages":[{"role":"user","content":"x"}])";
   CHECK(chat(messages + "}").prompts.front().sampling.max_tokens == 200 - 18);
