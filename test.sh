@@ -159,7 +159,7 @@ finish_e2e() {
 
 mkdir -p build
 packages=("${build_packages[@]}" locales)
-wanted e2e && packages+=(python3-venv prometheus chromium node-typescript)
+wanted e2e && packages+=(python3-venv prometheus chromium node-typescript golang-github-yuin-goldmark-dev)
 wanted format && packages+=(clang-format python3)
 install_packages "${packages[@]}"
 for part in format unit arm e2e asan tsan; do

@@ -5,6 +5,7 @@ build_packages=(
   g++ cmake ninja-build mold ccache pkg-config
   libcaf-dev libboost1.81-dev libsimdjson-dev libcli11-dev libspdlog-dev prometheus-cpp-dev
   libtomlplusplus-dev doctest-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libssl-dev
+  esbuild node-markdown-it node-prismjs libjs-katex
 )
 
 log() { printf '%s\n' "$*" >&2; }

@@ -1,104 +1,148 @@
-// The chat: conversations, the requests that are under way, and what the buttons do.
-import { announce, button, choose, dialog, focusKey, h, save } from './dom.js';
-import { call, request } from './link.js';
+// The chat: what is shown of a conversation, the field to write in, and what the buttons do.
+import { button, choose, dialog, focusKey, h, setChildren } from './dom.js';
+import * as answers from './answers.js';
 import * as tree from './conversation.js';
-import { erase, loadAll, put, recall, remember } from './store.js';
-import { changesIn, fieldsOf, loadSettings, profiles, settingsForm } from './settings.js';
-import { codeOf, editTools, run, toolFields, toolsOn } from './tools.js';
+import { all, conversationList, exportAll, forget, showList } from './conversations.js';
+import { loadModels, modelOf, models } from './models.js';
+import { changesIn, loadSettings, modelChoice, profiles, settingsForm } from './settings.js';
+import { isWrittenElsewhere, keep, loadAll, recall, remember } from './store.js';
 import { closePopover } from './tokens.js';
+import { editTools, toolsOn } from './tools.js';
 import { fill, turnView } from './turns.js';
 
 /** @typedef {import('./conversation.js').Turn} Turn */
 /** @typedef {import('./conversation.js').Conversation} Conversation */
 
-const mostFileBytes = 256 << 10, mostRounds = 8, shownAlternatives = 5;
+const mostFileBytes = 256 << 10, nearlyFull = 0.85;
 
-/** @type {Conversation[]} */
-let all = [];
 let current = tree.newConversation();
-/** By turn. @type {Map<string, { stop: () => void, of: Conversation, rounds: number }>} */
-const live = new Map();
-/** @type {string[]} */
-let models = [];
-let hasTemplate = true, context = 4096; // tokens
 let wantsTokens = recall('tokens', false), compares = recall('compare', false);
 /** @type {{ name: string, text: string }[]} */
 let attached = [];
 
 const thread = h('div', { class: 'thread' });
 const scroller = h('div', { class: 'scroller', tabindex: '-1' }, thread);
-const list = h('ul', { class: 'conversations' });
-const box = h('textarea', { rows: 1, placeholder: 'Write a message', 'aria-label': 'Message' });
+const box = h('textarea', { rows: 1, placeholder: 'Write a message', 'aria-label': 'Message', dir: 'auto' });
 const files = h('div', { class: 'attached' });
-const sendButton = button('Send', () => (isBusy() ? stop() : send()), { class: 'main', id: 'send' });
+const sendButton = button('Send', () => (answers.isBusy(current) ? answers.stop(current) : send()), { class: 'main', id: 'send' });
 const settingsPane = h('aside', { class: 'pane settings-pane', 'aria-label': 'Settings', hidden: true });
-const sidebar = h('aside', { class: 'pane sidebar', 'aria-label': 'Conversations' });
+const sidebar = conversationList({ current: () => current, show });
+const modelPlace = h('span', { class: 'model' });
+const meter = h('span', { class: 'context', hidden: true });
+/**
+ * What cannot be kept, by kind.
+ * @type {Record<string, HTMLElement>}
+ */
+const troubles = { chats: h('p', { class: 'trouble', role: 'alert', hidden: true }), settings: h('p', { class: 'trouble', role: 'alert', hidden: true }) };
 
 /** @type {import('./turns.js').Actions} */
 const actions = {
-  live: (turn) => live.has(turn.id),
+  live: answers.isLive,
+  note: answers.noteOf,
+  elsewhere: (turn) => isWrittenElsewhere(turn.id),
   siblings: (turn) => tree.childrenOf(current, turn.parent),
-  show: (turn) => { current.chosen[turn.parent ?? ''] = turn.id; changed(); },
-  regenerate: (turn) => answer(turn.parent, turn.label === 'B' ? 1 : 0),
+  show: (turn) => { tree.choose(current, turn); changed(); },
+  regenerate: (turn) => answers.answer(current, turn.parent, turn.label ? { label: turn.label } : {}),
+  resume: (turn) => answers.resume(current, turn),
+  isFull: (turn) => turn.used !== undefined && turn.used >= (modelOf(turn.model)?.context ?? Infinity),
   edit: (turn, content) => {
     const made = tree.add(current, { parent: turn.parent, role: turn.role, content, files: turn.files });
     if (turn.role === 'user') answerAll(made.id);
     else changed();
   },
   remove: (turn) => {
-    for (const [id, one] of live) if (tree.ancestors(current, id).includes(turn)) one.stop();
+    answers.stop(current, turn);
     tree.remove(current, turn.id);
     changed();
   },
-  branch: (turn, place, id, text) => { branch(turn, place, id, text).catch((why) => announceWrong(turn, why)); },
+  branch: (turn, place, id, text) => {
+    answers.branch(current, turn, place, id, text).catch((why) => {
+      turn.error = why instanceof Error ? why.message : String(why);
+      render();
+    });
+  },
   wantsTokens: () => wantsTokens,
-  answerCalls: (turn, results) => answerCalls(turn, results, mostRounds),
+  answerCalls: (turn, results) => answers.answerCalls(current, turn, results),
   answered: (turn) => tree.childrenOf(current, turn.id).length > 0,
+};
+
+answers.shows.wantsTokens = () => wantsTokens;
+answers.shows.turn = (of, turn) => { if (of === current) refresh(turn); };
+answers.shows.all = (of) => {
+  if (!all.includes(of)) all.unshift(of);
+  if (of === current) render();
 };
 
 /** @param {HTMLElement} view */
 export async function startChat(view) {
   build(view);
-  all = await loadAll();
+  all.push(...await loadAll({
+    written: (id) => answers.isLive({ id }),
+    known: (id) => all.find((one) => one.id === id),
+    found: (one) => {
+      if (!all.includes(one)) all.unshift(one);
+      if (one === current) render();
+      else showList();
+    },
+    gone: forget,
+    trouble: showTrouble,
+  }));
   if (all[0]) current = all[0];
   render();
+  await refreshModels();
+  box.focus();
+}
+
+/** The server's models, which are others after another start of it. */
+export async function refreshModels() {
   try {
-    const told = await (await call('/v1/models')).json();
-    models = told.data.map((/** @type {any} */ one) => one.id);
+    await loadModels();
     await loadSettings();
-    context = (await (await call('/tokenizer_info')).json()).model_max_length || context;
-    hasTemplate = await call('/tokenize', { messages: [{ role: 'user', content: 'x' }] }).then(() => true, () => false);
     render();
   } catch (why) {
     thread.prepend(h('p', { class: 'wrong', role: 'alert' }, why instanceof Error ? why.message : String(why)));
   }
   fillSettings();
-  box.focus();
 }
 
 /** @param {HTMLElement} view */
 function build(view) {
   const toggles = h('div', { class: 'toggles' },
-    button('Conversations', () => toggle(sidebar), { class: 'quiet narrow-only', 'aria-expanded': 'false' }),
     button('Attach', () => choose('text/*,.md,.json,.csv,.py,.js,.c,.cpp,.hpp,.rs,.go,.java,.toml,.yaml,.yml,.xml,.log', attach), { class: 'quiet' }),
     checkbox('Token view', wantsTokens, (on) => { wantsTokens = on; remember('tokens', on); render(); }),
     checkbox('Side by side', compares, (on) => { compares = on; remember('compare', on); fillSettings(); }),
     button('Tools', () => editTools(showCounts).then(showCounts), { class: 'quiet', id: 'tools' }),
     button('Settings', () => toggle(settingsPane), { class: 'quiet', id: 'settings', 'aria-expanded': 'false' }));
-  const composer = h('form', { class: 'composer', onsubmit: (/** @type {Event} */ e) => { e.preventDefault(); send(); } },
-    files, h('div', { class: 'write' }, box, sendButton), toggles);
+  const more = button('⋯', () => more.setAttribute('aria-expanded', String(toggles.classList.toggle('open'))),
+    { class: 'quiet narrow-only', id: 'more', 'aria-label': 'More', 'aria-expanded': 'false' });
+  const composer = h('form', { class: 'composer', 'aria-label': 'Your message', onsubmit: (/** @type {Event} */ e) => { e.preventDefault(); send(); } },
+    files, h('div', { class: 'write' }, more, box, sendButton), toggles);
   box.addEventListener('input', grow);
   box.addEventListener('keydown', (event) => {
-    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
-      event.preventDefault();
-      if (!isBusy()) send();
-    }
+    // What ends an input method's word is no Enter; Safari says so by 229. A keyboard on a screen has no other way to a new line.
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing || event.keyCode === 229 || matchMedia('(hover: none)').matches) return;
+    event.preventDefault();
+    if (!answers.isBusy(current)) send();
   });
-  view.addEventListener('keydown', (event) => { if (event.key === 'Escape' && isBusy()) stop(); });
-  sidebar.append(h('div', { class: 'row' }, button('New conversation', begin, { class: 'main' })), list,
-    h('div', { class: 'row' }, button('Export', exportAll, { class: 'quiet' }), button('Import', importSome, { class: 'quiet' })));
-  view.append(sidebar, h('div', { class: 'middle' }, scroller, composer), settingsPane);
+  view.addEventListener('keydown', (event) => {
+    if (event.key !== 'Escape') return;
+    if (sidebar.classList.contains('open')) toggle(sidebar);
+    else answers.stop(current);
+  });
+  const head = h('div', { class: 'chat-head' },
+    button('☰', () => toggle(sidebar), { class: 'quiet narrow-only', id: 'list', 'aria-label': 'Conversations', 'aria-expanded': 'false' }),
+    modelPlace, h('span', { class: 'grow' }), meter);
+  view.append(sidebar, h('div', { class: 'middle' }, head, ...Object.values(troubles), scroller, composer), settingsPane);
   showCounts();
+}
+
+/** @param {'chats' | 'settings'} kind @param {string} text */
+function showTrouble(kind, text) {
+  const place = troubles[kind];
+  if (place.dataset.text === text) return;
+  place.dataset.text = text;
+  place.hidden = !text;
+  place.replaceChildren(text, kind === 'chats' && text ? button('Export all', exportAll, { class: 'quiet' }) : '');
 }
 
 /** @param {string} label @param {boolean} on @param {(on: boolean) => void} change */
@@ -113,13 +157,16 @@ function toggle(pane) {
   if (narrow) pane.classList.toggle('open');
   else pane.hidden = !pane.hidden;
   const open = narrow ? pane.classList.contains('open') : !pane.hidden;
-  for (const one of document.querySelectorAll(narrow ? '.narrow-only' : '#settings')) one.setAttribute('aria-expanded', String(open));
+  const opener = document.getElementById(narrow ? 'list' : 'settings');
+  opener?.setAttribute('aria-expanded', String(open));
   if (open) /** @type {HTMLElement | null} */ (pane.querySelector('input, select, button'))?.focus();
+  else opener?.focus();
 }
 
 function fillSettings() {
+  showModel();
   /** @param {number} i @param {string} name */
-  const form = (i, name) => settingsForm(profiles[i], models, name, showCounts);
+  const form = (i, name) => settingsForm(profiles[i], name, () => { showCounts(); showModel(); });
   settingsPane.replaceChildren(h('div', { class: 'row' }, h('h2', {}, 'Settings'), h('span', { class: 'grow' }),
     button('Close', () => toggle(settingsPane), { class: 'quiet' })));
   if (!compares) return settingsPane.append(form(0, 'A'));
@@ -139,48 +186,41 @@ function showCounts() {
   if (tools) tools.textContent = t ? `Tools (${t})` : 'Tools';
 }
 
+/** Who answers, and how full the context is. */
+function showModel() {
+  const model = modelOf(profiles[0].model);
+  const several = models().filter((one) => one.generates).length > 1;
+  modelPlace.replaceChildren(several ? modelChoice(profiles[0], 'Model', () => { fillSettings(); render(); }) : model?.id ?? '');
+  const used = tree.path(current).reduce((/** @type {number | undefined} */ last, turn) => turn.used ?? last, undefined);
+  meter.hidden = used === undefined || !model;
+  if (used === undefined || !model) return;
+  const part = used / model.context;
+  const bar = h('meter', { min: 0, max: 1, high: nearlyFull, optimum: 0, value: Math.min(1, part), 'aria-label': 'How full the context is' });
+  meter.replaceChildren(bar, ` ${used.toLocaleString('en')} of ${model.context.toLocaleString('en')}`, h('span', { class: 'wide-only' }, ' tokens'));
+  meter.title = 'What the model can read at once: the conversation, thoughts and the answer';
+  meter.classList.toggle('warning', part > nearlyFull);
+  if (part > nearlyFull) meter.append(': nearly full, begin a new conversation soon');
+}
+
 function grow() {
   box.style.height = 'auto';
   box.style.height = `${Math.min(box.scrollHeight + 2, innerHeight * 0.4)}px`;
 }
 
-// -- conversations ----------------------------------------------------------------------------------------------------
-
-function begin() {
-  current = tree.newConversation();
+/** @param {Conversation | null} what a new one where there is none */
+function show(what) {
+  current = what ?? tree.newConversation();
   sidebar.classList.remove('open');
   render();
-  box.focus();
+  scroller.scrollTop = scroller.scrollHeight;
+  if (!what) box.focus();
 }
 
 function changed() {
   current.changed = Date.now();
   if (!all.includes(current)) all.unshift(current);
-  put(current);
+  keep(current);
   render();
-}
-
-async function exportAll() {
-  save(`troupe-conversations-${new Date().toISOString().slice(0, 10)}.json`, tree.exported(all));
-}
-
-function importSome() {
-  choose('application/json,.json', async (chosen) => {
-    for (const file of chosen)
-      try {
-        const made = tree.imported(await file.text());
-        for (const one of made) {
-          all.unshift(one);
-          await put(one);
-        }
-        if (made[0]) current = made[0];
-        announce(`${made.length} conversations imported`);
-      } catch (why) {
-        await dialog('The file cannot be imported', (close) => [h('p', {}, why instanceof Error ? why.message : String(why)),
-          button('Close', () => close(null), { class: 'main' })]);
-      }
-    render();
-  });
 }
 
 /** @param {File[]} chosen */
@@ -202,21 +242,16 @@ function showAttached() {
     button('×', () => { attached.splice(i, 1); showAttached(); }, { class: 'quiet', 'aria-label': `Remove ${file.name}` }))));
 }
 
-// -- requests ---------------------------------------------------------------------------------------------------------
-
-const isBusy = () => [...live.values()].some((one) => one.of === current);
-
-function stop() {
-  for (const one of live.values()) if (one.of === current) one.stop();
-}
-
 function send() {
   const content = box.value;
-  if (!content.trim() && attached.length === 0 || isBusy()) return;
+  if (!content.trim() && attached.length === 0 || answers.isBusy(current)) return;
   const shown = tree.path(current);
   const parent = shown.length ? shown[shown.length - 1].id : null;
-  if (current.title === 'New conversation') current.title = content.trim().slice(0, 60) || attached[0].name;
-  const turn = tree.add(current, { parent, role: 'user', content, files: attached.length ? attached : undefined });
+  if (current.title === 'New conversation') {
+    current.title = content.trim().split('\n')[0].slice(0, 60) || attached[0].name;
+    tree.changesOf(current).fields.add('title');
+  }
+  const turn = tree.add(current, { parent, role: 'user', content, ...(attached.length ? { files: attached } : {}) });
   box.value = '';
   attached = [];
   showAttached();
@@ -226,145 +261,16 @@ function send() {
 
 /** @param {string | null} parent */
 function answerAll(parent) {
-  if (!compares) return answer(parent, 0);
+  if (!compares) return answers.answer(current, parent);
   const pair = tree.newId();
-  answer(parent, 1, { pair, label: 'B' });
-  answer(parent, 0, { pair, label: 'A' });
-}
-
-/**
- * Adds an answer to a turn and streams it.
- * @param {string | null} parent
- * @param {number} profile
- * @param {Partial<Turn>} [more]
- * @param {number} [rounds] of calls that were answered by functions
- */
-function answer(parent, profile, more = {}, rounds = 0) {
-  const of = current;
-  const turn = tree.add(of, { parent, role: 'assistant', content: '', ...more });
-  try {
-    /** @type {Record<string, any>} */
-    const fields = { ...fieldsOf(profiles[profile]), ...toolFields() };
-    turn.model = fields.model || models[0];
-    const turns = tree.ancestors(of, parent);
-    if (hasTemplate) fields.messages = tree.messages(of.system, turns);
-    else fields.prompt = of.system + turns.map(tree.textOf).join('');
-    if (!hasTemplate) delete fields.tools;
-    if (!hasTemplate) fields.max_tokens ??= Math.min(512, context); // else 16, as OpenAI's completions have it
-    stream(of, turn, fields, rounds);
-  } catch (why) {
-    turn.error = why instanceof Error ? why.message : String(why);
-  }
-  changed();
-}
-
-/** @param {Conversation} of @param {Turn} turn @param {Record<string, any>} fields @param {number} rounds */
-function stream(of, turn, fields, rounds) {
-  const chats = fields.messages !== undefined;
-  if (wantsTokens && !fields.use_beam_search)
-    Object.assign(fields, chats ? { logprobs: true, top_logprobs: shownAlternatives } : { logprobs: shownAlternatives });
-  const handle = request({ ...fields, type: 'generate' }, (frame) => {
-    hear(turn, frame);
-    if (frame.type !== 'done' && frame.type !== 'error') return refresh(turn);
-    live.delete(turn.id);
-    of.changed = Date.now();
-    put(of);
-    announce(turn.error ? turn.error : 'The answer is complete');
-    if (of === current) render();
-    if (turn.calls?.length && !turn.error && of === current) runCalls(turn, rounds);
-  });
-  live.set(turn.id, { stop: handle.stop, of, rounds });
-  announce('The answer is being written');
-}
-
-/** @param {Turn} turn @param {import('./link.js').Frame} frame */
-function hear(turn, frame) {
-  if (frame.type === 'token' && frame.index === 0) {
-    turn.content += frame.text;
-    if (frame.reasoning_content) turn.reasoning = (turn.reasoning || '') + frame.reasoning_content;
-    for (const delta of frame.tool_calls || []) takeCall(turn, delta);
-    (frame.logprobs || []).forEach((/** @type {any} */ one, /** @type {number} */ i) => {
-      const ids = frame.top_token_ids?.[i] || [];
-      (turn.tokens ??= []).push({ text: one.token, id: frame.token_ids[i], logprob: one.logprob,
-        top: one.top_logprobs.map((/** @type {any} */ other, /** @type {number} */ k) => (
-          { text: other.token, id: ids[k], logprob: other.logprob })) });
-    });
-  } else if (frame.type === 'done') {
-    turn.finish = frame.choices[0].finish_reason;
-    turn.usage = frame.usage;
-    turn.timings = frame.timings;
-    turn.warnings = frame.warnings;
-  } else if (frame.type === 'error') {
-    turn.error = frame.error.message;
-  }
-}
-
-/** @param {Turn} turn @param {any} delta of OpenAI's streams */
-function takeCall(turn, delta) {
-  const calls = (turn.calls ??= []);
-  const one = (calls[delta.index] ??= { id: '', name: '', arguments: '' });
-  if (delta.id) one.id = delta.id;
-  if (delta.function?.name) one.name = delta.function.name;
-  one.arguments += delta.function?.arguments ?? '';
-}
-
-/** @param {Turn} turn @param {number} rounds */
-async function runCalls(turn, rounds) {
-  const codes = (turn.calls || []).map((one) => codeOf(one.name));
-  if (rounds >= mostRounds || codes.some((code) => !code)) return;
-  const results = await Promise.all((turn.calls || []).map((one, i) =>
-    run(codes[i], one.arguments).catch((why) => `Error: ${why.message}`)));
-  answerCalls(turn, results, rounds + 1);
-}
-
-/** @param {Turn} turn @param {string[]} results @param {number} rounds */
-function answerCalls(turn, results, rounds) {
-  let parent = turn.id;
-  (turn.calls || []).forEach((one, i) => {
-    parent = tree.add(current, { parent, role: 'tool', content: results[i], callId: one.id }).id;
-  });
-  answer(parent, turn.label === 'B' ? 1 : 0, {}, rounds);
-}
-
-/**
- * Another answer that begins with the tokens of this one up to `place`, then has another token: exactly these tokens go to
- * the model, and what comes before them is found in its prefix cache.
- * @param {Turn} turn
- * @param {number} place
- * @param {number} id
- * @param {string} text
- */
-async function branch(turn, place, id, text) {
-  const of = current;
-  const old = turn.tokens || [];
-  const fields = fieldsOf(profiles[turn.label === 'B' ? 1 : 0]);
-  const { model, reasoning_effort, chat_template_kwargs } = fields;
-  const known = { model, reasoning_effort, chat_template_kwargs };
-  const turns = tree.ancestors(of, turn.parent);
-  const asked = hasTemplate ? { ...known, messages: tree.messages(of.system, turns), ...toolFields() }
-    : { model, prompt: of.system + turns.map(tree.textOf).join('') };
-  const prompt = (await (await call('/tokenize', asked)).json()).tokens;
-  const top = old[place].top;
-  const chosen = { text, id, top, logprob: top.find((one) => one.id === id)?.logprob ?? null };
-  const tokens = [...old.slice(0, place), chosen];
-  const ids = tokens.map((token) => token.id);
-  const begun = (await (await call('/detokenize', { model, tokens: ids })).json()).prompt;
-  for (const name of ['reasoning_effort', 'chat_template_kwargs']) delete fields[name];
-  const made = tree.add(of, { parent: turn.parent, role: 'assistant', content: begun, tokens, kept: tokens.length,
-    model: turn.model, label: turn.label });
-  fields.max_tokens ??= Math.max(1, context - prompt.length - ids.length);
-  stream(of, made, { ...fields, prompt: [...prompt, ...ids] }, 0);
-  changed();
-}
-
-/** @param {Turn} turn @param {any} why */
-function announceWrong(turn, why) {
-  turn.error = why instanceof Error ? why.message : String(why);
-  render();
+  answers.answer(current, parent, { pair, label: 'B' });
+  answers.answer(current, parent, { pair, label: 'A' });
 }
 
 // -- what is shown ----------------------------------------------------------------------------------------------------
 
+/** @type {WeakMap<Turn, HTMLElement>} */
+const views = new WeakMap();
 /** @type {Set<Turn>} */
 const stale = new Set();
 let lastCost = 0, waits = false;
@@ -383,7 +289,7 @@ function refresh(turn) {
     const sticks = isAtEnd();
     keepFocus(() => {
       for (const one of stale) {
-        const shown = /** @type {HTMLElement | null} */ (thread.querySelector(`[data-turn="${one.id}"]`));
+        const shown = views.get(one);
         if (shown) fill(shown, one, actions);
       }
     });
@@ -397,9 +303,17 @@ const isAtEnd = () => scroller.scrollTop + scroller.clientHeight > scroller.scro
 
 /** @param {() => void} draw replaces parts of the thread */
 function keepFocus(draw) {
-  const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.key : undefined;
+  const focused = document.activeElement;
   draw();
-  if (focused) focusKey(focused);
+  if (focused instanceof HTMLElement && focused.dataset.key && !focused.isConnected) focusKey(focused.dataset.key);
+}
+
+/** @param {Turn} turn */
+function viewOf(turn) {
+  let view = views.get(turn);
+  if (view) fill(view, turn, actions);
+  else views.set(turn, view = turnView(turn, actions));
+  return view;
 }
 
 function render() {
@@ -408,51 +322,50 @@ function render() {
   const shown = tree.path(current);
   const parts = [systemPrompt(), ...shown.map((turn) => {
     const pair = turn.pair ? tree.childrenOf(current, turn.parent).filter((one) => one.pair === turn.pair) : [];
-    if (pair.length < 2) return turnView(turn, actions);
+    if (pair.length < 2) return viewOf(turn);
     pair.sort((a, b) => (a.label || '').localeCompare(b.label || ''));
     return h('div', { class: 'pair' }, ...pair.map((one) => {
-      const view = turnView(one, actions);
+      const view = viewOf(one);
       view.classList.toggle('picked', one === turn);
       return view;
     }));
   })];
   if (shown.length === 0) parts.push(welcome());
   keepFocus(() => {
-    thread.replaceChildren(...parts);
+    setChildren(thread, parts);
     showList();
   });
-  const busy = isBusy();
+  showModel();
+  const busy = answers.isBusy(current);
   sendButton.textContent = busy ? 'Stop' : 'Send';
   sendButton.classList.toggle('stop', busy);
   if (sticks) scroller.scrollTop = scroller.scrollHeight;
 }
 
+/** @type {{ of: Conversation, view: HTMLElement } | null} */
+let system = null;
+
 function systemPrompt() {
-  const text = h('textarea', { rows: 3, value: current.system, 'aria-label': 'System prompt', onchange: () => {
-    current.system = text.value;
-    if (Object.keys(current.turns).length) changed();
+  if (system?.of === current) return system.view;
+  const of = current;
+  const text = h('textarea', { rows: 3, value: of.system, 'aria-label': 'System prompt', dir: 'auto', onchange: () => {
+    of.system = text.value;
+    tree.changesOf(of).fields.add('system');
+    if (Object.keys(of.turns).length) keep(of);
   } });
-  return h('details', { class: 'system', open: current.system !== '' }, h('summary', {}, 'System prompt'), text);
+  system = { of, view: h('details', { class: 'system', open: of.system !== '' }, h('summary', {}, 'System prompt'), text) };
+  return system.view;
 }
 
+/** The first screen: who answers, and what can be asked of it where that is known. */
 function welcome() {
-  const examples = ['Tell me a story about a fox', 'Tell me a story about the sea', 'What is the weather in Paris?'];
-  return h('div', { class: 'welcome' }, h('h1', {}, 'Start a conversation'),
-    h('p', { class: 'dim' }, models[0] ? `Answers come from ${models[0]}, on this machine.` : 'Answers come from this machine.'),
+  const model = modelOf(profiles[0].model);
+  if (!model) return h('div', { class: 'welcome' }, h('p', { class: 'waiting' }, 'waiting for the server'));
+  if (!model.generates)
+    return h('div', { class: 'welcome' }, h('h2', {}, model.id), h('p', { class: 'dim' }, 'This model reads texts and writes none: it is for the API (embeddings, rankings).'));
+  const examples = model.id === 'storyteller' ? ['Tell me a story about a fox', 'Tell me a story about the sea'] : [];
+  return h('div', { class: 'welcome' }, h('h2', {}, model.id),
+    h('p', { class: 'dim' }, `Runs on ${/^(localhost|127\.|\[::1\])/.test(location.host) ? 'this machine' : location.host} and reads up to ${
+      model.context.toLocaleString('en')} tokens at once.${model.chats ? '' : ' It has no chat template, so it goes on with what you write.'}`),
     h('div', { class: 'row' }, ...examples.map((text) => button(text, () => { box.value = text; send(); }))));
-}
-
-function showList() {
-  list.replaceChildren(...all.map((one) => h('li', {},
-    button(one.title, () => { current = one; sidebar.classList.remove('open'); render(); },
-      { class: 'quiet', 'aria-current': one === current ? 'true' : null, 'data-key': `open-${one.id}` }),
-    button('×', async () => {
-      const sure = await dialog('Delete this conversation?', (close) => [h('p', {}, one.title), h('div', { class: 'row' },
-        button('Delete', () => close(true), { class: 'main' }), button('Cancel', () => close(null), { class: 'quiet' }))]);
-      if (!sure) return;
-      all = all.filter((other) => other !== one);
-      await erase(one.id);
-      if (one === current) current = all[0] || tree.newConversation();
-      render();
-    }, { class: 'quiet', 'aria-label': `Delete ${one.title}` }))));
 }

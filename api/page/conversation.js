@@ -7,7 +7,10 @@
  * @typedef {{ id: string, parent: string | null, role: 'user' | 'assistant' | 'tool', content: string,
  *   reasoning?: string, calls?: Call[], callId?: string, files?: { name: string, text: string }[], tokens?: Token[],
  *   model?: string, label?: string, pair?: string, finish?: string, error?: string, warnings?: string[],
- *   promptIds?: number[], kept?: number, usage?: any, timings?: any }} Turn
+ *   ids?: number[], writing?: boolean, lost?: boolean, guided?: boolean, kept?: number,
+ *   used?: number, usage?: any, timings?: any }} Turn
+ * `ids` are all tokens of an answer, `writing` says that it is not complete, `lost` that its connection was,
+ * `guided` that it follows a form, which no other request can go on with; `used` are the tokens of the context behind it.
  * @typedef {{ id: string, title: string, changed: number, system: string, turns: Record<string, Turn>,
  *   chosen: Record<string, string> }} Conversation
  */
@@ -77,13 +80,25 @@ export function ancestors(of, id) {
  * Adds a turn and shows it.
  * @param {Conversation} to
  * @param {Omit<Turn, 'id'>} what
+ * @returns {Turn}
  */
 export function add(to, what) {
   const turn = { ...what, id: newId() };
   to.turns[turn.id] = turn;
-  to.chosen[turn.parent ?? ''] = turn.id;
-  to.changed = Date.now();
+  changesOf(to).turns.add(turn.id);
+  choose(to, turn);
   return turn;
+}
+
+/**
+ * Shows this one of the turns that follow the same one.
+ * @param {Conversation} of
+ * @param {Turn} turn
+ */
+export function choose(of, turn) {
+  of.chosen[turn.parent ?? ''] = turn.id;
+  changesOf(of).chosen.add(turn.parent ?? '');
+  of.changed = Date.now();
 }
 
 /**
@@ -97,6 +112,96 @@ export function remove(from, id) {
   delete from.turns[id];
   delete from.chosen[id];
   if (from.chosen[parent] === id) delete from.chosen[parent];
+  from.changed = Date.now();
+  const { turns, gone, chosen } = changesOf(from);
+  turns.delete(id);
+  gone.add(id);
+  chosen.add(id).add(parent);
+}
+
+// -- what is stored, which other tabs change, too -----------------------------------------------------------------------
+
+/** What was changed here since it was stored.
+ * @typedef {{ turns: Set<string>, gone: Set<string>, chosen: Set<string>, fields: Set<'title' | 'system'> }} Changes */
+
+/** @type {WeakMap<Conversation, Changes>} */
+const changes = new WeakMap();
+
+/**
+ * Changes of `title` or `system` are added to `fields`, those of a turn to `turns`.
+ * @param {Conversation} of
+ * @returns {Changes}
+ */
+export function changesOf(of) {
+  let own = changes.get(of);
+  if (!own) changes.set(of, own = { turns: new Set(), gone: new Set(), chosen: new Set(), fields: new Set() });
+  return own;
+}
+
+/** @param {Conversation} of */
+export const isChanged = (of) => Object.values(changesOf(of)).some((one) => one.size > 0);
+
+/**
+ * The changes, which count as stored from now on, unless they are given back.
+ * @param {Conversation} of
+ */
+export function takeChanges(of) {
+  const taken = changesOf(of);
+  changes.delete(of);
+  return taken;
+}
+
+/** @param {Conversation} of @param {Changes} taken */
+export function giveBack(of, taken) {
+  const now = changesOf(of);
+  for (const name of /** @type {const} */ (['turns', 'gone', 'chosen', 'fields']))
+    for (const one of taken[name]) /** @type {Set<string>} */ (now[name]).add(one);
+}
+
+/**
+ * What is stored, with what was changed here. Nothing that another tab said is lost: a turn that was removed here stays if
+ * something new follows it.
+ * @param {Conversation | undefined} stored
+ * @param {Conversation} ours
+ * @param {Changes} changed
+ * @returns {Conversation}
+ */
+export function merged(stored, ours, changed) {
+  if (!stored) return ours;
+  const result = { ...stored, turns: { ...stored.turns }, chosen: { ...stored.chosen }, changed: Math.max(stored.changed, ours.changed) };
+  for (const id of changed.turns) if (ours.turns[id]) result.turns[id] = ours.turns[id];
+  const needed = new Set(Object.keys(result.turns).filter((id) => !changed.gone.has(id) && !ours.turns[id])
+    .flatMap((id) => ancestors(result, id).map((turn) => turn.id)));
+  for (const id of changed.gone) if (!needed.has(id)) delete result.turns[id];
+  for (const parent of changed.chosen)
+    if (ours.chosen[parent]) result.chosen[parent] = ours.chosen[parent];
+    else delete result.chosen[parent];
+  for (const name of changed.fields) result[name] = ours[name];
+  return result;
+}
+
+/**
+ * Takes over what other tabs stored. Turns that are written or were changed here stay as they are, and what is shown is shown.
+ * @param {Conversation} ours
+ * @param {Conversation} stored
+ * @param {(id: string) => boolean} written here
+ */
+export function absorb(ours, stored, written) {
+  const { turns, gone, fields } = changesOf(ours);
+  for (const [id, turn] of Object.entries(stored.turns)) {
+    if (gone.has(id) || turns.has(id) || written(id)) continue;
+    const own = ours.turns[id];
+    if (!own) ours.turns[id] = turn;
+    else if (own !== turn) {
+      for (const name of Object.keys(own)) if (!(name in turn)) delete /** @type {any} */ (own)[name];
+      Object.assign(own, turn);
+    }
+  }
+  for (const id of Object.keys(ours.turns))
+    if (!stored.turns[id] && !turns.has(id) && !written(id)) delete ours.turns[id];
+  for (const [parent, child] of Object.entries(stored.chosen)) ours.chosen[parent] ??= child;
+  for (const name of /** @type {const} */ (['title', 'system'])) if (!fields.has(name)) ours[name] = stored[name];
+  ours.changed = Math.max(ours.changed, stored.changed);
 }
 
 /**
@@ -175,6 +280,7 @@ function checked(given) {
     const made = { id, parent, role, content: asText(turn.content) };
     for (const name of /** @type {const} */ (['reasoning', 'callId', 'model', 'label', 'finish', 'error']))
       if (typeof turn[name] === 'string') made[name] = turn[name];
+    if (Array.isArray(turn.warnings)) made.warnings = turn.warnings.map(asText);
     if (typeof turn.pair === 'string') made.pair = `${result.id}/${turn.pair}`;
     if (Array.isArray(turn.calls))
       made.calls = turn.calls.map((/** @type {any} */ call) => (
@@ -182,8 +288,9 @@ function checked(given) {
     if (Array.isArray(turn.files))
       made.files = turn.files.map((/** @type {any} */ f) => ({ name: asText(f?.name), text: asText(f?.text) }));
     if (Array.isArray(turn.tokens)) made.tokens = turn.tokens.map(asToken);
-    if (Array.isArray(turn.promptIds)) made.promptIds = turn.promptIds.map(Number).filter(Number.isInteger);
-    if (Number.isInteger(turn.kept)) made.kept = turn.kept;
+    if (Array.isArray(turn.ids)) made.ids = turn.ids.map(Number).filter(Number.isInteger);
+    for (const name of /** @type {const} */ (['writing', 'lost', 'guided'])) if (turn[name] === true) made[name] = true;
+    for (const name of /** @type {const} */ (['kept', 'used'])) if (Number.isInteger(turn[name])) made[name] = turn[name];
     if (turn.usage && typeof turn.usage === 'object') made.usage = numbers(turn.usage);
     if (turn.timings && typeof turn.timings === 'object') made.timings = numbers(turn.timings);
     result.turns[id] = made;

@@ -22,6 +22,17 @@ export function h(tag, props = {}, ...children) {
 }
 
 /**
+ * Gives an element these children; those that it has stay where they are, and keep what is selected and scrolled in them.
+ * @param {HTMLElement} box
+ * @param {Node[]} nodes
+ */
+export function setChildren(box, nodes) {
+  const wanted = new Set(nodes);
+  for (const child of [...box.childNodes]) if (!wanted.has(child)) child.remove();
+  nodes.forEach((node, i) => { if (box.childNodes[i] !== node) box.insertBefore(node, box.childNodes[i] ?? null); });
+}
+
+/**
  * The element with this id, which must be there.
  * @param {string} id
  * @returns {HTMLElement}

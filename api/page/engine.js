@@ -17,7 +17,10 @@ let latest = null;
 /** @type {WatchFrame | null} */
 let before = null;
 let frozen = false, selected = -1, offset = 0; // the newest step shown is so many from the end
-/** By block. @type {Map<number, number>} */
+/**
+ * By block.
+ * @type {Map<number, number>}
+ */
 const flashes = new Map();
 /** @type {{ stop: () => void } | null} */
 let watching = null;
@@ -324,7 +327,10 @@ function drawBlocks() {
   const tall = maps.reduce((sum, map) => sum + Math.max(1, Math.ceil(map.length / across)) * side + 4, 0);
   const { pen } = begin(canvases.blocks, Math.max(20, tall));
   const now = performance.now(), gap = side > 3 ? 1 : 0;
-  /** By state. @type {Map<string, number>} */
+  /**
+   * By state.
+   * @type {Map<string, number>}
+   */
   const counts = new Map();
   let top = 0;
   for (const map of maps) {

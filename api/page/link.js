@@ -26,22 +26,41 @@ async function newKey() {
   await asking;
 }
 
+/** In place of "Failed to fetch", which browsers say in words of their own. */
+class Unreachable extends Error {
+  constructor() {
+    super(`The server at ${location.host} cannot be reached. It may have been stopped, or the network is down.`);
+  }
+}
+
+const mostTries = 6;
 /**
- * A request with the key; asks for one where the server wants it. Throws the server's own sentence.
+ * @param {number} ms
+ * @returns {Promise<void>}
+ */
+const pause = (ms) => new Promise((done) => { setTimeout(done, ms); });
+
+/**
+ * A request with the key; asks for one where the server wants it, and again later where it is busy. Throws a sentence, the
+ * server's own where there is one.
  * @param {string} path
  * @param {any} [body] of a POST
  * @returns {Promise<Response>}
  */
 export async function call(path, body) {
-  for (;;) {
+  for (let tries = 1; ; ++tries) {
     /** @type {Record<string, string>} */
     const headers = key ? { Authorization: `Bearer ${key}` } : {};
     if (body !== undefined) headers['Content-Type'] = 'application/json';
     const answer = await fetch(path, body === undefined
-      ? { headers } : { method: 'POST', headers, body: JSON.stringify(body) });
+      ? { headers } : { method: 'POST', headers, body: JSON.stringify(body) }).catch(() => { throw new Unreachable(); });
     if (answer.status === 401) {
       await newKey();
       if (!key) throw new Error('The server wants an API key.');
+      continue;
+    }
+    if (answer.status === 429 && tries < mostTries) {
+      await pause(1000 * Math.min(60, Number(answer.headers.get('Retry-After')) || 1));
       continue;
     }
     if (!answer.ok) throw new Error(await sentence(answer));
@@ -79,7 +98,7 @@ function connect() {
     const socket = new WebSocket(url, key ? ['troupe', `troupe.key.${base64url(key)}`] : ['troupe']);
     await new Promise((open, fail) => {
       socket.onopen = open;
-      socket.onerror = () => fail(new Error('The server cannot be reached.'));
+      socket.onerror = () => fail(new Unreachable());
     });
     socket.onmessage = (event) => {
       const frame = JSON.parse(event.data);
@@ -90,7 +109,7 @@ function connect() {
       const lost = [...listeners.values()];
       listeners.clear();
       for (const listener of lost)
-        listener({ type: 'error', id: '', error: { message: 'The connection to the server was lost.' } });
+        listener({ type: 'error', id: '', error: { message: 'The connection to the server was lost.', lost: true } });
     };
     return socket;
   })();
@@ -118,7 +137,7 @@ export function request(fields, hear) {
       hear(frame);
     });
     socket.send(JSON.stringify({ ...fields, id }));
-  }, (why) => hear({ type: 'error', id, error: { message: why.message } }));
+  }, (why) => hear({ type: 'error', id, error: { message: why.message, lost: true } }));
   return {
     stop: () => { stopped = true; send('cancel'); },
     send,

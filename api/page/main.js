@@ -1,7 +1,7 @@
 // Starts the page: its views, the theme, the server's state, and the question for a key.
 import { byId, button, dialog, h } from './dom.js';
 import { onKeyNeeded } from './link.js';
-import { startChat } from './chat.js';
+import { refreshModels, startChat } from './chat.js';
 import { showEngine } from './engine.js';
 import { showFigures } from './figures.js';
 import { recall, remember } from './store.js';
@@ -38,7 +38,8 @@ let theme = recall('theme', 'auto');
 
 function paint() {
   document.documentElement.dataset.theme = theme;
-  byId('theme').textContent = `Theme: ${theme}`;
+  byId('theme').replaceChildren(h('span', { class: 'wide-only' }, `Theme: ${theme}`), h('span', { class: 'narrow-only', 'aria-hidden': 'true' }, '◐'));
+  byId('theme').setAttribute('aria-label', `Theme: ${theme}`);
   dispatchEvent(new Event('themechange'));
 }
 byId('theme').addEventListener('click', () => {
@@ -57,28 +58,32 @@ onKeyNeeded(async (wrong) => (await dialog('API key', (close) => {
   ];
 })) || '');
 
+/** The server's state, which the page waits for. */
 async function watchHealth() {
-  const state = byId('state');
-  for (;;) {
+  const state = byId('state'), wait = h('p', { class: 'welcome waiting' });
+  byId('view-chat').append(wait);
+  for (let wasReady = false, started = false; ;) {
     let text = '', ready = false;
     try {
       const answer = await fetch('/health');
       const told = await answer.json();
       ready = answer.ok;
-      text = told.status === 'ok' ? '' : told.status === 'loading' ? `loading ${Math.round(100 * told.progress)} %` : told.status;
+      text = told.status === 'ok' ? '' : told.status === 'loading' ? `The model is loading: ${Math.round(100 * told.progress)} %`
+        : told.status === 'draining' ? 'The server is stopping' : [told.status, told.detail].filter(Boolean).join(': ');
     } catch {
-      text = 'not reachable';
+      text = `The server at ${location.host} cannot be reached; trying again`;
     }
-    if (state.textContent !== text) state.textContent = text;
-    if (ready && !started) start();
+    if (state.textContent !== text) state.textContent = wait.textContent = text;
+    if (ready && !started) {
+      started = true;
+      wait.remove();
+      startChat(byId('view-chat'));
+    } else if (ready && !wasReady) {
+      refreshModels(); // another server may have taken the place
+    }
+    wasReady = ready;
     await new Promise((done) => setTimeout(done, ready ? 5000 : 1000));
   }
-}
-
-let started = false;
-function start() {
-  started = true;
-  startChat(byId('view-chat'));
 }
 
 show(names.includes(location.hash.slice(1)) ? location.hash.slice(1) : 'chat');

@@ -2,6 +2,7 @@
 // plain numbers. There are two profiles, for answers side by side.
 import { button, h } from './dom.js';
 import { call } from './link.js';
+import { limitOf, modelOf, models, samplingOf } from './models.js';
 import { recall, remember } from './store.js';
 
 /**
@@ -12,7 +13,7 @@ import { recall, remember } from './store.js';
 
 /** @type {Setting[]} */
 const more = [
-  { name: 'max_tokens', kind: 'whole', least: 1, help: 'Stop after this many tokens' },
+  { name: 'max_tokens', kind: 'whole', least: 1, help: 'Stop after this many tokens, thoughts counted; an answer that was cut can be continued' },
   { name: 'seed', kind: 'whole', help: 'The same seed, settings and messages give the same answer' },
   { name: 'stop', kind: 'lines', help: 'Texts that end the answer, one on each line' },
   { name: 'reasoning_effort', kind: 'choice', choices: ['none', 'minimal', 'low', 'medium', 'high'],
@@ -76,11 +77,15 @@ function rank(of) {
  */
 export function fieldsOf(of) {
   /** @type {Record<string, any>} */
-  const result = of.model ? { model: of.model } : {};
+  const result = {};
+  const model = modelOf(of.model);
+  if (model && model !== models()[0]) result.model = model.id;
   for (const setting of settings) {
     const text = of.values[setting.name];
     if (text !== undefined && text.trim() !== '') result[setting.name] = valueOf(setting, text);
   }
+  if (model && !model.named && !result.use_beam_search) // the interface below has OpenAI's defaults
+    for (const [name, value] of Object.entries(model.sampling)) result[name] ??= value;
   const body = of.formText;
   if (of.form === 'json') result.response_format = { type: 'json_object' };
   if (of.form === 'schema') {
@@ -130,13 +135,27 @@ export function changesIn(of) {
 }
 
 /**
+ * A choice between the models.
+ * @param {Profile} profile
+ * @param {string} label
+ * @param {() => void} changed
+ */
+export function modelChoice(profile, label, changed) {
+  const choice = h('select', { 'aria-label': label, onchange: () => {
+    profile.model = choice.value;
+    remember('profiles', profiles);
+    changed();
+  } }, ...models().filter((one) => one.generates).map((one) => h('option', { value: one.id, selected: one === modelOf(profile.model) }, one.id)));
+  return choice;
+}
+
+/**
  * The form.
  * @param {Profile} profile
- * @param {string[]} models
  * @param {string} name of the profile, for labels
  * @param {() => void} changed
  */
-export function settingsForm(profile, models, name, changed) {
+export function settingsForm(profile, name, changed) {
   const tell = () => { remember('profiles', profiles); changed(); };
   const list = h('div', { class: 'settings-list' });
   const search = h('input', { type: 'search', placeholder: 'Search settings', 'aria-label': `Search settings ${name}` });
@@ -151,8 +170,10 @@ export function settingsForm(profile, models, name, changed) {
     }
     none.hidden = shown > 0;
   });
-  const model = h('select', { 'aria-label': `Model ${name}`, onchange: () => { profile.model = model.value; tell(); } },
-    ...models.map((id, i) => h('option', { value: i === 0 ? '' : id, selected: profile.model === id }, id)));
+  const again = () => {
+    list.closest('.settings')?.replaceWith(settingsForm(profile, name, changed));
+    changed();
+  };
   const text = h('textarea', { rows: 6, value: profile.formText, spellcheck: 'false', 'aria-label': `What it must follow ${name}`,
     hidden: !profile.form || profile.form === 'json', onchange: () => { profile.formText = text.value; tell(); } });
   const form = h('select', { 'aria-label': `Form of the answer ${name}`, onchange: () => {
@@ -161,14 +182,14 @@ export function settingsForm(profile, models, name, changed) {
     tell();
   } }, ...forms.map(([value, label]) => h('option', { value, selected: profile.form === value }, label)));
   return h('div', { class: 'settings' },
-    h('label', { class: 'field' }, h('span', {}, 'Model or adapter'), model),
+    h('label', { class: 'field' }, h('span', {}, 'Model or adapter'), modelChoice(profile, `Model ${name}`, again)),
     h('label', { class: 'field' }, h('span', {}, 'Form of the answer'), form), text,
+    h('p', { class: 'dim sampling' }, samplingOf(profile.model)),
     search, list, none,
     button('Reset all', () => {
       Object.assign(profile, plainProfile(), { model: profile.model });
       tell();
-      const again = settingsForm(profile, models, name, changed);
-      list.closest('.settings')?.replaceWith(again);
+      again();
     }, { class: 'quiet' }));
 }
 
@@ -177,7 +198,8 @@ function row(profile, setting, label, tell) {
   const { name, kind } = setting;
   const value = profile.values[name] ?? '';
   const id = `set-${label}-${name}`;
-  const shown = setting.initial === undefined ? '' : String(Number(setting.initial.toPrecision(6)));
+  const initial = name === 'max_tokens' ? limitOf(profile.model) : modelOf(profile.model)?.sampling[name] ?? setting.initial;
+  const shown = initial === undefined ? '' : String(Number(initial.toPrecision(6)));
   /** @type {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} */
   let input;
   if (kind === 'flag' || kind === 'choice')

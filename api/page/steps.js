@@ -27,7 +27,7 @@ export const causes = new Map([['blocks', 'asked for KV blocks and got none'],
 /** What a sequence's time is made of, in the order of the table: name, colour, text. */
 export const ledger = /** @type {const} */ ([['prefill', 'c-prefill', 'prefill'], ['decode', 'c-decode', 'decode'],
   ['queue', 'c-queue', 'queue'], ['turn', 'c-cached', 'others’ steps'], ['blocks', 'c-lost', 'no KV blocks'],
-  ['preempted', 'c-kept', 'preempted'], ['mask', 'c-forced', 'mask is late'], ['judge', 'c-shared', 'reward model'],
+  ['preempted', 'c-kept', 'preempted'], ['mask', 'c-forced', 'mask is late'], ['judge', 'c-judge', 'reward model'],
   ['paused', 'c-paused', 'paused by its reader']]);
 
 const spanNames = new Map([['blocks', 'waits for blocks'], ['judge', 'waits for its reward model'], ['turn', 'waits for its turn'],

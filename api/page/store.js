@@ -1,58 +1,209 @@
-// What the page keeps in the browser: conversations in IndexedDB, settings in localStorage.
+// What lasts in the browser: conversations in IndexedDB, settings in localStorage. A conversation may be open in several tabs:
+// each stores what was changed in it, and tells the others.
+import { absorb, giveBack, isChanged, merged, takeChanges } from './conversation.js';
 
 /** @typedef {import('./conversation.js').Conversation} Conversation */
 
-/** @type {Promise<IDBDatabase> | null} */
-let opened = null;
+/**
+ * What the page does with news: `written`: this tab writes this turn; `found`: another tab stored a conversation;
+ * `gone`: one was deleted; `trouble`: what cannot be kept and what to do, or nothing, for each of two kinds.
+ * @typedef {{ written: (id: string) => boolean, known: (id: string) => Conversation | undefined,
+ *   found: (what: Conversation) => void, gone: (id: string) => void,
+ *   trouble: (kind: 'chats' | 'settings', text: string) => void }} Listener
+ */
 
-function database() {
-  opened ??= new Promise((done, fail) => {
+const soon = 250, atRest = 10; // ms; a save may take a tenth of the time
+const writtenElsewhere = 4000; // ms, since another tab said so
+
+/** @type {Listener} */
+let listener;
+/** @type {IDBDatabase | null} */
+let database = null;
+const channel = new BroadcastChannel('troupe');
+
+/**
+ * Rejects where there is no storage.
+ * @returns {Promise<IDBDatabase>}
+ */
+function open() {
+  return new Promise((done, fail) => {
+    if (database) return done(database);
     const asked = indexedDB.open('troupe', 1);
     asked.onupgradeneeded = () => asked.result.createObjectStore('conversations', { keyPath: 'id' });
-    asked.onsuccess = () => done(asked.result);
     asked.onerror = () => fail(asked.error);
+    asked.onsuccess = () => {
+      database = asked.result;
+      database.onclose = () => { database = null; };
+      done(database);
+    };
   });
-  return opened;
 }
 
 /**
+ * Resolves once all of it is stored, with what `work` passes to its second argument; the third gives up.
  * @template T
  * @param {IDBTransactionMode} mode
- * @param {(store: IDBObjectStore) => IDBRequest<T>} work
+ * @param {(store: IDBObjectStore, result: (value: T) => void, refuse: (why: unknown) => void) => void} work
  * @returns {Promise<T>}
  */
-async function within(mode, work) {
-  const db = await database();
+async function transact(mode, work) {
+  const transaction = (await open()).transaction('conversations', mode);
   return new Promise((done, fail) => {
-    const asked = work(db.transaction('conversations', mode).objectStore('conversations'));
-    asked.onsuccess = () => done(asked.result);
-    asked.onerror = () => fail(asked.error);
+    /** @type {T} */
+    let result;
+    transaction.oncomplete = () => done(result);
+    transaction.onabort = () => fail(transaction.error);
+    work(transaction.objectStore('conversations'), (value) => { result = value; }, (why) => {
+      fail(why);
+      transaction.abort();
+    });
   });
 }
 
-/** Newest first. @returns {Promise<Conversation[]>} */
-export async function loadAll() {
+/**
+ * Newest first.
+ * @param {Listener} hears
+ * @returns {Promise<Conversation[]>}
+ */
+export async function loadAll(hears) {
+  listener = hears;
+  channel.onmessage = ({ data }) => hear(data);
+  addEventListener('pagehide', saveNow);
+  document.addEventListener('visibilitychange', () => { if (document.hidden) saveNow(); });
   try {
-    const all = await within('readonly', (store) => store.getAll());
+    /** @type {Conversation[]} */
+    const all = await transact('readonly', (store, result) => {
+      const asked = store.getAll();
+      asked.onsuccess = () => result(asked.result);
+    });
     return all.sort((a, b) => b.changed - a.changed);
   } catch {
-    return []; // a private window, or storage is off: conversations last as long as the page
+    listener.trouble('chats', 'This browser lets the page store nothing, so conversations last until it is closed. Export those that you want to keep.');
+    return [];
   }
 }
 
+// -- saving -----------------------------------------------------------------------------------------------------------
+
+/** @type {Set<Conversation>} */
+const waiting = new Set();
+/** @type {Set<Conversation>} */
+const underWay = new Set();
+/** @type {number | undefined} */
+let timer;
+let lastCost = 0;
+
+/**
+ * Stores what was changed in a conversation, soon.
+ * @param {Conversation} what
+ */
+export function keep(what) {
+  waiting.add(what);
+  if (!underWay.size) timer ??= setTimeout(saveWaiting, Math.max(soon, atRest * lastCost));
+}
+
+async function saveWaiting() {
+  timer = undefined;
+  const begun = performance.now();
+  for (const one of waiting) underWay.add(one);
+  waiting.clear();
+  for (const one of underWay) {
+    await save(one);
+    underWay.delete(one);
+  }
+  lastCost = performance.now() - begun;
+  if (waiting.size) timer = setTimeout(saveWaiting, Math.max(soon, atRest * lastCost));
+}
+
 /** @param {Conversation} what */
-export async function put(what) {
+async function save(what) {
+  if (!isChanged(what)) return;
+  const taken = takeChanges(what);
   try {
-    await within('readwrite', (store) => store.put(what));
-  } catch { /* as above */ }
+    const stored = await transact('readwrite', (store, result, refuse) => {
+      const asked = store.get(what.id);
+      asked.onsuccess = () => {
+        try {
+          const whole = merged(asked.result, what, taken);
+          store.put(whole);
+          result(whole);
+        } catch (why) {
+          refuse(why);
+        }
+      };
+    });
+    if (stored !== what) absorb(what, /** @type {Conversation} */ (stored), listener.written);
+    listener.trouble('chats', '');
+    tellOthers(what);
+  } catch (why) {
+    giveBack(what, taken);
+    listener.trouble('chats', sentence(why));
+  }
+}
+
+/** @param {unknown} why */
+function sentence(why) {
+  const full = why instanceof DOMException && why.name === 'QuotaExceededError';
+  return `This conversation is not saved: ${full ? 'the browser’s storage is full. Delete conversations' : 'the browser refuses to store it. Try another browser'}, or export it.`;
+}
+
+/** The page may be closed now: there is no time to read what other tabs stored, of which they told. */
+function saveNow() {
+  if (!database || waiting.size + underWay.size === 0) return;
+  try {
+    const transaction = database.transaction('conversations', 'readwrite');
+    for (const one of [...underWay, ...waiting]) {
+      transaction.objectStore('conversations').put(one);
+      tellOthers(one);
+    }
+    transaction.commit();
+  } catch { /* full: it was said, or comes too late */ }
 }
 
 /** @param {string} id */
 export async function erase(id) {
+  for (const one of waiting) if (one.id === id) waiting.delete(one);
   try {
-    await within('readwrite', (store) => store.delete(id));
-  } catch { /* as above */ }
+    await transact('readwrite', (store) => { store.delete(id); });
+    channel.postMessage({ gone: id });
+  } catch { /* there is no storage */ }
 }
+
+// -- other tabs -------------------------------------------------------------------------------------------------------
+
+/**
+ * Turns that another tab writes, and until when to believe it.
+ * @type {Map<string, number>}
+ */
+const elsewhere = new Map();
+
+/** @param {string} id */
+export const isWrittenElsewhere = (id) => (elsewhere.get(id) ?? 0) > Date.now();
+
+/** @param {Conversation} what */
+function tellOthers(what) {
+  channel.postMessage({ kept: what.id, writes: Object.keys(what.turns).filter((id) => listener.written(id)) });
+}
+
+/** @param {{ kept?: string, gone?: string, writes?: string[] }} news */
+async function hear(news) {
+  if (news.gone) return listener.gone(news.gone);
+  const { kept } = news;
+  if (!kept) return;
+  const stored = await transact('readonly', (store, result) => {
+    const asked = store.get(kept);
+    asked.onsuccess = () => result(asked.result);
+  }).catch(() => undefined);
+  if (!stored) return;
+  for (const id of Object.keys(stored.turns)) elsewhere.delete(id);
+  for (const id of news.writes ?? []) elsewhere.set(id, Date.now() + writtenElsewhere);
+  const own = listener.known(kept);
+  if (own) absorb(own, /** @type {Conversation} */ (stored), listener.written);
+  listener.found(own ?? /** @type {Conversation} */ (stored));
+  if (news.writes?.length) setTimeout(() => { if (own) listener.found(own); }, writtenElsewhere + 50);
+}
+
+// -- settings ---------------------------------------------------------------------------------------------------------
 
 /**
  * @template T
@@ -73,5 +224,7 @@ export function recall(name, initial) {
 export function remember(name, value) {
   try {
     localStorage.setItem(`troupe.${name}`, JSON.stringify(value));
-  } catch { /* full, or off */ }
+  } catch {
+    listener?.trouble('settings', 'Settings are not saved: the browser’s storage is full, or off.');
+  }
 }

@@ -24,8 +24,19 @@ const percent = (logprob) => logprob === null ? '' : `${(100 * Math.exp(logprob)
 /** @param {string} text */ // as it is written, with what cannot be seen
 const visible = (text) => text.replaceAll('\n', '⏎').replaceAll('\t', '⇥').replace(/^ | $/g, '␣') || '∅';
 
-/** @param {number | null} logprob */ // one of five classes
-const shade = (logprob) => logprob === null ? '' : ` p${[0.9, 0.6, 0.3, 0.1, 0].findIndex((least) => Math.exp(logprob) >= least)}`;
+const shades = [0.9, 0.6, 0.3, 0.1, 0]; // the least probability of each class
+/** @param {number | null} logprob */
+const shade = (logprob) => logprob === null ? '' : ` p${shades.findIndex((least) => Math.exp(logprob) >= least)}`;
+
+/**
+ * What the colours say.
+ * @param {boolean} branched
+ */
+function legend(branched) {
+  return h('p', { class: 'legend token-legend' }, 'Probability of each token:', ...shades.map((least, i) =>
+    h('span', { class: `p${i}` }, i === 0 ? `${100 * least} % and more` : `${100 * least} to ${100 * shades[i - 1]} %`)),
+  branched && h('span', { class: 'taken-over' }, 'taken over'));
+}
 
 /**
  * @param {string} key of the turn; the focused token is found again by it when the turn is drawn again
@@ -44,6 +55,7 @@ export function tokenView(key, tokens, kept, branch) {
     return span;
   });
   box.append(...spans);
+  const view = h('div', { class: 'token-view' }, legend(kept > 0), box);
   /** @param {Event} event */
   const placeOf = (event) => {
     const at = event.target instanceof HTMLElement ? event.target.dataset.place : undefined;
@@ -77,7 +89,7 @@ export function tokenView(key, tokens, kept, branch) {
       spans[i + step].focus();
     }
   });
-  return box;
+  return view;
 }
 
 /** @param {HTMLElement} at @param {Token} token @param {boolean} focus @param {((id: number, text: string) => void) | null} take */

@@ -1,12 +1,13 @@
 // Shows one turn of a conversation. What its buttons do is the chat's (chat.js).
-import { button, copy, h } from './dom.js';
-import { markdown } from './markdown.js';
+import { button, copy, focusKey, h, setChildren } from './dom.js';
+import { showMarkdown } from './markdown.js';
 import { tokenView } from './tokens.js';
 
 /**
  * @typedef {import('./conversation.js').Turn} Turn
- * @typedef {{ live: (turn: Turn) => boolean, siblings: (turn: Turn) => Turn[], show: (turn: Turn) => void,
- *   regenerate: (turn: Turn) => void, edit: (turn: Turn, content: string) => void, remove: (turn: Turn) => void,
+ * @typedef {{ live: (turn: Turn) => boolean, note: (turn: Turn) => string, elsewhere: (turn: Turn) => boolean,
+ *   siblings: (turn: Turn) => Turn[], show: (turn: Turn) => void, regenerate: (turn: Turn) => void, resume: (turn: Turn) => void,
+ *   isFull: (turn: Turn) => boolean, edit: (turn: Turn, content: string) => void, remove: (turn: Turn) => void,
  *   branch: (turn: Turn, place: number, id: number, text: string) => void, wantsTokens: () => boolean,
  *   answerCalls: (turn: Turn, results: string[]) => void, answered: (turn: Turn) => boolean }} Actions
  */
@@ -26,42 +27,84 @@ export function turnView(turn, actions) {
 }
 
 /**
+ * Texts that are being edited.
+ * @type {WeakMap<Turn, HTMLElement[]>}
+ */
+const edited = new WeakMap();
+
+/**
  * Shows what the turn now has; while it streams, many times.
  * @param {HTMLElement} box made by turnView
  * @param {Turn} turn
  * @param {Actions} actions
  */
 export function fill(box, turn, actions) {
-  const body = /** @type {HTMLElement} */ (box.querySelector('.turn-body'));
-  const foot = /** @type {HTMLElement} */ (box.querySelector('.turn-foot'));
+  const body = /** @type {HTMLElement} */ (box.querySelector(':scope > .turn-body'));
+  const foot = /** @type {HTMLElement} */ (box.querySelector(':scope > .turn-foot'));
   const live = actions.live(turn);
   box.setAttribute('aria-busy', String(live));
+  const editor = edited.get(turn);
+  if (editor && !live) {
+    foot.replaceChildren();
+    return setChildren(body, editor);
+  }
+  /** @type {Node[]} */
   const parts = [];
   if (turn.reasoning) parts.push(reasoning(body, turn, live));
   for (const file of turn.files || [])
     parts.push(h('details', { class: 'file' }, h('summary', {}, `${file.name}, ${file.text.length} characters`),
-      h('pre', { tabindex: '0' }, file.text)));
+      h('pre', { tabindex: '0', dir: 'auto' }, file.text)));
   if (turn.role === 'assistant' && actions.wantsTokens() && turn.tokens?.length)
     parts.push(tokenView(turn.id, turn.tokens, turn.kept || 0, live ? null : (place, id, text) => actions.branch(turn, place, id, text)));
   else if (turn.role === 'assistant' && turn.content.length < longestRendered)
-    parts.push(h('div', { class: 'text' }, markdown(turn.content)));
+    parts.push(rendered(body, turn.content));
   else
-    parts.push(h('div', { class: 'text raw' }, turn.content));
+    parts.push(h('div', { class: 'text raw', dir: 'auto' }, turn.content));
   if (turn.role === 'assistant' && actions.wantsTokens() && !turn.tokens?.length && !live && !turn.error)
     parts.push(h('p', { class: 'dim' }, 'This answer was made without the token view; regenerate it to see its tokens.'));
   if (turn.calls?.length) parts.push(calls(turn, actions, live));
-  if (live && !turn.content && !turn.reasoning && !turn.calls?.length) parts.push(h('span', { class: 'waiting' }, 'waiting'));
+  const note = live ? actions.note(turn) || (turn.content || turn.reasoning || turn.calls?.length ? '' : 'waiting')
+    : turn.writing && actions.elsewhere(turn) ? 'being written in another tab' : '';
+  if (note) parts.push(h('span', { class: 'waiting' }, note));
   if (turn.error) parts.push(h('p', { class: 'wrong', role: 'alert' }, turn.error));
   for (const warning of turn.warnings || []) parts.push(h('p', { class: 'warning' }, warning));
-  body.replaceChildren(...parts);
-  foot.replaceChildren(...(live ? [] : footer(box, turn, actions)));
+  if (!live && turn.role === 'assistant') parts.push(...cut(turn, actions));
+  setChildren(body, parts);
+  foot.replaceChildren(...(live || turn.writing && actions.elsewhere(turn) ? [] : footer(body, foot, turn, actions)));
+}
+
+/** @param {HTMLElement} body @param {string} content */
+function rendered(body, content) {
+  const text = /** @type {HTMLElement | null} */ (body.querySelector(':scope > .text:not(.raw)')) ?? h('div', { class: 'text' });
+  showMarkdown(text, content);
+  return text;
+}
+
+/**
+ * Why the answer ends where it does, and going on with it.
+ * @param {Turn} turn
+ * @param {Actions} actions
+ * @returns {Node[]}
+ */
+function cut(turn, actions) {
+  const why = turn.writing ? 'This answer was interrupted.' : turn.lost ? ''
+    : turn.finish === 'length' ? 'This answer was cut at the limit of tokens.' : turn.finish === 'timeout' ? 'This answer ran out of time.' : null;
+  if (why === null || turn.writing && actions.elsewhere(turn) || turn.calls?.length || actions.answered(turn)) return [];
+  if (turn.finish === 'length' && actions.isFull(turn))
+    return [h('p', { class: 'cut dim' }, 'This answer was cut, as the context is full. Begin a new conversation, or delete turns.')];
+  if (turn.guided && (turn.content || turn.reasoning))
+    return [h('p', { class: 'cut dim' }, `${why} A form cannot be continued: raise max_tokens in the settings and regenerate it.`)];
+  return [h('p', { class: 'cut dim' }, why, ' ', button('Continue', () => actions.resume(turn), { class: 'main', 'data-key': `${turn.id}-continue` }))];
 }
 
 /** @param {HTMLElement} body @param {Turn} turn @param {boolean} live */
 function reasoning(body, turn, live) {
-  const before = /** @type {HTMLDetailsElement | null} */ (body.querySelector('details.reasoning'));
-  return h('details', { class: 'reasoning', open: before ? before.open : false },
-    h('summary', {}, live && !turn.content ? 'Thinking …' : 'Thoughts'), h('div', { class: 'text raw' }, turn.reasoning));
+  const view = /** @type {HTMLElement | null} */ (body.querySelector(':scope > details.reasoning'))
+    ?? h('details', { class: 'reasoning' }, h('summary'), h('div', { class: 'text raw', dir: 'auto' }));
+  const [summary, text] = view.children;
+  summary.textContent = live && !turn.content ? 'Thinking …' : 'Thoughts';
+  text.textContent = turn.reasoning || '';
+  return view;
 }
 
 /** What is typed as results of a turn's calls: the turn may be drawn again meanwhile.
@@ -86,8 +129,8 @@ function calls(turn, actions, live) {
     button('Send the results', () => actions.answerCalls(turn, inputs.map((input) => input.value)), { class: 'main' }));
 }
 
-/** @param {HTMLElement} box @param {Turn} turn @param {Actions} actions */
-function footer(box, turn, actions) {
+/** @param {HTMLElement} body @param {HTMLElement} foot @param {Turn} turn @param {Actions} actions */
+function footer(body, foot, turn, actions) {
   const siblings = actions.siblings(turn);
   const at = siblings.indexOf(turn);
   const parts = [];
@@ -100,8 +143,10 @@ function footer(box, turn, actions) {
         'aria-label': 'The version after', 'data-key': `${turn.parent}-after` })));
   if (turn.pair && siblings.length > 1)
     parts.push(button('Go on with this', () => actions.show(turn), { class: 'quiet pick', 'data-key': `${turn.id}-pick` }));
+  if (turn.finish === 'cancelled' && turn.role === 'assistant' && !turn.guided && !turn.calls?.length && !actions.answered(turn))
+    parts.push(button('Continue', () => actions.resume(turn), { class: 'quiet' }));
   parts.push(button('Copy', () => copy(turn.content), { class: 'quiet' }));
-  if (turn.role !== 'tool') parts.push(button('Edit', () => edit(box, turn, actions), { class: 'quiet' }));
+  if (turn.role !== 'tool') parts.push(button('Edit', () => edit(body, foot, turn, actions), { class: 'quiet', 'data-key': `${turn.id}-edit` }));
   if (turn.role === 'assistant') parts.push(button('Regenerate', () => actions.regenerate(turn), { class: 'quiet' }));
   parts.push(button('Delete', () => actions.remove(turn), { class: 'quiet' }));
   const facts = factsOf(turn);
@@ -109,20 +154,26 @@ function footer(box, turn, actions) {
   return parts;
 }
 
-/** @param {HTMLElement} box @param {Turn} turn @param {Actions} actions */
-function edit(box, turn, actions) {
+/** @param {HTMLElement} body @param {HTMLElement} foot @param {Turn} turn @param {Actions} actions */
+function edit(body, foot, turn, actions) {
   const text = h('textarea', { class: 'edit', rows: Math.min(16, turn.content.split('\n').length + 2), value: turn.content,
-    'aria-label': 'Edit the text' });
-  const body = /** @type {HTMLElement} */ (box.querySelector('.turn-body'));
-  body.replaceChildren(text, h('div', { class: 'row' },
-    button(turn.role === 'user' ? 'Send' : 'Keep', () => actions.edit(turn, text.value), { class: 'main' }),
-    button('Cancel', () => fill(box, turn, actions), { class: 'quiet' })));
-  box.querySelector('.turn-foot')?.replaceChildren();
+    'aria-label': 'Edit the text', dir: 'auto' });
+  const end = () => {
+    edited.delete(turn);
+    fill(/** @type {HTMLElement} */ (body.parentElement), turn, actions);
+    focusKey(`${turn.id}-edit`);
+  };
+  const editor = [text, h('div', { class: 'row' },
+    button(turn.role === 'user' ? 'Send' : 'Keep', () => { end(); actions.edit(turn, text.value); }, { class: 'main' }),
+    button('Cancel', end, { class: 'quiet' }))];
+  edited.set(turn, editor);
+  setChildren(body, editor);
+  foot.replaceChildren();
   text.focus();
 }
 
-const ends = new Map([['length', 'ended at the limit of tokens'], ['cancelled', 'stopped'], ['tool_calls', 'calls tools'],
-  ['timeout', 'out of time'], ['content_filter', "ended by this server's policy"]]);
+const ends = new Map([['length', 'cut'], ['cancelled', 'stopped'], ['tool_calls', 'calls tools'], ['timeout', 'out of time'],
+  ['content_filter', "ended by this server's policy"]]);
 
 /** @param {Turn} turn */
 function factsOf(turn) {
