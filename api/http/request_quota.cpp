@@ -3,11 +3,14 @@
 namespace troupe {
 
 std::shared_ptr<const void> request_quota::acquire(std::size_t owner, std::size_t sequences) {
+  const auto wanted = ", and this request asks for " + std::to_string(sequences);
+  if (room_ > 0 && sequences > room_) // else it would be told to try again, for ever
+    throw failure(errc::bad_request,
+                  "this server can run and queue " + std::to_string(room_) + " sequences" + wanted + " at once", "n");
   const std::size_t most = most_;
   if (most == 0)
     return nullptr;
   const auto limit = owner_kind_ + " may have at most " + std::to_string(most) + " sequences at once";
-  const auto wanted = ", and this request asks for " + std::to_string(sequences);
   if (sequences > most)
     throw failure(errc::bad_request, limit + wanted, "n");
   {

@@ -15,15 +15,17 @@ namespace troupe {
 
 class request_quota {
 public:
-  /// `owner_kind` is for messages: "one API key". `most` of 0 means unlimited.
-  request_quota(std::string owner_kind, std::size_t most)
-    : owner_kind_(std::move(owner_kind)), most_(most), counts_(std::make_shared<counts>()) {}
+  /// `owner_kind` is for messages: "one API key". `most` of 0 means unlimited. `room`: what the engine can hold of
+  /// everybody, running and waiting; 0: it is not known.
+  request_quota(std::string owner_kind, std::size_t most, std::size_t room = 0)
+    : owner_kind_(std::move(owner_kind)), most_(most), room_(room), counts_(std::make_shared<counts>()) {}
 
   /// Another bound, for what is reserved from now on. Where there was none before, what runs does not count.
   void limit(std::size_t most) { most_ = most; }
 
   /// Reserves `sequences` for `owner` until the last copy of the result is gone. Throws failure(overloaded) if they
-  /// exceed the limit together with those that run, failure(bad_request) on `n` if they exceed it alone.
+  /// exceed the limit together with those that run, failure(bad_request) on `n` if they exceed it alone,
+  /// or could never be admitted together.
   std::shared_ptr<const void> acquire(std::size_t owner, std::size_t sequences);
 
 private:
@@ -34,6 +36,7 @@ private:
 
   const std::string owner_kind_;
   std::atomic<std::size_t> most_;
+  const std::size_t room_;
   std::shared_ptr<counts> counts_; // shared with the reservations
 };
 

@@ -123,15 +123,11 @@ constexpr auto generate_fields = std::to_array<std::string_view>(
   {"prompt", "suffix", "system", "template", "context", "raw", "images"});
 
 /// A note on each field that nothing reads.
-std::vector<std::string> notes_on(ollama_call call, const field_reader& body) {
+std::vector<std::string> notes_on(ollama_call call, const field_reader& body, unknown_fields how) {
   std::vector<std::string_view> known(shared_fields.begin(), shared_fields.end());
   const auto own = call == ollama_call::chat ? std::span<const std::string_view>(chat_fields) : generate_fields;
   known.insert(known.end(), own.begin(), own.end());
-  std::vector<std::string> notes;
-  for (auto [key, value] : json::object(body.body()))
-    if (const std::string_view name = key; notes.size() < most_notes && std::ranges::find(known, name) == known.end())
-      notes.push_back(note_on_unknown(name.substr(0, 64), name, known));
-  return notes;
+  return notes_on_members(body, how, known);
 }
 
 /// Why an option that is known has no effect with this value, if so. Throws failure if the value is of another kind.
@@ -163,7 +159,7 @@ void for_each_option(const field_reader& options, const served_model& model, std
   for (auto [key, value] : json::object(options.body())) {
     const std::string_view name = key;
     if (const auto* known = find_option(name); !known)
-      add_note(note_on_unknown(options.path(name.substr(0, 64)), name, option_names()));
+      note_unknown(model.unknown, options, name, option_names(), notes);
     else if (const auto why = why_without_effect(options, name, model); !why.empty())
       add_note('`' + options.path(name) + "` " + why);
     else if (!value.is_null())
@@ -341,7 +337,7 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
   check_keep_alive(body);
   for (const auto* key : {"truncate", "shift"})
     static_cast<void>(body.boolean(key)); // of a prompt that does not fit, which is refused
-  result.notes = notes_on(call, body);
+  result.notes = notes_on(call, body, model.unknown);
   const bool raw = call == ollama_call::generate && body.boolean("raw").value_or(false);
   const auto suffix = call == ollama_call::generate ? body.text("suffix").value_or("") : std::string_view();
   const bool templated = call == ollama_call::chat || (!raw && model.render && suffix.empty());

@@ -196,12 +196,6 @@ void read_effort(const field_reader& body, jinja::dict& variables) {
       variables.set(name, false);
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view space = " \t\r\n";
-  const auto first = text.find_first_not_of(space);
-  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(space) - first + 1);
-}
-
 constexpr std::string_view reasoning_member = "reasoning_content"; // as templates call it
 
 /// A text of the last message, if it has one.

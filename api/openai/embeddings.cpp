@@ -192,10 +192,7 @@ generation_job embedding_job(const field_reader& body, std::shared_ptr<const ser
   const bool normalise = body.boolean("normalize").value_or(model->embeddings.normalise || dimensions);
   const vector_form form{normalise, dimensions, model->dense};
   generation_job job;
-  for (auto [key, value] : json::object(body.body()))
-    if (const std::string_view name = key; std::ranges::find(fields, name) == fields.end())
-      if (job.notes.size() < most_notes)
-        job.notes.push_back(note_on_unknown(name.substr(0, 64), name, fields));
+  job.notes = notes_on_members(body, model->unknown, fields);
   read_inputs(body, *model, stop,
               [&](std::vector<token_id> ids) { job.prompts.push_back(embedding_of(std::move(ids), *model, "input")); });
   for (auto& one : job.prompts)

@@ -299,8 +299,8 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   refuse_unsupported(body);
   generation_request result;
   result.speaks = speaks;
-  result.notes = notes_on_fields(body, speaks == dialect::chat ? field_scope::chat : field_scope::completions,
-                                 envelope);
+  result.notes = notes_on_fields(body, model.unknown,
+                                 speaks == dialect::chat ? field_scope::chat : field_scope::completions, envelope);
   auto shared = read_shared(speaks, body, model, users);
   shared.adapter = read_adapter_name(body, model);
   const auto limit = read_limit(speaks, body);

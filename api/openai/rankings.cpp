@@ -265,7 +265,7 @@ generation_job rerank_job(const field_reader& body, std::shared_ptr<const served
     list.add("query", 0, query, "documents", i, documents[i]);
   }
   generation_job job;
-  job.notes = notes_on_members(body, rerank_fields);
+  job.notes = notes_on_members(body, model->unknown, rerank_fields);
   job.prompts = list.prompts;
   job.writer = std::make_unique<rerank_answer>(std::move(model), std::move(list), std::move(documents),
                                                static_cast<std::size_t>(top), shown);
@@ -286,7 +286,7 @@ generation_job score_job(const field_reader& body, std::shared_ptr<const served_
     list.add("text_1", one, first[one], "text_2", i, second[i]);
   }
   generation_job job;
-  job.notes = notes_on_members(body, score_fields);
+  job.notes = notes_on_members(body, model->unknown, score_fields);
   job.prompts = list.prompts;
   job.writer = std::make_unique<score_answer>(std::move(model), std::move(list));
   return job;

@@ -50,6 +50,8 @@ struct server_options {
   std::shared_ptr<const watermarks::options> watermark = {}; // of every answer; null: of those that ask for one
   std::optional<watermarks::hash_key> watermark_key = {};    // of requests for one that bring none
   bool prompt_embeds = false;                                // clients may give rows instead of tokens
+  std::size_t engine_room = 0;                               // sequences that run and wait; 0: not known
+  unknown_fields unknown = unknown_fields::warn;             // of requests
   server_policy policy = {};                                 // what clients cannot lift
   std::shared_ptr<server_log> log = {};                      // null: no log
   int threads = 1;                                           // for I/O

@@ -3,7 +3,8 @@
 namespace troupe {
 
 std::shared_ptr<const served_model> served_models::with_settings(model one) const {
-  if (!options_.watermark && !options_.watermark_key && !options_.prompt_embeds)
+  if (!options_.watermark && !options_.watermark_key && !options_.prompt_embeds &&
+      options_.unknown == unknown_fields::warn)
     return one;
   const std::lock_guard lock(mutex_);
   auto& marked = marked_[one];
@@ -12,6 +13,7 @@ std::shared_ptr<const served_model> served_models::with_settings(model one) cons
     made->watermark = options_.watermark;
     made->watermark_key = options_.watermark_key;
     made->prompt_embeds = options_.prompt_embeds;
+    made->unknown = options_.unknown;
     marked = std::move(made);
   }
   return marked;

@@ -48,7 +48,7 @@ server_context::server_context(service& engine, server_options given)
     live(options),
     counted(engine, options.figures_interval),
     keys(options.api_keys, options.key_file, tell_of_keys(log)),
-    quotas("one API key", options.max_requests_per_key),
+    quotas("one API key", options.max_requests_per_key, options.engine_room),
     bodies(std::max(options.max_body_memory, options.max_body_bytes)),
     answers(options.max_answer_memory),
     responses(options.max_stored_responses, options.max_response_memory),

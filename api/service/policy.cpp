@@ -188,6 +188,24 @@ void check_rules(const policy_rules& rules) {
     refuse_rule("max_tokens", "must be at least 1");
 }
 
+void check_policy(const server_policy& policy, const served_model& model) {
+  constexpr auto most = sampling_fields::most_sequence_tokens;
+  const auto check = [&](const policy_rules& rules, const std::string& prefix) {
+    if (!rules.logit_bias || !model.encode)
+      return;
+    for (const auto& [what, bias] : *rules.logit_bias)
+      if (!id_in(what))
+        if (const auto tokens = model.encode(what, false).size(); tokens > most)
+          throw failure(errc::bad_request,
+                        "the policy's `" + prefix + "logit_bias` has a text of " + std::to_string(tokens) +
+                          " tokens, which may have at most " + std::to_string(most) + ": \"" + what.substr(0, 40) +
+                          "...\"");
+  };
+  check(policy.of_all, "");
+  for (const auto& [key, rules] : policy.of_key)
+    check(rules, "key." + key + '.');
+}
+
 void apply_policy(const policy_rules& rules, const served_model& model, generation& to) {
   auto& sampling = to.sampling;
   if (to.embed != pooling::none || sampling.scores_only())

@@ -54,6 +54,9 @@ private:
 /// Throws failure(bad_request) naming the rule if the rules are wrong by themselves: too many or too large.
 void check_rules(const policy_rules& rules);
 
+/// Throws failure(bad_request) naming the rule if requests to the model could not follow the rules.
+void check_policy(const server_policy& policy, const served_model& model);
+
 /// Makes a request follow the rules. Throws failure(unsupported) with the field that asks for more than they allow.
 void apply_policy(const policy_rules& rules, const served_model& model, generation& to);
 

@@ -5,6 +5,7 @@
 #include "runtime/support/types.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,6 +17,9 @@
 namespace troupe {
 
 struct chat_input;
+
+/// What becomes of requests that have a field which nothing reads.
+enum class unknown_fields : std::uint8_t { warn, reject, ignore };
 
 /// The functions are slow for long texts and run on worker threads. Tests put others in their place.
 struct served_model : model_info {
@@ -39,6 +43,7 @@ struct served_model : model_info {
   std::shared_ptr<const watermarks::options> watermark = nullptr; // of every answer; null: none
   std::optional<watermarks::hash_key> watermark_key;              // of requests that bring none
   bool prompt_embeds = false;                                     // clients may give rows instead of tokens
+  unknown_fields unknown = unknown_fields::warn;
 };
 
 } // namespace troupe

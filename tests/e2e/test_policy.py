@@ -85,7 +85,9 @@ def test_an_answer_that_only_a_banned_text_could_continue_fails_and_says_so(poli
 def test_a_policy_that_is_wrong_is_told_at_the_start(tmp_path):
     for text, why in (("banned = 5", "line 1: `banned` must be a list"), ("max_tokens = 0", "at least 1"),
                       ("[key.ann]\nbaned = []", "line 2: unknown key `key.ann.baned`"), ("x", "line 1"),
-                      ("max_temperature = 3", "must be from 0 to 2")):
+                      ("max_temperature = 3", "must be from 0 to 2"),
+                      ("[key.ann]\nbanned = []", "[key.ann] names no key; this server has none"),
+                      ('logit_bias = { "' + "one 2 " * 100 + '" = -1 }', "which may have at most 64")):
         (tmp_path / "policy.toml").write_text(text)
         ended = subprocess.run([binary(), "serve", "--policy", str(tmp_path / "policy.toml"), "--port", "0"],
                                capture_output=True, text=True, timeout=60)

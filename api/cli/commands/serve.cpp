@@ -26,6 +26,7 @@
 #include <cstdlib>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -180,6 +181,25 @@ progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, conso
   };
 }
 
+/// Sections for keys that nobody has, as misspelt ones, would protect nothing.
+void check_policy_keys(const std::string& file, const server_options& server) {
+  std::set<std::string> names;
+  for (std::size_t i = 1; i <= server.api_keys.size(); ++i)
+    names.insert("key-" + std::to_string(i));
+  if (!server.key_file.empty())
+    for (const auto& one : read_keys(server.key_file))
+      names.insert(one.name);
+  for (const auto& [name, rules] : server.policy.of_key)
+    if (!names.contains(name)) {
+      std::string known;
+      for (const auto& one : names)
+        known += (known.empty() ? "" : ", ") + one;
+      throw failure(errc::bad_request,
+                    file + ": [key." + name + "] names no key; " +
+                      (names.empty() ? "this server has none" : "there are " + known));
+    }
+}
+
 bool has_keys(const server_options& options) { return !options.api_keys.empty() || !options.key_file.empty(); }
 
 /// Whether everybody who reaches the server from other machines is let in. Throws usage_failure if that is not wanted.
@@ -205,12 +225,15 @@ constexpr std::array<std::string_view, 14> live_flags{"api-key",          "api-k
                                                       "log-level",        "config"};
 
 /// The command line and all files that it names, read again: what can change does, the rest is told.
-void reload(server& listening, const CLI::App& given, const reader& again, const std::string& host, server_log& log) {
+void reload(server& listening, const engine& engine, const CLI::App& given, const reader& again,
+            const std::string& host, server_log& log) {
   try {
     const auto now = again();
     auto& next = *static_cast<serve_options*>(now.given.get());
     take_files(next);
     check_access(next, host);
+    if (const auto model = engine.model())
+      check_policy(next.server.policy, served_model(*model));
     listening.reload(next.server);
     log.set_level(level_of(next));
     log.write(log_level::info, "reloaded");
@@ -262,6 +285,12 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   std::jthread loading([&] {
     try {
       const auto model = engine.wait_until_ready();
+      try {
+        check_policy(options.server.policy, served_model(*model));
+      } catch (const failure& f) {
+        log->say(log_level::error, "failed", f.what_failed().message);
+        return terminal.post(f.what_failed());
+      }
       if (const auto warning = schedule_warning(*model); !warning.empty())
         log->say(log_level::warn, "schedule", warning);
       log->write(log_level::info, "ready", facts_of(*model, url));
@@ -272,7 +301,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     } catch (const failure&) { // already posted, or the server is stopping
     }
   });
-  terminal.catch_hangups([&] { reload(listening, given, again, host, *log); });
+  terminal.catch_hangups([&] { reload(listening, engine, given, again, host, *log); });
   // Only two things end this wait: the engine's failure, or an interrupt.
   const auto broken = terminal.next_event();
   if (!broken)
@@ -318,10 +347,14 @@ void take_files(serve_options& options) {
     options.server.metrics_key = read_key(options.metrics_key_file);
   else if (const char* key = std::getenv("TROUPE_METRICS_KEY"); key && *key)
     options.server.metrics_key = key;
-  if (!options.policy_file.empty())
+  if (!options.policy_file.empty()) {
     options.server.policy = read_policy(options.policy_file);
+    check_policy_keys(options.policy_file, options.server);
+  }
   // With several keys, one may keep all sequences busy but not fill the queue.
   const auto& engine = options.engine;
+  options.server.engine_room = static_cast<std::size_t>(replica_count(engine) * engine.max_sequences +
+                                                        engine.max_queue);
   const auto running_and_half_the_queue = static_cast<std::size_t>(replica_count(engine) * engine.max_sequences +
                                                                    (engine.max_queue + 1) / 2);
   options.server.max_requests_per_key = options.per_key.value_or(
@@ -362,6 +395,19 @@ void add_server_options(CLI::App& command, serve_options& given) {
   command
     .add_flag("--enable-prompt-embeds", options.prompt_embeds,
               "Let clients of /v1/completions give embeddings instead of a prompt's tokens (vLLM's prompt_embeds)")
+    ->group(server_group);
+  command
+    .add_option_function<std::string>(
+      "--unknown-fields",
+      [&options](const std::string& how) {
+        options.unknown = how == "reject" ? unknown_fields::reject
+          : how == "ignore"               ? unknown_fields::ignore
+                                          : unknown_fields::warn;
+      },
+      "Fields of requests that nothing reads, as misspelt ones: tell them in the log and in the header "
+      "X-Troupe-Warning, refuse the request, or say nothing")
+    ->check(one_of({"warn", "reject", "ignore"}))
+    ->default_str("warn")
     ->group(server_group);
   command
     .add_flag("--allow-anonymous", given.allow_anonymous,

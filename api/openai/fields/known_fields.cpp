@@ -2,6 +2,7 @@
 
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/nearest_name.hpp"
+#include "runtime/support/utf8.hpp"
 
 #include <algorithm>
 #include <array>
@@ -131,33 +132,33 @@ std::vector<std::string_view> names_of(field_scope of) {
 
 constexpr std::size_t most_name_bytes = 64;
 
-/// Adds a note on each member whose name is none of these. Counts those beyond the limit.
-void add_notes(const field_reader& of, std::span<const std::string_view> known, std::vector<std::string>& notes,
-               std::size_t& more) {
-  for (auto [key, value] : json::object(of.body())) {
-    const std::string_view name = key;
-    if (std::ranges::find(known, name) != known.end())
-      continue;
-    if (notes.size() < most_notes)
-      notes.push_back(note_on_unknown(of.path(name.substr(0, most_name_bytes)), name, known));
-    else
-      ++more;
+/// The notes of one request. Counts those beyond the limit.
+class note_list {
+public:
+  explicit note_list(unknown_fields how) : how_(how) {}
+
+  void add(const field_reader& of, std::span<const std::string_view> known) {
+    for (auto [key, value] : json::object(of.body())) {
+      const std::string_view name = key;
+      if (std::ranges::find(known, name) == known.end())
+        more_ += !note_unknown(how_, of, name, known, notes_);
+    }
   }
-}
 
-void add_count(std::vector<std::string>& notes, std::size_t more) {
-  if (more > 0)
-    notes.push_back(std::to_string(more) + " more fields are not known here");
-}
+  std::vector<std::string> finish() {
+    if (more_ > 0)
+      notes_.push_back(std::to_string(more_) + " more fields are not known here");
+    return std::move(notes_);
+  }
 
-} // namespace
+private:
+  unknown_fields how_;
+  std::vector<std::string> notes_;
+  std::size_t more_ = 0;
+};
 
-bool is_known_field(std::string_view name, field_scope of) {
-  const auto names = names_of(of);
-  return std::ranges::find(names, name) != names.end();
-}
-
-std::string note_on_unknown(std::string_view path, std::string_view name, std::span<const std::string_view> known) {
+/// "; did you mean `temperature`?", or nothing.
+std::string guess_for(std::string_view name, std::span<const std::string_view> known) {
   std::string_view best;
   std::size_t least = 3; // of longer names; of short ones everything is near
   for (const auto& one : known) {
@@ -168,29 +169,46 @@ std::string note_on_unknown(std::string_view path, std::string_view name, std::s
       best = one;
     }
   }
-  return '`' + std::string(path) + "` is not known here and has no effect" +
-    (best.empty() ? "" : "; did you mean `" + std::string(best) + "`?");
+  return best.empty() ? std::string() : "; did you mean `" + std::string(best) + "`?";
 }
 
-std::vector<std::string> notes_on_fields(const field_reader& body, field_scope of,
+} // namespace
+
+bool is_known_field(std::string_view name, field_scope of) {
+  const auto names = names_of(of);
+  return std::ranges::find(names, name) != names.end();
+}
+
+bool note_unknown(unknown_fields how, const field_reader& of, std::string_view name,
+                  std::span<const std::string_view> known, std::vector<std::string>& notes) {
+  if (how == unknown_fields::ignore)
+    return true;
+  const auto path = of.path(to_utf8(name.substr(0, most_name_bytes)));
+  const auto guess = guess_for(name, known);
+  if (how == unknown_fields::reject)
+    throw failure(errc::bad_request, '`' + path + "` is not known here" + guess, path);
+  if (notes.size() >= most_notes)
+    return false;
+  notes.push_back('`' + path + "` is not known here and has no effect" + guess);
+  return true;
+}
+
+std::vector<std::string> notes_on_fields(const field_reader& body, unknown_fields how, field_scope of,
                                          std::span<const std::string_view> envelope) {
-  std::vector<std::string> notes;
-  std::size_t more = 0;
+  note_list notes(how);
   auto known = names_of(of);
   known.insert(known.end(), envelope.begin(), envelope.end());
-  add_notes(body, known, notes, more);
+  notes.add(body, known);
   if (const auto options = body.find("stream_options"); options && options->is_object())
-    add_notes(field_reader(*options, "stream_options"), stream_options, notes, more);
-  add_count(notes, more);
-  return notes;
+    notes.add(field_reader(*options, "stream_options"), stream_options);
+  return notes.finish();
 }
 
-std::vector<std::string> notes_on_members(const field_reader& body, std::span<const std::string_view> known) {
-  std::vector<std::string> notes;
-  std::size_t more = 0;
-  add_notes(body, known, notes, more);
-  add_count(notes, more);
-  return notes;
+std::vector<std::string> notes_on_members(const field_reader& body, unknown_fields how,
+                                          std::span<const std::string_view> known) {
+  note_list notes(how);
+  notes.add(body, known);
+  return notes.finish();
 }
 
 std::string header_of_notes(const std::vector<std::string>& notes) {

@@ -124,7 +124,7 @@ reply list_for_anthropic(const call& c) {
 /// The request to change adapters.
 struct change : request_of {
   change(const call& c, std::span<const std::string_view> fields)
-    : request_of(c), notes(notes_on_members(body, fields)) {
+    : request_of(c), notes(notes_on_members(body, model->unknown, fields)) {
     if (!model->lora_endpoints || !model->adapters)
       throw failure(errc::not_found, "clients may change this server's adapters only if it runs with --lora-endpoints");
     name = text("lora_name");

@@ -24,7 +24,7 @@ reply tokenize(const call& c) {
   const request_of asked(c);
   const auto ids = parse_tokenize(asked.body, *asked.model, c.stop);
   auto result = reply::json(json_object().raw("tokens", json_ids(ids)).number("count", ids.size()).str());
-  result.notes = notes_on_members(asked.body, tokenize_fields);
+  result.notes = notes_on_members(asked.body, asked.model->unknown, tokenize_fields);
   return result;
 }
 
@@ -32,7 +32,7 @@ reply detokenize(const call& c) {
   const request_of asked(c);
   const auto text = parse_detokenize(asked.body, *asked.model);
   auto result = reply::json(json_object().text("prompt", to_utf8(text)).str());
-  result.notes = notes_on_members(asked.body, detokenize_fields);
+  result.notes = notes_on_members(asked.body, asked.model->unknown, detokenize_fields);
   return result;
 }
 
@@ -53,7 +53,7 @@ reply detect_watermark(const call& c) {
   const request_of asked(c);
   const auto detection = parse_detection(asked.body, *asked.model);
   auto result = reply::json(detection_object(*detection.mark, watermarks::detect(*detection.mark, detection.tokens)));
-  result.notes = notes_on_members(asked.body, detection_fields);
+  result.notes = notes_on_members(asked.body, asked.model->unknown, detection_fields);
   return result;
 }
 

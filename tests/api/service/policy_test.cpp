@@ -142,3 +142,17 @@ TEST_CASE("what looks for banned texts is made once, and a key's own list stands
   CHECK(banned.of("bob")->advance(0, "x"));
   CHECK_FALSE(banned_by_policy(server_policy()).of("ann"));
 }
+
+TEST_CASE("a bias for a text of more tokens than one may have is refused once, not for each client") {
+  server_policy policy;
+  policy.of_all.logit_bias = {{"short", -1.0f}};
+  check_policy(policy, *byte_model());
+  policy.of_key["ann"].logit_bias = {{std::string(65, 'x'), -1.0f}};
+  try {
+    check_policy(policy, *byte_model());
+    FAIL("nothing was refused");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().message.starts_with(
+      "the policy's `key.ann.logit_bias` has a text of 65 tokens, which may have at most 64: \"xxx"));
+  }
+}

@@ -29,6 +29,31 @@ TEST_CASE("a field that nothing reads is told, with the one that may be meant") 
           .ends_with("did you mean `tool_choice`?"));
 }
 
+TEST_CASE("an operator may have requests with such fields refused, or nothing said, by every API") {
+  const auto body = [](const std::string& fields) {
+    return json::document::parse("{" + fields + "}", "the body", errc::bad_request);
+  };
+  const auto notes = [&](unknown_fields how, const std::string& fields) {
+    auto model = byte_model();
+    model->unknown = how;
+    const auto given = body(fields);
+    return parse_generation(dialect::completions, field_reader(given.root()), *model).notes;
+  };
+  const auto why = fault_of([&] { notes(unknown_fields::reject, R"("prompt":"a","temprature":0.1)"); });
+  CHECK(why.code == errc::bad_request);
+  CHECK(why.param == "temprature");
+  CHECK(why.message == "`temprature` is not known here; did you mean `temperature`?");
+  CHECK(notes(unknown_fields::reject, R"("prompt":"a","temperature":0.1)").empty());
+  CHECK(notes(unknown_fields::ignore, R"("prompt":"a","temprature":0.1)").empty());
+  CHECK(fault_of([&] {
+          notes(unknown_fields::reject, R"("prompt":"a","stream":true,"stream_options":{"include_usag":true})");
+        }).param == "stream_options.include_usag");
+  auto strict = byte_model();
+  strict->unknown = unknown_fields::reject;
+  const auto given = body(R"("input":"a","dimension":2)");
+  CHECK(fault_of([&] { notes_on_members(field_reader(given.root()), strict->unknown, {}); }).param == "input");
+}
+
 TEST_CASE("notes are few, and a header's are short and printable") {
   std::string body = R"({"prompt":"a")";
   for (int i = 0; i < 100; ++i)
