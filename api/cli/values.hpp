@@ -13,7 +13,7 @@
 namespace CLI {
 class Option;
 class Validator;
-}
+} // namespace CLI
 
 namespace troupe::cli {
 

@@ -26,14 +26,16 @@ pytestmark = pytest.mark.skipif(not (STORYTELLER / "config.json").is_file(), rea
 class Terminal:
     """A program on a pseudo-terminal, and its screen."""
 
-    def __init__(self, *arguments, home, columns=COLUMNS):
+    def __init__(self, *arguments, home, columns=COLUMNS, program=None):
         self.screen = pyte.Screen(columns, ROWS)
         self._stream = pyte.ByteStream(self.screen)
+        self.sent = b""
+        program = program or binary()
         pid, self._master = pty.fork()
         if pid == 0:
             os.environ.update(TERM="xterm", HOME=str(home), XDG_STATE_HOME=str(home), LC_ALL="C.UTF-8")
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-            os.execv(binary(), [binary(), *arguments])
+            os.execv(program, [program, *arguments])
         self._pid = pid
 
     def lines(self):
@@ -48,6 +50,7 @@ class Terminal:
             got = os.read(self._master, 65536)
         except OSError:
             got = b""
+        self.sent += got
         self._stream.feed(got)
         return bool(got)
 
@@ -60,6 +63,10 @@ class Terminal:
 
     def type(self, keys):
         os.write(self._master, keys.encode())
+
+    def told(self, text):
+        """Waits until the screen shows `text`, wherever its lines are broken."""
+        self.wait_until(lambda: text in "".join(row for row in self.screen.display))
 
     def finish(self):
         while self.read():
@@ -132,3 +139,71 @@ def test_prefill_rates_are_those_of_the_tokens_that_were_computed(tmp_path):
         rates.append(rate)
     # No prompt is computed many times as fast as others; a busy machine can make all but a few slower.
     assert max(rates) < 10 * sorted(rates)[-4], result.stderr
+
+
+def test_escape_sequences_of_a_model_are_shown_and_reach_pipes_as_they_are(tmp_path):
+    sequences = b"\x1b]52;c;ZWNobyBwd25lZA==\x07\x1b[8mhidden"
+    flags = ["run", "hi", "--raw", "--model", str(STORYTELLER), "--quiet", "--threads", "1",
+             "--regex", r"\x1b\]52;c;ZWNobyBwd25lZA==\x07\x1b\[8mhidden"]
+    piped = subprocess.run([binary(), *flags], capture_output=True, timeout=300)
+    assert piped.stdout.strip() == sequences
+    terminal = Terminal(*flags, home=tmp_path)
+    assert terminal.finish() == 0
+    assert b"\x1b]52" not in terminal.sent and b"\x1b[8m" not in terminal.sent
+    assert "".join(terminal.lines()) == r"\x1b]52;c;ZWNobyBwd25lZA==\x07\x1b[8mhidden"
+    named = Terminal("run", "hi", "--model", "/none/\x1b[31mred\u202etxt\x9b", home=tmp_path)
+    assert named.finish() == 1
+    assert b"\x1b[31m" not in named.sent and "\u202e".encode() not in named.sent
+    assert r"\x1b[31mred\u202etxt" in "".join(named.lines())
+
+
+def test_a_line_of_several_rows_is_dropped_with_all_of_them(tmp_path):
+    terminal = Terminal("chat", *FLAGS, "--quiet", home=tmp_path, columns=40)
+    terminal.told("> ")
+    typed = "".join(chr(ord("a") + number % 26) for number in range(100))
+    terminal.type(typed)
+    terminal.told(typed)
+    terminal.type("\x01")  # to the line's beginning, in its first row
+    terminal.wait_until(lambda: (terminal.screen.cursor.x, terminal.screen.cursor.y) == (2, 0))
+    terminal.type("\x03")
+    terminal.told("^C")
+    terminal.wait_until(lambda: terminal.lines()[-1] == ">" and terminal.screen.cursor.x == 2)
+    assert terminal.lines() == [f"> {typed[:38]}", typed[38:78], f"{typed[78:]}^C", ">"]
+    terminal.type("/bye\r")
+    assert terminal.finish() == 0
+
+
+def test_the_prompt_comes_back_with_what_was_typed_when_a_shell_continues_the_chat(tmp_path):
+    shell = Terminal("--norc", "--noprofile", "-i", home=tmp_path, program="/bin/bash", columns=200)
+    shell.type(" ".join([binary(), "chat", *FLAGS, "--quiet"]) + "\r")
+    shell.wait_until(lambda: shell.lines()[-1].rstrip() == ">")
+    shell.type("half a line")
+    shell.told("> half a line")
+    shell.type("\x1a")
+    shell.told("Stopped")
+    shell.wait_until(lambda: not shell.lines()[-1].startswith(">") and shell.lines()[-1] != "")
+    shell.type("fg\r")
+    shell.wait_until(lambda: shell.lines()[-1] == "> half a line")
+    assert shell.screen.cursor.x == len("> half a line")
+    shell.type("\x15/bye\r")  # deletes the line
+    shell.wait_until(lambda: not shell.lines()[-1].startswith(">"))
+    shell.type("exit\r")
+    assert shell.finish() == 0
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_help_and_models_keep_to_the_width_of_the_terminal(columns, tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / ("a-long-name-" * 4)).symlink_to(STORYTELLER)
+    for arguments in (["chat", *FLAGS, "--quiet"], ["models", "--estimate"]):
+        terminal = Terminal(*arguments, home=tmp_path, columns=columns)
+        if arguments[0] == "chat":
+            terminal.wait_until(lambda: terminal.lines() == [">"])
+            terminal.type("/help\r")
+            terminal.told("/regen")
+            terminal.wait_until(lambda: terminal.lines()[-1] == ">")
+            terminal.type("/bye\r")
+        assert terminal.finish() == 0
+        rows = terminal.screen.display
+        # What the terminal breaks itself fills its row.
+        assert not [row for row in rows if row[-1] != " " and row.strip()], "\n".join(terminal.lines())
