@@ -11,7 +11,7 @@ namespace troupe {
 enum class log_level : std::uint8_t { debug, info, warn, error, off };
 
 struct log_line {
-  log_line(std::string what, log_level level = log_level::info) : text(std::move(what)), level(level) {}
+  log_line(std::string what, log_level matters = log_level::info) : text(std::move(what)), level(matters) {}
   log_line(const char* what) : text(what) {}
   operator std::string() && { return std::move(text); }
 
