@@ -115,7 +115,7 @@ TEST_CASE("a user's text behind a result joins it where roles must alternate, an
         "[user]Hi.\nCALL 01ABCDEFG {\"name\": \"f\", \"arguments\": {\"x\": 1}}\n"
         "CALL 02ABCDEFG {\"name\": \"g\", \"arguments\": {}}\nRESULT 01ABCDEFG one\nRESULT 02ABCDEFG two\n"
         "Be kind.\n");
-  CHECK(strict(called).text.find("[assistant]I look.\n[user]\nCALL") != std::string::npos);
+  CHECK(strict(called).text.find("[assistant]I look.\nCALL 0000call1") != std::string::npos);
 }
 
 TEST_CASE("what cannot be mended is told, or refused with the template's first sentence") {
@@ -244,8 +244,9 @@ TEST_CASE("published templates show every text of every kind of turn") {
         CAPTURE(what);
         CAPTURE(offered);
         const auto messages = "[" + list.substr(0, list.size() - 1) + "]";
+        const auto given = parsed(messages);
         const auto prompt = rendered(messages, offered ? tools : jinja::value(nullptr));
-        for (const auto& message : parsed(messages).seq().items) {
+        for (const auto& message : given.seq().items) {
           CHECK(has_text(prompt.text, text_of(message, "content")));
           for (const auto& call : calls_of_message(message))
             CHECK(has_text(prompt.text, text_of(*arguments_of_call(call), "path")));
