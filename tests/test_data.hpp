@@ -8,6 +8,9 @@ namespace troupe {
 /// Returns the path of tests/data.
 std::string test_data();
 
+/// The folder of published chat templates beside the project; empty where there is none.
+std::string published_templates();
+
 /// A golden checkpoint of that name.
 inline std::string golden(const std::string& name) { return test_data() + "/golden/" + name; }
 

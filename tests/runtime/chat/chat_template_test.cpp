@@ -206,19 +206,6 @@ TEST_CASE("chats of the reference checkpoints render as transformers renders the
   CHECK(cases > 6);
 }
 
-namespace {
-
-/// The published templates beside the project, or nothing.
-fs::path published_templates() {
-  const fs::path source = fs::path(test_data()).parent_path().parent_path();
-  for (const auto* up : {"../../shared/templates", "../shared/templates"})
-    if (fs::exists(source / up / "expected.json"))
-      return source / up;
-  return {};
-}
-
-} // namespace
-
 TEST_CASE("what published templates write behind an answer begins with the token that ends it") {
   const std::map<std::string, std::string> expected{
     {"Qwen-Qwen2.5-7B-Instruct", "<|im_end|>\n"},
@@ -232,7 +219,7 @@ TEST_CASE("what published templates write behind an answer begins with the token
     {"microsoft-Phi-3.5-mini-instruct", "<|end|>\n</s>"},
     {"mistralai-Mistral-Nemo-Instruct-2407", "</s>"},
   };
-  const auto folder = published_templates();
+  const fs::path folder = published_templates();
   for (const auto& [name, behind] : expected) {
     CAPTURE(name);
     if (!folder.empty())
@@ -248,7 +235,7 @@ TEST_CASE("what published templates write behind an answer begins with the token
 }
 
 TEST_CASE("published templates render as transformers renders them") {
-  const auto folder = published_templates();
+  const fs::path folder = published_templates();
   if (folder.empty()) {
     MESSAGE(
       "skipped: published templates render as transformers renders them (no folder of templates beside the project)");
