@@ -5,6 +5,7 @@
 #include "api/cli/terminal/answer.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/checkpoint/cache_folder.hpp"
+#include "runtime/engine/named_precision.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/speculation/speculation_names.hpp"
 
@@ -149,6 +150,16 @@ void add_compute_options(CLI::App& command, compute_options& options) {
                 "On a CPU, approximate: treat this share of each down projection's inputs, the smallest, as zero, "
                 "which saves reading weights; with two shares, such as 0.9:0.3, also of the inputs of gate and up; "
                 "0: exact. Only for weights in floats or fp8")
+    ->check(CLI::Validator(
+      [](std::string& text) {
+        try {
+          parse_sparsity(text);
+          return std::string();
+        } catch (const failure& f) {
+          return std::string(f.what());
+        }
+      },
+      ""))
     ->type_name("SHARE")
     ->capture_default_str()
     ->group(model_group);

@@ -10,7 +10,8 @@ namespace {
 
 constexpr float most_sparsity = 0.99f;
 
-/// "0.9" or "0.9:0.3".
+} // namespace
+
 mlp_sparsity parse_sparsity(std::string_view text) {
   const auto colon = text.find(':');
   const auto share = [&](std::string_view part) {
@@ -29,8 +30,6 @@ mlp_sparsity parse_sparsity(std::string_view text) {
     result.up = share(text.substr(colon + 1));
   return result;
 }
-
-} // namespace
 
 precision precision_of(const compute_options& names, const checkpoint& tensors, const device_capabilities& device) {
   using kernels::kv_type;

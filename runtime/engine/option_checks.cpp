@@ -1,6 +1,7 @@
 #include "runtime/engine/option_checks.hpp"
 
 #include "runtime/engine/layer_layout.hpp"
+#include "runtime/engine/named_precision.hpp"
 #include "runtime/engine/replica_roles.hpp"
 
 namespace troupe {
@@ -33,6 +34,7 @@ void check_options(const engine_options& options) {
   check_at_least(options.draft_tokens, 0, "draft_tokens");
   check_at_least(options.request_timeout.count(), 0, "request_timeout");
   check_at_least(options.compute.threads, 0, "threads");
+  parse_sparsity(options.compute.sparsity);
 }
 
 } // namespace troupe

@@ -38,6 +38,9 @@ TEST_CASE("an error in a configuration file names the file and the line, with ex
   CHECK(second.status == 2);
   CHECK(only_line(second.err) ==
         "troupe: " + wrong + ": line 1: --threads: must be an integer from 0 to 1024, found `two`");
+  const auto share = with(folder.write("d.toml", "# sparse\nsparsity = \"nan\"\n"));
+  CHECK(share.status == 2);
+  CHECK(only_line(share.err).find("d.toml: line 2: --sparsity: ") != std::string::npos);
   CHECK(third.status == 2);
   CHECK(only_line(third.err) == "troupe: /nowhere.toml: no such file");
 }
