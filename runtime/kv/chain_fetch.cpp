@@ -20,7 +20,10 @@ chain_fetch::chain_fetch(kv_store& store, read_time& times, std::span<const toke
     place_(first),
     key_(before),
     recompute_ms_(recompute_ms),
-    goes_on_(recompute_ms <= 0 || times.block_ms() < recompute_ms) {}
+    goes_on_(times.less_than(recompute_ms)) {
+  if (!goes_on_)
+    times_.fade();
+}
 
 std::vector<block_image_ptr> chain_fetch::next(const image_pool& images, std::size_t most) {
   std::vector<block_image_ptr> read;
@@ -54,7 +57,7 @@ std::vector<block_image_ptr> chain_fetch::next(const image_pool& images, std::si
   if (!read.empty()) {
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     times_.observe(took.count() / static_cast<double>(read.size()));
-    goes_on_ = goes_on_ && (recompute_ms_ <= 0 || times_.block_ms() < recompute_ms_);
+    goes_on_ = goes_on_ && times_.less_than(recompute_ms_);
   }
   return read;
 }

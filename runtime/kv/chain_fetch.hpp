@@ -5,21 +5,34 @@
 #include "runtime/kv/kv_store.hpp"
 #include "runtime/scheduling/block_image.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace troupe {
 
-/// How long blocks take to read, learned from those read.
+/// How long blocks take to read, learned from those read. What keeps blocks from being read is slowly forgotten: else a
+/// disk that was slow once would never be measured again.
 class read_time {
 public:
   /// 0 while nothing is known.
   double block_ms() const { return ms_; }
 
-  void observe(double ms_per_block) { ms_ = ms_ == 0 ? ms_per_block : ms_ + (ms_per_block - ms_) / 8; }
+  void observe(double ms_per_block) {
+    const auto ms = std::clamp(ms_per_block, 0.0, most_ms); // more: the machine stood still
+    ms_ = ms_ == 0 ? ms : ms_ + (ms - ms_) / 8;
+  }
+
+  /// Whether reading a block is expected to take less than computing it; 0: not known.
+  bool less_than(double recompute_ms) const { return recompute_ms <= 0 || ms_ < recompute_ms; }
+
+  /// A chain is not read for that reason.
+  void fade() { ms_ -= ms_ / 16; }
 
 private:
+  static constexpr double most_ms = 1000;
+
   double ms_ = 0;
 };
 

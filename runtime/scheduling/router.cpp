@@ -62,6 +62,8 @@ void router::take(const load_report& report) {
     forget_sent(request);
   auto& load = found->second.load;
   const auto unmeasured = std::exchange(load, report);
+  answers_.add(load.generated_tokens - std::min(load.generated_tokens, unmeasured.generated_tokens),
+               load.ended_answers - std::min(load.ended_answers, unmeasured.ended_answers));
   load.received.clear();
   if (load.cost.steps == 0) {
     load.cost = unmeasured.cost;
@@ -108,20 +110,16 @@ const load_report& router::measured(const replica_state& r) const {
 }
 
 // Of answers that end behind any token with the same probability, the likeliest mean: those under way count, too.
-double router::mean_answer() const {
-  std::uint64_t tokens = 0, ended = 0;
-  for (const auto& [_, r] : replicas_) {
-    tokens += r.load.generated_tokens;
-    ended += r.load.ended_answers;
-  }
-  return static_cast<double>(tokens) / static_cast<double>(std::max<std::uint64_t>(ended, 1));
+void router::answer_lengths::add(std::uint64_t more_tokens, std::uint64_t more_ended) {
+  constexpr double memory = 1 - 1.0 / 512;
+  const auto kept = std::pow(memory, static_cast<double>(more_ended));
+  tokens = tokens * kept + static_cast<double>(more_tokens);
+  ended = ended * kept + static_cast<double>(more_ended);
 }
 
 // Before any has ended: as long as it may become.
 double router::expected_answer(const route_query& what) const {
-  const auto none_ended = std::ranges::all_of(replicas_,
-                                              [](auto& each) { return each.second.load.ended_answers == 0; });
-  return none_ended ? what.most_answer : std::min<double>(mean_answer(), what.most_answer);
+  return answers_.ended == 0 ? what.most_answer : std::min<double>(answers_.mean(), what.most_answer);
 }
 
 // For sequences that must end before more can start. Each that runs is as likely to be the next.
@@ -134,7 +132,7 @@ double router::wait_ms(const replica_state& r, double rows, std::int32_t sequenc
     return 0;
   const auto blocks_each = std::max(1.0, static_cast<double>(r.of.blocks - available) / load.running);
   const auto ends = std::ceil(std::max(short_slots, short_blocks / blocks_each));
-  return ends * std::max(1.0, mean_answer()) * decode_ms(pace_of(r), load.running, 0) / load.running;
+  return ends * std::max(1.0, answers_.mean()) * decode_ms(pace_of(r), load.running, 0) / load.running;
 }
 
 double router::first_token_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const {
@@ -147,7 +145,7 @@ double router::answer_ms(const replica_state& r, const step_shape& prompt, const
   const auto starting = r.load.waiting + r.sent.sequences + what.sequences;
   const auto beside = std::max(1, std::min(r.load.running + starting, r.of.slots));
   if (r.of.role == replica_role::any)
-    return std::min<double>(mean_answer(), what.most_answer) * decode_ms(at, beside, prompt.read);
+    return std::min<double>(answers_.mean(), what.most_answer) * decode_ms(at, beside, prompt.read);
   const auto answer = expected_answer(what);
   if (r.of.role == replica_role::decode)
     return answer * decode_ms(at, beside, prompt.read);

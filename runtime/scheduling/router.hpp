@@ -21,6 +21,7 @@
 #include "runtime/scheduling/replica_role.hpp"
 #include "runtime/scheduling/route_query.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -107,6 +108,13 @@ private:
     std::int32_t sequences = 0;
   };
 
+  /// Tokens and answers that ended, of which the last few hundred count.
+  struct answer_lengths {
+    double tokens = 0, ended = 0;
+    void add(std::uint64_t more_tokens, std::uint64_t more_ended);
+    double mean() const { return tokens / std::max(ended, 1.0); }
+  };
+
   struct coming_request {
     int replica = 0;
     std::vector<std::uint64_t> chain; // of its prompt, which will be cached there
@@ -115,7 +123,6 @@ private:
   static bool has_room(const replica_state& r) { return r.sent.requests < r.load.queue_room; }
   const load_report& measured(const replica_state& r) const;
   replica_pace pace_of(const replica_state& r) const;
-  double mean_answer() const;
   bool runs(replica_role role) const;
   void forget_sent(std::uint64_t request);
   double expected_answer(const route_query& what) const;
@@ -132,7 +139,8 @@ private:
   std::map<int, replica_state> replicas_;          // that run, by number
   std::map<std::uint64_t, sent_request> sent_;     // not yet part of a report
   std::map<std::uint64_t, coming_request> coming_; // that will go on in another replica
-  double prompt_ms_ = 0;                           // of recent requests
+  answer_lengths answers_;
+  double prompt_ms_ = 0; // of recent requests
 };
 
 } // namespace troupe

@@ -38,7 +38,7 @@ constexpr double belief_steps = 1000;   // steps with a belief count as one meas
 constexpr double farthest_belief = 256; // deviations
 
 // What steps do not show keeps its proportion to what they show, and slowly takes that of the first estimate again.
-constexpr double freshness = 500;                // steps for which a knot is estimated by itself once it was observed
+constexpr double freshness = 200;                // steps for which a knot is estimated by itself once it was observed
 constexpr double return_to_shape = 1e-6;         // per step
 constexpr double widest = 8;                     // times what is in proportion to rows
 constexpr double least_ms = 1e-6, most_ms = 1e9; // of a step; what is beyond is an accident of the clock
@@ -131,9 +131,9 @@ void step_cost::observe(const step_shape& step, double ms) {
   drift();
   recall_beliefs();
   learn(h, ms);
-  const auto used = restrict_to_sense();
+  const auto estimated = restrict_to_sense();
   hold_unobserved(before);
-  bound_by(h, used);
+  bound_by(h, estimated);
   if (step.rows >= kernels::block_tokens) {
     const auto follow = [](double& mean, double value) { mean += (1 - usual_memory) * (value - mean); };
     follow(usual_.logit_rows, step.logit_rows);
@@ -232,7 +232,9 @@ void step_cost::learn(const vector& h, double ms) {
   for (std::size_t i = 0; i < count; ++i)
     if (h[i] >= least_share) {
       first = first || last_seen_[i] == 0;
-      last_seen_[i] = summary_.steps + 1;
+      if (fresh(last_seen_[i]) < 0.1)
+        last_news_ = now();
+      last_seen_[i] = now();
     }
   const auto deviation = (first ? first_noise : noise) * expected.value;
   const auto variance = expected.variance + deviation * deviation;
@@ -302,23 +304,26 @@ std::size_t step_cost::restrict_to_sense() {
       break;
     make_zero(sum);
   }
-  return used;
+  return rows_at(top) >= 2 * knee ? top + 1 : used;
 }
+
+// 1 for the step being observed, and less for earlier ones.
+double step_cost::fresh(std::uint64_t step) const { return std::exp(-static_cast<double>(now() - step) / freshness); }
 
 // What a step says of sizes that it does not have comes from correlations alone. What these, the beliefs and the
 // restrictions change does not cancel out from step to step: a load of steps of one size would carry all others away,
-// without bound. So a knot that was not observed for long follows those that were, in proportion.
+// without bound. So a knot that was not observed for long follows those that were, in proportion; but for a while
+// after steps of a new size, which tell of others.
 void step_cost::hold_unobserved(const vector& before) {
   std::array<double, count> own{};
   double weight = 0, change = 0, scale = 0; // of what was observed; changes and scales are logarithms
   for (std::size_t i = 0; i < count; ++i) {
     mean_[i] = std::max(mean_[i], least_ms);
-    own[i] = std::exp(-static_cast<double>(summary_.steps + 1 - last_seen_[i]) / freshness);
-    if (last_seen_[i] == 0)
-      continue;
-    weight += own[i];
-    change += own[i] * std::log(mean_[i] / before[i]);
-    scale += own[i] * std::log(mean_[i] / shape_at(i));
+    own[i] = fresh(std::max(last_seen_[i], last_news_));
+    const auto share = last_seen_[i] == 0 ? 0 : fresh(last_seen_[i]);
+    weight += share;
+    change += share * std::log(mean_[i] / before[i]);
+    scale += share * std::log(mean_[i] / shape_at(i));
   }
   for (std::size_t i = 0; i < count; ++i) {
     const auto followed = before[i] * std::exp(change / weight);
@@ -329,7 +334,7 @@ void step_cost::hold_unobserved(const vector& before) {
 }
 
 // Whatever happened, no knot takes many times longer or shorter for its rows than the step just observed for its own.
-void step_cost::bound_by(const vector& h, std::size_t used) {
+void step_cost::bound_by(const vector& h, std::size_t estimated) {
   const auto unit = units();
   for (std::size_t i = 0; i < beliefs.size(); ++i)
     mean_[logits + i] = std::clamp(mean_[logits + i], 0.0, farthest_belief * unit[logits + i]);
@@ -338,13 +343,13 @@ void step_cost::bound_by(const vector& h, std::size_t used) {
   for (auto i = first; i-- > 0;)
     mean_[i] = std::clamp(mean_[i], mean_[first] * rows_at(i) / rows_at(first) / widest, mean_[i + 1]);
   const auto last = first + 1 < count && seen(h[first + 1]) ? first + 1 : first;
-  for (auto i = first + 1; i < used; ++i)
+  for (auto i = first + 1; i < estimated; ++i)
     mean_[i] = std::max(mean_[i], mean_[i - 1]);
-  for (auto i = last + 1; i < used; ++i)
+  for (auto i = last + 1; i < estimated; ++i)
     mean_[i] = std::min(mean_[i], mean_[last] * rows_at(i) / rows_at(last) * widest);
-  for (auto i = used; i < count; ++i)
-    mean_[i] = mean_[used - 1] +
-      (mean_[used - 1] - mean_[used - 2]) * (rows_at(i) - rows_at(used - 1)) / (rows_at(used - 1) - rows_at(used - 2));
+  const auto top = estimated - 1, below = top - 1;
+  for (auto i = estimated; i < count; ++i)
+    mean_[i] = mean_[top] + (mean_[top] - mean_[below]) * (rows_at(i) - rows_at(top)) / (rows_at(top) - rows_at(below));
 }
 
 // -- asking -----------------------------------------------------------------------------------------------------------

@@ -98,13 +98,16 @@ private:
   void drift();
   void recall_beliefs();
   void learn(const vector& h, double ms);
-  std::size_t restrict_to_sense(); // returns the number of knots that are estimated
+  std::size_t restrict_to_sense(); // returns the number of knots that are estimated: the rest goes on with their line
+  std::uint64_t now() const { return summary_.steps + 1; } // the number of the step being observed
+  double fresh(std::uint64_t step) const;
   void hold_unobserved(const vector& before);
-  void bound_by(const vector& h, std::size_t used);
+  void bound_by(const vector& h, std::size_t estimated);
 
   vector mean_{};   // ms of steps of `knots` rows; ms for each of the other features
   matrix spread_{}; // covariance, in units
   std::array<std::uint64_t, knots.size()> last_seen_{}; // in this step, from 1 on; 0: never
+  std::uint64_t last_news_ = 0;                         // the last step of a size that was not seen for long
   std::int32_t most_rows_ = 0;
   step_shape usual_; // of recent steps of many rows; `attended` is for each row
   step_cost_summary summary_;

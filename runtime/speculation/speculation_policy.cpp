@@ -15,6 +15,7 @@ constexpr double overall_decay = 0.98;
 constexpr int least_patience = 8, most_patience = 256; // tokens
 constexpr double most_retry_stake = 0.5; // of a step without guesses: what a row of unknown cost is believed to take
 constexpr double gap_decay = 0.9;        // of a measured gap per later one
+constexpr double most_gap = 0.75;        // believed, in steps without guesses: so that retries can always be paid for
 constexpr double most_loss = 4;          // of one step, in steps without guesses: more is an accident
 constexpr double most_allowance = 4, least_allowance = -4;
 constexpr double most_staked = 0.5;        // of the allowance, on one step
@@ -169,7 +170,7 @@ void speculation_policy::finished(const measured_step& measured, const step_cost
   const auto most = most_loss * unit;
   const auto gap = std::clamp(step.ms - measured.drawing_ms - step.computed_ms, -most, most);
   const bool ahead = measured.guesses == 0 && !measured.held && measured.drawing_ms == 0;
-  (ahead ? ahead_gap_ : held_gap_).add(gap);
+  (ahead ? ahead_gap_ : held_gap_).add(std::clamp(gap, -most_gap * unit, most_gap * unit));
   if (measured.guesses > 0)
     ++unchecked_[size_of(step.plain)];
   else if (std::abs(step.computed_ms - step.plain_ms) <= agreement * step.plain_ms)

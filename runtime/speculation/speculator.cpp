@@ -337,6 +337,8 @@ void speculator::finished(const finished_step& step) {
   auto own = step;
   own.ms = std::max(step.ms - catch_up_ms_, 0.0);
   policy_.finished({own, guesses_, accepted_, drawing_ms_, held_}, cost_);
+  pass_ms_.fade();
+  row_ms_.fade();
   waits_.reset();
   held_ = guesses_ > 0; // the next one is not planned ahead either
   guesses_ = accepted_ = 0;

@@ -113,6 +113,8 @@ private:
       values_[count_++ % values_.size()] = value;
       least_ = *std::min_element(values_.begin(), values_.begin() + std::min(count_, values_.size()));
     }
+    /// As time passes: what seems too dear is not measured again, else.
+    void fade() { least_ -= least_ / 4096; }
     double value() const { return count_ < 2 ? 0 : least_; } // 0: not known yet
 
   private:

@@ -460,6 +460,11 @@ TEST_CASE("a chain is read portion by portion up to its first gap, and not where
     CHECK(fetch.next(images, 100).empty());
   }
   CHECK_FALSE(chain_fetch(*store, times, chain.tokens, 0, chain.root, 1e-9).goes_on());
+  times.observe(1e9); // the machine stood still
+  int refused = 0;
+  while (!chain_fetch(*store, times, chain.tokens, 0, chain.root, 1).goes_on())
+    REQUIRE(++refused < 200);
+  CHECK(refused > 10);
   chain_fetch nothing(*store, times, std::span<const token_id>(chain.tokens).first(10), 0, chain.root, 0);
   CHECK(nothing.next(images, 4).empty());
   CHECK_FALSE(nothing.goes_on());

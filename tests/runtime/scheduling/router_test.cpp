@@ -83,6 +83,27 @@ TEST_CASE("what a request is expected to take is its prompt in steps behind what
   CHECK(alone.choose(1, prompt(100, 2, 1000))->ms == doctest::Approx(176.52 + 30 * (23 + 5.02)));
 }
 
+TEST_CASE("how long answers are is learned from the last few hundred, however many there were before") {
+  router r;
+  r.start(0, 1, usual);
+  auto load = idle_report(0);
+  const auto answer_ms = [&] {
+    const auto ms = r.choose(1, prompt(100, 1, 1'000'000))->ms;
+    r.end(1);
+    return ms;
+  };
+  load.generated_tokens = 2'000'000'000; // a client's answers without an end
+  load.ended_answers = 20'000;
+  r.take(load);
+  CHECK(answer_ms() > 2'000'000);
+  for (int i = 0; i < 400; ++i) {
+    load.generated_tokens += 10 * 20;
+    load.ended_answers += 10;
+    r.take(load);
+  }
+  CHECK(answer_ms() < 120 + 100 * 21);
+}
+
 TEST_CASE("equal replicas take turns: by sequences, then by number") {
   auto r = two();
   std::vector<int> chosen;

@@ -76,6 +76,10 @@ struct speculating_machine {
     ++requests;
     const auto ms = requests == slow_request ? 400.0 : 2.0;
     draft_reply reply{.number = request.number, .answers = {}, .drawing_ms = ms, .passes = 1};
+    if (catch_up_ms > 0) {
+      reply.catch_up_ms = catch_up_ms;
+      reply.catch_up_rows = 100;
+    }
     for (const auto id : request.ended)
       drafted.erase(id);
     for (const auto& d : request.demands) {
@@ -170,6 +174,7 @@ struct speculating_machine {
   std::size_t draft_wrong_every = 1'000'000;
   int room = 100, steps = 0, waited = 0, requests = 0;
   int slow_request = 0;               // of the draft model: other programs had the processor
+  double catch_up_ms = 0;             // that it takes to read a prompt of 100 tokens
   std::size_t predicted = 0, own = 0; // guesses
 };
 
@@ -231,6 +236,23 @@ TEST_CASE("speculator: one slow pass of the draft model does not make it too dea
     m.run();
     CHECK(m.requests > 20);
     CHECK(m.steps < 500);
+  }
+}
+
+TEST_CASE("speculator: prompts that the draft model was slow to read do not keep it from reading others for good") {
+  speculating_machine m({.draft_model = true});
+  for (int slow = 0; slow < 8; ++slow) {
+    m.add({1 + as_size(slow), 0}, prompt_of(100), 2, speculation::draft);
+    m.catch_up_ms = 5000; // of 100 rows
+    m.run();
+  }
+  m.catch_up_ms = 0;
+  const auto before = m.requests;
+  for (int later = 0; m.requests == before; ++later) {
+    REQUIRE(later < 100);
+    m.add({100 + as_size(later), 0}, prompt_of(100), 300, speculation::draft);
+    m.run();
+    m.done.clear();
   }
 }
 
