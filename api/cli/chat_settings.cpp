@@ -103,9 +103,12 @@ std::string chat_settings::told(const model_info& model) const {
   lines += used.max_tokens == sampling_fields::most_int
     ? "the rest of the context, which has " + std::to_string(model.max_context)
     : std::to_string(used.max_tokens);
-  for (const auto& [flag, value] : changes_)
-    if (flag != "max-tokens" && !decides_draws(flag))
+  for (const auto& [flag, value] : changes_) {
+    auto parameter = flag;
+    std::ranges::replace(parameter, '-', '_');
+    if (flag != "max-tokens" && !decides_draws(parameter))
       lines += "\n" + flag + ": " + value;
+  }
   if (!system_.empty())
     lines += "\nsystem: " + system_;
   return lines + "\n";
