@@ -1,6 +1,7 @@
 // Metadata of GGUF files by key, each checked for its type and range.
 #include "runtime/checkpoint/gguf.hpp"
 #include "runtime/checkpoint/gguf_values.hpp"
+#include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 namespace troupe {
@@ -65,15 +66,6 @@ std::string described(const gguf_value& value) {
   return "an array of " + std::string(name_of(value.element));
 }
 
-/// Without trailing zeros, for messages.
-std::string text(double v) {
-  auto result = std::to_string(v);
-  result.erase(result.find_last_not_of('0') + 1);
-  if (result.ends_with('.'))
-    result.pop_back();
-  return result;
-}
-
 } // namespace
 
 const gguf_value* gguf_metadata::find(std::string_view key) const {
@@ -112,7 +104,8 @@ std::optional<double> gguf_metadata::number(std::string_view key, double low, do
   const auto value = converted<double>(found->type, found->bytes.data());
   if (!(value >= low && value <= high))
     throw failure(errc::bad_file,
-                  label(key) + " must be from " + text(low) + " to " + text(high) + ", found " + text(value));
+                  label(key) + " must be from " + to_decimal(low) + " to " + to_decimal(high) + ", found " +
+                    to_decimal(value));
   return value;
 }
 

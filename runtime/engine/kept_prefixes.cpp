@@ -4,20 +4,24 @@
 #include "kernels/cpu/thread_pool.hpp"
 #include "runtime/scheduling/prefix_salt.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/number_text.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 namespace troupe {
 
 namespace {
 
+constexpr int all_digits = std::numeric_limits<float>::max_digits10;
+
 std::string numbers_of(const precision& p) {
   auto text = std::string(kernels::to_string(p.compute)) + " " + to_string(p.weights);
   if (p.sparsity)
-    text += " sparse " + std::to_string(p.sparsity.down) + ":" + std::to_string(p.sparsity.up);
+    text += " sparse " + to_general(p.sparsity.down, all_digits) + ":" + to_general(p.sparsity.up, all_digits);
   if (p.attention_threshold > 0)
-    text += " attention " + std::to_string(p.attention_threshold);
+    text += " attention " + to_general(p.attention_threshold, all_digits);
   return text;
 }
 

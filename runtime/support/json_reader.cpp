@@ -48,15 +48,6 @@ std::string kind_between(std::string_view kind, const std::string& low, const st
 /// Six significant digits, as streams print it.
 std::string text_of(double v) { return to_general(v); }
 
-/// Six decimals, without trailing zeros.
-std::string decimal(double v) {
-  auto result = to_fixed(v, 6);
-  result.erase(result.find_last_not_of('0') + 1);
-  if (result.ends_with('.'))
-    result.pop_back();
-  return result;
-}
-
 } // namespace
 
 constinit const wording tokenizer_wording{.root = ": the file",
@@ -65,7 +56,7 @@ constinit const wording tokenizer_wording{.root = ": the file",
                                           .boolean = "a boolean",
                                           .list = "an array",
                                           .shown = quoted_value,
-                                          .print = decimal,
+                                          .print = to_decimal,
                                           .range = kind_from_to};
 
 constinit const wording config_wording{.root = "",
@@ -74,7 +65,7 @@ constinit const wording config_wording{.root = "",
                                        .boolean = "a boolean",
                                        .list = "an array",
                                        .shown = value_or_kind,
-                                       .print = decimal,
+                                       .print = to_decimal,
                                        .range = kind_or_range};
 
 constinit const wording body_wording{.code = errc::bad_request,

@@ -19,8 +19,8 @@ locale_t c_locale() {
 std::string printed(double value, std::chars_format format, int precision) {
   constexpr std::size_t most_whole = std::numeric_limits<double>::max_exponent10 + 8; // sign, digits, point, exponent
   std::string text(most_whole + static_cast<std::size_t>(precision), '\0');
-  text.resize(static_cast<std::size_t>(std::to_chars(text.data(), text.data() + text.size(), value, format, precision).ptr -
-                                       text.data()));
+  text.resize(static_cast<std::size_t>(
+    std::to_chars(text.data(), text.data() + text.size(), value, format, precision).ptr - text.data()));
   return text;
 }
 
@@ -31,6 +31,14 @@ std::string to_scientific(double value, int decimals) {
   return printed(value, std::chars_format::scientific, decimals);
 }
 std::string to_general(double value, int digits) { return printed(value, std::chars_format::general, digits); }
+
+std::string to_decimal(double value) {
+  auto text = to_fixed(value, 6);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.'))
+    text.pop_back();
+  return text;
+}
 
 std::optional<double> to_real(const std::string& text) {
   char* end = nullptr;

@@ -15,6 +15,8 @@ namespace troupe {
 std::string to_fixed(double value, int decimals);
 std::string to_scientific(double value, int decimals);
 std::string to_general(double value, int digits = 6);
+/// Six decimals at most, without zeros at the end: 0.5.
+std::string to_decimal(double value);
 
 /// The shortest digits that read back as the same number of this type: "0.05", not "0.050000".
 template <class T>
