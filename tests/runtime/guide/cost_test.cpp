@@ -165,11 +165,9 @@ TEST_CASE("work is refused at the same place whatever else runs, and a guide tha
     stop.request_stop();
   });
   meter all({}, stop.get_token());
-  const auto begun = std::chrono::steady_clock::now();
   const auto why = compile(hard, {.expressions = SIZE_MAX, .work = UINT64_MAX / 2, .compiling = SIZE_MAX}, all);
   REQUIRE(why.has_value());
-  CHECK(why->code == errc::cancelled);
-  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+  CHECK(why->code == errc::cancelled); // nothing else would have ended it
 }
 
 TEST_CASE(
