@@ -7,12 +7,6 @@ using namespace troupe::test;
 
 namespace {
 
-response get(std::uint16_t port, std::string_view path, std::string_view headers = {}) {
-  raw_client client(port);
-  client.get(path, headers);
-  return client.read_response();
-}
-
 response post(std::uint16_t port, std::string_view path, std::string_view body, std::string_view headers = {}) {
   raw_client client(port);
   client.post(path, body, headers);

@@ -187,6 +187,13 @@ private:
   std::string pending_;
 };
 
+/// The answer to one request on a connection of its own.
+inline response get(std::uint16_t port, std::string_view path, std::string_view headers = {}) {
+  raw_client client(port);
+  client.get(path, headers);
+  return client.read_response();
+}
+
 /// Hides a response's ids and times, so that the rest can be compared.
 inline std::string without_ids(std::string text) {
   for (const auto* key : {"\"id\":\"", "\"created\":"}) {

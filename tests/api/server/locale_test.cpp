@@ -2,6 +2,8 @@
 #include "tests/api/server/live_server.hpp"
 #include "tests/foreign_locale.hpp"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 
 using namespace troupe;
