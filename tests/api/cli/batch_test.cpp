@@ -82,10 +82,12 @@ TEST_CASE("a run goes on where its output ends, and not in another's") {
   CHECK(state.answered == 0);
   const auto first = answered_line("a", 200, "{}");
   write(files.out, first + answered_line("b", 200, "{}").substr(0, 30));
+  state = {}; // which holds the output
   state = prepare_batch(files);
   CHECK(state.requests == 4);
   CHECK(state.answered == 1);
   CHECK(std::filesystem::file_size(files.out) == first.size());
+  state = {};
   write(files.out, first + answered_line("b", 200, "{}") + invalid_line("", {errc::bad_request, "no", {}}));
   CHECK(prepare_batch(files).answered == 3);
   write(files.out, answered_line("b", 200, "{}"));
