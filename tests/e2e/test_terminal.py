@@ -44,6 +44,9 @@ class Terminal:
             rows.pop()
         return rows
 
+    def last(self):
+        return self.lines()[-1] if self.lines() else ""
+
     def read(self):
         """Feeds what there is to the screen. False at the end."""
         try:
@@ -167,7 +170,7 @@ def test_a_line_of_several_rows_is_dropped_with_all_of_them(tmp_path):
     terminal.wait_until(lambda: (terminal.screen.cursor.x, terminal.screen.cursor.y) == (2, 0))
     terminal.type("\x03")
     terminal.told("^C")
-    terminal.wait_until(lambda: terminal.lines()[-1] == ">" and terminal.screen.cursor.x == 2)
+    terminal.wait_until(lambda: terminal.last() == ">" and terminal.screen.cursor.x == 2)
     assert terminal.lines() == [f"> {typed[:38]}", typed[38:78], f"{typed[78:]}^C", ">"]
     terminal.type("/bye\r")
     assert terminal.finish() == 0
@@ -176,17 +179,17 @@ def test_a_line_of_several_rows_is_dropped_with_all_of_them(tmp_path):
 def test_the_prompt_comes_back_with_what_was_typed_when_a_shell_continues_the_chat(tmp_path):
     shell = Terminal("--norc", "--noprofile", "-i", home=tmp_path, program="/bin/bash", columns=200)
     shell.type(" ".join([binary(), "chat", *FLAGS, "--quiet"]) + "\r")
-    shell.wait_until(lambda: shell.lines()[-1].rstrip() == ">")
+    shell.wait_until(lambda: shell.last() == ">")
     shell.type("half a line")
     shell.told("> half a line")
     shell.type("\x1a")
     shell.told("Stopped")
-    shell.wait_until(lambda: not shell.lines()[-1].startswith(">") and shell.lines()[-1] != "")
+    shell.wait_until(lambda: not shell.last().startswith(">") and shell.last() != "")
     shell.type("fg\r")
-    shell.wait_until(lambda: shell.lines()[-1] == "> half a line")
+    shell.wait_until(lambda: shell.last() == "> half a line")
     assert shell.screen.cursor.x == len("> half a line")
     shell.type("\x15/bye\r")  # deletes the line
-    shell.wait_until(lambda: not shell.lines()[-1].startswith(">"))
+    shell.wait_until(lambda: not shell.last().startswith(">"))
     shell.type("exit\r")
     assert shell.finish() == 0
 
@@ -201,7 +204,7 @@ def test_help_and_models_keep_to_the_width_of_the_terminal(columns, tmp_path):
             terminal.wait_until(lambda: terminal.lines() == [">"])
             terminal.type("/help\r")
             terminal.told("/regen")
-            terminal.wait_until(lambda: terminal.lines()[-1] == ">")
+            terminal.wait_until(lambda: terminal.last() == ">")
             terminal.type("/bye\r")
         assert terminal.finish() == 0
         rows = terminal.screen.display
