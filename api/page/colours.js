@@ -25,8 +25,8 @@ const others = { 'c++': 'cpp', h: 'c', hpp: 'cpp', cc: 'cpp', cxx: 'cpp', cuda: 
 const shades = {};
 for (const [shade, names] of Object.entries({
   comment: 'comment prolog doctype cdata shebang hashbang coord',
-  string: 'string char attr-value template-string triple-quoted-string string-interpolation regex url heredoc-string inserted',
-  keyword: 'keyword boolean atrule rule important directive control tag annotation decorator null deleted target',
+  string: 'string char attr-value template-string triple-quoted-string string-interpolation regex url heredoc-string inserted inserted-sign',
+  keyword: 'keyword boolean atrule rule important directive control tag annotation decorator null deleted deleted-sign target',
   number: 'number constant symbol unit hexcode date builtin key property attr-name',
   name: 'function function-definition function-name class-name selector macro title variable',
 })) for (const name of names.split(' ')) shades[name] = shade;

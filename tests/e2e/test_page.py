@@ -4,7 +4,6 @@ import concurrent.futures
 import gzip
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
@@ -12,101 +11,10 @@ import threading
 
 import pytest
 
-from server import ROOT, STORYTELLER, Server, wait_until
+from browser import FAULTS, PAGE, SHOWN, Visit, chromium, needs_page, served, visit # noqa: F401
+from server import ROOT, STORYTELLER, wait_until
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is absent")
-CHROMIUM = shutil.which("chromium")
-PAGE = ROOT / "api" / "page"
-needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="Debian's package chromium is absent")
-needs_model = pytest.mark.skipif(not STORYTELLER.exists(), reason="the storyteller is absent")
-
-
-# TROUPE_PICTURES=MODEL makes the README's pictures, with that model.
-SHOWN = pathlib.Path(os.environ.get("TROUPE_PICTURES") or STORYTELLER)
-
-
-@pytest.fixture(scope="module")
-def served():
-    server = Server(SHOWN, "--kv-cache", "512MiB") # each cell of the map is one block
-    yield server
-    assert server.stop() == 0, "".join(server.err)
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM)
-        yield browser
-        browser.close()
-
-
-class Visit:
-    """A page, and all that it asked for and complained of."""
-
-    def __init__(self, browser, url, **context):
-        self.context = browser.new_context(viewport={"width": 1240, "height": 820}, **context)
-        self.page = self.context.new_page()
-        self.url, self.requests, self.complaints = url, [], []
-        self.page.set_default_timeout(60000)
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("websocket", lambda socket: self.requests.append(socket.url.replace("ws", "http", 1)))
-        self.page.on("console", lambda line: line.type in ("error", "warning") and self.complaints.append(line.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.goto(url)
-
-    def ask(self, text):
-        self.page.get_by_label("Message", exact=True).fill(text)
-        self.page.keyboard.press("Enter")
-
-    def answers(self):
-        return self.page.locator(".turn.assistant")
-
-    def wait_for_answer(self, number=0):
-        self.page.wait_for_function("n => document.querySelectorAll('.turn.assistant .facts').length > n && "
-                                    "!document.querySelector('[aria-busy=true]')", arg=number)
-
-    def text(self, number=-1):
-        return self.answers().nth(number).locator(".turn-body").inner_text()
-
-    def set(self, **values):
-        """Values of settings, as text."""
-        if not self.page.locator(".settings-pane").is_visible():
-            self.page.click("#settings")
-        for name, value in values.items():
-            field = self.page.locator(f"#set-A-{name}")
-            field.select_option(value) if value in ("true", "false") else field.fill(value)
-
-    def picture(self, name, height):
-        """For READMEs."""
-        if os.environ.get("TROUPE_PICTURES"):
-            path = PAGE / "pictures" / f"{name}.png"
-            path.parent.mkdir(exist_ok=True)
-            self.page.set_viewport_size({"width": 1240, "height": height})
-            self.page.wait_for_timeout(120)
-            self.page.screenshot(path=path)
-            assert path.stat().st_size < 150_000
-
-    def end(self):
-        assert self.complaints == []
-        assert [url for url in self.requests if not url.startswith((self.url, "data:", "blob:"))] == []
-        self.context.close()
-
-
-@pytest.fixture
-def visit(chromium, served):
-    visits = []
-
-    def open(url=served.url, **context):
-        visits.append(Visit(chromium, url, **context))
-        visits[-1].page.wait_for_selector(".settings-list", state="attached")
-        return visits[-1]
-
-    yield open
-    for one in visits:
-        one.end()
-
-
-pytestmark = [needs_chromium, needs_model]
+pytestmark = needs_page
 
 
 def test_a_chat_streams_stops_and_remembers(visit, served):
@@ -419,81 +327,6 @@ def test_a_trace_of_the_next_seconds(served):
     wait_until(traced, "a trace of several requests")
 
 
-HOSTILE = r"""<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">
-# A heading <b onmouseover=hacked()>bold</b>
-
-[click](javascript:window.hacked=3) [data](data:text/html,<script>alert(1)</script>) ![pixel](https://evil.example/p.png)
-<iframe src="https://evil.example"></iframe> [ok](https://example.org "title") <https://evil.example/auto> **bold *it* `code`**
-
-```html
-<script>window.hacked = 4</script>
-```
-> > > quote
-- item
-  1. nested **list**
-
-| a | b |
-|---|--:|
-| 1 | <svg onload=window.hacked=5> |
-"""
-
-
-def test_hostile_markdown_does_nothing(visit, tmp_path):
-    it = visit()
-    path = tmp_path / "hostile.json"
-    turns = {"u": {"id": "u", "parent": None, "role": "user", "content": HOSTILE},
-             "a": {"id": "a", "parent": "u", "role": "assistant", "content": HOSTILE, "reasoning": HOSTILE,
-                   "model": HOSTILE, "calls": [{"id": "c", "name": HOSTILE, "arguments": HOSTILE}]}}
-    path.write_text(json.dumps({"format": "troupe-conversations-1", "conversations": [
-        {"title": HOSTILE, "system": HOSTILE, "turns": turns, "chosen": {"__proto__": "u"}}]}))
-    with it.page.expect_file_chooser() as chooser:
-        it.page.get_by_role("button", name="Import").click()
-    chooser.value.set_files(path)
-    it.page.wait_for_selector(".turn.assistant table")
-    found = it.page.evaluate("""() => ({
-        hacked: window.hacked ?? null,
-        bad: document.querySelectorAll('.turn :is(script, img, iframe, svg, object, style, link, b)').length,
-        handlers: [...document.querySelectorAll('.turn *')].flatMap((e) => [...e.attributes])
-            .filter((a) => a.name.startsWith('on')).length,
-        links: [...document.querySelectorAll('.turn a')].map((a) => a.href + ' ' + a.rel),
-        heading: document.querySelector('.turn h3').textContent, code: document.querySelector('.turn pre code').textContent,
-        quotes: document.querySelectorAll('.turn blockquote blockquote blockquote').length,
-        nested: document.querySelector('.turn ul li ol li strong')?.textContent,
-        right: document.querySelectorAll('.turn td.to-right').length})""")
-    nofollow = "noopener noreferrer nofollow"
-    assert found == {
-        "hacked": None, "bad": 0, "handlers": 0, "heading": "A heading <b onmouseover=hacked()>bold</b>",
-        "code": "<script>window.hacked = 4</script>", "quotes": 1, "nested": "list", "right": 1,
-        "links": [f"https://evil.example/p.png {nofollow}", f"https://evil.example/ {nofollow}", f"https://example.org/ {nofollow}",
-                  f"https://evil.example/auto {nofollow}"]}
-    # Markup from a string is impossible even for the page's own scripts.
-    assert it.page.evaluate("() => { try { document.body.innerHTML = '<p>'; return 'done' } catch { return 'refused' } }") \
-        == "refused"
-    it.complaints[:] = [line for line in it.complaints if "TrustedHTML" not in line and "violates" not in line]
-
-
-def test_what_a_model_writes_is_never_html_and_its_thoughts_are_folded(chromium, launch, tmp_path):
-    from scripted import write_folder
-    model = write_folder(tmp_path / "model", {"attack": [HOSTILE[:150], HOSTILE[150:]], "": ["<think>", "I <b>ponder</b>.", "</think>",
-                                                                               "The **answer**", " is `42`."]})
-    it = Visit(chromium, launch("--reasoning-parser", "think", model=model).url)
-    it.page.wait_for_selector(".settings-list", state="attached")
-    it.ask("Well?")
-    it.wait_for_answer()
-    assert it.text().endswith("The answer is 42.")
-    assert it.page.locator(".turn.assistant strong").last.inner_text() == "answer"
-    thoughts = it.page.locator("details.reasoning")
-    assert not thoughts.locator(".text").is_visible()
-    thoughts.locator("summary").click()
-    assert thoughts.locator(".text").inner_text() == "I <b>ponder</b>."
-    it.ask("attack")
-    it.wait_for_answer(1)
-    assert "javascript" not in it.text() and "<img src" in it.text()
-    assert it.page.evaluate("[window.hacked ?? null, document.querySelectorAll('.turn :is(script, img, iframe, svg)').length]") \
-        == [None, 0]
-    it.end()
-
-
 def test_an_answer_follows_a_json_schema_and_has_a_file(visit, tmp_path):
     it = visit()
     it.page.click("#settings")
@@ -522,29 +355,6 @@ def test_an_answer_follows_a_json_schema_and_has_a_file(visit, tmp_path):
     it.page.get_by_text("JSON Schema is not JSON.").wait_for()
 
 
-def test_no_markdown_takes_long(visit):
-    """Texts that cost renderers quadratic time, of 100 kB each."""
-    it = visit()
-    costs = it.page.evaluate("""async () => {
-        const { markdown } = await import('/page/markdown.js');
-        const parts = ['[', '![', '`', '``a', '*a', '**a', '_a ', '~~', '<https://', 'https://a', '> ', '- ', '1. ', '|', '| - ',
-                       '#', '# ', ' ', '\\\\', 'a*', '*a **b', '](', '\\n- ', '\\n> ', '\\n|a|\\n|-|', '\\n```', '\\n# a #', '* * x',
-                       '`a\\n', 'a**b\\n'];
-        const cost = (part) => {
-            const begun = performance.now();
-            markdown(part.repeat(Math.floor(100000 / part.length)));
-            return performance.now() - begun;
-        };
-        return parts.map((part) => {
-            let least = cost(part);
-            for (let again = 0; again < 3 && least > 1500; ++again) // the machine may be busy
-                least = Math.min(least, cost(part));
-            return [part, least];
-        });
-    }""")
-    assert [cost for cost in costs if cost[1] > 1500] == []
-
-
 def test_texts_have_contrast_and_controls_have_names(visit):
     it = visit()
     it.page.click("#settings")
@@ -556,40 +366,6 @@ def test_texts_have_contrast_and_controls_have_names(visit):
         while it.page.locator("#theme").inner_text() != f"Theme: {theme}":
             it.page.click("#theme")
         assert it.page.evaluate(FAULTS) == [], theme
-
-
-FAULTS = """() => {
-    const numbers = (color) => (color.match(/[\\d.]+/g) || []).map(Number);
-    const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
-        .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-    const behind = (element) => {
-        for (let at = element; at; at = at.parentElement) {
-            const color = numbers(getComputedStyle(at).backgroundColor);
-            if (color.length === 3 || color[3] === 1) return color;
-        }
-        return [255, 255, 255];
-    };
-    const faults = [];
-    for (const element of document.querySelectorAll('body *')) {
-        if (!element.checkVisibility() || element.closest('.unseen, .skip, :disabled')) continue;
-        const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-        if (own) {
-            const [a, b] = [light(numbers(getComputedStyle(element).color)), light(behind(element))].sort((x, y) => y - x);
-            const size = parseFloat(getComputedStyle(element).fontSize);
-            const ratio = (a + 0.05) / (b + 0.05);
-            if (ratio < (size >= 24 ? 3 : 4.5)) faults.push(`${element.className} ${element.textContent.slice(0, 20)} ${ratio}`);
-        }
-        if (element.matches('button, input, select, textarea, [role=button], [role=tab], a, canvas')) {
-            const label = element.getAttribute('aria-label') || element.textContent.trim() ||
-                [...(element.labels || [])].map((one) => one.textContent).join('').trim();
-            if (!label) faults.push('no name: ' + element.outerHTML.slice(0, 100));
-        }
-    }
-    const ids = [...document.querySelectorAll('[id]')].map((one) => one.id);
-    for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) faults.push('twice: ' + id);
-    return faults;
-}"""
 
 
 def test_a_phone_has_all_within_its_width(visit):
@@ -637,9 +413,10 @@ def test_types():
     assert done.returncode == 0, done.stdout
 
 
-def test_the_page_is_small():
+def test_the_page_is_small(served):
     files = [path.read_bytes() for path in PAGE.iterdir() if path.suffix in (".html", ".js", ".css", ".svg")]
-    assert sum(len(gzip.compress(one)) for one in files) < 150_000
+    files.append(served.get("/page/libraries.js").content)
+    assert sum(len(gzip.compress(one)) for one in files) < 250_000
 
 
 def test_a_server_without_the_page(launch):
