@@ -37,7 +37,7 @@ constexpr auto help = std::to_array<std::pair<const char*, const char*>>({
 });
 constexpr auto keys = "Ctrl-C stops an answer; the partial answer is kept. A paste is one turn, however many lines it "
                       "has. To begin another line yourself, end the line with a backslash or press Alt-Enter. Up, Down "
-                      "and Ctrl-R find what you typed before.\n";
+                      "and Ctrl-R find what you typed before.";
 
 /// In lines of at most so many columns.
 std::string help_text(std::size_t columns) {
@@ -48,7 +48,7 @@ std::string help_text(std::size_t columns) {
     line.resize(name_columns, ' ');
     text += line + wrapped(what, columns, name_columns) + '\n';
   }
-  return text + wrapped(keys, columns);
+  return text + wrapped(keys, columns) + '\n';
 }
 
 const std::vector<std::string> commands{"/set",  "/continue", "/regen", "/reset", "/clear",
