@@ -87,12 +87,12 @@ def test_requests_that_outlast_the_grace_period_end_with_an_error(launch, grace,
 def test_a_hangup_reads_configuration_keys_and_policy_again(launch, tmp_path):
     config, keys, policy = tmp_path / "troupe.toml", tmp_path / "keys", tmp_path / "policy.toml"
     keys.write_text("alice=a1\n")
-    policy.write_text("max_tokens = 100\n")
+    policy.write_text("max_temperature = 1.5\n")
     config.write_text(f'threads = 1\n[serve]\napi-keys = "{keys}"\npolicy = "{policy}"\n')
     server = launch("--config", str(config))
 
-    def status(key, tokens=4):
-        return server.post("/v1/completions", {**LONG, "max_tokens": tokens},
+    def status(key, temperature=0):
+        return server.post("/v1/completions", {**LONG, "max_tokens": 4, "temperature": temperature},
                            headers={"Authorization": f"Bearer {key}"}).status_code
 
     def hang_up(*words):
@@ -104,20 +104,20 @@ def test_a_hangup_reads_configuration_keys_and_policy_again(launch, tmp_path):
                       headers={"Authorization": "Bearer a1"}, timeout=60) as answer:
         pieces = answer.iter_bytes()
         next(pieces)
-        policy.write_text("max_tokens = 5\n")
+        policy.write_text("max_temperature = 0.5\n")
         config.write_text(f'threads = 2\n[serve]\napi-keys = "{keys}"\npolicy = "{policy}"\nlog-level = "debug"\n')
         hang_up(" info reloaded", " warn --threads has another value now, which takes a restart")
         rest = b"".join(pieces).decode().strip().split("\n\n")
     assert rest[-1] == "data: [DONE]"
-    assert status("a1") == 200 and status("a1", 6) == 400
+    assert status("a1") == 200 and status("a1", 1) == 400
     assert any(" debug connection" in line for line in server.err)
-    policy.write_text("max_tokenz = 6\n")
-    hang_up(" error nothing is changed: ", "max_tokenz")
-    assert status("a1") == 200 and status("a1", 6) == 400
+    policy.write_text("max_temperatur = 1\n")
+    hang_up(" error nothing is changed: ", "max_temperatur")
+    assert status("a1") == 200 and status("a1", 1) == 400
     policy.unlink()
     config.write_text("threads = 1\n")
     hang_up(" info reloaded")
-    assert server.post("/v1/completions", {**LONG, "max_tokens": 6}).status_code == 200  # no keys, no policy
+    assert server.post("/v1/completions", {**LONG, "max_tokens": 4, "temperature": 1}).status_code == 200  # no keys, no policy
 
 
 def test_a_server_under_nohup_ignores_hangups(tmp_path):

@@ -97,4 +97,7 @@ def test_what_cannot_begin_is_one_sentence(tmp_path):
     assert absent.returncode == 1 and len(absent.stderr.strip().splitlines()) == 1
     (tmp_path / "in_output.jsonl").write_text('{"custom_id": "other"}\n')
     other = run(tmp_path, [line("a", COMPLETION, prompt="x")], model=SCRIPTED)
+    assert other.returncode == 2 and "is no answer that this command wrote" in other.stderr
+    (tmp_path / "in_output.jsonl").write_text('{"id":"batch_req_1","custom_id":"other"}\n')
+    other = run(tmp_path, [line("a", COMPLETION, prompt="x")], model=SCRIPTED)
     assert other.returncode == 2 and "answers another request" in other.stderr

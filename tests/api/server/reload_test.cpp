@@ -40,16 +40,16 @@ TEST_CASE("Keys, hosts and the policy change while a server runs") {
   live.reload(next);
   CHECK(status_of(live, "secret") == 401);
   CHECK(status_of(live, "a1") == 200);
-  next.policy.of_all.max_tokens = 3;
+  next.policy.of_all.max_temperature = 0.5F;
   live.reload(next);
   raw_client client(live.port());
-  const std::string body = R"({"prompt":"x","max_tokens":9})";
+  const std::string body = R"({"prompt":"x","temperature":1.5})";
   client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a1\r\nContent-Type: "
               "application/json\r\nContent-Length: " +
               std::to_string(body.size()) + "\r\n\r\n" + body);
   const auto refused = client.read_response();
   CHECK(refused.status == 400);
-  CHECK(refused.body.find("max_tokens") != std::string::npos);
+  CHECK(refused.body.find("temperature") != std::string::npos);
 }
 
 TEST_CASE("What is wrong with new settings changes nothing") {

@@ -160,8 +160,7 @@ TEST_CASE("what is not a folder is refused; a folder that cannot be made, or rea
   std::ofstream(folder.path / "file") << "x";
   CHECK_THROWS_AS(open_store(folder.path / "file"), failure);
   std::vector<std::string> lines;
-  CHECK_THROWS_AS(open_store(folder.path / "file" / "below"), failure);
-  CHECK(open_store("/proc/none/here", 1, &lines) == nullptr);
+  CHECK(open_store(folder.path / "file" / "below", 1, &lines) == nullptr);
   REQUIRE(lines.size() == 1);
   CHECK(lines[0].find("cached prefixes are not kept in ") == 0);
 }
