@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-std::shared_ptr<const void> request_quota::acquire(std::size_t owner, std::size_t sequences) {
+std::shared_ptr<const void> request_quota::acquire(const std::string& owner, std::size_t sequences) {
   const auto wanted = ", and this request asks for " + std::to_string(sequences);
   if (room_ > 0 && sequences > room_) // else it would be told to try again, for ever
     throw failure(errc::bad_request,
@@ -10,19 +10,21 @@ std::shared_ptr<const void> request_quota::acquire(std::size_t owner, std::size_
   const std::size_t most = most_;
   if (most == 0)
     return nullptr;
-  const auto limit = owner_kind_ + " may have at most " + std::to_string(most) + " sequences at once";
+  const auto limit = owner_kind_ + " may have at most " + std::to_string(most) + ' ' + what_ + " at once";
   if (sequences > most)
     throw failure(errc::bad_request, limit + wanted, "n");
   {
     const std::lock_guard lock(counts_->mutex);
-    auto& taken = counts_->by_owner[owner];
+    const auto its = counts_->by_owner.find(owner);
+    const auto taken = its == counts_->by_owner.end() ? 0 : its->second;
     if (taken + sequences > most)
       throw failure(errc::overloaded, limit + "; " + std::to_string(taken) + " are running" + wanted);
-    taken += sequences;
+    counts_->by_owner[owner] = taken + sequences;
   }
   return {counts_.get(), [counts = counts_, owner, sequences](const void*) {
             const std::lock_guard lock(counts->mutex);
-            counts->by_owner.at(owner) -= sequences;
+            if ((counts->by_owner[owner] -= sequences) == 0)
+              counts->by_owner.erase(owner);
           }};
 }
 

@@ -8,14 +8,17 @@
 #include <functional>
 #include <optional>
 #include <stop_token>
+#include <string>
+#include <utility>
 
 namespace troupe {
 
 class request_scope {
 public:
-  /// `key` is the index of the request's API key.
-  explicit request_scope(std::size_t key = 0) : key_(key) {}
+  /// `key` is the index of the request's API key, `client` who asks, for what is shared out among clients.
+  explicit request_scope(std::size_t key = 0, std::string client = {}) : key_(key), client_(std::move(client)) {}
   std::size_t key() const { return key_; }
+  const std::string& client() const { return client_; }
 
   /// Stop is requested when the answer is no longer wanted. Workers poll it.
   std::stop_token token() const { return stop_.get_token(); }
@@ -37,6 +40,7 @@ public:
 
 private:
   std::size_t key_;
+  std::string client_;
   std::stop_source stop_;
   std::optional<error> cut_;
   std::function<void()> wake_;

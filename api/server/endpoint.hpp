@@ -33,7 +33,8 @@ struct call {
   const served_models& models;
   const metrics& counted;
   response_store& stored;
-  std::size_t owner = 0; // index of the request's API key
+  std::size_t owner = 0;   // index of the request's API key
+  std::string client = {}; // who asks, for what is shared out among clients (server_context::client_of)
   bool draining = false;
   bool as_anthropic = false; // the client speaks Anthropic's API
   std::stop_token stop = {};
@@ -45,6 +46,7 @@ struct generation_call {
   std::shared_ptr<const served_model> model; // that the body names
   response_store& stored;
   std::size_t owner = 0; // as above; a response that is to be stored goes to `stored` under it
+  std::string client = {};
   std::stop_token stop = {};
 };
 

@@ -43,12 +43,12 @@ constexpr auto rows = std::to_array<endpoint>({
   {"POST", "/v1/chat/completions", generated{[](in c) { return openai_job(dialect::chat, c.body, c.model, c.stop); }}},
   {"POST", "/v1/embeddings", generated{[](in c) { return embedding_job(c.body, c.model, c.stop); }}},
   {"POST", "/v1/responses", generated{[](in c) {
-     return response_job(c.body, c.model, {c.stored, c.owner}, c.stop);
+     return response_job(c.body, c.model, {c.stored, c.owner, c.client}, c.stop);
    }}},
   {"GET", "/v1/responses", upgraded{.to_responses = true}},
   {"POST", "/v1/responses/input_tokens", answered{count_response, thread_of::parsing}},
   {"POST", "/v1/responses/compact", generated{[](in c) {
-     return compaction_job(c.body, c.model, {c.stored, c.owner}, c.stop);
+     return compaction_job(c.body, c.model, {c.stored, c.owner, c.client}, c.stop);
    }}},
   {"GET", "/v1/responses/{id}/input_items", answered{list_response_input}},
   {"POST", "/v1/responses/{id}/cancel", answered{refuse_cancellation}},

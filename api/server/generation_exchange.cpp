@@ -27,7 +27,7 @@ parsed_request parse(server_context& context, generated how, const request_scope
     const field_reader fields(document.root());
     result.user = requested_user(fields);
     const auto model = context.models.named_in(fields);
-    result.job = how.parsed_by({fields, model, context.responses, scope.key(), stop});
+    result.job = how.parsed_by({fields, model, context.responses, scope.key(), scope.client(), stop});
     context.follow_policy(key, *model, result.job);
   } catch (...) {
     result.wrong = caught_error();
@@ -76,7 +76,7 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, generated
   try {
     result = co_await context.lane_for(body.size()).run(work);
     if (!result.wrong)
-      result.quota = context.quotas.acquire(scope.key(), count_sequences(result.job.prompts));
+      result.quota = context.quotas.acquire(scope.client(), count_sequences(result.job.prompts));
   } catch (...) { // the lane or the quota is full, or memory
     result.wrong = caught_error();
   }
@@ -209,7 +209,7 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
                                           generated how, held_text body, answer_form form) {
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes, link.account());
-  requests->speak_for(context.client_of(scope.key(), link.bytes().peer()));
+  requests->speak_for(scope.client());
   const close_at_end closing{*requests, scope};
   scope.on_cut([&requests = *requests] { requests.poke(); });
   const auto version = form.version;

@@ -323,7 +323,7 @@ asio::awaitable<bool> http_session::serve_one() {
 asio::awaitable<bool> http_session::dispatch(const found_endpoint& to, held_text body, answer_form form) {
   if (!body.text.empty())
     context_.trim_memory_later();
-  request_.emplace(caller_.number);
+  request_.emplace(caller_.number, context_.client_of(caller_, link_->bytes()));
   struct reset_at_end {
     std::optional<request_scope>& request;
     ~reset_at_end() { request.reset(); }
@@ -367,6 +367,7 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
                      .counted = context_.counted,
                      .stored = context_.responses,
                      .owner = caller_.number,
+                     .client = request_->client(),
                      .draining = context_.draining,
                      .as_anthropic = as_anthropic_,
                      .stop = stop});
@@ -404,6 +405,7 @@ asio::awaitable<bool> http_session::upgrade(const request_head& head, upgraded k
     co_return form.keep_alive;
   }
   context_.counted.answered(101);
+  auto client = context_.client_of(caller_, link_->bytes());
   auto socket = kind.to_responses ? make_responses_socket(context_, std::move(link_->bytes()))
                                   : make_websocket_session(context_, std::move(link_->bytes()));
   websocket_ = socket;
@@ -413,7 +415,7 @@ asio::awaitable<bool> http_session::upgrade(const request_head& head, upgraded k
   const auto id = link_->record().id();
   const auto from = link_->record().from();
   link_->end_record();
-  co_await socket->run(head, id, caller_, from);
+  co_await socket->run(head, id, caller_, std::move(client), from);
   co_return false;
 }
 

@@ -64,7 +64,7 @@ private:
   void refuse(const error& why, const std::optional<std::string>& stream_id);
   request_record record_of(const std::optional<std::string>& stream_id) const;
   void evict(const lane& of, const error& why);
-  response_shelf shelf() { return {context_.responses, caller_.number, own_responses_}; }
+  response_shelf shelf() { return {context_.responses, caller_.number, client_, own_responses_}; }
 
   const std::size_t own_responses_;
   std::map<std::string, lane> lanes_; // that have something, by "" or 's' and the stream_id

@@ -24,6 +24,10 @@ constexpr auto trim_interval = std::chrono::seconds(3);
 /// Until the model is loaded, of which there are no figures.
 constexpr auto loading_pause = std::chrono::milliseconds(500);
 
+/// Connections that watch the engine's steps: each costs the engine and memory.
+constexpr int most_watching = 32;
+constexpr std::size_t most_watching_of_one = 8;
+
 std::string random_prefix() {
   char text[16];
   return std::string(text, static_cast<std::size_t>(std::snprintf(text, sizeof text, "%08x-", std::random_device()())));
@@ -48,7 +52,8 @@ server_context::server_context(service& engine, server_options given)
     live(options),
     counted(engine, options.figures_interval),
     keys(options.api_keys, options.key_file, tell_of_keys(log)),
-    quotas("one API key", options.max_requests_per_key, options.engine_room),
+    quotas(keys.is_open() ? "one address" : "one API key", options.max_requests_per_key, options.engine_room),
+    watching(keys.is_open() ? "one address" : "one API key", most_watching_of_one, 0, "connections that watch"),
     bodies(std::max(options.max_body_memory, options.max_body_bytes)),
     answers(options.max_answer_memory),
     responses(options.max_stored_responses, options.max_response_memory),
@@ -85,8 +90,16 @@ void server_context::follow_policy(const std::string& key, const served_model& m
     job.writer->withhold(follow_policy(key, model, one)); // the same for all of them
 }
 
-std::string server_context::client_of(std::size_t key, const std::string& peer) const {
-  return keys.is_open() ? peer : "key " + std::to_string(key);
+std::string server_context::client_of(const key_ring::owner& caller, const byte_stream& bytes) const {
+  return keys.is_open() ? bytes.peer() : "key " + std::to_string(caller.number);
+}
+
+std::shared_ptr<const void> server_context::place_to_watch(const std::string& client) {
+  auto of_client = watching.acquire(client, 1);
+  const auto place = std::shared_ptr<const void>(&watchers, [this, of_client](const void*) { --watchers; });
+  if (++watchers > most_watching)
+    throw failure(errc::overloaded, "at most " + std::to_string(most_watching) + " connections may watch");
+  return place;
 }
 
 void server_context::trim_memory_later() {

@@ -4,6 +4,7 @@
 #include "api/http/access.hpp"
 #include "api/http/answer_budget.hpp"
 #include "api/http/byte_budget.hpp"
+#include "api/http/byte_stream.hpp"
 #include "api/http/connection_table.hpp"
 #include "api/http/key_ring.hpp"
 #include "api/http/request_quota.hpp"
@@ -54,12 +55,13 @@ struct server_context {
   settings_in_force live;
   metrics counted;
   key_ring keys;
-  request_quota quotas; // of keys
+  request_quota quotas;   // of clients
+  request_quota watching; // places among those who watch the engine's steps
   byte_budget bodies;
   answer_budget answers;
   response_store responses;
   std::atomic<bool> draining = false;
-  std::atomic<int> watchers = 0;    // of the engine's steps, over WebSockets
+  std::atomic<int> watchers = 0;    // of the engine's steps
   std::atomic<int> turned_away = 0; // connections that are being answered with 503
 
 private:
@@ -94,8 +96,11 @@ public:
   /// The same of a job with its writer.
   void follow_policy(const std::string& key, const served_model& model, generation_job& job);
 
-  /// Who asks, for what is shared out among clients: the API key, or without keys the address.
-  std::string client_of(std::size_t key, const std::string& peer) const;
+  /// Who asks, for all that is shared out among clients: the API key, or without keys the address, never a connection.
+  std::string client_of(const key_ring::owner& caller, const byte_stream& bytes) const;
+
+  /// A place among the few who may watch the engine's steps at once, until the last copy is gone. Throws failure.
+  std::shared_ptr<const void> place_to_watch(const std::string& client);
 
   /// Returns free memory to the system once nothing runs. Call after a large allocation.
   void trim_memory_later();

@@ -18,7 +18,6 @@ constexpr auto farewell_time = std::chrono::seconds(2);
 socket_session::socket_session(server_context& context, byte_stream bytes)
   : context_(context),
     strand_(bytes.get_executor()),
-    peer_(bytes.peer()),
     stream_(std::move(bytes)),
     quota_("one connection", context.options.max_requests_per_socket),
     room_(strand_) {}
@@ -30,7 +29,7 @@ socket_session::~socket_session() {
 
 std::shared_ptr<const void> socket_session::acquire_quotas(std::size_t sequences) {
   using both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
-  return std::make_shared<both>(quota_.acquire(0, sequences), context_.quotas.acquire(caller_.number, sequences));
+  return std::make_shared<both>(quota_.acquire({}, sequences), context_.quotas.acquire(client_, sequences));
 }
 
 void socket_session::drain() {
@@ -55,10 +54,11 @@ void socket_session::abort() {
 }
 
 asio::awaitable<void> socket_session::run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                                          key_ring::owner caller, request_record::origin from) {
+                                          key_ring::owner caller, std::string client, request_record::origin from) {
   using namespace asio::experimental::awaitable_operators;
   id_ = std::move(id);
   caller_ = std::move(caller);
+  client_ = std::move(client);
   from_ = std::move(from);
   const auto& options = context_.options;
   const auto live = context_.live.get();
@@ -69,7 +69,7 @@ asio::awaitable<void> socket_session::run(const boost::beast::http::request<budg
     });
   });
   requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
-  requests_->speak_for(context_.client_of(caller_.number, peer_));
+  requests_->speak_for(client_);
   const bool accepted = co_await stream_.accept(head, id_, live->header_timeout, live->idle_timeout,
                                                 [this] { leave(); });
   if (!accepted)

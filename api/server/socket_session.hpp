@@ -27,7 +27,7 @@ public:
   void cut() override;
   void abort() override;
   asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                            key_ring::owner caller, request_record::origin from) override;
+                            key_ring::owner caller, std::string client, request_record::origin from) override;
 
 protected:
   using messages = std::deque<std::string>;
@@ -81,12 +81,12 @@ protected:
 
   server_context& context_;
   asio::any_io_executor strand_;
-  const std::string peer_; // its address
   websocket_stream stream_;
   std::shared_ptr<answer_budget::account> account_;
   std::shared_ptr<request_set> requests_; // both from run() on
   std::string id_;                        // of the upgrade request
   key_ring::owner caller_;
+  std::string client_; // who asks, for what is shared out among clients
   request_record::origin from_;
   request_quota quota_;
   std::uint64_t next_key_ = 0;

@@ -275,16 +275,12 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
 }
 
 void websocket_session::watch(const client_frame& frame) {
-  constexpr int most_watchers = 32;
   try {
     if (auto why_not = objection(frame))
       throw failure(why_not->code, why_not->message, why_not->param);
     if (watch_)
       throw failure(errc::bad_request, "this connection watches already", "type");
-    const auto place = std::shared_ptr<const void>(&context_.watchers,
-                                                   [&watchers = context_.watchers](const void*) { --watchers; });
-    if (++context_.watchers > most_watchers)
-      throw failure(errc::overloaded, "at most " + std::to_string(most_watchers) + " connections may watch");
+    const auto place = context_.place_to_watch(client_);
     watching made{frame.id, watch_interval(frame), std::make_shared<step_ring>(most_watched_steps), nullptr, place};
     made.by_engine = context_.engine.watch(
       [steps = made.steps](const step_ring::record_ptr& record) { steps->add(record); });

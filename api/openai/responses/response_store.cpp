@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-void response_store::keep(std::size_t owner, const std::string& id, stored_response response) {
+void response_store::keep(std::size_t owner, const std::string& id, stored_response response,
+                          const std::string& client) {
   const auto size = response.bytes();
   if (size > most_bytes_ || most_entries_ == 0)
     return;
@@ -16,24 +17,25 @@ void response_store::keep(std::size_t owner, const std::string& id, stored_respo
   const std::lock_guard lock(mutex_);
   if (by_id_.contains(id))
     return;
-  while (const auto next = surplus(owner, size))
+  while (const auto next = surplus(client, size))
     dropped.push_back(erase(*next));
-  auto& mine = owners_[owner];
-  mine.all.push_front({owner, id, kept});
+  auto& mine = clients_[client];
+  mine.all.push_front({owner, id, client, kept});
   mine.bytes += size;
   bytes_ += size;
   by_id_.emplace(id, mine.all.begin());
+  ids_[owner].insert(id);
 }
 
-std::optional<response_store::entries::iterator> response_store::surplus(std::size_t owner, std::size_t bytes) {
+std::optional<response_store::entries::iterator> response_store::surplus(const std::string& client, std::size_t bytes) {
   const bool too_many = by_id_.size() >= most_entries_;
   if (!too_many && bytes_ + bytes <= most_bytes_)
     return std::nullopt;
   const auto has = [&](const auto& each) { // with the newcomer
     const auto& [whose, what] = each;
-    return too_many ? what.all.size() + (whose == owner) : what.bytes + (whose == owner ? bytes : 0);
+    return too_many ? what.all.size() + (whose == client) : what.bytes + (whose == client ? bytes : 0);
   };
-  return std::prev(std::ranges::max_element(owners_, {}, has)->second.all.end());
+  return std::prev(std::ranges::max_element(clients_, {}, has)->second.all.end());
 }
 
 std::shared_ptr<const stored_response> response_store::find(std::size_t owner, const std::string& id) {
@@ -41,7 +43,7 @@ std::shared_ptr<const stored_response> response_store::find(std::size_t owner, c
   const auto found = look_up(owner, id);
   if (!found)
     return nullptr;
-  auto& mine = owners_.at(owner).all;
+  auto& mine = clients_.at((*found)->client).all;
   mine.splice(mine.begin(), mine, *found);
   return (*found)->response;
 }
@@ -59,8 +61,8 @@ bool response_store::remove(std::size_t owner, const std::string& id) {
 void response_store::forget(std::size_t owner) {
   std::vector<std::shared_ptr<const stored_response>> dropped; // destroyed without the lock
   const std::lock_guard lock(mutex_);
-  while (owners_.contains(owner))
-    dropped.push_back(erase(owners_.at(owner).all.begin()));
+  while (ids_.contains(owner))
+    dropped.push_back(erase(by_id_.at(*ids_.at(owner).begin())));
 }
 
 std::size_t response_store::bytes() const {
@@ -70,13 +72,17 @@ std::size_t response_store::bytes() const {
 
 std::shared_ptr<const stored_response> response_store::erase(entries::iterator at) {
   auto response = std::move(at->response);
-  const auto whose = owners_.find(at->owner);
+  const auto whose = clients_.find(at->client);
+  const auto seen_by = ids_.find(at->owner);
+  seen_by->second.erase(at->id);
+  if (seen_by->second.empty())
+    ids_.erase(seen_by);
   bytes_ -= response->bytes();
   whose->second.bytes -= response->bytes();
   by_id_.erase(at->id);
   whose->second.all.erase(at);
   if (whose->second.all.empty())
-    owners_.erase(whose);
+    clients_.erase(whose);
   return response;
 }
 

@@ -1,5 +1,6 @@
-// The responses that clients can ask for again, or continue: bounded in number and in bytes. The owner (an API key)
-// that has most is the first to lose its least recently used one. An owner sees its own only. Thread-safe.
+// The responses that clients can ask for again, or continue: bounded in number and in bytes. An owner, which is an API
+// key or a connection, sees its own only. The client that has most, over all its connections, is the first to lose its
+// least recently used one. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -27,7 +29,8 @@ public:
   response_store(std::size_t most_entries, std::size_t most_bytes)
     : most_entries_(most_entries), most_bytes_(most_bytes) {}
 
-  void keep(std::size_t owner, const std::string& id, stored_response response);
+  /// `client`: who pays for it.
+  void keep(std::size_t owner, const std::string& id, stored_response response, const std::string& client);
   /// Null if there is none. Counts as a use.
   std::shared_ptr<const stored_response> find(std::size_t owner, const std::string& id);
   /// Whether there was one.
@@ -40,7 +43,7 @@ public:
 private:
   struct entry {
     std::size_t owner;
-    std::string id;
+    std::string id, client;
     std::shared_ptr<const stored_response> response;
   };
   using entries = std::list<entry>;
@@ -53,13 +56,14 @@ private:
   /// Returns what must be destroyed outside of it.
   std::shared_ptr<const stored_response> erase(entries::iterator at);
   std::optional<entries::iterator> look_up(std::size_t owner, const std::string& id);
-  /// The one to go for another of `owner` with `bytes`; nothing if there is room.
-  std::optional<entries::iterator> surplus(std::size_t owner, std::size_t bytes);
+  /// The one to go for another of `client` with `bytes`; nothing if there is room.
+  std::optional<entries::iterator> surplus(const std::string& client, std::size_t bytes);
 
   const std::size_t most_entries_, most_bytes_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, belongings> owners_; // those who have any
+  std::map<std::string, belongings> clients_; // those who have any
   std::map<std::string, entries::iterator> by_id_;
+  std::map<std::size_t, std::set<std::string>> ids_; // by owner
   std::size_t bytes_ = 0;
 };
 
@@ -67,6 +71,7 @@ private:
 struct response_shelf {
   response_store& store;
   std::size_t owner = 0;                      // index of the API key
+  std::string client = {};                    // who pays for what is kept
   std::optional<std::size_t> connection = {}; // an owner that nobody else is
 
   std::shared_ptr<const stored_response> find(const std::string& id) const {
@@ -76,9 +81,9 @@ struct response_shelf {
   /// `stays`: behind the connection's end.
   void keep(const std::string& id, stored_response response, bool stays) const {
     if (stays)
-      store.keep(owner, id, std::move(response));
+      store.keep(owner, id, std::move(response), client);
     else if (connection)
-      store.keep(*connection, id, std::move(response));
+      store.keep(*connection, id, std::move(response), client);
   }
 };
 

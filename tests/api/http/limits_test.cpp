@@ -20,7 +20,7 @@ server_options with_keys(std::size_t per_key) {
   return options;
 }
 
-errc refusal(request_quota& quota, std::size_t owner, std::size_t sequences) {
+errc refusal(request_quota& quota, const std::string& owner, std::size_t sequences) {
   try {
     quota.acquire(owner, sequences);
   } catch (const failure& f) {
@@ -41,17 +41,17 @@ TEST_CASE("A request that could never be admitted is refused for good, not told 
 
 TEST_CASE("A quota counts sequences, and the last copy returns them") {
   request_quota quota("one API key", 3);
-  auto two = quota.acquire(0, 2);
+  auto two = quota.acquire("a", 2);
   auto copy = two;
-  CHECK(refusal(quota, 0, 2) == errc::overloaded);
-  CHECK(quota.acquire(1, 3) != nullptr); // another owner's
-  const auto one = quota.acquire(0, 1);
+  CHECK(refusal(quota, "a", 2) == errc::overloaded);
+  CHECK(quota.acquire("b", 3) != nullptr); // another owner's
+  const auto one = quota.acquire("a", 1);
   two = nullptr;
-  CHECK(refusal(quota, 0, 1) == errc::overloaded);
+  CHECK(refusal(quota, "a", 1) == errc::overloaded);
   copy = nullptr;
-  CHECK(quota.acquire(0, 2) != nullptr);
-  CHECK(refusal(quota, 0, 4) == errc::bad_request); // even if it waited
-  CHECK(request_quota("one API key", 0).acquire(0, 1'000'000) == nullptr);
+  CHECK(quota.acquire("a", 2) != nullptr);
+  CHECK(refusal(quota, "a", 4) == errc::bad_request); // even if it waited
+  CHECK(request_quota("one API key", 0).acquire("a", 1'000'000) == nullptr);
 }
 
 TEST_CASE("A budget is shared, and a refused share takes nothing") {

@@ -14,10 +14,10 @@ stored_response of_bytes(std::size_t count) { return {std::string(count - 512, '
 
 TEST_CASE("A store forgets the responses that were used least recently, by number") {
   response_store store(2, 1 << 20);
-  store.keep(0, "a", of_bytes(600));
-  store.keep(0, "b", of_bytes(600));
+  store.keep(0, "a", of_bytes(600), "client 0");
+  store.keep(0, "b", of_bytes(600), "client 0");
   CHECK(store.find(0, "a"));
-  store.keep(0, "c", of_bytes(600));
+  store.keep(0, "c", of_bytes(600), "client 0");
   CHECK(store.find(0, "a"));
   CHECK(!store.find(0, "b"));
   CHECK(store.find(0, "c"));
@@ -26,49 +26,63 @@ TEST_CASE("A store forgets the responses that were used least recently, by numbe
 
 TEST_CASE("A store forgets the responses that were used least recently, by bytes") {
   response_store store(100, 2000);
-  store.keep(0, "a", of_bytes(900));
-  store.keep(0, "b", of_bytes(900));
-  store.keep(0, "c", of_bytes(1500));
+  store.keep(0, "a", of_bytes(900), "client 0");
+  store.keep(0, "b", of_bytes(900), "client 0");
+  store.keep(0, "c", of_bytes(1500), "client 0");
   CHECK(!store.find(0, "a"));
   CHECK(!store.find(0, "b"));
   CHECK(store.find(0, "c"));
-  store.keep(0, "d", of_bytes(2001));
+  store.keep(0, "d", of_bytes(2001), "client 0");
   CHECK(!store.find(0, "d"));
   CHECK(store.find(0, "c"));
   CHECK(store.bytes() == 1500);
   response_store none(100, 0);
-  none.keep(0, "a", of_bytes(512));
+  none.keep(0, "a", of_bytes(512), "client 0");
   CHECK(!none.find(0, "a"));
 }
 
 TEST_CASE("The owner that has most is the first to lose a response, by bytes") {
   response_store store(100, 3000);
-  store.keep(1, "small", of_bytes(600));
+  store.keep(1, "small", of_bytes(600), "client 1");
   for (const auto* id : {"a", "b", "c", "d", "e"})
-    store.keep(2, id, of_bytes(1000));
+    store.keep(2, id, of_bytes(1000), "client 2");
   CHECK(store.find(1, "small"));
   CHECK(!store.find(2, "c"));
   CHECK(store.find(2, "d"));
   CHECK(store.find(2, "e"));
-  store.keep(1, "larger", of_bytes(1400)); // of whose owner there would be as much
+  store.keep(1, "larger", of_bytes(1400), "client 1"); // of whose owner there would be as much
   CHECK(store.find(1, "larger"));
   CHECK(store.bytes() <= 3000);
 }
 
 TEST_CASE("The owner that has most is the first to lose a response, by number") {
   response_store store(3, 1 << 20);
-  store.keep(1, "one", of_bytes(600));
+  store.keep(1, "one", of_bytes(600), "client 1");
   for (const auto* id : {"a", "b", "c", "d"})
-    store.keep(2, id, of_bytes(600));
+    store.keep(2, id, of_bytes(600), "client 2");
   CHECK(store.find(1, "one"));
   CHECK(!store.find(2, "b"));
   CHECK(store.find(2, "c"));
   CHECK(store.find(2, "d"));
 }
 
+TEST_CASE("A client pays for what its connections keep, and loses of that first") {
+  response_store store(4, 1 << 20);
+  store.keep(1, "another's", of_bytes(600), "another");
+  for (std::size_t connection = 100; connection < 120; ++connection)
+    store.keep(connection, std::to_string(connection), of_bytes(600), "client");
+  CHECK(store.find(1, "another's"));
+  CHECK(!store.find(100, "100"));
+  CHECK(!store.find(118, "119"));
+  CHECK(store.find(119, "119"));
+  store.forget(119);
+  CHECK(!store.find(119, "119"));
+  CHECK(store.find(118, "118"));
+}
+
 TEST_CASE("An owner sees and deletes its own responses only") {
   response_store store(10, 1 << 20);
-  store.keep(1, "a", of_bytes(600));
+  store.keep(1, "a", of_bytes(600), "client 1");
   CHECK(!store.find(2, "a"));
   CHECK(!store.remove(2, "a"));
   const auto held = store.find(1, "a");
