@@ -109,15 +109,15 @@ def test_a_hangup_reads_configuration_keys_and_policy_again(launch, tmp_path):
         hang_up(" info reloaded", " warn --threads has another value now, which takes a restart")
         rest = b"".join(pieces).decode().strip().split("\n\n")
     assert rest[-1] == "data: [DONE]"
-    assert status("a1") == 200 and status("a1", 1) == 400
+    assert status("a1") == 200 and status("a1", 0.9) == 400
     assert any(" debug connection" in line for line in server.err)
     policy.write_text("max_temperatur = 1\n")
     hang_up(" error nothing is changed: ", "max_temperatur")
-    assert status("a1") == 200 and status("a1", 1) == 400
+    assert status("a1") == 200 and status("a1", 0.9) == 400
     policy.unlink()
     config.write_text("threads = 1\n")
     hang_up(" info reloaded")
-    assert server.post("/v1/completions", {**LONG, "max_tokens": 4, "temperature": 1}).status_code == 200  # no keys, no policy
+    assert server.post("/v1/completions", {**LONG, "max_tokens": 4, "temperature": 0.9}).status_code == 200  # no keys, no policy
 
 
 def test_a_server_under_nohup_ignores_hangups(tmp_path):
@@ -197,7 +197,7 @@ def test_the_log_has_the_servers_lifecycle_and_each_request(launch):
     assert server.stop() == 0
     lines = [json.loads(line) for line in server.err]
     assert [line for line in lines if line["event"] == "loading" and "KV cache" in line.get("message", "")]
-    events = [line["event"] for line in lines if line["event"] not in ("measured", "trouble")  # steps, or a slow sink
+    events = [line["event"] for line in lines if line["event"] not in ("measured", "trouble", "sampling", "page")  # or such
               and (line["event"] != "loading" or "model" in line)]
     # A request may be served before `ready` is written, and be written after `stopping`.
     assert events[0] == "loading" and events[-1] == "stopped" and sorted(events[1:-1]) == ["ready", "request", "stopping"]
