@@ -12,7 +12,9 @@ using namespace troupe::test;
 TEST_CASE("Headers and metrics do not depend on the program's locale") {
   const foreign_locale chosen("de_DE");
   live_server live;
-  const auto metrics = get(live.port(), "/metrics");
+  raw_client client(live.port());
+  client.get("/metrics");
+  const auto metrics = client.read_response();
   CHECK(metrics.status == 200);
   CHECK(metrics.body.find("le=\"0.01\"") != std::string::npos);
   for (std::size_t at = 0; at < metrics.body.size();) {
