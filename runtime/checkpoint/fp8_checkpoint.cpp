@@ -84,8 +84,8 @@ private:
       block_ = {1, inputs};
     else if (matrix && block[0] != 0 && blocks(outputs, block[0]) == scales[0] && blocks(inputs, block[1]) == scales[1])
       block_ = block;
-    else if (matrix && outputs % scales[0] == 0 && inputs % scales[1] == 0)
-      block_ = {outputs / scales[0], inputs / scales[1]};
+    else if (matrix && scales[0] == outputs && inputs % scales[1] == 0)
+      block_ = {1, inputs / scales[1]};
     else
       fail(scale_,
            "has the shape " + to_string(scales) + ", expected one scale, " +

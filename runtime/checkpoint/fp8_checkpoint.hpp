@@ -12,7 +12,7 @@
 namespace troupe {
 
 /// Presents rows in the kernels' fp8 format, with unchanged codes and scales; matrices with blocks in bf16. `block`:
-/// outputs and inputs that share a scale; if {0, 0}, blocks divide a matrix evenly. Scales of activations
+/// outputs and inputs that share a scale; if {0, 0}, scales may be of equal parts of rows. Scales of activations
 /// (`X.input_scale`) are ignored: each row of activations gets its own scale, or none. Other tensors are unchanged.
 /// Throws failure(bad_file | unsupported) naming the file and the tensor.
 std::unique_ptr<const checkpoint> open_fp8(std::unique_ptr<const checkpoint> stored,

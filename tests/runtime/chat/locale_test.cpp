@@ -13,7 +13,7 @@ std::string rendered_number_words() {
            "{% if 0.5 > 0.25 %}A{% else %}B{% endif %}|{{ '1.5' | float }}|{{ 2.25 | round(1) }}|{{ 1.5 + 1 }}|"
            "{{ '%.2f' | format(3.14159) }}|{{ '%#.3g %E' % (2.0, 1e-7) }}|{{ '{:,.1f}'.format(12345.678) }}|"
            "{{ [0.1, 1e-7, 2.0] | tojson }}|{{ 'TITLE' | lower }}|{{ 'title' | upper }}|{{ 1e22 }}|"
-           "{{ {1e22: 'key'}[10 ** 22] }}|{{ strftime_now('%d %B %Y, %a') }}")
+           "{{ {1e22: 'key'}[1e22] }}|{{ strftime_now('%d %B %Y, %a') }}")
     .render(jinja::value(jinja::dict()), {}, day);
 }
 
