@@ -143,6 +143,7 @@ private:
     if (!what_->prediction.empty())
       a.prediction = token_list(what_, &what_->prediction);
     a.priority = what_->priority;
+    a.preference = what_->preference;
     a.arrival = arrival_;
     a.client = what_->client;
     a.guide = guide_;

@@ -55,11 +55,14 @@ private:
       else if (name == "max_temperature")
         result.max_temperature = static_cast<float>(number(node, prefix + name));
       else if (name == "max_tokens")
-        result.max_tokens = whole(node, prefix + name);
+        result.max_tokens = whole(node, prefix + name, 1);
+      else if (name == "min_priority")
+        result.min_priority = whole(node, prefix + name, -1'000'000);
       else if (name != "key" || !has_keys)
         refuse(key.source().begin,
                "unknown key `" + prefix + name +
-                 "`; a policy has `banned`, `logit_bias`, `max_temperature`, `max_tokens` and sections [key.NAME]");
+                 "`; a policy has `banned`, `logit_bias`, `max_temperature`, `max_tokens`, `min_priority` and sections "
+                 "[key.NAME]");
       try {
         check_rules(result);
       } catch (const failure& f) {
@@ -99,10 +102,10 @@ private:
     return *node.value<double>();
   }
 
-  int whole(const toml::node& node, const std::string& name) const {
+  int whole(const toml::node& node, const std::string& name, std::int64_t least) const {
     const auto value = node.value_exact<std::int64_t>();
-    if (!value || *value < 1 || *value > std::numeric_limits<int>::max())
-      refuse(node.source().begin, '`' + name + "` must be a whole number of at least 1");
+    if (!value || *value < least || *value > std::numeric_limits<int>::max())
+      refuse(node.source().begin, '`' + name + "` must be a whole number of at least " + std::to_string(least));
     return static_cast<int>(*value);
   }
 

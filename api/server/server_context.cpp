@@ -71,6 +71,7 @@ server_context::server_context(service& engine, server_options given)
 
 output_filter server_context::follow_policy(const std::string& key, const served_model& model, generation& to) {
   const auto now = live.get();
+  bound_priority(now->policy.of(key), to);
   if (now->policy.is_empty())
     return {};
   using kind = guides::guide_source::kind;

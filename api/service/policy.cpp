@@ -115,7 +115,7 @@ void ban(const std::vector<std::string>& texts, const served_model& model, gener
 
 bool server_policy::is_empty() const {
   const auto says_nothing = [](const policy_rules& r) {
-    return !r.banned && !r.logit_bias && !r.max_temperature && !r.max_tokens;
+    return !r.banned && !r.logit_bias && !r.max_temperature && !r.max_tokens && !r.min_priority;
   };
   return says_nothing(of_all) && std::ranges::all_of(of_key, [&](const auto& one) { return says_nothing(one.second); });
 }
@@ -133,6 +133,7 @@ policy_rules server_policy::of(const std::string& key) const {
   take(result.logit_bias, own->second.logit_bias);
   take(result.max_temperature, own->second.max_temperature);
   take(result.max_tokens, own->second.max_tokens);
+  take(result.min_priority, own->second.min_priority);
   return result;
 }
 
@@ -186,6 +187,14 @@ void check_rules(const policy_rules& rules) {
     refuse_rule("max_temperature", "must be from 0 to 2");
   if (rules.max_tokens && *rules.max_tokens < 1)
     refuse_rule("max_tokens", "must be at least 1");
+  if (rules.min_priority && std::abs(*rules.min_priority) > 1'000'000)
+    refuse_rule("min_priority", "must be from -1000000 to 1000000");
+}
+
+// Clients count a lower number as more urgent, the engine a higher one.
+void bound_priority(const policy_rules& rules, generation& to) {
+  to.preference = to.priority;
+  to.priority = std::min(to.priority, -rules.min_priority.value_or(0));
 }
 
 void check_policy(const server_policy& policy, const served_model& model) {

@@ -25,6 +25,8 @@ struct policy_rules {
   std::optional<std::vector<std::pair<std::string, float>>> logit_bias = {};
   std::optional<float> max_temperature = {};
   std::optional<int> max_tokens = {};
+  /// The lowest `priority` (lower runs sooner) with which requests come ahead of other clients'. Absent: 0, which is none.
+  std::optional<int> min_priority = {};
 };
 
 class server_policy {
@@ -56,6 +58,9 @@ void check_rules(const policy_rules& rules);
 
 /// Throws failure(bad_request) naming the rule if requests to the model could not follow the rules.
 void check_policy(const server_policy& policy, const served_model& model);
+
+/// Bounds how a request comes ahead of other clients': what it asks beyond that orders the client's own requests.
+void bound_priority(const policy_rules& rules, generation& to);
 
 /// Makes a request follow the rules. Throws failure(unsupported) with the field that asks for more than they allow.
 void apply_policy(const policy_rules& rules, const served_model& model, generation& to);

@@ -28,11 +28,12 @@ concept fields_of = std::same_as<std::remove_const_t<T>, Of>;
 
 template <fields_of<generation> T, class Visit>
 constexpr void for_each_field(T& x, Visit&& visit) {
-  auto& [prompt, sampling, priority, skip_special_tokens, timeout, prediction, guide, shown_tokens, embed, second,
-         adapter, steering, negative_prompt, client, begins_text, cache_salt, model, embeddings] = x;
+  auto& [prompt, sampling, priority, preference, skip_special_tokens, timeout, prediction, guide, shown_tokens, embed,
+         second, adapter, steering, negative_prompt, client, begins_text, cache_salt, model, embeddings] = x;
   visit("prompt", prompt);
   visit("sampling", sampling);
   visit("priority", priority);
+  visit("preference", preference);
   visit("skip_special_tokens", skip_special_tokens);
   visit("timeout", timeout);
   visit("prediction", prediction);

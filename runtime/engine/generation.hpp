@@ -26,6 +26,7 @@ struct generation {
   std::vector<token_id> prompt;
   sampling_params sampling;
   int priority = 0;                                       // higher runs first
+  int preference = 0;                                     // the same among a client's own of the same priority
   bool skip_special_tokens = true;                        // in the text; the ids are always complete
   std::chrono::milliseconds timeout{0};                   // from submission to the last token; 0: the engine's limit
   std::vector<token_id> prediction = {};                  // of the answer: a source of guesses (OpenAI's `prediction`)

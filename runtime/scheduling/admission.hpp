@@ -25,9 +25,10 @@ struct admission {
   std::uint64_t request = 0;
   token_list prompt;
   std::shared_ptr<const sampling_params> params;
-  std::string client = {}; // who asks; clients share slots and rows
-  int priority = 0;
-  std::uint64_t arrival = 0;  // first come, first served within a priority and client; ties by `request`
+  std::string client = {};    // who asks; clients share slots and rows
+  int priority = 0;           // of all clients' requests: higher comes first
+  int preference = 0;         // the same among the client's own of the same priority
+  std::uint64_t arrival = 0;  // first come, first served of a client's with the same priority; ties by `request`
   bool again = false;         // readmitted: the queue is never too full for it
   token_list prediction = {}; // of the answer, for guesses; null: none
   std::shared_ptr<const guides::answer_guide> guide = {}; // that the answers follow; null: none

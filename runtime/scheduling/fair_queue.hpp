@@ -1,5 +1,6 @@
 // Who waits for a slot, and in which order they are served: by priority, then the client that holds the fewest slots,
-// then the one whose last turn is longest ago; of one client, first come, first served. Single-threaded.
+// then the one whose last turn is longest ago; of one client, by preference, then first come, first served.
+// Single-threaded.
 #pragma once
 
 #include "runtime/scheduling/step.hpp"
@@ -24,7 +25,8 @@ public:
     int priority = 0;
     std::uint64_t arrival = 0;
     sequence_id id;
-    auto key() const { return std::tuple(-priority, arrival, id); }
+    int preference = 0;
+    auto key() const { return std::tuple(-priority, -preference, arrival, id); }
     bool operator<(const place& other) const { return key() < other.key(); }
   };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -16,8 +17,9 @@ bool preemption::has_rows(const scheduled_sequence& s) const {
 }
 
 // One that gives way if there is one, else one of the lowest priority: of the client that holds most slots, if that is
-// more than an equal share, the youngest. Never one that has rows in this step.
-scheduled_sequence* preemption::victim() {
+// more than an equal share, the youngest. Never one that has rows in this step, nor one that does not yield to
+// `newcomer`, if there is one.
+scheduled_sequence* preemption::victim(const scheduled_sequence* newcomer) {
   const auto held = shares_.held();
   const auto share = held.size() > 1 ? shares_.equal() : limits_.max_sequences;
   const auto loses = [&](const scheduled_sequence& s) { // before others
@@ -26,7 +28,7 @@ scheduled_sequence* preemption::victim() {
   };
   scheduled_sequence* last = nullptr;
   for (auto& s : table_.running())
-    if (!has_rows(s) && (!last || loses(s) >= loses(*last)))
+    if (!has_rows(s) && (!newcomer || s.gives_way() || s.yields_to(*newcomer)) && (!last || loses(s) >= loses(*last)))
       last = &s;
   return last;
 }
@@ -104,15 +106,17 @@ void preemption::make_room_for_waiting(block_request& request) {
   auto slots = table_.free_slots();
   bool yielding = false;
   for (auto& s : table_.running())
-    if (s.gives_way() || s.priority < first->priority) {
+    if (s.gives_way() || s.yields_to(*first)) {
       slots += shares_.held_by(s);
       yielding = true;
     }
   if (slots >= wanted && yielding) {
-    if (draft_.starved())
-      preempt(*victim(), request, true);
-    while (table_.free_slots() < wanted)
-      preempt(*victim(), request, true);
+    bool starved = draft_.starved();
+    while (std::exchange(starved, false) || table_.free_slots() < wanted)
+      if (auto* s = victim(first))
+        preempt(*s, request, true);
+      else
+        break;
   } else if (table_.free_slots() < wanted || draft_.starved()) {
     if (auto* s = fair_victim(*first, held))
       preempt(*s, request, true);

@@ -28,7 +28,7 @@ public:
   void make_room_for_waiting(block_request& request);
 
   /// The one that gives way next. Null if all have rows in this step.
-  scheduled_sequence* victim();
+  scheduled_sequence* victim(const scheduled_sequence* newcomer = nullptr);
 
   /// Preempts a sequence with its group. A group whose blocks can never be had fails.
   void preempt(scheduled_sequence& s, block_request& request) { preempt(s, request, false); }

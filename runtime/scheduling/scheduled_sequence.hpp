@@ -13,10 +13,10 @@ namespace troupe {
 struct scheduled_sequence {
   static constexpr auto all = std::numeric_limits<std::int32_t>::max();
 
-  // What was asked. Does not change.
+  // What was asked. Does not change, but for the priority of what has waited for long.
   sequence_id id;
   std::string client;
-  int priority = 0;
+  int priority = 0, preference = 0;
   std::uint64_t arrival = 0;
   std::shared_ptr<const sampling_params> params;
   token_list prompt, prediction;
@@ -49,6 +49,7 @@ struct scheduled_sequence {
   std::int32_t slot = -1;                  // while running
   std::int32_t microbatch = 0;             // that it decodes in; there may be fewer now (row_rules::in_turn)
   std::uint64_t paused_since = 0;          // number of the pause() that paused it; 0: not paused
+  std::uint64_t waits_since = 0;           // about the step since which it waits; 0: it does not, or not for long
   std::int32_t siblings = 0;               // to be forked when the prompt is computed (n > 1)
   std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs; those without one will wait
 
@@ -62,6 +63,11 @@ struct scheduled_sequence {
   bool embedded() const { return embeds() && scored == all; }
   /// Log-probabilities of its prompt are wanted still.
   bool scoring() const { return scored < prompt_tokens() && !embeds(); }
+  /// Of two, whether this one gives its slot to the other, which waits: others' priorities count, and one's own wishes.
+  bool yields_to(const scheduled_sequence& other) const {
+    return priority < other.priority ||
+      (priority == other.priority && client == other.client && preference < other.preference);
+  }
   /// Loses its blocks and slots before all others.
   bool gives_way() const { return paused() || embedded(); }
   bool guesses_help() const { return !grouped() && !embeds(); }

@@ -37,6 +37,7 @@ std::optional<error> scheduler::submit(admission a) {
   s.id = {a.request, 0};
   s.client = std::move(a.client);
   s.priority = a.priority;
+  s.preference = a.preference;
   s.arrival = a.arrival;
   s.params = std::move(a.params);
   s.prompt = std::move(a.prompt);

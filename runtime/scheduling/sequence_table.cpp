@@ -63,12 +63,36 @@ std::vector<step_lane> sequence_table::idle_lanes(std::size_t most) const {
 // -- queues and slots -------------------------------------------------------------------------------------------------
 
 void sequence_table::enqueue(scheduled_sequence& s) {
+  if (s.running() || s.paused())
+    s.waits_since = 0;
   if (s.running())
     running_.emplace(order(s), &s);
   else if (s.paused())
     paused_.emplace(order(s), &s);
   else
     waiting_.add(s.client, place_of(s));
+}
+
+void sequence_table::age(std::uint64_t step, std::uint64_t long_wait) {
+  if (waiting_.empty() || running_.empty())
+    return;
+  const auto top = running_.begin()->second->priority;
+  std::vector<scheduled_sequence*> old;
+  for (const auto& [_, places] : waiting_.by_client())
+    for (const auto& place : places) {
+      auto& s = at(place.id);
+      if (s.waits_since == 0)
+        s.waits_since = step;
+      if (s.priority < top && step - s.waits_since >= long_wait)
+        old.push_back(&s);
+    }
+  for (auto* s : old) {
+    dequeue(*s);
+    s->priority = top;
+    enqueue(*s);
+  }
+  if (!old.empty())
+    changed();
 }
 
 void sequence_table::dequeue(const scheduled_sequence& s) {

@@ -71,6 +71,8 @@ public:
 
   /// A sequence that waits gets a slot.
   void admit(scheduled_sequence& s);
+  /// What has waited for `long_wait` steps gets the priority of the first that runs, and keeps it. Call it now and then.
+  void age(std::uint64_t step, std::uint64_t long_wait);
   /// More slots for a sequence that was just admitted, for those that will be forked from it.
   void reserve_slots(scheduled_sequence& s, std::int32_t slots);
   /// Back to the queue, to be computed again from the transcript. Its blocks go back with `request`.
@@ -122,7 +124,7 @@ private:
   using queue = std::map<key, scheduled_sequence*>;
 
   static key order(const scheduled_sequence& s) { return {-s.priority, s.arrival, s.id}; }
-  static fair_queue::place place_of(const scheduled_sequence& s) { return {s.priority, s.arrival, s.id}; }
+  static fair_queue::place place_of(const scheduled_sequence& s) { return {s.priority, s.arrival, s.id, s.preference}; }
   static void commit(scheduled_sequence& s, block_request& request);
   void enqueue(scheduled_sequence& s);
   void dequeue(const scheduled_sequence& s);

@@ -190,6 +190,9 @@ block_request step_planner::begin_step() {
   table_.commit(request);
   if (can_plan()) {
     microbatches_[as_size(rules_.turn())].stalled = table_.version(); // until there is a plan, or something changes
+    constexpr std::uint64_t now_and_then = 64, long_wait = 1024;      // steps
+    if (last_step_ % now_and_then == 0)
+      table_.age(last_step_ + 1, long_wait);
     draft_.begin(limits_.step_tokens, last_step_ + 1);
     budget_.begin(cost_, std::ranges::any_of(std::as_const(table_).running(), &scheduled_sequence::decodes));
     preemption_.suspend_crossing(request);

@@ -79,6 +79,25 @@ TEST_CASE("answers end where the policy says, or earlier") {
   CHECK(under(rules, R"(,"max_tokens":30,"min_tokens":20)").sampling.min_tokens == 7);
 }
 
+TEST_CASE("a policy says how far a key's requests come ahead of other clients'") {
+  server_policy policy;
+  policy.of_key["quick"].min_priority = -5;
+  policy.of_key["slow"].min_priority = 3;
+  const auto bounded = [&](const char* key, int priority) { // as the engine counts: higher runs first
+    generation g;
+    g.priority = priority;
+    bound_priority(policy.of(key), g);
+    CHECK(g.preference == priority);
+    return g.priority;
+  };
+  CHECK(bounded("any", 1'000'000) == 0);
+  CHECK(bounded("any", -7) == -7);
+  CHECK(bounded("quick", 1'000'000) == 5);
+  CHECK(bounded("quick", 2) == 2);
+  CHECK(bounded("slow", 0) == -3);
+  CHECK_FALSE(policy.is_empty());
+}
+
 TEST_CASE("clients may add to biases, and not work against them") {
   using list = std::vector<std::pair<std::string, float>>;
   const policy_rules rules{.logit_bias = list{{"5", -10.f}, {"9", 4.f}, {"a", -3.f}, {"bc", -8.f}}};

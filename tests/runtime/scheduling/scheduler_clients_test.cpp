@@ -46,6 +46,47 @@ TEST_CASE("a client that wants all sequences lets another's request start at onc
   CHECK(m.sampling_states() == 0);
 }
 
+TEST_CASE("preference orders a client's own requests, and puts none ahead of another client's") {
+  machine m(1000, true, {64, 2, 100, 2});
+  auto first = of("a", 1, 20, 200, 2);
+  submit(m, first);
+  for (int i = 0; i < 10; ++i)
+    step(m);
+  auto later = of("a", 2, 20, 4), urgent = of("a", 3, 20, 4), other = of("b", 4, 20, 4);
+  urgent.preference = 1'000'000;
+  for (auto* a : {&later, &urgent, &other})
+    submit(m, *a);
+  CHECK(steps_until(m, 4, 1) <= 8); // of the client that has none
+  steps_until(m, 3, 1);
+  CHECK(m.transcripts[{2, 0}].empty());
+  m.drain();
+  for (auto* a : {&first, &later, &urgent, &other})
+    check_transcripts(m, *a);
+}
+
+TEST_CASE("what waits behind requests of a higher priority without an end starts all the same") {
+  machine m(1000, true, {64, 2, 100, 2});
+  std::uint64_t id = 10;
+  const auto keep_busy = [&] {
+    for (; m.sched.counters().waiting < 3; ++id) {
+      auto a = of("a", id, 20, 50, 2);
+      a.priority = 1;
+      submit(m, a);
+    }
+  };
+  keep_busy();
+  for (int i = 0; i < 10; ++i)
+    step(m);
+  submit(m, of("b", 1, 20, 4));
+  int steps = 0;
+  for (; m.transcripts[{1, 0}].empty() && steps < 3000; ++steps) {
+    step(m);
+    keep_busy();
+  }
+  CHECK(steps > 500);
+  CHECK(steps < 2000);
+}
+
 TEST_CASE("two clients that both want all sequences have half of them each") {
   machine m(1000, true, {64, 8, 100, 2});
   const auto a = of("a", 1, 20, 300, 8), b = of("b", 2, 20, 300, 8);
