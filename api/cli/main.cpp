@@ -18,7 +18,7 @@ constexpr int most_arenas = 4;
 int main(int count, char** arguments) {
   ::mallopt(M_ARENA_MAX, most_arenas);
   std::setlocale(LC_NUMERIC, "C"); // tables and values of flags have decimal points, whatever a preloaded library chose
-  std::signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error like others
+  std::signal(SIGXFSZ, SIG_IGN);   // a file that may not grow is an error like others
   troupe::cli::occupy_standard_streams();
   troupe::cli::escape_terminal_output();
   troupe::cli::explain_bus_errors();

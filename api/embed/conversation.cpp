@@ -82,10 +82,11 @@ std::string rendered(const model_info& model, const question& asked) {
   chat_template::arguments arguments;
   if (!asked.tools.empty())
     arguments.tools = list_of(asked.tools);
-  return render_whole(list_of(asked.messages), [&](const jinja::value& messages) {
-           arguments.messages = messages;
-           return model.chat->render(arguments);
-         })
+  return render_whole(list_of(asked.messages),
+                      [&](const jinja::value& messages) {
+                        arguments.messages = messages;
+                        return model.chat->render(arguments);
+                      })
     .text;
 }
 

@@ -264,7 +264,7 @@ chat_input read_chat(const field_reader& body) {
   if (result.continue_final_message && !content && !reasoning)
     body.refuse("continue_final_message", "needs a last message with text");
   result.continues_reasoning = result.continue_final_message && trimmed(content.value_or("")).empty() &&
-                               !trimmed(reasoning.value_or("")).empty();
+    !trimmed(reasoning.value_or("")).empty();
   return result;
 }
 

@@ -15,7 +15,7 @@ struct chat_input {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   bool continues_reasoning = false; // then the last message has reasoning and no content
-  std::stop_token stop; // cancels the rendering
+  std::stop_token stop;             // cancels the rendering
 };
 
 } // namespace troupe

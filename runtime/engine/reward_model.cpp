@@ -73,15 +73,14 @@ std::vector<token_id> judged_ids(const model_info& judge, const judged_prompt& p
   const bool rendered = judge.chat && !prompt.messages.empty();
   std::vector<token_id> ids;
   try {
-    ids = rendered
-      ? judge.tokenizer->encode(
-          render_whole(conversation_of(prompt, answer),
-                       [&](const jinja::value& messages) {
-                         return judge.chat->render({.messages = messages, .add_generation_prompt = false});
-                       })
-            .text,
-          false)
-      : judge.tokenizer->encode(prompt.text + answer, true);
+    ids = rendered ? judge.tokenizer->encode(render_whole(conversation_of(prompt, answer),
+                                                          [&](const jinja::value& messages) {
+                                                            return judge.chat->render(
+                                                              {.messages = messages, .add_generation_prompt = false});
+                                                          })
+                                               .text,
+                                             false)
+                   : judge.tokenizer->encode(prompt.text + answer, true);
   } catch (const jinja::fault& f) {
     throw failure(errc::bad_request, "the conversation cannot be given to the reward model: " + std::string(f.what()),
                   "search");

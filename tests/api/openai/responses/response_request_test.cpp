@@ -144,10 +144,11 @@ TEST_CASE("Functions of a namespace are functions of their own, and tools that t
   CHECK(function->space == "n");
   CHECK(function->name == "g");
   CHECK_FALSE(request.namespaces->find("f"));
-  CHECK(request.repeated.find(
-          R"("tools":[{"type":"function","name":"f","description":null,"parameters":null,"strict":false},)"
-          R"({"type":"namespace","name":"n","description":"d","parameters":null,"strict":null,"tools":[{"type":"function","name":"g",)"
-          R"("description":null,"parameters":null,"strict":true}]}])") != std::string::npos);
+  CHECK(
+    request.repeated.find(
+      R"("tools":[{"type":"function","name":"f","description":null,"parameters":null,"strict":false},)"
+      R"({"type":"namespace","name":"n","description":"d","parameters":null,"strict":null,"tools":[{"type":"function","name":"g",)"
+      R"("description":null,"parameters":null,"strict":true}]}])") != std::string::npos);
   CHECK(tool_namespaces::shown_name("mcp__server__", "g") == "mcp__server__g");
 }
 
