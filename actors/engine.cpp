@@ -83,6 +83,7 @@ public:
       [this](load_atom, const load_report_ptr& report) { router_.take(*report); },
       [this](timeout_atom, std::int64_t ms, const request_actor& request) { set_deadline(ms, request); },
       [this](check_atom) { expire(); },
+      [this](check_atom, int replica) { start_again(replica); },
       [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
       [this](loaded_atom, const error& why) { fail(why); },
       [this](judge_atom) { judge_loaded(); },
@@ -373,8 +374,20 @@ private:
       return fail(*why);
     else if (why)
       return fail_one(which, *why);
-    if (auto line = which.take_restart())
-      start(which, (has_router() ? "replica " + std::to_string(which.number()) + ": " : "") + *line);
+    auto next = which.take_restart();
+    if (!next)
+      return;
+    auto line = (has_router() ? "replica " + std::to_string(which.number()) + ": " : "") + next->line;
+    if (next->wait.count() == 0)
+      return start(which, std::move(line));
+    restarts_.insert_or_assign(which.number(), std::move(line));
+    self_->delayed_send(self_, next->wait, check_atom::value, which.number());
+  }
+
+  void start_again(int number) {
+    auto line = restarts_.extract(number);
+    if (!stopping_ && line)
+      start(*replicas_.at(static_cast<std::size_t>(number)), std::move(line.mapped()));
   }
 
   // Others go on.
@@ -598,11 +611,12 @@ private:
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   loaded_model_ptr model_;
   std::vector<std::unique_ptr<replica>> replicas_;
-  router router_;                   // of several replicas
-  std::uint64_t lives_ = 0;         // of all of them
-  std::string degraded_;            // why fewer serve than there were
-  caf::actor_addr loader_;          // while it loads
-  std::optional<kept_judge> judge_; // if there is a reward model
+  router router_;                       // of several replicas
+  std::uint64_t lives_ = 0;             // of all of them
+  std::map<int, std::string> restarts_; // that wait, by replica: the line that tells of each
+  std::string degraded_;                // why fewer serve than there were
+  caf::actor_addr loader_;              // while it loads
+  std::optional<kept_judge> judge_;     // if there is a reward model
   std::map<caf::actor_addr, pending_request> requests_;
   deadlines<caf::actor_addr> deadlines_;
   std::map<caf::actor_addr, step_watcher_actor> watchers_;

@@ -280,6 +280,7 @@ using engine_actor = caf::typed_actor<
   caf::reacts_to<load_atom, load_report_ptr>,                             // scheduler, beside other replicas
   caf::reacts_to<timeout_atom, std::int64_t, request_actor>,              // request: timeout follows after so many ms
   caf::reacts_to<check_atom>,                                             // itself: is the time of any over?
+  caf::reacts_to<check_atom, int>,                                        // itself: a replica may start again
   caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
   caf::reacts_to<loaded_atom, error>,                                     // loader
   caf::reacts_to<judge_atom>,                                             // judge: it can judge

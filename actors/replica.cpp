@@ -164,21 +164,22 @@ std::optional<error> replica::fail(const fault& f) {
     return std::nullopt; // it is ending already
   end();
   auto why = f.why;
+  const auto wait = f.recoverable ? policy_.restart(engine_->clock().now()) : std::nullopt;
   if (!f.recoverable) {
     failed_ = true;
     why.message = "the device is lost: " + why.message;
-  } else if (!policy_.restart(engine_->clock().now())) {
+  } else if (!wait) {
     failed_ = true;
     why.message = "a part of the engine failed again after " + std::to_string(policy_.restarts()) +
       " restarts within " + std::to_string(policy_.within().count()) + " s: " + why.message;
   } else {
     ++seen_.restarts;
-    restarting_ = "a part of the engine failed and was restarted: " + why.message;
+    restarting_ = {"a part of the engine failed and was restarted: " + why.message, *wait};
   }
   return failed_ ? std::optional(std::move(why)) : std::nullopt;
 }
 
-std::optional<std::string> replica::take_restart() {
+std::optional<replica::pending_restart> replica::take_restart() {
   return children_.empty() ? std::exchange(restarting_, std::nullopt) : std::nullopt;
 }
 

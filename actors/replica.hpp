@@ -11,6 +11,7 @@
 #include <caf/actor.hpp>
 #include <caf/actor_addr.hpp>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -81,9 +82,13 @@ public:
   /// Ends the other actors: without one of them they are useless. Returns why it cannot be started again, if so.
   std::optional<error> fail(const fault& f);
 
-  /// After a failure, once all its actors have ended, whose memory is what the next ones will take: the reason, for a
-  /// person, to start it again.
-  std::optional<std::string> take_restart();
+  struct pending_restart {
+    std::string line; // the reason, for a person
+    std::chrono::milliseconds wait{};
+  };
+  /// After a failure, once all its actors have ended, whose memory is what the next ones will take: that it is to be
+  /// started again.
+  std::optional<pending_restart> take_restart();
 
 private:
   workers spawn(std::uint64_t life);
@@ -107,7 +112,7 @@ private:
   std::shared_ptr<former_lives<scheduler_counters>> former_schedulers_ =
     std::make_shared<former_lives<scheduler_counters>>();
   std::shared_ptr<former_lives<block_counters>> former_blocks_ = std::make_shared<former_lives<block_counters>>();
-  std::optional<std::string> restarting_;
+  std::optional<pending_restart> restarting_;
   bool failed_ = false; // and is not started again
 };
 

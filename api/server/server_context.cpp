@@ -69,7 +69,24 @@ server_context::server_context(service& engine, server_options given)
     trim_timer_(acceptor.get_executor()),
     figures_timer_(acceptor.get_executor()) {}
 
+void server_context::hold_rows(generation& of) {
+  if (!of.embeddings)
+    return;
+  struct held_rows {
+    std::shared_ptr<const prompt_embeddings> rows;
+    byte_budget::share share;
+  };
+  const auto held = std::make_shared<held_rows>(held_rows{of.embeddings, byte_budget::share(bodies)});
+  if (!held->share.grow_to(of.embeddings->values.size() * sizeof(float)))
+    throw failure(errc::overloaded,
+                  "what other requests hold leaves too little of the " + std::to_string(bodies.most()) +
+                    " bytes for `prompt_embeds` (--max-body-memory)",
+                  "prompt_embeds");
+  of.embeddings = std::shared_ptr<const prompt_embeddings>(held, held->rows.get());
+}
+
 output_filter server_context::follow_policy(const std::string& key, const served_model& model, generation& to) {
+  hold_rows(to);
   const auto now = live.get();
   bound_priority(now->policy.of(key), to);
   if (now->policy.is_empty())

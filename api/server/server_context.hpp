@@ -90,8 +90,8 @@ public:
   /// The lane that parses a text: short requests do not wait behind long ones.
   worker_lane& lane_for(std::size_t bytes) { return bytes <= options.brief_bytes ? brief : lengthy; }
 
-  /// Makes a request follow the server's policy for the key of this name, or refuses it. Returns what its choices are
-  /// filtered by. Any thread.
+  /// Makes a request follow the server's policy for the key of this name, or refuses it; what it holds besides tokens
+  /// counts among the bodies until its end. Returns what its choices are filtered by. Any thread.
   output_filter follow_policy(const std::string& key, const served_model& model, generation& to);
   /// The same of a job with its writer.
   void follow_policy(const std::string& key, const served_model& model, generation_job& job);
@@ -123,6 +123,7 @@ public:
   void end_drain();
 
 private:
+  void hold_rows(generation& of);
   asio::awaitable<void> trim_memory();
   asio::awaitable<void> wait_until_idle();
 

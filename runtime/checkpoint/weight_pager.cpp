@@ -68,6 +68,10 @@ weight_pager::weight_pager(std::shared_ptr<const packed_file> file, std::vector<
   streams_ = std::ranges::any_of(units_, &paged_unit::streamed);
   if (expert_bytes)
     experts_.emplace(expert_sizes(units_), *expert_bytes);
+  reader_ = std::thread([this] { // now, as a failure while it loads costs nobody a request
+    name_thread("weights");
+    work();
+  });
 }
 
 weight_pager::~weight_pager() {
@@ -168,11 +172,6 @@ void weight_pager::tell(order what, std::size_t unit) {
       return;
     places_[unit] = place::asked;
   }
-  if (!reader_.joinable())
-    reader_ = std::thread([this] {
-      name_thread("weights");
-      work();
-    });
   orders_.emplace_back(what, unit);
 }
 

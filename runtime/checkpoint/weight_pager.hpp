@@ -83,7 +83,7 @@ private:
   std::optional<expert_cache> experts_;
   std::deque<std::pair<order, std::size_t>> orders_;
   bool stop_ = false;
-  std::thread reader_; // begun when it is first needed
+  std::thread reader_;
 };
 
 /// A decoder's way through the units. Does nothing without a pager. Used by the decoder's thread.

@@ -2,9 +2,21 @@
 
 #include "runtime/support/threads.hpp"
 
+#include <exception>
 #include <utility>
 
 namespace troupe {
+
+mask_workers::mask_workers(int threads) {
+  const std::lock_guard hold(mutex_);
+  threads_.reserve(static_cast<std::size_t>(threads));
+  try {
+    while (static_cast<int>(threads_.size()) < threads)
+      threads_.emplace_back([this] { work(); });
+  } catch (const std::exception&) {
+    // Those that run do all of it.
+  }
+}
 
 mask_workers::~mask_workers() {
   {
@@ -17,11 +29,9 @@ mask_workers::~mask_workers() {
 }
 
 void mask_workers::post(const void* lane, std::function<void()> job) {
-  if (wanted_ == 0)
+  if (threads_.empty())
     return job();
   const std::lock_guard hold(mutex_);
-  while (static_cast<int>(threads_.size()) < wanted_)
-    threads_.emplace_back([this] { work(); });
   auto& jobs = lanes_[lane];
   jobs.waiting.push_back(std::move(job));
   if (std::exchange(jobs.taken, true))

@@ -1,6 +1,7 @@
 // Threads that make masks of tokens while forward passes run. Jobs belong to lanes (a lane is a guide): those of one
 // lane run one at a time and in order; lanes take turns, so that one slow guide delays no other. The threads give way
-// to those that compute. Jobs may be posted from any thread and must not throw.
+// to those that compute. Jobs may be posted from any thread and must not throw. The threads start with this object, not
+// with the first job: there may be none to be had then, and one request must not cost all others the replica.
 #pragma once
 
 #include <condition_variable>
@@ -15,14 +16,13 @@ namespace troupe {
 
 class mask_workers {
 public:
-  /// `threads` start with the first job. 0: a job runs when it is posted, on that thread.
-  explicit mask_workers(int threads) : wanted_(threads) {}
+  /// As many threads as can be had, `threads` at most. With none, a job runs when it is posted, on that thread.
+  explicit mask_workers(int threads);
   /// Waits for the jobs under way and drops the others.
   ~mask_workers();
   mask_workers(const mask_workers&) = delete;
   mask_workers& operator=(const mask_workers&) = delete;
 
-  /// Throws std::system_error if there can be no thread.
   void post(const void* lane, std::function<void()> job);
 
 private:
@@ -32,7 +32,6 @@ private:
   };
   void work();
 
-  const int wanted_;
   std::mutex mutex_; // of what follows
   std::condition_variable changed_;
   std::map<const void*, lane_jobs> lanes_;

@@ -40,6 +40,22 @@ def test_health_is_503_with_progress_until_the_model_is_loaded(launch):
     assert refused.status_code == 503 and refused.json()["error"]["message"]
 
 
+def test_a_server_goes_on_when_nobody_reads_its_log_any_more():
+    process = subprocess.Popen([binary(), "serve", "--port", "0", "--model", str(GOLDEN)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    try:
+        url = process.stdout.readline().split()[2]
+        process.stdout.close()
+        process.stderr.close()
+        wait_until(lambda: httpx.get(url + "/health").status_code == 200, "the model to be loaded")
+        for _ in range(3):
+            assert httpx.post(url + "/v1/completions", json={**LONG, "max_tokens": 2}, timeout=60).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_streams_finish_and_ends_cleanly(launch, number):
     server = launch("--stop-grace", "600")

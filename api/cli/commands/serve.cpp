@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <optional>
@@ -251,6 +252,7 @@ void reload(server& listening, const engine& engine, const CLI::App& given, cons
 
 int serve(serve_options options, const CLI::App& given, const reader& again) {
   require_model(options.engine.model);
+  std::signal(SIGPIPE, SIG_IGN); // who reads the log may go away: that ends nothing
   if (const auto inherited = checked_usage(take_inherited_socket)) {
     options.server.host = inherited->host;
     options.server.socket = inherited->descriptor;
@@ -269,7 +271,11 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   catalogue models(engine);
   server listening(models, options.server);
   const auto url = url_of(host, listening.port());
-  print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
+  try {
+    print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
+  } catch (const output_failure&) {
+    // Nobody wants to know.
+  }
   const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
   if (options.server.page && options.is_verbose())
     log->say(log_level::info, "page", "open " + local_url + " in a browser to chat and to watch the engine");
