@@ -96,8 +96,9 @@ TEST_CASE("Sampling parameters of responses are those of chats, and vLLM's, too"
 
 TEST_CASE("A response goes on from an earlier one of the same owner") {
   response_store store(8, 1 << 20);
-  store.keep(1, "resp_1", {"{}", "[]", R"({"role":"user","content":"q"},{"role":"assistant","content":"a"})"});
-  store.keep(2, "resp_2", {"{}", "[]", R"({"role":"user","content":"secret"})"});
+  store.keep(1, "resp_1", {"{}", "[]", R"({"role":"user","content":"q"},{"role":"assistant","content":"a"})"},
+             "a client");
+  store.keep(2, "resp_2", {"{}", "[]", R"({"role":"user","content":"secret"})"}, "a client");
   const auto request = responses(R"("input":"r","previous_response_id":"resp_1","instructions":"i")", store);
   CHECK(text_of(request.asked.prompts.at(0).prompt) == "system: i\nuser: q\nassistant: a\nuser: r\nassistant:");
   CHECK(request.messages ==
