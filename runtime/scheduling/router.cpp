@@ -112,9 +112,11 @@ const load_report& router::measured(const replica_state& r) const {
 // Of answers that end behind any token with the same probability, the likeliest mean: those under way count, too.
 void router::answer_lengths::add(std::uint64_t more_tokens, std::uint64_t more_ended) {
   constexpr double memory = 1 - 1.0 / 512;
-  const auto kept = std::pow(memory, static_cast<double>(more_ended));
-  tokens = tokens * kept + static_cast<double>(more_tokens);
-  ended = ended * kept + static_cast<double>(more_ended);
+  const auto all = static_cast<double>(more_ended);
+  const auto kept = std::pow(memory, all);
+  const auto counted = more_ended == 0 ? 1 : (1 - kept) / (1 - memory) / all; // of many at once the last ones count, too
+  tokens = tokens * kept + static_cast<double>(more_tokens) * counted;
+  ended = ended * kept + all * counted;
 }
 
 // Before any has ended: as long as it may become.

@@ -164,8 +164,6 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
     {with(
        R"("quantization_config": {"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-bitmask"}})"),
      "`format` is `sparse-bitmask`, supported is dense or sparse-24-bitmask"},
-    {with(R"("quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]})"),
-     "`weight_block_size` is there, supported is one scale for a matrix or for an output"},
     {with(R"("quantization_config": {"quant_method": "gptq", "bits": 5})"), "`bits` is 5, supported is 2, 3, 4 or 8"},
     {with(R"("quantization_config": {"quant_method": "awq", "bits": 8})"), "`bits` is 8, supported is 4"},
     {with(R"("quantization_config": {"quant_method": "gptq", "checkpoint_format": "marlin"})"),
