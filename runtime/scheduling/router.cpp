@@ -114,7 +114,8 @@ void router::answer_lengths::add(std::uint64_t more_tokens, std::uint64_t more_e
   constexpr double memory = 1 - 1.0 / 512;
   const auto all = static_cast<double>(more_ended);
   const auto kept = std::pow(memory, all);
-  const auto counted = more_ended == 0 ? 1 : (1 - kept) / (1 - memory) / all; // of many at once the last ones count, too
+  const auto counted = more_ended == 0 ? 1
+                                       : (1 - kept) / (1 - memory) / all; // of many at once the last ones count, too
   tokens = tokens * kept + static_cast<double>(more_tokens) * counted;
   ended = ended * kept + all * counted;
 }

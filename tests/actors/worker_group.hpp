@@ -127,6 +127,7 @@ engine_actor::behavior_type engine_that(Handlers... own) {
     [](loaded_atom, const error&) {},
     [](judge_atom) {},
     [](judge_atom, const error&) {},
+    [](check_atom, int) {},
     [](judged_atom) {},
     [](watch_atom, const step_watcher_actor&) {},
     [](unwatch_atom, const step_watcher_actor&) {},
