@@ -35,13 +35,23 @@ bool request_amx() {
 /// By vendor and not by a measurement, as results differ between targets: a machine always has the same one.
 bool pairs_are_fast() { return !__builtin_cpu_is("intel"); }
 
+/// Two that clang's __builtin_cpu_supports does not know. AVX2 tells that the system keeps their registers.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) != 0;
+}
+bool has_avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 4)) != 0;
+}
+
 std::vector<isa> find_isas() {
   std::vector<isa> found{isa::portable};
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
     return found;
   found.push_back(isa::avx2);
-  if (__builtin_cpu_supports("avxvnni"))
+  if (has_avx_vnni())
     found.push_back(isa::avx_vnni);
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))

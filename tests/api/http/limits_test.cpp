@@ -33,10 +33,10 @@ errc refusal(request_quota& quota, const std::string& owner, std::size_t sequenc
 
 TEST_CASE("A request that could never be admitted is refused for good, not told to try again") {
   request_quota quota("one API key", 0, 8);
-  CHECK(refusal(quota, 0, 9) == errc::bad_request);
-  CHECK(refusal(quota, 0, 8) == errc::internal);
+  CHECK(refusal(quota, "a", 9) == errc::bad_request);
+  CHECK(refusal(quota, "a", 8) == errc::internal);
   request_quota both("one API key", 3, 8);
-  CHECK(refusal(both, 0, 4) == errc::bad_request);
+  CHECK(refusal(both, "a", 4) == errc::bad_request);
 }
 
 TEST_CASE("A quota counts sequences, and the last copy returns them") {

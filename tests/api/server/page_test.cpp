@@ -55,7 +55,7 @@ TEST_CASE(
     CHECK((policy.find("sandbox allow-scripts;") == policy.npos) == !sandbox);
     all += file.content.size();
   }
-  CHECK(all < 450'000); // compressed, a third
+  CHECK(all < 700'000); // compressed, a third
   const auto settings = get_page(live.port(), "/page/settings.json");
   CHECK(settings.headers.at("content-type") == "application/json");
   CHECK(settings.body.find(R"({"name":"top_k","whole":true,"least":-1,)") != settings.body.npos);

@@ -130,7 +130,7 @@ TEST_CASE("Requests on a WebSocket that outlast the grace end with an error, the
     CHECK(client.hear() ==
           R"({"type":"error","id":")" + std::string(id) +
             R"(","error":{"message":"the server is stopping","type":"server_error","param":null,)"
-            R"("code":"unavailable"}})");
+            R"("code":"unavailable"},"retry_after":1})");
   CHECK(client.read_frame().close_code() == 1001);
   client.send_frame(8, std::string("\x03\xe9", 2));
   CHECK(a->wait_cancelled());

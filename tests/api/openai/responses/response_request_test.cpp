@@ -198,7 +198,7 @@ TEST_CASE("Reasoning that is handed back sealed reaches the template, another se
   model->render = [&seen](const chat_input& input) {
     auto unlimited = jinja::meter::unlimited();
     seen = jinja::to_json(unlimited, input.messages);
-    return std::string("p");
+    return seen; // every text reaches the prompt
   };
   response_store store(8, 1 << 20);
   const auto replay = [&](const std::string& sealed) {
