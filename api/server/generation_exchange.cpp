@@ -74,7 +74,9 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, generated
   parsed_request result;
   const auto work = [&, stop = scope.token()] { return parse(context, how, scope, key, body, stop); };
   try {
-    result = co_await context.lane_for(body.size()).run(work);
+    auto first = context.quotas.acquire(scope.client(), 1); // who may have none is not read either
+    result = co_await context.lane_for(body.size()).run(scope.client(), work);
+    first.reset();
     if (!result.wrong)
       result.quota = context.quotas.acquire(scope.client(), count_sequences(result.job.prompts));
   } catch (...) { // the lane or the quota is full, or memory
@@ -85,7 +87,8 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, generated
 
 // What has become long is written on a lane, as what comes is parsed there: it may take as long as hundreds of
 // requests.
-asio::awaitable<reply> whole_answer(server_context& context, answer_writer& writer, std::size_t bytes) {
+asio::awaitable<reply> whole_answer(server_context& context, const std::string& client, answer_writer& writer,
+                                    std::size_t bytes) {
   const auto write = [&writer] {
     auto whole = reply::json(writer.body());
     whole.body.shrink_to_fit(); // it grew by doubling, and may wait for its reader
@@ -94,7 +97,7 @@ asio::awaitable<reply> whole_answer(server_context& context, answer_writer& writ
   reply result;
   try {
     if (bytes > context.options.brief_bytes) // not by ?:, where GCC 12 destroys what co_await gives twice
-      result = co_await context.lengthy.run(write);
+      result = co_await context.lengthy.run(client, write);
     else
       result = write();
   } catch (...) { // the lane is full, or memory
@@ -162,7 +165,7 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     requests.resume_if_drained();
   }
   if (!stream) {
-    const auto whole = co_await whole_answer(context, writer, requests.in_hand());
+    const auto whole = co_await whole_answer(context, scope.client(), writer, requests.in_hand());
     job.writer.reset();
     requests.written();
     co_await link.send(whole, form);

@@ -378,7 +378,7 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
   reply result;
   try {
     if (auto* lane = lane_of(how.on, body.text.size()))
-      result = co_await lane->run(make);
+      result = co_await lane->run(request_->client(), make);
     else
       result = make();
   } catch (...) { // the lane is full, or memory

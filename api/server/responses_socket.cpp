@@ -195,7 +195,9 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
   };
   outcome parsed;
   try {
-    parsed = co_await context_.lane_for(one.bytes).run(parse);
+    auto first = one.what.generates ? acquire_quotas(1) : nullptr; // who may have none is not read either
+    parsed = co_await context_.lane_for(one.bytes).run(client_, parse);
+    first.reset();
     if (!parsed.wrong && one.what.generates)
       parsed.quota = acquire_quotas(as_size(parsed.job.prompts.front().sampling.width()));
   } catch (...) { // the lane is full, or memory

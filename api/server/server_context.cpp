@@ -63,7 +63,7 @@ server_context::server_context(service& engine, server_options given)
     acceptor(asio::make_strand(io)),
     grace(acceptor.get_executor()),
     brief(options.workers, options.max_waiting),
-    lengthy(options.workers / 2, options.max_waiting),
+    lengthy(options.workers / 2, options.max_waiting, true),
     arduous(options.workers / 2, options.max_waiting, true),
     reports(1, options.max_waiting),
     trim_timer_(acceptor.get_executor()),
@@ -149,7 +149,7 @@ asio::awaitable<void> server_context::trim_memory() {
   will_trim_ = false;
   // Load peaks leave hundreds of megabytes in the allocator, which returns little on its own.
   if (!draining)
-    co_await reports.run([] { ::malloc_trim(0); });
+    co_await reports.run({}, [] { ::malloc_trim(0); });
 }
 
 asio::awaitable<void> server_context::keep_figures() {
@@ -157,7 +157,7 @@ asio::awaitable<void> server_context::keep_figures() {
   while (!draining) {
     bool kept = false;
     try {
-      kept = co_await reports.run([this] { return counted.keep_figures(); });
+      kept = co_await reports.run({}, [this] { return counted.keep_figures(); });
     } catch (const std::exception&) {
       // A gap in the figures.
     }

@@ -70,7 +70,7 @@ protected:
     if (text.size() <= parsed_in_place)
       co_return parse_it();
     try {
-      co_return co_await context_.lane_for(text.size()).run(parse_it);
+      co_return co_await context_.lane_for(text.size()).run(client_, parse_it);
     } catch (...) { // the lane is full, or memory
       co_return Bad{{}, caught_error()};
     }

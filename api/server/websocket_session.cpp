@@ -243,7 +243,9 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   outcome parsed;
   std::shared_ptr<const void> quotas;
   try {
-    parsed = co_await context_.lane_for(frame.bytes).run(parse);
+    auto first = acquire_quotas(1); // who may have none is not read either
+    parsed = co_await context_.lane_for(frame.bytes).run(client_, parse);
+    first.reset();
     if (!parsed.wrong)
       quotas = acquire_quotas(as_size(parsed.request.prompts.front().sampling.width()));
   } catch (...) { // the lane is full, or memory
@@ -306,7 +308,7 @@ asio::awaitable<void> websocket_session::watch_steps(std::shared_ptr<const watch
       watch_busy_ = true;
       std::string frame;
       try {
-        frame = co_await context_.reports.run(make);
+        frame = co_await context_.reports.run(client_, make);
       } catch (...) { // the engine is starting again, or memory is short: perhaps the next time
       }
       watch_busy_ = goes_on() && !frame.empty() && account_->add(frame.size());

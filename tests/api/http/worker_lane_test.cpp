@@ -1,10 +1,81 @@
 #include "tests/api/openai/busy_tokenizer.hpp"
 #include "tests/api/server/live_server.hpp"
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
 #include <doctest/doctest.h>
+
+#include <algorithm>
+#include <latch>
 
 using namespace troupe;
 using namespace troupe::test;
+
+namespace {
+
+/// A lane with one thread, whose tasks wait for a sign and then note who asked for them.
+struct noting_lane {
+  explicit noting_lane(std::size_t most) : lane(1, most) {}
+
+  void ask(const std::string& client) {
+    boost::asio::co_spawn(io, asking(client), boost::asio::detached);
+    io.poll();
+  }
+  void run() {
+    begin.count_down();
+    io.restart();
+    io.run();
+  }
+
+  boost::asio::io_context io;
+  std::latch begin{1};
+  std::vector<std::string> served;
+  std::size_t refused = 0;
+  worker_lane lane;
+
+private:
+  boost::asio::awaitable<void> asking(std::string client) {
+    const auto note = [this, &client] {
+      begin.wait();
+      served.push_back(client);
+    };
+    try {
+      co_await lane.run(client, note);
+    } catch (const failure&) {
+      ++refused;
+    }
+  }
+};
+
+} // namespace
+
+TEST_CASE("Clients are served in turn, however many tasks one of them has") {
+  noting_lane lane(100);
+  for (int i = 0; i < 40; ++i)
+    lane.ask("a");
+  for (const auto* client : {"b", "c", "b"})
+    lane.ask(client);
+  lane.run();
+  REQUIRE(lane.served.size() == 43);
+  const auto last = std::find(lane.served.rbegin(), lane.served.rend(), "b");
+  CHECK(lane.served.rend() - last <= 6);
+  CHECK(std::ranges::find(lane.served, "c") - lane.served.begin() <= 3);
+  CHECK(lane.lane.idle());
+}
+
+TEST_CASE("A client that fills a lane leaves room for others") {
+  noting_lane lane(16);
+  for (int i = 0; i < 20; ++i)
+    for (const auto* client : {"a", "b"})
+      lane.ask(client);
+  CHECK(lane.refused == 40 - 16);
+  lane.ask("c");
+  lane.run();
+  CHECK(std::ranges::count(lane.served, "a") == 8);
+  CHECK(std::ranges::count(lane.served, "b") == 8);
+  CHECK(std::ranges::count(lane.served, "c") == 1);
+}
 
 TEST_CASE("Short requests do not wait for long ones to be parsed") {
   server_options options;
