@@ -1,3 +1,6 @@
+#include "api/http/worker_lane.hpp"
+
+#include "runtime/support/error.hpp"
 #include "tests/api/openai/busy_tokenizer.hpp"
 #include "tests/api/server/live_server.hpp"
 
