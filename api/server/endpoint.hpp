@@ -54,7 +54,7 @@ struct generation_call {
 enum class thread_of : std::uint8_t {
   strand,  // of the connection: at once, even while every worker is busy. For what takes no time
   parsing, // workers for short or for long requests, by the size of the body
-  files,   // workers for what may take seconds
+  files,   // workers for what may take seconds to read or compute; none sleeps there
   reports, // a worker that asks the engine; the client is not watched
 };
 
@@ -72,6 +72,9 @@ struct upgraded {
   bool to_responses = false;
 };
 
+/// The next steps of the engine, which take as long as the client asks for.
+struct traced {};
+
 enum class access : std::uint8_t {
   key,     // any API key, if there are keys
   open,    // everybody
@@ -81,7 +84,7 @@ enum class access : std::uint8_t {
 struct endpoint {
   std::string_view method; // GET answers HEAD, too
   std::string_view path;   // `{id}` stands for one or more characters, slashes among them
-  std::variant<answered, generated, upgraded> what;
+  std::variant<answered, generated, upgraded, traced> what;
   access needs = access::key;
   /// Polled continuously: not worth a log line, and answered while the server drains.
   bool probe = false;

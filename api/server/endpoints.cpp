@@ -23,12 +23,12 @@ std::string as_ollama(const reply& why, std::string_view) { return ollama_error(
 /// A row of Ollama's API, whose clients often send no content type (`curl -d` as its documentation has it). Pages of
 /// other origins, which may send that without a preflight, are kept away by Origin and Host.
 constexpr endpoint ollama(std::string_view method, std::string_view path,
-                          std::variant<answered, generated, upgraded> what) {
+                          std::variant<answered, generated, upgraded, traced> what) {
   return {.method = method, .path = path, .what = what, .any_content_type = true, .error_format = as_ollama};
 }
 
 /// A row of Anthropic's API.
-constexpr endpoint anthropic(std::string_view path, std::variant<answered, generated, upgraded> what) {
+constexpr endpoint anthropic(std::string_view path, std::variant<answered, generated, upgraded, traced> what) {
   return {.method = "POST",
           .path = path,
           .what = what,
@@ -88,7 +88,7 @@ constexpr auto rows = std::to_array<endpoint>({
   // its own
   {"POST", "/v1/watermark/detect", answered{detect_watermark, thread_of::parsing}},
   {"GET", "/v1/ws", upgraded{}},
-  {"GET", "/debug/trace", answered{trace_steps, thread_of::files}},
+  {"GET", "/debug/trace", traced{}},
   {.method = "GET",
    .path = "/debug/figures",
    .what = answered{tell_figures, thread_of::parsing},

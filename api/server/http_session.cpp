@@ -6,6 +6,7 @@
 #include "api/server/generation_exchange.hpp"
 #include "api/server/request_checks.hpp"
 #include "api/server/responses_socket.hpp"
+#include "api/server/step_trace.hpp"
 #include "api/server/websocket_session.hpp"
 
 #include <boost/asio/detached.hpp>
@@ -331,6 +332,11 @@ asio::awaitable<bool> http_session::dispatch(const found_endpoint& to, held_text
   bool reusable = false;
   if (const auto* made = std::get_if<generated>(&to.row->what)) {
     reusable = co_await exchange_generation(context_, *link_, *request_, *made, std::move(body), form);
+    co_return reusable;
+  }
+  if (std::holds_alternative<traced>(to.row->what)) {
+    reusable = co_await link_->attend(*request_, form.version,
+                                      trace_steps(context_, *link_, *request_, to.query, form));
     co_return reusable;
   }
   const auto how = std::get<answered>(to.row->what);

@@ -52,6 +52,14 @@ std::optional<reply> check_origin(const http::request_header<>& head, const live
                  "pages of the origin `" + to_utf8(origin) + "` may not use this server; --cors-origin allows them");
 }
 
+/// Whether a browser says that another site's page makes it ask, without the Origin that reads have: as an image, or by
+/// going there. Nothing can be read, but all work is done.
+bool is_foreign(const http::request_header<>& head, const live_settings& live) {
+  const auto from = view(head["Sec-Fetch-Site"]);
+  return (from == "cross-site" || from == "same-site") && head.count(http::field::origin) == 0 &&
+    std::ranges::find(live.cors_origins, "*") == live.cors_origins.end();
+}
+
 /// The key in a list of subprotocols, all that a page in a browser can send with a WebSocket: `troupe.key.` and the key
 /// in base64 of URLs.
 std::optional<std::string> key_of_protocols(std::string_view list) {
@@ -124,6 +132,8 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
   if (auto why = check_origin(head, live))
     return {std::move(why)};
   const auto* to = std::get_if<found_endpoint>(&found);
+  if (to && to->row->needs != access::open && is_foreign(head, live))
+    return {refusal(403, "pages of other origins may not use this server; --cors-origin allows them")};
   const auto authorization = view(head[http::field::authorization]);
   const bool guarded = to && to->row->needs == access::metrics && !live.metrics_key.empty();
   const bool open = to && (to->row->needs == access::open || (guarded && opens_metrics(authorization, live)));

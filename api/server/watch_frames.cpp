@@ -5,8 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <set>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -135,29 +134,36 @@ std::string watch_frame(std::string_view id, const step_ring::taken& steps, cons
     .str();
 }
 
-std::string trace_of(std::span<const step_ring::record_ptr> steps) {
+std::string trace_writer::beginning() { return std::exchange(begun_, true) ? "" : R"({"traceEvents":[)"; }
+
+std::string trace_writer::add(std::span<const step_ring::record_ptr> steps) {
   std::vector<std::string> events;
-  std::map<std::pair<int, sequence_id>, std::uint64_t> tracks; // from 1; 0 has the steps
-  std::set<int> replicas;
-  for (const auto& record : steps) {
-    const auto& r = *record;
-    if (replicas.insert(r.replica).second) {
-      events.push_back(named("process_name", r.replica, 0, "replica " + std::to_string(r.replica)));
-      events.push_back(named("thread_name", r.replica, 0, "steps"));
-    }
-    events.push_back(span_of(r, 0, "step " + std::to_string(r.step)).object("args", step_counts(r)).str());
-    for (const auto& lane : r.lanes) {
-      const auto [at, fresh] = tracks.try_emplace({r.replica, lane.sequence}, tracks.size() + 1);
-      if (fresh)
-        events.push_back(named("thread_name", r.replica, at->second,
-                               "request " + std::to_string(lane.sequence.request) +
-                                 (lane.sequence.index ? "." + std::to_string(lane.sequence.index) : "")));
-      events.push_back(span_of(r, at->second, span_names[static_cast<std::size_t>(lane.what)])
-                         .object("args", json_object().number("rows", lane.rows).number("position", lane.position))
-                         .str());
-    }
+  for (const auto& record : steps)
+    add(*record, events);
+  auto text = beginning();
+  for (const auto& one : events)
+    text += (std::exchange(has_events_, true) ? "," : "") + one;
+  return text;
+}
+
+std::string trace_writer::end() { return beginning() + R"(],"displayTimeUnit":"ms"})"; }
+
+void trace_writer::add(const step_record& r, std::vector<std::string>& events) {
+  if (replicas_.insert(r.replica).second) {
+    events.push_back(named("process_name", r.replica, 0, "replica " + std::to_string(r.replica)));
+    events.push_back(named("thread_name", r.replica, 0, "steps"));
   }
-  return json_object().list("traceEvents", events).text("displayTimeUnit", "ms").str();
+  events.push_back(span_of(r, 0, "step " + std::to_string(r.step)).object("args", step_counts(r)).str());
+  for (const auto& lane : r.lanes) {
+    const auto [at, fresh] = tracks_.try_emplace({r.replica, lane.sequence}, tracks_.size() + 1);
+    if (fresh)
+      events.push_back(named("thread_name", r.replica, at->second,
+                             "request " + std::to_string(lane.sequence.request) +
+                               (lane.sequence.index ? "." + std::to_string(lane.sequence.index) : "")));
+    events.push_back(span_of(r, at->second, span_names[static_cast<std::size_t>(lane.what)])
+                       .object("args", json_object().number("rows", lane.rows).number("position", lane.position))
+                       .str());
+  }
 }
 
 } // namespace troupe

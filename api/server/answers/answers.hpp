@@ -40,7 +40,6 @@ reply pull_ollama_model(const call& c);
 reply tell_ollama_version(const call& c);
 
 // debug.cpp
-reply trace_steps(const call& c);
 reply tell_figures(const call& c);
 
 // page.cpp

@@ -62,9 +62,21 @@ TEST_CASE("A frame has the steps since the last one, without what is 0, and the 
         std::string::npos);
 }
 
+namespace {
+
+/// In two parts.
+std::string written(std::span<const step_ring::record_ptr> steps) {
+  trace_writer writer;
+  auto text = writer.add(steps.first(steps.size() / 2));
+  text += writer.add(steps.subspan(steps.size() / 2));
+  return text + writer.end();
+}
+
+} // namespace
+
 TEST_CASE("A trace has a process for each replica, with a track of its steps and one for each sequence") {
   const std::vector<step_ring::record_ptr> steps{record_of(1), record_of(2), record_of(1, 1)};
-  const auto trace = trace_of(steps);
+  const auto trace = written(steps);
   CHECK_NOTHROW(json::document::parse(trace, "the trace"));
   CHECK(count_of(trace, R"("name":"process_name")") == 2);
   CHECK(count_of(trace, R"("name":"thread_name")") == 2 + 4);
@@ -77,10 +89,10 @@ TEST_CASE("A trace has a process for each replica, with a track of its steps and
   using kind = step_lane::kind;
   waiting.lanes = {{{1, 0}, kind::turn}, {{2, 0}, kind::queue}, {{3, 0}, kind::preempted}, {{4, 0}, kind::paused}};
   const std::vector<step_ring::record_ptr> one{std::make_shared<const step_record>(waiting)};
-  const auto gaps = trace_of(one);
+  const auto gaps = written(one);
   for (const auto* name : {"waits for its turn", "in the queue", "preempted", "paused by its reader"})
     CHECK(count_of(gaps, R"("name":")" + std::string(name) + '"') == 1);
-  CHECK(trace_of({}) == R"({"traceEvents":[],"displayTimeUnit":"ms"})");
+  CHECK(written({}) == R"({"traceEvents":[],"displayTimeUnit":"ms"})");
 }
 
 TEST_CASE("A watcher gets frames of steps beside its requests, until it cancels") {
@@ -160,6 +172,36 @@ TEST_CASE("A watcher that does not read loses steps, and the server keeps no mor
   }
   CHECK(lost + heard == all);
   CHECK(lost > 0);
+}
+
+TEST_CASE("Records that nobody fetches are bounded in bytes, and fetched in portions") {
+  step_ring ring(1'000'000);
+  auto large = *record_of(1);
+  large.lanes.resize(256);
+  const auto record = std::make_shared<const step_record>(large);
+  for (int i = 0; i < 20'000; ++i)
+    ring.add(record);
+  const auto some = ring.take(100'000);
+  CHECK(some.lost > 10'000);
+  CHECK(some.records.size() > 1);
+  CHECK(some.records.size() < 50);
+  CHECK_FALSE(ring.empty());
+  CHECK(some.lost + some.records.size() + ring.take().records.size() == 20'000);
+  CHECK(ring.empty());
+}
+
+TEST_CASE("Pages of other sites cannot begin a trace, nor make the server work without a key") {
+  live_server live;
+  raw_client client(live.port());
+  for (const auto* path : {"/debug/trace?seconds=30", "/v1/models", "/debug/figures"})
+    for (const auto* site : {"cross-site", "same-site"}) {
+      client.send("GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: " + site + "\r\n\r\n");
+      CHECK(client.read_response().status == 403);
+    }
+  client.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n\r\n");
+  CHECK(client.read_response().status == 200);
+  client.send("GET /health HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n");
+  CHECK(client.read_response().status == 200);
 }
 
 TEST_CASE("GET /debug/trace traces the next seconds") {
