@@ -1,5 +1,6 @@
-// Threads with a bounded queue for work too slow for the connections' threads, fair by client: those who wait are served
-// in turn, and nobody has all threads. Kinds of work that must not delay each other get separate lanes. Thread-safe.
+// Threads with a bounded queue for work too slow for the connections' threads, fair by client: those who wait are
+// served in turn, and nobody has all threads. Kinds of work that must not delay each other get separate lanes.
+// Thread-safe.
 #pragma once
 
 #include <boost/asio/associated_executor.hpp>
@@ -40,8 +41,8 @@ public:
   worker_lane& operator=(const worker_lane&) = delete;
 
   /// Runs `f` on a thread of this lane; the awaiting coroutine resumes on its own executor with f's result or
-  /// exception. Cancellation does not interrupt it, so f may refer to the coroutine's locals. `client`: who asks. Throws
-  /// failure(overloaded) if the lane is full.
+  /// exception. Cancellation does not interrupt it, so f may refer to the coroutine's locals. `client`: who asks.
+  /// Throws failure(overloaded) if the lane is full.
   template <class F>
   boost::asio::awaitable<std::invoke_result_t<F>> run(std::string client, F f) {
     namespace asio = boost::asio;

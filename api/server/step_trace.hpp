@@ -1,5 +1,6 @@
-// GET /debug/trace over HTTP: the next steps, written as they end, so that nothing of them gathers but what the client is
-// slow to read, of which the oldest are lost. Runs within its connection's coroutine; workers only write out what came.
+// GET /debug/trace over HTTP: the next steps, written as they end, so that nothing of them gathers but what the client
+// is slow to read, of which the oldest are lost. Runs within its connection's coroutine; workers only write out what
+// came.
 #pragma once
 
 #include "api/server/connection.hpp"

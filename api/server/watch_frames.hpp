@@ -21,8 +21,8 @@ inline constexpr std::size_t most_watched_steps = 1000;
 /// {"type":"watch",…}: the steps since the last frame, and what the engine is like now.
 std::string watch_frame(std::string_view id, const step_ring::taken& steps, const engine_snapshot& now);
 
-/// Writes steps in the format of Chrome's trace events, which Perfetto opens: a process for each replica, with a track of
-/// its steps and one for each sequence.
+/// Writes steps in the format of Chrome's trace events, which Perfetto opens: a process for each replica, with a track
+/// of its steps and one for each sequence.
 class trace_writer {
 public:
   /// What follows what was written so far.

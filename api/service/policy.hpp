@@ -25,7 +25,7 @@ struct policy_rules {
   std::optional<std::vector<std::pair<std::string, float>>> logit_bias = {};
   std::optional<float> max_temperature = {};
   std::optional<int> max_tokens = {};
-  /// The lowest `priority` (lower runs sooner) with which requests come ahead of other clients'. Absent: 0, which is none.
+  /// The lowest `priority` (lower runs sooner) with which requests come ahead of other clients'. Absent: 0, so none do.
   std::optional<int> min_priority = {};
 };
 

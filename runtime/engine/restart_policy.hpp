@@ -1,5 +1,5 @@
-// Limits how often a failed worker group is restarted, and how soon: what made it fail may take a while to pass. Owned by
-// the engine actor; single-threaded.
+// Limits how often a failed worker group is restarted, and how soon: what made it fail may take a while to pass. Owned
+// by the engine actor; single-threaded.
 #pragma once
 
 #include <algorithm>

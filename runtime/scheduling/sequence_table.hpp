@@ -71,7 +71,7 @@ public:
 
   /// A sequence that waits gets a slot.
   void admit(scheduled_sequence& s);
-  /// What has waited for `long_wait` steps gets the priority of the first that runs, and keeps it. Call it now and then.
+  /// What has waited for `long_wait` steps gets the priority of the first that runs, for good. Call it now and then.
   void age(std::uint64_t step, std::uint64_t long_wait);
   /// More slots for a sequence that was just admitted, for those that will be forked from it.
   void reserve_slots(scheduled_sequence& s, std::int32_t slots);
