@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-worker_lane::worker_lane(int threads, std::size_t most, bool gives_way)
-  : most_(most), most_running_of_one_(static_cast<std::size_t>(std::max(1, threads - 1))), gives_way_(gives_way) {
+worker_lane::worker_lane(int threads, std::size_t most, bool is_slow)
+  : most_(most), most_running_of_one_(static_cast<std::size_t>(std::max(1, threads - is_slow))), is_slow_(is_slow) {
   try {
     for (int i = 0; i < std::max(1, threads); ++i)
       threads_.emplace_back([this] { work(); });
@@ -75,7 +75,7 @@ worker_lane::client_place worker_lane::next() {
 
 void worker_lane::work() {
   name_thread("lane");
-  if (gives_way_)
+  if (is_slow_)
     give_way();
   std::unique_lock hold(mutex_);
   for (;;) {

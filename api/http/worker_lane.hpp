@@ -1,6 +1,5 @@
 // Threads with a bounded queue for work too slow for the connections' threads, fair by client: those who wait are
-// served in turn, and nobody has all threads. Kinds of work that must not delay each other get separate lanes.
-// Thread-safe.
+// served in turn. Kinds of work that must not delay each other get separate lanes. Thread-safe.
 #pragma once
 
 #include <boost/asio/associated_executor.hpp>
@@ -34,8 +33,9 @@ namespace troupe {
 class worker_lane {
 public:
   /// `most` is the number of tasks that may wait or run at once, of one client half of it; further ones are refused.
-  /// `gives_way`: to threads that compute. Throws std::system_error if there can be no thread.
-  worker_lane(int threads, std::size_t most, bool gives_way = false);
+  /// `is_slow`: tasks may take long. So threads give way to those that compute, and no client has all of several.
+  /// Throws std::system_error if there can be no thread.
+  worker_lane(int threads, std::size_t most, bool is_slow = false);
   ~worker_lane() { join(); }
   worker_lane(const worker_lane&) = delete;
   worker_lane& operator=(const worker_lane&) = delete;
@@ -111,7 +111,7 @@ private:
   void work();
 
   const std::size_t most_, most_running_of_one_;
-  const bool gives_way_;
+  const bool is_slow_;
   std::atomic<std::size_t> taken_ = 0;
 
   std::mutex mutex_; // of the following

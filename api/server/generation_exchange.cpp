@@ -28,7 +28,7 @@ parsed_request parse(server_context& context, generated how, const request_scope
     result.user = requested_user(fields);
     const auto model = context.models.named_in(fields);
     result.job = how.parsed_by({fields, model, context.responses, scope.key(), scope.client(), stop});
-    context.follow_policy(key, *model, result.job);
+    context.follow_policy(key, scope.client(), *model, result.job);
   } catch (...) {
     result.wrong = caught_error();
   }

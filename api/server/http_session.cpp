@@ -201,7 +201,7 @@ asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec, 
   if (ec == boost::system::errc::not_enough_memory)
     why = reply::of({errc::unavailable,
                      "the bodies of other requests already take the " + std::to_string(context_.bodies.most()) +
-                       " bytes allowed for all of them",
+                       " bytes allowed for all of them, or those of the same client half of that",
                      {}});
   if (link_->timed_out())
     why = refusal(408, "the request did not arrive in time");
@@ -263,7 +263,6 @@ asio::awaitable<bool> http_session::serve_one() {
   if (!arrived)
     co_return false;
   request_parser parser;
-  parser.get().body().share = byte_budget::share(context_.bodies);
   parser.header_limit(static_cast<std::uint32_t>(context_.options.max_header_bytes));
   parser.body_limit(context_.options.max_body_bytes);
   link_->set_deadline(context_.live.get()->header_timeout);
@@ -307,6 +306,7 @@ asio::awaitable<bool> http_session::serve_one() {
   const auto verdict = check_header(parser.get(), target, found, *context_.live.get(), context_.keys);
   caller_ = verdict.caller;
   record.set_key(caller_.name);
+  parser.get().body().share = byte_budget::share(context_.bodies, context_.client_of(caller_, link_->bytes()));
   if (verdict.answer)
     co_return co_await refuse(parser, *verdict.answer, form);
   const bool whole = co_await read_body(parser, form);

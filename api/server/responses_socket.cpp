@@ -187,7 +187,7 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
       const field_reader body(one.what.body->root());
       const auto model = context_.models.named_in(body);
       result.job = response_job(body, model, shelf(), stop);
-      context_.follow_policy(caller_.name, *model, result.job);
+      context_.follow_policy(caller_.name, client_, *model, result.job);
     } catch (...) {
       result.wrong = caught_error();
     }

@@ -54,7 +54,8 @@ server_context::server_context(service& engine, server_options given)
     keys(options.api_keys, options.key_file, tell_of_keys(log)),
     quotas(keys.is_open() ? "one address" : "one API key", options.max_requests_per_key, options.engine_room),
     watching(keys.is_open() ? "one address" : "one API key", most_watching_of_one, 0, "connections that watch"),
-    bodies(std::max(options.max_body_memory, options.max_body_bytes)),
+    bodies(std::max(options.max_body_memory, options.max_body_bytes),
+           std::max(options.max_body_memory / 2, options.max_body_bytes)),
     answers(options.max_answer_memory),
     responses(options.max_stored_responses, options.max_response_memory),
     id_prefix_(random_prefix()),
@@ -69,14 +70,14 @@ server_context::server_context(service& engine, server_options given)
     trim_timer_(acceptor.get_executor()),
     figures_timer_(acceptor.get_executor()) {}
 
-void server_context::hold_rows(generation& of) {
+void server_context::hold_rows(const std::string& client, generation& of) {
   if (!of.embeddings)
     return;
   struct held_rows {
     std::shared_ptr<const prompt_embeddings> rows;
     byte_budget::share share;
   };
-  const auto held = std::make_shared<held_rows>(held_rows{of.embeddings, byte_budget::share(bodies)});
+  const auto held = std::make_shared<held_rows>(held_rows{of.embeddings, byte_budget::share(bodies, client)});
   if (!held->share.grow_to(of.embeddings->values.size() * sizeof(float)))
     throw failure(errc::overloaded,
                   "what other requests hold leaves too little of the " + std::to_string(bodies.most()) +
@@ -85,8 +86,9 @@ void server_context::hold_rows(generation& of) {
   of.embeddings = std::shared_ptr<const prompt_embeddings>(held, held->rows.get());
 }
 
-output_filter server_context::follow_policy(const std::string& key, const served_model& model, generation& to) {
-  hold_rows(to);
+output_filter server_context::follow_policy(const std::string& key, const std::string& client,
+                                            const served_model& model, generation& to) {
+  hold_rows(client, to);
   const auto now = live.get();
   bound_priority(now->policy.of(key), to);
   if (now->policy.is_empty())
@@ -103,9 +105,10 @@ output_filter server_context::follow_policy(const std::string& key, const served
   return texts ? output_filter(std::move(texts), json, counted.counter_of_filtered()) : output_filter();
 }
 
-void server_context::follow_policy(const std::string& key, const served_model& model, generation_job& job) {
+void server_context::follow_policy(const std::string& key, const std::string& client, const served_model& model,
+                                   generation_job& job) {
   for (auto& one : job.prompts)
-    job.writer->withhold(follow_policy(key, model, one)); // the same for all of them
+    job.writer->withhold(follow_policy(key, client, model, one)); // the same for all of them
 }
 
 std::string server_context::client_of(const key_ring::owner& caller, const byte_stream& bytes) const {

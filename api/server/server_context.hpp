@@ -92,9 +92,10 @@ public:
 
   /// Makes a request follow the server's policy for the key of this name, or refuses it; what it holds besides tokens
   /// counts among the bodies until its end. Returns what its choices are filtered by. Any thread.
-  output_filter follow_policy(const std::string& key, const served_model& model, generation& to);
+  output_filter follow_policy(const std::string& key, const std::string& client, const served_model& model,
+                              generation& to);
   /// The same of a job with its writer.
-  void follow_policy(const std::string& key, const served_model& model, generation_job& job);
+  void follow_policy(const std::string& key, const std::string& client, const served_model& model, generation_job& job);
 
   /// Who asks, for all that is shared out among clients: the API key, or without keys the address, never a connection.
   std::string client_of(const key_ring::owner& caller, const byte_stream& bytes) const;
@@ -123,7 +124,7 @@ public:
   void end_drain();
 
 private:
-  void hold_rows(generation& of);
+  void hold_rows(const std::string& client, generation& of);
   asio::awaitable<void> trim_memory();
   asio::awaitable<void> wait_until_idle();
 

@@ -88,7 +88,7 @@ void socket_session::leave() {
 }
 
 asio::awaitable<void> socket_session::read_messages() {
-  while (auto message = co_await stream_.read(context_.options.max_frame_bytes, context_.bodies)) {
+  while (auto message = co_await stream_.read(context_.options.max_frame_bytes, context_.bodies, client_)) {
     if (message->text)
       co_await handle(std::move(message->held));
     else

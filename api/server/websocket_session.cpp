@@ -234,7 +234,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
       check(stop); // it may have waited in the lane for long
       result.model = context_.models.named_in(field_reader(frame.body->root()));
       result.request = parse_frame_body(frame, *result.model, stop);
-      result.filter = context_.follow_policy(caller_.name, *result.model, result.request.prompts.front());
+      result.filter = context_.follow_policy(caller_.name, client_, *result.model, result.request.prompts.front());
     } catch (...) {
       result.wrong = caught_error();
     }

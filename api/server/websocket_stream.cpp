@@ -63,9 +63,10 @@ asio::awaitable<bool> websocket_stream::accept(const beast::http::request<budget
 }
 
 asio::awaitable<std::optional<websocket_stream::message>> websocket_stream::read(std::size_t max_bytes,
-                                                                                 byte_budget& budget) {
+                                                                                 byte_budget& budget,
+                                                                                 const std::string& client) {
   auto& stream = impl_->stream;
-  held_text held{{}, byte_budget::share(budget)};
+  held_text held{{}, byte_budget::share(budget, client)};
   auto& text = held.text;
   bool whole = false;
   while (!whole) {

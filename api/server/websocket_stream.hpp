@@ -40,9 +40,10 @@ public:
                                       std::chrono::milliseconds handshake_timeout,
                                       std::chrono::milliseconds idle_timeout, std::function<void()> on_peer_close);
 
-  /// Reads one message of at most `max_bytes`, counted against `budget`. Nothing at the end of the connection, or with
-  /// a reason in pending_close() if the message is too large.
-  boost::asio::awaitable<std::optional<message>> read(std::size_t max_bytes, byte_budget& budget);
+  /// Reads one message of at most `max_bytes`, counted against `budget`, where `client` pays. Nothing at the end of the
+  /// connection, or with a reason in pending_close() if the message is too large.
+  boost::asio::awaitable<std::optional<message>> read(std::size_t max_bytes, byte_budget& budget,
+                                                      const std::string& client);
 
   /// Writes one text message. Returns false if the connection is gone.
   boost::asio::awaitable<bool> write(std::string_view text);

@@ -272,10 +272,23 @@ std::vector<std::uint64_t> sequence_table::pause(std::uint64_t request, bool pau
   }
   changed();
   while (paused_count_ > most) {
-    dropped.push_back(pauses_.begin()->second);
+    dropped.push_back(paused_of_largest());
     cancel(dropped.back());
   }
   return dropped;
+}
+
+// Of the client that has most paused sequences, the request paused longest: its readers must not cost others theirs.
+std::uint64_t sequence_table::paused_of_largest() const {
+  std::map<std::string_view, std::size_t> sizes;
+  for (const auto& [_, s] : sequences_)
+    if (s.paused())
+      ++sizes[s.client];
+  const auto largest = std::ranges::max_element(sizes, {}, [](auto& each) { return each.second; })->first;
+  const auto client_of = [this](std::uint64_t request) -> std::string_view {
+    return sequences_.lower_bound({request, 0})->second.client;
+  };
+  return std::ranges::find_if(pauses_, [&](auto& each) { return client_of(each.second) == largest; })->second;
 }
 
 // -- groups -----------------------------------------------------------------------------------------------------------

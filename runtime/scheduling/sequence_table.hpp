@@ -84,7 +84,8 @@ public:
   void cancel(std::uint64_t request);
   /// Cancels a request that can never run.
   void fail(std::uint64_t request, error why);
-  /// Returns the requests paused longest, which were dropped because more than `most` sequences are paused.
+  /// Returns requests which were dropped because more than `most` sequences are paused: those paused longest, of the
+  /// client that has most.
   std::vector<std::uint64_t> pause(std::uint64_t request, bool paused, std::size_t most);
 
   /// A member of a group does not go on: its slot is spare.
@@ -126,6 +127,7 @@ private:
   static key order(const scheduled_sequence& s) { return {-s.priority, s.arrival, s.id}; }
   static fair_queue::place place_of(const scheduled_sequence& s) { return {s.priority, s.arrival, s.id, s.preference}; }
   static void commit(scheduled_sequence& s, block_request& request);
+  std::uint64_t paused_of_largest() const;
   void enqueue(scheduled_sequence& s);
   void dequeue(const scheduled_sequence& s);
   void leave(scheduled_sequence& s, block_request& request);

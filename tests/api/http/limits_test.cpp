@@ -72,6 +72,18 @@ TEST_CASE("A budget is shared, and a refused share takes nothing") {
   CHECK(budget.taken() == 0);
 }
 
+TEST_CASE("No client has all of a budget, over all its connections") {
+  byte_budget budget(100, 50);
+  byte_budget::share a(budget, "client"), b(budget, "client"), other(budget, "other");
+  CHECK(a.grow_to(30));
+  CHECK_FALSE(b.grow_to(21));
+  CHECK(b.grow_to(20));
+  CHECK(other.grow_to(50));
+  a = {};
+  CHECK(b.grow_to(50));
+  CHECK(budget.taken() == 100);
+}
+
 TEST_CASE("A body takes memory as it arrives, not as announced") {
   byte_budget budget(100'000);
   boost::beast::http::request_parser<budgeted_body> parser;
@@ -145,12 +157,12 @@ TEST_CASE("The memory of all bodies is limited, and short ones always get throug
   options.max_body_memory = 400'000;
   live_server live(options);
   busy_tokenizer busy(live.fake, 100'000);
-  raw_client first(live.port()), second(live.port());
+  raw_client first(live.port(), 0, INADDR_LOOPBACK + 1), second(live.port(), 0, INADDR_LOOPBACK + 2);
   for (auto* client : {&first, &second}) {
     client->post("/tokenize", text_of(150'000));
     CHECK(busy.begins());
   }
-  raw_client third(live.port()), brief(live.port());
+  raw_client third(live.port(), 0, INADDR_LOOPBACK + 3), brief(live.port());
   third.post("/tokenize", text_of(150'000));
   const auto refused = third.read_response();
   CHECK(refused.status == 503);
