@@ -87,6 +87,21 @@ TEST_CASE("what waits behind requests of a higher priority without an end starts
   CHECK(steps < 2000);
 }
 
+TEST_CASE("a client whose readers pause loses its own requests, not another's") {
+  machine m(1000, true, {64, 2, 4, 2});
+  submit(m, of("b", 1, 20, 50));
+  CHECK(m.sched.pause(1, true).empty());
+  std::vector<std::uint64_t> dropped;
+  for (std::uint64_t id = 2; id <= 20; ++id) {
+    submit(m, of("a", id, 20, 50));
+    for (const auto request : m.sched.pause(id, true))
+      dropped.push_back(request);
+  }
+  CHECK(dropped.size() == 20 - 6);
+  CHECK(std::ranges::find(dropped, 1) == dropped.end());
+  CHECK(dropped.front() == 2); // paused longest
+}
+
 TEST_CASE("two clients that both want all sequences have half of them each") {
   machine m(1000, true, {64, 8, 100, 2});
   const auto a = of("a", 1, 20, 300, 8), b = of("b", 2, 20, 300, 8);
