@@ -1,6 +1,9 @@
 #include "api/http/answer_budget.hpp"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
 
 namespace troupe {
 
@@ -25,6 +28,22 @@ answer_budget::account* answer_budget::slowest(const account& but, clock::time_p
   return found;
 }
 
+/// Of the client that has most, if that is another and has more than this one's would have, which takes `with` bytes.
+answer_budget::account* answer_budget::largest_of_others(const account& but, std::size_t with) const {
+  std::map<std::string_view, std::size_t> sums{{but.client_, with}};
+  for (const auto* each : accounts_)
+    if (each != &but)
+      sums[each->client_] += each->counted();
+  const auto most = std::ranges::max_element(sums, {}, [](const auto& each) { return each.second; });
+  if (most->second <= sums.at(but.client_))
+    return nullptr;
+  account* found = nullptr;
+  for (auto* each : accounts_)
+    if (each->client_ == most->first && !each->lost_ && (!found || each->counted() > found->counted()))
+      found = each;
+  return found;
+}
+
 void answer_budget::evict(account& slow) {
   slow.lose_();
   slow.lost_ = true;
@@ -44,6 +63,11 @@ answer_budget::account::~account() {
   budget_.accounts_.erase(this);
 }
 
+void answer_budget::account::speak_for(std::string client) {
+  const std::lock_guard lock(budget_.mutex_);
+  client_ = std::move(client);
+}
+
 bool answer_budget::account::add(std::size_t bytes, clock::time_point now) {
   const std::lock_guard lock(budget_.mutex_);
   if (lost_)
@@ -52,6 +76,8 @@ bool answer_budget::account::add(std::size_t bytes, clock::time_point now) {
   const auto after = bytes_ + bytes > free_bytes ? bytes_ + bytes - free_bytes : 0;
   while (budget_.taken_ - before + after > budget_.most_) {
     auto* slow = after > budget_.most_ ? nullptr : budget_.slowest(*this, now);
+    if (!slow && !since_ && after <= budget_.most_)
+      slow = budget_.largest_of_others(*this, after);
     if (!slow && !since_)
       return false;
     budget_.evict(slow ? *slow : *this); // itself if its own reader is what it waits for

@@ -1,5 +1,6 @@
 // One memory limit for all answers that are made or written. When it is reached, the slowest readers lose their answers
-// first; if none is slow, the answer that would grow does. Thread-safe.
+// first; if none is slow, the largest one of the client that has most, or the answer that would grow if that is its own.
+// Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 
 namespace troupe {
 
@@ -36,6 +38,9 @@ public:
     account(const account&) = delete;
     account& operator=(const account&) = delete;
 
+    /// Who pays, from now on.
+    void speak_for(std::string client);
+
     /// Takes as many bytes more. False if there is no room for them, or the place was lost: nothing was taken. The
     /// place is lost, too, if this waits for its client and would grow beyond the budget.
     bool add(std::size_t bytes, clock::time_point now = clock::now());
@@ -54,6 +59,7 @@ public:
     answer_budget& budget_;
     const std::function<void()> lose_;
     // Under the budget's lock:
+    std::string client_;
     std::size_t bytes_ = 0;
     std::size_t written_ = 0;
     clock::duration waited_{};
@@ -64,6 +70,7 @@ public:
 private:
   void evict(account& slow);
   account* slowest(const account& but, clock::time_point now) const;
+  account* largest_of_others(const account& but, std::size_t with) const;
 
   const std::size_t most_;
   mutable std::mutex mutex_;

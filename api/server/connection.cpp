@@ -78,7 +78,9 @@ const std::shared_ptr<answer_budget::account>& connection::account() {
           if (!self)
             return;
           if (self->record_)
-            self->record_->failed("slow_reader", {}, "the client reads its answer too slowly");
+            self->record_->failed(
+              "slow_reader", {},
+              "the answer lost its place to others': it is read too slowly, or the client has most of all");
           self->bytes_.close();
         });
       });

@@ -325,6 +325,7 @@ asio::awaitable<bool> http_session::dispatch(const found_endpoint& to, held_text
   if (!body.text.empty())
     context_.trim_memory_later();
   request_.emplace(caller_.number, context_.client_of(caller_, link_->bytes()));
+  link_->account()->speak_for(request_->client());
   struct reset_at_end {
     std::optional<request_scope>& request;
     ~reset_at_end() { request.reset(); }

@@ -69,6 +69,7 @@ asio::awaitable<void> socket_session::run(const boost::beast::http::request<budg
     });
   });
   requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
+  account_->speak_for(client_);
   requests_->speak_for(client_);
   const bool accepted = co_await stream_.accept(head, id_, live->header_timeout, live->idle_timeout,
                                                 [this] { leave(); });

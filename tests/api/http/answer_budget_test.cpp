@@ -79,6 +79,23 @@ TEST_CASE("An answer that grows while its client does not read loses its place, 
   CHECK(budget.taken() == 50 * k);
 }
 
+TEST_CASE("A client that takes most of the budget loses the largest of its answers to another's") {
+  answer_budget budget(100 * k);
+  reader large(budget), small(budget), other(budget), third(budget);
+  for (auto* each : {&large, &small})
+    each->account.speak_for("a");
+  other.account.speak_for("b");
+  third.account.speak_for("c");
+  REQUIRE(large.account.add(free_of_charge + 60 * k, start));
+  REQUIRE(small.account.add(free_of_charge + 40 * k, start));
+  CHECK(other.account.add(free_of_charge + 30 * k, start));
+  CHECK(large.lost == 1);
+  CHECK(small.lost == 0);
+  CHECK_FALSE(small.account.add(50 * k, start)); // it would have most
+  CHECK(third.account.add(free_of_charge + 30 * k, start));
+  CHECK(small.lost + other.lost == 0);
+}
+
 TEST_CASE("An answer larger than the budget costs no other its place") {
   answer_budget budget(100 * k);
   reader stalled(budget), large(budget);
