@@ -1,6 +1,6 @@
 // What lasts in the browser: conversations in IndexedDB, settings in localStorage. A conversation may be open in several tabs:
 // each stores what was changed in it, and tells the others.
-import { absorb, giveBack, isChanged, merged, takeChanges } from './conversation.js';
+import { absorb, changesOf, giveBack, isChanged, merged, newId, takeChanges } from './conversation.js';
 
 /** @typedef {import('./conversation.js').Conversation} Conversation */
 
@@ -12,7 +12,7 @@ import { absorb, giveBack, isChanged, merged, takeChanges } from './conversation
  *   trouble: (kind: 'chats' | 'settings', text: string) => void }} Listener
  */
 
-const soon = 250, atRest = 10; // ms; a save may take a tenth of the time
+const soon = 250, atRest = 2, latest = 2000; // ms; saves may take a third of the time
 const writtenElsewhere = 4000; // ms, since another tab said so
 
 /** @type {Listener} */
@@ -68,14 +68,14 @@ async function transact(mode, work) {
 export async function loadAll(hears) {
   listener = hears;
   channel.onmessage = ({ data }) => hear(data);
-  addEventListener('pagehide', saveNow);
-  document.addEventListener('visibilitychange', () => { if (document.hidden) saveNow(); });
+  addEventListener('pagehide', leave);
   try {
     /** @type {Conversation[]} */
     const all = await transact('readonly', (store, result) => {
       const asked = store.getAll();
       asked.onsuccess = () => result(asked.result);
     });
+    takeLeft(all);
     return all.sort((a, b) => b.changed - a.changed);
   } catch {
     listener.trouble('chats', 'This browser lets the page store nothing, so conversations last until it is closed. Export those that you want to keep.');
@@ -93,13 +93,15 @@ const underWay = new Set();
 let timer;
 let lastCost = 0;
 
+const pauseBetween = () => Math.min(latest, Math.max(soon, atRest * lastCost));
+
 /**
  * Stores what was changed in a conversation, soon.
  * @param {Conversation} what
  */
 export function keep(what) {
   waiting.add(what);
-  if (!underWay.size) timer ??= setTimeout(saveWaiting, Math.max(soon, atRest * lastCost));
+  if (!underWay.size) timer ??= setTimeout(saveWaiting, pauseBetween());
 }
 
 async function saveWaiting() {
@@ -112,7 +114,7 @@ async function saveWaiting() {
     underWay.delete(one);
   }
   lastCost = performance.now() - begun;
-  if (waiting.size) timer = setTimeout(saveWaiting, Math.max(soon, atRest * lastCost));
+  if (waiting.size) timer = setTimeout(saveWaiting, pauseBetween());
 }
 
 /** @param {Conversation} what */
@@ -147,17 +149,37 @@ function sentence(why) {
   return `This conversation is not saved: ${full ? 'the browser’s storage is full. Delete conversations' : 'the browser refuses to store it. Try another browser'}, or export it.`;
 }
 
-/** The page may be closed now: there is no time to read what other tabs stored, of which they told. */
-function saveNow() {
-  if (!database || waiting.size + underWay.size === 0) return;
+const left = `troupe.left.${newId()}`; // this tab's
+
+/** The page is left: what is not stored yet waits elsewhere, as browsers drop transactions that begin now. */
+function leave() {
   try {
-    const transaction = database.transaction('conversations', 'readwrite');
-    for (const one of [...underWay, ...waiting]) {
-      transaction.objectStore('conversations').put(one);
-      tellOthers(one);
+    const whole = new Set([...underWay, ...waiting]);
+    if (whole.size) localStorage.setItem(left, JSON.stringify([...whole]));
+  } catch { /* full */ }
+}
+
+/**
+ * Adds what pages that were left could not store.
+ * @param {Conversation[]} all
+ */
+function takeLeft(all) {
+  for (const key of Object.keys(localStorage).filter((name) => name.startsWith('troupe.left.'))) {
+    /** @type {Conversation[]} */
+    const found = JSON.parse(localStorage.getItem(key) ?? '[]');
+    for (const one of found) {
+      const stored = all.find((other) => other.id === one.id);
+      const lacks = Object.values(one.turns).filter((turn) => {
+        const other = stored?.turns[turn.id];
+        return !other || other.writing && other.content.length + (other.reasoning ?? '').length < turn.content.length + (turn.reasoning ?? '').length;
+      });
+      if (stored) for (const turn of lacks) stored.turns[turn.id] = turn;
+      else all.push(one);
+      for (const turn of lacks) changesOf(stored ?? one).turns.add(turn.id);
+      keep(stored ?? one);
     }
-    transaction.commit();
-  } catch { /* full: it was said, or comes too late */ }
+    localStorage.removeItem(key);
+  }
 }
 
 /** @param {string} id */
