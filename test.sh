@@ -161,7 +161,6 @@ mkdir -p build
 packages=("${build_packages[@]}" locales)
 wanted e2e && packages+=(python3-venv prometheus chromium node-typescript golang-github-yuin-goldmark-dev)
 wanted format && packages+=(clang-format python3)
-if wanted asan || wanted tsan; then packages+=(clang-16 libclang-rt-16-dev); fi
 install_packages "${packages[@]}"
 for part in format unit arm e2e asan tsan; do
   wanted "$part" && "$part"
