@@ -290,7 +290,7 @@ function refresh(turn) {
     keepFocus(() => {
       for (const one of stale) {
         const shown = views.get(one);
-        if (shown) fill(shown, one, actions);
+        if (shown && answers.isLive(one)) fill(shown, one, actions); // else it was shown when it ended
       }
     });
     stale.clear();

@@ -138,6 +138,16 @@ export function changesOf(of) {
   return own;
 }
 
+/**
+ * For storage.
+ * @param {Changes} of
+ */
+export const asLists = (of) => Object.fromEntries(Object.entries(of).map(([name, one]) => [name, [...one]]));
+
+/** @param {any} lists @returns {Changes} */
+export const asChanges = (lists) => ({ turns: new Set(lists.turns), gone: new Set(lists.gone), chosen: new Set(lists.chosen),
+  fields: new Set(lists.fields) });
+
 /** @param {Conversation} of */
 export const isChanged = (of) => Object.values(changesOf(of)).some((one) => one.size > 0);
 

@@ -1,6 +1,6 @@
 // What lasts in the browser: conversations in IndexedDB, settings in localStorage. A conversation may be open in several tabs:
 // each stores what was changed in it, and tells the others.
-import { absorb, changesOf, giveBack, isChanged, merged, newId, takeChanges } from './conversation.js';
+import { absorb, asChanges, asLists, changesOf, giveBack, merged, newId, takeChanges } from './conversation.js';
 
 /** @typedef {import('./conversation.js').Conversation} Conversation */
 
@@ -87,8 +87,11 @@ export async function loadAll(hears) {
 
 /** @type {Set<Conversation>} */
 const waiting = new Set();
-/** @type {Set<Conversation>} */
-const underWay = new Set();
+/**
+ * What is being stored of each.
+ * @type {Map<Conversation, import('./conversation.js').Changes>}
+ */
+const underWay = new Map();
 /** @type {number | undefined} */
 let timer;
 let lastCost = 0;
@@ -107,20 +110,18 @@ export function keep(what) {
 async function saveWaiting() {
   timer = undefined;
   const begun = performance.now();
-  for (const one of waiting) underWay.add(one);
+  for (const one of waiting) underWay.set(one, takeChanges(one));
   waiting.clear();
-  for (const one of underWay) {
-    await save(one);
+  for (const [one, taken] of underWay) {
+    await save(one, taken);
     underWay.delete(one);
   }
   lastCost = performance.now() - begun;
   if (waiting.size) timer = setTimeout(saveWaiting, pauseBetween());
 }
 
-/** @param {Conversation} what */
-async function save(what) {
-  if (!isChanged(what)) return;
-  const taken = takeChanges(what);
+/** @param {Conversation} what @param {import('./conversation.js').Changes} taken */
+async function save(what, taken) {
   try {
     const stored = await transact('readwrite', (store, result, refuse) => {
       const asked = store.get(what.id);
@@ -153,9 +154,10 @@ const left = `troupe.left.${newId()}`; // this tab's
 
 /** The page is left: what is not stored yet waits elsewhere, as browsers drop transactions that begin now. */
 function leave() {
+  for (const [one, taken] of underWay) giveBack(one, taken);
+  const whole = [...new Set([...underWay.keys(), ...waiting])].map((what) => ({ what, changes: asLists(changesOf(what)) }));
   try {
-    const whole = new Set([...underWay, ...waiting]);
-    if (whole.size) localStorage.setItem(left, JSON.stringify([...whole]));
+    if (whole.length) localStorage.setItem(left, JSON.stringify(whole));
   } catch { /* full */ }
 }
 
@@ -165,22 +167,25 @@ function leave() {
  */
 function takeLeft(all) {
   for (const key of Object.keys(localStorage).filter((name) => name.startsWith('troupe.left.'))) {
-    /** @type {Conversation[]} */
+    /** @type {{ what: Conversation, changes: any }[]} */
     const found = JSON.parse(localStorage.getItem(key) ?? '[]');
-    for (const one of found) {
-      const stored = all.find((other) => other.id === one.id);
-      const lacks = Object.values(one.turns).filter((turn) => {
-        const other = stored?.turns[turn.id];
-        return !other || other.writing && other.content.length + (other.reasoning ?? '').length < turn.content.length + (turn.reasoning ?? '').length;
-      });
-      if (stored) for (const turn of lacks) stored.turns[turn.id] = turn;
-      else all.push(one);
-      for (const turn of lacks) changesOf(stored ?? one).turns.add(turn.id);
-      keep(stored ?? one);
+    for (const { what, changes } of found) {
+      const at = all.findIndex((one) => one.id === what.id), stored = all[at];
+      const changed = asChanges(changes);
+      for (const id of changed.turns) // a tab that came back may have gone on
+        if (stored?.turns[id] && lengthOf(stored.turns[id]) > lengthOf(what.turns[id])) changed.turns.delete(id);
+      const whole = merged(stored, what, changed);
+      if (stored) all[at] = whole;
+      else all.push(whole);
+      giveBack(whole, changed);
+      keep(whole);
     }
     localStorage.removeItem(key);
   }
 }
+
+/** @param {import('./conversation.js').Turn | undefined} turn */
+const lengthOf = (turn) => turn ? turn.content.length + (turn.reasoning ?? '').length : 0;
 
 /** @param {string} id */
 export async function erase(id) {
