@@ -74,12 +74,12 @@ class Visit:
             field = self.page.locator(f"#set-A-{name}")
             field.select_option(value) if value in ("true", "false") else field.fill(value)
 
-    def picture(self, name, height):
+    def picture(self, name, height, width=1240):
         """For READMEs."""
         if os.environ.get("TROUPE_PICTURES"):
             path = PAGE / "pictures" / f"{name}.png"
             path.parent.mkdir(exist_ok=True)
-            self.page.set_viewport_size({"width": 1240, "height": height})
+            self.page.set_viewport_size({"width": width, "height": height})
             self.page.wait_for_timeout(120)
             self.page.screenshot(path=path)
             assert path.stat().st_size < 150_000

@@ -1,6 +1,7 @@
 """Markdown in the page, in a headless Chromium: CommonMark's examples, what models write, and what nobody should."""
 
 import json
+import os
 import pathlib
 import re
 
@@ -188,6 +189,45 @@ def test_right_to_left(visit):
     assert box.locator(":scope > *").evaluate_all("all => all.map((one) => getComputedStyle(one).direction)") == ["rtl", "rtl", "ltr", "ltr"]
     it.page.get_by_label("Message", exact=True).fill("שלום")
     assert it.page.get_by_label("Message", exact=True).evaluate("(one) => getComputedStyle(one).direction") == "rtl"
+
+
+ANSWER = r"""The area below $y = x^2$ from 0 to 1 is a third:
+
+$$\int_0^1 x^2\,dx = \left[\frac{x^3}{3}\right]_0^1 = \frac{1}{3}$$
+
+Sums of thin strips come close to it:
+
+```python
+def area(strips: int) -> float:
+    width = 1 / strips  # each has the height of its middle
+    return sum(((i + 0.5) * width) ** 2 * width for i in range(strips))
+```
+
+| strips | area | missing |
+|---:|---:|---|
+| 4 | 0.328125 | 1.6 % |
+| 16 | 0.333008 | 0.1 % |
+
+- [x] the integral
+- [ ] a proof
+"""
+
+
+@pytest.mark.skipif(not os.environ.get("TROUPE_PICTURES"), reason="makes pictures, with TROUPE_PICTURES=MODEL")
+@pytest.mark.parametrize("name, width, height", [("chat", 1240, 820), ("phone", 390, 780)])
+def test_pictures_of_an_answer(visit, tmp_path, name, width, height):
+    it = visit()
+    model = it.page.locator(".model").inner_text()
+    turns = {"u": {"id": "u", "parent": None, "role": "user", "content": "What is the area below the square from 0 to 1?"},
+             "a": {"id": "a", "parent": "u", "role": "assistant", "content": ANSWER, "model": model, "used": 412}}
+    path = tmp_path / "area.json"
+    path.write_text(json.dumps({"format": "troupe-conversations-1", "conversations": [{"title": "An area", "turns": turns}]}))
+    with it.page.expect_file_chooser() as chooser:
+        it.page.get_by_role("button", name="Import").click()
+    chooser.value.set_files(path)
+    it.page.wait_for_selector(".turn.assistant table")
+    it.page.locator(".scroller").evaluate("(one) => { one.scrollTop = 0; }")
+    it.picture(name, height, width)
 
 
 HOSTILE = r"""<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2">

@@ -1,5 +1,6 @@
 // The libraries of the page, from Debian's packages (node-markdown-it, node-prismjs, libjs-katex). The build bundles them
 // into one file, /page/libraries.js; what it exports has its types in ../libraries.d.ts.
+/*! markdown-it, linkify-it, mdurl: Vitaly Puzrin, Alex Kocharin; uc.micro: Mathias Bynens; KaTeX: Khan Academy and others; Prism: Lea Verou. All MIT. */
 export { default as MarkdownIt } from 'markdown-it';
 export { default as katex } from 'katex/katex.mjs';
 
