@@ -271,11 +271,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   catalogue models(engine);
   server listening(models, options.server);
   const auto url = url_of(host, listening.port());
-  try {
-    print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
-  } catch (const output_failure&) {
-    // Nobody wants to know.
-  }
+  print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
   const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
   if (options.server.page && options.is_verbose())
     log->say(log_level::info, "page", "open " + local_url + " in a browser to chat and to watch the engine");
