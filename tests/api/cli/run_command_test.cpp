@@ -284,7 +284,8 @@ TEST_CASE("chat keeps the conversation and computes only what is new") {
   std::istringstream lines(result.err);
   for (std::string line; std::getline(lines, line);) {
     unsigned in = 0, had = 0;
-    REQUIRE(std::sscanf(line.c_str(), "%u tokens in (%u cached)", &in, &had) == 2);
+    if (std::sscanf(line.c_str(), "%u tokens in (%u cached)", &in, &had) != 2)
+      continue; // that the limit cut the answer, or how it was sampled
     prompts.push_back(in);
     cached.push_back(had);
   }
@@ -301,7 +302,7 @@ TEST_CASE("chat prints its help, refuses unknown commands and ends at /exit") {
     const auto result = run_troupe(strings{"chat", "--quiet", "--model", golden("llama-mha-tied")} + small,
                                    "/help\n\n/what\n/rest\n/clear\n" + end + "\nHello\n");
     CHECK(result.status == 0);
-    CHECK(result.out.starts_with("/reset  forget the conversation"));
+    CHECK(result.out.starts_with("/set NAME VALUE  change a sampling flag"));
     CHECK(result.err ==
           "troupe: unknown command `/what`; /help lists the commands\n"
           "troupe: unknown command `/rest`; did you mean /reset?\n");
