@@ -102,19 +102,11 @@ function asked(of, turn, fields) {
  * @param {Record<string, any>} what is asked
  */
 async function withLimit(fields, what) {
-  const { model } = fields, context = modelOf(model)?.context ?? 0, limit = limitOf(model);
-  if (fields.max_tokens === undefined) {
-    // A token has a byte at least, and templates add some.
-    const bytes = new TextEncoder().encode(JSON.stringify([what, fields.tools])).length;
-    const room = bytes + 512 + limit <= context ? limit : context - await promptLength(fields, what);
-    fields.max_tokens = Math.max(1, Math.min(limit, room));
-  }
-  return { ...fields, ...what };
-}
-
-/** @param {Record<string, any>} fields @param {Record<string, any>} what */
-async function promptLength(fields, what) {
-  return (await prompt(fields, what)).length;
+  const { model } = fields, context = modelOf(model)?.context ?? 0, limit = fields.max_tokens ?? limitOf(model);
+  // A token has a byte at least, and templates add some.
+  const bytes = new TextEncoder().encode(JSON.stringify([what, fields.tools])).length;
+  const room = bytes + 512 + limit <= context ? limit : context - (await prompt(fields, what)).length;
+  return { ...fields, ...what, max_tokens: Math.max(1, Math.min(limit, room)) };
 }
 
 /** @param {Record<string, any>} fields @param {Record<string, any>} what @returns {Promise<number[]>} */
@@ -124,24 +116,41 @@ async function prompt({ model, tools, reasoning_effort, chat_template_kwargs }, 
 }
 
 /**
+ * Whether the model that wrote an answer is there: others have other tokens.
+ * @param {Turn} turn
+ */
+const isServed = (turn) => turn.model !== undefined && modelOf(turn.model)?.id === turn.model;
+
+/**
+ * Of the model that wrote an answer, if it is there.
+ * @param {Turn} turn
+ * @returns {Record<string, any>}
+ */
+function fieldsFor(turn) {
+  const profile = profileOf(turn);
+  return { ...fieldsOf(isServed(turn) ? { ...profile, model: turn.model ?? '' } : profile), ...toolFields() };
+}
+
+/**
  * Goes on with an answer that was cut, by exactly its tokens; with its text where calls or thoughts may follow, which only
  * chats have.
  * @param {Conversation} of
  * @param {Turn} turn
  */
 export function resume(of, turn) {
-  const { ids, content } = turn, hasTokens = Boolean(ids?.length);
+  const ids = isServed(turn) && turn.ids || [], { content } = turn;
   for (const name of /** @type {const} */ (['error', 'lost', 'finish', 'warnings'])) delete turn[name];
-  if (!hasTokens && !content && !turn.reasoning) return begin(of, turn, 0);
+  if (!content && !turn.reasoning && !turn.ids?.length) return begin(of, turn, 0);
   write(of, turn, 0, async () => {
-    const fields = { ...fieldsOf(profileOf(turn)), ...toolFields() };
+    const fields = fieldsFor(turn);
     const before = asked(of, turn, fields);
-    if (before.messages && (fields.tools || !hasTokens || !content)) {
+    if (before.messages && (fields.tools || !ids.length || !content)) {
       turn.content = content.trimEnd(); // what a template leaves; the model writes the rest again
+      delete turn.ids;
       return withLimit({ ...fields, continue_final_message: true, add_generation_prompt: false },
         { messages: [...before.messages, ...tree.messages('', [turn])] });
     }
-    return exactly(fields, before, ids ?? [], content);
+    return exactly(fields, before, ids, content);
   });
 }
 
@@ -156,8 +165,7 @@ async function exactly(fields, before, ids, text) {
   if (!ids.length) return withLimit(fields, { prompt: before.prompt + text });
   const all = [...await prompt(fields, before), ...ids];
   for (const name of ['reasoning_effort', 'chat_template_kwargs', 'tools']) delete fields[name];
-  fields.max_tokens ??= Math.max(1, Math.min(limitOf(fields.model), (modelOf(fields.model)?.context ?? 0) - all.length));
-  return { ...fields, prompt: all };
+  return withLimit(fields, { prompt: all });
 }
 
 /**
@@ -170,15 +178,16 @@ async function exactly(fields, before, ids, text) {
  * @param {string} text
  */
 export async function branch(of, turn, place, id, text) {
+  if (!isServed(turn)) throw new Error(`${turn.model ?? 'The model that wrote this'} is not served now, and other models have other tokens.`);
   const old = turn.tokens || [];
   const top = old[place].top;
   const tokens = [...old.slice(0, place), { text, id, top, logprob: top.find((one) => one.id === id)?.logprob ?? null }];
   const ids = tokens.map((token) => token.id);
-  const begun = (await (await call('/detokenize', { model: profileOf(turn).model || undefined, tokens: ids })).json()).prompt;
+  const begun = (await (await call('/detokenize', { model: turn.model, tokens: ids })).json()).prompt;
   const made = tree.add(of, { parent: turn.parent, role: 'assistant', content: begun, tokens, ids, kept: ids.length, model: turn.model,
     label: turn.label });
   write(of, made, 0, async () => {
-    const fields = { ...fieldsOf(profileOf(turn)), ...toolFields() };
+    const fields = fieldsFor(made);
     return exactly(fields, asked(of, turn, fields), [...ids], begun);
   });
 }

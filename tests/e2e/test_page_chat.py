@@ -238,7 +238,7 @@ def test_a_lost_connection_offers_to_continue(visit):
     it.page.route_web_socket("**/v1/ws", lambda socket: sockets.append((socket, socket.connect_to_server())))
     it.page.reload()
     it.page.wait_for_selector(".settings-list", state="attached")
-    begin(it)
+    begin(it, least=1500) # more than what its limit leaves of the context
     sockets[-1][0].close()
     it.page.locator(".wrong", has_text="The connection to the server was lost.").wait_for()
     kept = shown(it.page)
@@ -332,6 +332,22 @@ def test_a_switcher_between_models_and_what_is_used_where_nothing_is_set(visit):
     it.page.reload() # the choice is kept, and a model that is gone is not asked for
     models(it, {"id": "big", "max_model_len": 8192})
     assert it.page.locator(".model").inner_text() == "big"
+
+
+def test_going_on_is_the_same_models(visit):
+    it = visit()
+    sent = models(it, {"id": "big", "max_model_len": 8192}, {"id": "small", "max_model_len": 8192})
+    it.set(max_tokens="3")
+    it.ask(STORY)
+    it.wait_for_answer()
+    it.page.locator(".model").get_by_label("Model", exact=True).select_option("small")
+    it.page.get_by_role("button", name="Continue").click()
+    it.page.wait_for_function("() => document.querySelector('.facts')?.innerText.includes('6 tokens')")
+    assert "model" not in sent[1] and len(sent[1]["prompt"]) == 3 + 3, "its tokens, and its own model"
+    it.page.get_by_role("button", name="Regenerate").click()
+    it.page.wait_for_function("() => document.querySelector('.branches')?.innerText.includes('2/2')")
+    it.wait_for_answer()
+    assert sent[2]["model"] == "small"
 
 
 def test_how_full_the_context_is(visit):
