@@ -14,7 +14,7 @@ import { codeOf, run, toolFields } from './tools.js';
  * @typedef {import('./conversation.js').Token} Token
  */
 
-const busy = ['rate_limit_exceeded', 'unavailable']; // errors that another try may not meet
+const passing = ['rate_limit_exceeded', 'unavailable']; // errors that another try may not meet
 const mostRounds = 8, shownAlternatives = 5, mostTries = 8, longestPause = 30; // s
 
 /**
@@ -42,6 +42,8 @@ export const shows = {
 export const isLive = (turn) => live.has(turn.id);
 /** @param {Turn} turn */
 export const noteOf = (turn) => live.get(turn.id)?.note ?? '';
+/** Where answers are under way. */
+export const busy = () => [...new Set([...live.values()].map((one) => one.of))];
 /** @param {Conversation} of */
 export const isBusy = (of) => [...live.values()].some((one) => one.of === of);
 
@@ -231,7 +233,7 @@ function send(of, turn, rounds, fields, tries) {
       hear(turn, frame);
       changed(of, turn);
       shows.turn(of, turn);
-    } else if (frame.type === 'error' && !begun && tries < mostTries && busy.includes(frame.error.code)) {
+    } else if (frame.type === 'error' && !begun && tries < mostTries && passing.includes(frame.error.code)) {
       wait(of, turn, Math.min(longestPause, Math.max(frame.retry_after ?? 1, 2 ** (tries - 1))), tries, () => send(of, turn, rounds, fields, tries + 1));
     } else if (frame.type === 'done' || frame.type === 'error') {
       end(of, turn, rounds, frame, before);

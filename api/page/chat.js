@@ -78,6 +78,7 @@ export async function startChat(view) {
   build(view);
   all.push(...await loadAll({
     written: (id) => answers.isLive({ id }),
+    writing: answers.busy,
     known: (id) => all.find((one) => one.id === id),
     found: (one) => {
       if (!all.includes(one)) all.unshift(one);
@@ -362,7 +363,8 @@ function welcome() {
   const model = modelOf(profiles[0].model);
   if (!model) return h('div', { class: 'welcome' }, h('p', { class: 'waiting' }, 'waiting for the server'));
   if (!model.generates)
-    return h('div', { class: 'welcome' }, h('h2', {}, model.id), h('p', { class: 'dim' }, 'This model reads texts and writes none: it is for the API (embeddings, rankings).'));
+    return h('div', { class: 'welcome' }, h('h2', {}, model.id),
+      h('p', { class: 'dim' }, 'This model reads texts and writes none: it is for the API (embeddings, rankings).'));
   const examples = model.id === 'storyteller' ? ['Tell me a story about a fox', 'Tell me a story about the sea'] : [];
   return h('div', { class: 'welcome' }, h('h2', {}, model.id),
     h('p', { class: 'dim' }, `Runs on ${/^(localhost|127\.|\[::1\])/.test(location.host) ? 'this machine' : location.host} and reads up to ${

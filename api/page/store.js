@@ -5,15 +5,15 @@ import { absorb, asChanges, asLists, changesOf, giveBack, merged, newId, takeCha
 /** @typedef {import('./conversation.js').Conversation} Conversation */
 
 /**
- * What the page does with news: `written`: this tab writes this turn; `found`: another tab stored a conversation;
+ * What the page does with news: `written`: this tab writes this turn, `writing`: and turns of these conversations; `found`: another tab stored a conversation;
  * `gone`: one was deleted; `trouble`: what cannot be kept and what to do, or nothing, for each of two kinds.
- * @typedef {{ written: (id: string) => boolean, known: (id: string) => Conversation | undefined,
+ * @typedef {{ written: (id: string) => boolean, writing: () => Conversation[], known: (id: string) => Conversation | undefined,
  *   found: (what: Conversation) => void, gone: (id: string) => void,
  *   trouble: (kind: 'chats' | 'settings', text: string) => void }} Listener
  */
 
 const soon = 250, atRest = 2, latest = 2000; // ms; saves may take a third of the time
-const writtenElsewhere = 4000; // ms, since another tab said so
+const writtenElsewhere = 65000, stillWrites = 10000; // ms since another tab said so, which it repeats; tabs behind others wake once a minute
 
 /** @type {Listener} */
 let listener;
@@ -69,6 +69,7 @@ export async function loadAll(hears) {
   listener = hears;
   channel.onmessage = ({ data }) => hear(data);
   addEventListener('pagehide', leave);
+  setInterval(() => listener.writing().forEach((one) => tellOthers(one)), stillWrites);
   try {
     /** @type {Conversation[]} */
     const all = await transact('readonly', (store, result) => {
@@ -147,13 +148,15 @@ async function save(what, taken) {
 /** @param {unknown} why */
 function sentence(why) {
   const full = why instanceof DOMException && why.name === 'QuotaExceededError';
-  return `This conversation is not saved: ${full ? 'the browser’s storage is full. Delete conversations' : 'the browser refuses to store it. Try another browser'}, or export it.`;
+  return full ? 'This conversation is not saved: the browser’s storage is full. Delete conversations, or export it.'
+    : 'This conversation is not saved: the browser refuses to store it. Try another browser, or export it.';
 }
 
 const left = `troupe.left.${newId()}`; // this tab's
 
 /** The page is left: what is not stored yet waits elsewhere, as browsers drop transactions that begin now. */
 function leave() {
+  for (const one of listener.writing()) channel.postMessage({ kept: one.id, writes: [] });
   for (const [one, taken] of underWay) giveBack(one, taken);
   const whole = [...new Set([...underWay.keys(), ...waiting])].map((what) => ({ what, changes: asLists(changesOf(what)) }));
   try {

@@ -1,5 +1,6 @@
 """The page in a headless Chromium, for tests. They are skipped where Debian's package chromium is absent."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -88,6 +89,53 @@ class Visit:
         assert self.complaints == []
         assert [url for url in self.requests if not url.startswith((self.url, "data:", "blob:"))] == []
         self.context.close()
+
+
+class Stream:
+    """The tokens of a page's answers, which come when the test says so, however fast the server is."""
+
+    def __init__(self, page, tokens=100):
+        self.left, self.held, self.socket = tokens, [], None
+        page.route_web_socket("**/v1/ws", self._connect)
+
+    def release(self, tokens):
+        self.left += tokens
+        held, self.held = self.held, []
+        for message in held:
+            self._answer(message)
+
+    def lose(self):
+        """The connection, and what was on its way."""
+        self.held = []
+        self.server.close()
+        self.socket.close()
+
+    def _connect(self, socket):
+        self.socket, self.server, self.held = socket, socket.connect_to_server(), []
+        self.server.on_message(self._answer)
+        socket.on_message(self._ask)
+
+    def _ask(self, message):
+        """A cancel holds what is held for good; the server may have ended already."""
+        frame = json.loads(message)
+        if frame["type"] != "cancel" or not any(json.loads(one)["type"] == "done" for one in self.held):
+            if frame["type"] == "cancel":
+                self.held = []
+            return self.server.send(message)
+        done = json.loads(self.held[-1])
+        done["choices"][0]["finish_reason"] = "cancelled"
+        self.held = []
+        self.socket.send(json.dumps(done))
+
+    def _answer(self, message):
+        frame = json.loads(message)
+        if frame["type"] == "done" and frame["choices"][0]["finish_reason"] == "cancelled":
+            self.held = []
+        token = frame["type"] == "token"
+        if self.held or token and self.left <= 0:
+            return self.held.append(message)
+        self.left -= token
+        self.socket.send(message)
 
 
 @pytest.fixture
