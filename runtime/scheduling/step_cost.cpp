@@ -126,13 +126,12 @@ void step_cost::observe(const step_shape& step, double ms) {
   ms = std::clamp(ms, least_ms, most_ms);
   if (!known())
     start(step, ms);
-  const auto before = mean_;
   const auto h = features(step);
   drift();
   recall_beliefs();
   learn(h, ms);
   const auto estimated = restrict_to_sense();
-  hold_unobserved(before);
+  hold_unobserved();
   bound_by(h, estimated);
   if (step.rows >= kernels::block_tokens) {
     const auto follow = [](double& mean, double value) { mean += (1 - usual_memory) * (value - mean); };
@@ -232,7 +231,7 @@ void step_cost::learn(const vector& h, double ms) {
   for (std::size_t i = 0; i < count; ++i)
     if (h[i] >= least_share) {
       first = first || last_seen_[i] == 0;
-      if (fresh(last_seen_[i]) < 0.1)
+      if (last_seen_[i] == 0)
         last_news_ = now();
       last_seen_[i] = now();
     }
@@ -312,24 +311,30 @@ double step_cost::fresh(std::uint64_t step) const { return std::exp(-static_cast
 
 // What a step says of sizes that it does not have comes from correlations alone. What these, the beliefs and the
 // restrictions change does not cancel out from step to step: a load of steps of one size would carry all others away,
-// without bound. So a knot that was not observed for long follows those that were, in proportion; but for a while
-// after steps of a new size, which tell of others.
-void step_cost::hold_unobserved(const vector& before) {
-  std::array<double, count> own{};
-  double weight = 0, change = 0, scale = 0; // of what was observed; changes and scales are logarithms
+// without bound. So a knot that was not observed for long is as much dearer than when it was as those are that were
+// observed lately. That is a matter of what they take now and took then; nothing adds up on the way.
+void step_cost::hold_unobserved() {
+  knot_values level{}, weight{};
+  double all = 0, scale = 0; // levels and scales are logarithms
   for (std::size_t i = 0; i < count; ++i) {
     mean_[i] = std::max(mean_[i], least_ms);
-    own[i] = fresh(std::max(last_seen_[i], last_news_));
-    const auto share = last_seen_[i] == 0 ? 0 : fresh(last_seen_[i]);
-    weight += share;
-    change += share * std::log(mean_[i] / before[i]);
-    scale += share * std::log(mean_[i] / shape_at(i));
+    level[i] = std::log(mean_[i]);
+    weight[i] = last_seen_[i] == 0 ? 0 : fresh(last_seen_[i]);
+    all += weight[i];
+    scale += weight[i] * (level[i] - std::log(shape_at(i)));
   }
   for (std::size_t i = 0; i < count; ++i) {
-    const auto followed = before[i] * std::exp(change / weight);
-    const auto shaped = shape_at(i) * std::exp(scale / weight);
-    mean_[i] = std::pow(mean_[i], own[i]) * std::pow(followed, 1 - own[i]) *
-      std::pow(shaped / followed, (1 - own[i]) * return_to_shape);
+    const auto since = std::max(last_seen_[i], last_news_);
+    if (fresh(since) >= 0.5) {
+      then_[i] = level;
+      continue;
+    }
+    double moved = 0;
+    for (std::size_t j = 0; j < count; ++j)
+      moved += j == i ? 0 : weight[j] * (level[j] - then_[i][j]);
+    const auto followed = then_[i][i] + moved / (all - weight[i]);
+    const auto shaped = std::log(shape_at(i)) + scale / all;
+    mean_[i] = std::exp(std::lerp(shaped, followed, std::exp(-return_to_shape * static_cast<double>(now() - since))));
   }
 }
 

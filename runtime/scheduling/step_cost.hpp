@@ -81,6 +81,7 @@ public:
 private:
   static constexpr std::size_t logits = knots.size(), attended = logits + 1, read = logits + 2, size = logits + 3;
   using vector = std::array<double, size>;
+  using knot_values = std::array<double, knots.size()>;
   using matrix = std::array<vector, size>;
 
   /// A sum of coefficients as estimated: its value, the variance of that, and its covariance with each coefficient, in
@@ -101,13 +102,14 @@ private:
   std::size_t restrict_to_sense(); // returns the number of knots that are estimated: the rest goes on with their line
   std::uint64_t now() const { return summary_.steps + 1; } // the number of the step being observed
   double fresh(std::uint64_t step) const;
-  void hold_unobserved(const vector& before);
+  void hold_unobserved();
   void bound_by(const vector& h, std::size_t estimated);
 
   vector mean_{};   // ms of steps of `knots` rows; ms for each of the other features
   matrix spread_{}; // covariance, in units
   std::array<std::uint64_t, knots.size()> last_seen_{}; // in this step, from 1 on; 0: never
-  std::uint64_t last_news_ = 0;                         // the last step of a size that was not seen for long
+  std::uint64_t last_news_ = 0;                         // the last step of a size that was not seen before
+  std::array<knot_values, knots.size()> then_{};        // [i][j]: of knot j, when knot i was last estimated by itself
   std::int32_t most_rows_ = 0;
   step_shape usual_; // of recent steps of many rows; `attended` is for each row
   step_cost_summary summary_;

@@ -93,6 +93,28 @@ TEST_CASE("a load of few rows, however long, carries no estimate of many rows aw
   }
 }
 
+TEST_CASE("short prompts between long answers carry no estimate away either") {
+  for (const unsigned seed : {0, 1, 3, 5, 12}) {
+    CAPTURE(seed);
+    lasting_load load(seed);
+    step_cost cost;
+    load.run_prompts(cost);
+    const auto answers = [&](int count) {
+      for (int i = 0; i < count; ++i) {
+        load.run(cost, shape_of(0, 5, 1));
+        for (int position = 5; position < 2000; ++position)
+          load.run(cost, shape_of(position, 1, 1));
+      }
+    };
+    answers(3);
+    const auto proportion = [&] { return expected_of(cost, 256) / expected_of(cost, 1); };
+    const auto before = proportion();
+    answers(30);
+    CHECK(proportion() < 6 * before);
+    CHECK(proportion() > before / 6);
+  }
+}
+
 TEST_CASE("a machine that is slow and fast in turn, or stands still at times, carries no estimate away") {
   for (const int habit : {0, 1, 2, 3}) {
     CAPTURE(habit);
