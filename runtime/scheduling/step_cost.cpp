@@ -345,10 +345,15 @@ void step_cost::bound_by(const vector& h, std::size_t estimated) {
     mean_[logits + i] = std::clamp(mean_[logits + i], 0.0, farthest_belief * unit[logits + i]);
   const auto seen = [&](double share) { return share >= least_share; };
   const auto first = static_cast<std::size_t>(std::find_if(h.begin(), h.begin() + count, seen) - h.begin());
-  for (auto i = first; i-- > 0;)
-    mean_[i] = std::clamp(mean_[i], mean_[first] * rows_at(i) / rows_at(first) / widest, mean_[i + 1]);
+  for (std::size_t i = 0; i < first; ++i)
+    mean_[i] = std::max(mean_[i], mean_[first] * rows_at(i) / rows_at(first) / widest);
   const auto last = first + 1 < count && seen(h[first + 1]) ? first + 1 : first;
-  for (auto i = first + 1; i < estimated; ++i)
+  // Where more rows seem to take less, what was seen lately is right.
+  for (std::size_t i = 0; i < estimated; ++i)
+    for (auto j = i + 1; j < estimated; ++j)
+      if (last_seen_[j] > last_seen_[i])
+        mean_[i] = std::min(mean_[i], mean_[j]);
+  for (std::size_t i = 1; i < estimated; ++i)
     mean_[i] = std::max(mean_[i], mean_[i - 1]);
   for (auto i = last + 1; i < estimated; ++i)
     mean_[i] = std::min(mean_[i], mean_[last] * rows_at(i) / rows_at(last) * widest);

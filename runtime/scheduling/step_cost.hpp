@@ -10,6 +10,9 @@
 // While a load only decodes, rows, rows with logits and context grow together, and no step tells which of them takes
 // the time. So what a logit row and a position cost is weakly believed anew before every step, as a share of what a
 // row costs: rows carry what is left open, and guesses, which are such rows, are expected to take what rows take.
+//
+// Sizes that were not observed for long keep their proportion to those that are, slowly return to that of the first
+// estimate, and never leave bounds around the step observed last.
 #pragma once
 
 #include "runtime/scheduling/scheduler_counters.hpp"
