@@ -40,8 +40,9 @@ class Server:
             [binary(), "serve", "--model", str(model), "--port", "0", *flags], preexec_fn=preexec_fn,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT if stderr_to_stdout else subprocess.PIPE, text=True)
         self.out, self.err = [], []
-        # One connection per request: the server may have closed a kept one. TLS is off because its set-up is slow.
-        self._http = httpx.Client(timeout=120, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
+        # One connection per request: the server may have closed a kept one, and httpcore may close an idle one that it has
+        # just given to another thread. TLS is off because its set-up is slow.
+        self._http = httpx.Client(timeout=120, verify=False, headers={"Connection": "close"})
         self._readers = [threading.Thread(target=lambda pipe=pipe, lines=lines: lines.extend(pipe), daemon=True)
                          for pipe, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err)) if pipe]
         for reader in self._readers:
