@@ -49,8 +49,8 @@
 //   Nobody waits for any of this: without it, the request stays where it is.
 // - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is
 //   immutable and travels as shared_ptr<const T>, never copied.
-// - A message begins with an atom. What a client sends and receives (generation, event) is plain values, whose fields
-//   runtime/engine/fields.hpp lists, so that they may leave the process one day. All other messages are local for good.
+// - A message begins with an atom. What a client sends and receives (generation, event) is plain values. All messages
+//   are local.
 // - Where answers of tree searches are valued by a reward model, a judge belongs to the engine, beside its replicas, and
 //   is loaded before the model. The engine tells samplers who judges. A sampler sends the judge an order and holds the
 //   group back until that is settled, as if its masks were late.
