@@ -345,7 +345,7 @@ function drawBlocks() {
   }
   for (const [block, since] of flashes) if (now - since > flashTime) flashes.delete(block);
   const total = (/** @type {string} */ kinds) => [...counts].filter(([cell]) => kinds.includes(cell)).reduce((n, [, k]) => n + k, 0);
-  const text = `${total('f')} free, ${total('cd')} cached, ${total('1')} in use by one, ${total('23456789')} shared, ${total('l')} lent`;
+  const text = `${total('f')} free, ${total('cd')} cached, ${total('1')} in use by one, ${total('23456789')} shared`;
   canvases.blocks.setAttribute('aria-label', `KV blocks: ${text}`);
   if (!blockDetail.dataset.block) blockDetail.textContent = text;
 }

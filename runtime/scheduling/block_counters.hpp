@@ -18,7 +18,6 @@ struct block_counters {
   std::uint64_t host_total = 0;  // slots of host memory
   std::uint64_t host_in_use = 0; // slots with content, which may be in the pool as well
   std::uint64_t swapped_out = 0, swapped_in = 0;
-  std::uint64_t leased = 0;   // references by leases
   std::uint64_t adopted = 0;  // that came from outside
   std::uint64_t unwanted = 0; // came from outside and were not adopted: known, without their predecessors or any room
   std::uint64_t kept = 0;     // saved to be kept outside
@@ -51,7 +50,6 @@ inline constexpr std::array statistics_of<block_counters>{
   gauge_of(&block_counters::host_in_use, "troupe_host_blocks_in_use", "Slots of host memory that hold a block."),
   counter_of(&block_counters::swapped_out, "troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory."),
   counter_of(&block_counters::swapped_in, "troupe_kv_blocks_restored_total", "Blocks brought back from host memory."),
-  gauge_of(&block_counters::leased, "troupe_kv_blocks_leased", "References to blocks that are being copied elsewhere."),
   counter_of(&block_counters::adopted, "troupe_kv_blocks_adopted_total", "Blocks that came from outside the pool."),
   counter_of(&block_counters::unwanted, "troupe_kv_blocks_unwanted_total",
              "Blocks that came from outside the pool and were of no use."),

@@ -49,111 +49,6 @@ block_found block_manager::look_up(const block_lookup& l) const {
   return found;
 }
 
-// -- leases -----------------------------------------------------------------------------------------------------------
-
-block_lease block_manager::lend(std::span<const token_id> tokens, prefix_salt salt, std::int32_t first,
-                                time_point until) {
-  block_lease lent{0, first, {}};
-  chain at{salt, salt};
-  for (std::int32_t i = 0; i < full_blocks(tokens); ++i) {
-    const auto found = follow(at, block_of(tokens, i));
-    if (!found || (i >= first && found.block == none))
-      break;
-    if (i >= first)
-      lent.blocks.push_back(found.block);
-  }
-  if (lent.blocks.empty())
-    return lent;
-  for (const auto b : lent.blocks)
-    reference(b);
-  counters_.leased += lent.blocks.size();
-  lent.id = ++last_lease_;
-  leases_.emplace(lent.id, lease{lent.blocks, until, false});
-  return lent;
-}
-
-block_lease block_manager::reserve(std::int32_t blocks, time_point until) {
-  return reserve(blocks, until, {}, nullptr);
-}
-
-block_lease block_manager::reserve(std::int32_t blocks, time_point until, swap_decision swap, block_grant* grant) {
-  block_lease reserved;
-  for (auto left = std::min(blocks, available()); left > 0; --left)
-    reserved.blocks.push_back(acquire(swap, grant));
-  if (reserved.blocks.empty())
-    return reserved;
-  counters_.leased += reserved.blocks.size();
-  reserved.id = ++last_lease_;
-  leases_.emplace(reserved.id, lease{reserved.blocks, until, true});
-  return reserved;
-}
-
-std::vector<std::int32_t> block_manager::adopt(std::uint64_t id, std::span<const token_id> tokens, prefix_salt salt,
-                                               std::int32_t first) {
-  const auto found = leases_.find(id);
-  if (found == leases_.end() || !found->second.reserved)
-    return {};
-  auto adopted = found->second.blocks;
-  chain at{salt, salt};
-  auto key = kept_ ? kept_->keys.root(salt) : block_key();
-  bool whole = prefix_cache_ && first >= 0 && first <= full_blocks(tokens);
-  for (std::int32_t i = 0; i < first && whole; ++i) {
-    whole = static_cast<bool>(follow(at, block_of(tokens, i)));
-    if (kept_)
-      key = kept_->keys.next(key, block_of(tokens, i));
-  }
-  for (std::size_t i = 0; i < adopted.size(); ++i) {
-    const auto at_place = first + static_cast<std::int32_t>(i);
-    whole = whole && at_place < full_blocks(tokens);
-    if (!whole) {
-      adopted[i] = none;
-      continue;
-    }
-    const auto content = block_of(tokens, at_place);
-    if (kept_)
-      key = kept_->keys.next(key, content);
-    const auto parent = at;
-    if (const auto known = follow(at, content); known.block != none) {
-      adopted[i] = none;
-      continue;
-    }
-    block_content fresh{0, parent.content, hash_(parent.hash, content), {}, key, at_place};
-    std::ranges::copy(content, fresh.tokens.begin());
-    const auto twin = host_pool_.find(fresh.parent, fresh.hash, content);
-    at = {fresh.id = twin ? host_pool_.content(*twin).id : ++last_content_, fresh.hash};
-    put_into_index(adopted[i], fresh);
-    ++counters_.adopted;
-  }
-  end(found);
-  return adopted;
-}
-
-bool block_manager::give_back(std::uint64_t id) {
-  const auto found = leases_.find(id);
-  if (found == leases_.end())
-    return false;
-  end(found);
-  return true;
-}
-
-void block_manager::expire(time_point now) {
-  for (auto l = leases_.begin(); l != leases_.end();) {
-    const auto next = std::next(l);
-    if (l->second.until <= now)
-      end(l);
-    l = next;
-  }
-}
-
-// As of a sequence, the end of a chain is evicted first.
-void block_manager::end(std::map<std::uint64_t, lease>::iterator which) {
-  auto& blocks = which->second.blocks;
-  counters_.leased -= blocks.size();
-  for (auto b = blocks.rbegin(); b != blocks.rend(); ++b)
-    unreference(*b);
-  leases_.erase(which);
-}
-
 // -- what is sent to other replicas -----------------------------------------------------------------------------------
 
 void block_manager::accept(std::uint64_t request, std::int32_t first) {
@@ -185,23 +80,54 @@ void block_manager::send_some(block_grant& grant) {
 
 // -- what is kept outside ---------------------------------------------------------------------------------------------
 
-// The chain up to the arrivals is lent meanwhile, so that nothing of it is evicted for them, and all of it is among the
-// newest cached content afterwards.
+// The blocks before the arrivals are referenced meanwhile, so that nothing of the chain is evicted for them, and all of it
+// is among the newest cached content afterwards. Images that have no room, no predecessor, or known content are dropped.
 void block_manager::arrive(const block_arrival& a, swap_decision swap, block_grant& grant) {
-  const auto wanted = static_cast<std::int32_t>(a.images.size());
-  const auto before = std::span(*a.tokens).first(
-    std::min(a.tokens->size(), static_cast<std::size_t>(a.first) * block_size));
-  const auto chain_before = lend(before, a.salt, 0, time_point::max());
-  const auto reserved = reserve(wanted, time_point::max(), swap, &grant);
-  const auto adopted = adopt(reserved.id, *a.tokens, a.salt, a.first);
-  std::int32_t used = 0;
-  for (std::size_t i = 0; i < adopted.size(); ++i)
-    if (adopted[i] != none) {
-      grant.moves.push_back({block_move::kind::load, 0, adopted[i], a.images[i]});
-      ++used;
-    }
-  counters_.unwanted += static_cast<std::uint64_t>(wanted - used);
-  give_back(chain_before.id);
+  const auto chain_blocks = full_blocks(*a.tokens);
+  std::vector<block_id> before;
+  chain at{a.salt, a.salt};
+  while (std::ssize(before) < std::min(a.first, chain_blocks)) {
+    const auto found = follow(at, block_of(*a.tokens, static_cast<std::int32_t>(before.size())));
+    if (found.block == none)
+      break;
+    reference(before.emplace_back(found.block));
+  }
+  std::vector<block_id> room;
+  for (auto left = std::min(static_cast<std::int32_t>(a.images.size()), available()); left > 0; --left)
+    room.push_back(acquire(swap, &grant));
+  at = {a.salt, a.salt};
+  auto key = kept_ ? kept_->keys.root(a.salt) : block_key();
+  bool whole = prefix_cache_ && a.first >= 0 && a.first <= chain_blocks;
+  for (std::int32_t i = 0; i < a.first && whole; ++i) {
+    whole = static_cast<bool>(follow(at, block_of(*a.tokens, i)));
+    if (kept_)
+      key = kept_->keys.next(key, block_of(*a.tokens, i));
+  }
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < room.size() && whole; ++i) {
+    const auto place = a.first + static_cast<std::int32_t>(i);
+    if (place >= chain_blocks)
+      break;
+    const auto content = block_of(*a.tokens, place);
+    if (kept_)
+      key = kept_->keys.next(key, content);
+    const auto parent = at;
+    if (follow(at, content).block != none)
+      continue;
+    block_content fresh{0, parent.content, hash_(parent.hash, content), {}, key, place};
+    std::ranges::copy(content, fresh.tokens.begin());
+    const auto twin = host_pool_.find(fresh.parent, fresh.hash, content);
+    at = {fresh.id = twin ? host_pool_.content(*twin).id : ++last_content_, fresh.hash};
+    put_into_index(room[i], fresh);
+    grant.moves.push_back({block_move::kind::load, 0, room[i], a.images[i]});
+    ++used;
+  }
+  counters_.adopted += used;
+  counters_.unwanted += a.images.size() - used;
+  // The end of a chain is evicted first.
+  for (const auto& blocks : {room, before})
+    for (auto b = blocks.rbegin(); b != blocks.rend(); ++b)
+      unreference(*b);
 }
 
 // What was committed first; entries of content that was evicted meanwhile are passed over.

@@ -42,9 +42,6 @@ block_counters block_manager::counters() const {
     }
   for (const auto& [_, positions] : filled)
     c.slots_used -= static_cast<std::uint64_t>(block_size - std::clamp(positions, 0, block_size));
-  for (const auto& [_, l] : leases_)
-    if (l.reserved) // without content as yet
-      c.slots_used -= l.blocks.size() * block_size;
   if (snapshots_)
     snapshots_->count(c);
   return c;
@@ -52,7 +49,7 @@ block_counters block_manager::counters() const {
 
 std::string block_manager::map() const {
   constexpr std::size_t most_cells = 16'384;
-  constexpr std::string_view in_order = "fcd123456789l"; // by use
+  constexpr std::string_view in_order = "fcd123456789"; // by use
   const auto each = std::max<std::size_t>(1, (blocks_.size() + most_cells - 1) / most_cells);
   std::vector<std::uint8_t> uses((blocks_.size() + each - 1) / each); // places in that order
   const auto see = [&](std::size_t block, std::size_t use) {
@@ -66,9 +63,6 @@ std::string block_manager::map() const {
     else if (b.content.id != 0)
       see(i, kept_ && !b.unsaved && b.content.key != block_key{} ? 2 : 1);
   }
-  for (const auto& [_, lent] : leases_)
-    for (const auto b : lent.blocks)
-      see(static_cast<std::size_t>(b), in_order.size() - 1);
   std::string cells;
   for (const auto use : uses)
     cells += in_order[use];

@@ -5,8 +5,7 @@
 // Content leaves and comes, too. What is committed is kept outside, once: it is listed to be saved to images as there
 // are any, at the latest when it is evicted. Or it is sent to another replica, while the sequence is there: likewise.
 // What arrives is adopted: it becomes cached content, no more; whatever of it is late, missing, or has no room is
-// computed. Who copies blocks without moves (between pools, beside running steps) holds a lease: lent blocks keep their
-// content, reserved ones are in no table, until the lease ends by its owner or by time.
+// computed.
 //
 // Safe because steps run in the order in which they are planned: a block released while a planned step still uses it
 // can only be granted to a later step, and moves run in the order of the grants.
@@ -46,13 +45,6 @@ struct sent_elsewhere {
   std::array<std::uint64_t, 2> numerics{};  // the hash of the id under which blocks are exchanged
 };
 
-/// Blocks referenced by somebody who copies them.
-struct block_lease {
-  std::uint64_t id = 0;             // 0: none
-  std::int32_t first = 0;           // place in its chain of the first block
-  std::vector<std::int32_t> blocks; // ids
-};
-
 class block_manager {
 public:
   /// Hashes the tokens of one block, given its predecessor's hash. Tests replace it to force collisions.
@@ -83,33 +75,10 @@ public:
   /// A chain of another replica has ended before it was whole.
   void count_incomplete() { ++counters_.incomplete; }
 
-  // -- leases, whose times are those of the caller's clock ------------------------------------------------------------
-
-  using time_point = std::chrono::steady_clock::time_point;
-
-  /// The cached blocks of a chain from its place `first` on, as far as they follow one another; none of a lease
-  /// without.
-  block_lease lend(std::span<const token_id> tokens, prefix_salt salt, std::int32_t first, time_point until);
-
-  /// Up to so many blocks without content. Cached content is given up for them, referenced content never is.
-  block_lease reserve(std::int32_t blocks, time_point until);
-
-  /// Ends the lease of reserved blocks that hold the chain's blocks from place `first` on: they become cached content.
-  /// Returns their ids in that order, with -1 where a block is free again instead: its content is known already, its
-  /// predecessor is not cached, or the chain is shorter. Empty for a lease that has ended.
-  std::vector<std::int32_t> adopt(std::uint64_t lease, std::span<const token_id> tokens, prefix_salt salt,
-                                  std::int32_t first);
-
-  /// Ends a lease. Whether it was still there: if not, what was copied meanwhile may be anything.
-  bool give_back(std::uint64_t lease);
-
-  /// Ends leases whose time is over.
-  void expire(time_point now);
-
   block_counters counters() const;
 
   /// What each block holds, a character for each: 'f' nothing, 'c' cached content, 'd' cached content that is kept
-  /// outside, too, '1' what one sequence refers to, '2' to '9' what so many share (or more), 'l' lent or reserved.
+  /// outside, too, '1' what one sequence refers to, '2' to '9' what so many share (or more).
   /// Of a large pool a character stands for several blocks, as many as there are: the one in most use.
   std::string map() const;
 
@@ -157,12 +126,6 @@ private:
     std::int32_t next = none; // place of the next one; none: they are not accepted yet
   };
 
-  struct lease {
-    std::vector<block_id> blocks;
-    time_point until;
-    bool reserved = false;
-  };
-
   /// The way along a chain of cached blocks.
   struct chain {
     std::uint64_t content = 0, hash = 0; // of its last block
@@ -198,8 +161,6 @@ private:
   place follow(chain& at, std::span<const token_id> tokens) const;
   block_found look_up(const block_lookup& l) const;
   void arrive(const block_arrival& a, swap_decision swap, block_grant& grant);
-  block_lease reserve(std::int32_t blocks, time_point until, swap_decision swap, block_grant* grant);
-  void end(std::map<std::uint64_t, lease>::iterator which);
   void save_some(block_grant& grant);
   bool save(block_id b, block_grant& grant);
   void send_some(block_grant& grant);
@@ -222,8 +183,6 @@ private:
   std::uint64_t last_content_ = 0;
   std::unordered_multimap<std::uint64_t, block_id> index_;
   std::map<sequence_id, sequence> sequences_;
-  std::map<std::uint64_t, lease> leases_;
-  std::uint64_t last_lease_ = 0;
   std::map<sequence_id, shipment> shipments_;
   std::shared_ptr<const image_pool> to_send_; // null: nothing is sent
   std::optional<kept_outside> kept_;

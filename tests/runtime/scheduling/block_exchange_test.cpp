@@ -14,10 +14,7 @@ using namespace troupe;
 namespace {
 
 using kind = block_move::kind;
-constexpr auto forever = block_manager::time_point::max();
 constexpr sequence_id first_sequence{1, 0}, second_sequence{2, 0};
-
-block_manager::time_point at_second(int seconds) { return block_manager::time_point(std::chrono::seconds(seconds)); }
 
 token_list count_from(int first, int n) {
   std::vector<token_id> t(static_cast<std::size_t>(n));
@@ -65,120 +62,6 @@ std::vector<block_move> of_kind(const block_grant& grant, kind what) {
 }
 
 } // namespace
-
-TEST_CASE("lent blocks are referenced until given back, and their content is not given up meanwhile") {
-  block_manager m(3, true);
-  const auto prompt = count_from(0, 48);
-  leave_cached(m, prompt);
-  CHECK(m.counters().cached == 3);
-  const auto lent = m.lend(*prompt, 0, 1, forever);
-  REQUIRE(lent.id != 0);
-  CHECK(lent.first == 1);
-  CHECK(lent.blocks.size() == 2);
-  CHECK(m.counters().in_use == 2);
-  CHECK(m.counters().leased == 2);
-  CHECK(m.counters().cached == 1);
-  block_request other;
-  other.demands.push_back({.sequence = first_sequence, .rows = 48, .open = count_from(500, 48)});
-  CHECK(m.serve(other).answers.at(0).rows == 16); // the only block that is not lent
-  CHECK(m.give_back(lent.id));
-  CHECK_FALSE(m.give_back(lent.id));
-  CHECK(m.counters().leased == 0);
-  CHECK(m.counters().cached == 2);
-  CHECK(m.lend(*count_from(7, 48), 0, 0, forever).id == 0);
-  CHECK(m.lend(*prompt, salted(0, 1), 0, forever).id == 0);
-}
-
-TEST_CASE("a lease ends by time, and who comes back later is told") {
-  block_manager m(4, true);
-  const auto prompt = count_from(0, 32);
-  leave_cached(m, prompt);
-  const auto lent = m.lend(*prompt, 0, 0, at_second(10));
-  const auto reserved = m.reserve(2, at_second(20));
-  REQUIRE(reserved.blocks.size() == 2);
-  m.expire(at_second(9));
-  CHECK(m.counters().leased == 4);
-  m.expire(at_second(10));
-  CHECK(m.counters().leased == 2);
-  CHECK_FALSE(m.give_back(lent.id));
-  m.expire(at_second(30));
-  CHECK(m.counters().leased == 0);
-  CHECK(m.counters().in_use == 0);
-  CHECK(m.counters().cached == 2);
-  CHECK(m.adopt(reserved.id, *count_from(0, 64), 0, 2).empty()); // too late: nothing of it is believed
-  CHECK(m.counters().adopted == 0);
-}
-
-TEST_CASE("reserved blocks are in no table; adopted ones are found by an ordinary open, with a cached beginning") {
-  block_manager m(8, true);
-  const auto prompt = count_from(0, 80);
-  leave_cached(m, count_from(0, 32));
-  const auto reserved = m.reserve(2, forever);
-  CHECK(cached_tokens(m, prompt) == 32);
-  const auto ids = m.adopt(reserved.id, *prompt, 0, 2);
-  CHECK(ids == reserved.blocks);
-  CHECK(m.counters().adopted == 2);
-  CHECK(m.counters().leased == 0);
-  CHECK(m.counters().in_use == 0);
-  CHECK(m.counters().cached == 4);
-  CHECK(cached_tokens(m, prompt) == 64);
-  CHECK(cached_tokens(m, prompt, salted(0, 3)) == 0);
-}
-
-TEST_CASE(
-  "what is known already, has no predecessor, or is beyond its chain is not adopted; its blocks are free again") {
-  block_manager m(8, true);
-  const auto prompt = count_from(0, 64);
-  leave_cached(m, count_from(0, 48));
-  // Known: the second and third block. The fourth is new.
-  auto reserved = m.reserve(3, forever);
-  auto ids = m.adopt(reserved.id, *prompt, 0, 1);
-  CHECK(ids == std::vector{-1, -1, reserved.blocks[2]});
-  CHECK(m.counters().cached == 4);
-  // No predecessor, and another salt's does not count.
-  reserved = m.reserve(1, forever);
-  CHECK(m.adopt(reserved.id, *count_from(900, 64), 0, 1) == std::vector{-1});
-  reserved = m.reserve(1, forever);
-  CHECK(m.adopt(reserved.id, *prompt, salted(0, 5), 2) == std::vector{-1});
-  // More blocks than tokens.
-  reserved = m.reserve(3, forever);
-  ids = m.adopt(reserved.id, *count_from(900, 40), 0, 0);
-  CHECK(ids == std::vector{reserved.blocks[0], reserved.blocks[1], -1});
-  // A place that no chain has.
-  reserved = m.reserve(1, forever);
-  CHECK(m.adopt(reserved.id, *prompt, 0, -1) == std::vector{-1});
-  reserved = m.reserve(1, forever);
-  CHECK(m.adopt(reserved.id, *prompt, 0, 5) == std::vector{-1});
-  CHECK(m.counters().in_use == 0);
-  CHECK(m.counters().leased == 0);
-  CHECK(m.counters().adopted == 3);
-}
-
-TEST_CASE("no more blocks are reserved than are free or cached, and of the oldest content first") {
-  block_manager m(4, true);
-  leave_cached(m, count_from(0, 16));
-  leave_cached(m, count_from(500, 16));
-  block_request open;
-  open.demands.push_back({.sequence = second_sequence, .rows = 16, .open = count_from(800, 16)});
-  m.serve(open);
-  auto reserved = m.reserve(2, forever);
-  CHECK(reserved.blocks.size() == 2);
-  CHECK(cached_tokens(m, count_from(0, 17)) == 0);
-  m.give_back(reserved.id);
-  reserved = m.reserve(100, forever);
-  CHECK(reserved.blocks.size() == 3);
-  CHECK(m.reserve(1, forever).id == 0);
-  CHECK(m.counters().evicted == 2);
-}
-
-TEST_CASE("leased blocks of a cache without prefixes are never content") {
-  block_manager m(4, false);
-  leave_cached(m, count_from(0, 32));
-  CHECK(m.lend(*count_from(0, 32), 0, 0, forever).id == 0);
-  const auto reserved = m.reserve(2, forever);
-  CHECK(m.adopt(reserved.id, *count_from(0, 32), 0, 0) == std::vector{-1, -1});
-  CHECK(m.counters().in_use == 0);
-}
 
 TEST_CASE("what is committed is saved once, a few blocks in each grant, as there are images") {
   block_manager m(8, true);
@@ -305,6 +188,38 @@ TEST_CASE("arrivals without their predecessors are dropped") {
   CHECK(m.counters().cached == 0);
 }
 
+TEST_CASE(
+  "what is known already, has no predecessor, or is beyond its chain is not adopted; its blocks are free again") {
+  block_manager m(8, true);
+  const image_pool images(4, 16);
+  const auto prompt = count_from(0, 64);
+  leave_cached(m, count_from(0, 48));
+  const auto adopted = [&](const token_list& tokens, prefix_salt salt, std::int32_t first, std::size_t n) {
+    block_request r;
+    r.arrivals.push_back({tokens, salt, first, images_of(images, n)});
+    return of_kind(m.serve(r), kind::load).size();
+  };
+  CHECK(adopted(prompt, 0, 1, 3) == 1); // the fourth is new
+  CHECK(m.counters().cached == 4);
+  CHECK(adopted(count_from(900, 64), 0, 1, 1) == 0);
+  CHECK(adopted(prompt, salted(0, 5), 2, 1) == 0);
+  CHECK(adopted(count_from(900, 40), 0, 0, 3) == 2);
+  CHECK(adopted(prompt, 0, -1, 1) == 0);
+  CHECK(adopted(prompt, 0, 5, 1) == 0);
+  CHECK(m.counters().in_use == 0);
+  CHECK(m.counters().adopted == 3);
+  CHECK(cached_tokens(m, prompt, salted(0, 5)) == 0);
+}
+
+TEST_CASE("a cache without prefixes adopts nothing") {
+  block_manager m(4, false);
+  const image_pool images(4, 2);
+  block_request r;
+  r.arrivals.push_back({count_from(0, 32), 0, 0, images_of(images, 2)});
+  CHECK(m.serve(r).moves.empty());
+  CHECK(m.counters().in_use == 0);
+}
+
 TEST_CASE("images are lent up to a bound and come back when dropped, also after their pool") {
   auto pool = std::make_unique<image_pool>(100, 2);
   auto one = pool->take(), two = pool->take();
@@ -328,17 +243,12 @@ public:
   explicit exchanger(unsigned seed) : rng_(seed) { manager_.keep_outside({some_keys(), images_, 2}); }
 
   void step() {
-    switch (rng_() % 10) {
+    switch (rng_() % 5) {
       case 0:
       case 1: open(); break;
       case 2:
       case 3: release(); break;
-      case 4: lend(); break;
-      case 5: reserve(); break;
-      case 6: give_back(); break;
-      case 7: adopt(); break;
-      case 8: arrive(); break;
-      case 9: expire(); break;
+      case 4: arrive(); break;
     }
     check();
   }
@@ -346,24 +256,12 @@ public:
   void end() {
     while (!running_.empty())
       release();
-    while (!leases_.empty())
-      give_back();
     CHECK(manager_.counters().in_use == 0);
-    CHECK(manager_.counters().leased == 0);
     CHECK(manager_.counters().adopted > 0);
     CHECK(manager_.counters().kept > 0);
   }
 
 private:
-  struct held {
-    std::vector<std::int32_t> blocks;
-    std::vector<std::uint64_t> content; // of lent ones
-    std::vector<token_id> tokens;       // of reserved ones: the chain to come
-    std::int32_t first = 0;
-    bool reserved = false;
-    std::int64_t until = 0;
-  };
-
   std::vector<token_id> some_tokens() {
     std::vector<token_id> t((1 + rng_() % 5) * 16 + 1);
     for (std::size_t i = 0; i < t.size(); ++i)
@@ -432,50 +330,6 @@ private:
     serve(r);
   }
 
-  void lend() {
-    const auto tokens = some_tokens();
-    const auto first = static_cast<std::int32_t>(rng_() % 3);
-    const auto until = now_ + 1 + static_cast<std::int64_t>(rng_() % 20);
-    const auto lent = manager_.lend(tokens, 0, first, at_second(static_cast<int>(until)));
-    if (lent.id == 0)
-      return;
-    held h{lent.blocks, {}, {}, first, false, until};
-    for (std::size_t i = 0; i < lent.blocks.size(); ++i) {
-      h.content.push_back(content_of(tokens, first + static_cast<std::int32_t>(i)));
-      REQUIRE(pool_.at(std::size_t(lent.blocks[i])) == h.content[i]);
-    }
-    leases_.emplace(lent.id, std::move(h));
-  }
-
-  void reserve() {
-    const auto until = now_ + 1 + static_cast<std::int64_t>(rng_() % 20);
-    const auto reserved = manager_.reserve(static_cast<std::int32_t>(rng_() % 4), at_second(static_cast<int>(until)));
-    if (reserved.id == 0)
-      return;
-    held h{reserved.blocks, {}, some_tokens(), static_cast<std::int32_t>(rng_() % 3), true, until};
-    for (std::size_t i = 0; i < h.blocks.size(); ++i) // whoever copies writes at once
-      if (const auto place = h.first + static_cast<std::int32_t>(i); (place + 1) * 16 <= std::ssize(h.tokens))
-        pool_.at(std::size_t(h.blocks[i])) = content_of(h.tokens, place);
-    leases_.emplace(reserved.id, std::move(h));
-  }
-
-  void give_back() {
-    if (leases_.empty())
-      return;
-    REQUIRE(manager_.give_back(leases_.begin()->first));
-    leases_.erase(leases_.begin());
-  }
-
-  void adopt() {
-    const auto found = std::ranges::find_if(leases_, [](auto& l) { return l.second.reserved; });
-    if (found == leases_.end())
-      return;
-    const auto& h = found->second;
-    const auto adopted = manager_.adopt(found->first, h.tokens, 0, h.first);
-    REQUIRE(adopted.size() == h.blocks.size());
-    leases_.erase(found);
-  }
-
   void arrive() {
     const auto tokens = std::make_shared<const std::vector<token_id>>(some_tokens());
     const auto first = static_cast<std::int32_t>(rng_() % 3);
@@ -490,22 +344,10 @@ private:
     serve(r);
   }
 
-  void expire() {
-    manager_.expire(at_second(static_cast<int>(++now_)));
-    std::erase_if(leases_, [this](auto& l) { return l.second.until <= now_; });
-  }
-
   void check() {
     const auto c = manager_.counters();
-    std::uint64_t leased = 0;
-    for (const auto& [_, h] : leases_) {
-      leased += h.blocks.size();
-      for (std::size_t i = 0; i < h.content.size(); ++i)
-        REQUIRE(pool_.at(std::size_t(h.blocks[i])) == h.content[i]);
-    }
-    REQUIRE(c.leased == leased);
     REQUIRE(c.in_use + c.cached <= c.total);
-    if (running_.empty() && leases_.empty())
+    if (running_.empty())
       REQUIRE(c.in_use == 0);
   }
 
@@ -519,15 +361,12 @@ private:
   std::map<const block_image*, std::uint64_t> outside_;
   std::map<block_key, std::uint64_t> expected_; // content by key
   std::vector<sequence_id> running_;
-  std::map<std::uint64_t, held> leases_;
   std::uint64_t last_ = 0;
-  std::int64_t now_ = 0;
 };
 
 } // namespace
 
-TEST_CASE(
-  "under random calls every cached block holds its chain's content, lent ones keep theirs, and counts are exact") {
+TEST_CASE("under random calls every cached block holds its chain's content, and counts are exact") {
   for (unsigned seed = 0; seed < static_cast<unsigned>(rounds(60)); ++seed) {
     CAPTURE(seed);
     exchanger e(seed);

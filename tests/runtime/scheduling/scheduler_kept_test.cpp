@@ -53,7 +53,6 @@ TEST_CASE(
         check_transcripts(m, a);
       const auto counters = m.manager.counters();
       CHECK(counters.in_use == 0);
-      CHECK(counters.leased == 0);
       brought += m.brought;
       adopted += counters.adopted;
       kept += counters.kept;
