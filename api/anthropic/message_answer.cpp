@@ -41,7 +41,7 @@ struct content_block {
   std::string id, name;
 };
 
-/// Of a call; nothing if the answer was cut off within them: they must not be carried out.
+/// The input of a call. Nothing if the answer was cut off within it, because such a call must not be carried out.
 std::optional<std::string> input_of(const content_block& call, bool cut) {
   if (call.text.empty())
     return "{}";

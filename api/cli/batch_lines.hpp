@@ -28,9 +28,9 @@ bool may_be_answer(std::string_view line);
 
 /// `body`: JSON.
 std::string answered_line(std::string_view custom_id, unsigned status, std::string_view body);
-/// Of a request that was refused or failed.
+/// The answer's line for a request that was refused or that failed.
 std::string failed_line(std::string_view custom_id, const error& why);
-/// Of a line that is no request.
+/// The answer's line for a line that is not a request.
 std::string invalid_line(std::string_view custom_id, const error& why);
 
 } // namespace troupe::cli

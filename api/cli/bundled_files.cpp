@@ -12,7 +12,7 @@
 
 #include <unistd.h>
 
-// Of the object that one_file.sh adds; null in other programs.
+// Symbols of the object that one_file.sh links in. They are null in other programs.
 extern "C" {
 extern const char troupe_bundle_begin[] __attribute__((weak));
 extern const char troupe_bundle_end[] __attribute__((weak));

@@ -1,5 +1,5 @@
-// Files that are part of the program's own file, if it was linked with some (api/packaging/one_file.sh): models, which
-// readers map from folders, so that they are written to one on first use.
+// Models that are linked into the program's own file (api/packaging/one_file.sh). Readers map models from folders, so
+// the program writes a bundled model to a folder on first use.
 #pragma once
 
 #include <filesystem>

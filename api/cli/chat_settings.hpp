@@ -11,7 +11,7 @@ namespace troupe::cli {
 
 class chat_settings {
 public:
-  /// As the command line says it.
+  /// Starts with the settings of the command line.
   chat_settings(const sampling_options& given, std::string system);
 
   /// "temperature 0.5", also as Ollama has it: "parameter temperature 0.5"; "temperature default" takes back what was

@@ -236,8 +236,8 @@ void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   }
 }
 
-/// For the completions of shells, `--values run --dtype`: prints what a flag may have, a line each: its choices, or for
-/// models those of this machine.
+/// Prints the values that a flag may have, one a line: its choices, or this machine's models. Shells' completions call
+/// it as `--values run --dtype`.
 void print_values(CLI::App& root, const std::vector<std::string>& words) {
   auto* at = &root;
   for (std::size_t i = 1; i + 1 < words.size(); ++i) {

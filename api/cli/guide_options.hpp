@@ -1,4 +1,4 @@
-// The flags that say what an answer, or a document, must look like: of `troupe run` and `troupe guide check`.
+// The guide flags of `troupe run` and `troupe guide check`, which say what an answer or a document must look like.
 #pragma once
 
 #include "runtime/guide/guide_source.hpp"

@@ -1,4 +1,4 @@
-// What a command writes is never one of the files that it reads. Checked for all commands alike, before they run.
+// Checks that a command does not write to a file that it reads. command_line.cpp checks all commands before they run.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace troupe::cli {
 /// name, or of those of their models: by whatever name, also through links.
 void check_output(const CLI::App& command, const std::string& out);
 
-/// The same for the file that `--out` names, if the command has such a flag and it was given.
+/// Checks the file that `--out` names in the same way, if the command has such a flag and it was given.
 void check_output(const CLI::App& command);
 
 } // namespace troupe::cli

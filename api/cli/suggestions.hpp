@@ -1,4 +1,4 @@
-// What users of other programs type, and what it is called here. Pure functions.
+// Maps what users of other programs type to the name it has here. Pure functions.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // Calls the functions of the program that embeds the engine: its sinks and its progress function, which run on the
-// engine's threads. Knows which threads are within one, where waiting for the engine would wait for ever, and tells of
+// engine's threads. Knows which threads are inside one, because waiting for the engine there would never end. Logs
 // functions that block. Any thread.
 #pragma once
 

@@ -18,7 +18,7 @@ namespace troupe {
 
 namespace {
 
-/// For the ids of calls.
+/// Makes the random part of a call's id.
 std::string random_letters() {
   constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   std::random_device source;

@@ -1,5 +1,5 @@
-// The ordinary request in words: a text or a conversation becomes a generation, and the text that answers it is taken
-// apart into content, reasoning and calls. For programs that embed the engine; any thread.
+// Turns a text or a conversation into a generation, and takes the text that answers it apart into content, reasoning
+// and calls. For programs that embed the engine; any thread.
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"

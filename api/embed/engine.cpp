@@ -42,7 +42,7 @@ struct shared_status {
 /// Between two lines about functions of the program that block.
 constexpr auto between_complaints = std::chrono::seconds(10);
 
-/// For which no answer is waited for, so that no time overflows.
+/// The longest time for which generate() waits, so that no time overflows.
 constexpr auto longest_wait = std::chrono::hours(24 * 365);
 
 /// Waiting for the engine on one of its threads would wait for ever.

@@ -38,7 +38,7 @@ public:
   /// outlive the engine, whose actors share its workers: actors of the program that block must be detached.
   static engine start(caf::actor_system& system, engine_options options, progress_sink progress = {});
 
-  /// The same with an actor system and workers of its own.
+  /// Starts an engine with an actor system and workers of its own.
   static engine start(engine_options options, progress_sink progress = {});
 
   load_status status() const;
@@ -67,7 +67,8 @@ public:
   /// once. Nothing is recorded while nobody watches. The result must not outlive the actor system.
   std::shared_ptr<const void> watch(step_sink sink) const;
 
-  /// For those who watch; waits for the answer. Throws failure(unavailable) after stop.
+  /// What the engine is doing now, for those who watch it; waits for the answer. Throws failure(unavailable) after
+  /// stop.
   engine_snapshot look() const;
 
   /// Cancels all requests, ends the actors and waits for them. The destructor of the last copy does the same. Within a

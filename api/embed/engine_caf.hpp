@@ -9,7 +9,7 @@ namespace troupe {
 
 engine_actor handle_of(const engine& engine);
 
-/// The same as `engine::submit`, with events as messages to `client`, numbered `id`.
+/// Submits a request as `engine::submit` does. Its events are sent to `client` as messages, numbered `id`.
 request_handle submit(const engine& engine, generation request, std::uint64_t id, const client_actor& client);
 
 } // namespace troupe

@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// As engine::start with an actor system of its own.
+/// Starts an engine with an actor system of its own, as engine::start does.
 engine start_with(engine_internals internals, engine_options options, progress_sink progress = {});
 
 } // namespace troupe

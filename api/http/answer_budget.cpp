@@ -28,7 +28,8 @@ answer_budget::account* answer_budget::slowest(const account& but, clock::time_p
   return found;
 }
 
-/// Of the client that has most, if that is another and has more than this one's would have, which takes `with` bytes.
+/// The largest account of the client that holds most, counting `with` bytes for the client of `but`. Null if that
+/// client itself holds most.
 answer_budget::account* answer_budget::largest_of_others(const account& but, std::size_t with) const {
   std::map<std::string_view, std::size_t> sums{{but.client_, with}};
   for (const auto* each : accounts_)

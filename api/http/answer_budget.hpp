@@ -1,6 +1,6 @@
-// One memory limit for all answers that are made or written. When it is reached, the slowest readers lose their answers
-// first; if none is slow, the largest one of the client that has most, or the answer that would grow if that is its own.
-// Thread-safe.
+// One memory limit for all answers that are being made or written. When it is reached, the slowest readers lose their
+// answers first. If no reader is slow, the client that holds most loses its largest answer; if that client is the one
+// whose answer wants to grow, it loses this answer. Thread-safe.
 #pragma once
 
 #include <chrono>

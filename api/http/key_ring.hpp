@@ -35,8 +35,9 @@ public:
   /// The names of `unnamed` are key-1, key-2, ... `file` may be empty: none. Throws failure as read_keys.
   key_ring(const std::vector<std::string>& unnamed, std::filesystem::path file, listener tell = {});
 
-  /// The same keys from now on as of a ring made of these. `then` is told whether everybody is let in now, before
-  /// anybody is. Throws as the constructor, or as `then`, and nothing has changed.
+  /// Replaces the keys by those of a ring that is made of these arguments. Calls `then` before anybody is let in by the
+  /// new keys, and tells it whether everybody is let in. Throws as the constructor does, or what `then` throws; nothing
+  /// has changed then.
   void replace(const std::vector<std::string>& unnamed, std::filesystem::path file,
                const std::function<void(bool open)>& then = {});
 

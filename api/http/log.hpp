@@ -53,7 +53,7 @@ class server_log {
 public:
   /// A separate thread writes the lines. If stderr is not read, the oldest lines are dropped.
   static std::shared_ptr<server_log> on_stderr(log_level level, log_format format);
-  /// The same on a descriptor that stays open for as long as the log.
+  /// Writes to a descriptor, also from a separate thread. The descriptor stays open for as long as the log.
   static std::shared_ptr<server_log> on_descriptor(int descriptor, log_level level, log_format format);
   /// `to` must outlive the log.
   static std::shared_ptr<server_log> on_stream(std::ostream& to, log_level level, log_format format);

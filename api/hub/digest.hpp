@@ -1,4 +1,4 @@
-// Checksums by which the hub knows files: SHA-256 of large ones, Git's name of a blob for others. OpenSSL's.
+// The checksums by which the hub names files: SHA-256 for large files, Git's blob name for others. Computed by OpenSSL.
 #pragma once
 
 #include <cstdint>

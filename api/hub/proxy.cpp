@@ -7,7 +7,7 @@ namespace troupe::hub {
 
 namespace {
 
-/// As curl, which also ignores HTTP_PROXY in capitals: servers set it from clients' fields.
+/// Like curl, ignores HTTP_PROXY in capitals, because servers set it from clients' fields.
 std::string_view proxy_variable(const char* small, const char* capitals) {
   for (const char* name : {small, capitals})
     if (const char* value = name ? std::getenv(name) : nullptr; value && *value)

@@ -87,7 +87,7 @@ void partial_blob::read(const std::function<void(std::string_view)>& to) const {
 }
 
 void partial_blob::append(std::string_view bytes) {
-  // By offsets: should locks not work and another process write the same blob, both write the same bytes.
+  // Writes at offsets: if locks do not work and another process writes the same blob, both write the same bytes.
   while (!bytes.empty()) {
     const auto put = pwrite(opened_.get(), bytes.data(), bytes.size(), static_cast<off_t>(size_));
     if (put < 0 && errno == EINTR)

@@ -39,7 +39,7 @@ private:
 
 class repository_store {
 public:
-  /// Of `id` in `cache`; makes the folders. Throws failure(bad_file).
+  /// Opens the repository `id` in `cache`, and makes its folders. Throws failure(bad_file).
   repository_store(const std::filesystem::path& cache, const std::string& id, std::string commit);
 
   std::filesystem::path version() const { return folder_ / "snapshots" / commit_; }

@@ -14,7 +14,7 @@ struct url {
 
   /// "https://host:port", without a default port.
   std::string origin() const;
-  /// For the field Host.
+  /// The value of the Host field.
   std::string authority() const;
 };
 

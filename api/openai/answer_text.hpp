@@ -13,7 +13,7 @@ namespace troupe {
 
 class answer_text {
 public:
-  /// For the answer to the only prompt of `request`.
+  /// Takes apart the answer to the only prompt of `request`.
   explicit answer_text(const generation_request& request) : answer_text(request.output) {}
   /// Null: all is content.
   explicit answer_text(std::shared_ptr<const chat_output> what) : what_(std::move(what)), parser_(what_) {}

@@ -1,6 +1,6 @@
-// What turns the events of one request's generations into its answer, in the format of an API: OpenAI's completions,
-// chats and responses, embeddings, Ollama's. Plain data in, text out. A writer belongs to one answer and is used on its
-// connection's strand.
+// An answer_writer turns the events of one request's generations into its answer, in the format of one API: OpenAI's
+// completions, chats and responses, embeddings, Ollama's. Plain data in, text out. It belongs to one answer and is used
+// on its connection's strand.
 #pragma once
 
 #include "runtime/chat/output/output_filter.hpp"

@@ -1,5 +1,5 @@
-// Filling in the middle of a text: `suffix` of completions, and llama.cpp's /infill, which editors' plugins speak.
-// Needs a model that was taught to; its tokens are served_model::infill. Pure; runs on worker threads.
+// Fills in the middle of a text: `suffix` of completions, and llama.cpp's /infill, which editors' plugins speak. The
+// model must have been trained for it; the tokens it uses are served_model::infill. Pure; runs on worker threads.
 #pragma once
 
 #include "api/openai/answer_writer.hpp"

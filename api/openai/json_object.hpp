@@ -22,7 +22,7 @@ public:
   }
   /// `value`: valid UTF-8.
   json_object& text(std::string_view key, std::string_view value) { return raw(key, json_text(value)); }
-  /// The same, or null if it is empty.
+  /// Adds a text, or null if it is empty.
   json_object& text_or_null(std::string_view key, std::string_view value) {
     return value.empty() ? null(key) : text(key, value);
   }
@@ -31,7 +31,7 @@ public:
   json_object& number(std::string_view key, std::integral auto value) { return raw(key, std::to_string(value)); }
   json_object& number(std::string_view key, std::floating_point auto value) { return raw(key, json_number(value)); }
   json_object& object(std::string_view key, const json_object& value) { return raw(key, value.str()); }
-  /// Of elements that are JSON already.
+  /// Adds a list. Its elements are JSON already.
   template <class List>
   json_object& list(std::string_view key, const List& elements);
   json_object& members_of(const json_object& other) {

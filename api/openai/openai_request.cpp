@@ -160,7 +160,7 @@ void read_stream(const field_reader& body, generation_request& result) {
   if (!result.stream)
     body.refuse("stream_options", "needs `stream` to be true");
   result.include_usage = options->boolean("include_usage").value_or(false);
-  // As in vLLM, a part of the usage that the stream ends with.
+  // vLLM has this field: the usage so far in each event, if the stream ends with the usage.
   result.running_usage = options->boolean("continuous_usage_stats").value_or(false) && result.include_usage;
 }
 

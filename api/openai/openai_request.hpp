@@ -67,7 +67,8 @@ std::string parse_detokenize(const field_reader& body, const served_model& model
 std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
                                      std::string_view text, bool special);
 
-/// As `encoded_prompt` without special tokens, of a text in which they are text.
+/// The tokens of a text as `encoded_prompt` gives them, without special tokens at its ends and with those within it
+/// taken as plain text.
 std::vector<token_id> encoded_plain(const field_reader& body, const char* key, const served_model& model,
                                     std::string_view text);
 

@@ -18,9 +18,9 @@ namespace troupe {
 
 /// "stop", "length" or "cancelled".
 std::string_view name_of(finish_reason reason);
-/// The same of an answer with so many calls of tools: "tool_calls" rather than "stop".
+/// The reason of an answer with `calls` calls of tools: "tool_calls" in place of "stop" if there are any.
 std::string_view name_of(finish_reason reason, std::size_t calls);
-/// Of an answer that was ended ahead of a banned text.
+/// The finish reason of an answer that was ended ahead of a banned text.
 inline constexpr std::string_view content_filter = "content_filter";
 
 /// HTTP's status for an error.
@@ -54,23 +54,24 @@ class response_writer {
 public:
   response_writer(const generation_request& request, std::shared_ptr<const served_model> model);
 
-  /// As answer_writer has them.
+  /// See answer_writer, whose functions of these names call these.
   void withhold(const output_filter& filter) { filter_ = filter; }
   bool is_filtered(std::size_t prompt) const;
 
-  /// For streams: the SSE events for `e`. Empty if it waits: for the choice's score, for the rest of the prompt's
-  /// scores, as an echoed prompt is one piece, or for text that decides what it is.
+  /// Streams only: the SSE events for `e`. Empty if it waits: for the choice's score, for the rest of the prompt's
+  /// scores (an echoed prompt is one piece), or for text that decides what it is.
   std::string chunk(std::size_t prompt, const token_event& e);
-  /// For streams: the SSE events that waited for the end of the prompt's generation.
+  /// Streams only: the SSE events that waited for the end of the prompt's generation.
   std::string last_chunks(std::size_t prompt);
-  /// For streams: the final events, which are the usage if requested, then [DONE].
+  /// Streams only: the final events, which are the usage if requested, then [DONE].
   std::string last_chunks() const;
 
-  /// For whole responses: keeps `e` for body().
+  /// Whole responses only: keeps `e` for body().
   void add(std::size_t prompt, const token_event& e);
   std::string body() const;
 
-  /// For both: adds the usage, scores, and the finish reason of choices that had no final token_event.
+  /// Adds the usage, scores, and the finish reason of choices that had no final token_event. Streams and whole
+  /// responses call it.
   void add(std::size_t prompt, const done_event& done);
 
 private:

@@ -1,6 +1,6 @@
-// Documents by their relevance to a query: POST /v1/rerank and /rerank, as Jina, Cohere and vLLM have them, and vLLM's
-// /score for pairs of texts. A model for classification scores each pair (cross-encoders, Qwen 3's rerankers); of other
-// models the embeddings are compared. Pure; parsing runs on worker threads.
+// Ranks documents by their relevance to a query: POST /v1/rerank and /rerank, as Jina, Cohere and vLLM have them, and
+// vLLM's score for pairs of texts. A classification model (cross-encoders, Qwen 3's rerankers) scores each pair; other
+// models compare embeddings. Pure; parsing runs on worker threads.
 #pragma once
 
 #include "api/openai/answer_writer.hpp"

@@ -23,7 +23,7 @@ bool is_hidden(token_id id, const served_model& model) {
   return model.decode && model.decode(one, true).empty() && !model.decode(one, false).empty();
 }
 
-/// Of the token's part of the text.
+/// How many characters of the text the token makes.
 std::size_t characters_of(token_id id, const served_model& model) {
   return is_hidden(id, model) ? 0 : count_characters(bytes_of(id, model));
 }

@@ -29,7 +29,7 @@ struct answer_form {
   std::string accept = {}; // the request's header
 };
 
-/// For an answer that finds no room among those under way.
+/// The error of an answer that finds no room among those under way.
 error answers_full(const answer_budget& budget);
 
 class connection : public std::enable_shared_from_this<connection> {

@@ -14,8 +14,8 @@ namespace troupe {
 asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
                                           generated how, held_text body, answer_form form);
 
-/// For whom the client asks, as it says in `user`, `safety_identifier` or `metadata.user_id`, for the log; cut short.
-/// Empty: it does not say.
+/// The end user that the client names in `user`, `safety_identifier` or `metadata.user_id`, cut short for the log.
+/// Empty if it names none.
 std::string requested_user(const field_reader& body);
 
 /// The error of a generation that was cancelled, which these clients cannot do. `filtered`: the policy ended it, which is

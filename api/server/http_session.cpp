@@ -28,7 +28,7 @@ using request_head = http::request<budgeted_body>;
 
 /// Bodies up to this size are read and dropped after a refusal, so that the connection can be kept.
 constexpr std::uint64_t droppable_body = 64 << 10;
-/// For the only request of a connection that came while the server was draining, or just before.
+/// How long the server waits for the only request of a connection that came while it was draining, or just before.
 constexpr std::chrono::milliseconds late_timeout{2000};
 
 reply no_proxy() {
@@ -210,7 +210,7 @@ asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec, 
   co_return co_await refuse_and_close(*why, std::move(form));
 }
 
-/// For requests whose end is unknown, so that no other can follow on the connection.
+/// Refuses a request whose end is unknown. No other can follow it on the connection.
 asio::awaitable<bool> http_session::refuse_and_close(const reply& why, answer_form form) {
   if (!link_->has_record())
     link_->begin_record(context_.next_request_id(), "unread").set_origin({address_, {}, {}, {}});

@@ -1,4 +1,4 @@
-// What Prometheus' client libraries tell of a process, under their names. Any thread.
+// The metrics of the process that Prometheus' client libraries report, under their names. Any thread.
 #pragma once
 
 #include <prometheus/metric_family.h>

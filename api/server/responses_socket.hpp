@@ -1,7 +1,7 @@
-// A WebSocket connection to /v1/responses, as OpenAI has it: responses one behind the other, or side by side on lanes
-// that their `stream_id`s name; the events of a stream as messages. Responses that are not to be stored can be
-// continued on the connection that they came from. Runs within the coroutine of the HTTP connection that it was
-// upgraded from, on the same strand.
+// A WebSocket connection to /v1/responses, as OpenAI has it. Responses run one after the other, or side by side on
+// lanes that their `stream_id`s name; the events of a stream are messages. A response that is not stored can be
+// continued on the connection that it came from. Runs within the coroutine of the HTTP connection that was upgraded, on
+// the same strand.
 #pragma once
 
 #include "api/server/websocket_session.hpp"

@@ -94,7 +94,7 @@ public:
   /// counts among the bodies until its end. Returns what its choices are filtered by. Any thread.
   output_filter follow_policy(const std::string& key, const std::string& client, const served_model& model,
                               generation& to);
-  /// The same of a job with its writer.
+  /// Makes all generations of a job follow the policy, and its writer withhold what they are filtered by.
   void follow_policy(const std::string& key, const std::string& client, const served_model& model, generation_job& job);
 
   /// Who asks, for all that is shared out among clients: the API key, or without keys the address, never a connection.

@@ -1,5 +1,5 @@
-// The records of steps that a watcher has not fetched yet. Bounded, also in bytes: of a watcher that is slow, the
-// oldest are lost, and the engine waits for nobody. Filled and emptied on any thread.
+// Holds the records of steps that a watcher has not fetched yet, bounded in number and in bytes. A slow watcher loses
+// the oldest records; the engine never waits. Filled and emptied on any thread.
 #pragma once
 
 #include "runtime/scheduling/step_record.hpp"

@@ -1,6 +1,5 @@
-// GET /debug/trace over HTTP: the next steps, written as they end, so that nothing of them gathers but what the client
-// is slow to read, of which the oldest are lost. Runs within its connection's coroutine; workers only write out what
-// came.
+// Answers GET /debug/trace: writes the next steps as they end. It keeps only what the client is slow to read, and drops
+// the oldest of that. Runs within its connection's coroutine; workers format what came.
 #pragma once
 
 #include "api/server/connection.hpp"

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// By step_lane::kind, and of spans in a trace.
+/// Names of lanes, by step_lane::kind, and of their spans in a trace.
 constexpr auto lane_names = std::to_array<std::string_view>(
   {"decode", "prefill", "blocks", "mask", "judge", "turn", "queue", "preempted", "paused"});
 constexpr auto span_names = std::to_array<std::string_view>({"decode", "prefill", "waits for blocks", "mask",
@@ -89,7 +89,7 @@ std::string named(std::string_view what, int replica, std::uint64_t track, const
     .str();
 }
 
-/// Of a span: microseconds.
+/// A span of a trace, with times in microseconds.
 json_object span_of(const step_record& r, std::uint64_t track, std::string_view name) {
   json_object o;
   o.text("ph", "X")

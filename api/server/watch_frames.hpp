@@ -1,4 +1,4 @@
-// What watchers of the engine get: frames of /v1/ws, and traces for Perfetto. Single-threaded.
+// Writes what watchers of the engine receive: frames of /v1/ws, and traces for Perfetto. Single-threaded.
 #pragma once
 
 #include "api/server/step_ring.hpp"

@@ -42,7 +42,7 @@ std::string watch_done_frame(std::string_view id);
 
 /// {"type":"token",…}; empty if the event has neither text nor tokens.
 std::string token_frame(std::string_view id, const token_event& e, const served_model& model);
-/// The same of a text that is taken apart: `text` is its content, beside `reasoning_content` and `tool_calls`.
+/// The token frame of a text that is taken apart: `text` is its content, beside `reasoning_content` and `tool_calls`.
 std::string token_frame(std::string_view id, const token_event& e, const output_deltas& deltas,
                         const served_model& model);
 /// {"type":"prompt",…}: log-probabilities of prompt tokens from `position` on; the very first token has none.

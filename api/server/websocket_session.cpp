@@ -52,7 +52,8 @@ private:
     bool is_filtered() const;
   };
 
-  /// Of the engine's steps. A reader that is slow loses steps; neither the engine nor its requests wait.
+  /// A client that watches the engine's steps. A slow reader loses steps; neither the engine nor its requests wait for
+  /// it.
   struct watching {
     std::string id;
     std::chrono::milliseconds interval{};
@@ -111,7 +112,7 @@ std::string websocket_session::submitted::frame_of(const token_event& e) {
   return token_frame(id, last, deltas, *model);
 }
 
-/// By choice.
+/// How each choice has ended, by its number.
 std::vector<choice_end> websocket_session::submitted::ends() const {
   std::vector<choice_end> result;
   for (const auto& [index, parser] : parsers) {

@@ -1,4 +1,4 @@
-// What a chat template gets to see, checked and normalised: the values of one chat.
+// The values of one chat that its template sees, checked and normalised.
 #pragma once
 
 #include "runtime/chat/jinja/value.hpp"

@@ -21,7 +21,7 @@ class banned_texts;
 struct policy_rules {
   // Absent: as for everybody.
   std::optional<std::vector<std::string>> banned = {};
-  /// By id, or by a text: the bias applies to the text's last token where the others precede it.
+  /// Biases of tokens, by id or by a text. A text's bias applies to its last token, where its other tokens precede it.
   std::optional<std::vector<std::pair<std::string, float>>> logit_bias = {};
   std::optional<float> max_temperature = {};
   std::optional<int> max_tokens = {};

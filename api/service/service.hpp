@@ -1,5 +1,5 @@
-// What serves models, as servers see it: a narrow interface that the catalogue of engines implements and that tests
-// replace by a script. Free of CAF. All members may be called from any thread.
+// The interface between servers and whatever serves models: serving/catalogue implements it with engines, tests with a
+// script. Free of CAF. All members may be called from any thread.
 #pragma once
 
 #include "api/service/served_model.hpp"
@@ -44,7 +44,7 @@ public:
   /// Calls `sink` with a record of each step, on any thread, until the result is dropped; it must return at once. Null:
   /// there are no records.
   virtual std::shared_ptr<const void> watch(step_sink) const { return nullptr; }
-  /// For those who watch. May block briefly. Throws failure(unavailable).
+  /// What the engine is doing now, for those who watch it. May block briefly. Throws failure(unavailable).
   virtual engine_snapshot look() const { return {}; }
 
   /// The model by this name, which may be an adapter's or end in `:latest`, as Ollama's clients have it; empty: the

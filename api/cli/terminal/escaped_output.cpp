@@ -22,7 +22,7 @@ struct terminal_stream {
 
   explicit terminal_stream(bool names) : text(names) {}
 
-  /// As of a cookie: the number of bytes that were taken, 0 after a failure.
+  /// Returns what a stdio cookie must: the number of bytes that were taken, or 0 after a failure.
   ssize_t write(std::string_view bytes) {
     const std::lock_guard lock(guard);
     std::string shown;

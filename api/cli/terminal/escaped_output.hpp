@@ -1,5 +1,5 @@
-// What stdout and stderr carry to a terminal is visible text, whoever wrote it: a model, a file's name, a server. Pipes
-// and files get every byte as it is.
+// Makes everything that stdout and stderr send to a terminal visible text, whoever wrote it: a model, a file's name, a
+// server. Pipes and files get every byte as it is.
 #pragma once
 
 #include <cstdio>

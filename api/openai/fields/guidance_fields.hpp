@@ -1,5 +1,5 @@
-// The fields of guidance and contrasts that the sampling table has not: `negative_prompt` of classifier-free guidance,
-// and `dola_layers`.
+// Reads the fields of guidance and contrasts that are not in the sampling table: `negative_prompt` of classifier-free
+// guidance, and `dola_layers`.
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"

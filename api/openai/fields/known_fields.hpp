@@ -1,5 +1,5 @@
-// The names of fields, so that one that nothing reads (misspelt, or of another server) is told to the client instead of
-// being ignored in silence. Pure; runs on worker threads.
+// Knows the names of all request fields. Tells the client about a field that nothing reads (misspelt, or another
+// server's) instead of ignoring it in silence. Pure; runs on worker threads.
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
@@ -29,12 +29,12 @@ bool is_known_field(std::string_view name, field_scope of);
 std::vector<std::string> notes_on_fields(const field_reader& body, unknown_fields how, field_scope of,
                                          std::span<const std::string_view> envelope = {});
 
-/// The same for members of the body whose name is none of these.
+/// A sentence for each member of the body whose name is not in `known`.
 std::vector<std::string> notes_on_members(const field_reader& body, unknown_fields how,
                                           std::span<const std::string_view> known);
 
-/// The same for one member: "`name` is not known here and has no effect", with the one of `known` that may be meant.
-/// False, and nothing is added, if there are too many notes.
+/// Adds the sentence for one member: "`name` is not known here and has no effect", with the one of `known` that may be
+/// meant. Returns false, and adds nothing, if there are too many notes.
 bool note_unknown(unknown_fields how, const field_reader& of, std::string_view name,
                   std::span<const std::string_view> known, std::vector<std::string>& notes);
 

@@ -1,5 +1,5 @@
-// The fields of a request that say what its answers are made of beside content: `tools`, `tool_choice`,
-// `parallel_tool_calls`, `include_reasoning`. Pure; runs on worker threads.
+// Reads the fields that say what an answer has beside content: `tools`, `tool_choice`, `parallel_tool_calls`,
+// `include_reasoning`. Pure; runs on worker threads.
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// Of a function's name, in bytes.
+/// The longest name of a function.
 inline constexpr std::size_t most_tool_name_bytes = 128;
 /// Entries of `tools`.
 inline constexpr std::size_t most_tools = 1024;

@@ -174,7 +174,7 @@ saved_tensor tensor_of(std::span<const pickled> all) {
     if (all[i].what != pattern[i])
       no_tensor(shape);
   auto rest = all.subspan(std::size(pattern));
-  // As many numbers as a tuple of them has, and the tuple.
+  // Reads a tuple of `count` numbers: the numbers, then the opcode that makes the tuple.
   const auto numbers = [&](std::size_t count) {
     std::vector<std::int64_t> result;
     const char tuple = count == 3 ? '\x87' : '\x86';

@@ -1,5 +1,5 @@
-// The sampling fields of a request body that name texts, tokens or steps: what is turned into tokens needs the model's
-// tokenizer. Pure; runs on worker threads.
+// Reads the sampling fields that name texts, tokens or steps. Turning texts into tokens needs the model's tokenizer.
+// Pure; runs on worker threads.
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"

@@ -45,7 +45,7 @@ void conversation::add_call_output(std::string_view id, std::string_view content
 
 bool conversation::has_call(std::string_view id) {
   if (!std::exchange(earlier_known_, true))
-    // As end_turn() writes them. Within a text these quotes would be escaped.
+    // end_turn() writes this beginning of a call. Within a text its quotes would be escaped.
     for (std::size_t at = 0; (at = text_.find(call_begin, at)) != text_.npos;) {
       at += call_begin.size();
       const auto end = text_.find(behind_call_id, at);

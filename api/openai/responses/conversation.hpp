@@ -1,5 +1,5 @@
-// Items of responses as messages of a chat: what a turn of the assistant consists of (reasoning, text, calls of tools)
-// becomes one message. Plain data in, JSON out.
+// Turns the items of a response into messages of a chat. All items of one turn of the assistant (reasoning, text, calls
+// of tools) become one message. Plain data in, JSON out.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What readers of a response's fields share. Pure; any thread.
+// Functions that several readers of a response's fields use. Pure; any thread.
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"

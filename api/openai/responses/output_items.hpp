@@ -1,5 +1,5 @@
-// The output items of a response: messages, reasoning, calls of functions, in the order in which they came; and the
-// events of a stream that tell them. Plain data in, text out; used on the connection's strand.
+// The output items of a response (messages, reasoning, calls of functions) in the order in which they came, and the
+// stream events that announce them. Plain data in, text out; used on the connection's strand.
 #pragma once
 
 #include "api/openai/responses/conversation.hpp"
@@ -57,7 +57,7 @@ private:
   std::string close(bool whole);
   std::string item_json(std::string_view status, bool empty) const;
   std::string part_json(bool empty) const;
-  /// Of the open call, as the client knows it.
+  /// The name of the open call, as the client knows it.
   const std::string& called_name() const;
   /// The members that events of the open item begin with.
   json_object about_item(bool part) const;

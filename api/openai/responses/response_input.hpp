@@ -1,4 +1,5 @@
-// The input items of a response: as messages of a chat, and as they are listed. Pure; runs on worker threads.
+// Reads the input items of a response, as messages of a chat and as the items that are listed later. Pure; runs on
+// worker threads.
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"

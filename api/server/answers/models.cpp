@@ -47,7 +47,7 @@ std::string model_object(const served_model& model, const std::string& adapter =
   return result.str();
 }
 
-/// The same for Anthropic's clients. What this server does not know of a model is null.
+/// The object of a model for Anthropic's clients. What this server does not know of a model is null.
 std::string anthropic_model(const served_model& model, const std::string& adapter = {}) {
   static const auto started = std::time(nullptr);
   std::tm parts{};

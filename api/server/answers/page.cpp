@@ -21,7 +21,8 @@ constexpr std::string_view page_policy =
   "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
   "trusted-types 'none'";
 
-/// Of the frame in which functions run that a user wrote for a model's tools: they may compute, and reach nothing.
+/// The policy of the frame that runs functions which a user wrote for a model's tools: they may compute, and reach
+/// nothing.
 constexpr std::string_view sandbox_policy =
   "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; frame-ancestors 'self'";
 

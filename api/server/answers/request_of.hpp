@@ -1,4 +1,4 @@
-// A JSON body, parsed, and the model that it names.
+// Parses a JSON body and finds the model that it names.
 #pragma once
 
 #include "api/server/endpoint.hpp"
