@@ -1,6 +1,6 @@
-// What a backend may do with activations that are zero: skip the weights that only they would multiply, which changes
-// no result, and count what that saves; and make zeros of small ones, which does. An interface beside `backend`, which
-// backends may implement as well.
+// What a backend may do with activations that are zero. It can skip the weights that only zeros would multiply, which
+// changes no result, and count what that saves. It can also turn small activations into zeros, which does change
+// results. An optional interface of backends, beside `backend`.
 #pragma once
 
 #include "kernels/ops.hpp"

@@ -1,10 +1,10 @@
-// Blocks of a KV cache that leave it: to host memory, for another cache, a file, or later.
+// Moves blocks of a KV cache out of it and back: to host memory, to another cache, to a file.
 //
-// Their canonical form: layer by layer, KV head by KV head, K of the block's 16 tokens, then V, each with its scales
-// where the type has any; kv_shape::block_bytes in all. Whatever the layout of a cache's memory, blocks of it are
-// contiguous in this form, and any range of layers is a part of it. Within K and V of a head, elements are arranged as
-// the backend's kernels read them (CUDA: scales behind both), so only equal backends of equal instruction sets and
-// types understand each other (runtime/kv/numerics_id.hpp).
+// Blocks outside a cache have a canonical form: layer by layer, KV head by KV head, K of the block's 16 tokens, then V,
+// each with its scales where the type has any; kv_shape::block_bytes in all. A block is contiguous in this form,
+// whatever the layout of a cache's memory, and any range of layers is a part of it. Within K and V of a head, elements
+// are arranged as the backend's kernels read them (CUDA: scales behind both). So only equal backends with equal
+// instruction sets and types understand each other's blocks (runtime/kv/numerics_id.hpp).
 #pragma once
 
 #include "kernels/ops.hpp"

@@ -1,5 +1,6 @@
-// What Gemma 3n asks of rows beside the ops of all backends: their mean squares, and gates of which only those count
-// that are so many deviations above a row's mean. An interface beside `backend`, which backends may implement as well.
+// What Gemma 3n needs of rows beyond the ops of all backends: mean squares of rows, and gates of which only the part
+// counts that exceeds the row's mean by so many standard deviations. An optional interface of backends, beside
+// `backend`.
 #pragma once
 
 #include "kernels/ops.hpp"

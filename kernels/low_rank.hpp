@@ -1,5 +1,5 @@
-// What a backend may add to single rows of a product, before the activation: products with pairs of low-rank matrices,
-// as adapters have them. An interface beside `backend`, which backends may implement as well.
+// Adds products with pairs of low-rank matrices (adapters) to single rows of a product, before the activation. An
+// optional interface of backends, beside `backend`.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -27,7 +27,7 @@ public:
   virtual void linear_plus(const tensor& out, const tensor& in, const matrix& w, const float* bias, store how,
                            std::span<const row_group> groups) = 0;
 
-  /// The same for backend::linear_activated: added to the sums, before the activation.
+  /// backend::linear_activated, to whose sums the groups add what their rows give, before the activation.
   virtual void linear_activated_plus(const tensor& out, const tensor& in, const matrix& w, const activation& act,
                                      bool gated, const float* bias, std::span<const row_group> groups) = 0;
 };

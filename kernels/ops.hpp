@@ -196,7 +196,7 @@ class backend {
 public:
   virtual ~backend() = default;
 
-  /// For the log: "cpu, avx512-bf16, 2 threads".
+  /// What the log says of it: "cpu, avx512-bf16, 2 threads".
   virtual std::string description() const = 0;
 
   // -- memory -------------------------------------------------------------------------------------------------------
@@ -269,9 +269,10 @@ public:
   virtual void linear_silu_gate(const tensor& out, const tensor& in, const matrix& gate_up,
                                 const float* bias = nullptr) = 0;
 
-  /// For each row of qkv (f32, [q heads | k heads | v heads] × head_dim): norms q and k per head if asked, rotates both
-  /// by the row's position (halves convention: element i pairs with i + head_dim/2), leaves q in place and writes k and
-  /// v to the cache's `layer`. Of further families: qkv may have q alone, and then nothing is written.
+  /// Prepares each row of qkv (f32, [q heads | k heads | v heads] × head_dim) for attention: norms q and k per head if
+  /// asked, rotates both by the row's position (halves convention: element i pairs with i + head_dim/2), leaves q in
+  /// place and writes k and v to the cache's `layer`. Further families: qkv may have q alone, and then nothing is
+  /// written.
   virtual void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope,
                              kv_cache& cache, int layer, const batch& step) = 0;
 

@@ -1,12 +1,12 @@
-// What backends may implement beside ops.hpp: layers with a state of fixed size for each sequence (short convolutions,
-// gated delta rules, Mamba 2). A state is the convolution's last inputs and a matrix for each head, f32.
+// Layers with a state of fixed size for each sequence: short convolutions, gated delta rules, Mamba 2. An optional
+// interface of backends, beside ops.hpp. A state is the convolution's last inputs and a matrix for each head, f32.
 //
-// States are evaluated row by row in the order of positions; heads and sequences are divided over threads, positions
-// never. So chunks, steps and threads change no bits.
+// States are evaluated row by row in the order of positions. Threads divide heads and sequences, never positions. So
+// chunks, steps and threads change no bits.
 //
 // Taking rows back: the last rows of a sequence in a step may be *pending* (guesses). The state stays as it was before
 // them, and what they would add to it is logged. The next step of the sequence begins at any position from the state's
-// to the end of the log: what was accepted is added first, by the same arithmetic as if it had not been pending.
+// to the end of the log. It first adds the accepted rows, by the same arithmetic as if they had not been pending.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -29,7 +29,7 @@ struct state_shape {
   int heads = 0, key_dim = 0, value_dim = 0; // a matrix [key_dim, value_dim] for each head; 0 heads: none
   bool decays = false;                       // by key dimension; else by head
 
-  // Of one layer, in floats.
+  // Sizes of one layer's state, in floats.
   std::size_t tail() const { return std::size_t(taps > 0 ? taps - 1 : 0) * channels; }
   std::size_t value_stride() const { return (std::size_t(value_dim) + 15) / 16 * 16; }
   std::size_t matrices() const { return std::size_t(heads) * key_dim * value_stride(); }
@@ -138,7 +138,8 @@ enum class recurrence_type : std::uint8_t {
   ssd            // Mamba 2: S = d S + B ⊗ dt x; out = SᵀC + D x
 };
 
-/// Of a row that was convolved: [q | k | v] or [x | B | C], with `key_heads` heads of q and k, or of B and C.
+/// How a row is evaluated that was convolved: [q | k | v] or [x | B | C], with `key_heads` heads of q and k, or of B
+/// and C.
 struct recurrence {
   recurrence_type type = recurrence_type::none;
   int heads = 0, key_heads = 0, key_dim = 0, value_dim = 0;
@@ -169,7 +170,7 @@ public:
   /// How many sequences a decoder may have whose caller keeps no states; at most one for each row of a step.
   virtual int states_of_a_decoder(int rows) const { return rows; } // a host's memory is used as far as it is touched
 
-  // For the rows of a step that states.begin() was told of. All tensors are f32 but where said.
+  // Ops on the rows of a step that states.begin() was told of. All tensors are f32 unless it says otherwise.
 
   /// `in` and `out` [rows, channels], not the same memory.
   virtual void convolve(const tensor& out, const tensor& in, const convolution& how, state_cache& states,

@@ -46,7 +46,7 @@ private:
     float* slots = nullptr;
     const float* highest = nullptr; // [rows][heads], scores of the first partition; or null
 
-    /// Of query i of a sequence for a head.
+    /// The index of head `head` of query i of a sequence in `highest`.
     std::size_t place(const sequence_rows& s, int i, int head) const {
       return static_cast<std::size_t>(s.first_row + i / group) * group * shape.kv_heads + head;
     }

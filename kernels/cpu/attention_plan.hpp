@@ -1,6 +1,6 @@
-// Cuts the attention of a step into pieces of work: the queries that visit the same partitions of the context together,
-// and the slots that hold their partial states until they are merged. Sequences that begin with the same blocks read
-// them once (Hydragen: Juravsky et al. 2024). Decides the schedule only; no bit depends on it.
+// Cuts the attention of a step into pieces of work: queries that visit the same partitions of the context together, and
+// slots that hold their partial states until these are merged. Sequences that begin with the same blocks read them once
+// (Hydragen: Juravsky et al. 2024). The plan decides the schedule only; no bit depends on it.
 #pragma once
 
 #include "kernels/cpu/target.hpp"

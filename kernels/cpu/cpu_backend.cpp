@@ -83,7 +83,7 @@ public:
     return shape_stack(stacked, compute, how, gated, kernels_)->bytes;
   }
 
-  /// Of products; the states of attention take a few MB at most.
+  /// Counts the scratch of products. The states of attention take a few MB at most and are left out.
   std::size_t scratch_bytes(const planned_steps& steps) const override {
     return linear_scratch_bytes(kernels_, linear_.cache(), pool_.size(), steps);
   }

@@ -1,4 +1,4 @@
-// From an instruction set to the kernels that are compiled for it.
+// Finds the kernels that are compiled for an instruction set.
 #pragma once
 
 #include "kernels/cpu/instruction_sets.hpp"

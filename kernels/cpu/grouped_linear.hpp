@@ -46,7 +46,7 @@ private:
   /// Arranges the activations of the planned products, whose rows are `rows_`.
   void arrange(const tensor& in);
 
-  /// The same for int8, where rows have several groups: each row is quantised once.
+  /// Arranges int8 activations, whose rows have several groups. Each row is quantised once.
   void arrange_shared(const tensor& in);
 
   /// Makes room for the activations of all products that have none yet.
@@ -58,7 +58,7 @@ private:
   const target& kernels_;
   thread_pool& pool_;
   std::size_t cache_; // bytes of L2
-  // Of the call at hand; members, so that steps allocate nothing.
+  // State of the current call. Members, so that steps allocate nothing.
   std::vector<product> products_;
   std::vector<source_row> rows_;
   std::vector<task> tasks_;

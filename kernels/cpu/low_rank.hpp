@@ -1,6 +1,7 @@
-// Low-rank pairs on the CPU. The first product is an op of its own, which reads rows where they are and weights without
-// padding: few outputs, so that vector lanes divide the inputs and are summed as a tree at the end. The second one is
-// part of how a linear layer stores its sums: a few multiplications per output, and nothing is written twice.
+// Low-rank pairs on the CPU. The first product is an op of its own. It reads rows where they are and weights without
+// padding: outputs are few, so vector lanes divide the inputs and are summed as a tree at the end. The second product
+// is part of how a linear layer stores its sums: it costs a few multiplications per output, and nothing is written
+// twice.
 #pragma once
 
 #include "kernels/cpu/memory.hpp"
@@ -41,7 +42,7 @@ private:
 
   const target& kernels_;
   thread_pool& pool_;
-  // Of the call at hand; members, so that steps allocate nothing.
+  // State of the current call. Members, so that steps allocate nothing.
   scratch<std::uint32_t> low_;
   std::vector<row_addend> addends_;
   std::vector<task> tasks_;

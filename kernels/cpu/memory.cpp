@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t huge_page = std::size_t(2) << 20;
 
-/// Of shared weights; memory that is not used is not touched.
+/// Sizes of the memory that small matrices share. Memory that is not used is not touched.
 constexpr std::size_t slab_bytes = 32 * huge_page, most_in_slab = 4 * huge_page;
 
 } // namespace

@@ -12,7 +12,8 @@ buffer allocate_zeroed(std::size_t bytes);
 /// Memory of weights. Matrices too small to fill huge pages of their own, such as those of experts, share some.
 class weight_memory {
 public:
-  /// As `allocate_zeroed`. Shared pages are freed with the last buffer in them, or for the next one.
+  /// Zeroed memory; throws as `allocate_zeroed` does. Shared pages are freed with the last buffer in them, or reused
+  /// for the next one.
   buffer allocate(std::size_t bytes);
 
 private:

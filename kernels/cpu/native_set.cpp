@@ -1,5 +1,5 @@
-// Prints the name of the fastest instruction set that this machine may use, as in TROUPE_INSTRUCTION_SETS. The build
-// runs it together with cpu_features.cpp where that is `native`; no library has it.
+// Prints the name of the fastest instruction set that this machine may use, as in TROUPE_INSTRUCTION_SETS. Where that
+// is `native`, the build compiles this with cpu_features.cpp and runs it. It is part of no library.
 #include "kernels/cpu/dispatch.hpp"
 
 #include <algorithm>

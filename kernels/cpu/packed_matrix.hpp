@@ -63,7 +63,7 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
                                              bool gated, const target& kernels, thread_pool& pool,
                                              weight_memory& memory);
 
-/// The same without the weights: `data` is null, and that of `stacked` may be.
+/// Describes what `pack_matrices` would make, without the weights: `data` is null, and that of `stacked` may be.
 std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                               bool gated, const target& kernels);
 
@@ -72,7 +72,7 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
 std::unique_ptr<matrix> pack_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
                                    const target& kernels, thread_pool& pool, weight_memory& memory);
 
-/// The same without the weights: see `shape_matrices`.
+/// Describes what `pack_stack` would make, without the weights: see `shape_matrices`.
 std::unique_ptr<matrix> shape_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
                                     const target& kernels);
 

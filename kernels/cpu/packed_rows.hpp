@@ -1,5 +1,5 @@
-// Rows of packed matrices as floats: what an embedding table gives, read from the packed form of the same weights, so
-// that a head that is the embedding matrix is in memory once.
+// Reads rows of packed matrices as floats. An embedding table is read so from the packed head, so that a head that is
+// the embedding matrix is in memory once.
 #pragma once
 
 #include "kernels/cpu/packed_matrix.hpp"

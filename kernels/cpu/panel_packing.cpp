@@ -167,7 +167,7 @@ void pack_pairs(const packed_matrix& to, const stored_row& row, char* panel, std
   for (std::size_t four = 0; four < to.inputs / 4; ++four) {
     auto pair = pruned_pair(row.format, row.data, four);
     if (words && pair.first_place / 2 == pair.second_place / 2) {
-      // Of two inputs of one word, the second is added first: it is the upper half already.
+      // Both inputs are in one word. The second one is added first: it is the upper half already.
     } else if (words) {
       std::swap(pair.first, pair.second);
       std::swap(pair.first_place, pair.second_place);
@@ -208,7 +208,7 @@ void make_groups(const target& kernels, std::span<const stored_row> rows, weight
   }
 }
 
-/// For each value of a byte, the first place of a table that holds it.
+/// The first place of each byte value in a table.
 using inverse_table = std::array<std::uint8_t, 256>;
 
 inverse_table inverse_of(const quantised_layout& layout) {

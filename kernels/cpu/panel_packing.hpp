@@ -1,11 +1,11 @@
-// The weights of a packed_matrix in panels: from stored rows to the layouts that target.hpp describes.
+// Packs stored rows into the panels of a packed_matrix, whose layouts target.hpp describes.
 #pragma once
 
 #include "kernels/cpu/packed_matrix.hpp"
 
 namespace troupe::kernels {
 
-/// Of a matrix with kind, `pruned` and `words`.
+/// Bytes of a panel. `kind`, `pruned` and `words` of the matrix must be set.
 std::size_t panel_bytes(const packed_matrix& m);
 
 /// Fills `to.data`, whose shape is that of `shape_matrices`.

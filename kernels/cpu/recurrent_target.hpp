@@ -1,6 +1,6 @@
-// The interface between the CPU backend and the kernels of recurrent layers, as target.hpp: plain structs, and
-// functions on one task that are called on any thread. They are compiled for some instruction sets; others use those
-// of the one that they extend.
+// The interface between the CPU backend and the kernels of recurrent layers, of the same kind as target.hpp: plain
+// structs, and functions on one task that are called on any thread. The kernels are compiled for some instruction sets;
+// the others use those of the set that they extend.
 #pragma once
 
 #include <cstddef>

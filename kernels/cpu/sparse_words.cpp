@@ -127,7 +127,7 @@ std::size_t list_places(std::uint32_t* any, std::size_t words, std::size_t group
   return count;
 }
 
-/// Of the nth smallest of some magnitudes, which are below 2^15; nth counts from 0. Reorders them.
+/// The nth smallest of some magnitudes, which are below 2^15; nth counts from 0. Reorders them.
 std::uint16_t nth_smallest(std::uint16_t* magnitudes, std::size_t n, std::size_t nth) {
   std::array<std::array<std::uint32_t, 256>, 4> counts{}; // of neighbours, which are often equal
   for (std::size_t i = 0; i < n; ++i)

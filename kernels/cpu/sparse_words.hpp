@@ -1,5 +1,6 @@
-// Zeros among activations, by words of K: the unit of a packed matrix that a product can skip, one input or a pair of
-// bf16. Lists the words that some row needs, and makes zeros of the smallest. Used by the backend's thread.
+// Finds zeros among activations, by words of K. A word is the unit of a packed matrix that a product can skip: one
+// input, or a pair of bf16. Lists the words that some row needs, and turns the smallest activations into zeros. Used by
+// the backend's thread.
 #pragma once
 
 #include "kernels/cpu/memory.hpp"
@@ -25,9 +26,9 @@ class sparse_words {
 public:
   explicit sparse_words(thread_pool& pool) : pool_(pool) {}
 
-  /// For a product of a few rows with float weights: nothing unless few enough words are left to gain by it. Words are
-  /// added `group` at a time, counted from the first: a group with fewer words left repeats its last one, with zeros as
-  /// activations. Valid until the next call.
+  /// The words that a product of a few rows with float weights needs. Nothing unless so few are left that skipping the
+  /// others gains something. Words are added `group` at a time, counted from the first: a group with fewer words left
+  /// repeats its last one, with zeros as activations. Valid until the next call.
   kept_words find(const tensor& in, const packed_matrix& weights, std::size_t group);
 
   /// See activation_sparsity::drop_smallest.

@@ -169,9 +169,9 @@ struct linear_task {
 
 // -- low-rank pairs ---------------------------------------------------------------------------------------------------
 
-// Of a pair's first matrix, tiles of 4 ranks: [tile][lines of K][4 ranks][16 words]. A word is an f32 or two bf16, as
-// in linear_op. What it gives of a row are words, too. Of all pairs' second matrices, blocks of 16 outputs, each with
-// the words of the ranks that it needs: [block][words][16 outputs].
+// Layouts. A pair's first matrix has tiles of 4 ranks: [tile][lines of K][4 ranks][16 words]. A word is an f32 or two
+// bf16, as in linear_op. Its products with a row are words, too. The second matrices of all pairs have blocks of 16
+// outputs, each with the words of the ranks that it needs: [block][words][16 outputs].
 
 inline constexpr std::size_t low_rank_line = 16;
 inline constexpr std::size_t low_rank_tile = 4;

@@ -1,5 +1,5 @@
-// The compute threads of CPU backends that compute in turn. The thread that calls `parallel_for` takes part. The pool's
-// own threads spin for some microseconds after a job, so that the next op of a step finds them awake, then sleep. Pools
+// The compute threads of CPU backends that take turns. The thread that calls `parallel_for` takes part. The pool's own
+// threads spin for some microseconds after a job, so that the next op of a step finds them awake, then sleep. Pools
 // know how many threads of all pools are awake: where these are more than the cores, waiting ones yield instead of
 // spinning. One thread at a time may call, and jobs do not nest.
 #pragma once

@@ -34,8 +34,8 @@ int device_count(std::string* why_none = nullptr);
 /// Makes `index` the calling thread's device. Every thread that uses the functions below does this once.
 device_info select_device(int index);
 
-/// The same for threads that use several devices, each of which they have selected before. Streams are used while their
-/// device is the thread's, but for copies and waits.
+/// Makes `index` the calling thread's device again, for threads that use several devices and have selected each of them
+/// before. Apart from copies and waits, a stream is used while its device is the thread's.
 void use_device(int index);
 
 /// Lets the thread's device address the memory of `other`. Throws device_error if the machine cannot.

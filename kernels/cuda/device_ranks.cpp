@@ -142,7 +142,8 @@ public:
     });
   }
 
-  /// Of the first GPU, which has the largest shard and everything that is not divided: its memory is what is planned.
+  /// Bytes on the first GPU, which has the largest shard and everything that is not divided. Plans of memory count
+  /// these.
   std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                            bool gated) const override {
     const auto own = cut_stack(stacked, range(outputs_of(stacked, gated), 0), gated);
@@ -226,7 +227,7 @@ public:
     });
   }
 
-  // Of the queries that rope_write_kv has rotated last, which have stayed on their GPUs.
+  // Attends with the queries that rope_write_kv rotated last, which have stayed on their GPUs.
   void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window, const kv_cache& cache,
                  int layer, const batch& step) override {
     shaped_attention(out, qkv, heads, {scale, window}, cache, layer, step);

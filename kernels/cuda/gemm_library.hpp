@@ -1,5 +1,6 @@
-// cuBLASLt, for products of many rows. Looked for at run time (library_places.hpp); without it, own kernels compute
-// everything. The library's heuristics choose an algorithm per shape, so results are not schedule-invariant.
+// cuBLASLt, for products of many rows. It is looked for at run time (library_places.hpp); without it, own kernels
+// compute everything. The library chooses an algorithm by the shape of a product, so its results are not
+// schedule-invariant.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -33,7 +34,7 @@ public:
   /// False if the library has no algorithm for the product, for example because of its alignment or the device.
   virtual bool multiply(const stream& on, const product& p) = 0;
 
-  /// For the log: name, version and file.
+  /// What the log says of it: name, version and file.
   virtual std::string description() const = 0;
 };
 

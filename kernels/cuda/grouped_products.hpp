@@ -1,6 +1,6 @@
-// Products with the matrices of several groups of rows (backend::grouped_activated, grouped_sum), group after group:
-// the rows of one are gathered, multiplied as any others, and added where they belong. Owned by a backend, used by its
-// thread on its stream.
+// Products with the matrices of several groups of rows (backend::grouped_activated, grouped_sum), one group at a time:
+// gathers the group's rows, multiplies them as any others, and adds the results where they belong. Owned by a backend,
+// used by its thread on its stream.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.hpp"

@@ -1,5 +1,5 @@
-// Products through cuBLASLt: brings weights and activations into the form that it takes (codes expanded to bf16, or
-// activations in fp8), and scales and gates what comes out. Owned by linear_layers, used by its thread on its stream.
+// Multiplies with cuBLASLt: brings weights and activations into the form that it takes (codes expanded to bf16, or
+// activations in fp8), then scales and gates the results. Owned by linear_layers, used by its thread on its stream.
 #pragma once
 
 #include "kernels/cuda/device_scratch.hpp"

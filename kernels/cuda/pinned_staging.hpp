@@ -1,5 +1,5 @@
-// Copies of ordinary host memory to the device that need not be waited for: through page-locked memory, which a copy in
-// flight may still read after the caller has changed or freed its own.
+// Copies ordinary host memory to the device without waiting. The copy goes through page-locked memory, which it may
+// still read after the caller has changed or freed its own.
 #pragma once
 
 #include "kernels/cuda/device.hpp"

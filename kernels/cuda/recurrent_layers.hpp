@@ -1,4 +1,4 @@
-// The ops of recurrent layers (kernels/recurrent.hpp) on the backend's stream: checks arguments, launches kernels.
+// The ops of recurrent layers (kernels/recurrent.hpp) on the backend's stream. Checks arguments and launches kernels.
 #pragma once
 
 #include "kernels/cuda/state_memory.hpp"

@@ -1,6 +1,6 @@
 // Device copies of a step's inputs: token ids, positions of rows, block tables, attention plans. They are uploaded when
-// an op first sees a batch and reused by all layers, or staged ahead: one upload on the copy stream while the previous
-// step still computes, and one kernel that distributes it.
+// an op first sees a batch, and all layers use them. Or they are staged ahead: one upload on the copy stream while the
+// previous step still computes, and one kernel that distributes it.
 #pragma once
 
 #include "kernels/cuda/attention_plan.hpp"

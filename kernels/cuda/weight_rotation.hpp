@@ -1,5 +1,6 @@
 // The matrices of a model by shape, so that a measurement can read several in turn, as the layers of a step do. One
-// matrix read again and again would stay in the L2 and be as fast as it never is in use. Plain; keeps no memory alive.
+// matrix that is read again and again would stay in the L2 cache and seem faster than it is in use. Plain; keeps no
+// memory alive.
 #pragma once
 
 #include "kernels/cuda/linear_chooser.hpp"

@@ -1,4 +1,4 @@
-// Rows of which 2 of every 4 weights are stored: how they are read and written. Exact; any thread.
+// Reads and writes rows of which 2 of every 4 weights are stored. Exact; any thread.
 #pragma once
 
 #include "kernels/formats/weight_format.hpp"

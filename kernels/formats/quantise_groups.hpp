@@ -13,7 +13,7 @@ weight_group quantise_int8(const float* weights);
 /// minimum to f16 is kept.
 weight_group quantise_int4(const float* weights);
 
-/// The same for each of `groups` groups, [groups][32]: bit for bit equal, and faster.
+/// Quantises each of `groups` groups, [groups][32], with the bits of `quantise_int4` for one, and faster.
 void quantise_int4(const float* weights, std::size_t groups, weight_group* to);
 
 /// The scale that maps the largest magnitude of an output's weights to the largest of E4M3; 0 if all are 0, NaN if one

@@ -1,4 +1,4 @@
-// How the outputs of a matrix, its columns in a product, are divided among ranks: neighbouring ones, in order.
+// Divides the outputs of a matrix (its columns in a product) among ranks: each rank gets neighbouring ones, in order.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -27,7 +27,7 @@ std::vector<stored_matrix> cut_stack(std::span<const stored_matrix> stacked, col
 /// Outputs of the stack. Throws std::invalid_argument if gate and up have different ones.
 std::size_t outputs_of(std::span<const stored_matrix> stacked, bool gated);
 
-/// The same columns of a tensor.
+/// A tensor's columns of this range.
 inline tensor columns_of(const tensor& of, column_range range) {
   return {static_cast<char*>(of.data) + range.first * size_of(of.type), of.type, of.rows, range.count, of.stride};
 }

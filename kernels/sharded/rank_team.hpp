@@ -1,7 +1,7 @@
-// The ranks of a sharded backend, each a CPU backend with threads of its own, and a thread for each that leads it; that
-// of the first is the caller. An op is called on all ranks at once and returns when the last one is done, so there is
-// one barrier behind an op, whatever the ranks do in it. Leaders spin between ops and sleep as threads of any pool do.
-// A rank whose leader the system has not scheduled is led by another that is done.
+// The ranks of a sharded backend. Each is a CPU backend with threads of its own and one thread that leads it; the first
+// rank's leader is the caller. An op is called on all ranks at once and returns when the last one is done, so there is
+// one barrier behind an op, whatever the ranks do in it. Leaders spin between ops, and sleep as the threads of any pool
+// do. If the system has not scheduled a rank's leader, another leader that is done runs its part.
 #pragma once
 
 #include "kernels/activation_sparsity.hpp"
@@ -29,7 +29,7 @@ struct rank {
   std::unique_ptr<backend> device;
   low_rank_products& low_rank;
   activation_sparsity& sparsity;
-  // Of the op at hand; members, so that steps allocate nothing.
+  // State of the current op. Members, so that steps allocate nothing.
   scratch<float> qkv;
   std::vector<float> bias;
   std::vector<row_group> groups;

@@ -1,7 +1,7 @@
-// Attention divided among ranks. With at least as many KV heads as ranks, a rank has neighbouring KV heads with all of
-// their query heads, and K and V of these alone. One KV head for all, as in latent and multi-query attention, is read
-// by every rank for queries of its own. In between, ranks divide the rows of a step; so they do for prompts where some
-// rank would have more heads than others. All of it gives the same bits.
+// Divides attention among ranks. With at least as many KV heads as ranks, each rank has neighbouring KV heads with all
+// of their query heads, and K and V of these alone. With one KV head for all (latent and multi-query attention), every
+// rank reads it for queries of its own. In between, ranks divide the rows of a step; they do so for prompts, too, where
+// some rank would have more heads than others. All of it gives the same bits.
 #pragma once
 
 #include "kernels/block_transfer.hpp"
@@ -21,7 +21,7 @@ public:
   std::unique_ptr<kv_cache> make_cache(const kv_shape& shape);
   void copy(sharded_cache& cache, std::span<const block_copy> copies);
 
-  /// As block_transfer: the form is that of one rank.
+  /// Move blocks as block_transfer does. The form is that of one rank.
   void export_blocks(const sharded_cache& cache, std::span<const block_export> blocks);
   void import_blocks(sharded_cache& cache, std::span<const block_import> blocks);
 

@@ -1,6 +1,6 @@
-// A backend made of ranks (tensor parallelism): every matrix is divided by columns, attention by heads, and norms, sums
-// and other ops on rows by rows, among CPU backends that share memory. Each computes whole outputs of full width, so
-// that nothing is summed across ranks and all results have the bits of one rank.
+// A backend made of ranks (tensor parallelism), CPU backends that share memory. Matrices are divided by columns,
+// attention by heads, and norms, sums and other ops on rows by rows. Each rank computes whole outputs of full width.
+// Nothing is summed across ranks, so all results have the bits of one rank.
 #pragma once
 
 #include "kernels/ops.hpp"

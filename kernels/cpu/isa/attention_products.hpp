@@ -291,7 +291,7 @@ template <class Cells, bool OfValues, int R, int V>
   }
 }
 
-/// The same for those words of a block whose bits are set, of V.
+/// Accumulates only the words of a block of V whose bits are set in `words`.
 template <class Cells, int R, int V>
 [[gnu::always_inline]] inline void accumulate_words(vec (&sums)[R][V], const float* a, std::size_t a_stride,
                                                     const typename Cells::element* const (&b)[V], std::size_t b_stride,

@@ -1,5 +1,5 @@
-// Codes of 8 bits, which have at most 8 significant ones, become bf16 exactly, by tables of their bytes. Only for target
-// units, of which those for AVX-512 BF16 have it.
+// Converts 8-bit codes with at most 8 significant bits to bf16, exactly, by tables of their bytes. Only for target
+// units; those for AVX-512 BF16 have it.
 #pragma once
 
 #include "kernels/cpu/isa/simd.hpp"

@@ -42,9 +42,10 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
   });
 }
 
-/// The same sums for more rows, V vectors of a panel at a time. The first of several tiles widens them in L1 for the others,
-/// for so many words of K at a time that they take 16 KiB and stay there with the activations of a tile. Every pass over
-/// these words prefetches an equal share of the next ones, or of the next panel's, spread over its words.
+/// Sums more rows, V vectors of a panel at a time, with the same bits. The first of several tiles widens the weights in
+/// L1 for the others, for so many words of K at a time that they take 16 KiB and stay there with the activations of a
+/// tile. Every pass over these words prefetches an equal share of the next ones, or of the next panel's, spread over
+/// its words.
 template <class Operand, int V>
 void accumulate_widened(const linear_op& op, const linear_task& task, float* scratch) {
   using element = typename Operand::element;

@@ -1,6 +1,6 @@
 // Products with weights of which 2 of every 4 inputs are stored (target.hpp has the layout). The places of an output's
-// two weights choose among the four activations of a row, in registers; the sum takes them in the order in which the
-// product with all four would, so that it has the bits of the product with the zeros. Only for the target units.
+// two weights select two of the row's four activations, in registers. The sum takes them in the order of the product
+// with all four, and so has the bits of the product with the zeros. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/int_simd.hpp"

@@ -38,7 +38,8 @@ struct bf16_operand : f32_operand {
   static vec column(const element* p) { return load_bf16(p); }
 };
 
-/// The same, two vectors in 16 words: with AVX-512 a shift and a mask take half of the ports that a conversion takes.
+/// Weights in bf16, two vectors in 16 words: with AVX-512 a shift and a mask take half of the ports that a conversion
+/// takes.
 struct bf16_half_operand : f32_operand {
   using element = std::uint16_t;
   static void columns(vec& first, vec& second, const element* p) {
@@ -75,7 +76,7 @@ struct fp8_operand : f32_operand {
 
 #if defined(__AVX512BF16__)
 
-/// The same in pairs, which become pairs of bf16: 32 outputs at a time.
+/// Codes of E4M3 in pairs, which become pairs of bf16: 32 outputs at a time.
 struct fp8_pair_operand : pair_operand {
   using element = std::uint16_t; // of an output
   using wide = pair_operand;

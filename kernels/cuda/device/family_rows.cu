@@ -150,7 +150,8 @@ struct multiply_rows_op {
   }
 };
 
-/// Of one type elements are copied as they are: conversion to f32 and back is exact, but for the payloads of NaN.
+/// Copies elements as they are if both types are equal: conversion to f32 and back is exact, but for the payloads of
+/// NaN.
 struct gather_rows_op {
   static constexpr const char* name = "gather_rows";
   void* to;

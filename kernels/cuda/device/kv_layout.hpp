@@ -8,7 +8,7 @@
 
 namespace troupe::kernels::cuda {
 
-/// Of latent attention, which has one wide head.
+/// The largest head: latent attention has one wide head.
 inline constexpr int most_head_dim = 640;
 
 /// K and V of one head in one block.

@@ -162,7 +162,7 @@ struct candidate_row {
     const std::uint64_t rounded = (high << 32 | low >> 32) + ((low & 0xffffffffu) != 0);
     std::uint64_t mark = rounded == 0 ? 0 : rounded - 1;
     least = order_at(amount, mark);
-    // Of the tokens with this logit, only the lowest ids stay.
+    // Keeps the lowest ids of the tokens with this logit.
     const std::uint64_t each = sampling_weight(logit_of(least), largest);
     std::uint64_t nth = mark / each;
     last_equal = find(

@@ -1,4 +1,4 @@
-// Whether launches overlap: apart from launch.hpp, which only nvcc compiles.
+// Whether launches overlap. Apart from launch.hpp, which only nvcc compiles.
 #pragma once
 
 namespace troupe::kernels::cuda::native {

@@ -138,9 +138,9 @@ inline void accumulate_pairs(const linear_op& op, const linear_task& task, float
   }
 }
 
-/// The same sums of one row tile without the words of K that are not kept: the weights of a group are brought together
-/// in L1. A group's sums of even and odd inputs start at 0, and what is left out would add 0 to them, like a whole
-/// group to the sums so far.
+/// Sums one row tile without the words of K that are not kept, with the same bits. The weights of a group are brought
+/// together in L1. A group's sums of even and odd inputs start at 0, and what is left out would add 0 to them; a group
+/// that is left out whole would add 0 to the sums so far.
 template <class Stored>
 void accumulate_kept_pairs(const linear_op& op, const linear_task& task, float* scratch) {
   constexpr std::size_t group = amx_words;

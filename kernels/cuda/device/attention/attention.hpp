@@ -46,8 +46,8 @@ struct attention_params {
   dtype out_type = dtype::f32; // or bf16
   std::size_t out_stride = 0;
   int heads = 0;
-  /// Of scores, positive, times log2(e): exponentials are powers of two (exponent()). The m of a state is such an
-  /// exponent.
+  /// Multiplies scores: positive, times log2(e), because exponentials are powers of two (exponent()). The m of a state
+  /// is such an exponent.
   float scale = 1;
   /// What changes scores before their softmax (score_shape.hpp), as exponents; see attention_scores.
   float cap = 0;

@@ -1,4 +1,4 @@
-// What attention does to scores beside their softmax: soft caps, ALiBi's slopes, sinks. Scores are exponents of two.
+// What attention does to scores besides their softmax: soft caps, ALiBi's slopes, sinks. Scores are exponents of two.
 // Only for kernels.
 #pragma once
 

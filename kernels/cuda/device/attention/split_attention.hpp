@@ -1,4 +1,4 @@
-// The states of a partition on tensor cores, for decode and short chunks. Only for kernels.
+// Computes the states of a partition on tensor cores, for decode and short chunks. Only for kernels.
 #pragma once
 
 #include "kernels/cuda/device/attention/tensor_attention.hpp"

@@ -19,7 +19,7 @@ struct linear_params {
   std::size_t rows = 0;
   const float* bias = nullptr; // [outputs], gated: gate's, then up's; or null
   bool add = false;
-  // Of the part:
+  // The part of the matrix:
   const void* codes = nullptr;
   const void* scales = nullptr;
   std::size_t outputs = 0;

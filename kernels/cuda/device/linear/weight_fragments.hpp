@@ -76,7 +76,7 @@ struct weight_chunk {
                                                      : pair_of(half, 4 * group + 2 * step + pair);
   }
 
-  /// Of the lane's words of codes.
+  /// Word `index` of the lane's codes.
   TROUPE_DEVICE std::uint32_t word(int index) const {
     if constexpr (has_rest)
       if (index >= 4 * code_units)

@@ -1,5 +1,5 @@
-// The causal convolution of recurrent layers: a thread has a channel of a sequence and goes through its rows, with the
-// last inputs in registers.
+// The causal convolution of recurrent layers. A thread computes one channel of a sequence, row by row, with the last
+// inputs in registers.
 #include "kernels/cuda/device/launch.hpp"
 #include "kernels/cuda/device/recurrent/recurrent.hpp"
 

@@ -1,6 +1,6 @@
-// The recurrences: a block has a head of a sequence, whose state is in registers for all rows of a step. So a step
-// reads and writes a state once, however many rows it has, and rows that are pending are computed on from registers
-// that are not stored. Neighbouring lanes share a column of the state; each has every `split`-th group of four keys.
+// The recurrences. A block computes one head of a sequence and holds its state in registers for all rows of a step. So
+// a step reads and writes a state once, however many rows it has; pending rows go on in registers that are not stored.
+// Neighbouring lanes share a column of the state: each has every `split`-th group of four keys.
 #include "kernels/cuda/device/launch.hpp"
 #include "kernels/cuda/device/recurrent/recurrent.hpp"
 
@@ -51,7 +51,7 @@ struct recur_kernel {
         run(p.runs.runs[i], first);
   }
 
-  /// For the columns from `first` on.
+  /// Computes the columns from `first` on.
   TROUPE_DEVICE void run(const state_run& r, int first) const {
     const bool is_last = first + plan.columns >= p.how.value_dim;
     const int value = first + place();
