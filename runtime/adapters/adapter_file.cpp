@@ -47,7 +47,7 @@ struct adapter_pair {
   adapter_half a, b;
 };
 
-/// By layer and projection.
+/// The pairs of an adapter, by layer and projection.
 using adapter_pairs = std::map<std::pair<std::size_t, std::size_t>, adapter_pair>;
 
 [[noreturn]] void refuse_adapter_tensor(const std::string& file, std::string_view tensor, const std::string& why,

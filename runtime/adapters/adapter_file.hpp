@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// As `read_adapter` of adapter.hpp. Appends a line for the log for each setting that has no effect, such as modules to
-/// save of which the file saves none; those that it does save are refused.
+/// Reads an adapter as `read_adapter` of adapter.hpp does, and appends a line for the log for each setting that has no
+/// effect, such as a module to save that the file does not save. A module that it does save is refused.
 adapter_weights read_adapter(const std::filesystem::path& path, const adapter_target& target,
                              std::vector<std::string>& remarks);
 

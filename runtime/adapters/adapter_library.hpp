@@ -1,5 +1,5 @@
-// The adapters that an engine has, by name, packed for its device. Bounded in number and bytes; rows in flight keep an
-// adapter alive behind its unloading. Any thread.
+// The adapters that an engine has, by name, packed for its device. Bounded in number and bytes. An adapter that is
+// unloaded lives on until the last row in flight that uses it is done. Any thread.
 #pragma once
 
 #include "runtime/adapters/packed_adapter.hpp"

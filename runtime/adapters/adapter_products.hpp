@@ -1,6 +1,6 @@
-// Adds the adapters of a step's rows within the products of the base model: rows of different adapters share them
-// (Punica, Chen et al. 2023; S-LoRA, Sheng et al. 2023). A row's bits depend on its own adapter alone, and rows without
-// one have those of the base. Used by the thread that uses its backend.
+// Adds the adapters of a step's rows within the products of the base model. Rows of different adapters share these
+// products (Punica, Chen et al. 2023; S-LoRA, Sheng et al. 2023). A row's bits depend on its own adapter alone, and
+// rows without one have the bits of the base. Used by the thread that uses its backend.
 #pragma once
 
 #include "runtime/adapters/packed_adapter.hpp"

@@ -19,8 +19,8 @@ struct packed_adapter {
   std::size_t bytes = 0; // of device memory
 };
 
-/// For activations of type `compute`, to which values are rounded. `backend`: of the kind that will use it, with
-/// low_rank_products.
+/// Packs an adapter for activations of type `compute`, to which its values are rounded. `backend`: of the kind that
+/// will use it, with low_rank_products.
 packed_adapter pack_adapter(const adapter_weights& weights, const adapter_target& target, kernels::backend& backend,
                             kernels::dtype compute, std::uint64_t id);
 

@@ -1,5 +1,5 @@
-// Other shapes of a conversation that hold the same texts, for templates that refuse some turns or leave them out. Pure
-// functions on a template's values; any thread.
+// Rewrites a conversation into other shapes with the same texts, for templates that refuse some turns or leave them
+// out. Pure functions on a template's values; any thread.
 #pragma once
 
 #include "runtime/chat/jinja/value.hpp"

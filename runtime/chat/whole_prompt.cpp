@@ -40,7 +40,7 @@ bool pass(std::string_view prompt, std::string_view text, std::size_t& at) {
   return true;
 }
 
-/// As `pass`, also of a text that is written as JSON.
+/// Passes a text as `pass` does, also one that is written as JSON.
 bool pass_text(std::string_view prompt, std::string_view text, std::size_t& at) {
   text = trimmed(text);
   if (text.empty() || pass(prompt, text, at))

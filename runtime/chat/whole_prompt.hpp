@@ -1,6 +1,6 @@
-// A chat's prompt that has every text of its messages. Templates refuse some turns that clients send, and leave others
-// out without a word; then messages are moved (message_moves.hpp) so that the model sees all of them. Depends on the
-// template and the conversation alone. Any thread.
+// Renders a chat's prompt so that it has every text of the messages. Templates refuse some turns that clients send, and
+// silently drop others; then messages are moved (message_moves.hpp) until the model sees all of them. The result
+// depends on the template and the conversation alone. Any thread.
 #pragma once
 
 #include "runtime/chat/message_moves.hpp"

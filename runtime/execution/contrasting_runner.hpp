@@ -1,8 +1,8 @@
-// Contrastive decoding: a second model (the amateur) computes the rows of some sequences right behind the first, the
-// expert, from the same plans. Its KV cache has as many blocks, under the same numbers, so that block tables, copies,
-// prefixes, preemption and wrong guesses are the same for both; K and V of sequences that are not contrasted are
-// missing there, so a prefix must not be shared with those (prefix_salt). For devices whose logits are in host memory;
-// made and used by one thread.
+// Contrastive decoding. A second model (the amateur) computes the rows of some sequences right after the first (the
+// expert), from the same plans. The amateur's KV cache has as many blocks, under the same numbers, so block tables,
+// copies, prefixes, preemption and wrong guesses work for both. Only contrasted sequences have K and V there, so the
+// others must not share a prefix with them (prefix_salt). For devices whose logits are in host memory; made and used by
+// one thread.
 #pragma once
 
 #include "runtime/execution/step_runner.hpp"

@@ -1,5 +1,5 @@
-// A device that models run on: a CPU with one of its instruction sets, or an accelerator. Opens backends, and makes the
-// runners and samplers of executor and sampler actors. Immutable; any thread.
+// A device that models run on: a CPU with one of its instruction sets, or an accelerator. It opens backends, and makes
+// the runners and samplers that executor and sampler actors use. Immutable; any thread.
 #pragma once
 
 #include "kernels/cpu/machine.hpp"
@@ -42,12 +42,13 @@ class device {
 public:
   virtual ~device() = default;
 
-  /// For the log: "cpu, avx2, 2 threads".
+  /// What the log says of it: "cpu, avx2, 2 threads".
   virtual std::string description() const = 0;
 
   virtual device_capabilities capabilities() const = 0;
 
-  /// For the calling thread, on which backends of a CPU share their threads. Throws device_error.
+  /// Opens a backend for the calling thread. Backends of a CPU that one thread opens share their threads. Throws
+  /// device_error.
   virtual std::unique_ptr<kernels::backend> open() const = 0;
 
   /// What a stage of a replica computes on: its part of this device's threads, with the same results. `layout`: the
@@ -72,8 +73,8 @@ public:
   /// How fast K/V blocks of this shape move to other host memory and back.
   virtual swap_rates measure_moves(const kernels::kv_shape& shape) const = 0;
 
-  /// For weights that are multiplied in `compute`, or, `quantised`, in less. Takes seconds, in which nothing else
-  /// should run. Throws device_error.
+  /// Measures the peaks for weights that are multiplied in `compute` or, if `quantised`, in less. Takes seconds, in
+  /// which nothing else should run. Throws device_error.
   virtual device_peaks measure_peaks(kernels::dtype compute, bool quantised) const = 0;
 
   /// Made by the thread that will use it. `sampled` is called, on any thread, once for each sample that can be

@@ -121,7 +121,7 @@ bool draft_model::take_states(const draft_demand& demand, sequence& s) const {
   return true;
 }
 
-// Of the rows of its next pass.
+// Adds the hidden states of the rows of its next pass.
 void draft_model::add_states(const job& j, std::vector<float>& rows) const {
   if (!j.answer->guesses.empty()) {
     rows.insert(rows.end(), j.state.begin(), j.state.end());

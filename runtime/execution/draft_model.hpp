@@ -1,12 +1,11 @@
-// What guesses the next tokens of sequences: a second, smaller model, or the model's own layers of multi-token
-// prediction (mtp_runner.hpp), whose rows also read the model's hidden states. Owns a runner and a sampler of its own
-// on a device, and the KV blocks: a transcript's new tokens are computed behind those that still hold, wrong guesses
-// are overwritten in place, and the sequence that was not served for longest loses its blocks when they run out.
-// Guesses are drawn as the target draws its tokens, with its parameters and random numbers, so that two models which
-// agree draw the same.
+// Guesses the next tokens of sequences with a second, smaller model, or with the model's own layers of multi-token
+// prediction (mtp_runner.hpp), whose rows also read the model's hidden states. Owns a runner and a sampler on a device,
+// and the KV blocks. A transcript's new tokens are computed behind those that still hold, wrong guesses are overwritten
+// in place, and when blocks run out, the sequence that was not served for longest loses its own. Guesses are drawn as
+// the target draws its tokens, with its parameters and random numbers, so that two models which agree draw the same.
 //
 // Multi-token prediction sees a transcript from the first token on whose predecessor's state it was given. Rows of
-// guesses read a state of its own making; those that prove right are computed again with the model's.
+// guesses read states that it made itself; those that prove right are computed again with the model's.
 //
 // Waits for its device; made, used and destroyed by one thread.
 #pragma once

@@ -1,7 +1,7 @@
-// Samples the sequences of one step_sampler that follow guides, on the host. Holds their sampling states and their
-// guided_texts, which it rebuilds whenever a plan brings a transcript. Masks are made while the forward pass runs;
-// where one is not ready in time, the row of logits is kept, the sequence is reported as deferred, and its token
-// follows by `collect_late`. So a slow mask keeps nobody else waiting. Single-threaded but for the callback, and for
+// Samples, on the host, the sequences of one step_sampler that follow guides. Holds their sampling states and their
+// guided_texts, and rebuilds both when a plan brings a transcript. Masks are made while the forward pass runs. If a
+// mask is not ready in time, the row of logits is kept, the sequence is reported as deferred, and its token follows by
+// `collect_late`. So a slow mask delays its own sequence only. Single-threaded, except for the callback and
 // `draw_ahead`.
 #pragma once
 

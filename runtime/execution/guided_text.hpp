@@ -1,6 +1,6 @@
-// The text of one sequence as it follows a guide: which tokens may come next, made ahead of time by mask_workers. Its
-// state (an answer_state) belongs to the jobs of its guide's lane; a guided_text belongs to the thread that samples. A
-// function of the tokens alone: when something was made, and by whom, changes nothing.
+// The text of one sequence as it follows a guide: knows which tokens may come next; mask_workers make these masks ahead
+// of time. Its state (an answer_state) belongs to the jobs of its guide's lane; a guided_text belongs to the thread
+// that samples. It is a function of the tokens alone: when and by whom a mask was made changes nothing.
 #pragma once
 
 #include "runtime/execution/mask_workers.hpp"

@@ -1,4 +1,4 @@
-// Sizes that a GPU's runner and the plan of memory share.
+// A size that a GPU's runner and the plan of memory share.
 #pragma once
 
 namespace troupe {

@@ -1,6 +1,6 @@
-// What samplers of every device do on the host: judging groups of sequences, scoring prompts, and walking along guesses
-// as long as they are right. A group whose masks are not ready is deferred, as guided_sampler does it, and so is a tree
-// search that waits for a reward model's values. Owned by one step_sampler; single-threaded.
+// What samplers of every device do on the host: judge groups of sequences, score prompts, and walk along guesses as
+// long as they are right. Defers a group whose masks are not ready, as guided_sampler does, and a tree search that
+// waits for a reward model's values. Owned by one step_sampler; single-threaded.
 #pragma once
 
 #include "runtime/execution/guided_sampler.hpp"

@@ -1,7 +1,7 @@
-// Threads that make masks of tokens while forward passes run. Jobs belong to lanes (a lane is a guide): those of one
-// lane run one at a time and in order; lanes take turns, so that one slow guide delays no other. The threads give way
-// to those that compute. Jobs may be posted from any thread and must not throw. The threads start with this object, not
-// with the first job: there may be none to be had then, and one request must not cost all others the replica.
+// Threads that make masks of tokens while forward passes run. Each job belongs to a lane, and a lane is a guide. Jobs
+// of one lane run one at a time and in order; lanes take turns, so that one slow guide delays no other. The threads
+// give way to those that compute. Any thread may post jobs; jobs must not throw. The threads start with this object
+// rather than with the first job: if none could be had then, one request would cost all others the replica.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@ namespace troupe {
 
 class mask_workers {
 public:
-  /// As many threads as can be had, `threads` at most. With none, a job runs when it is posted, on that thread.
+  /// Starts as many threads as can be had, `threads` at most. With none, a job runs when it is posted, on that thread.
   explicit mask_workers(int threads);
   /// Waits for the jobs under way and drops the others.
   ~mask_workers();

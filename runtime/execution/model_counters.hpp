@@ -1,5 +1,5 @@
-// What the files and devices of a model count, whoever runs on them: a snapshot, and what runners add to. They outlive
-// actors, so nothing is lost at a restart.
+// What the files and devices of a model count: a snapshot, and the counters that runners add to. They outlive actors,
+// so a restart loses nothing.
 #pragma once
 
 #include "runtime/support/statistic.hpp"

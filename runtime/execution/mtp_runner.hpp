@@ -1,6 +1,7 @@
-// Runs a model's layers of multi-token prediction, for draft_model: rows are tokens with the hidden state of the
-// position before each, which come as those of the stage before; the hidden states that it gives are what the next
-// guess reads. Plans have rows, logits and hidden states, nothing else. For synchronous backends in host memory.
+// Runs a model's layers of multi-token prediction for draft_model. A row is a token with the hidden state of the
+// position before it, which comes as a pipeline's rows come from the stage before. The hidden states that it gives are
+// what the next guess reads. Its plans have rows, logits and hidden states, nothing else. For synchronous backends in
+// host memory.
 #pragma once
 
 #include "runtime/execution/step_runner.hpp"

@@ -1,5 +1,5 @@
 // Pools the hidden states of prompts into their embeddings. A prompt's states come in order, over as many steps as its
-// prefill takes, and are summed one by one, so that the sum does not depend on how they were cut into steps. Owned by
+// prefill takes. They are summed one by one, so that the sum does not depend on how they were cut into steps. Owned by
 // one step_sampler; single-threaded.
 #pragma once
 

@@ -1,6 +1,6 @@
-// A guide as the answers of a model follow it: behind the text at which it begins, with tokens that are forced where
-// its text is, and with the tokens that end an answer. An answer_guide is shared by all answers and threads; an
-// answer_state belongs to one answer, and is a function of its tokens.
+// A guide as the answers of a model follow it: where in the answer it begins, the tokens that are forced because its
+// text is, and the tokens that end an answer. All answers and threads share an answer_guide. An answer_state belongs to
+// one answer and is a function of its tokens.
 #pragma once
 
 #include "runtime/guide/banned_texts.hpp"
@@ -33,7 +33,7 @@ public:
   std::size_t memory() const { return guide_->memory(); } // bytes
   /// Whether nothing is asked of the answer but a bound of its reasoning and what it must not contain.
   bool is_free() const { return is_free_; }
-  /// As guide::prepare.
+  /// See guide::prepare.
   bool prepare(std::uint64_t steps) const { return !is_free_ && guide_->prepare(steps); }
 
   static constexpr std::size_t longest_after = 1024; // bytes of guide_source::after

@@ -1,5 +1,5 @@
-// Texts that an answer must never contain, however they are cut into tokens: Aho and Corasick's automaton over bytes,
-// and for each of its states the tokens that would complete one of them. Shared by all guides, answers and threads.
+// Texts that an answer must never contain, however they are cut into tokens. Holds Aho and Corasick's automaton over
+// bytes, and for each of its states the tokens that would complete a text. All guides, answers and threads share it.
 #pragma once
 
 #include "runtime/guide/matching/vocabulary.hpp"

@@ -1,6 +1,6 @@
-// Which guide is compiled next. One thread looks at all of them briefly, in turn by client; those that take longer go
-// to patient threads, in turn by client, too, and each client has only one of these at a time: so a client with many or
-// slow guides delays his own. A plain value.
+// Decides which guide is compiled next. One thread tries all of them briefly, clients in turn. Those that take longer
+// go to patient threads, clients in turn again, and each client has only one of these at a time. So a client with many
+// or slow guides delays only his own. A plain value.
 #pragma once
 
 #include <cstddef>

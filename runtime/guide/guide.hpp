@@ -56,7 +56,8 @@ public:
 
   /// Takes a token. False, and nothing changes, if the guide forbids it.
   bool advance(token_id token);
-  /// The same for bytes; `taken`, if given, is how many of them the guide allows.
+  /// Takes bytes. False, and nothing changes, if the guide forbids them; `taken`, if given, is how many of them it
+  /// allows.
   bool advance(std::string_view bytes, std::size_t* taken = nullptr);
 
   /// Whether the text may end here.

@@ -1,6 +1,6 @@
-// Compiles the guides of one model's requests, and keeps those last used: agents ask for the same schema again and
-// again. Owns the vocabulary as guides need it, which is made for the first request. Any thread; each that compiles may
-// take what `limits` allow, so few should. Slow: not for a thread that others wait for.
+// Compiles the guides of one model's requests and keeps those that were used last, because agents ask for the same
+// schema again and again. Owns the vocabulary as guides need it, and makes it for the first request. Any thread; each
+// compilation may take what `limits` allow, so few should run at once. Slow: not for a thread that others wait for.
 #pragma once
 
 #include "runtime/guide/answer_guide.hpp"
@@ -37,11 +37,11 @@ public:
   /// if the guides in use take too much memory; cancelled soon after a stop request.
   std::shared_ptr<const answer_guide> get(const guide_source& source, bool stops, const std::stop_token& stop = {});
 
-  /// The same, or null if compiling it takes long. A guide is what `get` makes of it.
+  /// The guide, or null if compiling it takes long. What it returns is what `get` makes of the source.
   std::shared_ptr<const answer_guide> get_soon(const guide_source& source, bool stops,
                                                const std::stop_token& stop = {});
 
-  /// Of all guides, in use or kept.
+  /// Bytes of all guides, in use or kept.
   std::size_t memory() const { return pool_->bytes(); }
 
 private:

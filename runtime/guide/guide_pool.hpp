@@ -1,5 +1,6 @@
-// The memory of all guides of a model together. What a guide has learnt while it was followed can be built anew, so
-// where there is too much of it, guides with much drop theirs after each use. Any thread.
+// Bounds the memory of all guides of a model together. What a guide has learnt while it was followed can be built anew.
+// When all guides together hold too much, each one that holds more than its share drops what it has learnt after each
+// use. Any thread.
 #pragma once
 
 #include <algorithm>

@@ -32,7 +32,7 @@ struct guide_source {
   std::string text = {};
   std::vector<std::string> choices = {};
 
-  // Of JSON:
+  // JSON only:
   bool any_order = false; // properties in any order, rather than the schema's
   bool compact = false;   // without white space, rather than with a little (a space, or a new line and up to 24)
 
@@ -44,7 +44,7 @@ struct guide_source {
   // model's reasoning that it may leave out), which is free. A little white space may follow. Both empty: it does not.
   std::string preface_begin = {}, preface_end = {};
 
-  // Of JSON: objects that name members (`properties`) have no others, unless their schema speaks of others.
+  // JSON only: objects that name members (`properties`) have no others, unless their schema speaks of others.
   bool closed = false;
 
   thinking_marks thinking = {};
@@ -54,7 +54,7 @@ struct guide_source {
 
   // What the request calls it, for errors; empty: "guide".
   std::string field = {};
-  // The same of the parts of a structural tag that are `enforced`, by their number.
+  // What the request calls the parts of a structural tag that are `enforced`, by their number.
   std::vector<std::string> parts = {};
 };
 

@@ -1,6 +1,6 @@
-// What one guide may cost. Every limit is on something that is counted the same whatever happened before, so that the
-// same guide and text meet it at the same place. `work` and `compiling` hold for all that is done, and are charged by
-// the meter while it is done; the others tell what makes a guide large, and come first in most cases.
+// What one guide may cost. Every limit counts something that is the same whatever happened before, so the same guide
+// and text always meet it at the same place. The meter charges `work` and `compiling` while the work is done. The other
+// limits bound what makes a guide large, and are met first in most cases.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -52,7 +52,7 @@ decltype(auto) within(meter& m, F&& f) {
   }
 }
 
-/// The same failure as the one being handled, of a request's field.
+/// Throws the failure that is being handled again, as one of a request's field.
 [[noreturn]] inline void blame(const failure& f, const std::string& field) {
   if (!f.what_failed().param.empty()) // a part of it, which has its own name
     throw;

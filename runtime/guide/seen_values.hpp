@@ -1,6 +1,7 @@
-// What a JSON text holds already: the items of the arrays that it is in, and the names of the objects. Beside an
-// automaton, whose states cannot hold it. A function of the bytes taken, in whichever spelling; a copy is a fork and
-// costs little, however much there is. Values are kept as hashes of 128 bits. Other text than JSON does no harm.
+// Remembers what a JSON text holds already: the items of the arrays around the present place, and the names of the
+// objects. An automaton's states cannot hold that. It is a function of the bytes taken and does not depend on spelling;
+// a copy is a fork and costs little, however much it holds. Values are kept as hashes of 128 bits. Text that is not
+// JSON does no harm.
 #pragma once
 
 #include <array>
@@ -50,7 +51,7 @@ public:
   };
   event take(unsigned char byte);
 
-  /// The same without what only the end of more than so many arrays and objects could ask for: a smaller copy.
+  /// A smaller copy, for those who look at no end of more than so many arrays and objects.
   seen_values innermost(std::size_t levels) const;
 
   /// Arrays and objects around what follows.
@@ -58,7 +59,7 @@ public:
   bool in_string() const { return at_.in_string; }
   bool is_escaped() const { return at_.escaped; }
 
-  /// Of a whole value without white space around it.
+  /// The hash of a whole value without white space around it.
   static value_hash hash(std::string_view json);
 
 private:

@@ -36,7 +36,7 @@ public:
     return rule;
   }
 
-  /// Of one format alone.
+  /// The rule of one format alone.
   rule_id build_format(const reader& f) {
     const auto rule = g_.add_rule();
     const auto from = g_.add_state(), to = g_.add_state();

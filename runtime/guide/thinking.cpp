@@ -16,7 +16,7 @@ constexpr std::size_t most_room = 64; // tokens that are kept for the answer beh
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-/// As the tokenizer cuts `text`, or else the longest token that it begins with.
+/// The first token of `text` as the tokenizer cuts it, or else the longest token that it begins with.
 std::optional<token_id> first_token(std::string_view text, const tokenizer& tokens, const guide_vocabulary& words) {
   const auto fits = [&](token_id id) {
     const auto bytes = words.any_bytes(id);

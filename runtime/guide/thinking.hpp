@@ -1,6 +1,6 @@
-// The reasoning of an answer, which ends when its budget is spent: the text that closes it is then forced, token by
-// token. `thinking_rules` are shared by all answers and threads; a `thinking_state` belongs to one answer, and is a
-// function of its tokens and of the request.
+// Bounds the reasoning of an answer. When its budget is spent, the text that closes it is forced, token by token. All
+// answers and threads share `thinking_rules`. A `thinking_state` belongs to one answer, and is a function of its tokens
+// and of the request.
 #pragma once
 
 #include "runtime/guide/guide_source.hpp"

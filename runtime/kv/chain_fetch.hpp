@@ -1,5 +1,5 @@
-// Reads the blocks of one chain that are in a kv_store, a portion at a time, as long as reading is expected to take
-// less time than computing them. Single-threaded; made for each prompt, by the thread that reads.
+// Reads the blocks of one chain from a kv_store, a portion at a time, for as long as reading is expected to take less
+// time than computing. Single-threaded; made for each prompt, by the thread that reads.
 #pragma once
 
 #include "runtime/kv/kv_store.hpp"

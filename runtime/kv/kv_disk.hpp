@@ -1,5 +1,5 @@
-// The files of a model's kept blocks, opened once and shared by its replicas, and how much is on its way to and from
-// them at a time.
+// The kv_store of a model, opened once and shared by its replicas. Bounds how many blocks are on their way to and from
+// its files at a time.
 #pragma once
 
 #include "runtime/kv/kv_store.hpp"
@@ -24,7 +24,7 @@ struct kv_disk {
     return std::clamp<std::size_t>((std::size_t(8) << 20) / block_bytes, 1, 256);
   }
 
-  /// For a replica's block manager.
+  /// What a replica's block manager needs of it.
   kept_outside keeping() const {
     const auto bytes = store->block_bytes();
     return {store->keys(), std::make_shared<const image_pool>(bytes, images_of(bytes)),

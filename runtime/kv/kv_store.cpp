@@ -168,7 +168,7 @@ kv_store::kv_store(own_folder folder, std::size_t most_bytes, const numerics_id&
     keys_(secret, numerics_) {
   if (const auto where = folder_.path() / to_hex(numerics_); !own_ || access(where.c_str(), W_OK) != 0)
     trouble(where.string(), errno);
-  // For people who look into the folder.
+  // Written for people who look into the folder.
   else if (const auto text = id.text() + "\n"; const auto made = own_->create("numerics"))
     write_whole(made, text.data(), text.size());
   trim(most_bytes_);

@@ -1,12 +1,13 @@
-// Blocks of K and V in files, which outlive the process: a cache, that may lose anything at any time. One file per
-// block: what it is (key, tokens, numerics, version), its bytes in canonical form, a checksum over both. A file is
-// written aside and renamed into place; it is never flushed to the disk by force, as what a loss of power damages is
-// noticed and computed again. The least recently used go first when the folder has reached its size; of a chain its end
-// goes before its beginning.
+// Keeps blocks of K and V in files that outlive the process. It is a cache and may lose anything at any time. Each
+// block is a file: what it is (key, tokens, numerics, version), its bytes in canonical form, and a checksum over both.
+// A file is written under another name and renamed into place. It is never flushed by force: what a loss of power
+// damages is noticed and computed again. When the folder has reached its size, the least recently used files go first,
+// and the end of a chain goes before its beginning.
 //
-// Several processes may share a folder, also of different models: nothing is locked, and what another one removes is a
-// miss. Folders and files are this user's (own_folder.hpp says what that keeps out), checksums are under the folder's
-// secret. Nothing in a file is trusted before its checksum, and nothing then that was not asked for. Any thread.
+// Several processes may share a folder, also those of different models. Nothing is locked, and what another one removes
+// is a miss. Folders and files are this user's (own_folder.hpp says what that keeps out), and checksums are under the
+// folder's secret. Nothing in a file is trusted before its checksum was checked, and then only what was asked for. Any
+// thread.
 #pragma once
 
 #include "runtime/kv/kv_store_counters.hpp"

@@ -1,4 +1,4 @@
-// What the bits of K and V depend on beside tokens and salts. Blocks are exchanged between parts of equal ids only,
+// What the bits of K and V depend on besides tokens and salts. Blocks are exchanged only between parts with equal ids,
 // within a process, between processes, and through files. Plain data; any thread.
 #pragma once
 
@@ -26,7 +26,7 @@ struct numerics_id {
   /// "layers 0-15, cpu avx512_bf16, computed in bf16 int8, K and V bf16 8x64, model 4f2a..., form 1 of troupe 0.9"
   std::string text() const;
 
-  /// Of the text.
+  /// The hash of text().
   std::array<std::uint64_t, 2> hash() const;
 
   bool operator==(const numerics_id&) const = default;

@@ -1,5 +1,5 @@
-// Layers with alternating updates (https://arxiv.org/abs/2301.13310), Gemma 3n's: of several streams each layer
-// predicts all, computes one, and corrects the others by what it finds. Part of decoder.
+// The part of class decoder for layers with alternating updates (https://arxiv.org/abs/2301.13310), which Gemma 3n has.
+// There are several streams; each layer predicts all of them, computes one, and corrects the others by the difference.
 #include "kernels/gaussian_gates.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/decoder_tensors.hpp"
@@ -64,7 +64,7 @@ void decoder::merge_streams() {
   backend_.scale(sum, 1 / static_cast<float>(config.altup.streams));
 }
 
-/// For each of `outputs` coefficients, one after the other, that of each row.
+/// The coefficients of all rows, for each of `outputs` coefficients in turn.
 std::vector<float> decoder::stream_coefficients(const altup_weights& w, const tensor& of, const std::vector<float>& by,
                                                 std::size_t outputs) {
   const auto& config = weights_->config;

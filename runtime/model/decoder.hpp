@@ -77,8 +77,8 @@ bool host_takes_part(const model_config& config);
 /// the compute type; logits are f32.
 class decoder {
 public:
-  /// For steps of up to `max_rows` rows and positions below `max_context`. `backend` must outlive it, be of the kind
-  /// that the weights were packed for, and is used by the thread that calls `forward`.
+  /// Makes a decoder for steps of up to `max_rows` rows and positions below `max_context`. `backend` must outlive it,
+  /// be of the kind that the weights were packed for, and is used by the thread that calls `forward`.
   decoder(std::shared_ptr<const model_weights> weights, kernels::backend& backend, int max_rows, int max_context);
 
   /// One forward pass over prefill chunks, decode rows and speculative rows alike. `tokens` [rows]; the sequences of
@@ -101,7 +101,7 @@ public:
   /// Copies the residual stream of the layers before: f32 [rows, hidden], in device memory.
   void receive(const kernels::tensor& rows);
 
-  /// The same for a caller who copies: where so many rows belong, f32 [rows, hidden], before `run`.
+  /// Where so many rows belong, f32 [rows, hidden], for a caller who copies them there before `run`.
   kernels::tensor receive(std::size_t rows);
 
   /// The span's layers. `cache` has them alone.
@@ -151,7 +151,7 @@ private:
   std::vector<float> stream_coefficients(const altup_weights& w, const kernels::tensor& of,
                                          const std::vector<float>& by, std::size_t outputs);
   void predict_streams(const altup_weights& w);
-  /// By what the layer computed, in the residual.
+  /// Corrects the streams by what the layer computed, which is in the residual.
   void correct_streams(const altup_weights& w);
   /// Leaves in `laurel_` what is added beside attention.
   void add_laurel(const layer_weights& layer, const kernels::tensor& residual, const kernels::tensor& normed);
@@ -187,7 +187,8 @@ private:
   /// residual += what layer `i` makes of its own input of each token.
   void add_layer_input(int i, const kernels::tensor& residual, const kernels::tensor& normed);
 
-  /// The same where attention is latent; leaves the heads' values, [rows, heads * value], in the memory of `attended`.
+  /// Attention of layer `i` where it is latent. Leaves the heads' values, [rows, heads * value], in the memory of
+  /// `attended`.
   void attend_latent(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,
                      const kernels::batch& who);
 
@@ -214,7 +215,7 @@ private:
   void mix(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture,
            const layer_weights& layer, const kernels::tensor& residual);
 
-  /// The same where router, experts and shared expert have norms of their own; overwrites `normed`.
+  /// Mixes where router, experts and shared expert have norms of their own; overwrites `normed`.
   void mix_apart(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture,
                  const kernels::tensor& residual);
 

@@ -1,5 +1,5 @@
-// The part of class decoder by which tokens, positions and what layers get of each token enter, or rows of the layers
-// before.
+// The part of class decoder that reads a step's inputs: tokens, positions, what layers get of each token, and rows of
+// the layers before.
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/decoder_tensors.hpp"
 

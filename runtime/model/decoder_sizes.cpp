@@ -1,4 +1,4 @@
-// What a configuration asks of a backend and of its memory. Part of decoder.
+// The part of class decoder that tells what a configuration needs of a backend and of its memory.
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/rope.hpp"

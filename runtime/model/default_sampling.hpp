@@ -1,5 +1,5 @@
-// How requests are sampled that do not say it: as their checkpoint says, and where it names neither a temperature nor a
-// filter, as users of an interface know it from elsewhere. Pure functions.
+// The sampling of requests that do not specify it: as their checkpoint says. If the checkpoint names neither a
+// temperature nor a filter, it is what users of the interface expect from other programs. Pure functions.
 #pragma once
 
 #include "runtime/model/model_config.hpp"

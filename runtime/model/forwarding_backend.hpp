@@ -1,5 +1,5 @@
-// A backend that has another compute all that a decoder asks for, so that observers override what they look at. Used by
-// the other backend's thread.
+// A backend that passes all ops of a decoder on to another backend. Observers derive from it and override what they
+// look at. Used by the other backend's thread.
 #pragma once
 
 #include "kernels/gaussian_gates.hpp"
@@ -98,14 +98,14 @@ public:
   }
   void download(float* to, const kernels::tensor& from) override { inner_.download(to, from); }
 
-  // Of models that need them, which the other backend then has.
+  // Only for models that need them; the other backend then has them.
   void mean_squares(float* to, const kernels::tensor& x) override { gates().mean_squares(to, x); }
   void gate_gaussian(const kernels::tensor& out, const kernels::tensor& gate, const kernels::tensor& up,
                      float deviations) override {
     gates().gate_gaussian(out, gate, up, deviations);
   }
 
-  // Of models whose layers recur, likewise.
+  // Only for models with recurrent layers; the other backend then has them.
   std::unique_ptr<kernels::state_cache> make_state_cache(const kernels::state_shape& shape) override {
     return recurrence().make_state_cache(shape);
   }

@@ -1,5 +1,5 @@
-// Shows what a model's matrices are multiplied with while it reads a text: for quantisation by calibration
-// (importances, Hessians). Used on the backend's thread. Backends whose memory is the host's, such as CPUs, alone.
+// Shows what a model's matrices are multiplied with while it reads a text, for quantisation by calibration
+// (importances, Hessians). Used on the backend's thread. Only for backends whose memory is the host's, such as CPUs.
 #pragma once
 
 #include "runtime/model/decoder.hpp"
@@ -29,7 +29,7 @@ void observe_inputs(const std::shared_ptr<const model_weights>& weights, kernels
                     std::span<const token_id> tokens, int context, int rows, token_id first, const input_fn& seen,
                     const progress_fn& progress = {});
 
-/// Of a text of so many tokens, those that `observe_inputs` reads.
+/// How many of a text's tokens `observe_inputs` reads.
 std::size_t observed_tokens(std::size_t tokens, int context);
 
 } // namespace troupe

@@ -1,5 +1,5 @@
-// The hidden states of a prompt's last token behind every layer, as the residual stream has them. Used by the thread of
-// the decoder.
+// Reads the hidden states of a prompt's last token behind every layer, as they are in the residual stream. Used by the
+// thread of the decoder.
 #pragma once
 
 #include "runtime/model/decoder.hpp"

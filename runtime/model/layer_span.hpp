@@ -1,6 +1,6 @@
-// A range of a model's layers: what one stage of a pipeline owns. Weights, KV cache, memory estimate and decoder of a
-// model follow `model_config::part`, so that a configuration with a span describes that part alone. Layers keep the
-// numbers that they have in the whole model. Between two spans travel the rows of the residual stream, f32.
+// A range of a model's layers, which one stage of a pipeline owns. Weights, KV cache, memory estimate and decoder of a
+// model follow `model_config::part`, so a configuration with a span describes that part alone. Layers keep the numbers
+// that they have in the whole model. Between two spans, the rows of the residual stream are passed on, f32.
 #pragma once
 
 namespace troupe {

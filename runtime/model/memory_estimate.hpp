@@ -1,5 +1,5 @@
-// How much device memory a model and its steps take, known before any is allocated. The benches and the engine's plan
-// read the same estimate (runtime/execution/device.hpp adds what runners and samplers take).
+// Computes how much device memory a model and its steps take, before any is allocated. The benches and the engine's
+// plan read the same estimate (runtime/execution/device.hpp adds what runners and samplers take).
 #pragma once
 
 #include "kernels/ops.hpp"

@@ -223,7 +223,7 @@ struct checkpoint_config {
   generation_defaults generation;
   std::optional<quantised_storage> quantised;
 };
-/// Of a multimodal model, its text's.
+/// Reads them. A multimodal model gives the configuration of its text part.
 checkpoint_config read_config(const std::filesystem::path& folder);
 
 } // namespace troupe

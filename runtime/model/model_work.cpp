@@ -37,7 +37,7 @@ weight_work work_of(const model_weights& weights, const mlp_weights& mlp) {
   return work += work_of(*mlp.down);
 }
 
-/// Of one expert of every mixture; those of a layer are alike.
+/// The work of one expert of every mixture; those of a layer are alike.
 weight_work work_per_expert(const model_weights& weights) {
   weight_work work;
   for (const auto& layer : weights.layers)
@@ -46,7 +46,7 @@ weight_work work_per_expert(const model_weights& weights) {
   return work;
 }
 
-/// Of everything that all tokens are multiplied with.
+/// The work of everything that all tokens are multiplied with.
 weight_work common_work(const model_weights& weights) {
   weight_work work;
   for (const auto& layer : weights.layers) {

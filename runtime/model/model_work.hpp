@@ -1,5 +1,5 @@
-// Lower bounds of the bytes that a model's steps read and the operations that they compute, counted by shape. Benches
-// judge times by them. Norms, rotations, embeddings and activations are small and not counted.
+// Lower bounds of the bytes that a model's steps read and of the operations that they compute, from the shapes of
+// matrices. Benches judge times by them. Norms, rotations, embeddings and activations are small and not counted.
 #pragma once
 
 #include "runtime/model/weights.hpp"

@@ -1,6 +1,6 @@
-// Layers of multi-token prediction that a checkpoint brings behind its own: from the hidden state of a position and the
-// token that follows, they guess the token after that (https://arxiv.org/abs/2412.19437, section 2.2). Embedding and
-// head are the model's. Opened with a model's tensors; used by runtime/execution/mtp_runner.
+// Layers of multi-token prediction that a checkpoint has behind its own. They guess a token from the hidden state two
+// positions before it and the token between (https://arxiv.org/abs/2412.19437, section 2.2). Embedding and head are the
+// model's. Opened with a model's tensors; used by runtime/execution/mtp_runner.
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"

@@ -1,5 +1,5 @@
-// Which matrices a model packs together and how: read by the loading of weights, by memory estimates and by the packed
-// cache, so that all three agree.
+// Says which matrices a model packs together, and how. The loading of weights, memory estimates and the packed cache
+// read it, so that all three agree.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -30,7 +30,7 @@ packed_group qkv_group(const tensor_names& names, int layer, precision precision
 packed_group o_group(const tensor_names& names, int layer, precision precision);
 packed_group latent_q_group(const tensor_names& names, int layer, precision precision);
 
-/// Of one head, in int8 at least if weights are quantised: they are small.
+/// Matrices of one head. They are small, and so are int8 at least if weights are quantised.
 packed_group latent_key_group(const tensor_names& names, int layer, int head, precision precision);
 packed_group latent_value_group(const tensor_names& names, int layer, int head, precision precision);
 
@@ -46,7 +46,7 @@ packed_group altup_router_group(const tensor_names& names, int layer);
 packed_group laurel_down_group(const tensor_names& names, int layer, precision precision);
 packed_group laurel_up_group(const tensor_names& names, int layer, precision precision);
 
-// Of a recurrent layer, in int8 at least if weights are quantised.
+// Matrices of a recurrent layer, in int8 at least if weights are quantised.
 packed_group recurrent_in_group(const tensor_names& names, int layer, precision precision);
 packed_group recurrent_rate_group(const tensor_names& names, int layer, precision precision);
 packed_group recurrent_gate_group(const tensor_names& names, int layer, precision precision);
@@ -55,7 +55,8 @@ packed_group recurrent_out_group(const tensor_names& names, int layer, precision
 packed_group gate_up_group(const tensor_names& names, int layer, precision precision);
 packed_group down_group(const tensor_names& names, int layer, precision precision);
 
-// Of a mixture of experts. The router and the shared expert's gate are not quantised: they are small, and choose.
+// Matrices of a mixture of experts. The router and the shared expert's gate are not quantised: they are small, and
+// choose.
 packed_group router_group(const tensor_names& names, int layer);
 packed_group expert_gate_up_group(const tensor_names& names, int layer, int expert, precision precision);
 packed_group expert_down_group(const tensor_names& names, int layer, int expert, precision precision);
@@ -73,7 +74,7 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
 bool head_gives_table(const checkpoint& tensors, const model_config& config, precision precision,
                       const kernels::backend& backend);
 
-/// As a matrix, without its data; a vector is one row. Throws as `require_tensor`.
+/// A wanted tensor as a stored matrix without data; a vector is one row. Throws as `require_tensor` does.
 kernels::stored_matrix describe(const checkpoint& tensors, const wanted_tensor& wanted);
 std::vector<kernels::stored_matrix> describe(const checkpoint& tensors, const packed_group& group);
 

@@ -1,4 +1,4 @@
-// Perplexity: how well a model predicts a text, by teacher forcing over overlapping windows. Measures the cost of
+// Measures perplexity, how well a model predicts a text, by teacher forcing over overlapping windows. Shows the cost of
 // quantisation. Used on the backend's thread.
 #pragma once
 

@@ -1,6 +1,6 @@
-// What a model makes of the pooled state of a text: layers that turn an embedding into another, or into the scores of a
-// classification (rerankers). A few products of one row each, in f32 on the host, so that they cost nothing beside the
-// model and depend on nothing else. Immutable; any thread.
+// The layers behind the pooled state of a text. They turn it into another embedding, or into the scores of a
+// classification (rerankers). They are a few products of one row each, in f32 on the host: cheap beside the model, and
+// dependent on nothing else. Immutable; any thread.
 #pragma once
 
 #include "kernels/formats/activation.hpp"
@@ -54,7 +54,7 @@ private:
 pooled_layer read_pooled_layer(const checkpoint& tensors, const std::string& stem, std::size_t outputs,
                                std::size_t inputs);
 
-/// Likewise the norm behind a layer.
+/// Reads the norm behind a layer in the same way.
 void read_pooled_norm(const checkpoint& tensors, const std::string& stem, float eps, pooled_layer& to);
 
 } // namespace troupe

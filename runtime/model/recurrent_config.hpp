@@ -1,5 +1,5 @@
-// What a model's layers consist of where they are not all alike, and the recurrence of those that have one: a short
-// convolution, a gated delta rule or Mamba 2 (kernels/recurrent.hpp). Part of model_config.
+// Part of model_config. Describes what a model's layers consist of where they are not all alike, and the recurrence of
+// those that have one: a short convolution, a gated delta rule or Mamba 2 (kernels/recurrent.hpp).
 #pragma once
 
 #include "kernels/recurrent.hpp"
@@ -44,7 +44,7 @@ struct recurrent_config {
   bool sigmoid_gate = false; // else silu
   int rank = 0;              // channel_delta: of gates and decays
 
-  // Of what the projections give (falcon_h1): gate, x, B, C, dt; and of what is added.
+  // Factors (falcon_h1): of what the projections give (gate, x, B, C, dt), and of what is added.
   float gate_scale = 1, x_scale = 1, b_scale = 1, c_scale = 1, rate_scale = 1;
   float out_scale = 1, attention_scale = 1;     // of the recurrence and of attention beside it
   float mlp_gate_scale = 1, mlp_down_scale = 1; // which are part of the weights once they are loaded

@@ -1,5 +1,5 @@
-// The part of class decoder that computes recurrent layers: a product, a convolution, for all but short convolutions a
-// recurrence with a gated norm behind it, and a product back.
+// The part of class decoder that computes recurrent layers: a product in, a convolution, a recurrence with a gated norm
+// (except for short convolutions), and a product out.
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/decoder_tensors.hpp"
 #include "runtime/model/recurrent_layers.hpp"

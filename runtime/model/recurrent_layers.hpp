@@ -1,4 +1,4 @@
-// The tensors of recurrent layers, as the decoder wants them, and their shapes. Families present theirs under these
+// Names and shapes of the tensors of recurrent layers, as the decoder wants them. Families present theirs under these
 // names: "model.layers.N.recurrent.", then as below.
 #pragma once
 

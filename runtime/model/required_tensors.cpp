@@ -1,4 +1,4 @@
-// Of tensor_names: which tensors a model needs, and whether a checkpoint has them.
+// The part of tensor_names that knows which tensors a model needs, and checks whether a checkpoint has them.
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/model/unused_tensors.hpp"

@@ -38,7 +38,8 @@ double yarn_attention_factor(double factor, std::optional<double> mscale, std::o
 /// length. In float32, as transformers computes them.
 std::vector<float> inverse_frequencies(const rope_config& config, int head_dim, int length);
 
-/// For each position 0 to positions - 1: head_dim / 2 cosines, then as many sines; [positions, head_dim].
+/// The table of rotations: each position 0 to positions - 1 has head_dim / 2 cosines, then as many sines; [positions,
+/// head_dim].
 ///
 /// Heads that are rotated in part are rotated whole, with an angle of 0 for the other dimensions; `rotated_order` puts
 /// the elements of a pair where the kernels expect them.
@@ -54,7 +55,7 @@ std::vector<float> rope_table(const rope_config& config, int head_dim, int posit
 /// `context` tokens.
 int rope_border(const rope_config& config, int context);
 
-/// The same for heads that are not rotated.
+/// A table that leaves heads as they are.
 std::vector<float> unrotated_table(int head_dim, int positions);
 
 /// Slopes of ALiBi (https://arxiv.org/abs/2108.12409), [heads].

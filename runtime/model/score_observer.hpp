@@ -1,5 +1,6 @@
 // Looks at the scores of attention while a model reads a text: their histogram by layer, and how small the weights are
-// that softmax makes of them. Used on the backend's thread. For CPUs, which leave queries and keys rotated in memory.
+// that softmax makes of them. Used on the backend's thread. Only for CPUs, which leave rotated queries and keys in
+// memory.
 #pragma once
 
 #include "runtime/model/decoder.hpp"
@@ -16,7 +17,7 @@ namespace troupe {
 /// Weights below 2^-n count as small, for these n.
 inline constexpr std::array<int, 3> small_weights{8, 16, 24};
 
-/// Of one layer. Scores are as softmax gets them: scaled, capped and shifted, in nats.
+/// The scores of one layer. They are as softmax gets them: scaled, capped and shifted, in nats.
 struct layer_scores {
   std::map<int, std::uint64_t> histogram; // by whole numbers, rounded down
   std::uint64_t scores = 0;

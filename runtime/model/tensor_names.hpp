@@ -75,7 +75,7 @@ public:
   std::vector<wanted_tensor> laurel(int layer) const; // [laurel, hidden], [hidden, laurel]
   wanted_tensor laurel_norm(int layer) const;         // [hidden]
 
-  /// Of an activation that is learned (xielu): [1] each.
+  /// The parameters of an activation that is learned (xielu): [1] each.
   std::vector<wanted_tensor> activation(int layer) const;
 
   // A mixture of experts: [experts, hidden], and per expert as gate_up and down.
@@ -86,8 +86,8 @@ public:
   std::vector<wanted_tensor> shared_gate_up(int layer) const;
   std::vector<wanted_tensor> shared_down(int layer) const;
   wanted_tensor shared_gate(int layer) const; // [1, hidden]
-  // Of mixtures apart: norms of what router and experts read, and of what shared expert and experts give; and
-  // [experts].
+  // Mixtures whose parts have norms of their own: norms of what router and experts read, and of what shared expert and
+  // experts give; and scales, [experts].
   std::vector<wanted_tensor> mixture_norms(int layer) const;
   wanted_tensor expert_scales(int layer) const;
 

@@ -1,4 +1,4 @@
-// Which weights stay in memory where not all fit, and what the others cost each token. A decision from sizes alone.
+// Decides from sizes alone which weights stay in memory if not all fit, and what the others cost each token.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct unit_bytes {
   std::vector<std::size_t> experts = {};
 };
 
-/// As much memory as weights can use.
+/// More memory than any weights can use.
 inline constexpr std::size_t all_weights = std::numeric_limits<std::size_t>::max();
 
 struct weight_placement {

@@ -24,7 +24,7 @@ public:
   /// One f32 vector of all `parts`, in order.
   kernels::buffer vector(const std::vector<wanted_tensor>& parts);
 
-  /// Of the biases of `matrices`; null unless they are present.
+  /// The biases of `matrices` as one vector; null unless they are present.
   kernels::buffer bias(const std::vector<wanted_tensor>& matrices, bool present);
 
   /// Norms without weights get ones.

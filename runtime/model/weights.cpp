@@ -250,7 +250,7 @@ private:
     return act;
   }
 
-  /// Of a learned activation, stored as one number of no dimensions in some checkpoints.
+  /// A number of a learned activation, which some checkpoints store without dimensions.
   float optional_number(int layer, const char* name, float fallback) const {
     const auto full = "model.layers." + std::to_string(layer) + ".mlp.act_fn." + name;
     const auto* info = tensors_.find(full);
@@ -268,7 +268,7 @@ private:
   const weight_placement* placement_; // or null: all stay in memory
 };
 
-/// Of the matrices that are in the file. Null if there are none.
+/// The pager of the matrices that are in the file. Null if there are none.
 std::shared_ptr<weight_pager> make_pager(const model_config& config, precision precision, const weight_cache& cache) {
   const auto file = cache.files != nullptr ? cache.files->file() : nullptr;
   if (!file)

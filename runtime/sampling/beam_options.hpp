@@ -1,5 +1,5 @@
-// Beams and best_of as clients ask for them in every interface: what follows from the options that were given, and
-// which contradict each other.
+// Reads beams and best_of as clients of all interfaces ask for them: what follows from the given options, and which of
+// them contradict each other.
 #pragma once
 
 #include "runtime/sampling/sampling_params.hpp"

@@ -1,6 +1,6 @@
-// Which inner layers DoLa, decoding by contrasting layers (Chuang et al. 2023, https://arxiv.org/abs/2309.03883),
-// contrasts a request with: as the request says it, and as the layers of a model. Layer k is the residual stream behind
-// k layers, as in Hugging Face's `hidden_states[k]`; 0 is the embedding. Immutable; any thread.
+// Says which inner layers DoLa contrasts a request with (decoding by contrasting layers; Chuang et al. 2023,
+// https://arxiv.org/abs/2309.03883): as the request says it, and as the layers of a model. Layer k is the residual
+// stream behind k layers, as in Hugging Face's `hidden_states[k]`; 0 is the embedding. Immutable; any thread.
 #pragma once
 
 #include "runtime/sampling/sampling_lists.hpp"

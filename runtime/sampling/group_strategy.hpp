@@ -1,6 +1,6 @@
-// How the sequences of one request that are judged together (beams) go on: at each position the strategy sees the
-// logits of all of them and decides which continue, with which tokens, and which are forked or end. The scheduler books
-// what it decides and knows no strategy by name. A new strategy is a class and a line in make_group_strategy.
+// Decides how the sequences of one request that are judged together (beams) go on. At each position the strategy sees
+// the logits of all of them and decides which continue, with which tokens, and which are forked or end. The scheduler
+// carries this out and knows no strategy by name. A new strategy is a class and a line in make_group_strategy.
 #pragma once
 
 #include "runtime/sampling/sampler.hpp"

@@ -1,6 +1,6 @@
-// What a reward model is asked and what it answers (a tree search whose value is "model"): answers go to it as texts, and
-// come back as values. Whoever asks keeps the outcome and sees when it is known; whoever is asked has the order and
-// settles it once. An order that is lost unsettled has failed, so that nobody waits for ever. Any thread.
+// The questions to a reward model and its answers, for a tree search whose value is "model": answers go to it as texts
+// and come back as values. The asker keeps the outcome and sees when it is known. The reward model gets the order and
+// settles it once; an order that is destroyed unsettled has failed, so nobody waits for ever. Any thread.
 #pragma once
 
 #include "runtime/support/error.hpp"

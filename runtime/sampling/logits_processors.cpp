@@ -83,7 +83,7 @@ bool keep_likeliest(candidates& tokens, std::uint64_t total, std::uint64_t targe
     before += slices[edge_slice++];
   tokens.keep_if([=](token_id, float logit) { return slice_of(logit) <= edge_slice; });
 
-  // Of the slice at the edge only the likeliest tokens stay.
+  // Only the likeliest tokens of the slice at the edge stay.
   const auto logits = tokens.logits();
   weights = tokens.weights();
   std::vector<std::size_t> edge;

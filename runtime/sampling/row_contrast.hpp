@@ -1,5 +1,5 @@
-// Contrasts the logits that a token is chosen by with those of a model that knows less, or of the same model's inner
-// layer. Pure; any thread.
+// Contrasts the logits from which a token is chosen with those of a weaker model, or of an inner layer of the same
+// model. Pure; any thread.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// A token that was sampled, and what is told of it. Plain data.
+// A token that was sampled, and what clients may learn of it. Plain data.
 #pragma once
 
 #include "runtime/support/types.hpp"

@@ -30,7 +30,7 @@ namespace troupe {
 /// Why a token could not be sampled.
 inline constexpr const char* nothing_to_choose = "No token can be chosen: every logit is NaN or minus infinity.";
 
-/// The same where the logits are in order, and the request excludes all of them: bad_request.
+/// The failure of a request that excludes all tokens although the logits are in order: bad_request.
 failure nothing_allowed(const sampling_params& params);
 
 /// Rows that a row of logits is contrasted with (row_contrast.hpp): an amateur's or an inner layer's; mostly none.
@@ -89,9 +89,8 @@ public:
   /// all.
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
-  /// The same, but chooses from `allowed` [vocab]: the logits, minus infinity for tokens that a guide forbids.
-  /// `others`:
-  /// the row of the amateur or the inner layer, if the request is contrasted with one.
+  /// Chooses the next token from `allowed` [vocab] instead: the logits, minus infinity for tokens that a guide forbids.
+  /// `others`: the row of the amateur or the inner layer, if the request is contrasted with one.
   sampled_token sample(std::span<const float> logits, std::span<const float> allowed, sampling_scratch& scratch,
                        other_rows others = {});
 
@@ -100,7 +99,7 @@ public:
 
   const sampling_params& params() const { return state_.params(); }
 
-  // For strategies of groups, which choose among the continuations of several sequences:
+  // Used by strategies of groups, which choose among the continuations of several sequences:
 
   /// `scores` [vocab] after all edits: unchanged, or an edited copy in `row`, where they may be already.
   std::span<const float> edited(std::span<const float> scores, std::vector<float>& row) const;

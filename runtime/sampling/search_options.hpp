@@ -1,4 +1,4 @@
-// Tree search as clients ask for it in every interface: which options contradict each other.
+// Reads the options of tree search as clients of all interfaces give them, and finds those that contradict each other.
 #pragma once
 
 #include "runtime/sampling/sampling_params.hpp"

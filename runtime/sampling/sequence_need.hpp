@@ -1,5 +1,5 @@
-// How many sequences a request needs at once, and what to say if it cannot have them: so that whoever has too few knows
-// none of the parameters that ask for them.
+// Says how many sequences a request needs at once, and why it fails if it cannot have them. So those who run sequences
+// need not know the parameters that ask for several.
 #pragma once
 
 #include "runtime/sampling/sampling_params.hpp"

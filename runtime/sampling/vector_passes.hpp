@@ -100,8 +100,8 @@ double mean_log_cosh(const float* x, float x_most, float x_total, const float* y
 /// x[i] += delta where watermarks::value_of(i, seed) < limit.
 void add_where_below(float* x, std::size_t n, std::uint64_t seed, std::uint32_t limit, float delta);
 
-/// The same with, for each i, the complement of the one of `count` anchors that gives it the least value; of equals the
-/// last.
+/// Each i has a seed: the complement of the one of `count` anchors that gives i the least value (the last of equal
+/// ones). x[i] += delta where this seed gives i a value below limit.
 void add_where_least_below(float* x, std::size_t n, const std::uint64_t* anchors, std::size_t count,
                            std::uint32_t limit, float delta);
 

@@ -22,7 +22,7 @@ struct state_rows {
   std::int32_t end() const { return position + rows; }
 };
 
-/// Of so many last tokens of a prompt, states are wanted. Those before them are not seen by guesses.
+/// How many of a prompt's last tokens need states. Guesses do not see those before them.
 inline constexpr std::int32_t most_state_rows = 512;
 
 struct draft_demand {

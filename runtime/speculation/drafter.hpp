@@ -14,7 +14,7 @@ namespace troupe {
 
 class drafter {
 public:
-  /// Of proposals: some drafters know that one proposal is a better guess than another.
+  /// Grades of proposals: some drafters know that one proposal is a better guess than another.
   static constexpr std::size_t grades = 4;
 
   virtual ~drafter() = default;

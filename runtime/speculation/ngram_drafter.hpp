@@ -21,7 +21,7 @@ public:
   void append(std::span<const token_id> tokens) override;
   void propose(std::size_t most, std::vector<token_id>& guesses) override;
 
-  /// By the length of the match: from 4, 8 and 16 tokens on, 1, 2 and 3.
+  /// 1, 2 and 3 if the match has at least 4, 8 and 16 tokens.
   std::size_t grade() const override;
   bool ready() const override { return source_.has_value(); }
   bool predicts() const override { return source_ && *source_ < predicted_; }

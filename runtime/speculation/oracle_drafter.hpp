@@ -1,5 +1,5 @@
-// Proposes a known continuation, each token right with a given probability: for measuring what speculation gains at an
-// acceptance, whatever the model. Wrong guesses depend on the position and the salt alone.
+// Guesses from a known continuation, each token right with a given probability. Measures what speculation gains at a
+// rate of acceptance, whatever the model. Wrong guesses depend on the position and the salt alone.
 #pragma once
 
 #include "runtime/sampling/philox.hpp"

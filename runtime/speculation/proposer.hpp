@@ -1,14 +1,15 @@
-// What the scheduler asks for guesses of how sequences go on; the speculator is one, tests have others. Guesses decide
-// how fast tokens come, never which. Single-threaded.
+// The scheduler's interface to guesses of how sequences go on; the speculator implements it, and tests do. Guesses
+// decide how fast tokens come, never which. Single-threaded.
 //
 // The scheduler's calls, step by step:
-//   begin      a sequence runs, and may speculate
-//   waits      instead of planning ahead: shall the next step be planned only when all tokens are known?
-//   collect    all tokens are known: what to ask the draft model, if anything; then the step is held back while `asked`
-//   propose    guesses for the sequences that decode in the step being planned
-//   judged     the choices at the rows of a sequence that had guesses; `append`: the tokens of one that had none
-//   finished   the step is over
-//   end        the sequence has ended, or was preempted
+//
+// begin      a sequence runs, and may speculate
+// waits      instead of planning ahead: shall the next step be planned only when all tokens are known?
+// collect    all tokens are known: what to ask the draft model, if anything; then the step is held back while `asked`
+// propose    guesses for the sequences that decode in the step being planned
+// judged     the choices at the rows of a sequence that had guesses; `append`: the tokens of one that had none
+// finished   the step is over
+// end        the sequence has ended, or was preempted
 #pragma once
 
 #include "runtime/sampling/sampling_params.hpp"

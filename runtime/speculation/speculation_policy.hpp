@@ -1,13 +1,13 @@
-// Decides how many guesses each sequence of a step gets: as many as yield the most expected tokens per millisecond, at
-// measured rates of acceptance, by what step_cost says of rows. Single-threaded.
+// Decides how many guesses each sequence of a step gets: the number that yields the most expected tokens per
+// millisecond, by measured rates of acceptance and step_cost's prices of rows. Single-threaded.
 //
-// Estimates may be wrong, so guesses that lose are bounded twice. Whoever gets none is tried again with one guess,
-// after ever more tokens. And an allowance, counted in steps of the decoding rows alone, pays for what guesses lose: it
+// Estimates may be wrong, so losses are bounded in two ways. A sequence that gets no guesses is tried again with one,
+// after ever more tokens. And an allowance, counted in steps of the decoding rows alone, pays for what guesses lose. It
 // grows by a small share of the time and by what guesses gain, up to a limit, and no step stakes more than a part of
 // it. So losses stay below that share. They are counted as measured until step_cost is certain of such steps, and then
-// as it knows them, which noise and a machine that slows down do not touch. What a step takes without guesses is
-// checked: in every 64 steps of a size, fewer where they gain little, one has none and takes what was expected. The one
-// cost learned here is that of not planning a step ahead; all others are step_cost's.
+// at its prices, so that noise and a machine that slows down do not count as losses. The time of a step without guesses
+// is checked: at least every 64th step of a size has none, and more of them where guesses gain little. Only the cost of
+// not planning a step ahead is learned here; all others are step_cost's.
 #pragma once
 
 #include "runtime/speculation/drafter.hpp"

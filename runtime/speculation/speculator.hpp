@@ -1,6 +1,6 @@
-// Speculation as the scheduler sees it: guesses for the sequences of a step, from whatever source promises most, in the
-// number that pays. Owns the drafters and the policy; the draft model is asked through requests that an actor carries.
-// Single-threaded. Everything here is derivable from the transcripts, or a measurement.
+// Speculation as the scheduler sees it: guesses for the sequences of a step, from the source that promises most, in the
+// number that pays. Owns the drafters and the policy; an actor carries the requests to the draft model.
+// Single-threaded. Everything here can be derived from the transcripts, or is a measurement.
 #pragma once
 
 #include "runtime/speculation/draft_request.hpp"
@@ -113,7 +113,7 @@ private:
       values_[count_++ % values_.size()] = value;
       least_ = *std::min_element(values_.begin(), values_.begin() + std::min(count_, values_.size()));
     }
-    /// As time passes: what seems too dear is not measured again, else.
+    /// Called as time passes. What seems too dear would otherwise never be measured again.
     void fade() { least_ -= least_ / 4096; }
     double value() const { return count_ < 2 ? 0 : least_; } // 0: not known yet
 

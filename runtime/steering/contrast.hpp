@@ -1,5 +1,5 @@
-// Steering vectors from two lists of prompts: what sets the hidden states of one list apart from those of the other.
-// Pure; one thread.
+// Makes steering vectors from two lists of prompts: the directions in which the hidden states of one list differ from
+// those of the other. Pure; one thread.
 #pragma once
 
 #include "runtime/steering/steering.hpp"

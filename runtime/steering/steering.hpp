@@ -1,6 +1,6 @@
-// Steering: vectors that are added to the residual stream behind layers, for the rows of single requests. What a
-// request asks for (steering_choice), and what that comes to (steering), which its rows carry through the scheduler to
-// the decoder. Immutable plain data; any thread.
+// Steering adds vectors to the residual stream behind layers, for the rows of single requests. A steering_choice is
+// what a request asks for. A steering is the resulting vectors, which its rows carry through the scheduler to the
+// decoder. Immutable plain data; any thread.
 #pragma once
 
 #include <cstdint>

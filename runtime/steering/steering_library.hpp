@@ -13,7 +13,7 @@ namespace troupe {
 
 class steering_library {
 public:
-  /// For a model with so many layers, and values in each row.
+  /// Makes a library for a model with so many layers, and values in each row.
   steering_library(int layers, int hidden) : layers_(layers), hidden_(hidden) {}
 
   /// Throws failure(bad_request) if the name is empty, too long or taken, and as read_steering.

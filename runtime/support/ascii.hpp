@@ -1,5 +1,5 @@
-// Letters and digits of ASCII. Unlike those of <cctype>, these functions do not ask the locale, in which `i` may be no
-// lower `I` (Turkish) or bytes above 127 letters.
+// Letters and digits of ASCII. Unlike those of <cctype>, these functions ignore the locale, in which `i` may not be the
+// lower case of `I` (Turkish), or bytes above 127 may be letters.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Writes a file that appears under its name whole or not at all, even if the process or the machine stops: it is
+// Writes a file that appears under its name whole or not at all, even if the process or the machine stops. The file is
 // written under a temporary name, flushed to disk and renamed. If several processes write the same file, the first one
-// wins. What it is written to meanwhile is a file of ours (own_folder.hpp) with one name: nobody else can have it open, or
-// have put another file in its place. Used by one thread.
+// wins. The temporary file is a file of ours (own_folder.hpp) with one name: nobody else can have it open, or put
+// another file in its place. Used by one thread.
 #pragma once
 
 #include "runtime/support/descriptor.hpp"
@@ -29,7 +29,7 @@ public:
   /// Starts writing back to disk at once. Throws as `begin`.
   void write(std::size_t offset, std::span<const std::byte> bytes);
 
-  /// Of the file while it is written, under another name; for mapping it.
+  /// The descriptor of the file while it is written under another name; for mapping it.
   int descriptor() const { return opened_.get(); }
 
   /// Flushes the file to disk and renames it into place. Throws as `begin`.

@@ -1,5 +1,5 @@
-// Detects accidental damage, not tampering: XXH3 of fixed-size chunks, then of their sums. Under a secret it also tells
-// what was made by somebody who cannot read that.
+// Detects accidental damage, not tampering: XXH3 of fixed-size chunks, then of their sums. With a secret key it also
+// detects data made by somebody who cannot read the secret.
 #pragma once
 
 #include <cstddef>

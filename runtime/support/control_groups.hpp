@@ -1,4 +1,4 @@
-// The control groups of Linux that a process is in: where their files are.
+// Finds the files of the Linux control groups that a process is in.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// An open file, or none, that is closed with its holder; and what is done with one. Any thread.
+// Owns an open file, or none, and closes it; with functions that use one. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,7 @@ private:
 /// kind, or if it is a Git LFS pointer.
 std::string read_file(const std::filesystem::path& file, const file_kind& kind);
 
-/// The same for an open descriptor, which may be a pipe; `name` stands for it in messages.
+/// Reads an open descriptor as `read_file` reads a file. It may be a pipe; `name` stands for it in messages.
 std::string read_all(int descriptor, const std::string& name, const file_kind& kind);
 
 /// Up to `bytes` bytes from the start of `file`. Throws as `read_file`.

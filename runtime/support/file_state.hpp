@@ -16,7 +16,7 @@ struct file_state {
 /// Throws failure(not_found | bad_file) naming the file.
 file_state state_of(const std::filesystem::path& file);
 
-/// The same for an open file.
+/// The state of an open file.
 file_state state_of(const std::filesystem::path& file, int descriptor);
 
 /// Whether the path exists. True if that cannot be determined: opening it then reports why.

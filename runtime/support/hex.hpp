@@ -19,7 +19,7 @@ inline void append_unicode_escape(std::string& to, unsigned unit) {
   append_hex(to, static_cast<unsigned char>(unit & 0xFF));
 }
 
-/// Of a digit in either case; nothing if it is none.
+/// The value of a digit in either case; nothing if it is none.
 constexpr std::optional<unsigned> hex_value(char c) {
   if (c >= '0' && c <= '9')
     return static_cast<unsigned>(c - '0');

@@ -1,5 +1,5 @@
-// Numbers of more digits than a double has. simdjson keeps the nearest double only, so json::document puts the digits
-// of such numbers behind the document's tape, where they are found from any of its values. Pure functions.
+// Keeps numbers with more digits than a double has. simdjson keeps the nearest double only. So json::document stores
+// the digits of such numbers behind its tape, where any of its values finds them. Pure functions.
 #pragma once
 
 #include "runtime/support/json.hpp"
@@ -22,7 +22,7 @@ std::string minified(value v);
 /// Whether this JSON number has neither fraction nor exponent and does not fit into 64 bits.
 bool is_wide_integer(std::string_view number);
 
-/// The same number without an exponent, and without zeros that say nothing: 1.50e3 is 1500.
+/// A number without an exponent, and without zeros that say nothing: 1.50e3 becomes 1500.
 std::string without_exponent(std::string_view number);
 
 /// The numbers of a JSON text, in order.

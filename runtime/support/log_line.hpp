@@ -1,4 +1,4 @@
-// A line for the log, from wherever it comes: a sentence and how much it matters. Plain data.
+// A line for the log: a sentence and its severity. Any layer makes them. Plain data.
 #pragma once
 
 #include <cstdint>

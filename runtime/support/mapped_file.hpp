@@ -35,7 +35,7 @@ public:
   /// Releases the memory behind `part`; the next access reads it from the file again.
   void release(std::span<const std::byte> part) const noexcept;
 
-  /// The same for the system's cache, too: the next access reads the whole pages of `part` from the disk.
+  /// Releases the memory of the system's cache, too: the next access reads the whole pages of `part` from the disk.
   void drop(std::span<const std::byte> part) const noexcept;
 
   /// Bytes of the pages of `part` that are not in memory, as far as the system tells.

@@ -1,7 +1,7 @@
-// What building something from a client's text costs, counted while it is built: bytes of memory that are held, and
-// steps of work. Whatever the thread allocates within `run` is charged, by whichever code and container: operator new
-// itself counts (meter.cpp). Loops that may run long without allocating say so by `charge`. Beyond the limits, or once
-// a stop was requested, both throw.
+// Counts what building something from a client's text costs, while it is built: bytes of memory that are held, and
+// steps of work. Whatever the thread allocates within `run` is charged, by any code and container, because operator new
+// itself counts (meter.cpp). Loops that may run long without allocating call `charge`. Beyond the limits, or once a
+// stop was requested, both throw.
 //
 // Meters nest: what is charged to the inner one is charged to those around it. A meter belongs to one thread at a time.
 #pragma once

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Of names that are compared; others are as far from each other as this.
+/// The longest names that are compared; longer ones are as far from each other as this.
 inline constexpr std::size_t longest_name = 64;
 
 /// Insertions, deletions and replacements that make one of the other; neighbours that changed places are one (optimal

@@ -12,7 +12,7 @@ enum class missing { configuration, weights, tokenizer };
 /// Throws failure(not_found | unsupported) naming the folder.
 [[noreturn]] void refuse_folder(const std::filesystem::path& folder, missing what);
 
-/// For a regular file other than GGUF. Throws failure(unsupported | bad_file) naming it.
+/// Refuses a regular file other than GGUF. Throws failure(unsupported | bad_file) naming it.
 [[noreturn]] void refuse_file(const std::filesystem::path& file);
 
 } // namespace troupe

@@ -1,5 +1,6 @@
-// Numbers and dates as text, and text as numbers, alike in every locale. printf, strtod, std::to_string and streams ask
-// the locale, and a program that embeds the engine may have chosen one whose decimal sign is a comma. Pure functions.
+// Writes numbers and dates as text, and reads numbers, alike in every locale. printf, strtod, std::to_string and
+// streams follow the locale, and a program that embeds the engine may have chosen one with a decimal comma. Pure
+// functions.
 #pragma once
 
 #include <charconv>
@@ -11,7 +12,7 @@
 
 namespace troupe {
 
-/// As printf's %.*f, %.*e and %.*g print it.
+/// Print numbers as printf's %.*f, %.*e and %.*g do.
 std::string to_fixed(double value, int decimals);
 std::string to_scientific(double value, int decimals);
 std::string to_general(double value, int digits = 6);
@@ -25,10 +26,10 @@ std::string shortest_digits(T value) {
   return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
 }
 
-/// As strtod reads the whole text: also infinity, NaN and hexadecimal digits.
+/// Reads the whole text as strtod does: also infinity, NaN and hexadecimal digits.
 std::optional<double> to_real(const std::string& text);
 
-/// As strftime prints it, in English; nothing if that takes more than `most` bytes.
+/// Prints a date as strftime does, in English; nothing if that takes more than `most` bytes.
 std::optional<std::string> to_date(const std::string& format, const std::tm& time, std::size_t most = 64);
 
 /// A stream that does not ask the program's locale.

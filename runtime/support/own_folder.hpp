@@ -1,11 +1,11 @@
-// Files and folders of ours: what caches keep and what is half written. They are believed later, overwritten and
-// removed without a question, so it must be known who made them. A folder of ours belongs to this user or to root, and
-// not everybody may write to it; it is held open, so that nobody leads elsewhere what is opened below it. A file of
-// ours is regular, belongs to one of these two, and only they may write to it; it is never reached through a link.
+// Files and folders of ours: what caches keep and what is half written. They are later believed, overwritten and
+// removed without a question, so we must know who made them. A folder of ours belongs to this user or to root, and not
+// everybody may write to it. It is held open, so that nobody can redirect what is opened below it. A file of ours is
+// regular, belongs to one of these two users, and only they may write to it; it is never reached through a link.
 //
-// That keeps out what other users plant. `secret` is for checksums: they also tell files that somebody could put into
+// This keeps out what other users plant. `secret` is for checksums: they also expose files that somebody could put into
 // the folder without being able to read the secret (a copy from another machine, a share without owners). Nothing here
-// helps against who reads and writes all that this user does. Any thread.
+// helps against somebody who reads and writes all that this user does. Any thread.
 #pragma once
 
 #include "runtime/support/descriptor.hpp"

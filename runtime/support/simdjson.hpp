@@ -1,6 +1,6 @@
-// simdjson without what its on-demand parser has for each instruction set: 50,000 lines, vector intrinsics among them,
-// that a unit would parse for nothing. We use its DOM, whose parser is in the library and chooses its instructions when
-// the program runs. Included in place of <simdjson.h>.
+// Includes simdjson without its on-demand parser, which has a version for each instruction set: 50,000 lines with
+// vector intrinsics that every unit would parse for nothing. We use its DOM, whose parser is in the library and chooses
+// its instructions at run time. Included in place of <simdjson.h>.
 #pragma once
 
 #ifndef SIMDJSON_H

@@ -1,6 +1,5 @@
-// Statistics: plain structs of counters, and beside each a table that gives every one its name and its meaning. Sums
-// and
-// `/metrics` go by the tables, so a new counter is a member, a row and the code that counts.
+// Statistics are plain structs of counters, each with a table that names and describes its counters. Sums and
+// `/metrics` follow the tables, so a new counter is a member, a row and the code that counts.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Threads that libraries start, their names and their priority. CAF and asio::thread_pool wait for ever for the threads they have
-// started when they cannot start all, so these are checked before.
+// Threads that libraries start, their names and their priority. CAF and asio::thread_pool hang if they cannot start all
+// their threads, so callers check before that they can.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@ struct sequence_id {
   auto operator<=>(const sequence_id&) const = default;
 };
 
-/// For sizes and indices that are kept as int.
+/// Converts sizes and indices that are kept as int.
 constexpr std::size_t as_size(int n) { return static_cast<std::size_t>(n); }
 
 } // namespace troupe

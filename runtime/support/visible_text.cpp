@@ -14,7 +14,7 @@ bool is_control(char32_t c) { return c < 0x20 || (c >= 0x7f && c < 0xa0); }
 
 bool overrides_direction(char32_t c) { return c == 0x202d || c == 0x202e; }
 
-/// Of Unicode's category Cf, and its line breaks.
+/// Whether a character is of Unicode's category Cf or breaks lines.
 bool is_invisible(char32_t c) {
   constexpr auto ranges = std::to_array<std::pair<char32_t, char32_t>>({{0xad, 0xad},
                                                                         {0x61c, 0x61c},

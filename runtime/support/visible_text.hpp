@@ -1,5 +1,5 @@
-// Makes text that others wrote fit to be shown: what a terminal would act upon, rather than show, is written out. The
-// one place that knows which characters these are. Pure functions, and a state for text that arrives in pieces.
+// Makes text that others wrote safe to show: spells out characters that a terminal would act upon. This is the one
+// place that knows which these are. Pure functions, and a state for text that arrives in pieces.
 #pragma once
 
 #include "runtime/support/utf8.hpp"
@@ -25,7 +25,7 @@ private:
   std::string pending_; // an unfinished character, or a carriage return
 };
 
-/// The same of a whole text.
+/// Makes a whole text visible.
 std::string visible(std::string_view text, bool strict = false);
 
 /// Whether names may have this character as it is: it can be seen, is no control character, and leaves its neighbours

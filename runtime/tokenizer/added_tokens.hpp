@@ -19,7 +19,7 @@ namespace troupe::tokenization {
 /// Finds the longest of a set of texts that starts at a position.
 class prefix_tree {
 public:
-  /// Of equal texts, the first one counts.
+  /// Adds a token. The first one of equal texts counts.
   void add(std::string_view text, token_id id);
   bool empty() const { return edges_.empty(); }
 

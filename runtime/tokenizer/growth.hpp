@@ -1,5 +1,5 @@
-// Bounds the growth of a text in a tokenizer, because a tokenizer.json may replace a letter by a book. The state of one
-// call.
+// Bounds how much a text grows in a tokenizer, because a tokenizer.json may replace a letter by a book. The state of
+// one call.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -14,7 +14,7 @@ namespace troupe::tokenization {
 class growth_budget {
 public:
   growth_budget() = default;
-  /// For a text of `bytes` bytes.
+  /// Bounds the growth of a text of `bytes` bytes.
   explicit growth_budget(std::size_t bytes) : left_(std::min(spare + bytes * most_times, most)), bytes_(bytes) {}
 
   /// Call before allocating more than a few times the present size. Throws failure(bad_request).

@@ -128,7 +128,7 @@ void space_out_chinese(section& s, match_scratch& scratch) {
   s.text = std::move(out);
 }
 
-/// As the normalizer of texts for machine translation, "Nmt", does.
+/// Whether "Nmt", the normalizer of texts for machine translation, drops a character.
 bool nmt_drops(char32_t c) {
   return (c >= 1 && c <= 8) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
 }

@@ -62,7 +62,7 @@ void settle(std::vector<span>& parts, behavior how) {
     }
     case behavior::merged_with_next:
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        // Of several delimiters in a row, only the last one joins the next word.
+        // If there are several delimiters in a row, only the last one joins the next word.
         const bool joins = kept > 0 && !parts[i].match && parts[i - 1].match;
         if (joins)
           parts[kept - 1].end = parts[i].end;

@@ -32,7 +32,7 @@ public:
   /// failure(not_found | bad_file | unsupported) naming the file and the part at fault.
   static std::shared_ptr<const tokenizer> load(const std::filesystem::path& folder);
 
-  /// The same from memory; `name` stands for the file in messages.
+  /// Reads a tokenizer from memory; `name` stands for the file in messages.
   struct named_tokens {
     std::optional<token_id> bos, eos, unk;
   };

@@ -1,4 +1,4 @@
-// Of values: which are equal, which comes first, and the keys of dictionaries.
+// Compares values: which are equal, which comes first. Also the keys of dictionaries.
 #include "runtime/chat/jinja/text/text.hpp"
 #include "runtime/chat/jinja/value.hpp"
 #include "runtime/support/number_text.hpp"

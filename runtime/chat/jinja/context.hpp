@@ -34,7 +34,7 @@ public:
     make(64);
     return value::markup(std::move(s));
   }
-  /// The same for text derived from `origin`: markup if that is markup.
+  /// Makes text that is derived from `origin`: markup if that is markup.
   value text_like(const value& origin, std::string s) {
     return origin.is_markup() ? markup(std::move(s)) : text(std::move(s));
   }
@@ -74,7 +74,7 @@ std::vector<value> bind(std::string_view function, const call_arguments& args,
 
 /// `v` as an integer. Throws fault for other kinds.
 std::int64_t to_integer(const value& v);
-/// The same, or `fallback` for undefined and none.
+/// `v` as an integer, or `fallback` for undefined and none.
 std::int64_t to_integer(const value& v, std::int64_t fallback);
 
 // -- operations, by the rules of jinja2's sandbox ------------------------------

@@ -37,7 +37,7 @@ value read(simdjson::dom::element json) {
       return value::wide(static_cast<double>(wide), std::to_string(wide));
     }
     case element_type::DOUBLE: {
-      // As Python: integers have any number of digits, other numbers are doubles.
+      // Python's rule: integers have any number of digits, other numbers are doubles.
       const auto nearest = json.get_double().value_unsafe();
       const auto written = json::digits(json);
       return written && json::is_wide_integer(*written) ? value::wide(nearest, std::string(*written)) : value(nearest);

@@ -40,7 +40,7 @@ public:
       end_(clock::now() + limits.time),
       look_at_(steps_) {}
 
-  /// For work outside of a rendering, on texts of known size.
+  /// A meter without limits, for work outside of a rendering on texts of known size.
   static meter unlimited() {
     constexpr auto all = std::numeric_limits<std::size_t>::max();
     return meter({.steps = all, .bytes = all, .time = std::chrono::hours(1000)});

@@ -34,7 +34,8 @@ struct call_tag {
   std::string begin, content, end;
 };
 
-/// Of a format that marks content and reasoning, too: what begins and ends reasoning, and what begins content.
+/// The texts of a format that also marks content and reasoning: what begins and ends reasoning, and what begins
+/// content.
 struct channel_texts {
   std::string_view reasoning_begin, reasoning_end, content_begin;
 };
@@ -42,7 +43,7 @@ struct channel_texts {
 class call_format {
 public:
   virtual ~call_format() = default;
-  /// For --tool-parser.
+  /// Its name for --tool-parser.
   virtual std::string_view name() const = 0;
   /// Whether a model with this chat template writes calls so. The first of the registry that says so is right.
   virtual bool is_used_by(std::string_view chat_template) const = 0;

@@ -1,5 +1,6 @@
-// Finds calls in the text of an answer by the texts that begin them, and lets a call_attempt read each. What fails to
-// be a call is content, and is searched again behind its beginning. Single-threaded; belongs to one parser.
+// Finds calls in the text of an answer by the texts that begin them, and lets a call_attempt read each one. If an
+// attempt fails, its text is content, and the search goes on behind its first byte. Single-threaded; belongs to one
+// parser.
 #pragma once
 
 #include "runtime/chat/output/call_format.hpp"
@@ -14,7 +15,7 @@
 
 namespace troupe {
 
-/// Of a function's name, and what formats write around it.
+/// The longest function name, with what formats write around it.
 inline constexpr std::size_t most_name_bytes = 256;
 
 enum class reading : std::uint8_t {

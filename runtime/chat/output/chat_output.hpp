@@ -1,5 +1,5 @@
-// What is asked of one request's output: how its model marks reasoning and calls, and the tools that it may call.
-// Shared by the parsers of all its choices. Immutable.
+// What one request expects of its output: how its model marks reasoning and calls, and the tools that it may call. The
+// parsers of all its choices share it. Immutable.
 #pragma once
 
 #include "runtime/chat/output/chat_format.hpp"
@@ -25,7 +25,7 @@ struct offered_tool {
   bool strict;              // its schema must be enforced, or the request refused
   std::size_t position = 0; // in the request's `tools`
 
-  /// Of a parameter's values.
+  /// The kind of a parameter's values.
   parameter_kind kind_of(std::string_view parameter) const;
 
 private:

@@ -1,10 +1,10 @@
-// Takes apart the text of one answer, as it comes: reasoning, content, calls of tools. What it yields does not depend
-// on how the text was cut. Text that only looks like a call comes out as content, byte for byte. Single-threaded; used
-// by whoever writes the answer.
+// Takes the text of one answer apart as it comes: reasoning, content, calls of tools. What it yields does not depend on
+// how the text was cut. Text that only looks like a call comes out as content, byte for byte. Single-threaded; used by
+// whoever writes the answer.
 //
-// Held back is what may turn out to be a marker, white space that may border on one, and a call whose name is not
+// It holds back what may turn out to be a marker, white space that may border on one, and a call whose name is not
 // complete: at most `most_held` bytes. A call is certain once its function is known to be one of the tools' and its
-// arguments begin; from then on arguments are yielded as they come, also if the answer ends within them.
+// arguments begin. From then on arguments are yielded as they come, even if the answer ends within them.
 #pragma once
 
 #include "runtime/chat/output/chat_output.hpp"

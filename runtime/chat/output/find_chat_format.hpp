@@ -1,4 +1,4 @@
-// How a model writes reasoning and calls, told from its chat template. Pure.
+// Finds out from a chat template how the model writes reasoning and calls. Pure.
 #pragma once
 
 #include "runtime/chat/output/chat_format.hpp"

@@ -1,5 +1,5 @@
-// Recognises one JSON value byte by byte, to know where it ends. A plain value. Control characters within strings are
-// let pass, because models write line feeds there.
+// Recognises one JSON value byte by byte, to find its end. A plain value. It accepts control characters within strings,
+// because models write line feeds there.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a chat model's text turns into: pieces of content, of reasoning, and of calls of tools. Plain data.
+// The pieces that a chat model's text is taken apart into: content, reasoning, and calls of tools. Plain data.
 #pragma once
 
 #include <cstddef>

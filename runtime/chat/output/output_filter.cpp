@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// Of a hexadecimal digit; nothing of another character counts, as no reader accepts it.
+/// The value of a hexadecimal digit. The result for another character does not matter, because no reader accepts it.
 unsigned nibble(char c) {
   if (c >= '0' && c <= '9')
     return static_cast<unsigned>(c - '0');

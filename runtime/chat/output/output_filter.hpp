@@ -1,7 +1,7 @@
-// Ends an answer where a text that its client reads as one would hold a banned one. Sampling keeps banned texts out of
-// what a model writes (guides::banned_texts), but what clients read is put together from that: content ahead of a call
-// and behind it is one text, arguments are objects whose escapes are undone. Follows the content, the reasoning and the
-// arguments of each call, so what it does depends neither on how texts are cut nor on when they come. A plain value.
+// Ends an answer where a text that its client reads as one would contain a banned one. Sampling keeps banned texts out
+// of what a model writes (guides::banned_texts), but clients read texts that are put together from it: the content
+// before and behind a call is one text, and the escapes within arguments are undone. Follows the content, the reasoning
+// and the arguments of each call, so its decisions do not depend on how texts are cut or when they come. A plain value.
 #pragma once
 
 #include "runtime/chat/output/output_delta.hpp"

@@ -1,5 +1,5 @@
-// The guide of an answer that may have reasoning and calls: a structural tag made of the tools' schemas, in the model's
-// own format. Pure and fast: nothing is compiled here.
+// Makes the guide of an answer that may have reasoning and calls: a structural tag made of the tools' schemas, in the
+// model's own format. Pure and fast: nothing is compiled here.
 #pragma once
 
 #include "runtime/chat/output/chat_output.hpp"

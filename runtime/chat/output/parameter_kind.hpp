@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// By JSON's types, as far as `type`, `enum`, `const`, `anyOf` and `oneOf` say; without `known` it may be anything.
+/// JSON's types that a schema admits, as far as `type`, `enum`, `const`, `anyOf` and `oneOf` say. Without `known` it
+/// may be anything.
 struct parameter_kind {
   bool known = false;
   bool string = false, null = false, boolean = false, number = false, list = false, object = false;

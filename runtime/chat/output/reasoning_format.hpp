@@ -11,7 +11,7 @@ public:
   constexpr reasoning_format(std::string_view name, std::string_view begin, std::string_view end)
     : name_(name), begin_(begin), end_(end) {}
 
-  /// For --reasoning-parser.
+  /// Its name for --reasoning-parser.
   std::string_view name() const { return name_; }
   std::string_view begin() const { return begin_; }
   std::string_view end() const { return end_; }

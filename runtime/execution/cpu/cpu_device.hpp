@@ -6,7 +6,8 @@
 
 namespace troupe {
 
-/// Of one rank, or of several that divide layers among them (kernels/sharded); instruction sets are the same.
+/// A CPU device with one rank, or with several that divide layers among them (kernels/sharded). All ranks have the same
+/// instruction set.
 std::shared_ptr<const device> make_cpu_device(std::vector<kernels::cpu_options> ranks);
 
 /// The fastest instruction that weights of that kind can be multiplied with. Floats in bf16 are multiplied in f32 if

@@ -110,7 +110,7 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   return result;
 }
 
-// Of sequences that have not ended.
+// Draws for sequences that have not ended.
 std::vector<cpu_step_sampler::draw> cpu_step_sampler::draws_of(const step_plan& plan) {
   std::vector<draw> draws;
   for (auto& demand : plan.samples) {

@@ -1,7 +1,7 @@
-// The rows that a step's logits are contrasted with by DoLa: during the forward pass it keeps the states of wanted rows
-// behind the candidate layers; after it, the head is applied to these states, some at a time, and of each row only the
-// logits of the layer that is farthest from the last are kept. Its memory is allocated when a step first needs it. In
-// a pipeline each stage keeps the states behind its own layers and passes on what there is. For backends whose device
+// The rows that DoLa contrasts a step's logits with. During the forward pass it keeps the states of wanted rows behind
+// the candidate layers. After the pass it applies the head to these states, some at a time, and keeps of each row only
+// the logits of the layer that is farthest from the last. Its memory is allocated when a step first needs it. In a
+// pipeline each stage keeps the states behind its own layers and passes on what it has. For backends whose device
 // memory is the host's. Owned by a runner; used by its thread.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace troupe {
 
 class dola_rows {
 public:
-  /// For the steps of `graph`, whose backend it uses.
+  /// Serves the steps of `graph`, and uses the graph's backend.
   dola_rows(decoder& graph, kernels::backend& backend) : decoder_(graph), backend_(backend) {}
 
   /// Bytes that it takes at most.

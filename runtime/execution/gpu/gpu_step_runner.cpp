@@ -201,8 +201,8 @@ void gpu_step_runner::give_states(const step_plan& plan, step_output& output) {
   output.width = width;
 }
 
-// Of the plan's own step: those of other microbatches may be sampled much later. A sampler that goes on meanwhile
-// writes slots of others.
+// Waits for the slots of the step that the plan names: those of other microbatches may be sampled much later. A sampler
+// that goes on meanwhile writes other slots.
 const std::int32_t* gpu_step_runner::wait_for_slots(const step_plan& plan) {
   while (tokens_known_.size() > 1 && tokens_known_.front().step < plan.after_tokens_of)
     tokens_known_.pop_front();

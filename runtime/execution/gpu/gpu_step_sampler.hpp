@@ -24,9 +24,9 @@ namespace troupe {
 
 class gpu_step_sampler final : public step_sampler {
 public:
-  /// For at most two samples in flight, of at most `max_sequences` sequences and extra_logit_rows guesses. Allocates
-  /// all memory, except for unusually long lists of penalties, biases and masks. EOS ids outside the vocabulary cannot
-  /// be sampled and are ignored.
+  /// Makes a sampler for at most two samples in flight, of at most `max_sequences` sequences and extra_logit_rows
+  /// guesses. Allocates all memory, except for unusually long lists of penalties, biases and masks. EOS ids outside the
+  /// vocabulary cannot be sampled and are ignored.
   gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences, std::function<void()> sampled,
                    guided_settings guided = {});
   ~gpu_step_sampler() override;

@@ -35,8 +35,8 @@ public:
     }
     return compute(s, byte);
   }
-  /// The same where the value or name that ends with this byte was there already in its array or object: no rule that
-  /// tells values apart goes on behind it.
+  /// The next state where the value or name that ends with this byte was there already in its array or object: no rule
+  /// that tells values apart goes on behind it.
   automaton_state next_again(automaton_state s, unsigned char byte);
   bool can_end(automaton_state s) const { return sets_[s].can_end; }
   /// Bytes that do not lead to `dead_state`.
@@ -48,7 +48,7 @@ public:
   /// The state that every character of the alphabet leads to, or dead_state, or `not_uniform`.
   static constexpr automaton_state not_uniform = 0xFFFFFFFF;
   automaton_state after(automaton_state s, alphabet a);
-  /// As lexer::characters.
+  /// See lexer::characters.
   std::uint32_t characters(automaton_state s, alphabet a, std::uint32_t most);
 
   /// Texts that may follow, whatever their characters are, ended or not within one: such as are found by those kinds
@@ -57,7 +57,7 @@ public:
   text_bounds free_text(automaton_state s, choice which) {
     return sets_[s].knows_free_text[which] ? sets_[s].free_text[which] : find_free_text(s, which);
   }
-  /// The same, or none, if nobody has asked.
+  /// What `free_text` gave when somebody asked; none if nobody has.
   text_bounds known_free_text(automaton_state s, choice which) const { return sets_[s].free_text[which]; }
 
   // -- of JSON whose values are told apart (rule_edges, seen_values.hpp) --------------------

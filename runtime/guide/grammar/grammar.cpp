@@ -84,7 +84,7 @@ void grammar::define(rule_state s, const rule_edges& edges) {
   st.source = none;
 }
 
-/// By state: whether the rule's end can be reached from it. Least fixed point, linear in the edges: whenever a state
+/// Whether the rule's end can be reached from each state. Least fixed point, linear in the edges: whenever a state
 /// becomes productive, the edges that wait for it are looked at again.
 std::vector<bool> grammar::productive() const {
   std::vector<bool> good(states_.size()), rule_good(rules_.size());

@@ -31,7 +31,7 @@ struct rule_edges {
   std::vector<rule_state> skips;
   bool ends = false; // the rule may end here
 
-  // Of JSON whose values are told apart (seen_values.hpp):
+  // JSON whose values are told apart (seen_values.hpp):
   bool tells_apart = false;   // a value or name begins that must not have been there in its array or object
   bool is_told_apart = false; // one has ended: not reached if it was there
   bool begins_values = false; // JSON begins

@@ -111,7 +111,7 @@ private:
       at_.refuse("has an unexpected `" + std::string(1, at_.peek()) + "`");
   }
 
-  /// Of a rule, as llguidance has them. What is captured matters to those who parse the answer.
+  /// Reads a rule's attributes, as llguidance has them. What is captured matters to those who parse the answer.
   void attributes() {
     do {
       at_.skip_space("//", true);

@@ -112,7 +112,7 @@ expression rule_tree::made_of(const node& n) {
   }
 }
 
-/// Of a choice: joins the ways that are regular, and finds the rest.
+/// Divides a choice: joins the ways that are regular, and lists the rest.
 void rule_tree::divide(node& choice) {
   std::vector<expression> ways;
   for (const auto p : choice.parts)

@@ -1,7 +1,7 @@
-// Follows JSON in which some values must differ from those that were there (`uniqueItems`, names that are counted): the
-// automaton says where, the text what was there (seen_values). The end of what was there is not offered, nor anything
-// behind which only such an end could come: where few ways lead on, all of them are tried. Owned by a guide, under its
-// lock.
+// Follows JSON in which some values must differ from earlier ones (`uniqueItems`, names that are counted): the
+// automaton says where, seen_values says from what. Does not offer the end of a value that was there already, nor
+// anything that could only lead to such an end: where few ways lead on, all of them are tried. Owned by a guide, under
+// its lock.
 #pragma once
 
 #include "runtime/guide/grammar/automaton.hpp"

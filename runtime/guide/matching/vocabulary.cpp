@@ -17,7 +17,7 @@ struct text {
   const text_bounds* from; // each of its bytes, to its end
 };
 
-/// Of the first character, and its bytes.
+/// The kind of the first character, and how many bytes it has.
 std::pair<character_kinds, std::size_t> first_character(std::string_view bytes) {
   if (const auto b = static_cast<unsigned char>(bytes[0]); b < 0x80)
     return {kind_of(b), 1};
@@ -34,7 +34,7 @@ std::pair<character_kinds, std::size_t> first_character(std::string_view bytes) 
   return {beyond_ascii, bytes.size()};
 }
 
-/// By byte: what lies from there to the end.
+/// Appends for each byte what lies from there to the end.
 void append_bounds(std::string_view bytes, std::vector<text_bounds>& out) {
   const auto begin = out.size();
   out.resize(begin + bytes.size());

@@ -47,7 +47,8 @@ struct alphabet_tokens {
   std::array<mask, longest + 2> only;
   /// The other tokens, behind those characters.
   token_tree behind;
-  /// The same by how many those are, up to `longest`; and all tokens with more, uncut.
+  /// Those of `behind`, by the number of their leading characters, up to `longest`. `more` has all tokens with more,
+  /// uncut.
   std::vector<token_tree> behind_count;
   token_tree more;
 };
@@ -68,7 +69,7 @@ public:
   std::size_t words() const { return (size() + 63) / 64; } // 64-bit words of a mask
   /// Empty for special and unused ids, which no guide allows.
   std::string_view bytes(token_id id) const;
-  /// The same with the spelling of special tokens: for text that no guide restricts.
+  /// A token's bytes, with the spelling of special tokens: for text that no guide restricts.
   std::string_view any_bytes(token_id id) const;
   /// Special tokens that are no text to guides.
   std::span<const token_id> special_tokens() const { return hidden_; }

@@ -1,6 +1,6 @@
-// Kinds of characters, finer than alphabets (lexer.hpp). What lies behind a node of a tree of tokens is bounded by the
-// kinds that it has and its longest text; what may follow a state, by the kinds whose characters make no difference to
-// it. Where the one is within the other, all of those tokens are decided at once.
+// Kinds of characters, finer than alphabets (lexer.hpp). A node of a tree of tokens knows the kinds behind it and its
+// longest text. A state knows the kinds whose characters make no difference to it. If the node's kinds are among the
+// state's, all tokens behind the node are decided at once.
 #pragma once
 
 #include "runtime/guide/regex/byte_set.hpp"

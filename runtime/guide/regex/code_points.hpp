@@ -9,7 +9,7 @@
 
 namespace troupe::guides {
 
-/// Of Unicode scalar values: surrogates are left out by the encodings.
+/// A set of Unicode scalar values. The encodings leave surrogates out.
 class code_points {
 public:
   struct range {
@@ -67,7 +67,7 @@ expression encoded(expressions& regex, const code_points& set, text_encoding how
 expression encoded(expressions& regex, std::string_view utf8, text_encoding how);
 /// Any sequence of characters.
 expression any_characters(expressions& regex, text_encoding how);
-/// As above, by number of characters.
+/// Any sequence of `least` to `most` characters.
 expression any_characters(expressions& regex, text_encoding how, std::uint32_t least, std::uint32_t most);
 
 /// A JSON string without constraints, quotes included: every escape is allowed, halves of surrogate pairs are not.

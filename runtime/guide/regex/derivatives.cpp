@@ -150,7 +150,7 @@ expression expressions::compared_state(std::uint32_t bound, comparison how, std:
   return intern(n);
 }
 
-/// Of the number that has been read, to the bound.
+/// How the number that has been read compares with the bound.
 int expressions::relation_at_end(const node& n) const {
   const auto& bound = bounds_[n.a];
   auto relation = static_cast<int>(n.d >> 1);

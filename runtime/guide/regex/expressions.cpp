@@ -139,7 +139,7 @@ expression expressions::concat(expression a, expression b) {
   return b;
 }
 
-/// Of what is itself no concatenation.
+/// Concatenates `a`, which is itself no concatenation, and `b`.
 expression expressions::prepend(expression a, expression b) {
   const auto& first = nodes_[a];
   const auto& rest = nodes_[b];

@@ -55,7 +55,7 @@ public:
   /// Digits without sign or exponent, "12" or "12.5", whose value compares so with `bound`. Meant to be intersected
   /// with the syntax of numbers: it does not refuse leading zeros.
   expression compared(comparison how, const decimal& bound);
-  /// The same, whose value is a multiple of `step` / 10^`digits`.
+  /// Digits as in `compared`, whose value is a multiple of `step` / 10^`digits`.
   expression multiple_of(std::uint64_t step, std::uint32_t digits);
 
   // -- questions ------------------------------------------------------------------

@@ -1,5 +1,6 @@
-// Bytes by what remains behind them: disjoint cells, made by overlaying the derivatives of several expressions. The
-// lists of cells share their ends, so that dividing one copies nothing. Scratch of one derivation.
+// Divides the bytes by what remains of expressions behind them. Its disjoint cells are made by overlaying the
+// derivatives of several expressions. The lists of cells share their ends, so dividing a cell copies nothing. Scratch
+// of one derivation.
 #pragma once
 
 #include "runtime/guide/regex/byte_set.hpp"
@@ -59,7 +60,7 @@ public:
     }
   }
 
-  /// The same with the parts of an expression's derivatives, but bytes in none of them are dropped.
+  /// Overlays the parts of an expression's derivatives, and drops bytes that are in none of them.
   template <class Parts>
   void intersect(const Parts& parts) {
     std::vector<cell> all;

@@ -15,7 +15,7 @@ expression whole_pattern(expressions& regex, std::string_view pattern);
 /// The insides of JSON strings in which the pattern matches somewhere, as JSON Schema's `pattern`.
 expression pattern_in_json_string(expressions& regex, std::string_view pattern);
 
-/// The same, of a pattern that the program itself brings, and that matches as a whole.
+/// The insides of JSON strings that match as a whole, for a pattern that the program itself brings.
 expression whole_pattern_in_json_string(expressions& regex, std::string_view pattern);
 
 } // namespace troupe::guides

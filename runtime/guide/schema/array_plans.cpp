@@ -1,4 +1,4 @@
-// Of schema_planner: plans of arrays.
+// The part of schema_planner that plans arrays.
 #include "runtime/guide/schema/plans.hpp"
 #include "runtime/guide/seen_values.hpp"
 
@@ -38,7 +38,7 @@ std::optional<array_plan> schema_planner::plan_array(const shape& s) {
         common.push_back({terse});
     const auto all_sets = (std::uint32_t(1) << s.contains.size()) - 1;
     for (std::uint32_t set = 0; set <= all_sets; ++set) {
-      // Of many, none, one or all: what is left out would be valid, too.
+      // With many `contains`, only none, one and all are combined: the sets that are left out would be valid, too.
       if (s.contains.size() > array_plan::most_combined && !std::has_single_bit(set) && set != 0 && set != all_sets)
         continue;
       auto all = common;

@@ -1,4 +1,4 @@
-// Of schema_shapes: whether no value meets two schemas.
+// The part of schema_shapes that tells whether no value meets two schemas.
 #include "runtime/guide/schema/shapes.hpp"
 #include "runtime/support/json_text.hpp"
 

@@ -1,5 +1,5 @@
-// Keywords of invented schemas alone (`schema_document::is_written`): what an object or array has where another
-// schema's keyword does not hold.
+// Keywords that occur only in schemas which the compiler invents (`schema_document::is_written`): they say what an
+// object or array has where another schema's keyword does not hold.
 #pragma once
 
 namespace troupe::guides {

@@ -1,4 +1,4 @@
-// Of schema_planner: plans of objects.
+// The part of schema_planner that plans objects.
 #include "runtime/guide/schema/plans.hpp"
 #include "runtime/support/json.hpp"
 

@@ -1,5 +1,5 @@
-// From schemas to what a grammar of JSON needs to know of each value: its scalars, its alternatives as object and
-// array, and which other values are inside. Values are numbered, and equal demands share a number, so recursion ends.
+// Turns schemas into what a grammar of JSON needs to know of each value: its scalars, its alternatives as object and
+// array, and which values are inside it. Values are numbered, and equal demands share a number, so recursion ends.
 #pragma once
 
 #include "runtime/guide/schema/shapes.hpp"

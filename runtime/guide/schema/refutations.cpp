@@ -1,4 +1,4 @@
-// Of schema_shapes: the ways in which a value does not meet a schema, as schemas of their own.
+// The part of schema_shapes that lists the ways in which a value does not meet a schema, as schemas of their own.
 #include "runtime/guide/schema/invented_keywords.hpp"
 #include "runtime/guide/schema/shapes.hpp"
 
@@ -20,8 +20,8 @@ const std::vector<std::vector<demand>>& schema_shapes::refutation(schema_id sche
   return refutations_.at({schema, static_cast<int>(type)});
 }
 
-/// The same of objects, with all ways that are about one member each as one: a need. So that what is refuted does not
-/// multiply.
+/// The refutations of objects, with all ways that are about one member each joined to one, a need. So refutations do
+/// not multiply.
 std::vector<std::vector<demand>> schema_shapes::with_needs(schema_id schema) {
   if (const auto known = refutations_with_needs_.find(schema); known != refutations_with_needs_.end())
     return known->second;
@@ -60,7 +60,7 @@ bool schema_shapes::is_about_one_member(schema_id invented) const {
      members.front().first == some_name);
 }
 
-/// The same for one keyword; true if no value of the type meets it.
+/// Adds the refutations of one keyword. Returns true if no value of the type meets it.
 bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, schema_id value,
                                    std::vector<std::vector<demand>>& ways, json_type type) {
   const auto add = [&](std::vector<std::pair<std::string, schema_id>> members) {
@@ -143,7 +143,7 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
   return false;
 }
 
-/// The same for keywords about whatever their neighbours do not name.
+/// Adds the refutations of keywords about whatever their neighbours do not name.
 void schema_shapes::refute_neighbours(const std::string& key, schema_id schema, schema_id value,
                                       std::vector<std::vector<demand>>& ways, json_type type) {
   const auto& n = doc_.at(value);

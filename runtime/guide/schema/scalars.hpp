@@ -1,8 +1,8 @@
-// What a schema says of values without parts (null, booleans, numbers, strings), as regular expressions of their JSON:
-// exact under `not`, `oneOf` and the other combinations, because regular expressions are. Where JSON has many spellings
-// of a value, the expressions hold some of them: numbers that are compared are written without exponents, integers
-// without fractions, strings with constraints without needless escapes; a spelling is never in both a schema and its
-// negation.
+// Turns what a schema says of null, booleans, numbers and strings into regular expressions of their JSON. They are
+// exact under `not`, `oneOf` and the other combinations, because regular languages are closed under these. Where JSON
+// has many spellings of a value, the expressions hold only some of them: numbers that are compared are written without
+// exponents, integers without fractions, strings with constraints without needless escapes. A spelling is never in both
+// a schema and its negation.
 #pragma once
 
 #include "runtime/guide/schema/schema_document.hpp"

@@ -1,5 +1,5 @@
-// What a schema says of objects and arrays, as a list of alternatives without combinators: `allOf` merged, `anyOf`,
-// `oneOf`, `if` and `not` multiplied out. What cannot be so expressed exactly is refused by name.
+// Turns what a schema says of objects and arrays into a list of alternatives without combinators: `allOf` is merged,
+// and `anyOf`, `oneOf`, `if` and `not` are multiplied out. What cannot be expressed exactly is refused by name.
 #pragma once
 
 #include "runtime/guide/schema/scalars.hpp"

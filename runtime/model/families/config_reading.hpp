@@ -42,12 +42,12 @@ struct position_rules {
 /// Rotary positions and the context.
 void read_positions(const reader& config, model_config& model, const position_rules& rules = {});
 
-/// The same with parameters for layers with and without a window of their own. Scaling applies to those without;
-/// `local_theta` is for the others where `rope_parameters` does not say.
+/// Rotary positions and the context, with parameters of their own for layers with and without a window. Scaling applies
+/// to those without; `local_theta` is for the others where `rope_parameters` does not say.
 void read_layer_positions(const reader& config, model_config& model, const position_rules& rules, double local_theta);
 
-/// The same from an object with `rope_type` and parameters, or none: rope_parameters of transformers 5, rope_scaling of
-/// transformers 4. `positions`: of the configuration, before scaling.
+/// Reads rotary positions from an object with `rope_type` and parameters, or none: rope_parameters of transformers 5,
+/// rope_scaling of transformers 4. `positions`: of the configuration, before scaling.
 rope_config read_rope(const reader& config, const std::optional<reader>& given, int head_dim, int positions,
                       const position_rules& rules);
 

@@ -1,6 +1,6 @@
-// Gemma 3n's text: several streams beside each other, of which layers compute one and correct the others (AltUp), a
-// product of low rank beside attention (LAuReL), gates of which few count, inputs of each token for each layer, and
-// last layers that read K and V of earlier ones.
+// The text part of Gemma 3n: several streams of which layers compute one and correct the others (AltUp), a low-rank
+// product beside attention (LAuReL), gates of which only the largest pass, an input for each token and layer, and last
+// layers that read K and V of earlier ones.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 

@@ -1,5 +1,5 @@
-// Gemma 4's text: layers with a window and full ones have heads of their own shapes and rotations, the last layers read
-// K and V of earlier ones, and each layer gets an input of its own of each token.
+// The text part of Gemma 4: layers with a window and full ones have heads of different shapes and rotations, the last
+// layers read K and V of earlier ones, and each layer gets an input for each token.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 

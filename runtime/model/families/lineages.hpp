@@ -28,7 +28,7 @@ public:
       rename(layer, stem, stored);
   }
 
-  /// The same for matrices that are stored [inputs, outputs].
+  /// Renames matrices that are stored [inputs, outputs].
   void transpose(int layer, std::string_view stem, std::string_view stored);
 
   enum class fusion {
@@ -176,9 +176,10 @@ void read_qwen3_next(const reader&, model_config&);
 void read_qwen3_5(const reader&, model_config&);
 void read_qwen3_5_moe(const reader&, model_config&);
 void arrange_qwen_hybrid(const model_config&, const checkpoint&, arrangement&);
-/// Of attention's `stored` matrix: each head's query, then its gate.
+/// Splits attention's `stored` matrix, which has each head's query, then its gate.
 void split_attention_gate(const model_config&, tensor_arranger&, int layer, const std::string& stored);
-/// Of a recurrent layer's `stored` matrix: for each head of keys, the betas, then the rates of its heads of values.
+/// Splits a recurrent layer's `stored` matrix, which has for each head of keys the betas, then the rates of its heads
+/// of values.
 void split_grouped_rates(const model_config&, tensor_arranger&, int layer, const std::string& stored);
 void read_mamba2(const reader&, model_config&);
 void arrange_mamba2(const model_config&, const checkpoint&, arrangement&);

@@ -77,7 +77,7 @@ void read_arcee(const reader& config, model_config& model) {
   read_positions(config, model, {.default_context = 4096});
 }
 
-/// The same with q/k norm, and an activation whose parameters each layer has learned.
+/// An MLP without a gate whose activation has parameters that each layer has learned; attention has q/k norm.
 void read_apertus(const reader& config, model_config& model) {
   if (config.string("hidden_act").value_or("xielu") == "xielu")
     model.act = {kernels::activation_type::xielu, 0.8f, -1e-6f, 0.5f, 0.8f};

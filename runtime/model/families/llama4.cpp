@@ -1,5 +1,5 @@
-// Llama 4: layers that rotate see the chunk of positions that they are in; the others see all and scale their queries
-// with the position. Experts have weighed inputs, and one that is shared.
+// Llama 4. Layers that rotate see only their chunk of positions; the others see all and scale their queries with the
+// position. The inputs of experts are weighed, and one expert is shared.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 

@@ -63,7 +63,7 @@ void arrange_minimax_m2(const model_config& model, const checkpoint& stored, arr
 
 namespace {
 
-/// For each layer, whether its number in a list of 0 and 1 is 1.
+/// Reads a list of 0 and 1, one number for each layer.
 std::vector<bool> read_layer_flags(const reader& config, const char* key, int layers, bool fallback) {
   const auto given = config.integers(key, 0, 1);
   if (!given)

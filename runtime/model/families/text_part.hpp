@@ -1,5 +1,5 @@
-// The text of multimodal models: where their configurations keep it, and which family it is of. Read by model_config;
-// the tensors' names are in runtime/checkpoint/text_tensors.
+// Finds the text part of multimodal models: where the configuration keeps it, and which family it belongs to. Used by
+// model_config; the tensors' names are in runtime/checkpoint/text_tensors.
 #pragma once
 
 #include "runtime/support/json.hpp"

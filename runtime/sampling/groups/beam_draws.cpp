@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// Of the tokens that are left, in units of a token with the score `top`.
+/// The mass of the tokens that are left, in units of a token with the score `top`.
 double mass_of(const drawable_beam& beam, double top) {
   if (beam.tokens->total() == 0)
     return 0;

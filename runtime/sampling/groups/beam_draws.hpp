@@ -1,5 +1,5 @@
-// Beam sampling: extensions of beams drawn without replacement, each with the probability that it has among all
-// extensions of all beams that are left: the softmax of their scores.
+// Draws extensions for beam sampling, without replacement. Each has the probability that the softmax of scores gives it
+// among all extensions of all beams that are left.
 #pragma once
 
 #include "runtime/sampling/groups/random_pair.hpp"

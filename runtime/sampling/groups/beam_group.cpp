@@ -36,7 +36,7 @@ std::vector<beam_group::extension> beam_group::likeliest(const judged_rows& judg
   return all;
 }
 
-// As many as transformers, so that enough go on even if many of them end.
+// Draws as many as transformers does, so that enough go on even if many of them end.
 std::vector<beam_group::extension> beam_group::draw(judged_rows& judged, std::span<const std::size_t> rows_of,
                                                     const group_endings& endings) const {
   std::vector<drawable_beam> beams;

@@ -36,10 +36,10 @@ public:
     double length_penalty = 1;
     early_stopping stopping = early_stopping::off;
     std::size_t max_tokens = 1;
-    /// As in transformers' group beam search: whether a better sequence is possible is asked of those that have just
+    /// Set for transformers' group beam search: whether a better sequence is possible is asked of those that have just
     /// ended, too, and early stopping comes before the limit of tokens.
     bool one_of_several = false;
-    /// As in transformers' beam sampling: extensions are drawn, and the best of those that were drawn go on.
+    /// Set for transformers' beam sampling: extensions are drawn, and the best of those that were drawn go on.
     bool sampled = false;
     std::uint64_t seed = 0, prompt_tokens = 0; // for the draws
   };

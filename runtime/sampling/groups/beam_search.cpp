@@ -45,8 +45,8 @@ judged_rows beam_search::read(rows logits, rows allowed, sampling_scratch& scrat
   result.emitted = emitted_;
   result.texts = texts_.any() ? &texts_ : nullptr;
   const auto reported = static_cast<std::size_t>(std::max(params_->logprobs, 0));
-  // Of the extensions of a beam, a group needs the best `width` that do not end and that no other group penalises. How
-  // many end by a stop string is not known before: as many again are enough in transformers.
+  // A group needs the best `width` extensions of a beam that do not end and that no other group penalises. How many end
+  // by a stop string is not known before: transformers takes as many again, which is enough.
   const auto beams = static_cast<std::size_t>(params_->num_beams) * (texts_.any() ? 2 : 1);
   const auto count = std::max(beams + endings_.ids().size(), reported);
   for (std::size_t i = 0; i < logits.size(); ++i) {

@@ -1,8 +1,8 @@
-// Beam search as in transformers' generate, and diverse beam search (Vijayakumar et al. 2018), which is the same in
-// groups: at each position, a group's tokens count less the more often earlier groups chose them there, by
-// diversity_penalty each time. A group that has ended chooses nothing. Ties go to the lower parent, then the lower id.
-// Processors, and for beam sampling temperature and filters, make other scores of log-probabilities, in transformers'
-// order; stop strings end a beam as EOS does.
+// Beam search as in transformers' generate, and diverse beam search (Vijayakumar et al. 2018), which runs it in groups.
+// At each position, earlier groups choose first, and each choice of a token lowers its score for the later groups by
+// diversity_penalty. A group that has ended chooses nothing. Ties go to the lower parent, then the lower id. Processors
+// change the scores, and for beam sampling temperature and filters, too, in transformers' order; stop strings end a
+// beam as EOS does.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"

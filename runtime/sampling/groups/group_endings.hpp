@@ -1,5 +1,5 @@
-// Which tokens end a sequence of a group, and which may not be chosen yet. As sequence_state has it for sequences that
-// are sampled alone.
+// Says which tokens end a sequence of a group, and which may not be chosen yet. sequence_state has the same rules for
+// sequences that are sampled alone.
 #pragma once
 
 #include "runtime/sampling/sampler.hpp"

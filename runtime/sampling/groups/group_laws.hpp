@@ -1,6 +1,6 @@
-// Processors and filters of the sequences of a group, each with a transcript of its own. They apply to log-probabilities
-// (the log-softmax of the logits), as in transformers' beam search, where a repetition penalty makes every token that
-// occurred less likely.
+// Processors and filters for the sequences of a group, each with a transcript of its own. They apply to
+// log-probabilities (the log-softmax of the logits), as in transformers' beam search, where a repetition penalty makes
+// every token that occurred less likely.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"
@@ -25,7 +25,7 @@ public:
   bool read(std::size_t row, std::span<const float> logits, std::span<const float> allowed, const row_likelihoods& of,
             sampling_scratch& scratch) const;
 
-  /// The same after temperature and filters, each of which keeps the `least` likeliest tokens.
+  /// Reads what remains after temperature and filters, each of which keeps the `least` likeliest tokens.
   bool read_filtered(std::size_t row, std::span<const float> logits, std::span<const float> allowed,
                      const row_likelihoods& of, std::size_t least, sampling_scratch& scratch) const;
 

@@ -1,5 +1,5 @@
-// The texts of the sequences of a group, as far as stop strings are concerned: which next token completes one. As the
-// transcript (runtime/engine) has it for answers that are told token by token.
+// Follows the texts of a group's sequences for stop strings: which next token completes one. For answers that are sent
+// token by token, the transcript (runtime/engine) does this.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"

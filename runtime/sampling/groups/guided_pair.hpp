@@ -1,4 +1,4 @@
-// Classifier-free guidance: a request's sequence and its twin, which has the negative prompt, are judged together.
+// Classifier-free guidance. A request's sequence and its twin, which has the negative prompt, are judged together.
 // Their scores are combined, the next token is chosen from them as for any sequence, and both go on with it.
 #pragma once
 
@@ -12,7 +12,8 @@ namespace troupe {
 
 class guided_pair final : public group_strategy {
 public:
-  /// Of the sequence: `prompt` and `emitted` are its transcript so far. Log-probabilities are those of its own rows.
+  /// `prompt` and `emitted` are the transcript of the request's sequence so far. Log-probabilities are those of its own
+  /// rows.
   guided_pair(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
               std::span<const token_id> prompt, std::span<const token_id> emitted, float mirostat_mu);
 

@@ -1,4 +1,4 @@
-// What one row of logits says about the next token: log-probabilities of the model's own distribution, and the
+// What one row of logits says about the next token: the log-probabilities of the model's own distribution, and the
 // likeliest tokens.
 #pragma once
 
@@ -25,7 +25,8 @@ public:
   /// above minus infinity. Throws failure(internal) if none is.
   row_likelihoods(std::span<const float> logits, std::size_t count, candidates& tokens)
     : row_likelihoods(logits, logits, count, tokens) {}
-  /// Of the tokens that are above minus infinity in `allowed` [vocab]; the others are part of the distribution.
+  /// Keeps tokens that are above minus infinity in `allowed` [vocab]; the others are part of the distribution all the
+  /// same.
   row_likelihoods(std::span<const float> logits, std::span<const float> allowed, std::size_t count, candidates& tokens);
 
   /// Keeps instead the `count` best of `tokens` by their scores there; `logits`: as before.
@@ -39,7 +40,7 @@ public:
   /// The `count` first of them.
   std::vector<token_logprob> top(std::size_t count) const;
 
-  /// Of a token with this logit.
+  /// The log-probability of a token with this logit.
   double logprob(float logit) const;
 
 private:

@@ -1,7 +1,8 @@
-// The tree of a Monte-Carlo tree search: which beginnings of an answer are worth another simulation. Selection is PUCT
-// (Rosin 2011; Silver et al. 2017): the value of a token is that of the best answer found behind it, in units from the
-// mean to the best of all; half of its prior is the model's probability, the other half the same for all, so that what
-// the model finds unlikely is tried, too. Where all answers are known, nothing is tried again. Deterministic.
+// The tree of a Monte-Carlo tree search. Decides which beginning of an answer is worth another simulation. Selection is
+// PUCT (Rosin 2011; Silver et al. 2017). The value of a token is that of the best answer found behind it, in units from
+// the mean to the best of all. Half of its prior is the model's probability, the other half is the same for all tokens,
+// so that unlikely ones are tried, too. A beginning behind which all answers are known is not selected again.
+// Deterministic.
 #pragma once
 
 #include "runtime/support/types.hpp"

@@ -1,5 +1,5 @@
-// The tokens of all sequences of a group, which share their beginnings: a tree that only grows, one node per token that
-// was ever part of a running sequence, 16 bytes each. Nothing is copied when a sequence forks.
+// The tokens of all sequences of a group, which share their beginnings. It is a tree that only grows: one node of 16
+// bytes for each token that was ever part of a running sequence. A fork copies nothing.
 #pragma once
 
 #include "runtime/sampling/sampler.hpp"

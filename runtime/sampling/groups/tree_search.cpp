@@ -246,7 +246,7 @@ double tree_search::value(double logprob, std::size_t tokens) const {
   return logprob / std::pow(static_cast<double>(tokens), static_cast<double>(params_->search.length_penalty));
 }
 
-// Of equal ones the earliest first; each once.
+// Keeps the earliest of equal answers, and each answer once.
 void tree_search::keep(std::vector<sampled_token> tokens, double logprob, double score) {
   ++found_;
   const auto same = [&](const hypothesis& h) {

@@ -1,17 +1,18 @@
-// Monte-Carlo tree search for the answers with the highest value: the log-probability, divided by a power of the length,
-// or what a reward model gives.
-// A simulation begins behind a beginning that search_tree chooses, is drawn to its end as any answer of the request
-// would be (greedily at temperature 0), and its value goes back up the tree. Several run side by side as the sequences of
-// a group, in step; one that ends makes room for the next, which takes over the blocks of whichever of them begins most
-// alike. Each is drawn with random numbers of its own, and which ones run depends on nothing but the request.
+// Monte-Carlo tree search for the answers with the highest value. The value is the log-probability divided by a power
+// of the length, or what a reward model gives. search_tree chooses the beginning of a simulation. The simulation then
+// draws an answer to its end, as any answer of the request (greedily at temperature 0), and the tree learns its value.
+// Several simulations run side by side as the sequences of a group. When one ends, the next takes its place and the
+// blocks of the sequence that begins most alike. Each draws with random numbers of its own, and the request alone
+// decides which ones run.
 //
-// A row is judged once: the first one of a simulation also tells the tree what may follow there, and which of that ends
-// an answer, which costs nothing more. A greedy simulation tells it of all its rows, as far as the tree may grow: what
-// begins along its way would go on as it does, so that no two find the same.
+// A row of logits is used once. The first row of a simulation also tells the tree which tokens may follow, and which of
+// these end an answer; that costs nothing more. A greedy simulation tells it this for all its rows, as far as the tree
+// may grow. Another greedy simulation that began on this path would follow it to the same answer; as the tree knows the
+// path, it begins elsewhere.
 //
-// Values of a reward model are waited for (`awaited`) before the next simulations begin, so that when they come changes
-// nothing. What may end an answer at once is then a simulation of its own, without a row, once the tree selects it: so
-// many answers are judged as there are simulations, and no more.
+// If a reward model gives the values, the next simulations begin only when all values are there (`awaited`), so it does
+// not matter when they come. A token that ends an answer at once is then a simulation of its own, without a row, when
+// the tree selects it. So the reward model judges as many answers as there are simulations.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"

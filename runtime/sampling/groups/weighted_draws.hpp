@@ -1,4 +1,4 @@
-// Draws of different tokens from a row of logits, each with the probability that it has among those left. Integers
+// Draws different tokens from a row of logits, each with its probability among those that are left. Integers
 // throughout, as in candidates::sample.
 #pragma once
 
@@ -17,7 +17,7 @@ public:
   /// infinity.
   void reset(std::span<const float> logits, candidates& tokens);
 
-  /// The same with the candidates as they are.
+  /// Starts over with the candidates as they are.
   void reset(candidates& tokens);
 
   struct drawn {

@@ -1,9 +1,9 @@
-// What the samplers beyond temperature, top-k, top-p, min-p and plain penalties need of one sequence: edits that look
-// at the order of its tokens, filters in the order that the request wants, mirostat and watermarks. Only sequences that
-// use any of them have one, so that ordinary ones pay nothing. Runs on the host, whatever the device.
+// What one sequence needs for samplers beyond temperature, top-k, top-p, min-p and plain penalties: edits that look at
+// the order of its tokens, filters in the order that the request wants, mirostat and watermarks. Only sequences that
+// use any of them have one, so others pay nothing. Runs on the host, whatever the device.
 //
-// Its state is a function of the transcript but for mirostat's mu, which depends on the logits that there were: it goes
-// with each sampled token to the scheduler and to the request, and comes back with the transcript.
+// Its state is a function of the transcript, except for mirostat's mu, which depends on past logits. So mu goes with
+// each sampled token to the scheduler and to the request, and comes back with the transcript.
 #pragma once
 
 #include "runtime/sampling/candidates.hpp"

@@ -33,7 +33,7 @@ double lane_sum(std::size_t n, F f) {
 /// Distances of logits from the largest, where they weigh anything.
 double below(float max, float logit) { return static_cast<double>(logit) - static_cast<double>(max); }
 
-/// Of listed tokens.
+/// What filters need to know of the listed tokens.
 struct distribution {
   std::uint64_t total = 0;
   double log_total = 0; // of the sum of exp(logit - max)
@@ -92,7 +92,7 @@ double radius(std::vector<distant>& tokens, std::uint64_t target, std::uint64_t 
   return first->first;
 }
 
-/// The same of all tokens. Only those of one slice of distances are ordered.
+/// The radius over all tokens. Only those of one slice of distances are ordered.
 double radius(std::span<const double> distances, std::span<const std::uint64_t> weights, std::uint64_t target) {
   std::array<std::uint64_t, 2048> slices{};
   const auto slice_of = [](double distance) { // weights end at a distance of 29 from the likeliest

@@ -46,8 +46,8 @@ using encode_text = std::function<std::vector<token_id>(std::string_view)>;
 /// are as many but begin with another. Throws failure(bad_request) for a word without tokens.
 std::vector<sequence_bias> forbid_words(std::span<const std::string> words, const encode_text& encode);
 
-/// For each text the last of its tokens, alone and behind a letter, as the inventor of DRY has it. Throws
-/// failure(bad_request) for a text without tokens.
+/// The last token of each text, of the text alone and of the text behind a letter, as the inventor of DRY has it.
+/// Throws failure(bad_request) for a text without tokens.
 std::vector<token_id> breaker_tokens(std::span<const std::string> texts, const encode_text& encode);
 
 /// Those of the texts that end repetitions unless a request says which: "\n", ":", "\"" and "*".

@@ -18,11 +18,11 @@ public:
   /// A token was generated.
   void append(token_id id);
 
-  /// Of green lists: favours the next token's. Takes constant time for each id of the vocabulary.
+  /// Green lists: favours the next token's. Takes constant time for each id of the vocabulary.
   void favour_green(std::span<float> logits) const;
 
-  /// Of Gumbel: the token that the key chooses in place of a random number. Nothing where an equal context was there
-  /// before, as the same numbers twice would change the distribution, or where there is none yet.
+  /// Gumbel: the token that the key chooses in place of a random number. Nothing where an equal context was there
+  /// before, as the same numbers twice would change the distribution, or where there is no context yet.
   std::optional<token_id> choose(candidates& tokens) const;
 
 private:

@@ -31,7 +31,7 @@ inline constexpr int most_context = 8;
 inline constexpr float most_delta = 20;
 inline constexpr std::size_t most_key_bytes = 1024;
 
-/// Of a secret text.
+/// The key that a secret text stands for.
 hash_key key_of(std::string_view secret);
 
 struct options {
@@ -57,7 +57,7 @@ public:
   /// Equal for equal arguments of the pseudo-random function: a text may have each but once in its statistics.
   std::uint64_t identity(token_id id) const;
 
-  /// Of all tokens; only without context_kind::self.
+  /// The seed of all tokens; only without context_kind::self.
   std::uint64_t seed() const { return seed_; }
 
   /// Adds delta to the logits of green tokens.

@@ -1,5 +1,5 @@
-// Regular expressions with which families of byte-level BPE tokenizers split texts into words, for files that only name
-// their family. As in the models' own tokenizer.json.
+// The regular expressions by which families of byte-level BPE tokenizers split texts into words, for files that only
+// name their family. They are those of the models' own tokenizer.json.
 #pragma once
 
 #include <string>
@@ -43,7 +43,7 @@ using steps = std::vector<std::string_view>;
 /// The `pre_tokenizer` that splits so and spells words with byte_level_alphabet().
 std::string pre_tokenizer_json(const steps& expressions);
 
-/// The same without spelling.
+/// The `pre_tokenizer` that splits so and spells nothing.
 std::string split_json(const steps& expressions);
 
 } // namespace troupe::tokenization::words

@@ -17,7 +17,7 @@ public:
   };
 
   trie() { starts_.fill(0); } // empty
-  /// Of equal texts, the last one counts. Empty texts are ignored. The entries' texts are not needed afterwards.
+  /// The last one of equal texts counts. Empty texts are ignored. The entries' texts are not needed afterwards.
   explicit trie(std::vector<entry> entries);
 
   bool empty() const { return nodes_.size() <= 1; }

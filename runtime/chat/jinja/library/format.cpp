@@ -45,7 +45,7 @@ std::string digits_of(context& c, std::uint64_t magnitude, char type) {
   return type == 'X' ? text::upper(c, all) : std::string(all);
 }
 
-/// As %#.*g: with the zeros behind the last digit.
+/// Formats as %#.*g does: with the zeros behind the last digit.
 std::string general_with_zeros(double magnitude, int precision) {
   const int digits = std::max(precision, 1);
   const auto out = to_scientific(magnitude, digits - 1);

@@ -11,7 +11,7 @@ struct special_case {
   std::string_view upper, title;
 };
 
-/// By letter.
+/// In the order of the letters.
 inline constexpr special_case special_cases[] = {
   {0x00DF, "SS", "Ss"},
   {0x0149, "\u02bcN", "\u02bcN"},

@@ -1,4 +1,4 @@
-// What both of Mistral's formats share.
+// What Mistral's two formats have in common.
 #pragma once
 
 #include "runtime/chat/output/call_format.hpp"

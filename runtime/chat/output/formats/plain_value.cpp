@@ -29,7 +29,7 @@ bool is_whole_json(std::string_view text) {
   return scanner.can_end();
 }
 
-/// Of what templates print for null and booleans: Python's words.
+/// Whether a text begins a word that templates print for null and booleans: Python's words.
 bool begins_word(std::string_view text, parameter_kind kind) {
   const auto begins = [&](std::string_view word) { return word.starts_with(text); };
   return kind.known && ((kind.null && begins("None")) || (kind.boolean && (begins("True") || begins("False"))));

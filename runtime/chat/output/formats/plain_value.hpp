@@ -1,4 +1,5 @@
-// Values that models write as plain text, as JSON: what is a string cannot be told from the text alone. Plain values.
+// Turns values that models write as plain text into JSON. The text alone does not tell whether a value is a string.
+// Plain values.
 #pragma once
 
 #include "runtime/chat/output/json_scanner.hpp"

@@ -208,7 +208,7 @@ private:
     return number(text);
   }
 
-  /// As JSON writes it: 7 for +7, 007 and 7_0 is 70, .5 and 5. have digits.
+  /// A number as JSON writes it: 7 for +7, 007 and 7_0 is 70, .5 and 5. have digits.
   static std::string number(std::string_view text) {
     std::string sign, digits;
     if (text.starts_with('-') || text.starts_with('+')) {

@@ -1,4 +1,4 @@
-// Values as Python writes them, as JSON. Pure.
+// Turns values in Python's notation into JSON. Pure.
 #pragma once
 
 #include <optional>

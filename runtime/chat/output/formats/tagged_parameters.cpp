@@ -123,8 +123,8 @@ private:
     return has_references(given) ? within_document(document, place, name) : json::minified(given);
   }
 
-  /// Of values that may be strings or something else: JSON of what is no string, or a text that nobody takes for such
-  /// JSON (plain_value_json).
+  /// The format of values that may be strings or something else: JSON if it is no string, or a text that nobody takes
+  /// for such JSON (plain_value_json).
   std::string union_format(json::value document, std::string_view place, const std::string& name, json::value given,
                            const json::reader& schema, const parameter_kind& kind) const {
     std::string texts;
@@ -164,7 +164,7 @@ private:
     return "[ \\t\\r\\n\\f\\v]*(" + inner + ")[ \\t\\r\\n\\f\\v]*";
   }
 
-  /// Of values that may be strings, which are written without quotes: one of a few, or any text.
+  /// The format of values that may be strings, which are written without quotes: one of a few, or any text.
   std::string text_format(json::value document, const json::reader& schema, const parameter_kind& kind) const {
     std::string values;
     bool any = kind.boolean || kind.number || kind.list || kind.object; // of a tool that is not strict
