@@ -92,12 +92,12 @@ TEST_CASE("only signs of life need no key, and only probes are answered while dr
   CHECK(probes == std::vector<std::string_view>{"/health", "/metrics"});
 }
 
-TEST_CASE("--help and the README name every endpoint") {
+TEST_CASE("--help and the reference name every endpoint") {
   const auto help = list_endpoints(100);
   std::istringstream lines(help);
   for (std::string line; std::getline(lines, line);)
     CHECK(line.size() <= 100);
-  std::ifstream file(test_data() + "/../../api/server/README.md");
+  std::ifstream file(test_data() + "/../../api/server/REFERENCE.md");
   const std::string readme{std::istreambuf_iterator<char>(file), {}};
   REQUIRE(readme.size() > 1000);
   for (const auto& row : endpoints()) {
