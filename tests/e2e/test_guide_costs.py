@@ -1,5 +1,5 @@
 """What a guide may cost: memory and time of its own request, and what others notice. The bounds are those of
-runtime/guide/README.md. TROUPE_GUIDE_COSTS=SECONDS lets the generator of costly guides run longer."""
+runtime/guide/REFERENCE.md. TROUPE_GUIDE_COSTS=SECONDS lets the generator of costly guides run longer."""
 
 import concurrent.futures
 import contextlib
