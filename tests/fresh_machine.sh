@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The README's first commands on a machine that has nothing but git: a clean clone of what is committed, in a bare Debian 12
-# that debootstrap makes in a folder. Run before every release; tests/README.md has the last times.
+# that debootstrap makes in a folder. Run before every release.
 #   tests/fresh_machine.sh               `./run.sh`, until its server answers, and `./test.sh`
 #   tests/fresh_machine.sh COMMAND...    these instead, for example './run.sh --version'
 # Shows after how many seconds a command says what; build/fresh_machine.log has all of it. Packages come as this machine's
