@@ -138,7 +138,7 @@ enum class recurrence_type : std::uint8_t {
   ssd            // Mamba 2: S = d S + B ⊗ dt x; out = SᵀC + D x
 };
 
-/// How a row is evaluated that was convolved: [q | k | v] or [x | B | C], with `key_heads` heads of q and k, or of B
+/// How a convolved row is evaluated: [q | k | v] or [x | B | C], with `key_heads` heads of q and k, or of B
 /// and C.
 struct recurrence {
   recurrence_type type = recurrence_type::none;

@@ -51,7 +51,7 @@ public:
   };
   event take(unsigned char byte);
 
-  /// A smaller copy, for those who look at no end of more than so many arrays and objects.
+  /// A smaller copy, which serves until more than so many arrays and objects have ended.
   seen_values innermost(std::size_t levels) const;
 
   /// Arrays and objects around what follows.
