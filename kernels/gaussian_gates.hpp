@@ -1,6 +1,5 @@
-// What Gemma 3n needs of rows beyond the ops of all backends: mean squares of rows, and gates of which only the part
-// counts that exceeds the row's mean by so many standard deviations. An optional interface of backends, beside
-// `backend`.
+// What Gemma 3n needs of rows beyond the ops of all backends: mean squares of rows, and gates that keep only what
+// exceeds the row's mean by so many standard deviations. An optional interface of backends, beside `backend`.
 #pragma once
 
 #include "kernels/ops.hpp"

@@ -1,5 +1,6 @@
-// Requests of other APIs are translated into bodies of completions and chats, so that one parser decides what every
-// field means. What that parser refuses is told in the names of the client's own API. Pure; runs on worker threads.
+// Translates requests of other APIs into bodies of completions and chats, so that one parser decides what every field
+// means. If that parser refuses a request, the error uses the names of the client's own API. Pure; runs on worker
+// threads.
 #pragma once
 
 #include "api/openai/openai_request.hpp"

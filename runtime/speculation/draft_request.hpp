@@ -1,4 +1,4 @@
-// What the speculator asks of a draft model, and its reply: the messages between scheduler and drafter actor. One
+// The messages between scheduler and drafter actor: the speculator's request to a draft model, and the reply. One
 // request serves all sequences; at most one is unanswered.
 #pragma once
 

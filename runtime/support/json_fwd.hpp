@@ -1,4 +1,5 @@
-// JSON values as headers pass them on: declared, without simdjson. Whoever looks into one includes json.hpp.
+// Declares JSON values without simdjson, for headers that only pass them on. Code that looks into a value includes
+// json.hpp.
 #pragma once
 
 namespace simdjson::dom {

@@ -1,4 +1,4 @@
-// The body of POST /v1/responses, translated into a chat (translated_request.hpp). Pure but for the store; runs on
+// Translates the body of POST /v1/responses into a chat (translated_request.hpp). Pure except for the store; runs on
 // worker threads.
 #pragma once
 

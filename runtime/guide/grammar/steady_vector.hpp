@@ -1,5 +1,5 @@
-// A vector whose elements stay where they are: one more never copies those that there are, however many. That bounds
-// what a step of a large automaton takes.
+// A vector whose elements never move: adding one copies none of the others, however many there are. That bounds the
+// cost of a step of a large automaton.
 #pragma once
 
 #include <cstddef>

@@ -1,13 +1,14 @@
-// Which tokens may follow in a state of the automaton. Masks are kept by state, so that a state's mask is computed
-// once; the work for a new one grows with the tokens whose fate the state decides, hardly with the vocabulary:
-//   - where plain characters change nothing (inside a string), or only count, plain tokens are decided at once and the
-//     others by what stands behind their plain characters;
-//   - where most characters lead to such a state (the first byte of a key), its mask is corrected where they do not;
-//   - else the prefix tree is walked, which ends early where little is allowed, and wherever characters of the kinds
-//     behind a node make no difference.
-// Where values are told apart, a state's mask also has the tokens whose fate what was there decides; they are looked at
-// whenever a mask is asked for.
-// Owned by a guide, under its lock.
+// Computes which tokens may follow in a state of the automaton. Masks are kept by state, so a state's mask is computed
+// once. The work for a new one grows with the tokens whose fate the state decides, hardly with the vocabulary:
+//
+// - If plain characters change nothing (inside a string), or only count, plain tokens are decided at once, and the
+//   others by what stands behind their plain characters.
+// - If most characters lead to such a state (the first byte of a key), its mask is corrected for the others.
+// - Otherwise the prefix tree is walked. A walk ends early if little is allowed, and where characters of the kinds
+//   behind a node make no difference.
+//
+// If values must differ from earlier ones, a state's mask also lists the tokens whose fate these decide; they are
+// looked at whenever a mask is asked for. Owned by a guide, under its lock.
 #pragma once
 
 #include "runtime/guide/grammar/automaton.hpp"

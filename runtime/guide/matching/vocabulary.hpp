@@ -1,6 +1,6 @@
-// The tokens of a tokenizer as bytes, arranged for masks: a prefix tree, and the same tokens cut
-// behind their leading characters of an alphabet (lexer.hpp), because most tokens are nothing else and most text of
-// JSON lies in strings. Built once per tokenizer, immutable, shared by all threads and guides.
+// The tokens of a tokenizer as bytes, arranged for masks: a prefix tree, and the same tokens cut behind their leading
+// characters of an alphabet (lexer.hpp). Most tokens are only such characters, and most text of JSON is in strings.
+// Built once per tokenizer, immutable, shared by all threads and guides.
 #pragma once
 
 #include "runtime/guide/regex/lexer.hpp"

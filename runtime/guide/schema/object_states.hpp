@@ -1,5 +1,5 @@
-// The states of objects and arrays in a grammar of JSON, made when they are reached: an object with n optional members
-// has n² transitions in order, and 2^n states in any order, of which a text meets few.
+// The states of objects and arrays in a grammar of JSON, made when they are reached. An object with n optional members
+// has n² transitions in order, and 2^n states in any order; a text meets few of them.
 #pragma once
 
 #include "runtime/guide/grammar/grammar.hpp"

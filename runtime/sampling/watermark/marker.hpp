@@ -1,5 +1,5 @@
 // Marks the tokens of one sequence as they are chosen. Its state is a function of the generated tokens. A place is
-// marked if the tokens that it depends on were generated: whoever checks a text does not have the prompt.
+// marked if the tokens that it depends on were generated, because a detector does not have the prompt.
 #pragma once
 
 #include "runtime/sampling/candidates.hpp"

@@ -1,6 +1,6 @@
-// Watermarks: a secret key and the tokens just generated decide which tokens are a little likelier (green lists), or
-// which one is drawn (Gumbel), so that whoever has the key can tell from a text alone that it was generated. A plain
-// value, shared by copies of a request's parameters. The key is a secret: no message, log or answer may hold it.
+// Watermarks. A secret key and the last generated tokens decide which tokens become a little likelier (green lists), or
+// which one is drawn (Gumbel). A holder of the key can tell from a text alone that it was generated. A plain value,
+// shared by copies of a request's parameters. The key is a secret: no message, log or answer may hold it.
 #pragma once
 
 #include "runtime/sampling/watermark/keyed_hash.hpp"
