@@ -2,6 +2,8 @@
 
 #include "actors/faults.hpp"
 #include "actors/kept_judge.hpp"
+#include "actors/messages/judging.hpp"
+#include "actors/messages/reminders.hpp"
 #include "actors/replica.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
@@ -82,13 +84,13 @@ public:
       },
       [this](load_atom, const load_report_ptr& report) { router_.take(*report); },
       [this](timeout_atom, std::int64_t ms, const request_actor& request) { set_deadline(ms, request); },
-      [this](check_atom) { expire(); },
-      [this](check_atom, int replica) { start_again(replica); },
+      [this](deadlines_due) { expire(); },
+      [this](const restart_due& due) { start_again(due.replica); },
       [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
       [this](loaded_atom, const error& why) { fail(why); },
-      [this](judge_atom) { judge_loaded(); },
-      [this](judge_atom, const error& why) { judge_failed(why); },
-      [this](judged_atom) { judge_->count(); },
+      [this](judge_ready) { judge_loaded(); },
+      [this](const judge_failed& failed) { judge_ended(failed.why); },
+      [this](answer_valued) { judge_->count(); },
       [this](record_atom, const step_record_ptr& record) { pass_on(record); },
       [this](watch_atom, const step_watcher_actor& watcher) { add_watcher(watcher); },
       [this](unwatch_atom, const step_watcher_actor& watcher) { dismiss_watcher(watcher); },
@@ -149,7 +151,7 @@ private:
     }
   }
 
-  void judge_failed(const error& why) {
+  void judge_ended(const error& why) {
     if (to_load_)
       fail(why);
   }
@@ -243,7 +245,7 @@ private:
     const auto due = deadlines_.due();
     if (!due)
       return;
-    self_->delayed_send(self_, *due - self_->clock().now(), check_atom::value);
+    self_->delayed_send(self_, *due - self_->clock().now(), deadlines_due{});
     deadlines_.armed(*due);
   }
 
@@ -381,7 +383,7 @@ private:
     if (next->wait.count() == 0)
       return start(which, std::move(line));
     restarts_.insert_or_assign(which.number(), std::move(line));
-    self_->delayed_send(self_, next->wait, check_atom::value, which.number());
+    self_->delayed_send(self_, next->wait, restart_due{which.number()});
   }
 
   void start_again(int number) {

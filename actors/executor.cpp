@@ -1,6 +1,8 @@
 #include "actors/executor.hpp"
 
 #include "actors/companions.hpp"
+#include "actors/messages/arrivals.hpp"
+#include "actors/messages/introductions.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/scheduling/step.hpp"
@@ -33,12 +35,10 @@ public:
       [this](work_atom, const stage_work_ptr& work) { go_on(*work); },
       [this](plan_atom, const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
       [this](tokens_atom, const step_tokens_ptr& tokens) { fill_placeholders(*tokens), run(); },
-      [this](attach_atom, const scheduler_actor& scheduler) {
-        scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(scheduler);
-      },
-      [this](attach_atom, int replica, const kv_receiver_actor& blocks, const scheduler_actor& scheduler) {
-        receivers_[replica] = {caf::actor_cast<caf::weak_actor_ptr>(blocks),
-                               caf::actor_cast<caf::weak_actor_ptr>(scheduler)};
+      [this](const scheduler_known& own) { scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(own.scheduler); },
+      [this](const replica_known& other) {
+        receivers_[other.number] = {caf::actor_cast<caf::weak_actor_ptr>(other.blocks),
+                                    caf::actor_cast<caf::weak_actor_ptr>(other.scheduler)};
       },
     };
   }
@@ -127,10 +127,11 @@ private:
     if (!receiver || !other)
       return;
     const auto first = images.front()->place;
-    self_->send(
-      caf::actor_cast<kv_receiver_actor>(receiver), adopt_atom::value,
-      std::make_shared<const block_arrival>(block_arrival{to.tokens, to.salt, first, std::move(images), to.request}),
-      caf::actor_cast<scheduler_actor>(other), scheduler);
+    block_arrival arrival{to.tokens, to.salt, first, std::move(images), to.request};
+    self_->send(caf::actor_cast<kv_receiver_actor>(receiver),
+                blocks_received{.arrival = std::make_shared<const block_arrival>(std::move(arrival)),
+                                .scheduler = caf::actor_cast<scheduler_actor>(other),
+                                .sender = scheduler});
   }
 
   // Tokens go to clients one by one, from the thread that chose them: those of many had better not go from this one.

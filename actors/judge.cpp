@@ -1,6 +1,7 @@
 #include "actors/judge.hpp"
 
 #include "actors/faults.hpp"
+#include "actors/messages/judging.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/loaded_model.hpp"
@@ -44,7 +45,7 @@ public:
 
   judge_actor::behavior_type make_behavior() {
     return {
-      [this](judge_atom, const judge_order_ptr& order) { take(order); },
+      [this](const answers_to_value& wanted) { take(wanted.order); },
       [this](event_atom, std::uint64_t text, const event_ptr& e) { hear(text, *e); },
       [this](cancel_atom, std::uint64_t number) { drop(number); },
       [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
@@ -100,7 +101,7 @@ private:
                         model->info.device + " does not give the states that it judges by",
                       "reward_model");
       model_ = model;
-      tell_owner(judge_atom::value);
+      tell_owner(judge_ready{});
     } catch (const failure& f) {
       give_up(f.what_failed());
     }
@@ -108,7 +109,7 @@ private:
 
   /// Its engine cannot judge, or not any more. What is under way fails with it.
   void give_up(const error& why) {
-    tell_owner(judge_atom::value, why);
+    tell_owner(judge_failed{why});
     stop(exit_reason_of(std::make_exception_ptr(failure(why.code, why.message))));
   }
 
@@ -170,7 +171,7 @@ private:
       return fail(number, f.what_failed());
     }
     texts_.erase(text);
-    tell_owner(judged_atom::value);
+    tell_owner(answer_valued{});
     if (--opened.missing > 0)
       return;
     opened.order->answer(std::move(opened.values));

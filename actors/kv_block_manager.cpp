@@ -1,5 +1,8 @@
 #include "actors/kv_block_manager.hpp"
 
+#include "actors/messages/arrivals.hpp"
+#include "actors/messages/introductions.hpp"
+#include "actors/messages/reminders.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/scheduling/incoming_chains.hpp"
 
@@ -47,24 +50,22 @@ public:
       [this](fetch_atom, const kv_fetch_ptr& what, const kv_mover_actor& reader, const scheduler_actor& scheduler) {
         look_up(*what, reader, scheduler);
       },
-      [this](adopt_atom, const block_arrival_ptr& arrival, const scheduler_actor& scheduler) {
-        adopt(*arrival, scheduler);
+      [this](const blocks_read& read) { adopt(*read.arrival, read.scheduler); },
+      [this](const blocks_received& received) {
+        const auto& arrival = *received.arrival;
+        adopt(arrival, received.scheduler);
+        note_arrival(arrival.request, arrival, arrival.first + static_cast<std::int32_t>(arrival.images.size()),
+                     received.sender);
       },
-      [this](adopt_atom, const block_arrival_ptr& arrival, const scheduler_actor& scheduler,
-             const scheduler_actor& sender) {
-        adopt(*arrival, scheduler);
-        note_arrival(arrival->request, *arrival, arrival->first + static_cast<std::int32_t>(arrival->images.size()),
-                     sender);
-      },
-      [this](attach_atom, int replica, const kv_receiver_actor& receiver) {
-        receivers_[replica] = caf::actor_cast<caf::weak_actor_ptr>(receiver);
+      [this](const replica_known& other) {
+        receivers_[other.number] = caf::actor_cast<caf::weak_actor_ptr>(other.blocks);
       },
       [this](offer_atom, const kv_offer_ptr& offered) { consider(*offered); },
       [this](accept_atom, std::uint64_t request, std::int32_t first) {
         manager_.accept(request, first);
         send_more();
       },
-      [this](check_atom) {
+      [this](send_on) {
         sending_later_ = false;
         send_more();
       },
@@ -152,7 +153,7 @@ private:
 
   void send_later() {
     if (!std::exchange(sending_later_, true))
-      self_->delayed_send(self_, std::chrono::milliseconds(2), check_atom::value);
+      self_->delayed_send(self_, std::chrono::milliseconds(2), send_on{});
   }
 
   // By way of the scheduler, so that moves stay in order.

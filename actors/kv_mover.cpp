@@ -1,5 +1,7 @@
 #include "actors/kv_mover.hpp"
 
+#include "actors/messages/arrivals.hpp"
+#include "actors/messages/reminders.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/loaded_model.hpp"
 #include "runtime/kv/chain_fetch.hpp"
@@ -33,7 +35,7 @@ public:
     return {
       [this](fetch_atom, const kv_fetch_ptr& what, const scheduler_actor& scheduler) { begin(what, scheduler); },
       [this](save_atom, const block_images_ptr& images, const scheduler_actor& scheduler) { keep(images, scheduler); },
-      [this](check_atom) { read_some(); },
+      [this](read_on) { read_some(); },
     };
   }
 
@@ -63,7 +65,7 @@ private:
     if (!images.empty()) {
       block_arrival arrival{one.what->tokens, one.what->salt, one.next, std::move(images)};
       one.next += static_cast<std::int32_t>(arrival.images.size());
-      self_->send(blocks_, adopt_atom::value, std::make_shared<const block_arrival>(std::move(arrival)), one.scheduler);
+      self_->send(blocks_, blocks_read{std::make_shared<const block_arrival>(std::move(arrival)), one.scheduler});
     }
     if (one.chain.goes_on() && self_->clock().now() < one.what->until)
       readings_.push_back(std::move(one));
@@ -72,9 +74,9 @@ private:
     if (readings_.empty())
       return;
     if (lacks_images)
-      self_->delayed_send(self_, std::chrono::milliseconds(1), check_atom::value);
+      self_->delayed_send(self_, std::chrono::milliseconds(1), read_on{});
     else
-      self_->send(self_, check_atom::value);
+      self_->send(self_, read_on{});
   }
 
   // The images are given back before more are asked for.

@@ -49,8 +49,7 @@
 //   Nobody waits for any of this: without it, the request stays where it is.
 // - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is
 //   immutable and travels as shared_ptr<const T>, never copied.
-// - A message begins with an atom. What a client sends and receives (generation, event) is plain values. All messages
-//   are local.
+// - What a client sends and receives (generation, event) is plain values. All messages are local.
 // - Where answers of tree searches are valued by a reward model, a judge belongs to the engine, beside its replicas, and
 //   is loaded before the model. The engine tells samplers who judges. A sampler sends the judge an order and holds the
 //   group back until that is settled, as if its masks were late.
@@ -74,6 +73,28 @@
 
 namespace troupe {
 
+// A message is a struct whose name says what happened, or an atom with what it is about.
+struct replica_known;       // actors/messages/introductions.hpp
+struct request_joined;
+struct scheduler_known;
+struct judge_known;
+struct answer_valued;       // actors/messages/judging.hpp
+struct answers_to_value;
+struct judge_failed;
+struct judge_ready;
+struct guesses_verified;    // actors/messages/sampling.hpp
+struct late_tokens_sampled;
+struct mask_ready;
+struct sample_done;
+struct token_sampled;
+struct blocks_read;         // actors/messages/arrivals.hpp
+struct blocks_received;
+struct deadlines_due;       // actors/messages/reminders.hpp
+struct device_check_due;
+struct read_on;
+struct restart_due;
+struct send_on;
+
 struct block_destination; // runtime/scheduling/step.hpp
 struct stage_rows;        // runtime/execution/step_runner.hpp
 
@@ -92,12 +113,11 @@ using request_actor = caf::typed_actor<
   caf::reacts_to<move_atom, std::uint64_t>,                  // scheduler: its blocks are where it may go on
   // scheduler: first rows planned; cached tokens, and when it was by the clock of actors, for this may be read late
   caf::reacts_to<started_atom, std::uint64_t, std::int32_t, caf::timespan>,
-  caf::reacts_to<sampled_atom, sequence_id, sampled_token>,  // sampler: next token of one of its sequences
+  caf::reacts_to<token_sampled>,                             // sampler
   caf::reacts_to<scores_atom, prompt_scores_ptr>,            // sampler: log-probabilities of prompt tokens
   caf::reacts_to<embedding_atom, prompt_embedding_ptr>,      // sampler: the embedding of its prompt
   caf::reacts_to<ended_atom, std::uint64_t, hypotheses_ptr>, // sampler: its group of sequences has ended
-  // sampler: guesses in one step, right ones of them, and whether they are of the request's prediction
-  caf::reacts_to<judged_atom, std::uint64_t, std::int32_t, std::int32_t, bool>,
+  caf::reacts_to<guesses_verified>,                          // sampler
   caf::reacts_to<failed_atom, std::uint64_t, error>,         // scheduler, sampler, guide_compiler: it cannot continue
   caf::reacts_to<guide_atom, std::uint64_t, answer_guide_ptr>, // guide_compiler: the request's guide
   caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up
@@ -116,7 +136,7 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<arrived_atom, std::uint64_t>,
   caf::reacts_to<grant_atom, block_grant_ptr>,                // kv_block_manager: answers each block_request
   caf::reacts_to<result_atom, step_result_ptr>,               // sampler: the tokens of a step
-  caf::reacts_to<late_atom, step_result_ptr>,                 // sampler: tokens that earlier steps deferred
+  caf::reacts_to<late_tokens_sampled>,                        // sampler
   caf::reacts_to<draft_atom, draft_reply_ptr>,                // drafter: answers a draft_request
   caf::reacts_to<watch_atom, bool>,                           // engine: whether to send it a record of each step
   caf::reacts_to<moves_atom, block_moves_ptr>,                // kv_block_manager: moves that belong to no grant
@@ -129,7 +149,7 @@ using scheduler_actor = caf::typed_actor<
 using kv_mover_actor = caf::typed_actor<
   caf::reacts_to<fetch_atom, kv_fetch_ptr, scheduler_actor>,     // kv_block_manager: adopt follows, then fetched
   caf::reacts_to<save_atom, block_images_ptr, scheduler_actor>,  // executor: write these
-  caf::reacts_to<check_atom>>;                                   // itself: there is more to read
+  caf::reacts_to<read_on>>;                                      // itself
 
 // -- kv_block_manager: decides which sequence holds which block -------------------------------------------------------
 
@@ -139,19 +159,18 @@ using kv_sender_actor = caf::typed_actor<
 
 using kv_receiver_actor = caf::typed_actor<
   caf::reacts_to<offer_atom, kv_offer_ptr>,                        // kv_sender: accept or arrived follows, or nothing
-  // executor of another replica: these were sent; the receiver's scheduler, and the sender's
-  caf::reacts_to<adopt_atom, block_arrival_ptr, scheduler_actor, scheduler_actor>>;
+  caf::reacts_to<blocks_received>>;                                // executor of another replica
 
 using kv_block_manager_actor = caf::typed_actor<
   caf::reacts_to<blocks_atom, block_request_ptr, scheduler_actor>, // scheduler: block_grant follows
   // scheduler: what is missing, to the kv_mover
   caf::reacts_to<fetch_atom, kv_fetch_ptr, kv_mover_actor, scheduler_actor>,
-  caf::reacts_to<adopt_atom, block_arrival_ptr, scheduler_actor>,  // kv_mover: these were read
-  caf::reacts_to<adopt_atom, block_arrival_ptr, scheduler_actor, scheduler_actor>, // as of kv_receiver
-  caf::reacts_to<attach_atom, int, kv_receiver_actor>,             // engine: how to reach that replica's
+  caf::reacts_to<blocks_read>,                                     // kv_mover
+  caf::reacts_to<blocks_received>,                                 // as of kv_receiver
+  caf::reacts_to<replica_known>,                                   // engine
   caf::reacts_to<offer_atom, kv_offer_ptr>,                        // as of kv_receiver
   caf::reacts_to<accept_atom, std::uint64_t, std::int32_t>,        // as of kv_sender
-  caf::reacts_to<check_atom>,                                      // itself: is there room for more to send?
+  caf::reacts_to<send_on>,                                         // itself
   caf::reacts_to<room_atom, std::uint64_t, scheduler_actor>,       // kv_mover: so many images were written; itself: 0
   caf::replies_to<look_atom>::with<std::string>,                   // engine: block_manager::map()
   caf::replies_to<flush_atom>::with<bool>,                         // engine, at its end: once all is written
@@ -163,14 +182,13 @@ using executor_actor = caf::typed_actor<
   caf::reacts_to<work_atom, stage_work_ptr>,              // executor of the stage before: go on with this
   caf::reacts_to<plan_atom, step_plan_ptr>,               // scheduler: run this once its placeholders are known
   caf::reacts_to<tokens_atom, step_tokens_ptr>,           // sampler: the tokens of placeholders
-  caf::reacts_to<attach_atom, scheduler_actor>,           // engine, once: whom saved images concern
-  // engine: who gets the images that are for that replica
-  caf::reacts_to<attach_atom, int, kv_receiver_actor, scheduler_actor>>;
+  caf::reacts_to<scheduler_known>,                        // engine
+  caf::reacts_to<replica_known>>;                         // engine
 
 // -- judge: values answers of tree searches by a reward model, in an engine of its own -------------------------------
 
 using judge_actor = caf::typed_actor<
-  caf::reacts_to<judge_atom, judge_order_ptr>,               // sampler: settle this, which calls guided_settings::late
+  caf::reacts_to<answers_to_value>,                          // sampler
   caf::reacts_to<event_atom, std::uint64_t, event_ptr>,      // its engine's requests
   caf::reacts_to<cancel_atom, std::uint64_t>,                // itself: nobody wants that order any more
   caf::reacts_to<loaded_atom, loaded_model_ptr>,             // its engine's listener: the reward model
@@ -179,14 +197,14 @@ using judge_actor = caf::typed_actor<
 // -- sampler: logits to tokens ----------------------------------------------------------------------------------------
 
 using sampler_actor = caf::typed_actor<
-  caf::reacts_to<attach_atom, scheduler_actor>,              // engine, once: receives step results
-  caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: receives this request's tokens
-  caf::reacts_to<attach_atom, judge_actor>,                  // engine: who judges now; null: nobody
+  caf::reacts_to<scheduler_known>,                           // engine
+  caf::reacts_to<request_joined>,                            // scheduler
+  caf::reacts_to<judge_known>,                               // engine
   caf::reacts_to<plan_atom, step_plan_ptr>,                  // scheduler: these guides will be followed in a step
   caf::reacts_to<logits_atom, step_logits_ptr, executor_actor>, // executor: sample, and send the tokens to that one
-  caf::reacts_to<late_atom>,                                 // thread that makes masks: a deferred one is ready
-  caf::reacts_to<sampled_atom>,                              // device: the oldest sample is done
-  caf::reacts_to<check_atom>>;                               // itself: has the device failed?
+  caf::reacts_to<mask_ready>,                                // thread that makes masks, or a settled order
+  caf::reacts_to<sample_done>,                               // device
+  caf::reacts_to<device_check_due>>;                         // itself
 // Sends tokens to the executor first, which may be waiting for them, then to the scheduler, then to each request.
 
 // -- drafter: guesses of a draft model --------------------------------------------------------------------------------
@@ -279,13 +297,13 @@ using engine_actor = caf::typed_actor<
                                                                           // nothing
   caf::reacts_to<load_atom, load_report_ptr>,                             // scheduler, beside other replicas
   caf::reacts_to<timeout_atom, std::int64_t, request_actor>,              // request: timeout follows after so many ms
-  caf::reacts_to<check_atom>,                                             // itself: is the time of any over?
-  caf::reacts_to<check_atom, int>,                                        // itself: a replica may start again
+  caf::reacts_to<deadlines_due>,                                          // itself
+  caf::reacts_to<restart_due>,                                            // itself
   caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
   caf::reacts_to<loaded_atom, error>,                                     // loader
-  caf::reacts_to<judge_atom>,                                             // judge: it can judge
-  caf::reacts_to<judge_atom, error>,                                      // judge: it cannot, and ends
-  caf::reacts_to<judged_atom>,                                            // judge: an answer more is judged
+  caf::reacts_to<judge_ready>,                                            // judge
+  caf::reacts_to<judge_failed>,                                           // judge
+  caf::reacts_to<answer_valued>,                                          // judge
   caf::reacts_to<record_atom, step_record_ptr>,                           // scheduler: if watched, or with a remark
   caf::reacts_to<watch_atom, step_watcher_actor>,                         // any actor
   caf::reacts_to<unwatch_atom, step_watcher_actor>,                       // any actor

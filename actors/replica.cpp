@@ -5,6 +5,7 @@
 #include "actors/guide_compiler.hpp"
 #include "actors/kv_block_manager.hpp"
 #include "actors/kv_mover.hpp"
+#include "actors/messages/introductions.hpp"
 #include "actors/sampler.hpp"
 #include "actors/scheduler.hpp"
 
@@ -70,10 +71,10 @@ replica::workers replica::spawn(std::uint64_t life) {
                                        .blocks = plan.blocks,
                                        .former = former_schedulers_,
                                        .sends = plan.role == replica_role::prefill}));
-  engine_->send(w.sampler, attach_atom::value, w.scheduler);
-  engine_->send(stages.front(), attach_atom::value, w.scheduler);
+  engine_->send(w.sampler, scheduler_known{w.scheduler});
+  engine_->send(stages.front(), scheduler_known{w.scheduler});
   if (judge_)
-    engine_->send(w.sampler, attach_atom::value, judge_);
+    engine_->send(w.sampler, judge_known{judge_});
   if (steps_watched_)
     engine_->send(w.scheduler, watch_atom::value, true);
   return w;
@@ -137,9 +138,9 @@ void replica::look(const std::function<void(replica_snapshot)>& then) {
 
 void replica::know(const replica& other) {
   const auto& there = *other.running();
-  const kv_receiver_actor receiver = there.blocks;
-  engine_->send(workers_->blocks, attach_atom::value, other.number(), receiver);
-  engine_->send(workers_->last, attach_atom::value, other.number(), receiver, there.scheduler);
+  const replica_known known{.number = other.number(), .blocks = there.blocks, .scheduler = there.scheduler};
+  engine_->send(workers_->blocks, known);
+  engine_->send(workers_->last, known);
 }
 
 void replica::watch_steps(bool watched) {
@@ -150,7 +151,7 @@ void replica::watch_steps(bool watched) {
 void replica::judge_by(const judge_actor& judge) {
   judge_ = judge;
   if (workers_)
-    engine_->send(workers_->sampler, attach_atom::value, judge_);
+    engine_->send(workers_->sampler, judge_known{judge_});
 }
 
 void replica::end() {

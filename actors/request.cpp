@@ -1,5 +1,6 @@
 #include "actors/request.hpp"
 
+#include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
 #include "actors/watch.hpp"
 #include "runtime/engine/best_of.hpp"
@@ -51,13 +52,11 @@ public:
       [this](started_atom, std::uint64_t number, std::int32_t cached, caf::timespan when) {
         note_start(number, cached, when);
       },
-      [this](sampled_atom, const sequence_id& id, const sampled_token& token) { append(id, token); },
+      [this](const token_sampled& next) { append(next.sequence, next.token); },
       [this](scores_atom, const prompt_scores_ptr& scores) { add_scores(*scores); },
       [this](embedding_atom, const prompt_embedding_ptr& embedding) { conclude(*embedding); },
       [this](ended_atom, std::uint64_t number, const hypotheses_ptr& found) { conclude(number, *found); },
-      [this](judged_atom, std::uint64_t number, std::int32_t guesses, std::int32_t right, bool predicted) {
-        count_guesses(number, guesses, right, predicted);
-      },
+      [this](const guesses_verified& seen) { count_guesses(seen); },
       [this](failed_atom, std::uint64_t number, const error& why) { fail(number, why); },
       [this](guide_atom, std::uint64_t number, const answer_guide_ptr& guide) { follow(number, guide); },
       [this](pause_atom, bool paused) { pause(paused); },
@@ -266,13 +265,15 @@ private:
       }
   }
 
-  void count_guesses(std::uint64_t number, std::int32_t guesses, std::int32_t right, bool predicted) {
-    if (number != number_)
+  void count_guesses(const guesses_verified& seen) {
+    if (seen.request != number_)
       return;
-    accepted_guesses_ += static_cast<std::uint32_t>(right);
-    rejected_guesses_ += static_cast<std::uint32_t>(guesses - right);
-    accepted_predicted_ += static_cast<std::uint32_t>(predicted ? right : 0);
-    rejected_predicted_ += static_cast<std::uint32_t>(predicted ? guesses - right : 0);
+    const auto right = static_cast<std::uint32_t>(seen.right),
+               wrong = static_cast<std::uint32_t>(seen.guesses - seen.right);
+    accepted_guesses_ += right;
+    rejected_guesses_ += wrong;
+    accepted_predicted_ += seen.predicted ? right : 0;
+    rejected_predicted_ += seen.predicted ? wrong : 0;
   }
 
   // After a restart of the replica, they come again from the start.

@@ -1,5 +1,9 @@
 #include "actors/sampler.hpp"
 
+#include "actors/messages/introductions.hpp"
+#include "actors/messages/judging.hpp"
+#include "actors/messages/reminders.hpp"
+#include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/sampling/judging.hpp"
@@ -22,20 +26,20 @@ public:
     : self_(self),
       self_handle_(self),
       sampler_(what.plan.last().make_sampler(
-        spec_of(what), [me = caf::actor_cast<sampler_addr>(self)] { notify(me, sampled_atom::value); })) {
+        spec_of(what), [me = caf::actor_cast<sampler_addr>(self)] { notify(me, sample_done{}); })) {
     self_->set_down_handler([this](caf::down_msg& down) { detach(down.source); });
   }
 
   sampler_actor::behavior_type make_behavior() {
     return {
-      [this](attach_atom, const scheduler_actor& scheduler) { scheduler_ = scheduler; },
-      [this](attach_atom, std::uint64_t request, const request_actor& client) { attach(request, client); },
-      [this](attach_atom, const judge_actor& judge) { judge_ = judge; },
+      [this](const scheduler_known& own) { scheduler_ = own.scheduler; },
+      [this](const request_joined& joined) { attach(joined.request, joined.client); },
+      [this](const judge_known& known) { judge_ = known.judge; },
       [this](plan_atom, const step_plan_ptr& plan) { sampler_->prepare(*plan); },
       [this](logits_atom, const step_logits_ptr& logits, const executor_actor& executor) { sample(*logits, executor); },
-      [this](late_atom) { deliver_late(); },
-      [this](sampled_atom) { --on_device_, deliver(std::make_shared<const step_result>(sampler_->collect())); },
-      [this](check_atom) { check(); },
+      [this](mask_ready) { deliver_late(); },
+      [this](sample_done) { --on_device_, deliver(std::make_shared<const step_result>(sampler_->collect())); },
+      [this](device_check_due) { check(); },
     };
   }
 
@@ -43,18 +47,18 @@ private:
   using sampler_addr = caf::weak_actor_ptr;
 
   // Called on a thread of the device, or one that makes masks, possibly after the end of this actor.
-  template <class Atom>
-  static void notify(const sampler_addr& me, Atom what) {
+  template <class Message>
+  static void notify(const sampler_addr& me, Message what) {
     if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
       caf::anon_send(caf::actor_cast<sampler_actor>(alive), what);
   }
 
   sampler_spec spec_of(const model_replica& what) {
     auto spec = what.sampler();
-    spec.guided.late = [me = caf::actor_cast<sampler_addr>(self_)] { notify(me, late_atom::value); };
+    spec.guided.late = [me = caf::actor_cast<sampler_addr>(self_)] { notify(me, mask_ready{}); };
     spec.guided.judge = [this](judge_order_ptr order) { // while it samples, on its thread
       if (judge_)                                       // else the order's end settles it
-        self_->send(judge_, judge_atom::value, std::move(order));
+        self_->send(judge_, answers_to_value{std::move(order)});
     };
     return spec;
   }
@@ -81,7 +85,7 @@ private:
     if (tokens->sampled)
       return deliver(tokens->sampled);
     if (on_device_++ == 0 && !std::exchange(checking_, true))
-      self_->delayed_send(self_, check_interval, check_atom::value);
+      self_->delayed_send(self_, check_interval, device_check_due{});
   }
 
   // A device that fails never reports its samples, so it is polled while any are outstanding.
@@ -89,7 +93,7 @@ private:
     sampler_->check();
     checking_ = on_device_ > 0;
     if (checking_)
-      self_->delayed_send(self_, check_interval, check_atom::value);
+      self_->delayed_send(self_, check_interval, device_check_due{});
   }
 
   void deliver(const step_result_ptr& result) {
@@ -99,7 +103,7 @@ private:
 
   void deliver_late() {
     const auto result = std::make_shared<const step_result>(sampler_->collect_late());
-    self_->send(scheduler_, late_atom::value, result);
+    self_->send(scheduler_, late_tokens_sampled{result});
     tell_clients(result);
   }
 
@@ -112,14 +116,17 @@ private:
         self_->send(client->second, embedding_atom::value, std::make_shared<const prompt_embedding>(embedding));
     for (auto& judged : result->judged)
       if (auto client = clients_.find(judged.sequence.request); client != clients_.end())
-        self_->send(client->second, judged_atom::value, judged.sequence.request, judged.guesses, judged.accepted,
-                    judged.predicted);
+        self_->send(client->second,
+                    guesses_verified{.request = judged.sequence.request,
+                                     .guesses = judged.guesses,
+                                     .right = judged.accepted,
+                                     .predicted = judged.predicted});
     for (auto& sampled : result->sampled)
       if (auto client = clients_.find(sampled.sequence.request); client != clients_.end())
-        self_->send(client->second, sampled_atom::value, sampled.sequence, sampled.token);
+        self_->send(client->second, token_sampled{sampled.sequence, sampled.token});
     for (auto& group : result->groups)
       if (auto client = clients_.find(group.request); group.told && client != clients_.end())
-        self_->send(client->second, sampled_atom::value, sequence_id{group.request, 0}, *group.told);
+        self_->send(client->second, token_sampled{{group.request, 0}, *group.told});
     for (auto& [request, found] : result->hypotheses)
       if (auto client = clients_.find(request); client != clients_.end())
         self_->send(client->second, ended_atom::value, request, std::make_shared<const std::vector<hypothesis>>(found));

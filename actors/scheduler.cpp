@@ -1,5 +1,7 @@
 #include "actors/scheduler.hpp"
 
+#include "actors/messages/introductions.hpp"
+#include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/scheduling/load_reporter.hpp"
 #include "runtime/scheduling/scheduler.hpp"
@@ -59,7 +61,7 @@ public:
       },
       [this](grant_atom, const block_grant_ptr& grant) { apply_grant(*grant); },
       [this](result_atom, const step_result_ptr& result) { finish_step(*result); },
-      [this](late_atom, const step_result_ptr& result) { finish_late(*result); },
+      [this](const late_tokens_sampled& late) { finish_late(*late.result); },
       [this](draft_atom, const draft_reply_ptr& reply) { take_drafts(*reply); },
       [this](watch_atom, bool watched) { watch(watched); },
       [this](moves_atom, const block_moves_ptr& moves) { move_blocks(*moves); },
@@ -133,7 +135,7 @@ private:
     if (requests_.emplace(client.address(), a.request).second)
       self_->monitor(client);
     clients_.emplace(a.request, client);
-    self_->send(peers_.sampler, attach_atom::value, a.request, client);
+    self_->send(peers_.sampler, request_joined{a.request, client});
     plan_step();
   }
 

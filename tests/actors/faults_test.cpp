@@ -2,6 +2,7 @@
 // Clients notice a pause at most; their results are the same bits.
 #include "actors/actor_counts.hpp"
 #include "actors/engine.hpp"
+#include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
 #include "runtime/engine/replica_roles.hpp"
 #include "tests/actors/faulty_device.hpp"
@@ -142,12 +143,12 @@ public:
         [=](admit_atom, const admit_reply_ptr& reply) { admitted->set_value(reply->scheduler), self->quit(); },
         [](move_atom, std::uint64_t) {},
         [](started_atom, std::uint64_t, std::int32_t, caf::timespan) {},
-        [](sampled_atom, const sequence_id&, const sampled_token&) {},
+        [](const token_sampled&) {},
         [](scores_atom, const prompt_scores_ptr&) {},
         [](embedding_atom, const prompt_embedding_ptr&) {},
         [](guide_atom, std::uint64_t, const answer_guide_ptr&) {},
         [](ended_atom, std::uint64_t, const hypotheses_ptr&) {},
-        [](judged_atom, std::uint64_t, std::int32_t, std::int32_t, bool) {},
+        [](const guesses_verified&) {},
         [](failed_atom, std::uint64_t, const error&) {},
         [](pause_atom, bool) {},
         [](cancel_atom) {},

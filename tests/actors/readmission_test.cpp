@@ -1,4 +1,5 @@
 // Requests whose worker group ends: readmission to the next one, and the time between the two.
+#include "actors/messages/sampling.hpp"
 #include "tests/actors/worker_group.hpp"
 
 #include <numeric>
@@ -41,7 +42,7 @@ TEST_CASE("stale messages of an old worker group are ignored") {
     REQUIRE(workers.coordinator.try_run_once());
   const auto old = workers.script->last_number;
   const auto stale = [&] {
-    caf::anon_send(request, sampled_atom::value, sequence_id{old, 0}, sampled_token{.id = 30});
+    caf::anon_send(request, token_sampled{{old, 0}, {.id = 30}});
     caf::anon_send(request, failed_atom::value, old, error{errc::internal, "of old", {}});
     caf::anon_send(request, started_atom::value, old, 17, caf::timespan(0));
   };

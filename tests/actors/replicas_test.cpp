@@ -37,7 +37,7 @@ public:
       [this](admit_atom, const request_actor& request, const route_query_ptr& query) { route(request, *query); },
       [this](load_atom, const load_report_ptr& report) { ++to_->reports, to_->routes.take(*report); },
       [](move_atom, const request_actor&, std::uint64_t, const route_query_ptr&) {},
-      [](timeout_atom, std::int64_t, const request_actor&) {}, [](check_atom) {},
+      [](timeout_atom, std::int64_t, const request_actor&) {}, [](deadlines_due) {},
       [](record_atom, const step_record_ptr&) {});
   }
 
@@ -94,7 +94,7 @@ public:
                                    .replica = number,
                                    .life = ++lives_,
                                    .blocks = pool_blocks});
-    caf::anon_send(g.sampler, attach_atom::value, g.scheduler);
+    caf::anon_send(g.sampler, scheduler_known{g.scheduler});
     to->schedulers[number] = g.scheduler;
     to->routes.start(number, lives_,
                      {.blocks = pool_blocks,

@@ -50,7 +50,7 @@ public:
         admit(request, *choice.to);
       },
       [this](load_atom, const load_report_ptr& report) { to_->routes.take(*report); },
-      [](timeout_atom, std::int64_t, const request_actor&) {}, [](check_atom) {},
+      [](timeout_atom, std::int64_t, const request_actor&) {}, [](deadlines_due) {},
       [](record_atom, const step_record_ptr&) {});
   }
 
@@ -109,12 +109,13 @@ public:
                                    .life = ++lives_,
                                    .blocks = blocks_of_pool,
                                    .sends = number == prefills});
-    caf::anon_send(g.sampler, attach_atom::value, g.scheduler);
-    caf::anon_send(g.executor, attach_atom::value, g.scheduler);
+    caf::anon_send(g.sampler, scheduler_known{g.scheduler});
+    caf::anon_send(g.executor, scheduler_known{g.scheduler});
     if (groups_.size() == 2) {
       const auto& [from, to] = std::pair(groups_.at(prefills), groups_.at(decodes));
-      caf::anon_send(from.blocks, attach_atom::value, decodes, kv_receiver_actor(to.blocks));
-      caf::anon_send(from.executor, attach_atom::value, decodes, kv_receiver_actor(to.blocks), to.scheduler);
+      const replica_known other{decodes, to.blocks, to.scheduler};
+      caf::anon_send(from.blocks, other);
+      caf::anon_send(from.executor, other);
     }
     script->schedulers[number] = g.scheduler;
     script->routes.start(number, lives_,

@@ -3,6 +3,11 @@
 #pragma once
 
 #include "actors/kv_block_manager.hpp"
+#include "actors/messages/arrivals.hpp"
+#include "actors/messages/introductions.hpp"
+#include "actors/messages/judging.hpp"
+#include "actors/messages/reminders.hpp"
+#include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
 #include "actors/sampler.hpp"
 #include "actors/scheduler.hpp"
@@ -47,12 +52,10 @@ public:
         known_up_to_ = tokens->step;
         run();
       },
-      [this](attach_atom, const scheduler_actor& scheduler) {
-        scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(scheduler);
-      },
-      [this](attach_atom, int, const kv_receiver_actor& blocks, const scheduler_actor& scheduler) {
-        receiver_ = caf::actor_cast<caf::weak_actor_ptr>(blocks);
-        its_scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(scheduler);
+      [this](const scheduler_known& own) { scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(own.scheduler); },
+      [this](const replica_known& other) {
+        receiver_ = caf::actor_cast<caf::weak_actor_ptr>(other.blocks);
+        its_scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(other.scheduler);
       },
     };
   }
@@ -88,9 +91,10 @@ private:
       const auto& to = *move.destination;
       block_arrival arrival{to.tokens, to.salt, move.image->place, {move.image}, to.request};
       if (!way_ || way_(arrival))
-        self_->send(caf::actor_cast<kv_receiver_actor>(receiver), adopt_atom::value,
-                    std::make_shared<const block_arrival>(std::move(arrival)),
-                    caf::actor_cast<scheduler_actor>(scheduler), caf::actor_cast<scheduler_actor>(own));
+        self_->send(caf::actor_cast<kv_receiver_actor>(receiver),
+                    blocks_received{std::make_shared<const block_arrival>(std::move(arrival)),
+                                    caf::actor_cast<scheduler_actor>(scheduler),
+                                    caf::actor_cast<scheduler_actor>(own)});
     }
   }
 
@@ -125,10 +129,10 @@ engine_actor::behavior_type engine_that(Handlers... own) {
     [](submit_atom, std::uint64_t, const generation_ptr&, const client_actor&) { return request_actor{}; },
     [](loaded_atom, const loaded_model_ptr&) {},
     [](loaded_atom, const error&) {},
-    [](judge_atom) {},
-    [](judge_atom, const error&) {},
-    [](check_atom, int) {},
-    [](judged_atom) {},
+    [](judge_ready) {},
+    [](const judge_failed&) {},
+    [](restart_due) {},
+    [](answer_valued) {},
     [](watch_atom, const step_watcher_actor&) {},
     [](unwatch_atom, const step_watcher_actor&) {},
     [](look_atom) { return engine_snapshot_ptr(); },
@@ -159,9 +163,9 @@ public:
       [this](timeout_atom, std::int64_t ms, const request_actor& request) {
         self_->monitor(request);
         deadlines_.set(request.address(), self_->clock().now() + std::chrono::milliseconds(ms));
-        self_->delayed_send(self_, std::chrono::milliseconds(ms), check_atom::value);
+        self_->delayed_send(self_, std::chrono::milliseconds(ms), deadlines_due{});
       },
-      [this](check_atom) { expire(); },
+      [this](deadlines_due) { expire(); },
       [this](record_atom, const step_record_ptr& record) { script_->records.push_back(record); });
   }
 
@@ -220,7 +224,7 @@ struct worker_group {
     executor = spawn_state<executor_actor, counting_executor>(system, sampler);
     scheduler = spawn_scheduler(system, {16, 4, 4}, {blocks, executor, sampler}, {}, {},
                                 {caf::actor_cast<caf::weak_actor_ptr>(engine)});
-    caf::anon_send(sampler, attach_atom::value, scheduler);
+    caf::anon_send(sampler, scheduler_known{scheduler});
     script->reply.scheduler = scheduler;
     coordinator.run();
   }

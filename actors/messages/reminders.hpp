@@ -1,0 +1,31 @@
+// What actors send to themselves, to go on later.
+#pragma once
+
+#include "actors/messages.hpp"
+
+namespace troupe {
+
+/// kv_mover: there is more to read.
+struct read_on {};
+
+/// kv_block_manager: there may be images again in which blocks are sent.
+struct send_on {};
+
+/// sampler: has the device failed?
+struct device_check_due {};
+
+/// engine: the time of a request may be over.
+struct deadlines_due {};
+
+/// engine: this replica may start again.
+struct restart_due {
+  int replica = 0;
+};
+
+} // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::read_on)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::send_on)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::device_check_due)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::deadlines_due)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::restart_due)
