@@ -1,10 +1,12 @@
 #include "api/server/responses_events.hpp"
 
 #include "api/openai/fields/field_reader.hpp"
+#include "api/openai/fields/known_fields.hpp"
 #include "api/openai/json_object.hpp"
 #include "api/openai/openai_response.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -12,11 +14,15 @@ namespace {
 
 constexpr std::size_t most_stream_id_bytes = 128;
 
-std::string with_lane(std::string_view object, const std::optional<std::string>& stream_id) {
+std::string with_member(std::string_view object, std::string_view name, std::string_view json) {
   std::string result(object);
-  if (stream_id && result.ends_with('}'))
-    result.insert(result.size() - 1, ",\"stream_id\":" + json_text(*stream_id));
+  if (result.ends_with('}'))
+    result.insert(result.size() - 1, ",\"" + std::string(name) + "\":" + std::string(json));
   return result;
+}
+
+std::string with_lane(std::string_view object, const std::optional<std::string>& stream_id) {
+  return stream_id ? with_member(object, "stream_id", json_text(*stream_id)) : std::string(object);
 }
 
 } // namespace
@@ -49,7 +55,8 @@ response_create parse_response_event(std::string_view text) {
   }
 }
 
-std::vector<std::string> events_of_stream(std::string_view stream, const std::optional<std::string>& stream_id) {
+std::vector<std::string> events_of_stream(std::string_view stream, const std::optional<std::string>& stream_id,
+                                          std::vector<std::string>& notes) {
   constexpr std::string_view data = "data: ";
   std::vector<std::string> result;
   while (!stream.empty()) {
@@ -58,6 +65,8 @@ std::vector<std::string> events_of_stream(std::string_view stream, const std::op
     if (line.starts_with(data) && line != "data: [DONE]")
       result.push_back(with_lane(line.substr(data.size()), stream_id));
   }
+  if (!result.empty() && !notes.empty())
+    result.front() = with_member(result.front(), "warnings", warnings_of_notes(std::exchange(notes, {})));
   return result;
 }
 

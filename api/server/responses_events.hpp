@@ -29,8 +29,10 @@ struct bad_response_event {
 /// Throws bad_response_event.
 response_create parse_response_event(std::string_view text);
 
-/// The events of a stream of server-sent ones, with their lane.
-std::vector<std::string> events_of_stream(std::string_view stream, const std::optional<std::string>& stream_id);
+/// The events of a stream of server-sent ones, with their lane. The first tells `notes` as its `warnings`, as a frame of
+/// /v1/ws does; they are taken.
+std::vector<std::string> events_of_stream(std::string_view stream, const std::optional<std::string>& stream_id,
+                                          std::vector<std::string>& notes);
 
 std::string response_error_event(const error& why, const std::optional<std::string>& stream_id);
 

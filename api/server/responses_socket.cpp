@@ -44,6 +44,7 @@ private:
     std::optional<std::string> previous;
     std::optional<request_record> record;
     std::unique_ptr<answer_writer> writer; // once it has been submitted
+    std::vector<std::string> notes;        // that no event has told yet
     std::stop_source stop;                 // of its parsing
     std::deque<asked> waiting;
   };
@@ -81,7 +82,7 @@ void responses_socket::stop_parsing() {
 void responses_socket::end_all(messages& events) {
   for (auto& [name, one] : lanes_) {
     if (one.writer)
-      for (auto& event : events_of_stream(one.writer->fail(server_stops()), one.stream_id))
+      for (auto& event : events_of_stream(one.writer->fail(server_stops()), one.stream_id, one.notes))
         events.push_back(std::move(event));
     else if (one.record)
       events.push_back(response_error_event(server_stops(), one.stream_id));
@@ -217,9 +218,10 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
     co_return;
   }
   its.writer = std::move(parsed.job.writer);
-  log_notes(*context_.log, id_, parsed.job.notes, its.stream_id.value_or(""));
+  its.notes = std::move(parsed.job.notes);
+  log_notes(*context_.log, id_, its.notes, its.stream_id.value_or(""));
   if (!one.what.generates) { // what would follow the prompt is nothing
-    for (auto& event : events_of_stream(its.writer->take(0, done_event{}), its.stream_id))
+    for (auto& event : events_of_stream(its.writer->take(0, done_event{}), its.stream_id, its.notes))
       send(std::move(event));
     finish(name, 200);
     co_return;
@@ -253,7 +255,7 @@ void responses_socket::add(const request_set::item& item, messages& events) {
   auto& its = lanes_.at(name);
   its.record->see(item.what);
   const auto tell = [&](const std::string& stream) {
-    for (auto& event : events_of_stream(stream, its.stream_id))
+    for (auto& event : events_of_stream(stream, its.stream_id, its.notes))
       events.push_back(std::move(event));
   };
   if (const auto* token = std::get_if<token_event>(&item.what)) {

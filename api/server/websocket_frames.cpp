@@ -1,5 +1,6 @@
 #include "api/server/websocket_frames.hpp"
 
+#include "api/openai/fields/known_fields.hpp"
 #include "api/openai/json_object.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/token_logprobs.hpp"
@@ -170,11 +171,8 @@ std::string done_frame(std::string_view id, const done_event& done, bool ranked,
               .number("cached_tokens", done.cached_tokens)
               .number("draft_n", done.accepted_guesses + done.rejected_guesses)
               .number("draft_n_accepted", done.accepted_guesses));
-  std::vector<std::string> warnings;
-  for (const auto& note : notes)
-    warnings.push_back(json_text(to_utf8(note)));
-  if (!warnings.empty())
-    result.list("warnings", warnings);
+  if (!notes.empty())
+    result.raw("warnings", warnings_of_notes(notes));
   return result.str();
 }
 

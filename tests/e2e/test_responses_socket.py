@@ -87,6 +87,18 @@ def test_turns_on_one_connection(scripted):
         assert text_of(say(connection, "hi", previous_response_id=kept[-1].response.id)) == HELLO
 
 
+def test_what_has_no_effect_is_told_by_the_first_event(scripted):
+    with connect(scripted.url.replace("http", "ws", 1) + "/v1/responses", open_timeout=60) as ws:
+        for more in ({"temprature": 1}, {}, {"generate": False, "temprature": 1}):
+            ws.send(json.dumps({"type": "response.create", "input": "hi", "stream_id": "a", "store": False, **more}))
+            events = [json.loads(ws.recv(timeout=60))]
+            while events[-1]["type"] != "response.completed":
+                events.append(json.loads(ws.recv(timeout=60)))
+            assert events[0]["type"] == "response.created"
+            notes = ["`temprature` is not known here and has no effect; did you mean `temperature`?"]
+            assert [e.get("warnings") for e in events] == [notes if more else None] + [None] * (len(events) - 1)
+
+
 def test_calls_are_continued_without_being_stored(scripted):
     with client_of(scripted).responses.connect() as connection:
         first = say(connection, "weather", store=False, tools=[TOOL])[-1].response

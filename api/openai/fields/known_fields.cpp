@@ -1,6 +1,7 @@
 #include "api/openai/fields/known_fields.hpp"
 
 #include "runtime/sampling/sampling_table.hpp"
+#include "runtime/support/json_text.hpp"
 #include "runtime/support/nearest_name.hpp"
 #include "runtime/support/utf8.hpp"
 
@@ -221,6 +222,13 @@ std::string header_of_notes(const std::vector<std::string>& notes) {
       c = '?';
   result.resize(std::min(result.size(), most_bytes));
   return result;
+}
+
+std::string warnings_of_notes(const std::vector<std::string>& notes) {
+  std::string result;
+  for (const auto& note : notes)
+    result += (result.empty() ? "[" : ",") + json_text(to_utf8(note));
+  return result.empty() ? "[]" : result + ']';
 }
 
 } // namespace troupe

@@ -40,5 +40,7 @@ bool note_unknown(unknown_fields how, const field_reader& of, std::string_view n
 
 /// All notes in one line of printable ASCII, for a header; of bounded length.
 std::string header_of_notes(const std::vector<std::string>& notes);
+/// All notes as a list, for messages of WebSockets.
+std::string warnings_of_notes(const std::vector<std::string>& notes);
 
 } // namespace troupe
