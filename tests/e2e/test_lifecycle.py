@@ -1,5 +1,6 @@
 """Start, failure to start, and shutdown."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -9,6 +10,8 @@ import signal
 import socket
 import subprocess
 import threading
+import time
+import urllib.parse
 
 import httpx
 import pytest
@@ -245,3 +248,26 @@ def test_bad_flags_end_with_one_sentence_that_names_them(flags, named):
     assert ended.returncode not in (0, -signal.SIGSEGV, -signal.SIGABRT)
     assert named in ended.stderr
     assert len(ended.stderr.strip().splitlines()) <= 5
+
+
+def test_metrics_tell_what_the_process_takes(launch):
+    before = time.time()
+    server = launch()
+    process = pathlib.Path("/proc") / str(server.process.pid)
+
+    def cpu_seconds():
+        fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    spent = cpu_seconds()
+    seen = server.metrics()
+    peak = int(re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text()).group(1)) << 10
+    assert 1 << 20 < seen["process_resident_memory_bytes"] <= peak + (4 << 20) < seen["process_virtual_memory_bytes"]
+    assert 0 < spent <= seen["process_cpu_seconds_total"] <= cpu_seconds()
+    assert before - 2 < seen["process_start_time_seconds"] < time.time() + 2  # the system's start is in whole seconds
+    assert 3 < seen["process_open_fds"] < seen["process_max_fds"]
+    with contextlib.ExitStack() as held:
+        for _ in range(20):
+            address = urllib.parse.urlparse(server.url)
+            held.enter_context(socket.create_connection((address.hostname, address.port)))
+        wait_until(lambda: server.metrics()["process_open_fds"] >= seen["process_open_fds"] + 20, "20 more descriptors")
