@@ -210,10 +210,12 @@ message_request parse_message_request(const field_reader& body, const served_mod
   return result;
 }
 
-std::size_t count_message_request(const field_reader& body, const served_model& model, const std::stop_token& stop) {
+counted_prompt count_message_request(const field_reader& body, const served_model& model, const std::stop_token& stop) {
   check_model_name(body, model);
   const auto chat = chat_of_message(body);
-  return count_translated(chat.body, model, chat.field_names(), stop, ~std::size_t{0});
+  auto result = count_translated(chat.body, model, chat.field_names(), stop, ~std::size_t{0});
+  result.notes.insert(result.notes.begin(), chat.tools.notes.begin(), chat.tools.notes.end());
+  return result;
 }
 
 } // namespace troupe

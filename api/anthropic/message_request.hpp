@@ -26,7 +26,7 @@ message_request parse_message_request(const field_reader& body, const served_mod
                                       const std::stop_token& stop = {});
 
 /// The tokens of a request's prompt, which need not fit into the context.
-std::size_t count_message_request(const field_reader& body, const served_model& model,
-                                  const std::stop_token& stop = {});
+counted_prompt count_message_request(const field_reader& body, const served_model& model,
+                                     const std::stop_token& stop = {});
 
 } // namespace troupe

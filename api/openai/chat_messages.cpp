@@ -278,6 +278,13 @@ whole_prompt render_chat(const served_model& model, const chat_input& chat) {
     asked.messages = messages;
     return model.render(asked);
   });
+  auto note = note_on_tools(chat.tools, prompt.text, [&](const jinja::value& tools) {
+    auto asked = chat;
+    asked.tools = tools;
+    return model.render(asked);
+  });
+  if (note)
+    prompt.notes.push_back(*std::move(note));
   if (!chat.continue_final_message)
     return prompt;
   const auto text = trimmed(last_text(chat, chat.continues_reasoning ? reasoning_member : "content").value_or(""));

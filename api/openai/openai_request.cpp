@@ -369,30 +369,34 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   return result;
 }
 
-std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model, const std::stop_token& stop) {
+tokenized_prompt parse_tokenize(const field_reader& body, const served_model& model, const std::stop_token& stop) {
   check_model_name(body, model);
   if (body.has("messages")) {
     if (body.has("prompt"))
       body.refuse("messages", "and `prompt` cannot both be given");
     auto chat = read_chat(body);
     chat.stop = stop;
-    return encoded_chat(body, model, render_chat(model, chat).text);
+    auto prompt = render_chat(model, chat);
+    return {encoded_chat(body, model, prompt.text), std::move(prompt.notes)};
   }
   const auto text = body.text("prompt");
   if (!text)
     body.refuse("prompt", "is required");
-  return encoded(body, "prompt", model, *text, body.boolean("add_special_tokens").value_or(true));
+  return {encoded(body, "prompt", model, *text, body.boolean("add_special_tokens").value_or(true)), {}};
 }
 
-std::size_t count_chat_tokens(const field_reader& body, const served_model& model, const std::stop_token& stop,
-                              std::size_t most) {
+counted_prompt count_chat_tokens(const field_reader& body, const served_model& model, const std::stop_token& stop,
+                                 std::size_t most) {
   check(stop);
+  auto notes = notes_on_fields(body, model.unknown, field_scope::chat, {});
   auto chat = read_chat(body);
   chat.stop = stop;
-  const auto text = render_chat(model, chat).text;
-  if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > most)
-    return most + 1;
-  return encoded(body, "messages", model, text, body.boolean("add_special_tokens").value_or(false)).size();
+  const auto prompt = render_chat(model, chat);
+  notes.insert(notes.end(), prompt.notes.begin(), prompt.notes.end());
+  if (model.most_bytes_per_token > 0 && prompt.text.size() / model.most_bytes_per_token > most)
+    return {most + 1, std::move(notes)};
+  const bool special = body.boolean("add_special_tokens").value_or(false);
+  return {encoded(body, "messages", model, prompt.text, special).size(), std::move(notes)};
 }
 
 std::string parse_detokenize(const field_reader& body, const served_model& model) {

@@ -51,13 +51,22 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
                                     const std::stop_token& stop = {}, std::span<const std::string_view> envelope = {},
                                     sampling_convention users = sampling_convention::openai);
 
+struct tokenized_prompt {
+  std::vector<token_id> ids;
+  std::vector<std::string> notes; // on what of a chat was moved or left out
+};
+
 /// Parses the body of POST /tokenize: `prompt`, or `messages` as in a chat.
-std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model,
-                                     const std::stop_token& stop = {});
+tokenized_prompt parse_tokenize(const field_reader& body, const served_model& model, const std::stop_token& stop = {});
+
+struct counted_prompt {
+  std::size_t tokens = 0;
+  std::vector<std::string> notes; // on that, and on fields that nothing reads
+};
 
 /// The tokens of a chat's prompt, which need not fit into the context. More than `most` need not be counted.
-std::size_t count_chat_tokens(const field_reader& body, const served_model& model, const std::stop_token& stop,
-                              std::size_t most);
+counted_prompt count_chat_tokens(const field_reader& body, const served_model& model, const std::stop_token& stop,
+                                 std::size_t most);
 
 /// Parses the body of POST /detokenize: `tokens`. Special tokens are written out unless `skip_special_tokens` is true,
 /// so that /detokenize inverts /tokenize.

@@ -46,14 +46,22 @@ error in_own_names(error what, std::span<const field_name> names) {
   return what;
 }
 
+namespace {
+
+void name_notes(std::vector<std::string>& notes, std::span<const field_name> names) {
+  for (auto& note : notes)
+    note = in_own_names({{}, note, {}}, names).message;
+}
+
+} // namespace
+
 generation_request parse_translated(dialect speaks, const std::string& body, const served_model& model,
                                     std::span<const field_name> names, const std::stop_token& stop,
                                     sampling_convention users) {
   try {
     const auto document = json::document::parse(body, "the body", errc::bad_request);
     auto result = parse_generation(speaks, field_reader(document.root()), model, stop, {}, users);
-    for (auto& note : result.notes)
-      note = in_own_names({{}, note, {}}, names).message;
+    name_notes(result.notes, names);
     for (auto& one : result.prompts)
       if (one.guide) { // compiled later, and then its field is named
         auto guide = *one.guide;
@@ -69,11 +77,13 @@ generation_request parse_translated(dialect speaks, const std::string& body, con
   }
 }
 
-std::size_t count_translated(const std::string& body, const served_model& model, std::span<const field_name> names,
-                             const std::stop_token& stop, std::size_t most) {
+counted_prompt count_translated(const std::string& body, const served_model& model, std::span<const field_name> names,
+                                const std::stop_token& stop, std::size_t most) {
   try {
     const auto document = json::document::parse(body, "the body", errc::bad_request);
-    return count_chat_tokens(field_reader(document.root()), model, stop, most);
+    auto result = count_chat_tokens(field_reader(document.root()), model, stop, most);
+    name_notes(result.notes, names);
+    return result;
   } catch (const failure& f) {
     const auto own = in_own_names(f.what_failed(), names);
     throw failure(own.code, own.message, own.param);

@@ -26,7 +26,7 @@ generation_request parse_translated(dialect speaks, const std::string& body, con
                                     sampling_convention users = sampling_convention::openai);
 
 /// count_chat_tokens of a translated body. Throws as that, with fields in the client's names.
-std::size_t count_translated(const std::string& body, const served_model& model, std::span<const field_name> names,
-                             const std::stop_token& stop, std::size_t most);
+counted_prompt count_translated(const std::string& body, const served_model& model, std::span<const field_name> names,
+                                const std::stop_token& stop, std::size_t most);
 
 } // namespace troupe

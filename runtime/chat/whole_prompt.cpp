@@ -14,17 +14,23 @@ namespace {
 
 using render_function = std::function<std::string(const jinja::value&)>;
 
-/// The prompt of the messages in another shape, or nothing if the template refuses it.
-std::optional<std::string> try_render(const render_function& render, const chat_messages& messages,
-                                      const message_moves& how) {
+/// The prompt that `make` gives, or nothing if the template refuses it.
+template <class Make>
+std::optional<std::string> attempt(Make make) {
   try {
-    return render(jinja::value::list(moved(messages, how)));
+    return make();
   } catch (const failure& f) {
     if (f.what_failed().code != errc::bad_request)
       throw;
   } catch (const jinja::fault&) { // too large for a template
   }
   return std::nullopt;
+}
+
+/// That of the messages in another shape.
+std::optional<std::string> try_render(const render_function& render, const chat_messages& messages,
+                                      const message_moves& how) {
+  return attempt([&] { return render(jinja::value::list(moved(messages, how))); });
 }
 
 // -- the usual case: texts are found in the prompt ----------------------------
@@ -85,6 +91,24 @@ std::string mark_of(std::size_t number) {
     std::string(mark_end);
 }
 
+/// The numbers below `count` whose marks a rendering lacks.
+std::vector<std::size_t> missing_marks(std::string_view rendering, std::size_t count) {
+  std::vector<bool> found(count);
+  for (std::size_t at = 0; pass(rendering, mark_begin, at);) {
+    const auto digits = rendering.substr(at, mark_digits);
+    if (digits.size() < mark_digits || digits.find_first_not_of("0123456789") != digits.npos ||
+        !rendering.substr(at + mark_digits).starts_with(mark_end))
+      continue;
+    if (const auto number = std::stoul(std::string(digits)); number < count)
+      found[number] = true;
+  }
+  std::vector<std::size_t> result;
+  for (std::size_t i = 0; i < count; ++i)
+    if (!found[i])
+      result.push_back(i);
+  return result;
+}
+
 /// The conversation with a mark in the place of each text, and of the arguments of each call.
 struct marked_chat {
   chat_messages messages;
@@ -107,19 +131,10 @@ struct marked_chat {
 
   /// The numbers of messages of which the rendering lacks something, each once.
   std::vector<std::size_t> missing_in(std::string_view rendering) const {
-    std::vector<bool> found(message_of_mark.size());
-    for (std::size_t at = 0; pass(rendering, mark_begin, at);) {
-      const auto digits = rendering.substr(at, mark_digits);
-      if (digits.size() < mark_digits || digits.find_first_not_of("0123456789") != digits.npos ||
-          !rendering.substr(at + mark_digits).starts_with(mark_end))
-        continue;
-      if (const auto number = std::stoul(std::string(digits)); number < found.size())
-        found[number] = true;
-    }
     std::vector<std::size_t> result;
-    for (std::size_t i = 0; i < found.size(); ++i)
-      if (!found[i] && (result.empty() || result.back() != message_of_mark[i]))
-        result.push_back(message_of_mark[i]);
+    for (const auto mark : missing_marks(rendering, message_of_mark.size()))
+      if (result.empty() || result.back() != message_of_mark[mark])
+        result.push_back(message_of_mark[mark]);
     return result;
   }
 
@@ -235,12 +250,47 @@ std::vector<std::string> notes_on(const message_moves& how) {
   return {"moved, as the chat template has no other place for all texts: " + told};
 }
 
-std::string note_on_lost(const std::vector<std::size_t>& lost) {
+/// "the chat template leaves out `messages[1]`, `messages[3]`"
+std::string note_on_lost(std::string_view list, const std::vector<std::size_t>& lost) {
   constexpr std::size_t most_named = 4;
   std::string result = "the chat template leaves out ";
   for (std::size_t i = 0; i < std::min(lost.size(), most_named); ++i)
-    result += (i == 0 ? "`messages[" : ", `messages[") + std::to_string(lost[i]) + "]`";
+    result.append(i == 0 ? "`" : ", `").append(list) += '[' + std::to_string(lost[i]) + "]`";
   return lost.size() > most_named ? result + " and " + std::to_string(lost.size() - most_named) + " more" : result;
+}
+
+// -- tools ---------------------------------------------------------------------
+
+/// The dict that has the name: OpenAI's `function`, or the tool itself.
+const jinja::dict& function_of(const jinja::value& tool) {
+  const auto* function = tool.map().find("function");
+  return function && function->is(jinja::kind::dict) ? function->map() : tool.map();
+}
+
+/// Whether the prompt has all names and descriptions, one behind the other.
+bool shows_tools_in_order(std::string_view prompt, const std::vector<jinja::value>& tools) {
+  std::size_t at = 0;
+  for (const auto& tool : tools)
+    for (const auto* key : {"name", "description"}) {
+      const auto* text = function_of(tool).find(std::string_view(key));
+      if (text && text->is_string() && !pass_text(prompt, text->str(), at))
+        return false;
+    }
+  return true;
+}
+
+/// The tools with marks for names.
+jinja::value marked_tools(const std::vector<jinja::value>& tools) {
+  std::vector<jinja::value> result;
+  for (const auto& tool : tools) {
+    auto function = function_of(tool);
+    function.set("name", mark_of(result.size()));
+    auto all = tool.map();
+    if (all.find("function"))
+      all.set("function", jinja::value(std::move(function)));
+    result.emplace_back(all.find("function") ? std::move(all) : std::move(function));
+  }
+  return jinja::value::list(std::move(result));
 }
 
 /// The sets of moves to begin with, from which those are taken away that are not needed.
@@ -296,8 +346,22 @@ whole_prompt render_whole(const jinja::value& given, const render_function& rend
     }
   if (refusal)
     throw *refusal;
-  result.notes.push_back(note_on_lost(lost));
+  result.notes.push_back(note_on_lost("messages", lost));
   return result;
+}
+
+std::optional<std::string> note_on_tools(const jinja::value& given, std::string_view prompt,
+                                         const render_function& render) {
+  if (!given.is(jinja::kind::sequence) || shows_tools_in_order(prompt, given.seq().items))
+    return std::nullopt;
+  const auto& tools = given.seq().items;
+  const auto rendering = attempt([&] { return render(marked_tools(tools)); });
+  if (!rendering)
+    return std::nullopt;
+  const auto lost = missing_marks(*rendering, tools.size());
+  if (lost.empty())
+    return std::nullopt;
+  return lost.size() == tools.size() ? "the chat template shows none of the `tools`" : note_on_lost("tools", lost);
 }
 
 } // namespace troupe

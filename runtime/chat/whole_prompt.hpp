@@ -6,7 +6,9 @@
 #include "runtime/chat/message_moves.hpp"
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -20,5 +22,10 @@ struct whole_prompt {
 /// refuses them. Where nothing is left out it is called once. Reasoning of earlier turns is the template's to leave
 /// out. Throws the first failure of `render` if the template refuses all shapes.
 whole_prompt render_whole(const jinja::value& messages, const std::function<std::string(const jinja::value&)>& render);
+
+/// What is said of tools that `prompt` does not show, if there are any. `tools` is a list of dicts, or none; `render`
+/// gives the same prompt with other tools, and is called only where the prompt lacks a name or a description.
+std::optional<std::string> note_on_tools(const jinja::value& tools, std::string_view prompt,
+                                         const std::function<std::string(const jinja::value&)>& render);
 
 } // namespace troupe

@@ -261,7 +261,7 @@ std::string fitting_messages(const translation& from, const field_reader& body, 
   const auto room = static_cast<std::size_t>(model.max_context - answer);
   const auto fields = from.field_names();
   return newest_messages(from.messages, [&](const std::string& list) {
-    return count_translated(from.chat(list), model, fields, stop, room) <= room;
+    return count_translated(from.chat(list), model, fields, stop, room).tokens <= room;
   });
 }
 
@@ -316,10 +316,12 @@ response_request parse_response_request(const field_reader& body, const served_m
   return result;
 }
 
-std::size_t count_input_tokens(const field_reader& body, const served_model& model, const response_shelf& stored,
-                               const std::stop_token& stop) {
+counted_prompt count_input_tokens(const field_reader& body, const served_model& model, const response_shelf& stored,
+                                  const std::stop_token& stop) {
   const auto from = translate(body, model, stored);
-  return count_translated(from.chat(from.messages), model, from.field_names(), stop, ~std::size_t{0});
+  auto result = count_translated(from.chat(from.messages), model, from.field_names(), stop, ~std::size_t{0});
+  result.notes.insert(result.notes.begin(), from.tools.notes.begin(), from.tools.notes.end());
+  return result;
 }
 
 } // namespace troupe

@@ -25,7 +25,7 @@ struct response_request {
   std::string messages;         // the conversation without instructions: messages of a chat, separated by commas
   bool seals_reasoning = false; // it is told as `encrypted_content`, too
   std::shared_ptr<const tool_namespaces> namespaces; // never null
-  std::vector<std::string> notes;                    // what is left out, for the log
+  std::vector<std::string> notes;                    // what is left out
 };
 
 /// Fields of chats that responses lack (sampling parameters, guides of vLLM's) are taken, too. What would change the
@@ -34,7 +34,7 @@ response_request parse_response_request(const field_reader& body, const served_m
                                         const response_shelf& stored, const std::stop_token& stop);
 
 /// POST /v1/responses/input_tokens: how many tokens the input of such a request would have. Throws failure.
-std::size_t count_input_tokens(const field_reader& body, const served_model& model, const response_shelf& stored,
-                               const std::stop_token& stop);
+counted_prompt count_input_tokens(const field_reader& body, const served_model& model, const response_shelf& stored,
+                                  const std::stop_token& stop);
 
 } // namespace troupe

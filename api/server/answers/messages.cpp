@@ -7,8 +7,10 @@ namespace troupe {
 
 reply count_message_tokens(const call& c) {
   const request_of asked(c);
-  return reply::json(
-    json_object().number("input_tokens", count_message_request(asked.body, *asked.model, c.stop)).str());
+  auto [tokens, notes] = count_message_request(asked.body, *asked.model, c.stop);
+  auto result = reply::json(json_object().number("input_tokens", tokens).str());
+  result.notes = std::move(notes);
+  return result;
 }
 
 } // namespace troupe

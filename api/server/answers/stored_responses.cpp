@@ -24,8 +24,10 @@ auto find_response(const call& c) {
 
 reply count_response(const call& c) {
   const request_of asked(c);
-  const auto count = count_input_tokens(asked.body, *asked.model, {c.stored, c.owner}, c.stop);
-  return reply::json(json_object().text("object", "response.input_tokens").number("input_tokens", count).str());
+  auto [tokens, notes] = count_input_tokens(asked.body, *asked.model, {c.stored, c.owner}, c.stop);
+  auto result = reply::json(json_object().text("object", "response.input_tokens").number("input_tokens", tokens).str());
+  result.notes = std::move(notes);
+  return result;
 }
 
 reply list_response_input(const call& c) { return reply::json(input_page(find_response(c)->input, c.query)); }

@@ -22,9 +22,10 @@ constexpr auto detection_fields = std::to_array<std::string_view>({"model", "tex
 
 reply tokenize(const call& c) {
   const request_of asked(c);
-  const auto ids = parse_tokenize(asked.body, *asked.model, c.stop);
+  const auto [ids, notes] = parse_tokenize(asked.body, *asked.model, c.stop);
   auto result = reply::json(json_object().raw("tokens", json_ids(ids)).number("count", ids.size()).str());
   result.notes = notes_on_members(asked.body, asked.model->unknown, tokenize_fields);
+  result.notes.insert(result.notes.end(), notes.begin(), notes.end());
   return result;
 }
 

@@ -577,6 +577,18 @@ TEST_CASE("Endpoints that generate nothing tell which fields nothing reads, too"
         "`promt` is not known here and has no effect; did you mean `prompt`?");
   CHECK(warning("/detokenize", R"({"tokens":[97],"skip_special_token":true})") ==
         "`skip_special_token` is not known here and has no effect; did you mean `skip_special_tokens`?");
+  // What a template leaves out is told wherever it is rendered.
+  live.fake.served->render = [](const chat_input&) { return std::string("user: x"); };
+  const std::string asks = R"("messages":[{"role":"user","content":"x"}],"tools":[)";
+  const std::string none = "the chat template shows none of the `tools`";
+  const auto function = R"({"type":"function","function":{"name":"f"}}]})";
+  CHECK(warning("/tokenize", ("{" + asks + function).c_str()) == none);
+  CHECK(warning("/v1/messages/count_tokens",
+                (R"({"model":"org/bytes","max_tokenz":1,)" + asks + R"({"name":"f","input_schema":{}}]})").c_str()) ==
+        "`max_tokenz` is not known here and has no effect; did you mean `max_tokens`?; " + none);
+  CHECK(warning("/v1/responses/input_tokens",
+                R"({"input":"x","tools":[{"type":"function","name":"f","parameters":{}},{"type":"web_search"}]})")
+          .ends_with("; " + none));
   CHECK(warning("/v1/watermark/detect", R"({"tokens":[97],"watermark":{"type":"green","key":"k"},"mark":1})") ==
         "`mark` is not known here and has no effect");
   CHECK(warning("/tokenize", R"({"model":"org/bytes","prompt":"a","add_special_tokens":false})").empty());

@@ -130,6 +130,25 @@ TEST_CASE("what cannot be mended is told, or refused with the template's first s
   CHECK(shows_none(called).notes.empty());
 }
 
+TEST_CASE("tools that a template does not show are told") {
+  const auto tools = parsed(R"([{"type":"function","function":{"name":"read","description":"Reads \"it\".",
+    "parameters":{}}},{"type":"function","function":{"name":"write","parameters":{}}},{"name":"plain"}])");
+  const auto note = [&](std::string_view source, const jinja::value& given) {
+    const auto is = chat_template::parse(source, "<s>", "</s>");
+    const auto messages = parsed(R"([{"role":"user","content":"Please read, write, plain."}])");
+    const auto render = [&](const jinja::value& those) { return is.render({.messages = messages, .tools = those}); };
+    return note_on_tools(given, render(given), render).value_or("");
+  };
+  const std::string all = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}";
+  CHECK(note(all, tools).empty());
+  CHECK(note(all, nullptr).empty());
+  CHECK(note(shows_all, nullptr).empty());
+  CHECK(note("{% for t in tools | reverse %}{{ (t.function or t).name | upper }} {% endfor %}", tools).empty());
+  CHECK(note(shows_all, tools) == "the chat template shows none of the `tools`");
+  CHECK(note("{% for t in tools if t.function %}{{ t.function.name }}{% endfor %}", tools) ==
+        "the chat template leaves out `tools[2]`");
+}
+
 TEST_CASE("ids of calls that end alike stay apart when they are shortened") {
   const auto messages = parsed(R"([{"role":"assistant","content":null,"tool_calls":[{"id":"a-123456789","function":
     {"name":"f"}},{"id":"b-123456789","function":{"name":"f"}},{"id":"c","function":{"name":"f"}}]}])");

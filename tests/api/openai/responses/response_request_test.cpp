@@ -57,7 +57,7 @@ TEST_CASE("Calls of functions, their outputs and reasoning reach the template") 
   model->render = [&seen](const chat_input& input) {
     auto unlimited = jinja::meter::unlimited();
     seen = jinja::to_json(unlimited, input.messages) + jinja::to_json(unlimited, input.tools);
-    return std::string("p");
+    return seen; // all of it reaches the prompt
   };
   response_store store(8, 1 << 20);
   responses(R"("input":[{"role":"user","content":"q"},{"type":"reasoning","id":"r","summary":[],"content":)"
@@ -244,7 +244,7 @@ TEST_CASE("With truncation auto the oldest items go until the rest fits, a turn 
   CHECK(fault_of([&] { responses(R"("input":")" + std::string(300, 'x') + '"' + automatic); }).param == "input");
   response_store store(8, 1 << 20);
   CHECK(parsed("{" + fields(older, automatic) + "}", [&](const field_reader& body, const auto& model) {
-          return count_input_tokens(body, *model, {store, 1}, {});
+          return count_input_tokens(body, *model, {store, 1}, {}).tokens;
         }) == 10 + 3 * (7 + 60 + 13) + 18);
 }
 
