@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace troupe {
 
@@ -70,10 +71,14 @@ void fair_queue::turns::take(std::int32_t slots) {
   last_->last_turn = std::numeric_limits<std::uint64_t>::max();
 }
 
-void row_shares::divide(std::int32_t rows, std::int32_t least) {
+void row_shares::divide(std::int32_t rows, std::int32_t least,
+                        std::map<std::string, std::uint64_t, std::less<>>& turns) {
   most_.reset();
+  most_of_.clear();
+  std::erase_if(turns, [&](const auto& turn) { return !wanted_.contains(turn.first); });
   if (wanted_.size() < 2)
     return;
+  const auto all = rows;
   std::vector<std::int32_t> wanted;
   for (const auto& [_, each] : wanted_)
     wanted.push_back(each);
@@ -83,6 +88,8 @@ void row_shares::divide(std::int32_t rows, std::int32_t least) {
     const auto equal = rows / clients;
     if (each > equal) {
       most_ = std::max(equal, least);
+      if (equal < least)
+        divide_in_turns(all, least, turns);
       return;
     }
     rows -= each;
@@ -90,11 +97,32 @@ void row_shares::divide(std::int32_t rows, std::int32_t least) {
   }
 }
 
+void row_shares::divide_in_turns(std::int32_t rows, std::int32_t least,
+                                 std::map<std::string, std::uint64_t, std::less<>>& turns) {
+  std::vector<std::pair<std::uint64_t, std::string_view>> order;
+  std::uint64_t last = 0;
+  for (const auto& [client, _] : wanted_) {
+    const auto turn = turns.find(client);
+    order.emplace_back(turn == turns.end() ? 0 : turn->second, client);
+    last = std::max(last, order.back().first);
+  }
+  std::ranges::sort(order);
+  for (const auto& [_, client] : order) {
+    const auto whole = std::min(wanted_[client], least), share = std::min(whole, rows);
+    most_of_[client] = share;
+    rows -= share;
+    if (share == whole) // whether or not it can be granted: otherwise who cannot have blocks would come first for ever
+      turns.insert_or_assign(std::string(client), ++last);
+  }
+}
+
 std::int32_t row_shares::left(std::string_view client) const {
   if (!most_)
     return std::numeric_limits<std::int32_t>::max();
   const auto taken = taken_.find(client);
-  return std::max(0, *most_ - (taken == taken_.end() ? 0 : taken->second));
+  const auto own = most_of_.find(client);
+  const auto most = own == most_of_.end() ? *most_ : own->second;
+  return std::max(0, most - (taken == taken_.end() ? 0 : taken->second));
 }
 
 } // namespace troupe

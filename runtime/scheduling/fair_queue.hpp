@@ -6,6 +6,7 @@
 #include "runtime/scheduling/step.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -78,15 +79,19 @@ private:
 class row_shares {
 public:
   void want(std::string_view client, std::int32_t rows) { wanted_[client] += rows; }
-  /// A share is `least` rows at least, as long as there are any: in many small pieces nobody's prompt would end.
-  void divide(std::int32_t rows, std::int32_t least);
+  /// A share is `least` rows at least, for in many small pieces nobody's prompt would end. Where that is too much for
+  /// all, those come first whose turn is longest ago. `turns`: of clients that had to wait so, by their last turn.
+  void divide(std::int32_t rows, std::int32_t least, std::map<std::string, std::uint64_t, std::less<>>& turns);
   /// How many rows the client may still have.
   std::int32_t left(std::string_view client) const;
   void take(std::string_view client, std::int32_t rows) { taken_[client] += rows; }
 
 private:
+  void divide_in_turns(std::int32_t rows, std::int32_t least, std::map<std::string, std::uint64_t, std::less<>>& turns);
+
   std::map<std::string_view, std::int32_t> wanted_, taken_;
-  std::optional<std::int32_t> most_; // of each client; nothing: no limit
+  std::map<std::string_view, std::int32_t> most_of_; // of some clients
+  std::optional<std::int32_t> most_;                 // of each other one; nothing: no limit
 };
 
 } // namespace troupe

@@ -118,7 +118,7 @@ void row_demands::of_waiting(row_shares& shares) {
 }
 
 // Among the clients with prompts of the highest priority that are under way or could start now.
-row_shares row_demands::divide_rows() const {
+row_shares row_demands::divide_rows() {
   row_shares shares;
   const auto left = draft_.rows_left();
   if (left <= 0)
@@ -145,7 +145,7 @@ row_shares row_demands::divide_rows() const {
   for (const auto* s : prompts)
     if (s->priority == top)
       shares.want(s->client, std::min(rules_.wanted(*s), left));
-  shares.divide(budget_.room(cost_, 0, left), kernels::block_tokens);
+  shares.divide(budget_.room(cost_, 0, left), kernels::block_tokens, turns_);
   return shares;
 }
 

@@ -10,6 +10,11 @@
 #include "runtime/scheduling/step_draft.hpp"
 #include "runtime/scheduling/step_guesses.hpp"
 
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
 namespace troupe {
 
 class row_demands {
@@ -30,7 +35,7 @@ private:
   void of_decoding();
   void of_prompts(row_shares& shares);
   void of_waiting(row_shares& shares);
-  row_shares divide_rows() const;
+  row_shares divide_rows();
   std::int32_t fitting(const scheduled_sequence& s, std::int32_t rows) const;
   std::int32_t slots_left() const { return table_.free_slots() - draft_.slots_promised(); }
 
@@ -41,6 +46,7 @@ private:
   const step_cost& cost_;
   step_budget& budget_;
   step_draft& draft_;
+  std::map<std::string, std::uint64_t, std::less<>> turns_; // of clients, where a step has too few rows for all
 };
 
 } // namespace troupe

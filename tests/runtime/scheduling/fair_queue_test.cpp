@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <limits>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 using namespace troupe;
@@ -88,15 +92,16 @@ TEST_CASE("of a full queue, the client that has most gives way, unless that is t
 
 TEST_CASE("rows of a step are divided equally, and what one client does not want the others get") {
   constexpr auto all = std::numeric_limits<std::int32_t>::max();
+  std::map<std::string, std::uint64_t, std::less<>> turns;
   row_shares one;
   one.want("a", 1000);
-  one.divide(64, 16);
+  one.divide(64, 16, turns);
   CHECK(one.left("a") == all);
 
   row_shares two;
   two.want("a", 1000);
   two.want("b", 10);
-  two.divide(64, 16);
+  two.divide(64, 16, turns);
   CHECK(two.left("a") == 54);
   CHECK(two.left("b") >= 10);
   two.take("a", 50);
@@ -105,13 +110,34 @@ TEST_CASE("rows of a step are divided equally, and what one client does not want
   row_shares enough;
   enough.want("a", 20);
   enough.want("b", 20);
-  enough.divide(64, 16);
+  enough.divide(64, 16, turns);
   CHECK(enough.left("a") == all);
 
   row_shares many;
   const std::vector<std::string> names{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
   for (const auto& name : names) // which outlive the shares
     many.want(name, 100);
-  many.divide(64, 16);
+  many.divide(64, 16, turns);
   CHECK(many.left("0") == 16); // not 6: four clients go on well, rather than all badly
+}
+
+TEST_CASE("clients take turns where a step has too few rows for all") {
+  std::map<std::string, std::uint64_t, std::less<>> turns;
+  const auto divide = [&](std::int32_t rows, std::int32_t of_b) {
+    row_shares shares;
+    shares.want("a", 1000);
+    shares.want("b", of_b);
+    shares.divide(rows, 16, turns);
+    return std::pair(shares.left("a"), shares.left("b"));
+  };
+  CHECK(divide(16, 17) == std::pair(16, 0));
+  CHECK(divide(16, 17) == std::pair(0, 16));
+  CHECK(divide(16, 1) == std::pair(16, 0));
+  CHECK(divide(16, 1) == std::pair(15, 1));  // what it does not want the other gets
+  CHECK(divide(20, 17) == std::pair(16, 4)); // less than a share is no turn
+  CHECK(divide(20, 17) == std::pair(4, 16));
+  row_shares other;
+  other.want("c", 1);
+  other.divide(16, 16, turns);
+  CHECK(turns.empty()); // who does not wait is forgotten
 }

@@ -139,20 +139,22 @@ TEST_CASE("beams give way to another client's request, too, and are found again"
 }
 
 TEST_CASE("a short prompt does not wait until another client's long one is computed") {
-  for (const bool waits : {false, true}) { // in the queue, or beside a prompt under way
-    CAPTURE(waits);
-    machine m(1000, true, {32, 9, 100, 2});
-    const auto lengthy = of("a", 1, 1576, 4), brief = of("b", 2, 20, 4);
-    submit(m, lengthy);
-    for (int i = 0; i < (waits ? 0 : 5); ++i)
-      step(m);
-    submit(m, brief);
-    CHECK(steps_until(m, 2, 1) <= 5);
-    CHECK(m.transcripts[{1, 0}].empty());
-    m.drain();
-    check_transcripts(m, lengthy);
-    check_transcripts(m, brief);
-  }
+  for (const bool waits : {false, true}) // in the queue, or beside a prompt under way
+    for (const int rows : {32, 16}) {    // of a step: for both, or for one at a time
+      CAPTURE(waits);
+      CAPTURE(rows);
+      machine m(1000, true, {rows, 9, 100, 2});
+      const auto lengthy = of("a", 1, 1576, 4), brief = of("b", 2, 20, 4);
+      submit(m, lengthy);
+      for (int i = 0; i < (waits ? 0 : 5); ++i)
+        step(m);
+      submit(m, brief);
+      CHECK(steps_until(m, 2, 1) <= (rows == 32 ? 5 : 8));
+      CHECK(m.transcripts[{1, 0}].empty());
+      m.drain();
+      check_transcripts(m, lengthy);
+      check_transcripts(m, brief);
+    }
 }
 
 TEST_CASE("an own short prompt keeps its place behind a long one") {
