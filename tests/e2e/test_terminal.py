@@ -215,3 +215,40 @@ def test_help_and_models_keep_to_the_width_of_the_terminal(columns, tmp_path):
         # What the terminal breaks itself fills its row and ends within a word, which is whole where lines are shorter.
         whole = {word for row in rows_of(arguments, columns - 3) for word in row.split()}
         assert not [row for row in rows if row[-1] != " " and row.split()[-1] not in whole], "\n".join(rows)
+
+
+@pytest.mark.parametrize("columns", [(72, 40), (40, 72)])
+def test_a_line_is_drawn_anew_when_the_terminal_is_resized(columns, tmp_path):
+    terminal = Terminal("chat", *FLAGS, "--quiet", home=tmp_path, columns=columns[0])
+    terminal.told("> ")
+    typed = "".join(chr(ord("a") + number % 26) for number in range(100))
+    terminal.type(typed)
+    terminal.told("> " + typed)
+    terminal.screen.reset()  # what a terminal makes of the old rows differs
+    terminal.screen.resize(ROWS, columns[1])
+    terminal.screen.cursor.y = 10
+    fcntl.ioctl(terminal._master, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns[1], 0, 0))
+    terminal.told("> " + typed)
+    terminal.type("\x01Z")
+    terminal.told("> Z" + typed)
+    assert "".join(terminal.lines()) == "> Z" + typed
+    terminal.type("\x0b\x15/bye\r")
+    assert terminal.finish() == 0
+
+
+def test_the_parts_of_an_emoji_have_the_columns_that_the_editor_counts(tmp_path):
+    terminal = Terminal("chat", *FLAGS, "--quiet", home=tmp_path)
+    terminal.told("> ")
+    terminal.type("\U0001f469\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0fx")
+    terminal.wait_until(lambda: terminal.last().endswith("x"))
+    sent = terminal.sent.decode()
+    assert "\u200d" not in sent and "\ufe0f" not in sent
+    assert terminal.screen.cursor.x == 2 + 3 * 2 + 1 + 1 + 1
+    terminal.type("\x7f" * 4)  # the joiners are there
+    terminal.wait_until(lambda: terminal.last() == "> \U0001f469\U0001f469\U0001f467")
+    terminal.type("\x7f" * 5 + "\x1b[200~\U0001f469\u200d\U0001f467\x1b[201~")  # also when pasted
+    terminal.wait_until(lambda: terminal.last() == "> \U0001f469\U0001f467")
+    terminal.type("\x7f" * 2)
+    terminal.wait_until(lambda: terminal.last() == "> \U0001f469")
+    terminal.type("\x7f/bye\r")
+    assert terminal.finish() == 0

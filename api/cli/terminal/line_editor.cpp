@@ -10,8 +10,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cwchar>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 #define HAVE_WCSDUP // the C library has it
 #include <histedit.h>
@@ -24,6 +26,7 @@ namespace {
 constexpr int most_history = 1000;
 constexpr wchar_t replacement = 0xFFFD;
 constexpr wchar_t drop_key = 0x1c; // Ctrl-backslash, which terminals keep: they send SIGQUIT instead
+constexpr wchar_t join_key = 0x1d; // Ctrl-], which means nothing by itself
 
 std::atomic<bool> resized = false, suspended = false, continued = false;
 
@@ -99,6 +102,23 @@ std::wstring cleaned(std::wstring_view pasted) {
   return text;
 }
 
+/// What makes one emoji of several, or a wide one of a narrow one, where the terminal knows how.
+bool joins_emoji(wchar_t c) { return c == 0x200d || c == 0xfe0f; }
+
+/// In which row of a terminal the end of a text is, counted from the text's first.
+std::size_t rows_above_end(std::wstring_view text, std::size_t columns) {
+  std::size_t row = 0, column = 0;
+  for (const wchar_t c : text) {
+    const auto width = static_cast<std::size_t>(std::max(wcwidth(c), 0));
+    if (column + width > columns || c == L'\n') {
+      ++row;
+      column = 0;
+    }
+    column += width;
+  }
+  return column == columns ? row + 1 : row;
+}
+
 } // namespace
 
 struct line_editor::state {
@@ -109,8 +129,11 @@ struct line_editor::state {
   std::string bytes;    // read, not yet decoded
   std::size_t next = 0; // index into bytes
   std::wstring pressed; // keys that nobody typed, ahead of those
+  std::wstring joiner;  // what the join key inserts
+  std::size_t columns = columns_of(STDOUT_FILENO);
   bool interrupted = false;
   bool going_on = false; // after a backslash
+  bool pasting = false;
   bool too_long = false; // the paste exceeds the limit
 
   state(console& from, const std::vector<std::string>& earlier) : terminal(from) {
@@ -140,6 +163,8 @@ struct line_editor::state {
     bind(L"\\e\\n", L"troupe-newline");
     el_wset(line, EL_ADDFN, L"troupe-drop", L"Show that what is typed is dropped", &drop);
     bind(L"\\034", L"troupe-drop");
+    el_wset(line, EL_ADDFN, L"troupe-join", L"Insert what joins emoji", &join);
+    bind(L"\\035", L"troupe-join");
     bind(L"^R", L"em-inc-search-prev");
     bind(L"\\e[1~", L"ed-move-to-beg");
     bind(L"\\e[4~", L"ed-move-to-end");
@@ -175,7 +200,7 @@ struct line_editor::state {
 
   void follow_signals() {
     if (resized.exchange(false))
-      el_resize(line);
+      redraw_resized();
     if (suspended.exchange(false)) {
       el_wset(line, EL_PREP_TERM, 0);
       pastes_in_brackets(false);
@@ -188,6 +213,20 @@ struct line_editor::state {
       pastes_in_brackets(true);
       el_wset(line, EL_REFRESH);
     }
+  }
+
+  /// Some terminals break the rows of a line anew and others do not: what is above the fewer of both is not the line's.
+  void redraw_resized() {
+    const auto before = std::exchange(columns, columns_of(STDOUT_FILENO));
+    el_resize(line);
+    if (!escapes || before == 0 || columns == 0)
+      return;
+    const auto* typed = el_wline(line);
+    const auto shown = prompt(line) + std::wstring(typed->buffer, typed->cursor);
+    const auto rows = std::min(rows_above_end(shown, before), rows_above_end(shown, columns));
+    std::fputs(("\r" + (rows > 0 ? "\033[" + std::to_string(rows) + 'A' : "") + "\033[J").c_str(), terminal_output());
+    std::fflush(terminal_output());
+    el_wset(line, EL_REFRESH);
   }
 
   static state& of(EditLine* line) {
@@ -238,6 +277,10 @@ struct line_editor::state {
       ++at;
       if (step == utf8_state::step::complete) {
         c = static_cast<wchar_t>(tokenization::next_char(bytes, next));
+        if (joins_emoji(c) && !pasting) { // libedit counts the columns of the parts: so the terminal must not join them
+          joiner = c;
+          c = join_key;
+        }
         return 1;
       }
     }
@@ -246,11 +289,13 @@ struct line_editor::state {
   static unsigned char paste(EditLine* line, wint_t) {
     constexpr std::wstring_view end = L"\033[201~";
     std::wstring text;
+    of(line).pasting = true;
     for (wchar_t c = 0; !text.ends_with(end); text += c) {
       of(line).too_long = text.size() > console::longest_line;
       if (of(line).too_long || el_wgetc(line, &c) != 1 || of(line).interrupted)
         return CC_EOF;
     }
+    of(line).pasting = false;
     text.resize(text.size() - end.size());
     return insert(line, cleaned(text));
   }
@@ -260,6 +305,8 @@ struct line_editor::state {
     el_cursor(line, static_cast<int>(typed->lastchar - typed->cursor));
     return insert(line, L"^C");
   }
+
+  static unsigned char join(EditLine* line, wint_t) { return insert(line, std::exchange(of(line).joiner, {})); }
 
   static unsigned char new_line(EditLine* line, wint_t) { return insert(line, L"\n"); }
 
@@ -276,8 +323,12 @@ struct line_editor::state {
     const terminal_signals noticed;
     std::wstring turn;
     for (going_on = false;;) {
-      interrupted = false;
+      interrupted = pasting = false;
       pressed.clear();
+      if (const auto now = columns_of(STDOUT_FILENO); now != columns) { // since the last line
+        columns = now;
+        el_resize(line);
+      }
       // libedit does this only after showing the prompt; until then the terminal would edit the input.
       el_wset(line, EL_PREP_TERM, 1);
       pastes_in_brackets(true);
