@@ -61,6 +61,7 @@ std::string python_number(double v) {
   return scientific || result.find('.') != result.npos ? result : result + ".0";
 }
 
+/// Appends a JSON value as Python's json.dumps(value, ensure_ascii=False) writes it.
 void append_python_json(std::string& out, json::value v) {
   using type = simdjson::dom::element_type;
   switch (v.type()) {
@@ -92,13 +93,6 @@ void append_python_json(std::string& out, json::value v) {
 }
 
 } // namespace
-
-std::string python_json(std::string_view text) {
-  std::string out;
-  const auto parsed = json::document::parse(text, "the document", errc::bad_request);
-  append_python_json(out, parsed.root());
-  return out;
-}
 
 std::optional<std::size_t> rejected_at(guides::guide_state state, const guides::guide_vocabulary& vocabulary,
                                        const std::vector<token_id>& ids, std::vector<double>* mask_us) {

@@ -44,7 +44,4 @@ guide_bench_result bench_guides(const guide_bench_options& options, const tokeni
 std::optional<std::size_t> rejected_at(guides::guide_state state, const guides::guide_vocabulary& vocabulary,
                                        const std::vector<token_id>& ids, std::vector<double>* mask_us);
 
-/// A JSON value as Python's json.dumps(value, ensure_ascii=False) writes it.
-std::string python_json(std::string_view json);
-
 } // namespace troupe::cli
