@@ -66,9 +66,6 @@ command add_guide_check(CLI::App& guide);
 command add_guide_bench(CLI::App& guide);
 command add_bench_model(CLI::App& bench);
 command add_bench_machine(CLI::App& bench);
-command add_bench_speculate(CLI::App& bench);
 command add_bench_perplexity(CLI::App& bench);
-command add_bench_kv_move(CLI::App& bench);
-command add_bench_scores(CLI::App& bench);
 
 } // namespace troupe::cli

@@ -1,6 +1,5 @@
 #include "api/cli/command_line.hpp"
 
-#include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/config_file.hpp"
 #include "api/cli/help_formatter.hpp"
@@ -23,6 +22,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <sstream>
@@ -260,7 +260,7 @@ void print_values(CLI::App& root, const std::vector<std::string>& words) {
 /// All commands, and what the arguments choose of them.
 class command_tree {
 public:
-  explicit command_tree(const std::vector<std::string>& arguments);
+  command_tree(const std::vector<std::string>& arguments, more_benches benches);
 
   /// Throws CLI::Success for --help and --version, CLI::ParseError and failure.
   void read() { parse_with_config(root, with_help(arguments_, root)); }
@@ -274,7 +274,7 @@ private:
 };
 
 read_again read_once_more(const std::vector<std::string>& arguments) {
-  const auto tree = std::make_shared<command_tree>(arguments);
+  const auto tree = std::make_shared<command_tree>(arguments, nullptr);
   try {
     tree->read();
   } catch (const CLI::ParseError& e) {
@@ -284,7 +284,7 @@ read_again read_once_more(const std::vector<std::string>& arguments) {
   return {tree, chosen.options, chosen.given};
 }
 
-command_tree::command_tree(const std::vector<std::string>& arguments)
+command_tree::command_tree(const std::vector<std::string>& arguments, more_benches benches)
   : root(description, "troupe"), arguments_(arguments) {
   root.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version");
   root.set_help_flag("-h,--help", "Print this help");
@@ -302,10 +302,9 @@ command_tree::command_tree(const std::vector<std::string>& arguments)
   bench->require_subcommand(1);
   commands_.push_back(add_bench_model(*bench));
   commands_.push_back(add_bench_machine(*bench));
-  commands_.push_back(add_bench_speculate(*bench));
   commands_.push_back(add_bench_perplexity(*bench));
-  commands_.push_back(add_bench_kv_move(*bench));
-  commands_.push_back(add_bench_scores(*bench));
+  if (benches)
+    std::ranges::move(benches(*bench), std::back_inserter(commands_));
   auto* guide = root.add_subcommand("guide",
                                     "Try guides: schemas, regular expressions and grammars that answers follow");
   guide->require_subcommand(1);
@@ -325,8 +324,8 @@ command_tree::command_tree(const std::vector<std::string>& arguments)
 }
 
 /// Parses and runs. Throws output_failure if a command could not write to stdout.
-int run_chosen(const std::vector<std::string>& arguments) {
-  command_tree tree(arguments);
+int run_chosen(const std::vector<std::string>& arguments, more_benches benches) {
+  command_tree tree(arguments, benches);
   auto& root = tree.root;
   if (!arguments.empty() && arguments.front() == "--values") {
     print_values(root, arguments);
@@ -371,9 +370,9 @@ int run_chosen(const std::vector<std::string>& arguments) {
 
 } // namespace
 
-int run_command_line(const std::vector<std::string>& arguments) {
+int run_command_line(const std::vector<std::string>& arguments, more_benches benches) {
   try {
-    const int status = run_chosen(arguments);
+    const int status = run_chosen(arguments, benches);
     flush_output();
     return status;
   } catch (const output_failure& e) {

@@ -7,7 +7,7 @@
 
 Writes table.md, results.json and ablations.svg (with matplotlib). Some techniques cannot be switched off; then "off" is the
 nearest thing that flags, requests or `troupe_kernel_bench` can do, which the table says. Needs troupe, and for attention
-troupe_kernel_bench, in build/release (`--build`).
+troupe_kernel_bench, for guesses troupe_bench_tools, in build/release (`--build`).
 """
 
 import argparse
@@ -46,8 +46,8 @@ def technique(name, claim, claimed, on, off, only_real=False):
 
 # -- tools -------------------------------------------------------------------------------------------------------------
 
-def output_of(options, *arguments):
-    command = [str(options.troupe), *map(str, arguments)]
+def output_of(options, *arguments, program="troupe"):
+    command = [str(options.build / program), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise Missing(f"{shlex.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
@@ -259,7 +259,7 @@ def continuous(options, remarks):
 
 def of_speculation(options, source, remarks, *more):
     line = output_of(options, "bench", "speculate", "--source", source, "--generate", 96, "--repeat", options.rounds, "--threads",
-                     options.threads, "--json", *more)[0]
+                     options.threads, "--json", *more, program="troupe_bench_tools")[0]
     if tried := line["accepted"] + line["rejected"]:
         remarks.append(f"{100 * line['accepted'] / tried:.0f} % of {tried} guesses kept")
     return line["without_tps"], line["with_tps"], "tokens/s"

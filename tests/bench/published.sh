@@ -11,7 +11,7 @@ cd "$(dirname "$(readlink -f "$0")")/../.."
 out=${1-bench/published}
 rounds=${ROUNDS-3}
 mkdir -p "$out/models"
-cmake --build build/release --target troupe troupe_kernel_bench
+cmake --build build/release --target troupe troupe_kernel_bench troupe_bench_tools
 python=$out/python/bin/python # with what draws the pictures
 [ -x "$python" ] || { python3 -m venv "$out/python" && "$python" -m pip install --quiet matplotlib; }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Acceptance and speed of each method of speculation on three kinds of text: a story, code to be edited, and a list that
-repeats itself. Runs `troupe bench speculate`, which alternates with and without guesses, and prints one table.
+repeats itself. Runs `troupe_bench_tools bench speculate`, which alternates with and without guesses, and prints one table.
 
-    tests/bench/speculation.py --troupe build/release/troupe --model MODEL [--common "--threads 2"] [--draft-tokens 0,4]
+    tests/bench/speculation.py --tools build/release/troupe_bench_tools --model MODEL [--common "--threads 2"] [--draft-tokens 0,4]
 """
 
 import argparse
@@ -22,7 +22,7 @@ TEXTS = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--troupe", default="build/release/troupe")
+    parser.add_argument("--tools", default="build/release/troupe_bench_tools")
     parser.add_argument("--model", required=True)
     parser.add_argument("--sources", default="ngram,lookahead,jacobi,auto", help="and draft, with --draft in --common")
     parser.add_argument("--draft-tokens", default="0,4", help="0: as many as pay")
@@ -33,7 +33,7 @@ def main():
     print("text   guesses  source     tokens/s plain  with  ratio  accepted of guessed")
     for name, text in TEXTS.items():
         for guesses in options.draft_tokens.split(","):
-            command = [options.troupe, "bench", "speculate", "--json", "--model", options.model, "--text", text]
+            command = [options.tools, "bench", "speculate", "--json", "--model", options.model, "--text", text]
             command += ["--source", options.sources, "--draft-tokens", guesses]
             command += ["--generate", str(options.generate), "--repeat", str(options.repeat)]
             out = subprocess.run(command + shlex.split(options.common), capture_output=True, text=True)

@@ -1,14 +1,11 @@
-// Second models on the command line: --draft, --speculate and bench speculate; --amateur and contrasts, with layers
-// too.
-#include "runtime/support/json.hpp"
+// Second models on the command line: --draft and --speculate; --amateur and contrasts, with layers too.
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>
 
-#include <sstream>
+#include <string>
 
 using namespace troupe::test;
-namespace json = troupe::json;
 
 namespace {
 
@@ -54,50 +51,6 @@ TEST_CASE("run answers the same with every kind of speculation") {
     for (const std::string guesses : {"0", "5"})
       CHECK(answer({"--speculate", kind, "--draft", golden("llama-gqa"), "--draft-tokens", guesses}) == without);
   CHECK(run_troupe({"run", "hi", "--draft-tokens", "17"}).status == 2);
-}
-
-TEST_CASE("bench speculate makes as many guesses as --draft-tokens says") {
-  const auto result = run_troupe(strings{"bench", "speculate", "--model", golden("llama-gqa"), "--source", "jacobi",
-                                         "--draft-tokens", "3", "--generate", "24", "--repeat", "1", "--json"} +
-                                 few);
-  INFO(result.err);
-  REQUIRE(result.status == 0);
-  const auto object = json::document::parse(result.out.substr(0, result.out.find('\n')), "bench");
-  const auto guesses = std::int64_t(object.root()["accepted"]) + std::int64_t(object.root()["rejected"]);
-  CHECK(guesses > 24);
-  CHECK(guesses <= 3 * 24);
-}
-
-TEST_CASE("bench speculate prints one JSON object per batch size and source") {
-  const auto result = run_troupe(strings{"bench", "speculate", "--model", golden("llama-gqa"), "--draft",
-                                         golden("llama-gqa"), "--source", "0.9,0,draft,prediction", "--batch", "1,3",
-                                         "--prompt", "8", "--generate", "24", "--repeat", "1", "--json"} +
-                                 few);
-  INFO(result.err);
-  CHECK(result.status == 0);
-  std::istringstream lines(result.out);
-  std::vector<std::string> seen;
-  for (std::string line; std::getline(lines, line);) {
-    const auto object = json::document::parse(line, "bench");
-    const auto root = object.root();
-    seen.push_back(std::to_string(std::int64_t(root["batch"])) + " " + std::string(std::string_view(root["source"])));
-    for (const char* key : {"with_tps", "without_tps", "ratio"})
-      CHECK(root[key].get_double().value() > 0);
-    CHECK(std::int64_t(root["accepted"]) >= 0);
-  }
-  CHECK(seen ==
-        std::vector<std::string>{"1 0.9", "1 0", "1 draft", "1 prediction", "3 0.9", "3 0", "3 draft", "3 prediction"});
-}
-
-TEST_CASE("bench speculate refuses sources that there are not") {
-  for (const std::string wrong : {"1.5", "medusa", "0.5x", "off"}) {
-    const auto result = run_troupe({"bench", "speculate", "--model", golden("llama-gqa"), "--source", wrong});
-    CHECK(result.status == 2);
-    CHECK(only_line(result.err) ==
-          "troupe: --source must be a probability from 0 to 1, prediction, auto, draft, mtp, ngram, lookahead or "
-          "jacobi, not `" +
-            wrong + "`");
-  }
 }
 
 TEST_CASE("run is contrasted with an amateur, which must be there and have the same vocabulary") {

@@ -1,4 +1,3 @@
-#include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
@@ -14,6 +13,7 @@
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
+#include "tests/bench/tools/tools.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -184,7 +184,7 @@ int run_scores(const scores_options& options) {
     write_new_file(options.picture, picture_of(source.name, layers, center));
   if (!options.config.empty())
     write_new_file(options.config,
-                   "# Of `troupe bench scores` on " + std::to_string(tokens.size()) +
+                   "# Of `troupe_bench_tools bench scores` on " + std::to_string(tokens.size()) +
                      " tokens.\nunified-maximum = " + json_number(center.at) + "\n");
   print_scores(options, source.name, layers, center, tokens.size());
   return 0;
@@ -216,8 +216,8 @@ command add_bench_scores(CLI::App& bench) {
     "largest of their 256 positions or of the first 256, are that small for all queries of their head: "
     "--attention-threshold leaves them unread.\n"
     "Examples:\n"
-    "  troupe bench scores --model ~/models/Qwen3-0.6B --text book.txt --tokens 8192\n"
-    "  troupe bench scores --model ~/models/Qwen3-0.6B --text book.txt --picture scores.svg --write-config "
+    "  troupe_bench_tools bench scores --model ~/models/Qwen3-0.6B --text book.txt --tokens 8192\n"
+    "  troupe_bench_tools bench scores --model ~/models/Qwen3-0.6B --text book.txt --picture scores.svg --write-config "
     "gpu.toml");
   return {app, [options] { return run_scores(*options); }};
 }

@@ -1,4 +1,3 @@
-#include "api/cli/command.hpp"
 #include "api/cli/commands/median.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
@@ -12,6 +11,7 @@
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json_text.hpp"
+#include "tests/bench/tools/tools.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -290,8 +290,8 @@ command add_bench_kv_move(CLI::App& bench) {
     "memory, from the disk (their pages are dropped before) and from the page cache. The ways are measured in "
     "turn. Only the shape of the model is read.\n"
     "Examples:\n"
-    "  troupe bench kv-move --model synthetic:llama-1b\n"
-    "  troupe bench kv-move --model ~/models/Qwen3-0.6B --blocks 64 --folder /var/tmp");
+    "  troupe_bench_tools bench kv-move --model synthetic:llama-1b\n"
+    "  troupe_bench_tools bench kv-move --model ~/models/Qwen3-0.6B --blocks 64 --folder /var/tmp");
   return {app, [options] { return run_kv_move_bench(*options); }};
 }
 

@@ -1,14 +1,14 @@
-#include "api/cli/command.hpp"
 #include "api/cli/commands/median.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/sampling/philox.hpp"
-#include "runtime/speculation/oracle_drafter.hpp"
 #include "runtime/speculation/speculation_names.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json_text.hpp"
+#include "tests/bench/tools/oracle_drafter.hpp"
+#include "tests/bench/tools/tools.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -346,8 +346,8 @@ command add_bench_speculate(CLI::App& bench) {
     "Tokens per second and their ratio cover the time in which all sequences decode; the ratio `to the end` covers all "
     "of it, in which sequences with more right guesses end earlier.\n"
     "Examples:\n"
-    "  troupe bench speculate --model synthetic:llama-1b --quantize int8\n"
-    "  troupe bench speculate --source draft,ngram,lookahead,auto --text \"Once upon a time\"");
+    "  troupe_bench_tools bench speculate --model synthetic:llama-1b --quantize int8\n"
+    "  troupe_bench_tools bench speculate --source draft,ngram,lookahead,auto --text \"Once upon a time\"");
   return {app, [options] { return run_speculate_bench(*options); }};
 }
 

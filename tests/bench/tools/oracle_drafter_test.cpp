@@ -1,5 +1,4 @@
-#include "runtime/speculation/oracle_drafter.hpp"
-#include "runtime/speculation/speculation_names.hpp"
+#include "tests/bench/tools/oracle_drafter.hpp"
 
 #include <doctest/doctest.h>
 
@@ -32,12 +31,4 @@ TEST_CASE("oracle: guesses the continuation, each token right with the given pro
     d.propose(4, none);
     CHECK(none.empty());
   }
-}
-
-TEST_CASE("the kinds of speculation have names") {
-  for (const auto& [name, kind] : speculation_names) {
-    CHECK(speculation_of(name) == kind);
-    CHECK(name_of(kind) == name);
-  }
-  CHECK_FALSE(speculation_of("medusa").has_value());
 }
