@@ -4,7 +4,7 @@
 #include "runtime/engine/weight_loading.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/gguf_layout.hpp"
-#include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_names.hpp"
 #include "runtime/model/memory_estimate.hpp"
 
 #include <algorithm>

@@ -8,8 +8,8 @@
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <iterator>
 
 namespace troupe {
 
@@ -17,6 +17,7 @@ namespace {
 
 using namespace config_limits;
 using enum kernels::activation_type;
+using enum gguf_architecture::form;
 
 float number(const architecture_keys& keys, std::string_view key, float fallback) {
   return static_cast<float>(keys.number(key, 1e-9, 1e9).value_or(fallback));
@@ -298,83 +299,79 @@ void describe_llama4(const architecture_keys& keys, model_config& model) {
                   keys.integer("attention.temperature_length", 1, max_positions).value_or(8192), 1, true};
 }
 
-constexpr std::array architectures{
-  gguf_architecture{.name = "llama", .family = "llama", .describe = describe_llama},
-  gguf_architecture{.name = "qwen2", .family = "qwen2"},
-  gguf_architecture{.name = "qwen3", .family = "qwen3", .describe = describe_qwen3},
-  gguf_architecture{.name = "apertus", .family = "apertus", .describe = describe_apertus},
-  gguf_architecture{.name = "bert", .family = "bert", .layer_norm = true, .describe = describe_bert},
-  gguf_architecture{.name = "gemma3n", .family = "gemma3n_text", .describe = describe_gemma3n},
-  gguf_architecture{.name = "gemma4", .family = "gemma4_text", .describe = describe_gemma4},
-  gguf_architecture{.name = "gemma-embedding", .family = "gemma3_text", .describe = describe_gemma_embedding},
-  gguf_architecture{
-    .name = "jina-bert-v3", .family = "jina_embeddings_v3", .layer_norm = true, .describe = describe_jina_bert},
-  gguf_architecture{
-    .name = "modern-bert", .family = "modernbert", .layer_norm = true, .describe = describe_modern_bert},
-  gguf_architecture{.name = "nomic-bert", .family = "nomic_bert", .layer_norm = true, .describe = describe_nomic_bert},
-  gguf_architecture{.name = "arcee", .family = "arcee", .pairs = true, .describe = describe_arcee},
-  gguf_architecture{.name = "chatglm", .family = "glm", .partial = true, .pairs = true},
-  gguf_architecture{
-    .name = "cohere2", .family = "cohere2", .layer_norm = true, .pairs = true, .describe = describe_cohere2},
-  gguf_architecture{
-    .name = "command-r", .family = "cohere", .layer_norm = true, .pairs = true, .describe = describe_cohere},
-  gguf_architecture{
-    .name = "deepseek2", .family = "deepseek_v3", .latent = true, .pairs = true, .describe = describe_deepseek2},
-  gguf_architecture{.name = "dots1", .family = "dots1", .describe = describe_corrected},
-  gguf_architecture{.name = "ernie4_5", .family = "ernie4_5", .pairs = true},
-  gguf_architecture{.name = "ernie4_5-moe", .family = "ernie4_5_moe", .pairs = true, .describe = describe_ernie_moe},
-  gguf_architecture{.name = "exaone4", .family = "exaone4", .describe = describe_exaone4},
-  gguf_architecture{.name = "falcon", .family = "falcon", .layer_norm = true, .describe = describe_falcon},
-  gguf_architecture{.name = "gemma", .family = "gemma", .describe = describe_gemma},
-  gguf_architecture{.name = "gemma2", .family = "gemma2", .describe = describe_gemma2},
-  gguf_architecture{.name = "gemma3", .family = "gemma3_text", .describe = describe_gemma3},
-  gguf_architecture{.name = "glm4", .family = "glm4", .partial = true, .pairs = true, .describe = describe_glm4},
-  gguf_architecture{.name = "glm4moe", .family = "glm4_moe", .partial = true, .describe = describe_corrected},
-  gguf_architecture{.name = "falcon-h1", .family = "falcon_h1", .describe = describe_falcon_h1},
-  gguf_architecture{.name = "granitehybrid",
-                    .family = "granitemoehybrid",
-                    .partial = true,
-                    .pairs = true,
-                    .describe = describe_granite_hybrid},
-  gguf_architecture{.name = "kimi-linear", .family = "kimi_linear", .latent = true, .describe = describe_kimi_linear},
-  gguf_architecture{.name = "lfm2", .family = "lfm2", .describe = describe_lfm2},
-  gguf_architecture{.name = "lfm2moe", .family = "lfm2_moe", .describe = describe_lfm2moe},
-  gguf_architecture{.name = "mamba2", .family = "mamba2", .attends = false, .describe = describe_mamba2},
-  gguf_architecture{.name = "nemotron_h", .family = "nemotron_h", .describe = describe_nemotron_h},
-  gguf_architecture{.name = "nemotron_h_moe", .family = "nemotron_h", .describe = describe_nemotron_h},
-  gguf_architecture{.name = "qwen35", .family = "qwen3_5_text", .partial = true, .describe = describe_qwen35},
-  gguf_architecture{.name = "qwen35moe", .family = "qwen3_5_moe_text", .partial = true, .describe = describe_qwen35moe},
-  gguf_architecture{.name = "qwen3next", .family = "qwen3_next", .partial = true, .describe = describe_qwen3next},
-  gguf_architecture{.name = "gpt-oss", .family = "gpt_oss", .describe = describe_gpt_oss},
-  gguf_architecture{.name = "gpt2", .family = "gpt2", .layer_norm = true, .describe = describe_gpt2},
-  gguf_architecture{
-    .name = "gptneox", .family = "gpt_neox", .layer_norm = true, .partial = true, .describe = describe_gpt_neox},
-  gguf_architecture{.name = "granite", .family = "granite", .pairs = true, .describe = describe_granite},
-  gguf_architecture{.name = "granitemoe", .family = "granitemoe", .pairs = true, .describe = describe_granitemoe},
-  gguf_architecture{.name = "hunyuan-dense", .family = "hunyuan_v1_dense", .describe = describe_hunyuan},
-  gguf_architecture{.name = "hunyuan-moe", .family = "hunyuan_v1_moe", .describe = describe_hunyuan_moe},
-  gguf_architecture{.name = "llama4", .family = "llama4_text", .pairs = true, .describe = describe_llama4},
-  gguf_architecture{.name = "minimax-m2", .family = "minimax_m2", .partial = true, .describe = describe_minimax},
-  gguf_architecture{.name = "mistral3", .family = "llama", .describe = describe_mistral3},
-  gguf_architecture{
-    .name = "mistral4", .family = "mistral4", .latent = true, .pairs = true, .describe = describe_mistral4},
-  gguf_architecture{
-    .name = "nemotron", .family = "nemotron", .layer_norm = true, .partial = true, .describe = describe_nemotron},
-  gguf_architecture{.name = "olmo2", .family = "olmo2", .describe = describe_olmo2},
-  gguf_architecture{.name = "phi2", .family = "phi", .layer_norm = true, .partial = true, .describe = describe_phi2},
-  gguf_architecture{.name = "phi3", .family = "phi3", .partial = true},
-  gguf_architecture{.name = "qwen2moe", .family = "qwen2_moe", .describe = describe_qwen2moe},
-  gguf_architecture{.name = "qwen2vl", .family = "qwen2"},
-  gguf_architecture{.name = "qwen3moe", .family = "qwen3_moe", .describe = describe_qwen3moe},
-  gguf_architecture{.name = "qwen3vl", .family = "qwen3", .describe = describe_qwen3},
-  gguf_architecture{.name = "qwen3vlmoe", .family = "qwen3_moe", .describe = describe_qwen3moe},
-  gguf_architecture{.name = "seed_oss", .family = "seed_oss"},
-  gguf_architecture{.name = "smallthinker", .family = "smallthinker", .describe = describe_smallthinker},
-  gguf_architecture{.name = "smollm3", .family = "smollm3", .pairs = true, .describe = describe_smollm3},
-  gguf_architecture{
-    .name = "stablelm", .family = "stablelm", .layer_norm = true, .partial = true, .describe = describe_stablelm},
-  gguf_architecture{.name = "starcoder2", .family = "starcoder2", .layer_norm = true, .describe = describe_starcoder2},
-  gguf_architecture{.name = own_architecture, .family = ""}, // of any family: gguf_own
+// The first row of an architecture says how its files are read, the first of a family how they are written.
+constexpr gguf_architecture architectures[] = {
+  {"llama", "llama", pairs, describe_llama},
+  {"llama", "mistral", pairs},
+  {"llama", "mixtral", pairs},
+  {"qwen2", "qwen2"},
+  {"qwen3", "qwen3", 0, describe_qwen3},
+  {"apertus", "apertus", 0, describe_apertus},
+  {"bert", "bert", layer_norm, describe_bert},
+  {"bert", "roberta"},
+  {"bert", "xlm-roberta"},
+  {"gemma3n", "gemma3n_text", 0, describe_gemma3n},
+  {"gemma4", "gemma4_text", 0, describe_gemma4},
+  {"jina-bert-v3", "jina_embeddings_v3", layer_norm | fused_qkv, describe_jina_bert},
+  {"modern-bert", "modernbert", layer_norm | fused_qkv | fused_up, describe_modern_bert},
+  {"nomic-bert", "nomic_bert", layer_norm | fused_qkv, describe_nomic_bert},
+  {"arcee", "arcee", pairs, describe_arcee},
+  {"chatglm", "glm", partial | pairs | fused_qkv | fused_up},
+  {"cohere2", "cohere2", layer_norm | pairs, describe_cohere2},
+  {"command-r", "cohere", layer_norm | pairs, describe_cohere},
+  {"deepseek2", "deepseek_v3", latent | pairs, describe_deepseek2},
+  {"deepseek2", "deepseek_v2"},
+  {"dots1", "dots1", 0, describe_corrected},
+  {"ernie4_5", "ernie4_5", pairs},
+  {"ernie4_5-moe", "ernie4_5_moe", pairs, describe_ernie_moe},
+  {"exaone4", "exaone4", 0, describe_exaone4},
+  {"falcon", "falcon", layer_norm | fused_qkv, describe_falcon},
+  {"gemma", "gemma", 0, describe_gemma},
+  {"gemma2", "gemma2", 0, describe_gemma2},
+  {"gemma3", "gemma3_text", 0, describe_gemma3},
+  {"gemma-embedding", "gemma3_text", 0, describe_gemma_embedding},
+  {"glm4", "glm4", partial | pairs | fused_up, describe_glm4},
+  {"glm4moe", "glm4_moe", partial | named_by_place, describe_corrected},
+  {"falcon-h1", "falcon_h1", 0, describe_falcon_h1},
+  {"granitehybrid", "granitemoehybrid", partial | pairs, describe_granite_hybrid},
+  {"granitehybrid", "bamba", pairs},
+  {"kimi-linear", "kimi_linear", latent, describe_kimi_linear},
+  {"lfm2", "lfm2", 0, describe_lfm2},
+  {"lfm2moe", "lfm2_moe", 0, describe_lfm2moe},
+  {"mamba2", "mamba2", without_attention, describe_mamba2},
+  {"nemotron_h", "nemotron_h", named_by_place, describe_nemotron_h},
+  {"nemotron_h_moe", "nemotron_h", 0, describe_nemotron_h},
+  {"qwen35", "qwen3_5_text", partial | named_by_place, describe_qwen35},
+  {"qwen35moe", "qwen3_5_moe_text", partial | named_by_place, describe_qwen35moe},
+  {"qwen3next", "qwen3_next", partial | named_by_place, describe_qwen3next},
+  {"gpt-oss", "gpt_oss", named_by_place, describe_gpt_oss},
+  {"gpt2", "gpt2", layer_norm | fused_qkv, describe_gpt2},
+  {"gptneox", "gpt_neox", layer_norm | partial | fused_qkv, describe_gpt_neox},
+  {"granite", "granite", pairs, describe_granite},
+  {"granitemoe", "granitemoe", pairs, describe_granitemoe},
+  {"hunyuan-dense", "hunyuan_v1_dense", 0, describe_hunyuan},
+  {"hunyuan-moe", "hunyuan_v1_moe", 0, describe_hunyuan_moe},
+  {"llama4", "llama4_text", pairs, describe_llama4},
+  {"minimax-m2", "minimax_m2", partial, describe_minimax},
+  {"mistral3", "llama", pairs, describe_mistral3},
+  {"mistral3", "ministral3", pairs},
+  {"mistral4", "mistral4", latent | pairs, describe_mistral4},
+  {"nemotron", "nemotron", layer_norm | partial, describe_nemotron},
+  {"olmo2", "olmo2", 0, describe_olmo2},
+  {"olmo2", "olmo3"},
+  {"phi2", "phi", layer_norm | partial | fused_qkv, describe_phi2},
+  {"phi3", "phi3", partial | fused_qkv | fused_up},
+  {"qwen2moe", "qwen2_moe", 0, describe_qwen2moe},
+  {"qwen2vl", "qwen2"},
+  {"qwen3moe", "qwen3_moe", 0, describe_qwen3moe},
+  {"qwen3vl", "qwen3", 0, describe_qwen3},
+  {"qwen3vlmoe", "qwen3_moe", 0, describe_qwen3moe},
+  {"seed_oss", "seed_oss", named_by_place},
+  {"smallthinker", "smallthinker", 0, describe_smallthinker},
+  {"smollm3", "smollm3", pairs, describe_smollm3},
+  {"stablelm", "stablelm", layer_norm | partial, describe_stablelm},
+  {"starcoder2", "starcoder2", layer_norm, describe_starcoder2},
+  {own_architecture, ""}, // of any family: gguf_own
 };
 
 } // namespace
@@ -392,12 +389,20 @@ const gguf_architecture& gguf_architecture_of(const gguf_file& file) {
                     ": holds the encoders of a multimodal model (mmproj), not its text; name the file of the "
                     "text, which alone is supported");
   std::string known;
+  std::string_view last;
   for (const auto& architecture : architectures) {
     if (architecture.name == *name)
       return architecture;
-    known += (known.empty() ? "" : ", ") + std::string(architecture.name);
+    if (architecture.name != last)
+      known += (known.empty() ? "" : ", ") + std::string(architecture.name);
+    last = architecture.name;
   }
   throw failure(errc::unsupported, file.metadata().label(key) + " is " + shown(*name) + ", supported are " + known);
+}
+
+const gguf_architecture* gguf_architecture_of_family(std::string_view family) {
+  const auto* const found = std::ranges::find(architectures, family, &gguf_architecture::family);
+  return family.empty() || found == std::end(architectures) ? nullptr : found;
 }
 
 } // namespace troupe

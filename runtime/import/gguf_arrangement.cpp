@@ -67,7 +67,7 @@ std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint>
   const bool fused_up = model.gated && !stored->find("model.layers.0.mlp.gate_proj.weight") && up &&
     up->shape.size() == 2 && up->shape[0] == 2 * as_size(model.ffn);
   for (int layer = 0; layer < model.layers; ++layer) {
-    const auto hf = "model.layers." + std::to_string(layer) + ".", blk = "blk." + std::to_string(layer) + ".";
+    const auto hf = "model.layers." + std::to_string(layer) + ".";
     if (fused_qkv)
       tensors.split_qkv(layer, "attn_qkv", tensor_arranger::fusion::stacked);
     if (fused_up) {
@@ -80,19 +80,11 @@ std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint>
     if (model.qk_norm_layer)
       for (const std::string name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"})
         tensors.add(layer, name, {.name = hf + name, .as_vector = true});
-    if (model.attention_sinks)
-      tensors.add(layer, "self_attn.sinks", {.name = blk + "attn_sinks.weight"});
-    if (model.family == "falcon" && !model.shared_norm) { // attn_norm is what the MLP reads
-      for (const char* suffix : {".weight", ".bias"}) {
-        tensors.add(layer, std::string("post_attention_layernorm") + suffix, {.name = hf + "input_layernorm" + suffix});
-        tensors.add(layer, std::string("input_layernorm") + suffix, {.name = blk + "attn_norm_2" + suffix});
-      }
-    }
     if (model.is_sparse(layer)) {
       arrange_experts(*stored, model, layer, tensors);
       if (model.experts.shared_gate)
         tensors.add(layer, "mlp.shared_expert_gate.weight",
-                    {.name = blk + "ffn_gate_inp_shexp.weight", .as_row = true});
+                    {.name = hf + "mlp.shared_expert_gate.weight", .as_row = true});
     }
   }
   if (model.latent)

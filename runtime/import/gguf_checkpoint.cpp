@@ -2,11 +2,11 @@
 #include "runtime/import/gguf_architectures.hpp"
 #include "runtime/import/gguf_further.hpp"
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_names.hpp"
 #include "runtime/import/gguf_own.hpp"
 #include "runtime/import/gguf_pooling.hpp"
 #include "runtime/import/model_source.hpp"
 
-#include <array>
 #include <cstring>
 #include <initializer_list>
 #include <limits>
@@ -15,112 +15,19 @@ namespace troupe {
 
 namespace {
 
-struct name_pair {
-  std::string_view gguf, hugging_face;
-};
-
-constexpr std::array outer_names{
-  name_pair{"token_embd.", "model.embed_tokens."},
-  name_pair{"output_norm.", "model.norm."},
-  name_pair{"output.", "lm_head."},
-  name_pair{"position_embd.", "model.position_embeddings."},
-  name_pair{"token_embd_norm.", "model.embedding_norm."},
-  name_pair{"token_types.", "model.token_type_embeddings."},
-  name_pair{"per_layer_token_embd.", "model.embed_tokens_per_layer."},
-  name_pair{"per_layer_model_proj.", "model.per_layer_model_projection."},
-  name_pair{"per_layer_proj_norm.", "model.per_layer_projection_norm."},
-};
-
-/// Tensors of a layer, without the prefixes "blk.N." and "model.layers.N.".
-constexpr std::array layer_names{
-  name_pair{"attn_norm.", "input_layernorm."},
-  name_pair{"attn_q.", "self_attn.q_proj."},
-  name_pair{"attn_k.", "self_attn.k_proj."},
-  name_pair{"attn_v.", "self_attn.v_proj."},
-  name_pair{"attn_output.", "self_attn.o_proj."},
-  name_pair{"attn_q_a.", "self_attn.q_a_proj."},
-  name_pair{"attn_q_a_norm.", "self_attn.q_a_layernorm."},
-  name_pair{"attn_q_b.", "self_attn.q_b_proj."},
-  name_pair{"attn_kv_a_mqa.", "self_attn.kv_a_proj_with_mqa."},
-  name_pair{"attn_kv_a_norm.", "self_attn.kv_a_layernorm."},
-  name_pair{"attn_kv_b.", "self_attn.kv_b_proj."},
-  name_pair{"attn_q_norm.", "self_attn.q_norm."},
-  name_pair{"attn_k_norm.", "self_attn.k_norm."},
-  name_pair{"ffn_norm.", "post_attention_layernorm."},
-  name_pair{"ffn_gate.", "mlp.gate_proj."},
-  name_pair{"ffn_up.", "mlp.up_proj."},
-  name_pair{"ffn_down.", "mlp.down_proj."},
-  name_pair{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"}, // before what it begins with
-  name_pair{"ffn_gate_inp.", "mlp.gate."},
-  name_pair{"ffn_gate_shexp.", "mlp.shared_expert.gate_proj."},
-  name_pair{"ffn_up_shexp.", "mlp.shared_expert.up_proj."},
-  name_pair{"ffn_down_shexp.", "mlp.shared_expert.down_proj."},
-  name_pair{"post_attention_norm.", "post_attention_layernorm."},
-  name_pair{"post_ffw_norm.", "post_feedforward_layernorm."},
-  name_pair{"attn_output_norm.", "post_attention_layernorm."}, // of encoders
-  name_pair{"layer_output_norm.", "post_feedforward_layernorm."},
-  name_pair{"inp_gate.", "per_layer_input_gate."}, // what layers get of each token, and numbers of theirs
-  name_pair{"proj.", "per_layer_projection."},
-  name_pair{"post_norm.", "post_per_layer_input_norm."},
-  name_pair{"layer_output_scale.weight", "layer_scalar"},
-  name_pair{"pre_ffw_norm_2.", "mlp.experts_norm."}, // of experts apart
-  name_pair{"post_ffw_norm_1.", "mlp.shared_expert_norm."},
-  name_pair{"post_ffw_norm_2.", "mlp.experts_result_norm."},
-  name_pair{"altup_correct_coef.", "altup.correction_coefs."}, // of alternating updates
-  name_pair{"altup_correct_scale.weight", "altup.correct_output_scale"},
-  name_pair{"altup_predict_coef.", "altup.prediction_coefs."},
-  name_pair{"altup_router.", "altup.modality_router."},
-  name_pair{"altup_router_norm.", "altup.router_norm."},
-  name_pair{"laurel_l.", "laurel.linear_left."},
-  name_pair{"laurel_r.", "laurel.linear_right."},
-  name_pair{"laurel_post_norm.", "laurel.post_laurel_norm."},
-  name_pair{"nextn.eh_proj.", "eh_proj."}, // of multi-token prediction
-  name_pair{"nextn.enorm.", "enorm."},
-  name_pair{"nextn.hnorm.", "hnorm."},
-  name_pair{"nextn.shared_head_norm.", "shared_head.norm."},
-  name_pair{"nextn.shared_head_head.", "shared_head.head."},
-  name_pair{"nextn.embed_tokens.", "embed_tokens."},
-};
-
-/// The same for layers whose norms are also after attention and MLP.
-constexpr name_pair inner_mlp_norm{"ffn_norm.", "pre_feedforward_layernorm."};
-
-using side = std::string_view name_pair::*;
-
-/// The name in the other format, or the name itself if there is none.
-std::string translated(std::string_view name, side from, side to) {
-  const name_pair layers{"blk.", "model.layers."};
-  std::string prefix;
-  auto rest = name;
-  std::span<const name_pair> names = outer_names;
-  if (name.starts_with(layers.*from)) {
-    const auto number_end = name.find('.', (layers.*from).size());
-    if (number_end == std::string_view::npos)
-      return std::string(name);
-    prefix = std::string(layers.*to) +
-      std::string(name.substr((layers.*from).size(), number_end + 1 - (layers.*from).size()));
-    rest = name.substr(number_end + 1);
-    names = layer_names;
-  }
-  for (const auto& pair : names)
-    if (rest.starts_with(pair.*from))
-      return prefix + std::string(pair.*to) + std::string(rest.substr((pair.*from).size()));
-  return std::string(name);
-}
-
 class gguf_checkpoint final : public checkpoint {
 public:
   gguf_checkpoint(std::shared_ptr<const gguf_file> file, const model_config& config)
     : file_(std::move(file)),
       interleaved_(config.family == "llama" && !is_own_form(*file_)),
-      norms_both_(config.norms == norm_place::both),
+      names_(config),
       head_dim_(static_cast<std::size_t>(config.head_dim)) {
     for (const auto& [name, tensor] : file_->tensors()) {
       if (name == "rope_freqs.weight" || name == "rope_factors_short.weight" || name == "rope_factors_long.weight")
         continue; // read with the configuration
       if (is_half_again(name))
         continue;
-      const auto [place, added] = tensors_.emplace(presented(name), &tensor);
+      const auto [place, added] = tensors_.emplace(names_.in_folder(name), &tensor);
       if (!added)
         throw failure(errc::bad_file, file_->name() + ": tensor " + shown(name) + " is there under two names");
     }
@@ -188,32 +95,21 @@ private:
     return false;
   }
 
-  /// Between the names in the file and those of Hugging Face.
-  std::string presented(std::string_view name) const {
-    if (const auto at = name.find(inner_mlp_norm.gguf); norms_both_ && at != name.npos)
-      return "model.layers." + std::string(name.substr(4, at - 4)) + std::string(inner_mlp_norm.hugging_face) +
-        std::string(name.substr(at + inner_mlp_norm.gguf.size()));
-    return translated(name, &name_pair::gguf, &name_pair::hugging_face);
-  }
   std::string stored(std::string_view name) const {
     for (const auto& [own, _] : file_->tensors())
-      if (presented(own) == name)
+      if (names_.in_folder(own) == name)
         return own;
-    return translated(name, &name_pair::hugging_face, &name_pair::gguf);
+    return names_.in_file(name);
   }
 
   std::shared_ptr<const gguf_file> file_;
   bool interleaved_;
-  bool norms_both_;
+  gguf_names names_;
   std::size_t head_dim_;
   std::map<std::string, const gguf_tensor*, std::less<>> tensors_;
 };
 
 } // namespace
-
-std::string gguf_tensor_name(std::string_view hugging_face) {
-  return translated(hugging_face, &name_pair::hugging_face, &name_pair::gguf);
-}
 
 std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
                                                        const model_config& config) {

@@ -44,13 +44,14 @@ rope_config read_rope(const gguf_file& file, const architecture_keys& keys, cons
                       int head_dim, int context) {
   rope_config rope;
   if (const auto rotated = keys.integer("rope.dimension_count", 0, max_latent_dim); rotated && *rotated != head_dim) {
-    if (!architecture.partial || *rotated < 2 || *rotated > head_dim || *rotated % 2 != 0)
+    if (!architecture.is(gguf_architecture::partial) || *rotated < 2 || *rotated > head_dim || *rotated % 2 != 0)
       throw failure(errc::unsupported,
                     keys.label("rope.dimension_count") + " is " + std::to_string(*rotated) +
                       ", only heads that are rotated whole, here " + std::to_string(head_dim) + ", are supported");
     rope.dims = *rotated;
   }
-  rope.interleaved = architecture.pairs && !has_axes(keys);
+  // make_gguf_checkpoint makes halves of the pairs of llamas.
+  rope.interleaved = architecture.is(gguf_architecture::pairs) && architecture.family != "llama" && !has_axes(keys);
   rope.theta = keys.number("rope.freq_base", 1.000001, 1e30).value_or(rope.theta);
   const int dims = rope.dims > 0 ? rope.dims : head_dim;
   rope.divisors = read_divisors(file, "rope_freqs.weight", dims);
@@ -169,6 +170,8 @@ model_config parse_gguf_config(const gguf_file& file) {
   if (architecture.name == own_architecture)
     return parse_own_config(file);
   const architecture_keys keys(file, architecture.name);
+  const bool layer_norm = architecture.is(gguf_architecture::layer_norm),
+             latent = architecture.is(gguf_architecture::latent);
   model_config model;
   model.family = architecture.family;
   model.vocab = read_vocab(file, keys);
@@ -180,12 +183,12 @@ model_config parse_gguf_config(const gguf_file& file) {
                   keys.label("nextn_predict_layers") + " is " + std::to_string(further) + ", expected fewer than the " +
                     std::to_string(model.layers) + " of " + shown(keys.full("block_count")));
   model.layers -= further;
-  if (architecture.attends) {
+  if (!architecture.is(gguf_architecture::without_attention)) {
     model.heads = keys.size("attention.head_count", max_heads);
     model.ffn = most_of(keys, "feed_forward_length", 1, max_ffn).value_or(0);
     if (model.ffn == 0)
       keys.size("feed_forward_length", max_ffn);
-    if (architecture.latent)
+    if (latent)
       read_latent_heads(keys, model);
     else
       read_heads(keys, model);
@@ -193,16 +196,15 @@ model_config parse_gguf_config(const gguf_file& file) {
     model.heads = model.kv_heads = 1;
     model.head_dim = 2;
   }
-  const auto* epsilon_key = architecture.layer_norm ? "attention.layer_norm_epsilon"
-                                                    : "attention.layer_norm_rms_epsilon";
+  const auto* epsilon_key = layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
   auto epsilon = keys.number(epsilon_key, 0, 1);
-  if (!epsilon && !architecture.layer_norm) // as Nemotron H's files call it
+  if (!epsilon && !layer_norm) // as Nemotron H's files call it
     epsilon = keys.number("attention.layer_norm_epsilon", 0, 1);
   if (!epsilon)
     throw failure(errc::bad_file, keys.label(epsilon_key) + " is missing");
   model.norm_eps = static_cast<float>(*epsilon);
   const auto has = [&](std::string_view tensor) { return file.tensors().contains(tensor); };
-  model.norm = architecture.layer_norm ? norm_type::layer : norm_type::rms;
+  model.norm = layer_norm ? norm_type::layer : norm_type::rms;
   model.norm_bias = has("output_norm.bias");
   model.qkv_bias = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
   model.o_bias = has("blk.0.attn_output.bias");
@@ -212,8 +214,7 @@ model_config parse_gguf_config(const gguf_file& file) {
   model.windows.assign(static_cast<std::size_t>(model.layers),
                        keys.integer("attention.sliding_window", 0, max_positions).value_or(0));
   const int context = keys.size("context_length", max_positions);
-  model.rope = read_rope(file, keys, architecture, architecture.latent ? model.latent.rotated : model.head_dim,
-                         context);
+  model.rope = read_rope(file, keys, architecture, latent ? model.latent.rotated : model.head_dim, context);
   // Some files give the context before YaRN's scaling.
   const double scaled = model.rope.type == rope_type::yarn ? model.rope.original_context * model.rope.factor : 0;
   model.max_context = static_cast<int>(std::clamp<double>(scaled, context, max_positions));

@@ -254,7 +254,7 @@ void arrange_gemma4(const checkpoint& stored, const model_config& model, arrange
   tensor_arranger tensors(model, how, "blk.");
   how.prefixes.clear(); // the checkpoint has translated its names
   for (int layer = 0; layer < model.layers; ++layer) {
-    const auto blk = "blk." + std::to_string(layer) + ".", hf = "model.layers." + std::to_string(layer) + ".";
+    const auto hf = "model.layers." + std::to_string(layer) + ".";
     const auto one = [&](const char* name, const std::string& from, float factor = 1) {
       tensors.add(layer, name, {.name = from, .factor = factor});
     };
@@ -268,7 +268,6 @@ void arrange_gemma4(const checkpoint& stored, const model_config& model, arrange
     for (const std::string name : {"gate_proj", "up_proj", "down_proj"})
       tensors.add(layer, "mlp.shared_expert." + name + ".weight", {.name = hf + "mlp." + name + ".weight"});
     one("mlp.gate_norm.weight", hf + "mlp.gate.scale", 1 / std::sqrt(static_cast<float>(model.hidden)));
-    one("mlp.gate.expert_scale", blk + "ffn_down_exps.scale");
   }
 }
 

@@ -1,13 +1,13 @@
 #include "runtime/import/gguf_layout.hpp"
 
-#include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_architectures.hpp"
+#include "runtime/import/gguf_names.hpp"
 #include "runtime/import/gguf_recurrent_layout.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -17,86 +17,6 @@
 namespace troupe {
 
 namespace {
-
-/// What an architecture stores otherwise than a llama of Hugging Face's.
-struct stored_form {
-  std::string_view family, architecture;
-  bool pairs = false; // q and k for rotating neighbours
-  bool fused_qkv = false, fused_up = false;
-  bool named_by_place = false; // the norm ahead of the MLP is called after its place behind attention
-};
-
-constexpr std::array forms{
-  stored_form{"llama", "llama", true},
-  stored_form{"mistral", "llama", true},
-  stored_form{"mixtral", "llama", true},
-  stored_form{"qwen2", "qwen2"},
-  stored_form{"qwen3", "qwen3"},
-  stored_form{"apertus", "apertus"},
-  stored_form{"arcee", "arcee", true},
-  stored_form{"bamba", "granitehybrid", true},
-  stored_form{"bert", "bert"},
-  stored_form{"cohere", "command-r", true},
-  stored_form{"cohere2", "cohere2", true},
-  stored_form{"deepseek_v2", "deepseek2"},
-  stored_form{"deepseek_v3", "deepseek2"},
-  stored_form{"dots1", "dots1"},
-  stored_form{"ernie4_5", "ernie4_5", true},
-  stored_form{"ernie4_5_moe", "ernie4_5-moe", true},
-  stored_form{"exaone4", "exaone4"},
-  stored_form{"falcon", "falcon", false, true},
-  stored_form{"falcon_h1", "falcon-h1"},
-  stored_form{"gemma", "gemma"},
-  stored_form{"gemma2", "gemma2"},
-  stored_form{"gemma3_text", "gemma3"},
-  stored_form{"gemma3n_text", "gemma3n"},
-  stored_form{"gemma4_text", "gemma4"},
-  stored_form{"glm", "chatglm", true, true, true},
-  stored_form{"glm4", "glm4", true, false, true},
-  stored_form{.family = "glm4_moe", .architecture = "glm4moe", .named_by_place = true},
-  stored_form{"gpt2", "gpt2", false, true},
-  stored_form{"gpt_neox", "gptneox", false, true},
-  stored_form{.family = "gpt_oss", .architecture = "gpt-oss", .named_by_place = true},
-  stored_form{"granite", "granite", true},
-  stored_form{"granitemoe", "granitemoe", true},
-  stored_form{"granitemoehybrid", "granitehybrid", true},
-  stored_form{"hunyuan_v1_dense", "hunyuan-dense"},
-  stored_form{"hunyuan_v1_moe", "hunyuan-moe"},
-  stored_form{"jina_embeddings_v3", "jina-bert-v3", false, true},
-  stored_form{"kimi_linear", "kimi-linear"},
-  stored_form{"lfm2", "lfm2"},
-  stored_form{"lfm2_moe", "lfm2moe"},
-  stored_form{"llama4_text", "llama4", true},
-  stored_form{"mamba2", "mamba2"},
-  stored_form{"minimax_m2", "minimax-m2"},
-  stored_form{"ministral3", "mistral3", true},
-  stored_form{"mistral4", "mistral4"},
-  stored_form{"modernbert", "modern-bert", false, true, true},
-  stored_form{"nemotron", "nemotron"},
-  stored_form{.family = "nemotron_h", .architecture = "nemotron_h", .named_by_place = true},
-  stored_form{"nomic_bert", "nomic-bert", false, true},
-  stored_form{"olmo2", "olmo2"},
-  stored_form{"olmo3", "olmo2"},
-  stored_form{"phi", "phi2", false, true},
-  stored_form{"phi3", "phi3", false, true, true},
-  stored_form{"qwen2_moe", "qwen2moe"},
-  stored_form{"qwen3_moe", "qwen3moe"},
-  stored_form{.family = "qwen3_5_moe_text", .architecture = "qwen35moe", .named_by_place = true},
-  stored_form{.family = "qwen3_5_text", .architecture = "qwen35", .named_by_place = true},
-  stored_form{.family = "qwen3_next", .architecture = "qwen3next", .named_by_place = true},
-  stored_form{"roberta", "bert"},
-  stored_form{.family = "seed_oss", .architecture = "seed_oss", .named_by_place = true},
-  stored_form{"smallthinker", "smallthinker"},
-  stored_form{"smollm3", "smollm3", true},
-  stored_form{"stablelm", "stablelm"},
-  stored_form{"starcoder2", "starcoder2"},
-  stored_form{"xlm-roberta", "bert"},
-};
-
-const stored_form* form_of(std::string_view family) {
-  const auto* const found = std::ranges::find(forms, family, &stored_form::family);
-  return found == forms.end() ? nullptr : found;
-}
 
 row_order range_of(std::size_t first, std::size_t count) {
   std::vector<std::uint32_t> rows(count);
@@ -127,10 +47,10 @@ std::vector<std::uint32_t> latent_order(int plain, int rotated, bool pairs) {
 
 class layout {
 public:
-  layout(const model_config& model, const stored_form& form, bool of_gguf)
-    : model_(model), form_(form), of_gguf_(of_gguf) {
+  layout(const model_config& model, const gguf_architecture& form, bool of_gguf)
+    : model_(model), form_(form), names_(model), of_gguf_(of_gguf) {
     auto rope = model.rope;
-    rope.interleaved = of_gguf && model.family != "llama" ? model.rope.interleaved : form.pairs;
+    rope.interleaved = of_gguf && model.family != "llama" ? model.rope.interleaved : form.is(gguf_architecture::pairs);
     if (model.positions == position_type::rotary)
       there_ = rotated_order(rope, model.head_dim);
   }
@@ -164,7 +84,7 @@ private:
     if (wanted.name == "model.embed_tokens_per_layer.weight" && model_.layer_input_rows > 0)
       return place_layer_inputs(wanted);
     if (!wanted.name.starts_with(layers))
-      return push(gguf_tensor_name(wanted.name), wanted);
+      return push(names_.in_file(wanted.name), wanted);
     const auto end = wanted.name.find('.', layers.size());
     const auto blk = "blk." + wanted.name.substr(layers.size(), end - layers.size()) + ".";
     const auto rest = wanted.name.substr(end + 1);
@@ -186,13 +106,12 @@ private:
       return push_slice(blk + expert_name(stem) + suffix, wanted);
     if (rest.starts_with("self_attn.latent_"))
       return push_slice(blk + (stem.find("latent_key") != stem.npos ? "attn_k_b" : "attn_v_b") + suffix, wanted);
-    const auto name = layer_name(rest, stem, suffix);
     const bool of_qkv = stem.ends_with(".q_proj") || stem.ends_with(".k_proj") || stem.ends_with(".v_proj");
-    if (of_qkv && form_.fused_qkv)
+    if (of_qkv && form_.is(gguf_architecture::fused_qkv))
       return push_rows(blk + "attn_qkv" + suffix, wanted, order_of(stem, wanted));
-    if (form_.fused_up && (stem == "mlp.gate_proj" || stem == "mlp.up_proj"))
+    if (form_.is(gguf_architecture::fused_up) && (stem == "mlp.gate_proj" || stem == "mlp.up_proj"))
       return push_rows(blk + "ffn_up" + suffix, wanted, nullptr);
-    push(blk + name, wanted, order_of(stem, wanted));
+    push(file_name(wanted.name), wanted, order_of(stem, wanted));
   }
 
   /// A row for every token: those beyond the table have its first.
@@ -246,32 +165,10 @@ private:
     return "ffn_" + stem.substr(stem.rfind('.') + 1, stem.rfind('_') - stem.rfind('.') - 1) + "_exps";
   }
 
-  std::string layer_name(const std::string& rest, const std::string& stem, const std::string& suffix) const {
-    if (rest == "self_attn.sinks")
-      return "attn_sinks.weight";
-    if (rest == "mlp.gate.expert_scale")
-      return "ffn_down_exps.scale";
-    constexpr std::string_view shared = "mlp.shared_expert.";
-    if (model_.experts.apart && rest.starts_with(shared)) // it is the layer's MLP
-      return layer_name("mlp." + rest.substr(shared.size()), "mlp." + stem.substr(shared.size()), suffix);
-    const bool own_mlp_norm = model_.family == "falcon" && !model_.shared_norm;
-    const bool sums = model_.norms == norm_place::sum;
-    if (stem == "post_feedforward_layernorm" && sums)
-      return "layer_output_norm" + suffix;
-    if (stem == "input_layernorm" && own_mlp_norm)
-      return "attn_norm_2" + suffix;
-    if (stem == "post_attention_layernorm")
-      return (own_mlp_norm                                                   ? "attn_norm"
-                : sums                                                       ? "attn_output_norm"
-                : model_.norms != norm_place::before || form_.named_by_place ? "post_attention_norm"
-                                                                             : "ffn_norm") +
-        suffix;
-    if (stem == "pre_feedforward_layernorm")
-      return "ffn_norm" + suffix;
-    if (stem == "mlp.shared_expert_gate")
-      return "ffn_gate_inp_shexp" + suffix;
-    constexpr std::string_view blk = "blk.0.";
-    return gguf_tensor_name("model.layers.0." + rest).substr(blk.size());
+  std::string file_name(const std::string& name) const {
+    constexpr std::string_view shared = ".mlp.shared_expert.";
+    const auto at = model_.experts.apart ? name.find(shared) : name.npos; // it is the layer's MLP
+    return names_.in_file(at == name.npos ? name : name.substr(0, at) + ".mlp." + name.substr(at + shared.size()));
   }
 
   row_order order_of(const std::string& stem, const wanted_tensor& wanted) const {
@@ -328,7 +225,8 @@ private:
   }
 
   const model_config& model_;
-  const stored_form& form_;
+  const gguf_architecture& form_;
+  gguf_names names_;
   bool of_gguf_;
   std::map<std::string, std::vector<std::size_t>> shapes_;
   std::vector<std::uint32_t> there_;
@@ -339,16 +237,16 @@ private:
 } // namespace
 
 std::string_view gguf_architecture_for(const model_config& model) {
-  const auto* form = form_of(model.family);
+  const auto* form = gguf_architecture_of_family(model.family);
   if (model.family == "nemotron_h" && model.experts.count > 0)
     return "nemotron_h_moe";
   if (model.family == "gemma3_text" && model.encoder)
     return "gemma-embedding";
-  return form ? form->architecture : std::string_view();
+  return form ? form->name : std::string_view();
 }
 
 std::vector<laid_out_tensor> gguf_layout(const model_config& model, bool of_gguf) {
-  return layout(model, *form_of(model.family), of_gguf).tensors();
+  return layout(model, *gguf_architecture_of_family(model.family), of_gguf).tensors();
 }
 
 bool folds_mtp_layers(const mtp_layers& layers) {

@@ -33,9 +33,6 @@ std::optional<std::string> gguf_sampling_key(std::string_view field);
 std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
                                                        const model_config& config);
 
-/// "model.norm.weight" → "output_norm.weight"; a name without a counterpart is kept.
-std::string gguf_tensor_name(std::string_view hugging_face);
-
 /// Models `gpt2` (BPE that splits texts as `tokenizer.ggml.pre` says, gguf_words.hpp), `llama` (SentencePiece BPE,
 /// whose merges follow from scores: two neighbours whose joined text is a token may merge, highest score first; exact
 /// except for vocabularies with characters that only occur within pieces), `t5` (Unigram), `bert` (WordPiece) and

@@ -2,7 +2,7 @@
 
 #include "runtime/checkpoint/quantise_blocks.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_names.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include "runtime/checkpoint/safetensors_writer.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/import/folder_export.hpp"
-#include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_names.hpp"
 #include "runtime/model/tensor_names.hpp"
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include "runtime/checkpoint/pruned_tensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/import/folder_export.hpp"
-#include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_names.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
