@@ -1,5 +1,6 @@
 #include "actors/drafter.hpp"
 
+#include "actors/messages/drafting.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/execution/draft_model.hpp"
 #include "runtime/speculation/draft_request.hpp"
@@ -17,8 +18,8 @@ public:
 
   drafter_actor::behavior_type make_behavior() {
     return {
-      [this](draft_atom, const draft_request_ptr& request, const draft_reply_actor& client) {
-        self_->send(client, draft_atom::value, std::make_shared<const draft_reply>(draft_.serve(*request)));
+      [this](const drafts_wanted& order) {
+        self_->send(order.client, tokens_drafted{std::make_shared<const draft_reply>(draft_.serve(*order.request))});
       },
     };
   }

@@ -1,6 +1,7 @@
 #include "actors/guide_compiler.hpp"
 
 #include "actors/faults.hpp"
+#include "actors/messages/guides.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/loaded_model.hpp"
 #include "runtime/guide/compile_queue.hpp"
@@ -28,18 +29,19 @@ public:
 
   guide_worker_actor::behavior_type make_behavior() {
     return {
-      [this](compile_atom, const guide_order_ptr& order, const guide_compiler_actor& compiler) {
-        const auto outcome = std::make_shared<const guide_outcome>(compile(*order));
-        self_->send(compiler, guide_atom::value, outcome);
-        if (outcome->guide) // what its masks need, some milliseconds of it, while the prompt is computed
-          outcome->guide->prepare(500'000);
+      [this](const guide_ordered& order) {
+        auto outcome = compile(order);
+        const auto guide = outcome.guide;
+        self_->send(order.compiler, std::move(outcome));
+        if (guide) // what its masks need, some milliseconds of it, while the prompt is computed
+          guide->prepare(500'000);
       },
     };
   }
 
 private:
-  guide_outcome compile(const guide_order& order) const {
-    guide_outcome result{order.ticket};
+  guide_settled compile(const guide_ordered& order) const {
+    guide_settled result{order.ticket};
     try {
       const auto& source = *order.what->guide;
       const bool stops = !order.what->sampling.stop_token_ids.empty();
@@ -89,7 +91,7 @@ public:
       [this](compile_atom, const generation_ptr& what, std::uint64_t number, const request_actor& client) {
         take(what, number, client);
       },
-      [this](guide_atom, const guide_outcome_ptr& outcome) { finish(*outcome); },
+      [this](const guide_settled& outcome) { finish(outcome); },
     };
   }
 
@@ -140,14 +142,11 @@ private:
     one.lane = &lane;
     one.worker = lane.back();
     lane.pop_back();
-    self_->send(
-      one.worker, compile_atom::value,
-      std::make_shared<const guide_order>(guide_order{*ticket, one.what, &lane == &brief_, one.stop.get_token()}),
-      self_);
+    self_->send(one.worker, guide_ordered{*ticket, one.what, &lane == &brief_, one.stop.get_token(), self_});
     return true;
   }
 
-  void finish(const guide_outcome& outcome) {
+  void finish(const guide_settled& outcome) {
     auto& one = orders_.at(outcome.ticket);
     std::exchange(one.lane, nullptr)->push_back(std::exchange(one.worker, {}));
     if (outcome.takes_long && !one.clients.empty()) {
@@ -155,7 +154,7 @@ private:
     } else {
       for (const auto& [address, client] : one.clients) {
         if (outcome.guide)
-          self_->send(client.second, guide_atom::value, client.first, outcome.guide);
+          self_->send(client.second, guide_compiled{client.first, outcome.guide});
         else
           self_->send(client.second, failed_atom::value, client.first, outcome.why);
         self_->demonitor(address);

@@ -21,8 +21,6 @@ class answer_guide; // runtime/guide/answer_guide.hpp
 struct admit_reply;
 struct kv_fetch;
 struct kv_offer;
-struct guide_order;
-struct guide_outcome;
 struct stage_work;
 
 struct admission;       // runtime/scheduling/admission.hpp
@@ -75,8 +73,6 @@ using loaded_model_ptr = std::shared_ptr<const loaded_model>;
 using admit_reply_ptr = std::shared_ptr<const admit_reply>;
 using route_query_ptr = std::shared_ptr<const route_query>;
 using load_report_ptr = std::shared_ptr<const load_report>;
-using guide_order_ptr = std::shared_ptr<const guide_order>;
-using guide_outcome_ptr = std::shared_ptr<const guide_outcome>;
 using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
 using judge_order_ptr = std::shared_ptr<judge_order>; // of its receiver
 
@@ -93,7 +89,6 @@ using embedding_atom = caf::atom_constant<caf::atom("embedding")>;
 using ended_atom = caf::atom_constant<caf::atom("ended")>;
 using failed_atom = caf::atom_constant<caf::atom("failed")>;
 using compile_atom = caf::atom_constant<caf::atom("compile")>;
-using guide_atom = caf::atom_constant<caf::atom("guide")>;
 using blocks_atom = caf::atom_constant<caf::atom("blocks")>;
 using grant_atom = caf::atom_constant<caf::atom("grant")>;
 using plan_atom = caf::atom_constant<caf::atom("plan")>;
@@ -101,7 +96,6 @@ using work_atom = caf::atom_constant<caf::atom("work")>;
 using logits_atom = caf::atom_constant<caf::atom("logits")>;
 using tokens_atom = caf::atom_constant<caf::atom("tokens")>;
 using result_atom = caf::atom_constant<caf::atom("result")>;
-using draft_atom = caf::atom_constant<caf::atom("draft")>;
 using stats_atom = caf::atom_constant<caf::atom("stats")>;
 using watch_atom = caf::atom_constant<caf::atom("watch")>;
 using unwatch_atom = caf::atom_constant<caf::atom("unwatch")>;
@@ -160,7 +154,5 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::route_query_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::load_report_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_order_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_outcome_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_guide_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::judge_order_ptr)

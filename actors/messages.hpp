@@ -67,29 +67,33 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <vector>
 
 namespace troupe {
 
 // A message is a struct whose name says what happened, or an atom with what it is about.
-struct replica_known;       // actors/messages/introductions.hpp
+struct replica_known; // actors/messages/introductions.hpp
 struct request_joined;
 struct scheduler_known;
 struct judge_known;
-struct answer_valued;       // actors/messages/judging.hpp
+struct answer_valued; // actors/messages/judging.hpp
 struct answers_to_value;
 struct judge_failed;
 struct judge_ready;
-struct guesses_verified;    // actors/messages/sampling.hpp
+struct guesses_verified; // actors/messages/sampling.hpp
 struct late_tokens_sampled;
 struct mask_ready;
 struct sample_done;
 struct token_sampled;
-struct blocks_read;         // actors/messages/arrivals.hpp
+struct guide_compiled; // actors/messages/guides.hpp
+struct guide_ordered;
+struct guide_settled;
+struct drafts_wanted; // actors/messages/drafting.hpp
+struct tokens_drafted;
+struct blocks_read; // actors/messages/arrivals.hpp
 struct blocks_received;
-struct deadlines_due;       // actors/messages/reminders.hpp
+struct deadlines_due; // actors/messages/reminders.hpp
 struct device_check_due;
 struct read_on;
 struct restart_due;
@@ -119,7 +123,7 @@ using request_actor = caf::typed_actor<
   caf::reacts_to<ended_atom, std::uint64_t, hypotheses_ptr>, // sampler: its group of sequences has ended
   caf::reacts_to<guesses_verified>,                          // sampler
   caf::reacts_to<failed_atom, std::uint64_t, error>,         // scheduler, sampler, guide_compiler: it cannot continue
-  caf::reacts_to<guide_atom, std::uint64_t, answer_guide_ptr>, // guide_compiler: the request's guide
+  caf::reacts_to<guide_compiled>,                            // guide_compiler
   caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up
   caf::reacts_to<cancel_atom>,                               // client, engine
   caf::reacts_to<timeout_atom>>;                             // engine: its time is over
@@ -137,7 +141,7 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<grant_atom, block_grant_ptr>,                // kv_block_manager: answers each block_request
   caf::reacts_to<result_atom, step_result_ptr>,               // sampler: the tokens of a step
   caf::reacts_to<late_tokens_sampled>,                        // sampler
-  caf::reacts_to<draft_atom, draft_reply_ptr>,                // drafter: answers a draft_request
+  caf::reacts_to<tokens_drafted>,                             // drafter
   caf::reacts_to<watch_atom, bool>,                           // engine: whether to send it a record of each step
   caf::reacts_to<moves_atom, block_moves_ptr>,                // kv_block_manager: moves that belong to no grant
   caf::reacts_to<fetched_atom, std::uint64_t>,                // kv_mover, kv_block_manager: all of a kv_fetch is sent
@@ -210,22 +214,20 @@ using sampler_actor = caf::typed_actor<
 // -- drafter: guesses of a draft model --------------------------------------------------------------------------------
 
 /// A part of the scheduler's interface.
-using draft_reply_actor = caf::typed_actor<caf::reacts_to<draft_atom, draft_reply_ptr>>;
+using draft_reply_actor = caf::typed_actor<caf::reacts_to<tokens_drafted>>;
 
-using drafter_actor = caf::typed_actor<
-  caf::reacts_to<draft_atom, draft_request_ptr, draft_reply_actor>>; // scheduler: draft_reply follows; one at a time
+using drafter_actor = caf::typed_actor<caf::reacts_to<drafts_wanted>>; // scheduler
 
 // -- guide_compiler: compiles the guides of requests ------------------------------------------------------------------
 
 using guide_compiler_actor = caf::typed_actor<
-  // request: its guide, or an error, follows by this number
+  // request: guide_compiled, or an error, follows by this number
   caf::reacts_to<compile_atom, generation_ptr, std::uint64_t, request_actor>,
-  caf::reacts_to<guide_atom, guide_outcome_ptr>>;               // guide_worker: answers each guide_order
+  caf::reacts_to<guide_settled>>;                               // guide_worker
 
 // -- guide_worker: one thread of the guide compiler -------------------------------------------------------------------
 
-using guide_worker_actor = caf::typed_actor<
-  caf::reacts_to<compile_atom, guide_order_ptr, guide_compiler_actor>>; // guide_compiler: compile this
+using guide_worker_actor = caf::typed_actor<caf::reacts_to<guide_ordered>>; // guide_compiler
 
 // -- engine: supervisor of all above ----------------------------------------------------------------------------------
 
@@ -254,21 +256,6 @@ struct kv_offer {
   std::array<std::uint64_t, 2> numerics = {}; // under which they are exchanged
   kv_sender_actor sender;
   scheduler_actor scheduler;      // of the sender
-};
-
-/// A guide to be compiled.
-struct guide_order {
-  std::uint64_t ticket = 0;       // of the order
-  generation_ptr what;
-  bool is_brief = false;          // to be given up where it takes long
-  std::stop_token stop;           // no longer wanted
-};
-
-struct guide_outcome {
-  std::uint64_t ticket = 0;
-  answer_guide_ptr guide = {};    // null: why not
-  error why = {};
-  bool takes_long = false;        // neither: the order was brief
 };
 
 /// The engine's answer to admit.

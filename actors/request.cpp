@@ -1,5 +1,6 @@
 #include "actors/request.hpp"
 
+#include "actors/messages/guides.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
 #include "actors/watch.hpp"
@@ -58,7 +59,7 @@ public:
       [this](ended_atom, std::uint64_t number, const hypotheses_ptr& found) { conclude(number, *found); },
       [this](const guesses_verified& seen) { count_guesses(seen); },
       [this](failed_atom, std::uint64_t number, const error& why) { fail(number, why); },
-      [this](guide_atom, std::uint64_t number, const answer_guide_ptr& guide) { follow(number, guide); },
+      [this](const guide_compiled& its) { follow(its.request, its.guide); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
       [this](timeout_atom) { expire(); },

@@ -1,5 +1,6 @@
 #include "actors/scheduler.hpp"
 
+#include "actors/messages/drafting.hpp"
 #include "actors/messages/introductions.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
@@ -62,7 +63,7 @@ public:
       [this](grant_atom, const block_grant_ptr& grant) { apply_grant(*grant); },
       [this](result_atom, const step_result_ptr& result) { finish_step(*result); },
       [this](const late_tokens_sampled& late) { finish_late(*late.result); },
-      [this](draft_atom, const draft_reply_ptr& reply) { take_drafts(*reply); },
+      [this](const tokens_drafted& drafted) { take_drafts(*drafted.reply); },
       [this](watch_atom, bool watched) { watch(watched); },
       [this](moves_atom, const block_moves_ptr& moves) { move_blocks(*moves); },
       [this](fetched_atom, std::uint64_t request) { stop_holding(request); },
@@ -245,8 +246,8 @@ private:
   void plan_step() {
     if (peers_.drafter)
       if (auto request = scheduler_.collect_draft_request())
-        self_->send(peers_.drafter, draft_atom::value, std::make_shared<const draft_request>(std::move(*request)),
-                    draft_reply_actor(scheduler_actor(self_)));
+        self_->send(peers_.drafter,
+                    drafts_wanted{std::make_shared<const draft_request>(std::move(*request)), scheduler_actor(self_)});
     if (scheduler_.wants_step())
       request_blocks(scheduler_.begin_step());
   }

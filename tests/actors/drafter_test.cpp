@@ -1,5 +1,6 @@
 // The drafter actor with a real draft model and real threads.
 #include "actors/drafter.hpp"
+#include "actors/messages/drafting.hpp"
 #include "runtime/engine/loader.hpp"
 #include "tests/test_data.hpp"
 
@@ -18,7 +19,7 @@ namespace {
 
 /// Collects replies and why the drafter ended.
 draft_reply_actor::behavior_type collect_replies(draft_reply_actor::pointer, std::promise<draft_reply_ptr>* to) {
-  return {[to](draft_atom, const draft_reply_ptr& reply) { to->set_value(reply); }};
+  return {[to](const tokens_drafted& drafted) { to->set_value(drafted.reply); }};
 }
 
 } // namespace
@@ -53,7 +54,7 @@ TEST_CASE("a drafter answers a request with guesses, and ends by an exit message
        4});
     std::promise<draft_reply_ptr> replied;
     const auto client = system.spawn(collect_replies, &replied);
-    caf::anon_send(drafter, draft_atom::value, draft_request_ptr(request), client);
+    caf::anon_send(drafter, drafts_wanted{request, client});
     auto reply = replied.get_future();
     REQUIRE(reply.wait_for(std::chrono::minutes(1)) == std::future_status::ready);
     const auto answer = reply.get();

@@ -2,6 +2,7 @@
 // Clients notice a pause at most; their results are the same bits.
 #include "actors/actor_counts.hpp"
 #include "actors/engine.hpp"
+#include "actors/messages/guides.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
 #include "runtime/engine/replica_roles.hpp"
@@ -146,7 +147,7 @@ public:
         [](const token_sampled&) {},
         [](scores_atom, const prompt_scores_ptr&) {},
         [](embedding_atom, const prompt_embedding_ptr&) {},
-        [](guide_atom, std::uint64_t, const answer_guide_ptr&) {},
+        [](const guide_compiled&) {},
         [](ended_atom, std::uint64_t, const hypotheses_ptr&) {},
         [](const guesses_verified&) {},
         [](failed_atom, std::uint64_t, const error&) {},
