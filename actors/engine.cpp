@@ -3,6 +3,7 @@
 #include "actors/faults.hpp"
 #include "actors/kept_judge.hpp"
 #include "actors/messages/judging.hpp"
+#include "actors/messages/loading.hpp"
 #include "actors/messages/reminders.hpp"
 #include "actors/replica.hpp"
 #include "actors/request.hpp"
@@ -86,8 +87,8 @@ public:
       [this](timeout_atom, std::int64_t ms, const request_actor& request) { set_deadline(ms, request); },
       [this](deadlines_due) { expire(); },
       [this](const restart_due& due) { start_again(due.replica); },
-      [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
-      [this](loaded_atom, const error& why) { fail(why); },
+      [this](const model_loaded& its) { finish_loading(its.model); },
+      [this](const load_failed& failed) { fail(failed.why); },
       [this](judge_ready) { judge_loaded(); },
       [this](const judge_failed& failed) { judge_ended(failed.why); },
       [this](answer_valued) { judge_->count(); },
@@ -126,14 +127,13 @@ private:
       };
       name_thread("loader");
       try {
-        self->send(engine, loaded_atom::value, what.load(what.options, progress));
+        self->send(engine, model_loaded{what.load(what.options, progress)});
       } catch (const failure& f) {
-        self->send(engine, loaded_atom::value, f.what_failed());
+        self->send(engine, load_failed{f.what_failed()});
       } catch (const std::bad_alloc&) {
-        self->send(engine, loaded_atom::value,
-                   error{errc::out_of_memory, "there is not enough memory to load the model", {}});
+        self->send(engine, load_failed{{errc::out_of_memory, "there is not enough memory to load the model", {}}});
       } catch (...) {
-        self->send(engine, loaded_atom::value, error_of(std::current_exception()));
+        self->send(engine, load_failed{error_of(std::current_exception())});
       }
     };
     expect_threads(1);

@@ -2,6 +2,7 @@
 
 #include "actors/faults.hpp"
 #include "actors/messages/judging.hpp"
+#include "actors/messages/loading.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/loaded_model.hpp"
@@ -48,8 +49,8 @@ public:
       [this](const answers_to_value& wanted) { take(wanted.order); },
       [this](event_atom, std::uint64_t text, const event_ptr& e) { hear(text, *e); },
       [this](cancel_atom, std::uint64_t number) { drop(number); },
-      [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
-      [this](loaded_atom, const error& why) { give_up(why); },
+      [this](const model_loaded& its) { finish_loading(its.model); },
+      [this](const load_failed& failed) { give_up(failed.why); },
     };
   }
 
@@ -85,9 +86,9 @@ private:
     if (!alive)
       return;
     if (now.why)
-      caf::anon_send(caf::actor_cast<judge_actor>(alive), loaded_atom::value, *now.why);
+      caf::anon_send(caf::actor_cast<judge_actor>(alive), load_failed{*now.why});
     else if (model)
-      caf::anon_send(caf::actor_cast<judge_actor>(alive), loaded_atom::value, model);
+      caf::anon_send(caf::actor_cast<judge_actor>(alive), model_loaded{model});
   }
 
   void finish_loading(const loaded_model_ptr& model) {

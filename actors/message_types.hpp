@@ -113,7 +113,6 @@ using moves_atom = caf::atom_constant<caf::atom("moves")>;
 using save_atom = caf::atom_constant<caf::atom("save")>;
 using flush_atom = caf::atom_constant<caf::atom("flush")>;
 using room_atom = caf::atom_constant<caf::atom("room")>;
-using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
 
 } // namespace troupe
 

@@ -86,6 +86,8 @@ struct late_tokens_sampled;
 struct mask_ready;
 struct sample_done;
 struct token_sampled;
+struct load_failed; // actors/messages/loading.hpp
+struct model_loaded;
 struct guide_compiled; // actors/messages/guides.hpp
 struct guide_ordered;
 struct guide_settled;
@@ -195,8 +197,8 @@ using judge_actor = caf::typed_actor<
   caf::reacts_to<answers_to_value>,                          // sampler
   caf::reacts_to<event_atom, std::uint64_t, event_ptr>,      // its engine's requests
   caf::reacts_to<cancel_atom, std::uint64_t>,                // itself: nobody wants that order any more
-  caf::reacts_to<loaded_atom, loaded_model_ptr>,             // its engine's listener: the reward model
-  caf::reacts_to<loaded_atom, error>>;                       // likewise
+  caf::reacts_to<model_loaded>,                              // its engine's listener: the reward model
+  caf::reacts_to<load_failed>>;                              // likewise
 
 // -- sampler: logits to tokens ----------------------------------------------------------------------------------------
 
@@ -286,8 +288,8 @@ using engine_actor = caf::typed_actor<
   caf::reacts_to<timeout_atom, std::int64_t, request_actor>,              // request: timeout follows after so many ms
   caf::reacts_to<deadlines_due>,                                          // itself
   caf::reacts_to<restart_due>,                                            // itself
-  caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
-  caf::reacts_to<loaded_atom, error>,                                     // loader
+  caf::reacts_to<model_loaded>,                                           // loader
+  caf::reacts_to<load_failed>,                                            // loader
   caf::reacts_to<judge_ready>,                                            // judge
   caf::reacts_to<judge_failed>,                                           // judge
   caf::reacts_to<answer_valued>,                                          // judge

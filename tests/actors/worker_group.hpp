@@ -6,6 +6,7 @@
 #include "actors/messages/arrivals.hpp"
 #include "actors/messages/introductions.hpp"
 #include "actors/messages/judging.hpp"
+#include "actors/messages/loading.hpp"
 #include "actors/messages/reminders.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
@@ -127,8 +128,8 @@ engine_actor::behavior_type engine_that(Handlers... own) {
   return {
     std::move(own)...,
     [](submit_atom, std::uint64_t, const generation_ptr&, const client_actor&) { return request_actor{}; },
-    [](loaded_atom, const loaded_model_ptr&) {},
-    [](loaded_atom, const error&) {},
+    [](const model_loaded&) {},
+    [](const load_failed&) {},
     [](judge_ready) {},
     [](const judge_failed&) {},
     [](restart_due) {},
