@@ -2,6 +2,7 @@
 
 #include "actors/faults.hpp"
 #include "actors/kept_judge.hpp"
+#include "actors/messages/endings.hpp"
 #include "actors/messages/judging.hpp"
 #include "actors/messages/loading.hpp"
 #include "actors/messages/reminders.hpp"
@@ -84,7 +85,7 @@ public:
         consider_move(request, number, *query);
       },
       [this](load_atom, const load_report_ptr& report) { router_.take(*report); },
-      [this](timeout_atom, std::int64_t ms, const request_actor& request) { set_deadline(ms, request); },
+      [this](const deadline_set& wanted) { set_deadline(wanted.ms, wanted.request); },
       [this](deadlines_due) { expire(); },
       [this](const restart_due& due) { start_again(due.replica); },
       [this](const model_loaded& its) { finish_loading(its.model); },
@@ -254,7 +255,7 @@ private:
     deadlines_.fired(now);
     while (const auto late = deadlines_.expired(now)) {
       if (const auto request = requests_.find(*late); request != requests_.end())
-        self_->send(request->second.request, timeout_atom::value);
+        self_->send(request->second.request, deadline_passed{});
       deadlines_.erase(*late);
     }
     wait_for_deadline();

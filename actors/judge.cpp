@@ -48,7 +48,7 @@ public:
     return {
       [this](const answers_to_value& wanted) { take(wanted.order); },
       [this](event_atom, std::uint64_t text, const event_ptr& e) { hear(text, *e); },
-      [this](cancel_atom, std::uint64_t number) { drop(number); },
+      [this](const order_unwanted& its) { drop(its.order); },
       [this](const model_loaded& its) { finish_loading(its.model); },
       [this](const load_failed& failed) { give_up(failed.why); },
     };
@@ -151,7 +151,7 @@ private:
     }
     opened.stopped.emplace(order->stop(), [me = caf::actor_cast<caf::weak_actor_ptr>(self_), number] {
       if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
-        caf::anon_send(caf::actor_cast<judge_actor>(alive), cancel_atom::value, number);
+        caf::anon_send(caf::actor_cast<judge_actor>(alive), order_unwanted{number});
     });
   }
 

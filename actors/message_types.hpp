@@ -83,7 +83,6 @@ using cancel_atom = caf::atom_constant<caf::atom("cancel")>;
 using finish_atom = caf::atom_constant<caf::atom("finish")>;
 using pause_atom = caf::atom_constant<caf::atom("pause")>;
 using started_atom = caf::atom_constant<caf::atom("started")>;
-using timeout_atom = caf::atom_constant<caf::atom("timeout")>;
 using scores_atom = caf::atom_constant<caf::atom("scores")>;
 using embedding_atom = caf::atom_constant<caf::atom("embedding")>;
 using ended_atom = caf::atom_constant<caf::atom("ended")>;

@@ -81,11 +81,16 @@ struct answer_valued; // actors/messages/judging.hpp
 struct answers_to_value;
 struct judge_failed;
 struct judge_ready;
+struct order_unwanted;
 struct guesses_verified; // actors/messages/sampling.hpp
 struct late_tokens_sampled;
 struct mask_ready;
 struct sample_done;
 struct token_sampled;
+struct deadline_passed; // actors/messages/endings.hpp
+struct deadline_set;
+struct request_left;
+struct request_paused;
 struct load_failed; // actors/messages/loading.hpp
 struct model_loaded;
 struct guide_compiled; // actors/messages/guides.hpp
@@ -97,6 +102,7 @@ struct blocks_read; // actors/messages/arrivals.hpp
 struct blocks_received;
 struct deadlines_due; // actors/messages/reminders.hpp
 struct device_check_due;
+struct fetch_overdue;
 struct read_on;
 struct restart_due;
 struct send_on;
@@ -128,7 +134,7 @@ using request_actor = caf::typed_actor<
   caf::reacts_to<guide_compiled>,                            // guide_compiler
   caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up
   caf::reacts_to<cancel_atom>,                               // client, engine
-  caf::reacts_to<timeout_atom>>;                             // engine: its time is over
+  caf::reacts_to<deadline_passed>>;                          // engine
 // Its actor ends once the client has received the last event.
 
 // -- scheduler: decides which sequences run in the next step ----------------------------------------------------------
@@ -136,8 +142,8 @@ using request_actor = caf::typed_actor<
 using scheduler_actor = caf::typed_actor<
   caf::reacts_to<submit_atom, admission_ptr, request_actor>,  // request: run this
   caf::reacts_to<finish_atom, sequence_id>,                   // request: a stop string ended this sequence
-  caf::reacts_to<pause_atom, std::uint64_t, bool>,            // request
-  caf::reacts_to<cancel_atom, std::uint64_t>,                 // request: it goes on in another replica
+  caf::reacts_to<request_paused>,                             // request
+  caf::reacts_to<request_left>,                               // request
   // kv_block_manager of another replica: the blocks of this request are there
   caf::reacts_to<arrived_atom, std::uint64_t>,
   caf::reacts_to<grant_atom, block_grant_ptr>,                // kv_block_manager: answers each block_request
@@ -147,7 +153,7 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<watch_atom, bool>,                           // engine: whether to send it a record of each step
   caf::reacts_to<moves_atom, block_moves_ptr>,                // kv_block_manager: moves that belong to no grant
   caf::reacts_to<fetched_atom, std::uint64_t>,                // kv_mover, kv_block_manager: all of a kv_fetch is sent
-  caf::reacts_to<timeout_atom, std::uint64_t>,                // itself: a kv_fetch takes too long
+  caf::reacts_to<fetch_overdue>,                              // itself
   caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
 
 // -- kv_mover: reads or writes the files of kept blocks ---------------------------------------------------------------
@@ -196,7 +202,7 @@ using executor_actor = caf::typed_actor<
 using judge_actor = caf::typed_actor<
   caf::reacts_to<answers_to_value>,                          // sampler
   caf::reacts_to<event_atom, std::uint64_t, event_ptr>,      // its engine's requests
-  caf::reacts_to<cancel_atom, std::uint64_t>,                // itself: nobody wants that order any more
+  caf::reacts_to<order_unwanted>,                            // itself
   caf::reacts_to<model_loaded>,                              // its engine's listener: the reward model
   caf::reacts_to<load_failed>>;                              // likewise
 
@@ -285,7 +291,7 @@ using engine_actor = caf::typed_actor<
                                                                           // elsewhere? An admit_reply follows, or
                                                                           // nothing
   caf::reacts_to<load_atom, load_report_ptr>,                             // scheduler, beside other replicas
-  caf::reacts_to<timeout_atom, std::int64_t, request_actor>,              // request: timeout follows after so many ms
+  caf::reacts_to<deadline_set>,                                           // request
   caf::reacts_to<deadlines_due>,                                          // itself
   caf::reacts_to<restart_due>,                                            // itself
   caf::reacts_to<model_loaded>,                                           // loader

@@ -1,5 +1,6 @@
 #include "actors/request.hpp"
 
+#include "actors/messages/endings.hpp"
 #include "actors/messages/guides.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
@@ -62,7 +63,7 @@ public:
       [this](const guide_compiled& its) { follow(its.request, its.guide); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
-      [this](timeout_atom) { expire(); },
+      [this](deadline_passed) { expire(); },
     };
   }
 
@@ -85,7 +86,7 @@ private:
     if (!reply.scheduler)
       return;
     if (scheduler_) // where it was; what that still says is of an old number
-      self_->send(*scheduler_, cancel_atom::value, number_);
+      self_->send(*scheduler_, request_left{number_});
     may_move_ = false;
     expected_cached_ = reply.expected_cached;
     moves_to_ = reply.moves_to;
@@ -131,7 +132,7 @@ private:
     a.moves_to = moves_to_;
     self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
     if (paused_)
-      self_->send(*scheduler_, pause_atom::value, number_, true);
+      self_->send(*scheduler_, request_paused{number_, true});
   }
 
   // As they are now.
@@ -189,7 +190,7 @@ private:
     if (timeout_.count() > 0) { // a message delayed for itself would keep the actor until it is due
       const auto left = submitted_ + timeout_ - self_->clock().now();
       const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-      self_->send(*engine_, timeout_atom::value, static_cast<std::int64_t>(ms), self_handle_);
+      self_->send(*engine_, deadline_set{ms, self_handle_});
     }
   }
 
@@ -324,7 +325,7 @@ private:
   void pause(bool paused) {
     paused_ = paused;
     if (scheduler_)
-      self_->send(*scheduler_, pause_atom::value, number_, paused);
+      self_->send(*scheduler_, request_paused{number_, paused});
   }
 
   void fail(std::uint64_t number, const error& why) {

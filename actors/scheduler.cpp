@@ -1,7 +1,9 @@
 #include "actors/scheduler.hpp"
 
 #include "actors/messages/drafting.hpp"
+#include "actors/messages/endings.hpp"
 #include "actors/messages/introductions.hpp"
+#include "actors/messages/reminders.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/scheduling/load_reporter.hpp"
@@ -54,8 +56,8 @@ public:
           submit(*a, client);
       },
       [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), plan_step(); },
-      [this](pause_atom, std::uint64_t request, bool paused) { pause(request, paused); },
-      [this](cancel_atom, std::uint64_t request) { leave(request); },
+      [this](const request_paused& now) { pause(now.request, now.paused); },
+      [this](const request_left& its) { leave(its.request); },
       [this](arrived_atom, std::uint64_t request) {
         if (const auto client = clients_.find(request); client != clients_.end())
           self_->send(client->second, move_atom::value, request);
@@ -67,7 +69,7 @@ public:
       [this](watch_atom, bool watched) { watch(watched); },
       [this](moves_atom, const block_moves_ptr& moves) { move_blocks(*moves); },
       [this](fetched_atom, std::uint64_t request) { stop_holding(request); },
-      [this](timeout_atom, std::uint64_t request) { stop_holding(request); },
+      [this](const fetch_overdue& late) { stop_holding(late.request); },
       [this](stats_atom) { return counters(); },
     };
   }
@@ -94,7 +96,7 @@ private:
     held_.emplace(a->request, held_request{a, client});
     self_->send(peers_.blocks, fetch_atom::value, std::make_shared<const kv_fetch>(std::move(what)), peers_.reader,
                 scheduler_actor(self_));
-    self_->delayed_send(self_, longest, timeout_atom::value, a->request);
+    self_->delayed_send(self_, longest, fetch_overdue{a->request});
     return true;
   }
 

@@ -11,6 +11,11 @@ struct answers_to_value {
   judge_order_ptr order;
 };
 
+/// To the judge, from itself: nobody waits for that order any more.
+struct order_unwanted {
+  std::uint64_t order = 0;
+};
+
 /// To the engine, from the judge: its model is loaded.
 struct judge_ready {};
 
@@ -25,6 +30,7 @@ struct answer_valued {};
 } // namespace troupe
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answers_to_value)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::order_unwanted)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::judge_ready)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::judge_failed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_valued)

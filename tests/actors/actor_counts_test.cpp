@@ -37,7 +37,7 @@ TEST_CASE("messages of actors are counted while somebody watches, and no others"
     workers.coordinator.run();
     const auto start = load_of("scheduler").handled;
     for (int i = 0; i < 3; ++i)
-      caf::anon_send(workers.scheduler, pause_atom::value, std::uint64_t{99}, false);
+      caf::anon_send(workers.scheduler, request_paused{99, false});
     auto now = load_of("scheduler");
     CHECK(now.queued == 3);
     CHECK(now.handled == start);
@@ -57,10 +57,10 @@ TEST_CASE("messages of actors are counted while somebody watches, and no others"
     run();
     CHECK(load_of("scheduler").handled == end);
     // What came while nobody watched is handled without a trace in the queue.
-    caf::anon_send(workers.scheduler, pause_atom::value, std::uint64_t{99}, false);
-    caf::anon_send(workers.scheduler, pause_atom::value, std::uint64_t{99}, false);
+    caf::anon_send(workers.scheduler, request_paused{99, false});
+    caf::anon_send(workers.scheduler, request_paused{99, false});
     actor_counts::begin_watch();
-    caf::anon_send(workers.scheduler, pause_atom::value, std::uint64_t{99}, false);
+    caf::anon_send(workers.scheduler, request_paused{99, false});
     CHECK(load_of("scheduler").queued == 1);
     workers.coordinator.run();
     CHECK(load_of("scheduler").queued == 0);
@@ -73,7 +73,7 @@ TEST_CASE("messages that are dropped, or handled when nobody watches anymore, le
   worker_group workers;
   workers.coordinator.run();
   const auto queued = [] { return load_of("scheduler").queued; };
-  const auto pause = [&] { caf::anon_send(workers.scheduler, pause_atom::value, std::uint64_t{99}, false); };
+  const auto pause = [&] { caf::anon_send(workers.scheduler, request_paused{99, false}); };
   actor_counts::begin_watch();
   for (int i = 0; i < 3; ++i)
     pause();

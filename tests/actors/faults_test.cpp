@@ -2,6 +2,7 @@
 // Clients notice a pause at most; their results are the same bits.
 #include "actors/actor_counts.hpp"
 #include "actors/engine.hpp"
+#include "actors/messages/endings.hpp"
 #include "actors/messages/guides.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
@@ -153,7 +154,7 @@ public:
         [](failed_atom, std::uint64_t, const error&) {},
         [](pause_atom, bool) {},
         [](cancel_atom) {},
-        [](timeout_atom) {},
+        [](deadline_passed) {},
       };
     });
     caf::anon_send(engine, admit_atom::value, scout);

@@ -49,9 +49,8 @@ public:
         ++to_->moved;
         admit(request, *choice.to);
       },
-      [this](load_atom, const load_report_ptr& report) { to_->routes.take(*report); },
-      [](timeout_atom, std::int64_t, const request_actor&) {}, [](deadlines_due) {},
-      [](record_atom, const step_record_ptr&) {});
+      [this](load_atom, const load_report_ptr& report) { to_->routes.take(*report); }, [](const deadline_set&) {},
+      [](deadlines_due) {}, [](record_atom, const step_record_ptr&) {});
   }
 
 private:

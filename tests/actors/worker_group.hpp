@@ -4,6 +4,7 @@
 
 #include "actors/kv_block_manager.hpp"
 #include "actors/messages/arrivals.hpp"
+#include "actors/messages/endings.hpp"
 #include "actors/messages/introductions.hpp"
 #include "actors/messages/judging.hpp"
 #include "actors/messages/loading.hpp"
@@ -161,7 +162,8 @@ public:
       [](admit_atom, const request_actor&, const route_query_ptr&) {},
       [](move_atom, const request_actor&, std::uint64_t, const route_query_ptr&) {},
       [](load_atom, const load_report_ptr&) {},
-      [this](timeout_atom, std::int64_t ms, const request_actor& request) {
+      [this](const deadline_set& wanted) {
+        const auto& [ms, request] = wanted;
         self_->monitor(request);
         deadlines_.set(request.address(), self_->clock().now() + std::chrono::milliseconds(ms));
         self_->delayed_send(self_, std::chrono::milliseconds(ms), deadlines_due{});
@@ -174,7 +176,7 @@ private:
   void expire() {
     while (const auto late = deadlines_.expired(self_->clock().now())) {
       if (const auto alive = caf::actor_cast<caf::strong_actor_ptr>(*late))
-        self_->send(caf::actor_cast<request_actor>(alive), timeout_atom::value);
+        self_->send(caf::actor_cast<request_actor>(alive), deadline_passed{});
       deadlines_.erase(*late);
     }
   }
