@@ -209,8 +209,9 @@ private:
 
   // With the model, the request can say what there is to know of it.
   void ask(const pending_request& pending) {
-    self_->send(pending.request, admit_atom::value,
-                std::make_shared<const admit_reply>(admit_reply{.model = model_, .asks = true}));
+    self_->send(
+      pending.request, admit_atom::value,
+      std::make_shared<const admit_reply>(admit_reply{.model = model_, .asks = true, .arrival = pending.arrival}));
   }
 
   void refuse(const request_actor& request, error why) {

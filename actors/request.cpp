@@ -78,7 +78,7 @@ private:
     if (!reply.model)
       return fail(reply.why);
     if (sequences_.empty())
-      begin(*reply.model);
+      begin(*reply.model, reply.arrival);
     if (ended_)
       return;
     if (reply.asks)
@@ -92,8 +92,7 @@ private:
     moves_to_ = reply.moves_to;
     scheduler_ = watch(self_, reply.scheduler);
     number_ = reply.number;
-    arrival_ = reply.arrival;
-    if (what_->guide && !guide_)
+    if (request_->guide && !request_->follows)
       self_->send(reply.guides, compile_atom::value, what_, number_, self_handle_);
     else
       submit();
@@ -102,7 +101,8 @@ private:
   void follow(std::uint64_t number, const answer_guide_ptr& guide) {
     if (ended_ || number != number_)
       return;
-    guide_ = guide;
+    request_->follows = guide;
+    what_ = {};
     submit();
   }
 
@@ -114,81 +114,61 @@ private:
   }
 
   route_query_ptr query() const {
-    return std::make_shared<const route_query>(query_of(transcripts(), prefix_cache_, rope_borders_));
+    return std::make_shared<const route_query>(query_of(submission(), prefix_cache_, rope_borders_));
   }
 
   // Its blocks are where it may go on. Before its first token, all is to be computed here; behind its last, nothing.
   void ask_to_move() {
-    if (!may_move_ || ended_ || !first_token_ || scored_ < (params_->prompt_logprobs >= 0 ? what_->prompt.size() : 0))
+    if (!may_move_ || ended_ || !first_token_ ||
+        scored_ < (request_->sampling.prompt_logprobs >= 0 ? request_->prompt.size() : 0))
       return;
     may_move_ = false;
     self_->send(*engine_, move_atom::value, self_handle_, number_, query());
   }
 
   void submit() {
-    auto a = transcripts();
+    auto a = submission();
     a.again = std::exchange(admitted_, true);
-    a.expected_cached = expected_cached_;
-    a.moves_to = moves_to_;
     self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
     if (paused_)
       self_->send(*scheduler_, request_paused{number_, true});
   }
 
-  // As they are now.
-  admission transcripts() const {
-    admission a;
-    a.request = number_;
-    a.prompt = token_list(what_, &what_->prompt);
-    a.params = params_;
-    if (!what_->prediction.empty())
-      a.prediction = token_list(what_, &what_->prediction);
-    a.priority = what_->priority;
-    a.preference = what_->preference;
-    a.arrival = arrival_;
-    a.client = what_->client;
-    a.guide = guide_;
-    a.embed = what_->embed;
-    a.second = what_->second;
-    a.features = features_;
-    a.text = text_;
-    a.negative = negative_;
-    a.resumed = unfinished();
-    return a;
+  // As far as it is now.
+  admission submission() const {
+    return {.request = number_,
+            .asked = request_,
+            .resumed = unfinished(),
+            .expected_cached = expected_cached_,
+            .moves_to = moves_to_};
   }
 
-  void begin(const loaded_model& model) {
+  void begin(const loaded_model& model, std::uint64_t arrival) {
     try {
-      const auto checked = check(
-        *what_,
-        {model.info.vocab_size, model.info.max_context, model.request_timeout, model.draft != nullptr,
-         model.capabilities.hidden_states, model.info.steering.get(), model.info.adapters.get(),
-         model.amateur ? model.amateur->sizes.context : 0, model.amateur ? model.amateur->vocab : 0,
-         model.capabilities.dola, model.info.layers, model.info.tied, model.info.generates,
-         model.info.takes_embeddings ? model.info.hidden : 0, model.mtp != nullptr, model.info.judges});
-      params_ = checked.sampling;
-      timeout_ = checked.timeout;
-      features_ = checked.features;
-      negative_ = checked.negative;
-      if (params_->grouped())
-        text_ = text_of_tokens(model.info.tokenizer, *what_);
+      request_ = std::make_shared<request>(check(*what_, model.allows()));
+      request_->arrival = arrival;
+      if (request_->sampling.grouped())
+        request_->text = text_of_tokens(model.info.tokenizer, *request_);
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
-    if (params_->best_of > params_->n)
-      ranking_.emplace(*params_);
-    const auto candidates = ranking_ ? params_->best_of : params_->n;
+    if (!request_->guide)
+      what_ = {};
+    const auto& params = request_->sampling;
+    if (params.best_of > params.n)
+      ranking_.emplace(params);
+    const auto candidates = ranking_ ? params.best_of : params.n;
     held_.resize(static_cast<std::size_t>(candidates));
     for (int i = 0; i < candidates; ++i)
-      sequences_.emplace_back(static_cast<std::uint32_t>(i), model.info.tokenizer, *what_);
+      sequences_.emplace_back(static_cast<std::uint32_t>(i), model.info.tokenizer, *request_);
     if (cancelled_)
       return finish_all(finish_reason::cancelled);
-    if (params_->prompt_logprobs >= 0 && what_->prompt.size() == 1)
+    if (params.prompt_logprobs >= 0 && request_->prompt.size() == 1)
       send_scores({});
     if (ended_)
       return;
-    if (timeout_.count() > 0) { // a message delayed for itself would keep the actor until it is due
-      const auto left = submitted_ + timeout_ - self_->clock().now();
+    if (request_->timeout.count() > 0) { // a message delayed for itself would keep the actor until it is due
+      const auto left = submitted_ + request_->timeout - self_->clock().now();
       const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
       self_->send(*engine_, deadline_set{ms, self_handle_});
     }
@@ -289,10 +269,10 @@ private:
   void send_scores(std::span<const sampled_token> tokens) {
     token_event e;
     if (scored_ == 0)
-      e.prompt.push_back({.id = what_->prompt.front()});
+      e.prompt.push_back({.id = request_->prompt.front()});
     e.prompt.insert(e.prompt.end(), tokens.begin(), tokens.end());
     scored_ += e.prompt.size();
-    if (scored_ < what_->prompt.size() || params_->max_tokens > 0)
+    if (scored_ < request_->prompt.size() || request_->sampling.max_tokens > 0)
       return client_.line->send(std::move(e));
     auto last = sequences_.front().cut(finish_reason::length);
     last.prompt = std::move(e.prompt);
@@ -341,7 +321,8 @@ private:
   }
 
   void expire() {
-    fail({errc::timeout, "the request was not finished within " + std::to_string(timeout_.count()) + " ms", "timeout"});
+    fail({errc::timeout, "the request was not finished within " + std::to_string(request_->timeout.count()) + " ms",
+          "timeout"});
   }
 
   // -- the end --------------------------------------------------------------------------------------------------------
@@ -358,12 +339,12 @@ private:
     done_event e;
     if (ranking_)
       answer_best();
-    for (std::size_t i = 0; i < static_cast<std::size_t>(params_->n); ++i) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(request_->sampling.n); ++i) {
       e.choices.push_back(sequences_[i].summary());
       e.choices.back().index = static_cast<std::uint32_t>(i);
       e.completion_tokens += e.choices.back().tokens;
     }
-    e.prompt_tokens = static_cast<std::uint32_t>(what_->prompt.size());
+    e.prompt_tokens = static_cast<std::uint32_t>(request_->prompt.size());
     e.cached_tokens = cached_tokens_;
     e.accepted_guesses = accepted_guesses_;
     e.rejected_guesses = rejected_guesses_;
@@ -397,7 +378,7 @@ private:
       taken[r.candidate] = true;
       take(r.candidate, r.cumulative_logprob, r.score);
     }
-    for (std::uint32_t i = 0; i < sequences_.size() && std::ssize(best) < params_->n; ++i)
+    for (std::uint32_t i = 0; i < sequences_.size() && std::ssize(best) < request_->sampling.n; ++i)
       if (!taken[i])
         take(i, 0, 0);
     sequences_ = std::move(best);
@@ -427,7 +408,7 @@ private:
   // Keeps the actor alive while engine and replica die and no one else holds it: its client still waits.
   request_actor self_handle_;
   watch<engine_actor> engine_;
-  generation_ptr what_;
+  generation_ptr what_; // until it is validated and its guide compiled
   client client_;
   watch<client_actor> client_watch_;
   watch<scheduler_actor> scheduler_; // null between two replicas
@@ -436,13 +417,8 @@ private:
   bool may_move_ = false;            // they are there
   bool prefix_cache_ = true;         // of the model, for the router
   std::vector<std::int32_t> rope_borders_;
-  std::uint64_t number_ = 0;  // of this request in the replica; 0: in none
-  std::uint64_t arrival_ = 0; // at the engine
-  answer_guide_ptr guide_;    // once it has been compiled
-  std::shared_ptr<const sampling_params> params_;
-  row_features_ptr features_;
-  token_text_ptr text_;               // of groups with stop strings
-  token_list negative_;               // the prompt of its twin; null: none
+  std::uint64_t number_ = 0;          // of this request in the replica; 0: in none
+  std::shared_ptr<request> request_;  // null until validated; does not change once it was submitted
   std::vector<transcript> sequences_; // empty until validated
   bool admitted_ = false;
   bool paused_ = false;
@@ -455,7 +431,6 @@ private:
   std::vector<float> embedding_; // of the prompt, if asked for
   std::size_t scored_ = 0;       // prompt tokens whose log-probabilities were sent
   std::uint32_t cached_tokens_ = 0;
-  std::chrono::milliseconds timeout_{0};
   clock::time_point submitted_;
   std::optional<clock::time_point> started_, first_token_, last_token_;
 };

@@ -79,15 +79,17 @@ private:
   bool fetch(const admission_ptr& a, const request_actor& client) {
     constexpr std::size_t most_held = 64;
     constexpr double least_ms = 20, most_ms = 10'000;
-    if (!peers_.reader || held_.size() >= most_held || (a->features && !a->features->lasting) ||
-        a->prompt->size() <= kernels::block_tokens || a->embed != pooling::none || a->params->prompt_logprobs >= 0)
+    const auto& asked = *a->asked;
+    if (!peers_.reader || held_.size() >= most_held || (asked.features && !asked.features->lasting) ||
+        asked.prompt.size() <= kernels::block_tokens || asked.embed != pooling::none ||
+        asked.sampling.prompt_logprobs >= 0)
       return false; // of the last two, all rows are computed
     kv_fetch what;
     what.request = a->request;
-    what.tokens = a->prompt;
-    what.salt = a->features ? a->features->salt : 0;
+    what.tokens = prompt_of(a->asked);
+    what.salt = asked.features ? asked.features->salt : 0;
     what.recompute_ms = recompute_ms(scheduler_.cost(), scheduler_.step_rows());
-    const auto blocks = static_cast<double>(a->prompt->size() / kernels::block_tokens);
+    const auto blocks = static_cast<double>(asked.prompt.size() / kernels::block_tokens);
     const auto wait = what.recompute_ms > 0 ? std::clamp(what.recompute_ms * blocks, least_ms, most_ms) : most_ms;
     const auto longest = std::chrono::duration_cast<clock::duration>(std::chrono::duration<double, std::milli>(wait));
     what.until = self_->clock().now() + longest;

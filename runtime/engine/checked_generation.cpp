@@ -106,7 +106,7 @@ void check_prompt_length(std::size_t tokens, int max_context, std::string_view f
                          param);
 }
 
-checked_generation check(const generation& asked, const generation_limits& limits) {
+request check(const generation& asked, const generation_limits& limits) {
   const bool embeds = asked.embed != pooling::none;
   check_prompt_length(asked.prompt.size(), limits.max_context, {}, !asked.sampling.scores_only() && !embeds);
   if (!embeds && !limits.generates)
@@ -124,7 +124,8 @@ checked_generation check(const generation& asked, const generation_limits& limit
                     std::to_string(limits.max_context),
                   "prediction");
   check_ids("prediction", asked.prediction, limits.vocab_size);
-  auto sampling = asked.sampling;
+  request checked{asked};
+  auto& sampling = checked.sampling;
   sampling.validate(static_cast<std::size_t>(limits.vocab_size));
   if (sampling.speculate == speculation::draft && !limits.has_draft)
     throw failure(errc::bad_request, "`speculate` is \"draft\", but there is no draft model; give one with --draft",
@@ -162,16 +163,16 @@ checked_generation check(const generation& asked, const generation_limits& limit
     sampling.max_tokens = std::min(sampling.max_tokens,
                                    limits.amateur_context - static_cast<int>(std::ssize(asked.prompt)));
   }
-  std::shared_ptr<const std::vector<token_id>> negative;
   if (!asked.negative_prompt.empty()) {
     check_prompt_length(asked.negative_prompt.size(), limits.max_context, "negative_prompt");
     check_ids("negative_prompt", asked.negative_prompt, limits.vocab_size);
   }
-  if (sampling.paired()) {
-    negative = std::make_shared<const std::vector<token_id>>(
-      asked.negative_prompt.empty() ? std::vector{asked.prompt.back()} : asked.negative_prompt);
-    sampling.max_tokens = std::min(sampling.max_tokens, limits.max_context - static_cast<int>(std::ssize(*negative)));
-  }
+  auto& negative = checked.negative_prompt;
+  if (!sampling.paired())
+    negative.clear();
+  else if (negative.empty())
+    negative = {asked.prompt.back()};
+  sampling.max_tokens = std::min(sampling.max_tokens, limits.max_context - static_cast<int>(std::ssize(negative)));
   row_features features{.steering = std::move(steered),
                         .adapter = std::move(adapter),
                         .contrasted = sampling.contrasted(),
@@ -183,12 +184,10 @@ checked_generation check(const generation& asked, const generation_limits& limit
   features.salt = salted(features.salt, client_salt(asked.cache_salt));
   features.salt = salted(features.salt, features.embeddings ? salt_of(*features.embeddings) : 0);
   features.lasting = !features.steering && !features.adapter; // whose ids are numbers of this process
-  const auto timeout = timeout_of(asked.timeout, limits.timeout);
-  const bool plain = features.salt == 0 && !features.layers; // all others have a part in the salt
-  return {.sampling = std::make_shared<const sampling_params>(std::move(sampling)),
-          .timeout = timeout,
-          .negative = std::move(negative),
-          .features = plain ? nullptr : std::make_shared<const row_features>(std::move(features))};
+  checked.timeout = timeout_of(asked.timeout, limits.timeout);
+  if (features.salt != 0 || features.layers) // all others have a part in the salt
+    checked.features = std::make_shared<const row_features>(std::move(features));
+  return checked;
 }
 
 } // namespace troupe

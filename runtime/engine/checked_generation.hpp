@@ -4,12 +4,10 @@
 
 #include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/generation.hpp"
-#include "runtime/scheduling/row_features.hpp"
 #include "runtime/steering/steering_library.hpp"
 
 #include <chrono>
 #include <cstddef>
-#include <memory>
 #include <string_view>
 
 namespace troupe {
@@ -33,20 +31,11 @@ struct generation_limits {
   bool judges = false;                        // there is a reward model for tree searches
 };
 
-/// How a generation that was found valid is run.
-struct checked_generation {
-  std::shared_ptr<const sampling_params>
-    sampling; // max_tokens is cut to what the context leaves, also after the negative prompt; dola names layers
-  std::chrono::milliseconds timeout{0};                       // from submission to the last token; 0: none
-  std::shared_ptr<const std::vector<token_id>> negative = {}; // the twin's prompt, if sampling->paired()
-  row_features_ptr features = {};                             // of its rows; null: none
-};
-
-/// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
+/// The request with its features, for the actor that makes it to complete. Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
 /// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, guesses or
 /// contrasts need a second model that there is not, or layers that there are not, an embedding is asked for beside
 /// something generated or scored, or it cannot be steered so; failure(not_found) if there is no such adapter.
-checked_generation check(const generation& asked, const generation_limits& limits);
+request check(const generation& asked, const generation_limits& limits);
 
 /// What a request for an answer gets from an encoder.
 failure encodes_only();

@@ -1,12 +1,11 @@
-// A client's request and the events that answer it: plain data shared by the engine, its actors and the servers.
+// A client's request (runtime/scheduling/request.hpp) and the events that answer it: plain data shared by the engine,
+// its actors and the servers.
 #pragma once
 
 #include "runtime/guide/guide_source.hpp"
-#include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampled_token.hpp"
-#include "runtime/sampling/sampling_params.hpp"
 #include "runtime/scheduling/prompt_embeddings.hpp"
-#include "runtime/steering/steering.hpp"
+#include "runtime/scheduling/request.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
@@ -20,30 +19,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// One request: a prompt and how to continue it, `sampling.n` times.
-struct generation {
-  std::vector<token_id> prompt;
-  sampling_params sampling;
-  int priority = 0;                                       // higher runs first
-  int preference = 0;                                     // the same among a client's own of the same priority
-  bool skip_special_tokens = true;                        // in the text; the ids are always complete
-  std::chrono::milliseconds timeout{0};                   // from submission to the last token; 0: the engine's limit
-  std::vector<token_id> prediction = {};                  // of the answer: a source of guesses (OpenAI's `prediction`)
-  std::shared_ptr<const guides::guide_source> guide = {}; // what each answer follows; null: nothing
-  std::vector<token_id> shown_tokens = {};                // special ones that are part of the text all the same; sorted
-  pooling embed = pooling::none;                          // other than none: of the prompt, and nothing is generated
-  std::int32_t second = 0;                                // of two texts: where the second begins; 0: there is one
-  std::string adapter = {};                               // by its name; empty: the model itself
-  std::vector<steering_choice> steering = {};             // vectors of engine_options::steer to be added to its layers
-  std::vector<token_id> negative_prompt = {};             // with a guidance_scale; empty: the prompt's last token
-  std::string client = {};                                // who asks: those who wait are served in turn by it
-  bool begins_text = false; // the answer is a text of its own, as a chat's message is; else it continues the prompt's
-  std::string cache_salt = {}; // only requests of the same one share cached prefixes
-  std::string model = {};      // that it is for, by its name; empty: the only one
-  // Rows that stand at the beginning of the prompt in place of its first tokens' embeddings; null: none.
-  std::shared_ptr<const prompt_embeddings> embeddings = {};
-};
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws
 /// failure(bad_request) if it asks for more than the limit.

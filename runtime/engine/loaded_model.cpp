@@ -1,6 +1,7 @@
 #include "runtime/engine/loaded_model.hpp"
 
 #include "runtime/checkpoint/weight_pager.hpp"
+#include "runtime/engine/checked_generation.hpp"
 #include "runtime/execution/contrasting_runner.hpp"
 #include "runtime/execution/mtp_runner.hpp"
 
@@ -23,6 +24,25 @@ model_counters loaded_model::counted() const {
     if (const auto* pager = stage.weights ? stage.weights->pager.get() : nullptr; pager && pagers.insert(pager).second)
       sum.weight_bytes += pager->read_bytes();
   return sum;
+}
+
+generation_limits loaded_model::allows() const {
+  return {.vocab_size = info.vocab_size,
+          .max_context = info.max_context,
+          .timeout = request_timeout,
+          .has_draft = draft != nullptr,
+          .embeds = capabilities.hidden_states,
+          .steering = info.steering.get(),
+          .adapters = info.adapters.get(),
+          .amateur_context = amateur ? amateur->sizes.context : 0,
+          .amateur_vocab = amateur ? amateur->vocab : 0,
+          .dola = capabilities.dola,
+          .layers = info.layers,
+          .tied = info.tied,
+          .generates = info.generates,
+          .hidden = info.takes_embeddings ? info.hidden : 0,
+          .has_mtp = mtp != nullptr,
+          .judges = info.judges};
 }
 
 std::size_t loaded_model::room() const {

@@ -30,6 +30,8 @@ namespace guides {
 class guide_cache; // runtime/guide/guide_cache.hpp
 }
 
+struct generation_limits; // runtime/engine/checked_generation.hpp
+
 /// A model beside the engine's: a draft, which guesses for it, or an amateur, which it is contrasted with.
 struct loaded_second {
   std::shared_ptr<const model_weights> weights;
@@ -96,6 +98,9 @@ struct loaded_model {
 
   /// What its files and devices have counted so far.
   model_counters counted() const;
+
+  /// What each of its requests may ask for.
+  generation_limits allows() const;
 
   /// Requests that run or wait, in all replicas.
   std::size_t room() const;

@@ -54,20 +54,20 @@ void draft_model::warm_up() {
 // -- sequences --------------------------------------------------------------------------------------------------------
 
 // What does not change a choice is left out, and what the draft has no token for.
-std::shared_ptr<const sampling_params> draft_model::params_of(const sampling_params& target) const {
-  auto p = std::make_shared<sampling_params>(target);
-  p->logprobs = p->prompt_logprobs = -1;
+sampling_params draft_model::params_of(const sampling_params& target) const {
+  auto p = target;
+  p.logprobs = p.prompt_logprobs = -1;
   const auto known = [&](token_id id) { return id < spec_.sampler.vocab; };
   std::vector<logit_bias_map::entry> biases;
   for (const auto& [id, bias] : target.logit_bias)
     if (known(id))
       biases.emplace_back(id, bias);
   if (biases.size() < target.logit_bias.size())
-    p->logit_bias = logit_bias_map(std::move(biases));
+    p.logit_bias = logit_bias_map(std::move(biases));
   std::vector<token_id> stops;
   std::ranges::copy_if(target.stop_token_ids, std::back_inserter(stops), known);
   if (stops.size() < target.stop_token_ids.size())
-    p->stop_token_ids = stop_id_set(std::move(stops));
+    p.stop_token_ids = stop_id_set(std::move(stops));
   return p;
 }
 
@@ -85,11 +85,11 @@ void draft_model::take(const draft_demand& demand, sequence& s) const {
   // The last token's row is computed again, if need be, for its logits.
   s.valid = std::min(s.valid, s.text.size() - 1 - std::min(s.text.size() - 1, s.base));
   s.foreign = s.foreign || std::ranges::any_of(demand.tokens, [&](token_id t) { return t >= spec_.sampler.vocab; });
-  if (!s.params)
-    s.params = params_of(*demand.params);
-  if (!s.prompt || s.prompt->size() != demand.prompt_tokens)
-    s.prompt = std::make_shared<const std::vector<token_id>>(
-      s.text.begin(), s.text.begin() + static_cast<std::ptrdiff_t>(demand.prompt_tokens));
+  if (!s.asked || s.asked->prompt.size() != demand.prompt_tokens) {
+    const auto end = s.text.begin() + static_cast<std::ptrdiff_t>(demand.prompt_tokens);
+    s.asked = std::make_shared<const request>(
+      request{{.prompt = {s.text.begin(), end}, .sampling = params_of(*demand.params)}});
+  }
   s.served = requests_;
 }
 
@@ -227,8 +227,8 @@ step_result draft_model::run(std::span<job> jobs) {
                     .start = nullptr};
     plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
     if (guessed == 0)
-      d.start = std::make_shared<const sampling_start>(sampling_start{
-        .params = s.params, .prompt = s.prompt, .emitted = {s.text.begin() + std::ssize(*s.prompt), s.text.end()}});
+      d.start = std::make_shared<const sampling_start>(
+        sampling_start{.asked = s.asked, .emitted = {s.text.begin() + std::ssize(s.asked->prompt), s.text.end()}});
     plan.samples.push_back(std::move(d));
   }
   if (spec_.mtp)

@@ -53,11 +53,10 @@ private:
     std::size_t first_state = 0;    // position of the first of `states`
     std::vector<float> states;      // [..., hidden] of the model, for rows to be computed; multi-token prediction
     std::vector<std::int32_t> blocks;
-    std::uint64_t served = 0;                      // the last request that served it
-    std::shared_ptr<const sampling_params> params; // the target's, as far as they concern guesses
-    token_list prompt;
-    bool foreign = false; // has tokens that this model does not know
-    bool longer = false;  // than the border of LongRoPE: so `computed` is rotated
+    std::uint64_t served = 0; // the last request that served it
+    request_ptr asked;        // its prompt and the target's parameters, as far as they concern guesses
+    bool foreign = false;     // has tokens that this model does not know
+    bool longer = false;      // than the border of LongRoPE: so `computed` is rotated
   };
 
   /// A sequence of a request, while it is served.
@@ -72,7 +71,7 @@ private:
 
   void warm_up();
   void take(const draft_demand& demand, sequence& s) const;
-  std::shared_ptr<const sampling_params> params_of(const sampling_params& target) const;
+  sampling_params params_of(const sampling_params& target) const;
   bool take_states(const draft_demand& demand, sequence& s) const;
   void add_states(const job& j, std::vector<float>& rows) const;
   void drop_blocks(sequence& s);

@@ -37,8 +37,8 @@ void guided_sampler::prepare(const step_plan& plan) {
     auto found = sequences_.find(demand.sequence);
     if (const auto& start = demand.start; start && (found == sequences_.end() || found->second.start != start)) {
       sequence s{start,
-                 sequence_sampler(guided_params(*start->params), how_->eos_ids, *start->prompt, start->emitted,
-                                  demand.sequence.index, start->mirostat_mu),
+                 sequence_sampler(guided_params(start->asked->sampling), how_->eos_ids, start->asked->prompt,
+                                  start->emitted, demand.sequence.index, start->mirostat_mu),
                  guided_text(how_->workers, *start, how_->eos_ids)};
       found = sequences_.insert_or_assign(demand.sequence, std::move(s)).first;
     }

@@ -130,15 +130,16 @@ guided_text::guided_text(std::shared_ptr<mask_workers> workers, const sampling_s
                          std::span<const token_id> eos_ids)
   : workers_(std::move(workers)) {
   auto r = std::make_shared<rules>();
-  r->guide = start.guide;
+  const auto& params = start.asked->sampling;
+  r->guide = start.asked->follows;
   r->ends.assign(eos_ids.begin(), eos_ids.end());
-  r->ends.insert(r->ends.end(), start.params->stop_token_ids.begin(), start.params->stop_token_ids.end());
+  r->ends.insert(r->ends.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   // Where a guide says how an answer ends, it must be able to.
-  const bool ignores = start.params->ignore_eos && r->guide->is_free();
+  const bool ignores = params.ignore_eos && r->guide->is_free();
   r->allowed_ends.assign(r->ends.begin() + (ignores ? std::ssize(eos_ids) : 0), r->ends.end());
-  r->min_tokens = static_cast<std::size_t>(start.params->min_tokens);
-  if (const auto budget = start.params->thinking_budget; budget >= 0)
-    r->limits = {static_cast<std::size_t>(budget), static_cast<std::size_t>(start.params->max_tokens)};
+  r->min_tokens = static_cast<std::size_t>(params.min_tokens);
+  if (const auto budget = params.thinking_budget; budget >= 0)
+    r->limits = {static_cast<std::size_t>(budget), static_cast<std::size_t>(params.max_tokens)};
   rules_ = std::move(r);
   text_ = std::make_shared<text>(text{guides::answer_state(rules_->guide, rules_->limits)});
   append(start.emitted);

@@ -44,10 +44,12 @@ void host_judge::prepare(const step_plan& plan) {
       continue;
     if (const auto known = groups_.find(demand.request); known != groups_.end() && known->second.start == start)
       continue;
+    const auto& asked = *start->asked;
+    const auto params = asked.follows ? guided_params(asked.sampling) : sampling_of(start->asked);
     group g{.start = start,
-            .strategy = make_group_strategy(start->guide ? guided_params(*start->params) : start->params, how_->eos_ids,
-                                            *start->prompt, start->emitted, start->mirostat_mu, start->text)};
-    if (start->guide)
+            .strategy = make_group_strategy(params, how_->eos_ids, asked.prompt, start->emitted, start->mirostat_mu,
+                                            asked.text)};
+    if (asked.follows)
       g.texts.emplace_back(how_->workers, *start, how_->eos_ids);
     groups_.insert_or_assign(demand.request, std::move(g));
   }
@@ -134,14 +136,15 @@ void host_judge::book(group_map::iterator found, std::vector<group_child> childr
 
 std::unique_ptr<const host_judge::asked_values> host_judge::ask(const group& g,
                                                                 std::span<const std::vector<token_id>> answers) const {
-  if (!how_->judge || !g.start->text)
+  const auto& asked = *g.start->asked;
+  if (!how_->judge || !asked.text)
     throw failure(errc::internal, "nobody can judge the answers of a search");
-  const auto& params = *g.start->params;
+  const auto& params = asked.sampling;
   auto prompt = params.search.judged;
   if (!prompt) {
     judged_prompt made;
-    for (const auto id : *g.start->prompt)
-      made.text += (*g.start->text)(id);
+    for (const auto id : asked.prompt)
+      made.text += (*asked.text)(id);
     prompt = std::make_shared<const judged_prompt>(std::move(made));
   }
   std::vector<std::string> texts;
@@ -149,14 +152,14 @@ std::unique_ptr<const host_judge::asked_values> host_judge::ask(const group& g,
     stop_matcher matcher(params.stop);
     auto& text = texts.emplace_back();
     for (std::size_t i = 0; i < answer.size(); ++i)
-      text += matcher.push((*g.start->text)(answer[i]), i + 1 > static_cast<std::size_t>(params.min_tokens)).text;
+      text += matcher.push((*asked.text)(answer[i]), i + 1 > static_cast<std::size_t>(params.min_tokens)).text;
     text += matcher.finish();
   }
-  auto asked = std::make_unique<asked_values>();
-  auto order = std::make_shared<judge_order>(std::move(prompt), std::move(texts), asked->stop.get_token(), how_->late);
-  asked->outcome = order->outcome();
+  auto values = std::make_unique<asked_values>();
+  auto order = std::make_shared<judge_order>(std::move(prompt), std::move(texts), values->stop.get_token(), how_->late);
+  values->outcome = order->outcome();
   how_->judge(std::move(order));
-  return asked;
+  return values;
 }
 
 guided_text host_judge::text_of(sampling_start start, const std::vector<token_id>& answer) const {

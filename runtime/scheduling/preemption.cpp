@@ -23,7 +23,7 @@ scheduled_sequence* preemption::victim(const scheduled_sequence* newcomer) {
   const auto held = shares_.held();
   const auto share = held.size() > 1 ? shares_.equal() : limits_.max_sequences;
   const auto loses = [&](const scheduled_sequence& s) { // before others
-    const auto slots = held.at(s.client);
+    const auto slots = held.at(s.asked->client);
     return std::tuple(s.gives_way(), -s.priority, slots > share ? slots : 0);
   };
   scheduled_sequence* last = nullptr;
@@ -51,7 +51,7 @@ void preemption::preempt_group(std::uint64_t request_id, block_request& request,
     ++g.losses;
   fits = fits || (!(alone && table_.later().releases.empty() && request.releases.empty()) && g.losses < most_losses);
   if (!fits && g.members.size() > 1)
-    return table_.fail(request_id, too_many_blocks(*table_.at(g.members.front()).params));
+    return table_.fail(request_id, too_many_blocks(table_.at(g.members.front()).asked->sampling));
   preempted_ += static_cast<std::uint64_t>(
     std::ranges::count_if(g.members, [this](auto each) { return table_.at(each).running(); }));
   table_.suspend(g, request);
@@ -81,15 +81,15 @@ const scheduled_sequence* preemption::first_waiting(const slots_by_client& held)
 // an equal share. A group loses all of its slots at once, so it has some steps between two losses.
 scheduled_sequence* preemption::fair_victim(const scheduled_sequence& first, const slots_by_client& held) {
   constexpr int fewest_judged = 16;
-  if (held.contains(first.client))
+  if (held.contains(first.asked->client))
     return nullptr;
   const auto share = std::max(1, shares_.equal());
   scheduled_sequence* found = nullptr;
   for (auto& s : table_.running()) {
-    const auto slots = held.at(s.client);
+    const auto slots = held.at(s.asked->client);
     if (slots <= share || s.priority > first.priority || (s.grouped() && table_.group_of(s).judged < fewest_judged))
       continue;
-    if (!found || slots >= held.at(found->client))
+    if (!found || slots >= held.at(found->asked->client))
       found = &s;
   }
   return found;

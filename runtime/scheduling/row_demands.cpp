@@ -22,16 +22,17 @@ void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
   if (!s.running()) {
     const auto end = s.scoring() ? rows : rules_.wanted(s); // of the rows that it may have now
     d.open = end == s.prompt_tokens()
-      ? s.prompt
+      ? prompt_of(s)
       : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
-    d.lasting = !s.features || s.features->lasting;
+    d.lasting = !s.asked->features || s.asked->features->lasting;
     d.salt = chain_root(s.salt(), rules_.rotation_of(s.known()));
     d.from = s.whole ? 0 : s.scored; // the rows of tokens to be scored must be computed
     d.whole = s.whole;
     if (s.moves_to >= 0)
       d.destination = std::make_shared<const block_destination>(block_destination{
         s.id.request, s.moves_to,
-        s.known() == s.prompt_tokens() ? s.prompt : std::make_shared<const std::vector<token_id>>(s.tokens), d.salt});
+        s.known() == s.prompt_tokens() ? prompt_of(s) : std::make_shared<const std::vector<token_id>>(s.tokens),
+        d.salt});
     // Leave a block per running sequence, so that the new one is not preempted again at once.
     d.watermark = table_.running_count();
   }
@@ -71,10 +72,10 @@ void row_demands::of_prompts(row_shares& shares) {
   for (auto& s : table_.running()) {
     if (s.decodes() || draft_.demanded(s.id))
       continue;
-    const auto rows = fitting(s, std::min({rules_.wanted(s), left, shares.left(s.client)}));
+    const auto rows = fitting(s, std::min({rules_.wanted(s), left, shares.left(s.asked->client)}));
     if (rows > 0) {
       of(s, rows);
-      shares.take(s.client, rows);
+      shares.take(s.asked->client, rows);
       left -= rows;
     }
   }
@@ -103,7 +104,7 @@ void row_demands::of_waiting(row_shares& shares) {
       left -= rows;
       continue;
     }
-    const auto share = shares.left(s.client);
+    const auto share = shares.left(s.asked->client);
     if (share == 0)
       continue;
     const auto rows = fitting(s, std::min({rules_.wanted(s), left, share}));
@@ -111,7 +112,7 @@ void row_demands::of_waiting(row_shares& shares) {
       return;
     draft_.promise_slots(slots);
     turns.take(slots);
-    shares.take(s.client, rows);
+    shares.take(s.asked->client, rows);
     of(s, rows);
     left -= rows;
   }
@@ -144,7 +145,7 @@ row_shares row_demands::divide_rows() {
     top = std::max(top, s->priority);
   for (const auto* s : prompts)
     if (s->priority == top)
-      shares.want(s->client, std::min(rules_.wanted(*s), left));
+      shares.want(s->asked->client, std::min(rules_.wanted(*s), left));
   shares.divide(budget_.room(cost_, 0, left), kernels::block_tokens, turns_);
   return shares;
 }

@@ -9,8 +9,7 @@ namespace {
 
 std::shared_ptr<const sampling_start> start_of(const scheduled_sequence& s) {
   return std::make_shared<const sampling_start>(
-    sampling_start{s.params, s.prompt, std::vector<token_id>(s.tokens.begin() + s.prompt_tokens(), s.tokens.end()),
-                   s.guide, s.mirostat_mu, s.text});
+    sampling_start{s.asked, {s.tokens.begin() + s.prompt_tokens(), s.tokens.end()}, s.mirostat_mu});
 }
 
 } // namespace
@@ -49,7 +48,7 @@ void row_grants::admit(scheduled_sequence& s, const block_answer& answer) {
   s.sampler_knows = false;
   if (!std::exchange(s.announced, true)) {
     started_.push_back({s.id.request, cached});
-    prompt_tokens_ += s.prompt->size();
+    prompt_tokens_ += s.prompt().size();
   }
 }
 
@@ -148,7 +147,7 @@ void row_grants::add_sample(scheduled_sequence& s, std::int32_t logit_row, std::
                   .logit_row = logit_row,
                   .start = nullptr,
                   .guesses = guesses,
-                  .guided = s.guide != nullptr,
+                  .guided = s.asked->follows != nullptr,
                   .predicted = guesses > 0 && guesses_.predicted(s.id)};
   if (!std::exchange(s.sampler_knows, true))
     d.start = start_of(s);

@@ -30,7 +30,7 @@ std::int32_t row_rules::wanted_in_turn(const scheduled_sequence& s) const {
   if (s.planned < end)
     return end - s.planned;
   // One row ahead of the known tokens, while its token is being sampled.
-  return s.planned == s.known() && s.samples_in_flight > 0 && !s.guide && s.planned < end_of_rows(s) ? 1 : 0;
+  return s.planned == s.known() && s.samples_in_flight > 0 && !s.asked->follows && s.planned < end_of_rows(s) ? 1 : 0;
 }
 
 bool row_rules::admissible(const scheduled_sequence& s) const {
@@ -50,7 +50,7 @@ bool row_rules::unpredictable(const scheduled_sequence& s) const {
     const auto& g = table_.group_of(s);
     return g.judging && !g.deferred;
   }
-  return s.guesses > 0 || (s.guide && s.samples_in_flight > 0 && !s.deferred);
+  return s.guesses > 0 || (s.asked->follows && s.samples_in_flight > 0 && !s.deferred);
 }
 
 } // namespace troupe

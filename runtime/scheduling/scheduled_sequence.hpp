@@ -5,7 +5,6 @@
 #include "runtime/scheduling/admission.hpp"
 
 #include <limits>
-#include <string>
 #include <vector>
 
 namespace troupe {
@@ -13,18 +12,10 @@ namespace troupe {
 struct scheduled_sequence {
   static constexpr auto all = std::numeric_limits<std::int32_t>::max();
 
-  // What was asked. Does not change, but for the priority of what has waited for long.
   sequence_id id;
-  std::string client;
-  int priority = 0, preference = 0;
-  std::uint64_t arrival = 0;
-  std::shared_ptr<const sampling_params> params;
-  token_list prompt, prediction;
-  std::shared_ptr<const guides::answer_guide> guide; // null: none
-  row_features_ptr features;
-  token_text_ptr text;              // of groups with stop strings
-  pooling embed = pooling::none;    // nothing is sampled
-  std::int32_t second = 0;          // of two texts: where the second begins
+  request_ptr asked;
+  bool twin = false;                // behind the negative prompt
+  int priority = 0;                 // as asked, until it has waited for long
   bool whole = false;               // computed in one step, and shares no blocks
   std::int32_t last_row = 0;        // rows are planned for positions below this
   std::int32_t expected_cached = 0; // of its tokens, while it waits
@@ -53,12 +44,13 @@ struct scheduled_sequence {
   std::int32_t siblings = 0;               // to be forked when the prompt is computed (n > 1)
   std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs; those without one will wait
 
-  prefix_salt salt() const { return features ? features->salt : 0; }
+  const std::vector<token_id>& prompt() const { return twin ? asked->negative_prompt : asked->prompt; }
+  prefix_salt salt() const { return asked->features ? asked->features->salt : 0; }
   bool running() const { return slot >= 0; }
   bool decodes() const { return planned >= known() - 1; }
   bool paused() const { return paused_since != 0; }
-  bool grouped() const { return params->grouped(); }
-  bool embeds() const { return embed != pooling::none; }
+  bool grouped() const { return asked->sampling.grouped(); }
+  bool embeds() const { return asked->embed != pooling::none; }
   /// Its embedding is made, or will be by what is in flight: it waits for its request to end.
   bool embedded() const { return embeds() && scored == all; }
   /// Log-probabilities of its prompt are wanted still.
@@ -66,16 +58,20 @@ struct scheduled_sequence {
   /// Of two, whether this one gives its slot to the other, which waits: others' priorities count, and one's own wishes.
   bool yields_to(const scheduled_sequence& other) const {
     return priority < other.priority ||
-      (priority == other.priority && client == other.client && preference < other.preference);
+      (priority == other.priority && asked->client == other.asked->client &&
+       asked->preference < other.asked->preference);
   }
   /// Loses its blocks and slots before all others.
   bool gives_way() const { return paused() || embedded(); }
   bool guesses_help() const { return !grouped() && !embeds(); }
   std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
-  std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(prompt->size()); }
+  std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(prompt().size()); }
   /// That it cannot start without.
   std::int32_t slots_needed() const { return grouped() ? 1 + siblings : 1; }
 };
+
+/// Its request keeps it.
+inline token_list prompt_of(const scheduled_sequence& s) { return {s.asked, &s.prompt()}; }
 
 /// The sequences of a request that are judged together. They are preempted together, and their last rows planned
 /// together.

@@ -17,10 +17,12 @@ scheduler::scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses)
 // -- what clients ask -------------------------------------------------------------------------------------------------
 
 std::optional<error> scheduler::submit(admission a) {
-  const auto most = a.params->grouped() ? std::min(limits_.max_sequences, limits_.step_tokens) : limits_.max_sequences;
-  if (auto refused = too_many_sequences(*a.params, most))
+  const auto& asked = *a.asked;
+  const auto& params = asked.sampling;
+  const auto most = params.grouped() ? std::min(limits_.max_sequences, limits_.step_tokens) : limits_.max_sequences;
+  if (auto refused = too_many_sequences(params, most))
     return refused;
-  if (a.params->searched() && limits_.recurrent)
+  if (params.searched() && limits_.recurrent)
     return error{errc::unsupported,
                  "`search` is not supported by this model: its recurrent layers cannot go back to an earlier token",
                  "search"};
@@ -28,45 +30,35 @@ std::optional<error> scheduler::submit(admission a) {
   if (!a.again && waiting.size() >= static_cast<std::size_t>(limits_.max_queue + table_.free_slots())) {
     const error full{
       errc::overloaded, "the queue is full: " + std::to_string(waiting.size()) + " requests wait already", {}};
-    const auto dropped = waiting_last_of_largest(a.client);
+    const auto dropped = waiting_last_of_largest(asked.client);
     if (!dropped)
       return full;
     table_.fail(*dropped, full);
   }
   scheduled_sequence s;
   s.id = {a.request, 0};
-  s.client = std::move(a.client);
-  s.priority = a.priority;
-  s.preference = a.preference;
-  s.arrival = a.arrival;
-  s.params = std::move(a.params);
-  s.prompt = std::move(a.prompt);
-  s.tokens = *s.prompt;
-  s.last_row = s.known() + s.params->max_tokens - 1;
-  s.siblings = a.resumed.empty() && !a.negative ? s.params->width() - 1 : 0;
-  if (s.params->prompt_logprobs >= 0 && a.resumed.empty())
+  s.asked = a.asked;
+  s.priority = asked.priority;
+  s.tokens = asked.prompt;
+  s.last_row = s.known() + params.max_tokens - 1;
+  s.siblings = a.resumed.empty() && asked.negative_prompt.empty() ? params.width() - 1 : 0;
+  if (params.prompt_logprobs >= 0 && a.resumed.empty())
     s.scored = 0;
-  s.embed = a.embed;
   if (s.embeds()) { // the last row matters, too, and for a prompt's first state no other
-    s.last_row = s.embed == pooling::cls ? 1 : s.known();
-    s.scored = s.embed == pooling::last ? s.known() - 1 : 0;
+    s.last_row = asked.embed == pooling::cls ? 1 : s.known();
+    s.scored = asked.embed == pooling::last ? s.known() - 1 : 0;
   }
-  s.second = a.second;
   s.whole = limits_.whole_prompts;
   if (s.whole)
     s.last_row = s.known();
-  s.prediction = std::move(a.prediction);
-  s.guide = std::move(a.guide);
-  s.features = std::move(a.features);
-  s.text = std::move(a.text);
   s.expected_cached = a.expected_cached;
   s.moves_to = s.grouped() || s.embeds() ? -1 : a.moves_to;
   auto* group = s.grouped() ? &table_.add_group(a.request) : nullptr;
   if (group)
     group->members = {s.id};
   const auto add = [&](scheduled_sequence one) {
-    if (group && a.negative)
-      add_twin(one, *group, a.negative);
+    if (group && !asked.negative_prompt.empty())
+      add_twin(one, *group);
     table_.add(std::move(one));
   };
   for (auto& r : a.resumed) {
@@ -84,13 +76,14 @@ std::optional<error> scheduler::submit(admission a) {
 }
 
 // The same answer after another prompt. Both are judged together; nothing is told of the twin.
-void scheduler::add_twin(scheduled_sequence s, sequence_group& g, token_list prompt) {
+void scheduler::add_twin(scheduled_sequence s, sequence_group& g) {
   s.id.index = g.next_index++;
-  std::vector<token_id> tokens(*prompt);
-  tokens.insert(tokens.end(), s.tokens.begin() + s.prompt_tokens(), s.tokens.end());
+  const auto first = s.prompt_tokens();
+  s.twin = true;
+  auto tokens = s.prompt();
+  tokens.insert(tokens.end(), s.tokens.begin() + first, s.tokens.end());
   s.tokens = std::move(tokens);
-  s.last_row += static_cast<std::int32_t>(std::ssize(*prompt) - std::ssize(*s.prompt));
-  s.prompt = std::move(prompt);
+  s.last_row += s.prompt_tokens() - first;
   s.scored = scheduled_sequence::all;
   s.announced = true;
   g.members.push_back(s.id);
@@ -133,7 +126,7 @@ void scheduler::finished(const step_result& result, double ms, double computed_m
 
 bool scheduler::follows_guides(const step_plan& plan) {
   return std::ranges::any_of(plan.samples, &sample_demand::guided) ||
-    std::ranges::any_of(plan.groups, [](const group_demand& d) { return d.start && d.start->guide; });
+    std::ranges::any_of(plan.groups, [](const group_demand& d) { return d.start && d.start->asked->follows; });
 }
 
 std::string scheduler::observe(const step_shape& step, double ms) {

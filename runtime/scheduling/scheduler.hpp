@@ -111,7 +111,7 @@ public:
   load_report load() const;
 
 private:
-  void add_twin(scheduled_sequence s, sequence_group& g, token_list prompt);
+  void add_twin(scheduled_sequence s, sequence_group& g);
   std::optional<std::uint64_t> waiting_last_of_largest(const std::string& newcomer) const;
 
   scheduler_limits limits_;

@@ -70,7 +70,7 @@ void sequence_table::enqueue(scheduled_sequence& s) {
   else if (s.paused())
     paused_.emplace(order(s), &s);
   else
-    waiting_.add(s.client, place_of(s));
+    waiting_.add(s.asked->client, place_of(s));
 }
 
 void sequence_table::age(std::uint64_t step, std::uint64_t long_wait) {
@@ -101,7 +101,7 @@ void sequence_table::dequeue(const scheduled_sequence& s) {
   else if (s.paused())
     paused_.erase(order(s));
   else
-    waiting_.remove(s.client, place_of(s));
+    waiting_.remove(s.asked->client, place_of(s));
 }
 
 std::int32_t sequence_table::take_slot() {
@@ -128,7 +128,7 @@ scheduled_sequence& sequence_table::add(scheduled_sequence s) {
 
 void sequence_table::admit(scheduled_sequence& s) {
   dequeue(s);
-  waiting_.served(s.client);
+  waiting_.served(s.asked->client);
   s.slot = take_slot();
   enqueue(s);
   guesses_.begin(s);
@@ -283,10 +283,10 @@ std::uint64_t sequence_table::paused_of_largest() const {
   std::map<std::string_view, std::size_t> sizes;
   for (const auto& [_, s] : sequences_)
     if (s.paused())
-      ++sizes[s.client];
+      ++sizes[s.asked->client];
   const auto largest = std::ranges::max_element(sizes, {}, [](auto& each) { return each.second; })->first;
   const auto client_of = [this](std::uint64_t request) -> std::string_view {
-    return sequences_.lower_bound({request, 0})->second.client;
+    return sequences_.lower_bound({request, 0})->second.asked->client;
   };
   return std::ranges::find_if(pauses_, [&](auto& each) { return client_of(each.second) == largest; })->second;
 }
@@ -341,7 +341,7 @@ void sequence_table::settle(sequence_group& g) {
   for (const auto id : g.members)
     at(id).siblings = 0;
   if (auto& first = at(g.members.front()); !first.running())
-    first.siblings = first.params->width() - static_cast<std::int32_t>(g.members.size());
+    first.siblings = first.asked->sampling.width() - static_cast<std::int32_t>(g.members.size());
 }
 
 } // namespace troupe

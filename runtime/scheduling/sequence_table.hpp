@@ -124,8 +124,10 @@ private:
   using key = std::tuple<int, std::uint64_t, sequence_id>; // -priority, arrival, id: scheduling order
   using queue = std::map<key, scheduled_sequence*>;
 
-  static key order(const scheduled_sequence& s) { return {-s.priority, s.arrival, s.id}; }
-  static fair_queue::place place_of(const scheduled_sequence& s) { return {s.priority, s.arrival, s.id, s.preference}; }
+  static key order(const scheduled_sequence& s) { return {-s.priority, s.asked->arrival, s.id}; }
+  static fair_queue::place place_of(const scheduled_sequence& s) {
+    return {s.priority, s.asked->arrival, s.id, s.asked->preference};
+  }
   static void commit(scheduled_sequence& s, block_request& request);
   std::uint64_t paused_of_largest() const;
   void enqueue(scheduled_sequence& s);

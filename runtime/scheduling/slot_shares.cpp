@@ -17,7 +17,7 @@ std::int32_t slot_shares::held_by(const scheduled_sequence& s) const {
 slots_by_client slot_shares::held() const {
   slots_by_client held;
   for (auto& s : table_.running())
-    held[s.client] += held_by(s);
+    held[s.asked->client] += held_by(s);
   return held;
 }
 
@@ -25,8 +25,8 @@ std::int32_t slot_shares::equal() const {
   const auto& waiting = table_.waiting().by_client();
   std::set<std::string_view> others;
   for (auto& s : table_.running())
-    if (!waiting.contains(s.client))
-      others.insert(s.client);
+    if (!waiting.contains(s.asked->client))
+      others.insert(s.asked->client);
   return limits_.max_sequences / std::max(1, static_cast<std::int32_t>(waiting.size() + others.size()));
 }
 
@@ -38,11 +38,11 @@ std::int32_t slot_shares::for_siblings(const scheduled_sequence& s, std::int32_t
   const auto held = this->held();
   bool alone = true;
   for (auto& [client, places] : table_.waiting().by_client())
-    if (client != s.client) {
+    if (client != s.asked->client) {
       alone = false;
       free -= held.contains(client) ? 0 : 1;
     }
-  const auto share = alone && held.size() <= 1 ? limits_.max_sequences : equal() - held.at(s.client);
+  const auto share = alone && held.size() <= 1 ? limits_.max_sequences : equal() - held.at(s.asked->client);
   return std::clamp(std::min(free, share), 0, s.siblings);
 }
 

@@ -8,7 +8,7 @@
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/scheduling/block_image.hpp"
-#include "runtime/scheduling/row_features.hpp"
+#include "runtime/scheduling/request.hpp"
 #include "runtime/speculation/draft_request.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
@@ -22,12 +22,6 @@
 #include <vector>
 
 namespace troupe {
-
-namespace guides {
-class answer_guide; // runtime/guide/answer_guide.hpp
-}
-
-using token_list = std::shared_ptr<const std::vector<token_id>>;
 
 // -- scheduler → block manager ----------------------------------------------------------------------------------------
 
@@ -170,12 +164,9 @@ struct block_grant {
 
 /// The transcript of one sequence, from which its sampling state is (re)built.
 struct sampling_start {
-  std::shared_ptr<const sampling_params> params;
-  token_list prompt;
+  request_ptr asked;
   std::vector<token_id> emitted;
-  std::shared_ptr<const guides::answer_guide> guide = {}; // that the answer follows; null: none
-  float mirostat_mu = 0;                                  // after the last of them
-  token_text_ptr text = {};                               // of groups with stop strings, or judged by their text
+  float mirostat_mu = 0; // after the last of them
 };
 
 /// The next tokens of a sequence: one to be sampled from a row of logits and, as long as each equals the guess that the

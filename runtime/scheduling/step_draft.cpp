@@ -49,9 +49,9 @@ void step_draft::add_rows(const scheduled_sequence& s, const block_answer& answe
   rows.first_position = s.planned;
   rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
   rows.length = std::max(s.known(), s.planned + answer.rows);
-  rows.second = s.second;
-  if (s.features)
-    plan.featured.push_back({s.features, static_cast<std::int32_t>(plan.sequences.size())});
+  rows.second = s.asked->second;
+  if (s.asked->features)
+    plan.featured.push_back({s.asked->features, static_cast<std::int32_t>(plan.sequences.size())});
   for (const auto& save : answer.saves)
     plan.saves.push_back(
       {static_cast<std::int32_t>(plan.sequences.size()), save.position - rows.first_position, save.slot});
@@ -79,7 +79,7 @@ std::int32_t step_draft::add_scores(const scheduled_sequence& s, std::int32_t ro
   auto& plan = *plan_;
   if (first < end)
     plan.scores.push_back({s.id.request, first + 1, static_cast<std::int32_t>(plan.logit_rows.size()), end - first,
-                           s.params->prompt_logprobs, s.prompt});
+                           s.asked->sampling.prompt_logprobs, prompt_of(s)});
   for (auto p = first; p < end; ++p)
     plan.logit_rows.push_back(plan.sequences.back().first_row + p - s.planned);
   return end == s.prompt_tokens() - 1 ? scheduled_sequence::all : std::max(s.scored, end);
@@ -91,11 +91,11 @@ std::int32_t step_draft::add_hidden_rows(const scheduled_sequence& s, std::int32
   if (first >= end)
     return s.scored;
   const bool complete = end == s.last_row;
-  if (s.whole && s.embed == pooling::cls)
+  if (s.whole && s.asked->embed == pooling::cls)
     end = first + 1;
   auto& plan = *plan_;
   plan.embeds.push_back(
-    {s.id.request, first, static_cast<std::int32_t>(plan.hidden_rows.size()), end - first, s.embed, complete});
+    {s.id.request, first, static_cast<std::int32_t>(plan.hidden_rows.size()), end - first, s.asked->embed, complete});
   for (auto p = first; p < end; ++p)
     plan.hidden_rows.push_back(plan.sequences.back().first_row + p - s.planned);
   return complete ? scheduled_sequence::all : end;
@@ -117,7 +117,7 @@ std::int32_t step_draft::add_logits(const scheduled_sequence& s, std::int32_t gu
   const auto first = static_cast<std::int32_t>(plan.logit_rows.size());
   for (auto ahead = guesses; ahead >= 0; --ahead)
     plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1 - ahead);
-  if (s.features) {
+  if (s.asked->features) {
     plan.featured.back().logit_row = first;
     plan.featured.back().sampled_rows = guesses + 1;
   }

@@ -24,8 +24,7 @@ step_shape guesses_of(const step_plan& plan) {
 
 void step_guesses::begin(const scheduled_sequence& s) {
   if (proposer_ && s.guesses_help())
-    proposer_->begin(s.id, s.params, s.tokens, s.prompt->size(),
-                     s.prediction ? std::span<const token_id>(*s.prediction) : std::span<const token_id>());
+    proposer_->begin(s.id, sampling_of(s.asked), s.tokens, s.prompt().size(), s.asked->prediction);
 }
 
 void step_guesses::end(const scheduled_sequence& s) {

@@ -2,6 +2,7 @@
 // sequences takes, divided over threads.
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/sampling/sampler.hpp"
+#include "tests/runtime/execution/sampling_starts.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -46,9 +47,7 @@ double median_us(const sampling_params& params, const std::vector<std::vector<fl
 double median_step_ms(const sampling_params& params, std::size_t vocab, int sequences, int threads) {
   auto own = params;
   own.max_tokens = 1 << 20;
-  const auto start = std::make_shared<sampling_start>();
-  start->params = std::make_shared<const sampling_params>(own);
-  start->prompt = std::make_shared<const std::vector<token_id>>(1, 7);
+  const auto start = testing::start_with(own, {7});
   std::vector<float> logits;
   for (const auto rows = random_rows(vocab); logits.size() < vocab * static_cast<std::size_t>(sequences);)
     for (const auto& row : rows)

@@ -120,8 +120,8 @@ std::vector<cpu_step_sampler::draw> cpu_step_sampler::draws_of(const step_plan& 
     }
     if (auto& start = demand.start)
       sequences_.insert_or_assign(demand.sequence,
-                                  sequence_sampler(start->params, how_->eos_ids, *start->prompt, start->emitted,
-                                                   demand.sequence.index, start->mirostat_mu));
+                                  sequence_sampler(sampling_of(start->asked), how_->eos_ids, start->asked->prompt,
+                                                   start->emitted, demand.sequence.index, start->mirostat_mu));
     if (auto found = sequences_.find(demand.sequence); found != sequences_.end())
       draws.push_back({&demand, &found->second});
   }

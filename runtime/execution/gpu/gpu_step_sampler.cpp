@@ -92,10 +92,12 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
     if (demand.guided)
       continue; // by collect
     if (auto& start = demand.start) {
-      sequence s{sequence_state(start->params, eos_ids_, *start->prompt, start->emitted, demand.sequence.index)};
-      if (start->params->extended())
-        s.on_host = std::make_shared<sequence_sampler>(start->params, eos_ids_, *start->prompt, start->emitted,
-                                                       demand.sequence.index, start->mirostat_mu);
+      const auto params = sampling_of(start->asked);
+      const auto& prompt = start->asked->prompt;
+      sequence s{sequence_state(params, eos_ids_, prompt, start->emitted, demand.sequence.index)};
+      if (params->extended())
+        s.on_host = std::make_shared<sequence_sampler>(params, eos_ids_, prompt, start->emitted, demand.sequence.index,
+                                                       start->mirostat_mu);
       sequences_.insert_or_assign(demand.sequence, std::move(s));
     }
     const auto found = sequences_.find(demand.sequence);

@@ -33,10 +33,10 @@ TEST_CASE("A valid generation keeps its parameters, and its answer fits the cont
   auto asked = ask(std::vector<token_id>(12, 7), 100);
   asked.sampling.temperature = 0.5f;
   const auto checked = check(asked, limits);
-  CHECK(checked.sampling->max_tokens == 8);
-  CHECK(checked.sampling->temperature == 0.5f);
-  CHECK(check(ask({1}, 3), limits).sampling->max_tokens == 3);
-  CHECK(check(ask(std::vector<token_id>(19, 0)), limits).sampling->max_tokens == 1);
+  CHECK(checked.sampling.max_tokens == 8);
+  CHECK(checked.sampling.temperature == 0.5f);
+  CHECK(check(ask({1}, 3), limits).sampling.max_tokens == 3);
+  CHECK(check(ask(std::vector<token_id>(19, 0)), limits).sampling.max_tokens == 1);
 }
 
 TEST_CASE("Cached prefixes are shared by requests of the same salt alone") {
@@ -73,8 +73,8 @@ TEST_CASE("A prompt that is only scored may fill the context, and nothing is gen
   auto asked = ask(std::vector<token_id>(20, 0), 0);
   asked.sampling.prompt_logprobs = 0;
   const auto checked = check(asked, limits);
-  CHECK(checked.sampling->max_tokens == 0);
-  CHECK(checked.sampling->scores_only());
+  CHECK(checked.sampling.max_tokens == 0);
+  CHECK(checked.sampling.scores_only());
   asked.prompt.push_back(0);
   CHECK(refusal(asked).message ==
         "This model's maximum context length is 20 tokens. However, the prompt has 21 tokens, and may have 20.");
@@ -117,7 +117,7 @@ TEST_CASE("A contrast needs an amateur, whose context and vocabulary its request
   auto with = limits;
   with.amateur_context = 8;
   with.amateur_vocab = 40;
-  CHECK(check(asked, with).sampling->max_tokens == 5);
+  CHECK(check(asked, with).sampling.max_tokens == 5);
   asked.prompt.assign(8, 1);
   CHECK_THROWS_WITH_AS(check(asked, with),
                        "the prompt has 8 tokens; with `contrastive_beta` at most 7 fit into the amateur model's "
@@ -125,9 +125,9 @@ TEST_CASE("A contrast needs an amateur, whose context and vocabulary its request
                        failure);
   asked.sampling.prompt_logprobs = 0;
   asked.sampling.max_tokens = 0;
-  CHECK_FALSE(check(asked, with).sampling->contrasted()); // nothing is chosen
+  CHECK_FALSE(check(asked, with).sampling.contrasted()); // nothing is chosen
   asked = ask({1, 40}, 100);
-  CHECK(check(asked, with).sampling->max_tokens == 18);
+  CHECK(check(asked, with).sampling.max_tokens == 18);
   asked.sampling.contrastive_beta = 1;
   CHECK_THROWS_WITH_AS(check(asked, with), "the prompt names token 40, but the amateur model's vocabulary has 40",
                        failure);
@@ -139,7 +139,7 @@ TEST_CASE("Layers to be contrasted with are named by the model's, on a device th
   auto model = limits;
   model.layers = 8;
   const auto layers = [&] {
-    const auto found = check(asked, model).sampling->dola;
+    const auto found = check(asked, model).sampling.dola;
     return std::vector(found.begin(), found.end());
   };
   CHECK(layers() == std::vector{0, 2});
@@ -151,7 +151,7 @@ TEST_CASE("Layers to be contrasted with are named by the model's, on a device th
   CHECK_THROWS_WITH_AS(check(asked, model), "`dola_layers` must consist of layers from 0 to 6, not 7", failure);
   model.layers = 8;
   asked.sampling.prompt_logprobs = 0, asked.sampling.max_tokens = 0;
-  CHECK_FALSE(check(asked, model).sampling->dola); // nothing is chosen
+  CHECK_FALSE(check(asked, model).sampling.dola); // nothing is chosen
   model.dola = false;
   CHECK_THROWS_WITH_AS(check(asked, model),
                        "`dola_layers` is not supported on this device, only on the CPU (--device cpu)", failure);

@@ -1,4 +1,5 @@
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
+#include "tests/runtime/execution/sampling_starts.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
 
 #include <doctest/doctest.h>
@@ -13,11 +14,7 @@ namespace {
 constexpr sequence_id first{7, 0}, second{7, 1};
 
 std::shared_ptr<const sampling_start> start_of(const sampling_params& params, std::vector<token_id> emitted = {}) {
-  auto start = std::make_shared<sampling_start>();
-  start->params = std::make_shared<const sampling_params>(params);
-  start->prompt = std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2});
-  start->emitted = std::move(emitted);
-  return start;
+  return testing::start_with(params, {1, 2}, std::move(emitted));
 }
 
 /// A step of `rows` rows of logits, all of them wanted, in which `samples` are sampled.
@@ -151,9 +148,10 @@ TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on 
     return cpu_step_sampler(
       {eos}, {.late = [&] { ++late; }, .judge = [&](std::shared_ptr<judge_order> order) { asked.push_back(order); }});
   };
-  const auto start = std::make_shared<sampling_start>(*start_of(p));
-  start->text = std::make_shared<const token_text>(
+  auto searched = std::make_shared<request>(*start_of(p)->asked);
+  searched->text = std::make_shared<const token_text>(
     [](token_id id) { return std::string(1, static_cast<char>('a' + id)); });
+  const auto start = std::make_shared<const sampling_start>(sampling_start{searched, {}});
   const auto search_of = [&](std::shared_ptr<const sampling_start> of) {
     step_plan plan;
     plan.logit_rows = {0};

@@ -4,6 +4,7 @@
 #include "runtime/engine/loader.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/execution/draft_model.hpp"
+#include "tests/runtime/execution/sampling_starts.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -73,8 +74,7 @@ public:
       plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
       sample_demand d{{1, index}, 0, 0, nullptr};
       if (computed == 0)
-        d.start = std::make_shared<const sampling_start>(sampling_start{std::make_shared<const sampling_params>(params),
-                                                                        std::make_shared<const ids>(prompt), emitted});
+        d.start = testing::start_with(params, prompt, emitted);
       plan.samples.push_back(std::move(d));
       computed = text.size();
       const auto shared = std::make_shared<const step_plan>(std::move(plan));

@@ -2,6 +2,7 @@
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/guide/guide_cache.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
+#include "tests/runtime/execution/sampling_starts.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -33,12 +34,11 @@ std::shared_ptr<const guides::answer_guide> pattern_guide(const std::string& reg
 
 std::shared_ptr<const sampling_start> guided_start(const std::string& regex, const sampling_params& params,
                                                    std::vector<token_id> emitted = {}) {
-  auto start = std::make_shared<sampling_start>();
-  start->params = std::make_shared<const sampling_params>(params);
-  start->prompt = std::make_shared<const std::vector<token_id>>(std::vector<token_id>{5, 6});
-  start->emitted = std::move(emitted);
-  start->guide = pattern_guide(regex);
-  return start;
+  auto asked = std::make_shared<request>();
+  asked->prompt = {5, 6};
+  asked->sampling = params;
+  asked->follows = pattern_guide(regex);
+  return std::make_shared<const sampling_start>(sampling_start{std::move(asked), std::move(emitted)});
 }
 
 step_plan guided_plan(std::shared_ptr<const sampling_start> start, const std::vector<token_id>& guesses = {}) {
@@ -174,9 +174,8 @@ TEST_CASE("a mask that is late keeps nobody waiting, and changes no token") {
     int deferred = 0;
     while (ids.empty() || ids.back() != last_token) {
       auto plan = guided_plan(start);
-      const auto free = std::make_shared<const sampling_start>(
-        sampling_start{start ? start->params : nullptr, start ? start->prompt : nullptr, {}, {}});
-      plan.samples.push_back({{2, 0}, 1, 0, start ? free : nullptr});
+      plan.samples.push_back(
+        {{2, 0}, 1, 0, start ? testing::start_with(start->asked->sampling, start->asked->prompt) : nullptr});
       start = nullptr;
       auto result = sampler.sample(plan, logits); // does not wait for masks
       CHECK(std::ranges::count(result.sampled, sequence_id{2, 0}, &sequence_sample::sequence) == 1);
@@ -261,11 +260,8 @@ TEST_CASE("guided sequences that are divided over threads get the tokens that th
       const sampling_params params{
         .temperature = i % 3 ? 1.f : 0.f, .top_p = 0.9f, .seed = std::uint64_t(i), .max_tokens = 20, .logprobs = i % 2};
       auto start = guided_start(patterns[i % 3], params);
-      if (!demand.guided) {
-        auto free = std::make_shared<sampling_start>(*start);
-        free->guide = nullptr;
-        start = free;
-      }
+      if (!demand.guided)
+        start = testing::start_with(params, start->asked->prompt);
       demand.start = step == 0 ? start : nullptr;
       plan.samples.push_back(demand);
     }

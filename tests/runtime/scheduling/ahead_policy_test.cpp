@@ -18,7 +18,7 @@ step_cost flat_cost() {
 }
 
 /// A request whose answer alone has `tokens` tokens.
-admission lasting(std::uint64_t id, int tokens) {
+submission lasting(std::uint64_t id, int tokens) {
   for (token_id first = 20;; ++first) {
     auto a = make(id, {first, static_cast<token_id>(20 + id)}, tokens);
     if (std::ssize(solo(a, 0)) == tokens)
@@ -26,20 +26,18 @@ admission lasting(std::uint64_t id, int tokens) {
   }
 }
 
-admission grouped(std::uint64_t id, int tokens) {
+submission grouped(std::uint64_t id, int tokens) {
   auto a = make(id, {15, 16}, tokens);
-  auto params = *a.params;
+  auto& params = a.sampling;
   params.num_beams = 3;
-  a.params = std::make_shared<const sampling_params>(params);
   return a;
 }
 
-admission guided(std::uint64_t id, int tokens) {
+submission guided(std::uint64_t id, int tokens) {
   auto a = make(id, {17, 18}, tokens);
-  auto params = *a.params;
+  auto& params = a.sampling;
   params.ignore_eos = true; // tells the machine
-  a.params = std::make_shared<const sampling_params>(params);
-  a.guide = forcing_guide();
+  a.follows = forcing_guide();
   return a;
 }
 
@@ -47,12 +45,12 @@ admission guided(std::uint64_t id, int tokens) {
 void step(machine& m) { m.plan(), m.plan(), m.execute(), m.book(), m.late(); }
 
 /// `others` decode beside one that cannot be planned ahead; holding a step back costs `gap_ms`. Checks all results.
-int plans_ahead(const admission& a, std::uint64_t others, double gap_ms) {
+int plans_ahead(const submission& a, std::uint64_t others, double gap_ms) {
   machine m(1000, true, {64, 32, 100, 2});
   m.time = [](const step_plan&) { return step_ms; };
   m.gap = [=](bool ahead) { return ahead ? 0.0 : gap_ms; };
   submit(m, a);
-  std::vector<admission> all;
+  std::vector<submission> all;
   for (std::uint64_t id = 1; id <= others; ++id) {
     all.push_back(lasting(id, 100));
     submit(m, all.back());
@@ -63,7 +61,7 @@ int plans_ahead(const admission& a, std::uint64_t others, double gap_ms) {
   m.drain();
   for (auto& other : all)
     check_transcripts(m, other);
-  if (a.params->grouped())
+  if (a.sampling.grouped())
     CHECK(m.group_results.at(a.request) == solo_group(a));
   else
     check_transcripts(m, a);
@@ -105,7 +103,7 @@ TEST_CASE("what holding a step back costs is measured again from time to time") 
 TEST_CASE(
   "a sequence with a guide, or a group, is left out of steps planned ahead if that pays, with the same results") {
   for (const auto& a : {guided(100, 40), grouped(100, 20)}) {
-    CAPTURE(a.params->grouped());
+    CAPTURE(a.sampling.grouped());
     CHECK(plans_ahead(a, 8, 4) > 5);
     CHECK(plans_ahead(a, 8, 0) == 0);
     CHECK(plans_ahead(a, 1, 1) == 0); // one sequence does not make another wait for so little

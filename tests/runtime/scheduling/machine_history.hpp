@@ -5,6 +5,7 @@
 #include "runtime/execution/featured_rows.hpp"
 #include "runtime/execution/host_judge.hpp"
 #include "runtime/scheduling/scheduler.hpp"
+#include "tests/runtime/scheduling/submission.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -46,10 +47,9 @@ inline std::uint64_t attended(std::uint64_t entry, int position) {
 
 /// Steers a request: its K/V entries depend on `by`, a number. Marked in the parameters, too, for those who see nothing
 /// else.
-inline void steer_by(admission& a, std::uint64_t by) {
-  auto params = *a.params;
+inline void steer_by(submission& a, std::uint64_t by) {
+  auto& params = a.sampling;
   params.seed = by;
-  a.params = std::make_shared<const sampling_params>(std::move(params));
   auto steered = std::make_shared<steering>();
   steered->id = by;
   row_features features{.steering = std::move(steered)};
@@ -98,9 +98,9 @@ inline std::uint64_t history_of(std::span<const token_id> tokens, std::uint64_t 
   return h;
 }
 
-inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
+inline std::vector<token_id> solo(const submission& a, std::uint32_t index) {
   std::uint64_t h = 0, seen = 0, rotation = 0, state = 0;
-  auto all = *a.prompt;
+  auto all = a.prompt;
   std::size_t computed = 0;
   const auto compute = [&] {
     if (const auto now = rotation_of(static_cast<int>(all.size())); computed == 0 || now != rotation) {
@@ -108,16 +108,16 @@ inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
       computed = seen = state = 0;
     }
     for (; computed < all.size(); ++computed) {
-      const auto by = a.params->seed + rotation;
+      const auto by = a.sampling.seed + rotation;
       h = seen_with(mix(seen + by, static_cast<std::uint64_t>(all[computed])),
                     state = advanced(state, all[computed], by));
       seen += attended(h, static_cast<int>(computed));
     }
   };
   std::vector<token_id> out;
-  for (int i = 0; i < a.params->max_tokens; ++i) {
+  for (int i = 0; i < a.sampling.max_tokens; ++i) {
     compute();
-    out.push_back(choose(h, index, out, a.params->ignore_eos));
+    out.push_back(choose(h, index, out, a.sampling.ignore_eos));
     if (out.back() < 10)
       break; // ids below 10 act as EOS
     all.push_back(out.back());

@@ -68,14 +68,14 @@ private:
   std::vector<std::vector<token_id>> seen_;
 };
 
-inline std::vector<std::vector<token_id>> solo_group(const admission& a) {
-  test_group g(*a.params);
+inline std::vector<std::vector<token_id>> solo_group(const submission& a) {
+  test_group g(a.sampling);
   for (;;) {
     std::vector<std::uint64_t> histories;
     for (auto& generated : g.tokens) {
-      auto all = *a.prompt;
+      auto all = a.prompt;
       all.insert(all.end(), generated.begin(), generated.end());
-      histories.push_back(history_of(all, a.params->seed));
+      histories.push_back(history_of(all, a.sampling.seed));
     }
     if (g.judge(histories).empty())
       return g.tokens;
@@ -90,11 +90,10 @@ public:
 
   void begin(sequence_id id, std::shared_ptr<const sampling_params> params, std::span<const token_id> known,
              std::size_t prompt_tokens, std::span<const token_id>) override {
-    admission a;
-    a.prompt = std::make_shared<const std::vector<token_id>>(known.begin(),
-                                                             known.begin() + std::ptrdiff_t(prompt_tokens));
-    a.params = std::move(params);
-    auto all = *a.prompt;
+    submission a;
+    a.prompt.assign(known.begin(), known.begin() + std::ptrdiff_t(prompt_tokens));
+    a.sampling = *params;
+    auto all = a.prompt;
     const auto answer = solo(a, id.index);
     all.insert(all.end(), answer.begin(), answer.end());
     CHECK(known_.insert_or_assign(id, state{std::move(all), known.size()}).second);

@@ -1,6 +1,7 @@
 #include "runtime/scheduling/block_chain.hpp"
 #include "runtime/scheduling/route_query.hpp"
 #include "runtime/scheduling/scheduler.hpp"
+#include "tests/runtime/scheduling/submission.hpp"
 
 #include <doctest/doctest.h>
 
@@ -11,20 +12,18 @@ using namespace troupe;
 
 namespace {
 
-token_list counted(int n) {
+std::vector<token_id> counted(int n) {
   std::vector<token_id> ids(static_cast<std::size_t>(n));
   std::iota(ids.begin(), ids.end(), 3);
-  return std::make_shared<const std::vector<token_id>>(std::move(ids));
+  return ids;
 }
 
-admission asking(int prompt, const std::function<void(sampling_params&)>& change = {}) {
-  sampling_params params;
-  params.max_tokens = 30;
-  if (change)
-    change(params);
-  admission a;
+testing::submission asking(int prompt, const std::function<void(sampling_params&)>& change = {}) {
+  testing::submission a;
   a.prompt = counted(prompt);
-  a.params = std::make_shared<const sampling_params>(std::move(params));
+  a.sampling.max_tokens = 30;
+  if (change)
+    change(a.sampling);
   return a;
 }
 
@@ -32,7 +31,7 @@ admission asking(int prompt, const std::function<void(sampling_params&)>& change
 
 TEST_CASE("the router hears of a prompt's blocks and its answer") {
   const auto q = query_of(asking(40), true, {});
-  CHECK(q.chain == block_chain(*counted(40), 0));
+  CHECK(q.chain == block_chain(counted(40), 0));
   CHECK(q.tokens == 40);
   CHECK(q.beside == 0);
   CHECK(q.most_cached == 40);
@@ -44,16 +43,16 @@ TEST_CASE("the router hears of a prompt's blocks and its answer") {
 TEST_CASE("the chain of a request that is steered, or beyond a border of rotations, is another one") {
   auto steered = asking(40);
   steered.features = std::make_shared<const row_features>(row_features{.salt = 77});
-  CHECK(query_of(steered, true, {}).chain == block_chain(*counted(40), 77));
+  CHECK(query_of(steered, true, {}).chain == block_chain(counted(40), 77));
   const std::vector<std::int32_t> borders{39};
-  CHECK(query_of(asking(40), true, borders).chain == block_chain(*counted(40), chain_root(0, 1)));
-  CHECK(query_of(asking(39), true, borders).chain == block_chain(*counted(39), 0));
+  CHECK(query_of(asking(40), true, borders).chain == block_chain(counted(40), chain_root(0, 1)));
+  CHECK(query_of(asking(39), true, borders).chain == block_chain(counted(39), 0));
 }
 
 TEST_CASE("the router hears of all sequences of a request") {
   CHECK(query_of(asking(40, [](auto& p) { p.n = p.best_of = 3; }), true, {}).sequences == 3);
   auto pair = asking(40, [](auto& p) { p.guidance_scale = 2; });
-  pair.negative = counted(25);
+  pair.negative_prompt = counted(25);
   const auto q = query_of(pair, true, {});
   CHECK(q.sequences == 2);
   CHECK(q.beside == 25);

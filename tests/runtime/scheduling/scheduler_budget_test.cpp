@@ -29,7 +29,7 @@ std::vector<timed_step> run_long_prompts(scheduler_limits limits, int long_promp
     steps.push_back(step);
     return step.ms;
   };
-  std::vector<admission> all;
+  std::vector<submission> all;
   for (std::uint64_t id = 1; id <= 4; ++id)
     submit(m, all.emplace_back(make(id, {static_cast<token_id>(100 + id)}, 400)));
   for (int i = 0; i < 20; ++i)

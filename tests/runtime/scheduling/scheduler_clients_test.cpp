@@ -7,7 +7,7 @@ using namespace troupe::testing;
 
 namespace {
 
-admission of(const char* client, std::uint64_t id, std::size_t prompt, int max_tokens, int n = 1) {
+submission of(const char* client, std::uint64_t id, std::size_t prompt, int max_tokens, int n = 1) {
   auto a = make(id, std::vector<token_id>(prompt, static_cast<token_id>(11 + id % 50)), max_tokens, n);
   a.client = client;
   return a;
@@ -27,7 +27,7 @@ int steps_until(machine& m, std::uint64_t request, std::size_t tokens, int most 
 
 TEST_CASE("a client that wants all sequences lets another's request start at once, and loses nothing") {
   machine m(1000, true, {64, 8, 100, 2});
-  std::vector<admission> greedy;
+  std::vector<submission> greedy;
   for (std::uint64_t id = 1; id <= 4; ++id)
     submit(m, greedy.emplace_back(of("a", id, 20, 60, 8)));
   for (int i = 0; i < 20; ++i)
@@ -124,9 +124,8 @@ TEST_CASE("two clients that both want all sequences have half of them each") {
 TEST_CASE("beams give way to another client's request, too, and are found again") {
   machine m(1000, true, {64, 4, 100, 2});
   auto beams = of("a", 1, 20, 100);
-  auto params = *beams.params;
+  auto& params = beams.sampling;
   params.num_beams = 4;
-  beams.params = std::make_shared<const sampling_params>(params);
   submit(m, beams);
   for (int i = 0; i < 30; ++i)
     step(m);
@@ -188,7 +187,7 @@ TEST_CASE("random clients get what each sequence gets alone, whoever gives way")
     auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
     const scheduler_limits limits{pick(4, 100), pick(4, 12), 1000, pick(1, 3)};
     machine m(10 + pick(0, 60), pick(0, 3) > 0, limits, pick(0, 1) * 20);
-    std::vector<admission> all;
+    std::vector<submission> all;
     constexpr const char* clients[] = {"a", "a", "a", "b", "c"};
     for (std::uint64_t id = 1, n = static_cast<std::uint64_t>(pick(2, 20)); id <= n; ++id) {
       auto a = of(clients[pick(0, 4)], id, static_cast<std::size_t>(pick(1, 100)), pick(1, 50), pick(1, 4));

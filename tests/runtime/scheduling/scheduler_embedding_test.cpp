@@ -6,7 +6,7 @@ using namespace troupe::testing;
 
 namespace {
 
-admission embedding(std::uint64_t id, std::vector<token_id> prompt, pooling how) {
+submission embedding(std::uint64_t id, std::vector<token_id> prompt, pooling how) {
   auto a = make(id, std::move(prompt), 1);
   a.embed = how;
   return a;
@@ -20,9 +20,9 @@ std::vector<token_id> prompt_of_length(std::size_t length, token_id first = 100)
 }
 
 /// The positions that are pooled, each with the state that it must have.
-void check_embedding(machine& m, const admission& a) {
+void check_embedding(machine& m, const submission& a) {
   CAPTURE(a.request);
-  const std::span<const token_id> prompt(*a.prompt);
+  const std::span<const token_id> prompt(a.prompt);
   const auto first = a.embed == pooling::last ? prompt.size() - 1 : 0,
              end = a.embed == pooling::cls ? 1 : prompt.size();
   CHECK(m.completed[a.request] == 1);
@@ -74,7 +74,7 @@ TEST_CASE("embeddings and generations preempt each other, and all get what is th
     std::mt19937 rng(seed);
     const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
     machine m(pick(8, 16), pick(0, 1) == 1, {pick(4, 40), pick(1, 6), 100, pick(1, 2)});
-    std::vector<admission> all;
+    std::vector<submission> all;
     std::set<std::uint64_t> ended;
     for (std::uint64_t id = 1; id <= 15; ++id) {
       auto prompt = prompt_of_length(static_cast<std::size_t>(pick(1, 90)), static_cast<token_id>(100 + pick(0, 2)));
@@ -124,7 +124,7 @@ TEST_CASE(
     scheduler_limits limits{60, pick(1, 6), 100, pick(1, 2)};
     limits.whole_prompts = true;
     machine m(pick(4, 12), true, limits);
-    std::vector<admission> all;
+    std::vector<submission> all;
     for (std::uint64_t id = 1; id <= 20; ++id) { // with common beginnings
       all.push_back(
         embedding(id, prompt_of_length(static_cast<std::size_t>(pick(1, 60))),
@@ -141,7 +141,7 @@ TEST_CASE(
     for (const auto& a : all) {
       CAPTURE(a.request);
       CHECK(m.completed[a.request] == 1);
-      tokens += a.prompt->size();
+      tokens += a.prompt.size();
     }
     CHECK(m.sched.counters().prefill_rows + m.sched.counters().decode_rows == tokens); // none twice, none from a cache
     CHECK(m.manager.counters().found_tokens == 0);

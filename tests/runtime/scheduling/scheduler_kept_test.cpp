@@ -25,7 +25,7 @@ TEST_CASE(
     CAPTURE(seed);
     std::mt19937 rng(seed);
     const auto shelf = std::make_shared<machine::shelf>();
-    std::vector<admission> all;
+    std::vector<submission> all;
     for (std::uint64_t id = 1; id <= 12; ++id) {
       all.push_back(make(id, prompt_of(rng), 1 + static_cast<int>(rng() % 30), 1 + static_cast<int>(rng() % 2)));
       if (rng() % 4 == 0)

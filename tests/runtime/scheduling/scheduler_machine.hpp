@@ -183,7 +183,7 @@ public:
     }
     for (auto& d : plan.groups) {
       if (d.start)
-        groups_.insert_or_assign(d.request, test_group(*d.start->params));
+        groups_.insert_or_assign(d.request, test_group(d.start->asked->sampling));
       auto found = groups_.find(d.request);
       if (found == groups_.end())
         continue;
@@ -235,15 +235,16 @@ public:
   }
 
   /// Adopts what the shelf has of a prompt, or its beginning; blocks may be missing and come late.
-  void bring(const admission& a) {
+  void bring(const submission& a) {
     block_request look;
     const auto salt = a.features ? a.features->salt : 0;
-    look.lookups.push_back({{a.request, 0}, a.prompt, salt});
+    const auto prompt = std::make_shared<const std::vector<token_id>>(a.prompt);
+    look.lookups.push_back({{a.request, 0}, prompt, salt});
     const auto found = aside(look).found.at(0);
-    block_arrival arrival{a.prompt, salt, found.blocks, {}};
+    block_arrival arrival{prompt, salt, found.blocks, {}};
     auto key = found.key;
-    for (auto i = static_cast<std::size_t>(found.blocks); (i + 1) * kernels::block_tokens < a.prompt->size(); ++i) {
-      key = keys().next(key, std::span(*a.prompt).subspan(i * kernels::block_tokens, kernels::block_tokens));
+    for (auto i = static_cast<std::size_t>(found.blocks); (i + 1) * kernels::block_tokens < a.prompt.size(); ++i) {
+      key = keys().next(key, std::span(a.prompt).subspan(i * kernels::block_tokens, kernels::block_tokens));
       const auto kept = outside_->find(key);
       auto image = kept != outside_->end() && rng_() % 8 > 0 ? arriving_.take() : nullptr;
       if (!image)
@@ -455,33 +456,31 @@ private:
   image_pool arriving_{image_bytes, 0};
 };
 
-inline admission make(std::uint64_t id, std::vector<token_id> prompt, int max_tokens, int n = 1, int priority = 0) {
-  sampling_params p;
-  p.max_tokens = max_tokens;
-  p.n = n;
-  admission a;
+inline submission make(std::uint64_t id, std::vector<token_id> prompt, int max_tokens, int n = 1, int priority = 0) {
+  submission a;
   a.request = id;
-  a.prompt = std::make_shared<const std::vector<token_id>>(std::move(prompt));
-  a.params = std::make_shared<const sampling_params>(std::move(p));
+  a.prompt = std::move(prompt);
+  a.sampling.max_tokens = max_tokens;
+  a.sampling.n = n;
   a.priority = priority;
   return a;
 }
 
-inline void submit(machine& m, admission a) {
-  m.max_tokens[a.request] = a.params->max_tokens;
-  if (a.guide)
+inline void submit(machine& m, submission a) {
+  m.max_tokens[a.request] = a.sampling.max_tokens;
+  if (a.follows)
     m.guided.insert(a.request);
-  if (a.params->dola) {
+  if (a.sampling.dola) {
     m.layered.insert(a.request);
     row_features features = a.features ? *a.features : row_features();
-    features.layers = a.params->dola;
+    features.layers = a.sampling.dola;
     a.features = std::make_shared<const row_features>(std::move(features));
   }
   REQUIRE_FALSE(m.sched.submit(a).has_value());
 }
 
-inline void check_transcripts(machine& m, const admission& a) {
-  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(a.params->n); ++i) {
+inline void check_transcripts(machine& m, const submission& a) {
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(a.sampling.n); ++i) {
     CAPTURE(a.request);
     CAPTURE(i);
     CHECK(m.transcripts[{a.request, i}] == solo(a, i));

@@ -17,7 +17,7 @@ TEST_CASE("requests begun by one scheduler finish on another with the same token
     limits.rope_borders = rope_borders;
     const int blocks = 10 + pick(0, 30);
     machine first(blocks, true, limits, 10), second(blocks, pick(0, 1) == 1, limits);
-    std::vector<admission> all;
+    std::vector<submission> all;
     for (int i = 1, n = pick(1, 12); i <= n; ++i) {
       all.push_back(make(static_cast<std::uint64_t>(i),
                          std::vector<token_id>(static_cast<std::size_t>(pick(1, 100)), 11 + i % 3), pick(1, 50),
@@ -29,15 +29,15 @@ TEST_CASE("requests begun by one scheduler finish on another with the same token
     for (auto a : all) {
       int ended = 0;
       bool begun = false; // one may have ended while others waited for their slots
-      for (std::uint32_t k = 0; k < static_cast<std::uint32_t>(a.params->n); ++k) {
+      for (std::uint32_t k = 0; k < static_cast<std::uint32_t>(a.sampling.n); ++k) {
         const auto& out = second.transcripts[{a.request, k}] = first.transcripts[{a.request, k}];
-        const bool over = std::ssize(out) == a.params->max_tokens || (!out.empty() && out.back() < 10);
+        const bool over = std::ssize(out) == a.sampling.max_tokens || (!out.empty() && out.back() < 10);
         ended += over;
         begun = begun || !out.empty();
         if (!over)
           a.resumed.push_back({k, out});
       }
-      if (ended == a.params->n)
+      if (ended == a.sampling.n)
         continue;
       if (!begun)
         a.resumed.clear();

@@ -80,9 +80,8 @@ TEST_CASE("beams and siblings cross a border, also with few blocks") {
   for (const int blocks : {14, 40}) {
     machine m(blocks, true, with_border(64));
     auto beams = make(1, tokens(58), 20);
-    auto params = *beams.params;
+    auto& params = beams.sampling;
     params.num_beams = 3;
-    beams.params = std::make_shared<const sampling_params>(params);
     const auto siblings = make(2, tokens(50, 300), 24, 3);
     submit(m, beams);
     submit(m, siblings);

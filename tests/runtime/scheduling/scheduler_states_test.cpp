@@ -113,7 +113,7 @@ TEST_CASE("snapshots of evicted blocks are free again") {
 TEST_CASE("a preempted sequence goes on from its last snapshot") {
   const restored_borders restore;
   machine m(12, true, with_states());
-  std::vector<admission> all;
+  std::vector<submission> all;
   for (std::uint64_t i = 1; i <= 6; ++i)
     all.push_back(make(i, numbered_tokens(40, static_cast<token_id>(100 * i)), 60, 2));
   for (const auto& a : all)
@@ -144,9 +144,8 @@ TEST_CASE("beams and siblings have copies of their parents' states") {
   for (const int blocks : {14, 40}) {
     machine m(blocks, true, with_states());
     auto beams = make(1, numbered_tokens(58), 20);
-    auto params = *beams.params;
+    auto& params = beams.sampling;
     params.num_beams = 3;
-    beams.params = std::make_shared<const sampling_params>(params);
     const auto siblings = make(2, numbered_tokens(50, 300), 24, 3);
     submit(m, beams);
     submit(m, siblings);

@@ -7,7 +7,7 @@ using namespace troupe::testing;
 namespace {
 
 /// The requests in starting order when one runs at a time.
-std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
+std::vector<std::uint64_t> starts(const std::vector<submission>& all) {
   machine m(100, true, {512, 1, 10, 1});
   for (const auto& a : all)
     submit(m, a);
@@ -57,7 +57,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     };
     if (seed % 4 > 0)
       m.gap = [&](bool ahead) { return ahead ? 0.0 : 5.0 * static_cast<double>(speed() % 16); };
-    std::vector<admission> all;
+    std::vector<submission> all;
     std::set<std::uint64_t> cancelled, paused;
     std::set<sequence_id> ended;
     // Clients act between any two messages, also while a block request is unanswered.
@@ -107,7 +107,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         prompt[k] = 10 + (k > 40 ? pick(0, 50) : family);
       all.push_back(make(static_cast<std::uint64_t>(i + 1), prompt, pick(1, 50),
                          pick(1, std::min(4, limits.max_sequences)), pick(0, 3) == 0 ? pick(-1, 1) : 0));
-      auto changed = *all.back().params;
+      auto& changed = all.back().sampling;
       if (pick(0, 4) == 0) {
         changed.n = 1;
         const auto width = pick(1, std::min({4, limits.max_sequences, limits.step_tokens}));
@@ -122,11 +122,10 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         changed.prompt_logprobs = 0;
       if (pick(0, 2) == 0) {
         changed.ignore_eos = true; // tells the machine
-        all.back().guide = forcing_guide();
+        all.back().follows = forcing_guide();
       }
       if (!changed.grouped() && i % 3 == 0)
         changed.dola = dola_layers({0, i % 2 + 1});
-      all.back().params = std::make_shared<const sampling_params>(changed);
       if (pick(0, 2) == 0)
         steer_by(all.back(), static_cast<std::uint64_t>(pick(1, 2)));
     }
@@ -147,11 +146,11 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     m.on_round = nullptr;
     const auto check_done = [&] {
       for (auto& a : all)
-        if (!cancelled.contains(a.request) && !paused.contains(a.request) && a.params->grouped()) {
+        if (!cancelled.contains(a.request) && !paused.contains(a.request) && a.sampling.grouped()) {
           CAPTURE(a.request);
           CHECK(m.group_results[a.request] == solo_group(a));
         } else if (!cancelled.contains(a.request) && !paused.contains(a.request))
-          for (std::uint32_t k = 0; k < static_cast<std::uint32_t>(a.params->n); ++k)
+          for (std::uint32_t k = 0; k < static_cast<std::uint32_t>(a.sampling.n); ++k)
             if (!ended.contains({a.request, k})) {
               CAPTURE(a.request);
               CAPTURE(k);
@@ -174,10 +173,10 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     fail();
     check_done();
     for (auto& a : all)
-      if (a.params->prompt_logprobs >= 0 && !cancelled.contains(a.request))
-        for (std::size_t p = 1; p < a.prompt->size(); ++p)
+      if (a.sampling.prompt_logprobs >= 0 && !cancelled.contains(a.request))
+        for (std::size_t p = 1; p < a.prompt.size(); ++p)
           CHECK(m.scores[a.request].at(static_cast<std::int32_t>(p)) ==
-                history_of(std::span(*a.prompt).first(p), a.params->seed, a.prompt->size()));
+                history_of(std::span(a.prompt).first(p), a.sampling.seed, a.prompt.size()));
     groups += static_cast<int>(m.group_results.size());
     if (guesses) {
       CHECK(guesses->sequences() == 0);
@@ -218,7 +217,7 @@ TEST_CASE("a cancellation between block request and grant leaks nothing") {
 
 TEST_CASE("too few blocks lead to preemption, not to another result") {
   machine m(12, false, {64, 8, 100, 2});
-  std::vector<admission> all;
+  std::vector<submission> all;
   for (std::uint64_t i = 1; i <= 8; ++i)
     all.push_back(make(i, std::vector<token_id>(20, static_cast<token_id>(10 + i)), 100));
   for (auto& a : all)
@@ -233,7 +232,7 @@ TEST_CASE("too few blocks lead to preemption, not to another result") {
 TEST_CASE("preempted sequences are swapped in rather than recomputed") {
   const auto prefill_rows = [](int host_blocks) {
     machine m(12, true, {64, 8, 100, 2}, host_blocks);
-    std::vector<admission> all;
+    std::vector<submission> all;
     for (std::uint64_t i = 1; i <= 8; ++i)
       all.push_back(make(i, std::vector<token_id>(20, static_cast<token_id>(10 + i)), 100));
     for (auto& a : all)
@@ -307,7 +306,7 @@ TEST_CASE("requests of one priority start in their order, higher priorities befo
 }
 
 TEST_CASE("requests start in order of arrival at the engine, whatever their current numbers") {
-  std::vector<admission> all{make(11, {20}, 3), make(12, {20}, 3), make(13, {20}, 3)};
+  std::vector<submission> all{make(11, {20}, 3), make(12, {20}, 3), make(13, {20}, 3)};
   all[0].arrival = 3, all[1].arrival = 1, all[2].arrival = 2;
   CHECK(starts(all) == std::vector<std::uint64_t>{12, 13, 11});
 }
@@ -388,9 +387,8 @@ TEST_CASE("sequences that are judged together say whether they wait for a mask o
   using kind = step_lane::kind;
   const auto why = [&] { return m.sched.idle_lanes(1).at(0).what; };
   auto beams = make(1, {21, 22}, 40);
-  auto params = *beams.params;
+  auto& params = beams.sampling;
   params.num_beams = 2;
-  beams.params = std::make_shared<const sampling_params>(params);
   m.guided.insert(1);
   submit(m, beams);
   for (int i = 0; i < 30 && why() != kind::mask; ++i)
@@ -434,7 +432,7 @@ TEST_CASE("paused requests yield their slots to waiting ones") {
 
 TEST_CASE("no more sequences are preempted than necessary") {
   machine m(14, false, {512, 8, 100, 1});
-  std::vector<admission> all;
+  std::vector<submission> all;
   for (int i = 1; i <= 8; ++i) // seven of one block each, and the youngest with the seven that the others need next
     all.push_back(make(static_cast<std::uint64_t>(i), std::vector<token_id>(i < 8 ? 16 : 112, 10 + i), 10));
   for (auto& a : all)
@@ -450,7 +448,7 @@ TEST_CASE("no more sequences are preempted than necessary") {
 
 TEST_CASE("paused requests have no place in the queue") {
   machine m(64, true, {.step_tokens = 64, .max_sequences = 2, .max_queue = 2});
-  std::vector<admission> paused;
+  std::vector<submission> paused;
   for (std::uint64_t id = 1; id <= 4; ++id) {
     submit(m, paused.emplace_back(make(id, {static_cast<token_id>(id)}, 5)));
     m.plan();

@@ -7,6 +7,7 @@
 #include "runtime/scheduling/load_reporter.hpp"
 #include "runtime/scheduling/router.hpp"
 #include "runtime/scheduling/scheduler.hpp"
+#include "tests/runtime/scheduling/submission.hpp"
 
 #include <doctest/doctest.h>
 
@@ -39,15 +40,13 @@ public:
     : reporter_(number, life, blocks), manager(blocks, true), sched_(limits), slowness_(slowness) {}
 
   void submit(std::uint64_t id, const simulated_request& what, int expected_cached) {
-    admission a;
+    submission a;
     a.request = a.arrival = id;
-    a.prompt = std::make_shared<const std::vector<token_id>>(what.prompt);
-    sampling_params params;
-    params.max_tokens = what.answer;
-    a.params = std::make_shared<const sampling_params>(params);
+    a.prompt = what.prompt;
+    a.sampling.max_tokens = what.answer;
     a.expected_cached = expected_cached;
     a.again = true;
-    REQUIRE_FALSE(sched_.submit(std::move(a)).has_value());
+    REQUIRE_FALSE(sched_.submit(a).has_value());
     reporter_.received(id);
   }
 
@@ -77,7 +76,7 @@ public:
     result.step = plan->step;
     for (const auto& d : plan->samples) {
       if (d.start)
-        left_[d.sequence.request] = d.start->params->max_tokens - static_cast<int>(d.start->emitted.size());
+        left_[d.sequence.request] = d.start->asked->sampling.max_tokens - static_cast<int>(d.start->emitted.size());
       const bool last = --left_.at(d.sequence.request) == 0;
       sampled_token token{.id = static_cast<token_id>(20 + d.sequence.request % 500)};
       token.finish = last ? sampled_token::finish::length : sampled_token::finish::none;

@@ -2,6 +2,7 @@
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/execution/gpu/gpu_step_sampler.hpp"
 #include "tests/emulation/cuda/queues.hpp"
+#include "tests/runtime/execution/sampling_starts.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
 
 #include <doctest/doctest.h>
@@ -101,10 +102,7 @@ TEST_CASE("samples queued before the last token is known equal those of the host
       for (std::int32_t slot = 0; slot < max_sequences; ++slot) {
         sample_demand d{{static_cast<std::uint64_t>(100 * (step / 12) + slot), 0}, slot, slot, nullptr};
         if (step % 12 == 0 || (slot == 2 && step == 5)) // starts, or resumes after a preemption
-          d.start = std::make_shared<const sampling_start>(
-            sampling_start{std::make_shared<const sampling_params>(random_params(rng)),
-                           std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2, 3, 2}),
-                           {4, 9}});
+          d.start = testing::start_with(random_params(rng), {1, 2, 3, 2}, {4, 9});
         plan->logit_rows.push_back(slot);
         plan->samples.push_back(std::move(d));
       }
@@ -180,10 +178,7 @@ TEST_CASE("EOS ids outside the vocabulary are ignored, and sampling allocates no
         p.temperature = slot % 2 == 0 ? 0 : 0.9f;
         p.repetition_penalty = slot % 3 == 0 ? 1.2f : 1;
         p.min_tokens = p.max_tokens = 10;
-        d.start = std::make_shared<const sampling_start>(
-          sampling_start{std::make_shared<const sampling_params>(p),
-                         std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2}),
-                         {}});
+        d.start = testing::start_with(p, {1, 2});
       }
       plan->logit_rows.push_back(slot);
       plan->samples.push_back(std::move(d));
@@ -218,10 +213,7 @@ TEST_CASE("guesses, groups and scored prompts are judged as by the host's sample
   cpu_step_sampler on_host(eos);
   const cuda::stream compute;
   const auto prompt = std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2, 3, 2, 8, 30});
-  const auto start_with = [&](const sampling_params& p) {
-    return std::make_shared<const sampling_start>(
-      sampling_start{std::make_shared<const sampling_params>(p), prompt, {}});
-  };
+  const auto start_with = [&](const sampling_params& p) { return testing::start_with(p, *prompt); };
   sampling_params beams;
   beams.num_beams = 3;
   beams.max_tokens = 30;

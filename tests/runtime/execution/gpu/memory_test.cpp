@@ -10,6 +10,7 @@
 #include "runtime/support/byte_size.hpp"
 #include "tests/emulation/cuda/memory.hpp"
 #include "tests/emulation/cuda/queues.hpp"
+#include "tests/runtime/execution/sampling_starts.hpp"
 
 #include <doctest/doctest.h>
 
@@ -55,17 +56,16 @@ struct largest_steps {
 
   /// A sequence whose samples have the largest inputs possible.
   std::shared_ptr<const sampling_start> start() const {
-    auto params = std::make_shared<sampling_params>();
-    params->repetition_penalty = 1.2f;
-    params->logprobs = 5;
+    sampling_params params;
+    params.repetition_penalty = 1.2f;
+    params.logprobs = 5;
     std::vector<token_id> all(static_cast<std::size_t>(model->info.vocab_size));
     std::iota(all.begin(), all.end(), 0);
     std::vector<logit_bias_map::entry> biases;
     for (std::size_t i = 0; i < std::min(all.size(), sampling_fields::most_biases); ++i)
       biases.emplace_back(all[i], 0.5f);
-    params->logit_bias = std::move(biases);
-    return std::make_shared<const sampling_start>(
-      sampling_start{params, std::make_shared<const std::vector<token_id>>(all), {}});
+    params.logit_bias = std::move(biases);
+    return testing::start_with(std::move(params), std::move(all));
   }
 
   model_replica own;

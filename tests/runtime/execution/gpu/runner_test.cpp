@@ -4,6 +4,7 @@
 #include "runtime/engine/loader.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/execution/gpu/gpu_device.hpp"
+#include "tests/runtime/execution/sampling_starts.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -118,10 +119,7 @@ private:
       plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
       sample_demand demand{{static_cast<std::uint64_t>(s + 1), 0}, s, s, nullptr};
       if (step == 1)
-        demand.start = std::make_shared<const sampling_start>(
-          sampling_start{std::make_shared<const sampling_params>(driven_params(s)),
-                         std::make_shared<const std::vector<token_id>>(tokens),
-                         {}});
+        demand.start = testing::start_with(driven_params(s), tokens);
       plan.samples.push_back(std::move(demand));
     }
     return plan;

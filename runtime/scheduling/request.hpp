@@ -1,0 +1,72 @@
+// A client's request, in its two forms: as asked for, and as a model was found to be able to serve it. The second is
+// made once, and everybody from the request's actor to the sampler shares it. A new field is a member here and nowhere
+// else. Plain data.
+#pragma once
+
+#include "runtime/sampling/group_strategy.hpp"
+#include "runtime/sampling/pooling.hpp"
+#include "runtime/sampling/sampling_params.hpp"
+#include "runtime/scheduling/row_features.hpp"
+#include "runtime/steering/steering.hpp"
+#include "runtime/support/types.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+namespace guides {
+struct guide_source; // runtime/guide/guide_source.hpp
+class answer_guide;  // runtime/guide/answer_guide.hpp
+} // namespace guides
+
+using token_list = std::shared_ptr<const std::vector<token_id>>;
+
+/// What a client asks for, as parsed: a prompt and how to continue it, `sampling.n` times.
+struct generation {
+  std::vector<token_id> prompt;
+  sampling_params sampling;
+  int priority = 0;                                       // higher runs first
+  int preference = 0;                                     // the same among a client's own of the same priority
+  bool skip_special_tokens = true;                        // in the text; the ids are always complete
+  std::chrono::milliseconds timeout{0};                   // from submission to the last token; 0: the engine's limit
+  std::vector<token_id> prediction = {};                  // of the answer: a source of guesses (OpenAI's `prediction`)
+  std::shared_ptr<const guides::guide_source> guide = {}; // what each answer follows; null: nothing
+  std::vector<token_id> shown_tokens = {};                // special ones that are part of the text all the same; sorted
+  pooling embed = pooling::none;                          // other than none: of the prompt, and nothing is generated
+  std::int32_t second = 0;                                // of two texts: where the second begins; 0: there is one
+  std::string adapter = {};                               // by its name; empty: the model itself
+  std::vector<steering_choice> steering = {};             // vectors of engine_options::steer to be added to its layers
+  std::vector<token_id> negative_prompt = {};             // with a guidance_scale; empty: the prompt's last token
+  std::string client = {};                                // who asks: those who wait are served in turn by it
+  bool begins_text = false; // the answer is a text of its own, as a chat's message is; else it continues the prompt's
+  std::string cache_salt = {}; // only requests of the same one share cached prefixes
+  std::string model = {};      // that it is for, by its name; empty: the only one
+  // Rows that stand at the beginning of the prompt in place of its first tokens' embeddings; null: none.
+  std::shared_ptr<const prompt_embeddings> embeddings = {};
+};
+
+/// A generation that was checked (runtime/engine/checked_generation.hpp). Does not change once it is shared: what
+/// differs between its sequences, or between two replicas that run it, stands beside it.
+///
+/// Of the fields that it was asked with, `sampling.max_tokens` fits the context (also behind the negative prompt),
+/// `sampling.dola` names layers, `timeout` is the one that holds, and `negative_prompt` is the prompt of a twin, which
+/// has the same answer; empty: there is no twin.
+struct request : generation {
+  row_features_ptr features = {};                           // of all its rows; null: none
+  token_text_ptr text = {};                                 // of groups with stop strings, or judged by their text
+  std::shared_ptr<const guides::answer_guide> follows = {}; // that the answers follow; null: none
+  // At the engine: first come, first served of a client's with the same priority; ties by number.
+  std::uint64_t arrival = 0;
+};
+
+using request_ptr = std::shared_ptr<const request>;
+
+/// Parts of a request, which they keep.
+inline std::shared_ptr<const sampling_params> sampling_of(const request_ptr& of) { return {of, &of->sampling}; }
+inline token_list prompt_of(const request_ptr& of) { return {of, &of->prompt}; }
+
+} // namespace troupe
