@@ -110,7 +110,7 @@ TEST_CASE("A GGUF file with a bias or sinks that the model does not use is refus
   refused("blk.0.ffn_down.bias", "model.layers.0.mlp.down_proj.bias");
   refused("blk.1.attn_q.bias", "model.layers.1.self_attn.q_proj.bias");
   refused("blk.1.attn_norm.bias", "model.layers.1.input_layernorm.bias");
-  refused("blk.0.attn_sinks.weight", "blk.0.attn_sinks.weight");
+  refused("blk.0.attn_sinks.weight", "model.layers.0.self_attn.sinks");
   refused("blk.0.attn_q.scale", "model.layers.0.self_attn.q_proj.scale");
 }
 
