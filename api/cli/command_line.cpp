@@ -3,6 +3,7 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/config_file.hpp"
 #include "api/cli/help_formatter.hpp"
+#include "api/cli/idle_flags.hpp"
 #include "api/cli/outputs.hpp"
 #include "api/cli/suggestions.hpp"
 #include "api/cli/terminal/memory_errors.hpp"
@@ -345,6 +346,7 @@ int run_chosen(const std::vector<std::string>& arguments, more_benches benches) 
   }
 
   try {
+    check_idle_flags(chosen_of(root));
     check_output(chosen_of(root));
     return tree.chosen().run();
   } catch (const output_failure&) {

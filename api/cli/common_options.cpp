@@ -258,9 +258,10 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->type_name("DEVICE=FIRST-LAST,...|auto")
     ->group(model_group);
   command
-    .add_option("--microbatches", options.microbatches,
-                "With several stages, divide running sequences into so many batches, which follow one another through "
-                "the stages; 0: as many as steps cost least with")
+    .add_option(
+      "--microbatches", options.microbatches,
+      "With --stages or --layers: divide running sequences into so many batches, which follow one another through "
+      "the stages; 0: as many as steps cost least with")
     ->check(integer_between(0, 1024))
     ->type_name("INT")
     ->capture_default_str()

@@ -113,7 +113,8 @@ void add_text_options(CLI::App& command, sampling_options& options) {
     ->group(sampling_group);
   add_watermark_options(
     command, options.watermark, sampling_group,
-    "Watermark the text, for `troupe detect` to recognise: green, gumbel, or a JSON object as in requests");
+    "Watermark the text, for `troupe detect` to recognise: green, gumbel, or a JSON object as in requests",
+    "With --watermark: a file");
 }
 
 /// "low", "high" or layers between commas.
@@ -134,8 +135,9 @@ void add_beam_options(CLI::App& command, sampling_options& options) {
               "Search for the likeliest answers, with as many beams as answers unless --num-beams is given")
     ->group(sampling_group);
   command
-    .add_flag("--do-sample", options.do_sample,
-              "With --num-beams: draw how beams go on, as --temperature and filters ask for anyway")
+    .add_flag(
+      "--do-sample", options.do_sample,
+      "With --num-beams or --use-beam-search: draw how beams go on, as --temperature and filters ask for anyway")
     ->group(sampling_group);
   command
     .add_option("--simulations", values.search.simulations,

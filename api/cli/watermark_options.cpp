@@ -51,11 +51,12 @@ std::shared_ptr<const watermarks::options> watermark_options::parsed() const {
   return std::make_shared<watermarks::options>(parse_watermark(fields, secret));
 }
 
-void add_watermark_options(CLI::App& command, watermark_options& options, const char* group, const char* help) {
+void add_watermark_options(CLI::App& command, watermark_options& options, const char* group, const char* help,
+                           const std::string& key_file) {
   command.add_option("--watermark", options.mark, help)->type_name("MARK")->group(group);
   command
     .add_option("--watermark-key-file", options.key_file,
-                "A file with the watermark's secret key [the value of TROUPE_WATERMARK_KEY]")
+                key_file + " with its secret key [the value of TROUPE_WATERMARK_KEY]")
     ->type_name("FILE")
     ->group(group);
 }

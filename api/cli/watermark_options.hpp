@@ -25,7 +25,8 @@ struct watermark_options {
   std::shared_ptr<const watermarks::options> parsed() const;
 };
 
-/// `--watermark` with this line of help, and `--watermark-key-file`.
-void add_watermark_options(CLI::App& command, watermark_options& options, const char* group, const char* help);
+/// `--watermark` with this line of help, and `--watermark-key-file`, whose help begins with `key_file`.
+void add_watermark_options(CLI::App& command, watermark_options& options, const char* group, const char* help,
+                           const std::string& key_file = "A file");
 
 } // namespace troupe::cli

@@ -154,7 +154,7 @@ command add_bench_model(CLI::App& bench) {
     ->check(integer_between(0, 64))
     ->type_name("INT")
     ->capture_default_str();
-  app->add_option("--rank", options->rank, "Rank of the adapters")
+  app->add_option("--rank", options->rank, "With --adapters: their rank")
     ->check(integer_between(1, 512))
     ->type_name("INT")
     ->capture_default_str();

@@ -205,7 +205,9 @@ command add_models(CLI::App& troupe) {
     ->type_name("INT")
     ->capture_default_str()
     ->group(limits_group);
-  app->add_option("--max-sequences", options->engine.max_sequences, "Sequences that steps are planned for")
+  app
+    ->add_option("--max-sequences", options->engine.max_sequences,
+                 "With --estimate: sequences that steps are planned for")
     ->check(integer_between(1, 1 << 20))
     ->type_name("INT")
     ->capture_default_str()

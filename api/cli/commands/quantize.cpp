@@ -59,8 +59,6 @@ std::string pruning_law(const quantize_options& options) {
 
 void check_sparsity_options(const quantize_options& options) {
   if (options.sparsity.empty()) {
-    if (!options.prune_by.empty())
-      throw usage_failure("--prune-by is for --sparsity 2:4");
     if (options.to.empty())
       throw usage_failure("say what to make: --to FORMAT or --sparsity 2:4");
     return;

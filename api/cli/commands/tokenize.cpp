@@ -78,7 +78,7 @@ command add_tokenize(CLI::App& troupe) {
   app->add_flag("--decode", options->decode, "Turn ids, separated by spaces or commas, back into text");
   app->add_flag_function(
     "--no-special", [options](std::int64_t count) { options->add_special = count <= 0; },
-    "Do not add the special tokens that the tokenizer puts around a text, such as BOS");
+    "Without --decode: do not add the special tokens that the tokenizer puts around a text, such as BOS");
   app->add_flag("--keep-special", options->keep_special, "With --decode: show special tokens too");
   app->add_flag("--json", options->json, "Print one JSON object rather than lines")->group(output_group);
   add_model_option(*app, options->model);

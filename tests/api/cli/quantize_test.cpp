@@ -176,7 +176,7 @@ TEST_CASE("What quantize cannot do is a wrong command line") {
   CHECK(told({"--to", "fp8", "--text", "a"}) == "troupe: --to fp8 looks at no text and no importance matrix\n");
   CHECK(told({}) == "troupe: say what to make: --to FORMAT or --sparsity 2:4\n");
   CHECK(told({"--to", "q4_0", "--sparsity", "2:4"}).find("exclude each other") != std::string::npos);
-  CHECK(told({"--to", "q4_0", "--prune-by", "wanda"}) == "troupe: --prune-by is for --sparsity 2:4\n");
+  CHECK(told({"--to", "q4_0", "--prune-by", "wanda"}) == "troupe: --prune-by has no effect without --sparsity\n");
   CHECK(told({"--sparsity", "1:4"}).find("1:4") != std::string::npos);
   CHECK(told({"--sparsity", "2:4", "--prune-by", "wanda"}).find("--text or --imatrix") != std::string::npos);
   CHECK(told({"--sparsity", "2:4", "--prune-by", "sparsegpt", "--imatrix", "a"}).find("--text FILE") !=

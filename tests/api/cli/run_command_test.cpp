@@ -136,7 +136,7 @@ TEST_CASE("run refuses options of beams that contradict each other, without load
     {{"--length-penalty", "0.5"}, "`length_penalty`"},
     {{"--early-stopping", "never"}, "`early_stopping`"},
     {{"--stochastic-beams", "--temperature", "0"}, "`temperature`"},
-    {{"--best-of-rank", "mean"}, "`best_of_rank`"},
+    {{"--best-of-rank", "mean"}, "--best-of-rank has no effect without --best-of"},
   };
   for (const auto& [flags, field] : cases) {
     const auto result = run_troupe(strings{"run", "a", "--model", "/nowhere"} + flags);
