@@ -48,11 +48,7 @@ void add_model_option(CLI::App& command, std::string& model) {
 }
 
 void add_threads_option(CLI::App& command, int& threads) {
-  command.add_option("--threads", threads, "Threads to compute with; 0: one per core")
-    ->check(integer_between(0, 1024))
-    ->type_name("INT")
-    ->capture_default_str()
-    ->group(model_group);
+  add_integer(command, "--threads", threads, 0, 1024, "Threads to compute with; 0: one per core")->group(model_group);
 }
 
 void add_chat_template_option(CLI::App& command, engine_options& options) {
@@ -105,13 +101,9 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->capture_default_str()
     ->group(model_group);
   add_threads_option(command, options.threads);
-  command
-    .add_option("--tensor-parallel", options.tensor_parallel,
-                "Divide each layer by columns and heads among this many ranks: groups of threads of a CPU, which share "
-                "--threads equally, or GPUs, from the one that --device names on; a CPU's results are the same")
-    ->check(integer_between(1, 64))
-    ->type_name("INT")
-    ->capture_default_str()
+  add_integer(command, "--tensor-parallel", options.tensor_parallel, 1, 64,
+              "Divide each layer by columns and heads among this many ranks: groups of threads of a CPU, which share "
+              "--threads equally, or GPUs, from the one that --device names on; a CPU's results are the same")
     ->group(model_group);
   if (const auto caches = user_cache_folder(); !caches.empty()) {
     options.packed_cache = (caches / "packed").string();
@@ -228,28 +220,16 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->type_name("HOW")
     ->default_str("auto")
     ->group(model_group);
-  command
-    .add_option("--draft-tokens", options.draft_tokens,
-                "Guess so many tokens of each answer in each step, also where it does not pay; 0: as many as pay")
-    ->check(integer_between(0, 16))
-    ->type_name("INT")
-    ->capture_default_str()
+  add_integer(command, "--draft-tokens", options.draft_tokens, 0, 16,
+              "Guess so many tokens of each answer in each step, also where it does not pay; 0: as many as pay")
     ->group(model_group);
-  command
-    .add_option("--replicas", options.replicas,
-                "On a CPU, run so many copies of the model side by side: they share weights, and divide threads and KV "
-                "cache. Requests go where they are expected to be answered first")
-    ->check(integer_between(1, 1024))
-    ->type_name("INT")
-    ->capture_default_str()
+  add_integer(command, "--replicas", options.replicas, 1, 1024,
+              "On a CPU, run so many copies of the model side by side: they share weights, and divide threads and KV "
+              "cache. Requests go where they are expected to be answered first")
     ->group(model_group);
-  command
-    .add_option("--stages", options.stages,
-                "Divide the layers among so many stages, each with threads, weights and KV cache of its own: while one "
-                "step is in the second stage, the first computes the next")
-    ->check(integer_between(1, 1024))
-    ->type_name("INT")
-    ->capture_default_str()
+  add_integer(command, "--stages", options.stages, 1, 1024,
+              "Divide the layers among so many stages, each with threads, weights and KV cache of its own: while one "
+              "step is in the second stage, the first computes the next")
     ->group(model_group);
   command
     .add_option("--layers", options.layers,
@@ -257,14 +237,10 @@ void add_engine_options(CLI::App& command, engine_options& options) {
                 "auto: as many on the GPU as fit there, the others on the CPU")
     ->type_name("DEVICE=FIRST-LAST,...|auto")
     ->group(model_group);
-  command
-    .add_option(
-      "--microbatches", options.microbatches,
-      "With --stages or --layers: divide running sequences into so many batches, which follow one another through "
-      "the stages; 0: as many as steps cost least with")
-    ->check(integer_between(0, 1024))
-    ->type_name("INT")
-    ->capture_default_str()
+  add_integer(
+    command, "--microbatches", options.microbatches, 0, 1024,
+    "With --stages or --layers: divide running sequences into so many batches, which follow one another through "
+    "the stages; 0: as many as steps cost least with")
     ->group(limits_group);
   command
     .add_option("--roles", options.roles,
@@ -274,11 +250,7 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->group(model_group);
   add_steer_option(command, options.steer);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
-    command.add_option(flag, value, help)
-      ->check(integer_between(low, most_counted))
-      ->type_name("INT")
-      ->capture_default_str()
-      ->group(limits_group);
+    add_integer(command, flag, value, low, most_counted, help)->group(limits_group);
   };
   command
     .add_option("--kv-cache", options.kv_cache_bytes,

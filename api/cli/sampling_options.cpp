@@ -139,20 +139,12 @@ void add_beam_options(CLI::App& command, sampling_options& options) {
       "--do-sample", options.do_sample,
       "With --num-beams or --use-beam-search: draw how beams go on, as --temperature and filters ask for anyway")
     ->group(sampling_group);
-  command
-    .add_option("--simulations", values.search.simulations,
-                "Search the tree of answers for the likeliest one: try so many (at --temperature 0, greedily from "
-                "each beginning); 0: no search")
-    ->check(integer_between(0, sampling_fields::most_simulations))
-    ->type_name("INT")
-    ->capture_default_str()
+  add_integer(command, "--simulations", values.search.simulations, 0, sampling_fields::most_simulations,
+              "Search the tree of answers for the likeliest one: try so many (at --temperature 0, greedily from "
+              "each beginning); 0: no search")
     ->group(sampling_group);
-  command
-    .add_option("--branching", values.search.branching,
-                "With --simulations: how many tokens are told apart at each place of an answer")
-    ->check(integer_between(1, sampling_fields::most_branching))
-    ->type_name("INT")
-    ->capture_default_str()
+  add_integer(command, "--branching", values.search.branching, 1, sampling_fields::most_branching,
+              "With --simulations: how many tokens are told apart at each place of an answer")
     ->group(sampling_group);
   command
     .add_option_function<std::string>(

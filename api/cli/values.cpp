@@ -165,6 +165,11 @@ CLI::Validator integer_between(std::int64_t low, std::int64_t high) {
   return CLI::Validator([=](std::string& text) { return error_of([&] { parse_integer(text, low, high); }); }, "");
 }
 
+CLI::Option* add_integer(CLI::App& to, const std::string& flag, int& value, int low, int high,
+                         const std::string& help) {
+  return to.add_option(flag, value, help)->check(integer_between(low, high))->type_name("INT")->capture_default_str();
+}
+
 CLI::Validator number_between(double low, double high) {
   return CLI::Validator(
     [=](std::string& text) -> std::string {

@@ -11,6 +11,7 @@
 #include <vector>
 
 namespace CLI {
+class App;
 class Option;
 class Validator;
 } // namespace CLI
@@ -42,6 +43,9 @@ CLI::Validator size_value();
 CLI::Validator word_or_integer(std::string word, std::int64_t low, std::int64_t high);
 
 CLI::Validator integer_between(std::int64_t low, std::int64_t high);
+
+/// An option for an integer from `low` to `high`, whose help shows the default.
+CLI::Option* add_integer(CLI::App& to, const std::string& flag, int& value, int low, int high, const std::string& help);
 
 CLI::Validator number_between(double low, double high);
 

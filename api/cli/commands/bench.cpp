@@ -137,7 +137,7 @@ command add_bench_model(CLI::App& bench) {
   auto* app = bench.add_subcommand("model",
                                    "Measure prefill and decode speed of a model, without tokenising and sampling");
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
-    app->add_option(flag, value, help)->check(integer_between(low, most_rows))->type_name("INT")->capture_default_str();
+    add_integer(*app, flag, value, low, most_rows, help);
   };
   count("--prompt", options->prompt, 0, "Tokens of each prompt");
   count("--generate", options->generate, 0, "Tokens generated per sequence");
@@ -150,14 +150,9 @@ command add_bench_model(CLI::App& bench) {
     ->type_name("LIST")
     ->capture_default_str();
   count("--repeat", options->repeat, 1, "Runs to take medians of");
-  app->add_option("--adapters", options->adapters, "Random LoRA adapters, shared out among the sequences in turn")
-    ->check(integer_between(0, 64))
-    ->type_name("INT")
-    ->capture_default_str();
-  app->add_option("--rank", options->rank, "With --adapters: their rank")
-    ->check(integer_between(1, 512))
-    ->type_name("INT")
-    ->capture_default_str();
+  add_integer(*app, "--adapters", options->adapters, 0, 64,
+              "Random LoRA adapters, shared out among the sequences in turn");
+  add_integer(*app, "--rank", options->rank, 1, 512, "With --adapters: their rank");
   count("--step-tokens", options->step_tokens, 1, "Most rows of a prefill step");
   app->add_flag("--json", options->json, "Print one JSON object per batch size, not a table")->group(output_group);
   app

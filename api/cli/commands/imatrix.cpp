@@ -54,14 +54,8 @@ command add_imatrix(CLI::App& troupe) {
                  "The file to write: a GGUF file if it ends in .gguf, else in llama.cpp's older format (.dat)")
     ->type_name("FILE")
     ->required();
-  app->add_option("--context", options->context, "Tokens of a window of the text")
-    ->check(integer_between(2, 1 << 20))
-    ->type_name("INT")
-    ->capture_default_str();
-  app->add_option("--windows", options->windows, "Windows to read at most; 0: all of the text")
-    ->check(integer_between(0, 1 << 20))
-    ->type_name("INT")
-    ->capture_default_str();
+  add_integer(*app, "--context", options->context, 2, 1 << 20, "Tokens of a window of the text");
+  add_integer(*app, "--windows", options->windows, 0, 1 << 20, "Windows to read at most; 0: all of the text");
   add_model_option(*app, options->model);
   add_threads_option(*app, options->threads);
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);

@@ -70,10 +70,7 @@ int run_machine_bench(const machine_bench_options& options) {
 command add_bench_machine(CLI::App& bench) {
   const auto options = std::make_shared<machine_bench_options>();
   auto* app = bench.add_subcommand("machine", "Measure the peak rates of this machine's processor and memory");
-  app->add_option("--threads", options->threads, "Measure one thread, then this many; 0: one per core")
-    ->check(integer_between(0, 1024))
-    ->type_name("INT")
-    ->capture_default_str();
+  add_integer(*app, "--threads", options->threads, 0, 1024, "Measure one thread, then this many; 0: one per core");
   app->add_option("--memory", options->memory, "Memory to read in one pass, which should exceed the caches")
     ->transform(size_value())
     ->type_name("SIZE")

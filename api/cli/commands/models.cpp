@@ -198,19 +198,11 @@ command add_models(CLI::App& troupe) {
                 "Also show the memory that each model takes: of weights and steps, of 1024 tokens in the KV cache, and "
                 "with one sequence of the whole context; and whether that fits into the memory that is available");
   add_compute_options(*app, options->engine.compute);
-  app
-    ->add_option("--max-context", options->engine.max_context,
-                 "Tokens that a prompt and its answer may have together; 0: the model's limit")
-    ->check(integer_between(0, 1 << 28))
-    ->type_name("INT")
-    ->capture_default_str()
+  add_integer(*app, "--max-context", options->engine.max_context, 0, 1 << 28,
+              "Tokens that a prompt and its answer may have together; 0: the model's limit")
     ->group(limits_group);
-  app
-    ->add_option("--max-sequences", options->engine.max_sequences,
-                 "With --estimate: sequences that steps are planned for")
-    ->check(integer_between(1, 1 << 20))
-    ->type_name("INT")
-    ->capture_default_str()
+  add_integer(*app, "--max-sequences", options->engine.max_sequences, 1, 1 << 20,
+              "With --estimate: sequences that steps are planned for")
     ->group(limits_group);
   app->add_flag("--json", options->json, "Print one JSON object rather than a table")->group(output_group);
   add_common_options(*app);

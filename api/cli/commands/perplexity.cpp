@@ -104,14 +104,10 @@ command add_bench_perplexity(CLI::App& bench) {
   const auto options = std::make_shared<perplexity_options>();
   auto* app = bench.add_subcommand("perplexity", "Measure how well a model predicts a text, as it is or quantised");
   app->add_option("--text", options->text, "The text, in UTF-8; `-` reads stdin")->type_name("FILE")->required();
-  app->add_option("--context", options->context, "Tokens of a window, at least 2; 0: 512, or what the model allows")
-    ->check(integer_between(0, most_tokens))
-    ->type_name("INT")
-    ->capture_default_str();
-  app->add_option("--stride", options->stride, "Tokens from one window to the next; 0: half a window")
-    ->check(integer_between(0, most_tokens))
-    ->type_name("INT")
-    ->capture_default_str();
+  add_integer(*app, "--context", options->context, 0, most_tokens,
+              "Tokens of a window, at least 2; 0: 512, or what the model allows");
+  add_integer(*app, "--stride", options->stride, 0, most_tokens,
+              "Tokens from one window to the next; 0: half a window");
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
   add_model_option(*app, options->model);
   add_compute_options(*app, *options);

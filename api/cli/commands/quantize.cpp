@@ -221,14 +221,8 @@ command add_quantize(CLI::App& troupe) {
       "Read this text first, and adjust weights to make up for the rounding of others (GPTQ); for any format with "
       "blocks. A text of the kind that the model will read, in UTF-8; `-` reads stdin")
     ->type_name("FILE");
-  app->add_option("--windows", options->windows, "Windows of the text to read at most; 0: all of it")
-    ->check(integer_between(0, 1 << 20))
-    ->type_name("INT")
-    ->capture_default_str();
-  app->add_option("--context", options->context, "Tokens of a window of the text")
-    ->check(integer_between(2, 1 << 20))
-    ->type_name("INT")
-    ->capture_default_str();
+  add_integer(*app, "--windows", options->windows, 0, 1 << 20, "Windows of the text to read at most; 0: all of it");
+  add_integer(*app, "--context", options->context, 2, 1 << 20, "Tokens of a window of the text");
   app
     ->add_option("--bits", options->bits,
                  "With --to gptq: 2, 3, 4 or 8 bits per weight; in a GGUF file q2_k, q3_k_s, q4_k_s or q8_0")

@@ -108,10 +108,7 @@ command add_run(CLI::App& troupe) {
                                  "What to say to the model; `-`, or no PROMPT in a pipe, reads it from stdin");
   app->add_option("--system", options->system, "A system message ahead of the prompt")->type_name("TEXT");
   app->add_flag("--raw", options->raw, "Continue the prompt as it is, without the model's chat template");
-  app->add_option("-n,--n", options->answers, "Number of answers; the prompt is computed once")
-    ->check(integer_between(1, 128))
-    ->type_name("INT")
-    ->capture_default_str();
+  add_integer(*app, "-n,--n", options->answers, 1, 128, "Number of answers; the prompt is computed once");
   add_sampling_options(*app, options->sampling);
   app
     ->add_option("--negative-prompt", options->negative_prompt,

@@ -127,10 +127,8 @@ command add_score(CLI::App& troupe) {
   const auto options = std::make_shared<score_options>();
   auto* app = troupe.add_subcommand("score", "Show how likely a model finds each token of a text");
   app->add_option("TEXT", options->text, "The text, without a chat template; `-` reads stdin")->required();
-  app->add_option("--top", options->top, "Also show this many of the likeliest tokens at each position")
-    ->check(integer_between(0, sampling_fields::most_logprobs))
-    ->type_name("INT")
-    ->capture_default_str();
+  add_integer(*app, "--top", options->top, 0, sampling_fields::most_logprobs,
+              "Also show this many of the likeliest tokens at each position");
   app->add_flag("--json", options->json, "Print one JSON object rather than lines")->group(output_group);
   add_engine_options(*app, options->engine);
   app->add_flag("--verbose", options->verbose, "Print the stages of loading on stderr")->group(output_group);
