@@ -6,6 +6,7 @@
 #include "actors/messages/judging.hpp"
 #include "actors/messages/loading.hpp"
 #include "actors/messages/reminders.hpp"
+#include "actors/messages/roles.hpp"
 #include "actors/replica.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
@@ -81,9 +82,7 @@ public:
       },
       [this](admit_atom, const request_actor& request) { handle_admit(request, nullptr); },
       [this](admit_atom, const request_actor& request, const route_query_ptr& query) { handle_admit(request, query); },
-      [this](move_atom, const request_actor& request, std::uint64_t number, const route_query_ptr& query) {
-        consider_move(request, number, *query);
-      },
+      [this](const move_wanted& its) { consider_move(its.request, its.number, *its.query); },
       [this](load_atom, const load_report_ptr& report) { router_.take(*report); },
       [this](const deadline_set& wanted) { set_deadline(wanted.ms, wanted.request); },
       [this](deadlines_due) { expire(); },

@@ -2,6 +2,7 @@
 
 #include "actors/companions.hpp"
 #include "actors/messages/arrivals.hpp"
+#include "actors/messages/disk.hpp"
 #include "actors/messages/introductions.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/execution/step_runner.hpp"
@@ -114,7 +115,7 @@ private:
       return;
     const auto scheduler = caf::actor_cast<scheduler_actor>(alive);
     if (!images->empty())
-      self_->send(to_.writer, save_atom::value, block_images_ptr(std::move(images)), scheduler);
+      self_->send(to_.writer, images_filled{std::move(images), scheduler});
     for (auto& [destination, its] : sent)
       send(*destination, std::move(its), scheduler);
   }

@@ -1,8 +1,10 @@
 #include "actors/kv_block_manager.hpp"
 
 #include "actors/messages/arrivals.hpp"
+#include "actors/messages/disk.hpp"
 #include "actors/messages/introductions.hpp"
 #include "actors/messages/reminders.hpp"
+#include "actors/messages/roles.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/scheduling/incoming_chains.hpp"
 
@@ -47,9 +49,7 @@ public:
         self_->send(scheduler, grant_atom::value, grant);
         offer(*grant, scheduler);
       },
-      [this](fetch_atom, const kv_fetch_ptr& what, const kv_mover_actor& reader, const scheduler_actor& scheduler) {
-        look_up(*what, reader, scheduler);
-      },
+      [this](const prefix_wanted& its) { look_up(*its.what, its.reader, its.scheduler); },
       [this](const blocks_read& read) { adopt(*read.arrival, read.scheduler); },
       [this](const blocks_received& received) {
         const auto& arrival = *received.arrival;
@@ -60,16 +60,17 @@ public:
       [this](const replica_known& other) {
         receivers_[other.number] = caf::actor_cast<caf::weak_actor_ptr>(other.blocks);
       },
-      [this](offer_atom, const kv_offer_ptr& offered) { consider(*offered); },
-      [this](accept_atom, std::uint64_t request, std::int32_t first) {
-        manager_.accept(request, first);
+      [this](const blocks_offered& offered) { consider(offered); },
+      [this](const offer_accepted& its) {
+        manager_.accept(its.request, its.first);
         send_more();
       },
       [this](send_on) {
         sending_later_ = false;
         send_more();
       },
-      [this](room_atom, std::uint64_t written, const scheduler_actor& scheduler) { save_more(written, scheduler); },
+      [this](const images_written& written) { save_more(written.count, written.scheduler); },
+      [this](const save_on& due) { save_more(0, due.scheduler); },
       [this](look_atom) { return manager_.map(); },
       [this](flush_atom) { return flush(); },
       [this](stats_atom) { return manager_.counters(); },
@@ -83,13 +84,13 @@ private:
     const auto found = serve_aside(request, scheduler).found.at(0);
     // The last token is always computed.
     if (found.blocks >= static_cast<std::int32_t>(what.tokens->size() - 1) / kernels::block_tokens) {
-      self_->send(scheduler, fetched_atom::value, what.request);
+      self_->send(scheduler, fetch_done{what.request});
       return;
     }
     auto rest = what;
     rest.first = found.blocks;
     rest.before = found.key;
-    self_->send(reader, fetch_atom::value, std::make_shared<const kv_fetch>(std::move(rest)), scheduler);
+    self_->send(reader, blocks_missing{std::make_shared<const kv_fetch>(std::move(rest)), scheduler});
   }
 
   block_grant serve(const block_request& request) {
@@ -117,19 +118,18 @@ private:
     scheduler_ = caf::actor_cast<caf::weak_actor_ptr>(scheduler);
     for (const auto& what : grant.offers)
       if (const auto alive = caf::actor_cast<caf::strong_actor_ptr>(receivers_[what->replica]))
-        self_->send(caf::actor_cast<kv_receiver_actor>(alive), offer_atom::value,
-                    std::make_shared<const kv_offer>(
-                      kv_offer{what, sent_->numerics, kv_sender_actor(kv_block_manager_actor(self_)), scheduler}));
+        self_->send(caf::actor_cast<kv_receiver_actor>(alive),
+                    blocks_offered{what, sent_->numerics, kv_block_manager_actor(self_), scheduler});
   }
 
-  void consider(const kv_offer& offered) {
+  void consider(const blocks_offered& offered) {
     const auto& what = *offered.what;
     if (!sent_ || offered.numerics != sent_->numerics ||
         !incoming_.expect(what.request, what.blocks(), self_->clock().now()))
       return;
     const auto known = manager_.cached_blocks(what.tokens, what.salt);
     if (known < what.blocks())
-      self_->send(offered.sender, accept_atom::value, what.request, known);
+      self_->send(offered.sender, offer_accepted{what.request, known});
     else
       note_arrival(what.request, {what.tokens, what.salt, 0, {}}, known, offered.scheduler);
   }
@@ -146,7 +146,7 @@ private:
       return;
     if (manager_.cached_blocks(of.tokens, of.salt) ==
         static_cast<std::int32_t>(of.tokens->size()) / kernels::block_tokens)
-      self_->send(sender, arrived_atom::value, number);
+      self_->send(sender, chain_arrived{number});
     else
       manager_.count_incomplete();
   }
@@ -167,7 +167,7 @@ private:
     saving_ -= written;
     const auto grant = serve_aside({}, scheduler);
     if (grant.unsaved && grant.moves.empty())
-      self_->delayed_send(self_, std::chrono::milliseconds(10), room_atom::value, std::uint64_t{0}, scheduler);
+      self_->delayed_send(self_, std::chrono::milliseconds(10), save_on{scheduler});
     if (is_saved())
       for (auto& waiting : std::exchange(flushes_, {}))
         waiting.deliver(true);

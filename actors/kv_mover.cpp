@@ -1,6 +1,7 @@
 #include "actors/kv_mover.hpp"
 
 #include "actors/messages/arrivals.hpp"
+#include "actors/messages/disk.hpp"
 #include "actors/messages/reminders.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/loaded_model.hpp"
@@ -33,8 +34,8 @@ public:
 
   kv_mover_actor::behavior_type make_behavior() {
     return {
-      [this](fetch_atom, const kv_fetch_ptr& what, const scheduler_actor& scheduler) { begin(what, scheduler); },
-      [this](save_atom, const block_images_ptr& images, const scheduler_actor& scheduler) { keep(images, scheduler); },
+      [this](const blocks_missing& its) { begin(its.what, its.scheduler); },
+      [this](const images_filled& filled) { keep(filled.images, filled.scheduler); },
       [this](read_on) { read_some(); },
     };
   }
@@ -70,7 +71,7 @@ private:
     if (one.chain.goes_on() && self_->clock().now() < one.what->until)
       readings_.push_back(std::move(one));
     else // behind what it has sent to the block manager
-      self_->send(one.scheduler, fetched_atom::value, one.what->request);
+      self_->send(one.scheduler, fetch_done{one.what->request});
     if (readings_.empty())
       return;
     if (lacks_images)
@@ -85,7 +86,7 @@ private:
       store_->write(*image);
       image.reset();
     }
-    self_->send(blocks_, room_atom::value, std::uint64_t{images->size()}, scheduler);
+    self_->send(blocks_, images_written{images->size(), scheduler});
     if (auto line = store_->take_trouble())
       if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(engine_))
         self_->send(caf::actor_cast<engine_actor>(alive), news_atom::value, std::move(*line));

@@ -20,7 +20,6 @@ class answer_guide; // runtime/guide/answer_guide.hpp
 // Of messages.hpp:
 struct admit_reply;
 struct kv_fetch;
-struct kv_offer;
 struct stage_work;
 
 struct admission;       // runtime/scheduling/admission.hpp
@@ -66,7 +65,6 @@ using block_arrival_ptr = std::shared_ptr<const block_arrival>;
 using block_moves_ptr = std::shared_ptr<const std::vector<block_move>>;
 using block_images_ptr = std::shared_ptr<std::vector<std::shared_ptr<block_image>>>; // of its receiver
 using kv_fetch_ptr = std::shared_ptr<const kv_fetch>;
-using kv_offer_ptr = std::shared_ptr<const kv_offer>;
 using draft_request_ptr = std::shared_ptr<const draft_request>;
 using draft_reply_ptr = std::shared_ptr<const draft_reply>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
@@ -102,16 +100,8 @@ using record_atom = caf::atom_constant<caf::atom("record")>;
 using look_atom = caf::atom_constant<caf::atom("look")>;
 using news_atom = caf::atom_constant<caf::atom("news")>;
 using load_atom = caf::atom_constant<caf::atom("load")>;
-using fetch_atom = caf::atom_constant<caf::atom("fetch")>;
-using fetched_atom = caf::atom_constant<caf::atom("fetched")>;
-using offer_atom = caf::atom_constant<caf::atom("offer")>;
-using accept_atom = caf::atom_constant<caf::atom("accept")>;
-using arrived_atom = caf::atom_constant<caf::atom("arrived")>;
-using move_atom = caf::atom_constant<caf::atom("move")>;
 using moves_atom = caf::atom_constant<caf::atom("moves")>;
-using save_atom = caf::atom_constant<caf::atom("save")>;
 using flush_atom = caf::atom_constant<caf::atom("flush")>;
-using room_atom = caf::atom_constant<caf::atom("room")>;
 
 } // namespace troupe
 
@@ -143,9 +133,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_scores_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_embedding_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_arrival_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_moves_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_images_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_fetch_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::kv_offer_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)

@@ -42,9 +42,9 @@
 //   manager, chunk by chunk while later chunks are computed. Once all is adopted, and a token is sampled, the request
 //   asks the engine, and goes on there as after a death: with its transcript, whose blocks an ordinary open finds.
 //
-//     kv_block_manager(P) ── offer ──▶ kv_block_manager(D)      executor(P) ── adopt ──▶ kv_block_manager(D)
-//              ◀────────── accept ────────────┘                 kv_block_manager(D) ── arrived ──▶ scheduler(P)
-//     scheduler(P) ── move ──▶ request ── move ──▶ engine ── admit_reply{D} ──▶ request ── submit ──▶ scheduler(D)
+//     kv_block_manager(P) ── offered ─▶ kv_block_manager(D)     executor(P) ── received ▶ kv_block_manager(D)
+//              ◀───────── accepted ───────────┘                 kv_block_manager(D) ── arrived ──▶ scheduler(P)
+//     scheduler(P) ── arrived ▶ request ── move ─▶ engine ── admit_reply{D} ──▶ request ── submit ──▶ scheduler(D)
 //
 //   Nobody waits for any of this: without it, the request stays where it is.
 // - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is
@@ -57,14 +57,9 @@
 #pragma once
 
 #include "actors/message_types.hpp"
-#include "runtime/scheduling/block_key.hpp"
-#include "runtime/scheduling/prefix_salt.hpp"
-#include "runtime/support/types.hpp"
 
 #include <caf/typed_actor.hpp>
 
-#include <array>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -98,6 +93,15 @@ struct guide_ordered;
 struct guide_settled;
 struct drafts_wanted; // actors/messages/drafting.hpp
 struct tokens_drafted;
+struct blocks_missing; // actors/messages/disk.hpp
+struct fetch_done;
+struct images_filled;
+struct images_written;
+struct prefix_wanted;
+struct blocks_offered; // actors/messages/roles.hpp
+struct chain_arrived;
+struct move_wanted;
+struct offer_accepted;
 struct blocks_read; // actors/messages/arrivals.hpp
 struct blocks_received;
 struct deadlines_due; // actors/messages/reminders.hpp
@@ -105,10 +109,10 @@ struct device_check_due;
 struct fetch_overdue;
 struct read_on;
 struct restart_due;
+struct save_on;
 struct send_on;
 
-struct block_destination; // runtime/scheduling/step.hpp
-struct stage_rows;        // runtime/execution/step_runner.hpp
+struct stage_rows; // runtime/execution/step_runner.hpp
 
 // clang-format off
 
@@ -122,7 +126,7 @@ using client_actor = caf::typed_actor<caf::reacts_to<event_atom, std::uint64_t, 
 
 using request_actor = caf::typed_actor<
   caf::reacts_to<admit_atom, admit_reply_ptr>,               // engine: the outcome of admit, or of move
-  caf::reacts_to<move_atom, std::uint64_t>,                  // scheduler: its blocks are where it may go on
+  caf::reacts_to<chain_arrived>,                             // scheduler
   // scheduler: first rows planned; cached tokens, and when it was by the clock of actors, for this may be read late
   caf::reacts_to<started_atom, std::uint64_t, std::int32_t, caf::timespan>,
   caf::reacts_to<token_sampled>,                             // sampler
@@ -144,46 +148,44 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<finish_atom, sequence_id>,                   // request: a stop string ended this sequence
   caf::reacts_to<request_paused>,                             // request
   caf::reacts_to<request_left>,                               // request
-  // kv_block_manager of another replica: the blocks of this request are there
-  caf::reacts_to<arrived_atom, std::uint64_t>,
+  caf::reacts_to<chain_arrived>,                              // kv_block_manager of another replica
   caf::reacts_to<grant_atom, block_grant_ptr>,                // kv_block_manager: answers each block_request
   caf::reacts_to<result_atom, step_result_ptr>,               // sampler: the tokens of a step
   caf::reacts_to<late_tokens_sampled>,                        // sampler
   caf::reacts_to<tokens_drafted>,                             // drafter
   caf::reacts_to<watch_atom, bool>,                           // engine: whether to send it a record of each step
   caf::reacts_to<moves_atom, block_moves_ptr>,                // kv_block_manager: moves that belong to no grant
-  caf::reacts_to<fetched_atom, std::uint64_t>,                // kv_mover, kv_block_manager: all of a kv_fetch is sent
+  caf::reacts_to<fetch_done>,                                 // kv_mover, kv_block_manager
   caf::reacts_to<fetch_overdue>,                              // itself
   caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
 
 // -- kv_mover: reads or writes the files of kept blocks ---------------------------------------------------------------
 
 using kv_mover_actor = caf::typed_actor<
-  caf::reacts_to<fetch_atom, kv_fetch_ptr, scheduler_actor>,     // kv_block_manager: adopt follows, then fetched
-  caf::reacts_to<save_atom, block_images_ptr, scheduler_actor>,  // executor: write these
+  caf::reacts_to<blocks_missing>,                                // kv_block_manager
+  caf::reacts_to<images_filled>,                                 // executor
   caf::reacts_to<read_on>>;                                      // itself
 
 // -- kv_block_manager: decides which sequence holds which block -------------------------------------------------------
 
 // Parts of its interface, which another replica's knows.
-using kv_sender_actor = caf::typed_actor<
-  caf::reacts_to<accept_atom, std::uint64_t, std::int32_t>>;       // kv_receiver: its blocks from this place on
+using kv_sender_actor = caf::typed_actor<caf::reacts_to<offer_accepted>>; // kv_receiver
 
 using kv_receiver_actor = caf::typed_actor<
-  caf::reacts_to<offer_atom, kv_offer_ptr>,                        // kv_sender: accept or arrived follows, or nothing
+  caf::reacts_to<blocks_offered>,                                  // kv_sender
   caf::reacts_to<blocks_received>>;                                // executor of another replica
 
 using kv_block_manager_actor = caf::typed_actor<
   caf::reacts_to<blocks_atom, block_request_ptr, scheduler_actor>, // scheduler: block_grant follows
-  // scheduler: what is missing, to the kv_mover
-  caf::reacts_to<fetch_atom, kv_fetch_ptr, kv_mover_actor, scheduler_actor>,
+  caf::reacts_to<prefix_wanted>,                                   // scheduler
   caf::reacts_to<blocks_read>,                                     // kv_mover
   caf::reacts_to<blocks_received>,                                 // as of kv_receiver
   caf::reacts_to<replica_known>,                                   // engine
-  caf::reacts_to<offer_atom, kv_offer_ptr>,                        // as of kv_receiver
-  caf::reacts_to<accept_atom, std::uint64_t, std::int32_t>,        // as of kv_sender
+  caf::reacts_to<blocks_offered>,                                  // as of kv_receiver
+  caf::reacts_to<offer_accepted>,                                  // as of kv_sender
   caf::reacts_to<send_on>,                                         // itself
-  caf::reacts_to<room_atom, std::uint64_t, scheduler_actor>,       // kv_mover: so many images were written; itself: 0
+  caf::reacts_to<images_written>,                                  // kv_mover
+  caf::reacts_to<save_on>,                                         // itself
   caf::replies_to<look_atom>::with<std::string>,                   // engine: block_manager::map()
   caf::replies_to<flush_atom>::with<bool>,                         // engine, at its end: once all is written
   caf::replies_to<stats_atom>::with<block_counters>>;              // engine
@@ -239,31 +241,12 @@ using guide_worker_actor = caf::typed_actor<caf::reacts_to<guide_ordered>>; // g
 
 // -- engine: supervisor of all above ----------------------------------------------------------------------------------
 
-/// Blocks of a prompt that may be on the disk.
-struct kv_fetch {
-  std::uint64_t request = 0;
-  std::shared_ptr<const std::vector<token_id>> tokens;
-  prefix_salt salt = 0;
-  double recompute_ms = 0;                          // of a block; 0: not known
-  std::chrono::steady_clock::time_point until = {}; // by the clock of actors; what is read later is of no use
-  std::int32_t first = 0;                           // place of the first block that is not cached, which the
-  block_key before = {};                            // block manager fills in, and the key of the one before it
-};
-
 /// A step on its way through the stages.
 struct stage_work {
   step_plan_ptr plan = {};
   std::shared_ptr<const stage_rows> rows = {}; // null: of a plan without rows
   std::vector<double> stage_ms = {};           // that the stages before have taken
   executor_actor first = {};                   // stage, which the sampler sends the tokens to
-};
-
-/// Blocks of a prompt that another replica may have.
-struct kv_offer {
-  std::shared_ptr<const block_destination> what;
-  std::array<std::uint64_t, 2> numerics = {}; // under which they are exchanged
-  kv_sender_actor sender;
-  scheduler_actor scheduler;      // of the sender
 };
 
 /// The engine's answer to admit.
@@ -287,9 +270,7 @@ using engine_actor = caf::typed_actor<
   caf::replies_to<submit_atom, std::uint64_t, generation_ptr, client_actor>::with<request_actor>, // any actor
   caf::reacts_to<admit_atom, request_actor>,                              // request: admit_reply follows
   caf::reacts_to<admit_atom, request_actor, route_query_ptr>,             // request, if asked: admit_reply follows
-  caf::reacts_to<move_atom, request_actor, std::uint64_t, route_query_ptr>, // request, of that number: may it go on
-                                                                          // elsewhere? An admit_reply follows, or
-                                                                          // nothing
+  caf::reacts_to<move_wanted>,                                            // request
   caf::reacts_to<load_atom, load_report_ptr>,                             // scheduler, beside other replicas
   caf::reacts_to<deadline_set>,                                           // request
   caf::reacts_to<deadlines_due>,                                          // itself

@@ -2,6 +2,7 @@
 
 #include "actors/messages/endings.hpp"
 #include "actors/messages/guides.hpp"
+#include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
 #include "actors/watch.hpp"
@@ -47,8 +48,8 @@ public:
   request_actor::behavior_type make_behavior() {
     return {
       [this](admit_atom, const admit_reply_ptr& reply) { handle_reply(*reply); },
-      [this](move_atom, std::uint64_t number) {
-        if (number == number_)
+      [this](const chain_arrived& its) {
+        if (its.request == number_)
           may_move_ = true, ask_to_move();
       },
       [this](started_atom, std::uint64_t number, std::int32_t cached, caf::timespan when) {
@@ -123,7 +124,7 @@ private:
         scored_ < (request_->sampling.prompt_logprobs >= 0 ? request_->prompt.size() : 0))
       return;
     may_move_ = false;
-    self_->send(*engine_, move_atom::value, self_handle_, number_, query());
+    self_->send(*engine_, move_wanted{self_handle_, number_, query()});
   }
 
   void submit() {

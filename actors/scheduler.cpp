@@ -1,9 +1,11 @@
 #include "actors/scheduler.hpp"
 
+#include "actors/messages/disk.hpp"
 #include "actors/messages/drafting.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/messages/introductions.hpp"
 #include "actors/messages/reminders.hpp"
+#include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/scheduling/load_reporter.hpp"
@@ -58,9 +60,9 @@ public:
       [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), plan_step(); },
       [this](const request_paused& now) { pause(now.request, now.paused); },
       [this](const request_left& its) { leave(its.request); },
-      [this](arrived_atom, std::uint64_t request) {
-        if (const auto client = clients_.find(request); client != clients_.end())
-          self_->send(client->second, move_atom::value, request);
+      [this](const chain_arrived& its) {
+        if (const auto client = clients_.find(its.request); client != clients_.end())
+          self_->send(client->second, its);
       },
       [this](grant_atom, const block_grant_ptr& grant) { apply_grant(*grant); },
       [this](result_atom, const step_result_ptr& result) { finish_step(*result); },
@@ -68,7 +70,7 @@ public:
       [this](const tokens_drafted& drafted) { take_drafts(*drafted.reply); },
       [this](watch_atom, bool watched) { watch(watched); },
       [this](moves_atom, const block_moves_ptr& moves) { move_blocks(*moves); },
-      [this](fetched_atom, std::uint64_t request) { stop_holding(request); },
+      [this](const fetch_done& its) { stop_holding(its.request); },
       [this](const fetch_overdue& late) { stop_holding(late.request); },
       [this](stats_atom) { return counters(); },
     };
@@ -96,8 +98,9 @@ private:
     self_->monitor(client);
     requests_.emplace(client.address(), a->request);
     held_.emplace(a->request, held_request{a, client});
-    self_->send(peers_.blocks, fetch_atom::value, std::make_shared<const kv_fetch>(std::move(what)), peers_.reader,
-                scheduler_actor(self_));
+    self_->send(
+      peers_.blocks,
+      prefix_wanted{std::make_shared<const kv_fetch>(std::move(what)), peers_.reader, scheduler_actor(self_)});
     self_->delayed_send(self_, longest, fetch_overdue{a->request});
     return true;
   }

@@ -11,6 +11,11 @@ struct read_on {};
 /// kv_block_manager: there may be images again in which blocks are sent.
 struct send_on {};
 
+/// kv_block_manager: there may be images again in which blocks are saved.
+struct save_on {
+  scheduler_actor scheduler;
+};
+
 /// scheduler: a kv_fetch for this request takes too long.
 struct fetch_overdue {
   std::uint64_t request = 0;
@@ -31,6 +36,7 @@ struct restart_due {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::read_on)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::send_on)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::save_on)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::fetch_overdue)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::device_check_due)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::deadlines_due)

@@ -4,6 +4,7 @@
 #include "actors/engine.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/messages/guides.hpp"
+#include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
 #include "runtime/engine/replica_roles.hpp"
@@ -143,7 +144,7 @@ public:
     auto scout = system_.spawn([admitted](request_actor::pointer self) -> request_actor::behavior_type {
       return {
         [=](admit_atom, const admit_reply_ptr& reply) { admitted->set_value(reply->scheduler), self->quit(); },
-        [](move_atom, std::uint64_t) {},
+        [](const chain_arrived&) {},
         [](started_atom, std::uint64_t, std::int32_t, caf::timespan) {},
         [](const token_sampled&) {},
         [](scores_atom, const prompt_scores_ptr&) {},

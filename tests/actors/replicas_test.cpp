@@ -36,8 +36,8 @@ public:
       },
       [this](admit_atom, const request_actor& request, const route_query_ptr& query) { route(request, *query); },
       [this](load_atom, const load_report_ptr& report) { ++to_->reports, to_->routes.take(*report); },
-      [](move_atom, const request_actor&, std::uint64_t, const route_query_ptr&) {}, [](const deadline_set&) {},
-      [](deadlines_due) {}, [](record_atom, const step_record_ptr&) {});
+      [](const move_wanted&) {}, [](const deadline_set&) {}, [](deadlines_due) {},
+      [](record_atom, const step_record_ptr&) {});
   }
 
 private:

@@ -39,15 +39,15 @@ public:
         REQUIRE(to.has_value());
         admit(request, *to);
       },
-      [this](move_atom, const request_actor& request, std::uint64_t number, const route_query_ptr& query) {
+      [this](const move_wanted& its) {
         ++to_->asked;
-        const auto choice = to_->routes.move(prefills, decodes, number, ++number_, *query);
+        const auto choice = to_->routes.move(prefills, decodes, its.number, ++number_, *its.query);
         if (!choice.to) {
           ++to_->stayed;
           return;
         }
         ++to_->moved;
-        admit(request, *choice.to);
+        admit(its.request, *choice.to);
       },
       [this](load_atom, const load_report_ptr& report) { to_->routes.take(*report); }, [](const deadline_set&) {},
       [](deadlines_due) {}, [](record_atom, const step_record_ptr&) {});

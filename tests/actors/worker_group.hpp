@@ -9,6 +9,7 @@
 #include "actors/messages/judging.hpp"
 #include "actors/messages/loading.hpp"
 #include "actors/messages/reminders.hpp"
+#include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
 #include "actors/sampler.hpp"
@@ -159,8 +160,7 @@ public:
         script_->asked.push_back(request);
         self_->send(request, admit_atom::value, script_->next());
       },
-      [](admit_atom, const request_actor&, const route_query_ptr&) {},
-      [](move_atom, const request_actor&, std::uint64_t, const route_query_ptr&) {},
+      [](admit_atom, const request_actor&, const route_query_ptr&) {}, [](const move_wanted&) {},
       [](load_atom, const load_report_ptr&) {},
       [this](const deadline_set& wanted) {
         const auto& [ms, request] = wanted;
