@@ -22,7 +22,6 @@ struct admit_reply;
 struct kv_fetch;
 struct stage_work;
 
-struct admission;       // runtime/scheduling/admission.hpp
 struct block_image;     // runtime/scheduling/block_image.hpp
 struct draft_reply;     // runtime/speculation/draft_request.hpp
 struct draft_request;   // likewise

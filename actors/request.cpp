@@ -11,7 +11,7 @@
 #include "runtime/engine/loaded_model.hpp"
 #include "runtime/engine/transcript.hpp"
 #include "runtime/execution/device.hpp"
-#include "runtime/scheduling/admission.hpp"
+#include "runtime/scheduling/request.hpp"
 #include "runtime/scheduling/route_query.hpp"
 #include "runtime/scheduling/step.hpp"
 

@@ -65,6 +65,23 @@ struct request : generation {
 
 using request_ptr = std::shared_ptr<const request>;
 
+/// A sequence resumed after another scheduler has run it in part.
+struct resumed_sequence {
+  std::uint32_t index = 0;
+  std::vector<token_id> emitted;
+  float mirostat_mu = 0; // after the last of them
+};
+
+/// A request on its way to a scheduler: which one, and how far it is.
+struct admission {
+  std::uint64_t request = 0; // its number in the replica
+  request_ptr asked;
+  bool again = false;                    // readmitted: the queue is never too full for it
+  std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
+  std::int32_t expected_cached = 0;      // tokens of the prompt, as it was routed; for load reports alone
+  int moves_to = -1;                     // the replica that its blocks are sent to meanwhile; -1: none
+};
+
 /// Parts of a request, which they keep.
 inline std::shared_ptr<const sampling_params> sampling_of(const request_ptr& of) { return {of, &of->sampling}; }
 inline token_list prompt_of(const request_ptr& of) { return {of, &of->prompt}; }

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-struct admission; // runtime/scheduling/admission.hpp
+struct admission; // runtime/scheduling/request.hpp
 
 struct route_query {
   std::vector<std::uint64_t> chain = {}; // block_chain of its prompt and answer so far; empty: nothing can be cached

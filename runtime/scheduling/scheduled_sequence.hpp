@@ -2,7 +2,7 @@
 // sequence_table; row_grants and result_booking write how far a sequence is, the table itself where it stands.
 #pragma once
 
-#include "runtime/scheduling/admission.hpp"
+#include "runtime/scheduling/request.hpp"
 
 #include <limits>
 #include <vector>

@@ -12,8 +12,8 @@
 // whose mask is late (deferred) holds nothing back; it has rows again once its token is known.
 #pragma once
 
-#include "runtime/scheduling/admission.hpp"
 #include "runtime/scheduling/load_report.hpp"
+#include "runtime/scheduling/request.hpp"
 #include "runtime/scheduling/result_booking.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"

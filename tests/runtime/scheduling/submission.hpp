@@ -1,7 +1,7 @@
 // What a test is going to submit to a scheduler.
 #pragma once
 
-#include "runtime/scheduling/admission.hpp"
+#include "runtime/scheduling/request.hpp"
 
 namespace troupe::testing {
 
