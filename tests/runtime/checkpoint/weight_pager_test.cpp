@@ -123,8 +123,8 @@ TEST_CASE("Units that stay are not read again, and streamed ones are asked for a
   for (int pass = 0; pass < 3; ++pass)
     for (std::size_t u = 0; u < 6; ++u) {
       walk.enter(u);
-      if (u == 2)
-        CHECK(soon([&] { return f.has(4); }));
+      if (u == 2) // 1, and 4 ahead of its use; what is in memory, the system may drop at any time
+        CHECK(soon([&] { return pager->read_bytes() >= 2 * unit_size; }));
       if (pass > 0)
         for (const std::size_t kept : {0, 2, 3, 5})
           CHECK(f.has(kept));
