@@ -56,8 +56,9 @@ TEST_CASE("Calls of functions, their outputs and reasoning reach the template") 
   auto model = byte_model();
   model->render = [&seen](const chat_input& input) {
     auto unlimited = jinja::meter::unlimited();
-    seen = jinja::to_json(unlimited, input.messages) + jinja::to_json(unlimited, input.tools);
-    return seen; // all of it reaches the prompt
+    if (seen.empty()) // what is rendered again has marks in place of names, to see what is shown
+      seen = jinja::to_json(unlimited, input.messages) + jinja::to_json(unlimited, input.tools);
+    return std::string("p");
   };
   response_store store(8, 1 << 20);
   responses(R"("input":[{"role":"user","content":"q"},{"type":"reasoning","id":"r","summary":[],"content":)"
