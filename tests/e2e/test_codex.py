@@ -102,5 +102,5 @@ def test_an_answer_follows_a_schema(codex):
 def test_a_function_of_a_namespace_is_called_and_hosted_tools_are_left_out(codex, server):
     before = len(server.err)
     assert texts(codex("close the helper")) == ["The tool has answered."]
-    lines = wait_until(lambda: [line for line in server.err[before:] if "left out" in line], "a line in the log")
-    assert all("web_search" in line for line in lines)
+    lines = wait_until(lambda: [line for line in server.err[before:] if "does not have" in line], "a line in the log")
+    assert all("left out" in line and "web_search" in line for line in lines), lines
