@@ -15,7 +15,7 @@ namespace json = troupe::json;
 TEST_CASE("--version and --help are answered on stdout") {
   const auto version = run_troupe({"--version"});
   CHECK(version.status == 0);
-  CHECK(version.out == "troupe 0.1.0\n");
+  CHECK(version.out == "troupe 0.2.0\n");
   const auto help = run_troupe({"--help"});
   CHECK(help.status == 0);
   CHECK(help.err.empty());
