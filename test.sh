@@ -3,8 +3,9 @@
 #   ./test.sh                                 everything
 #   ./test.sh format unit arm asan tsan e2e   or parts of it:
 #     format   checks that all C++ is formatted with .clang-format, that folders include what their READMEs allow, that
-#              units stand in them, that public headers reach no libraries and give no warnings, that nothing asks the
-#              locale, and that what changed since the last tag compiles without its neighbours
+#              units stand in them, that few files name a technique, that public headers reach no libraries and give no
+#              warnings, that nothing asks the locale, and that what changed since the last tag compiles without its
+#              neighbours
 #     unit     the tests of the release build, including those that run the program
 #     arm      tests of the kernels for 64-bit ARM, in QEMU; skipped where Debian's packages for it cannot be had
 #     asan     all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -80,7 +81,7 @@ built() {
 format() {
   local check
   log "== format"
-  for check in formatted .ci/rooms .ci/units .ci/headers .ci/locale .ci/alone; do
+  for check in formatted .ci/rooms .ci/units .ci/techniques .ci/headers .ci/locale .ci/alone; do
     "$check" && passed=$((passed + 1)) || failed=$((failed + 1))
   done
 }

@@ -2,10 +2,10 @@
 
 #include "api/anthropic/message_request.hpp"
 #include "api/openai/answer_text.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/object_id.hpp"
 #include "api/openai/openai_response.hpp"
 #include "runtime/engine/context_length.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "api/openai/answer_writer.hpp"
-#include "api/openai/fields/field_reader.hpp"
 #include "api/service/served_model.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <memory>
 #include <stop_token>

@@ -1,8 +1,8 @@
 #include "api/anthropic/message_input.hpp"
 
 #include "api/openai/chat_messages.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/responses/item_fields.hpp"
+#include "runtime/support/json_object.hpp"
 
 namespace troupe {
 

@@ -3,10 +3,10 @@
 #include "api/anthropic/message_input.hpp"
 #include "api/anthropic/message_tools.hpp"
 #include "api/openai/fields/known_fields.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/responses/item_fields.hpp"
 #include "api/openai/translated_request.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/json_object.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,9 +2,9 @@
 // threads.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/service/served_model.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <cstddef>
 #include <stop_token>

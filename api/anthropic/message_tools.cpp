@@ -1,8 +1,8 @@
 #include "api/anthropic/message_tools.hpp"
 
 #include "api/openai/fields/output_fields.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/responses/item_fields.hpp"
+#include "runtime/support/json_object.hpp"
 
 #include <algorithm>
 #include <array>

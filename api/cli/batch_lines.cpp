@@ -1,9 +1,9 @@
 #include "api/cli/batch_lines.hpp"
 
-#include "api/openai/fields/field_reader.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/object_id.hpp"
 #include "api/openai/openai_response.hpp"
+#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
 
 namespace troupe::cli {

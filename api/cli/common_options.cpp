@@ -1,7 +1,7 @@
 #include "api/cli/common_options.hpp"
 
 #include "api/cli/bundled_files.hpp"
-#include "api/cli/steering_options.hpp"
+#include "api/cli/technique_options.hpp"
 #include "api/cli/terminal/answer.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/checkpoint/cache_folder.hpp"
@@ -248,7 +248,7 @@ void add_engine_options(CLI::App& command, engine_options& options) {
                 "come between the tokens of others: prefill:1,decode:1, or more of each")
     ->type_name("prefill:N,decode:N")
     ->group(model_group);
-  add_steer_option(command, options.steer);
+  add_technique_options(command, options.techniques, technique_option::engine, model_group);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     add_integer(command, flag, value, low, most_counted, help)->group(limits_group);
   };

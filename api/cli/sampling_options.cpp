@@ -1,14 +1,14 @@
 #include "api/cli/sampling_options.hpp"
 
 #include "api/cli/common_options.hpp"
-#include "api/cli/steering_options.hpp"
+#include "api/cli/technique_options.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/random_seed.hpp"
 #include "runtime/sampling/sampling_table.hpp"
-#include "runtime/sampling/search_options.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -111,20 +111,14 @@ void add_text_options(CLI::App& command, sampling_options& options) {
       "Choose only among these token ids, separated by commas")
     ->type_name("IDS")
     ->group(sampling_group);
-  add_watermark_options(
-    command, options.watermark, sampling_group,
-    "Watermark the text, for `troupe detect` to recognise: green, gumbel, or a JSON object as in requests",
-    "With --watermark: a file");
 }
 
-/// "low", "high" or layers between commas.
-dola_layers parse_dola(std::string_view text) {
-  if (text.find_first_not_of("0123456789, ") != text.npos)
-    return dola_layers(text);
-  std::vector<int> layers;
-  for (const auto layer : parse_integers(text, 0, sampling_fields::most_int))
-    layers.push_back(static_cast<int>(layer));
-  return dola_layers(std::move(layers));
+technique_uses uses_of(const flag_values& flags) {
+  technique_uses result;
+  for (const auto* each : repertoire())
+    if (each->of_flags)
+      result.set(each->of_flags(flags));
+  return result;
 }
 
 /// The flags of beams and best_of that are no numbers.
@@ -138,28 +132,6 @@ void add_beam_options(CLI::App& command, sampling_options& options) {
     .add_flag(
       "--do-sample", options.do_sample,
       "With --num-beams or --use-beam-search: draw how beams go on, as --temperature and filters ask for anyway")
-    ->group(sampling_group);
-  add_integer(command, "--simulations", values.search.simulations, 0, sampling_fields::most_simulations,
-              "Search the tree of answers for the likeliest one: try so many (at --temperature 0, greedily from "
-              "each beginning); 0: no search")
-    ->group(sampling_group);
-  add_integer(command, "--branching", values.search.branching, 1, sampling_fields::most_branching,
-              "With --simulations: how many tokens are told apart at each place of an answer")
-    ->group(sampling_group);
-  command
-    .add_option_function<std::string>(
-      "--search-value",
-      [&values](const std::string& text) {
-        values.search.value = text == "model" ? search_value::model : search_value::likelihood;
-      },
-      "With --simulations: what makes an answer better, its likelihood or the score of --reward-model (model) "
-      "[likelihood]")
-    ->check(one_of({"likelihood", "model"}))
-    ->type_name("WHAT")
-    ->group(sampling_group);
-  command
-    .add_flag("--stochastic-beams", values.stochastic_beams,
-              "Beams are distinct samples rather than the likeliest answers")
     ->group(sampling_group);
   command
     .add_option_function<std::string>(
@@ -181,7 +153,7 @@ void add_beam_options(CLI::App& command, sampling_options& options) {
 } // namespace
 
 void sampling_options::check() const {
-  watermark.parsed();
+  uses_of(techniques);
   for (const auto& entry : biases)
     parse_bias(entry);
 }
@@ -190,6 +162,7 @@ sampling_params sampling_options::over(const generation_defaults& model, int n) 
   const auto defaults = default_sampling(model, sampling_convention::local);
   auto params = values;
   params.n = n;
+  params.techniques = uses_of(techniques);
   settle_beams(params, use_beam_search ? std::optional(true) : std::nullopt);
   sampling_fields::for_each([&](const auto& field) {
     // With beams, the checkpoint's temperature and filters do not apply.
@@ -200,7 +173,6 @@ sampling_params sampling_options::over(const generation_defaults& model, int n) 
   params.stop = stop;
   settle_draws(params, do_sample ? std::optional(true) : std::nullopt);
   check_beams(params);
-  check_search(params);
   params.check_samplers();
   params.check_contrast();
   return params;
@@ -222,7 +194,6 @@ std::string sampling_options::told(const sampling_params& used, const generation
 }
 
 void sampling_options::add_texts(sampling_params& params, const encode_text& encode) const {
-  params.watermark = watermark.parsed();
   if (!encode) {
     if (!bad_words.empty() || dry_breakers || !biases.empty())
       throw failure(errc::bad_request,
@@ -265,16 +236,9 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
     ->check(integer_between(0, most_int))
     ->type_name("INT")
     ->group(sampling_group);
-  command
-    .add_option_function<std::string>(
-      "--dola-layers", [&options](const std::string& text) { options.values.dola = parse_dola(text); },
-      "DoLa: lead answers away from what inner layers would say: low, high, or layers separated by commas, where 0 is "
-      "the embedding")
-    ->type_name("LAYERS")
-    ->group(sampling_group);
   add_beam_options(command, options);
   add_text_options(command, options);
-  add_steering_option(command, options.steering);
+  add_technique_options(command, options.techniques, technique_option::run, sampling_group);
   command.add_option("--seed", options.seed, "The same seed gives the same text [random]")
     ->check(integer_between(0, std::numeric_limits<std::int64_t>::max()))
     ->type_name("INT")

@@ -1,10 +1,8 @@
 // The sampling flags of `troupe run` and `troupe chat`. Flags that are given override the model's defaults.
 #pragma once
 
-#include "api/cli/watermark_options.hpp"
 #include "runtime/engine/engine_options.hpp"
 #include "runtime/sampling/sampling_params.hpp"
-#include "runtime/steering/steering.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -29,8 +27,7 @@ struct sampling_options {
   std::vector<std::string> bad_words;
   std::optional<std::vector<std::string>> dry_breakers; // if not given: the usual ones
   std::vector<std::string> biases;                      // TEXT=NUMBER or ID=NUMBER
-  watermark_options watermark;
-  std::vector<steering_choice> steering;
+  flag_values techniques;                               // texts of their flags
 
   /// Throws failure(bad_request) for whatever is wrong with them in themselves, whichever model is to answer.
   void check() const;

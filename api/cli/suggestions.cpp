@@ -1,5 +1,7 @@
 #include "api/cli/suggestions.hpp"
 
+#include "runtime/techniques/repertoire.hpp"
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -43,7 +45,6 @@ constexpr auto others = std::to_array<pair>({
   {"served-model-name", "model-name"},
   {"alias", "model-name"},
   {"lora-modules", "lora"},
-  {"control-vector", "steer"},
   {"tool-call-parser", "tool-parser"},
   {"file", "PROMPT"},
   {"prompt", "PROMPT"},
@@ -82,6 +83,10 @@ std::string_view instead_of(std::string_view command) {
 }
 
 std::string_view name_here(std::string_view elsewhere) {
+  for (const auto* each : repertoire())
+    for (const auto& option : each->options)
+      if (option.elsewhere == elsewhere)
+        return option.name;
   const auto found = std::ranges::find(others, elsewhere, &pair::first);
   return found == others.end() ? std::string_view() : found->second;
 }

@@ -108,27 +108,6 @@ std::pair<std::string, std::size_t> parse_folder_and_size(const std::string& tex
   return found;
 }
 
-std::int64_t parse_integer(std::string_view text, std::int64_t low, std::int64_t high) {
-  std::int64_t value = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc() || end != text.data() + text.size() || value < low || value > high)
-    throw failure(errc::bad_request,
-                  "must be an integer from " + std::to_string(low) + " to " + std::to_string(high) + ", found `" +
-                    std::string(text) + "`");
-  return value;
-}
-
-std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low, std::int64_t high) {
-  constexpr std::string_view between = ", \t\r\n";
-  std::vector<std::int64_t> values;
-  for (auto rest = text; consume(rest, between), !rest.empty();) {
-    const auto item = rest.substr(0, std::min(rest.find_first_of(between), rest.size()));
-    values.push_back(parse_integer(item, low, high));
-    rest.remove_prefix(item.size());
-  }
-  return values;
-}
-
 std::chrono::microseconds parse_time(std::string_view text) {
   auto unit = text;
   double value = 0;

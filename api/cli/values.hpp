@@ -2,6 +2,8 @@
 // same as validators for CLI11.
 #pragma once
 
+#include "runtime/support/integer_text.hpp"
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,12 +24,6 @@ namespace troupe::cli {
 /// are dropped. Throws failure(bad_request), also if the result exceeds 2^63 - 1, and for a number of less than 1024 without
 /// a unit, which somebody forgot.
 std::size_t parse_size(std::string_view text);
-
-/// An integer from `low` to `high`, without other characters. Throws failure(bad_request).
-std::int64_t parse_integer(std::string_view text, std::int64_t low, std::int64_t high);
-
-/// Integers separated by commas or white space. Throws failure(bad_request).
-std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low, std::int64_t high);
 
 /// The microseconds of "80ms", "0.2s" or "80" (milliseconds): from 100 us to 10 minutes. Throws failure(bad_request).
 std::chrono::microseconds parse_time(std::string_view text);

@@ -139,7 +139,7 @@ prepared_question prepare(const model_info& model, const question& asked) {
   request.prompt = model.tokenizer->encode(prompt, false);
   if (request.sampling.judged()) {
     const auto messages = list_of(asked.messages);
-    request.sampling.search.judged = judged_prompt_of(model.tokenizer->decode(request.prompt, true), &messages);
+    request.sampling.judged_behind = judged_prompt_of(model.tokenizer->decode(request.prompt, true), &messages);
   }
   result.output = follow(model, asked, prompt, request);
   return result;

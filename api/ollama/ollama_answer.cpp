@@ -1,10 +1,10 @@
 #include "api/ollama/ollama_answer.hpp"
 
 #include "api/openai/answer_text.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/token_logprobs.hpp"
 #include "runtime/engine/context_length.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 

@@ -3,8 +3,8 @@
 #include "api/http/request_scope.hpp"
 #include "api/ollama/ollama_request.hpp"
 #include "api/openai/embeddings.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>

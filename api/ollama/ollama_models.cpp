@@ -3,9 +3,9 @@
 #include "api/ollama/ollama_answer.hpp"
 #include "api/ollama/ollama_request.hpp"
 #include "api/openai/chat_messages.hpp"
-#include "api/openai/json_object.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/support/checksum.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 

@@ -1,8 +1,8 @@
 // What Ollama's clients ask of models: /api/tags, /api/ps, /api/show. All that are listed are loaded. Pure functions.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/service/served_model.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <memory>
 #include <string>

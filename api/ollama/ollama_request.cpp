@@ -2,10 +2,10 @@
 
 #include "api/openai/chat_messages.hpp"
 #include "api/openai/fields/known_fields.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/translated_request.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/whole_number.hpp"
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 // `reasoning_content`, as DeepSeek and most clients name it.
 #pragma once
 
-#include "api/openai/json_object.hpp"
 #include "runtime/chat/output/chat_output_parser.hpp"
 #include "runtime/chat/output/output_filter.hpp"
+#include "runtime/support/json_object.hpp"
 
 #include <optional>
 #include <string>

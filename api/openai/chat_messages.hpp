@@ -2,11 +2,11 @@
 // worker threads.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/fields/output_fields.hpp"
 #include "api/service/chat_input.hpp"
 #include "api/service/served_model.hpp"
 #include "runtime/chat/whole_prompt.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <cstddef>
 #include <stop_token>

@@ -7,6 +7,7 @@
 #include "api/openai/token_logprobs.hpp"
 #include "api/openai/translated_request.hpp"
 #include "runtime/engine/checked_generation.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "api/openai/answer_writer.hpp"
-#include "api/openai/fields/field_reader.hpp"
 #include "api/service/served_model.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <memory>
 #include <optional>

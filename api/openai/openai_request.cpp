@@ -2,20 +2,19 @@
 
 #include "api/http/request_scope.hpp"
 #include "api/openai/chat_messages.hpp"
-#include "api/openai/fields/guidance_fields.hpp"
 #include "api/openai/fields/guide_fields.hpp"
 #include "api/openai/fields/known_fields.hpp"
+#include "api/openai/fields/negative_prompt.hpp"
 #include "api/openai/fields/output_fields.hpp"
 #include "api/openai/fields/prediction.hpp"
-#include "api/openai/fields/prompt_embeds.hpp"
 #include "api/openai/fields/sampling_fields.hpp"
-#include "api/openai/fields/steering_fields.hpp"
 #include "api/openai/infill.hpp"
 #include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/context_length.hpp"
 #include "runtime/engine/reward_model.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -33,12 +32,12 @@ std::vector<token_id> encoded(const field_reader& body, const char* key, const s
 }
 
 /// The field that says how many sequences run at once.
-const char* width_field(const sampling_params& sampling) {
-  return sampling.paired() ? "guidance_scale"
-    : sampling.searched()  ? "search"
-    : sampling.grouped()   ? "num_beams"
-    : sampling.ranked()    ? "best_of"
-                           : "n";
+std::string_view width_field(const sampling_params& sampling) {
+  const auto together = sampling.group();
+  return together && together->width > 0 ? together->field
+    : sampling.grouped()                 ? "num_beams"
+    : sampling.ranked()                  ? "best_of"
+                                         : "n";
 }
 
 constexpr std::size_t most_salt_bytes = 1024;
@@ -88,14 +87,23 @@ void read_prompts(const field_reader& body, const served_model& model, const sam
   }
 }
 
-/// What cannot stand beside rows that are no tokens.
-void refuse_beside_rows(const field_reader& body, bool echo) {
-  if (const auto text = body.find("prompt"); text && !(text->is_string() && std::string_view(*text).empty()))
-    body.refuse("prompt_embeds", "and `prompt` cannot both be given");
-  if (body.has("suffix"))
-    body.refuse("suffix", "and `prompt_embeds` cannot both be given");
-  if (echo)
-    body.refuse("echo", "and `prompt_embeds` cannot both be given");
+/// The prompts that a technique gives in place of tokens; none: none does.
+std::vector<given_prompt> read_given_prompts(const field_reader& body, const served_model& model, bool echo) {
+  for (const auto* each : repertoire()) {
+    auto given = each->read_prompts ? each->read_prompts(body, facts_of(model), most_choices)
+                                    : std::vector<given_prompt>();
+    if (given.empty())
+      continue;
+    const auto both = "and `" + std::string(each->name) + "` cannot both be given";
+    if (const auto text = body.find("prompt"); text && !(text->is_string() && std::string_view(*text).empty()))
+      body.refuse(each->name, "and `prompt` cannot both be given");
+    if (body.has("suffix"))
+      body.refuse("suffix", both);
+    if (echo)
+      body.refuse("echo", both);
+    return given;
+  }
+  return {};
 }
 
 /// The tokens of a chat as its template rendered it.
@@ -233,7 +241,6 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
   const auto seconds = body.number("timeout", {0, 86'400, true});
   if (seconds)
     result.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
-  result.steering = read_steering_choices(body, model);
   result.guide = read_guide(body);
   if (result.guide && !model.decode)
     throw failure(errc::bad_request, "`" + result.guide->field + "` needs a tokenizer, and this model has none",
@@ -331,23 +338,23 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
     if (report.echo)
       result.echoes.push_back(model.decode(ids, one.skip_special_tokens));
     if (one.sampling.judged())
-      one.sampling.search.judged = judged_prompt_of(model.decode(ids, true), chat ? &chat->messages : nullptr,
+      one.sampling.judged_behind = judged_prompt_of(model.decode(ids, true), chat ? &chat->messages : nullptr,
                                                     chat && chat->continue_final_message);
     one.prompt = std::move(ids);
     count_scores(speaks, report, one, scores);
   };
-  const auto rows = speaks == dialect::completions ? read_prompt_embeds(body, model)
-                                                   : std::vector<std::shared_ptr<const prompt_embeddings>>();
-  if (!rows.empty()) {
-    refuse_beside_rows(body, report.echo);
-    if (shared.sampling.judged())
-      body.refuse("search", "cannot have \"model\" as `value` behind `prompt_embeds`, which are no text to judge");
-    for (const auto& one : rows) {
-      add(std::vector<token_id>(as_size(one->rows), 0)); // which stand for nothing
-      result.prompts.back().embeddings = one;
+  if (speaks == dialect::completions)
+    if (const auto given = read_given_prompts(body, model, report.echo); !given.empty()) {
+      if (shared.sampling.judged())
+        body.refuse("search",
+                    "cannot have \"model\" as `value` behind `" + std::string(given.front().by->of().name) +
+                      "`, which are no text to judge");
+      for (const auto& one : given) {
+        add(std::vector<token_id>(as_size(one.tokens), 0)); // which stand for nothing
+        result.prompts.back().sampling.techniques.set(one.by);
+      }
+      return result;
     }
-    return result;
-  }
   if (speaks == dialect::completions) {
     const bool special = body.boolean("add_special_tokens").value_or(true);
     const auto encode = [&](std::string_view text) {

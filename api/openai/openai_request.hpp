@@ -2,11 +2,11 @@
 // Every value is checked. Pure functions, used on worker threads because tokenising a long text takes a while.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/service/served_model.hpp"
 #include "runtime/chat/output/chat_output.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/model/default_sampling.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <cstdint>
 #include <span>

@@ -3,10 +3,10 @@
 #pragma once
 
 #include "api/openai/chat_message.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/service/served_model.hpp"
 #include "runtime/engine/generation.hpp"
+#include "runtime/support/json_object.hpp"
 
 #include <map>
 #include <optional>

@@ -3,12 +3,12 @@
 #include "api/http/request_scope.hpp"
 #include "api/openai/embeddings.hpp"
 #include "api/openai/fields/known_fields.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/object_id.hpp"
 #include "api/openai/openai_request.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/import/ranker_config.hpp"
 #include "runtime/model/pooled_head.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 

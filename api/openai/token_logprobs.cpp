@@ -1,7 +1,7 @@
 #include "api/openai/token_logprobs.hpp"
 
-#include "api/openai/json_object.hpp"
 #include "runtime/support/hex.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/number_text.hpp"
 #include "runtime/support/utf8.hpp"
 

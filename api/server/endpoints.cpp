@@ -86,7 +86,7 @@ constexpr auto rows = std::to_array<endpoint>({
    .needs = access::metrics,
    .probe = true},
   // its own
-  {"POST", "/v1/watermark/detect", answered{detect_watermark, thread_of::parsing}},
+  {"POST", "/v1/watermark/detect", answered{detect_mark, thread_of::parsing}},
   {"GET", "/v1/ws", upgraded{}},
   {"GET", "/debug/trace", traced{}},
   {.method = "GET",

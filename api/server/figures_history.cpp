@@ -1,6 +1,6 @@
 #include "api/server/figures_history.hpp"
 
-#include "api/openai/json_object.hpp"
+#include "runtime/support/json_object.hpp"
 
 #include <algorithm>
 #include <array>

@@ -47,14 +47,12 @@ struct server_options {
   std::chrono::milliseconds write_timeout = std::chrono::minutes(5);     // for a client that reads nothing
   std::chrono::milliseconds stop_grace = std::chrono::seconds(30);       // for running requests when stopping
   std::chrono::milliseconds figures_interval = std::chrono::seconds(10); // of what is kept for the page's figures
-  std::shared_ptr<const watermarks::options> watermark = {}; // of every answer; null: of those that ask for one
-  std::optional<watermarks::hash_key> watermark_key = {};    // of requests for one that bring none
-  bool prompt_embeds = false;                                // clients may give rows instead of tokens
-  std::size_t engine_room = 0;                               // sequences that run and wait; 0: not known
-  unknown_fields unknown = unknown_fields::warn;             // of requests
-  server_policy policy = {};                                 // what clients cannot lift
-  std::shared_ptr<server_log> log = {};                      // null: no log
-  int threads = 1;                                           // for I/O
+  technique_values techniques = {};                                      // what they serve with
+  std::size_t engine_room = 0;                                           // sequences that run and wait; 0: not known
+  unknown_fields unknown = unknown_fields::warn;                         // of requests
+  server_policy policy = {};                                             // what clients cannot lift
+  std::shared_ptr<server_log> log = {};                                  // null: no log
+  int threads = 1;                                                       // for I/O
   int workers = 2; // threads that tokenise and apply templates; half as many more for long requests
 };
 

@@ -1,9 +1,9 @@
 #include "api/server/responses_events.hpp"
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/fields/known_fields.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/openai_response.hpp"
+#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json_object.hpp"
 
 #include <algorithm>
 #include <utility>

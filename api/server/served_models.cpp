@@ -3,16 +3,13 @@
 namespace troupe {
 
 std::shared_ptr<const served_model> served_models::with_settings(model one) const {
-  if (!options_.watermark && !options_.watermark_key && !options_.prompt_embeds &&
-      options_.unknown == unknown_fields::warn)
+  if (options_.techniques.empty() && options_.unknown == unknown_fields::warn)
     return one;
   const std::lock_guard lock(mutex_);
   auto& marked = marked_[one];
   if (!marked) {
     auto made = std::make_shared<served_model>(*one);
-    made->watermark = options_.watermark;
-    made->watermark_key = options_.watermark_key;
-    made->prompt_embeds = options_.prompt_embeds;
+    made->techniques.merge(options_.techniques);
     made->unknown = options_.unknown;
     marked = std::move(made);
   }

@@ -1,9 +1,9 @@
 // The models of a service as one server serves them: with its own settings. Any thread.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/server/http_server.hpp"
 #include "api/service/service.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <map>
 #include <memory>

@@ -71,19 +71,17 @@ server_context::server_context(service& engine, server_options given)
     figures_timer_(acceptor.get_executor()) {}
 
 void server_context::hold_rows(const std::string& client, generation& of) {
-  if (!of.embeddings)
+  auto& used = of.sampling.techniques;
+  const auto holds = std::ranges::find_if(used, [](const auto& use) { return use->bytes() > 0; });
+  if (holds == used.end())
     return;
-  struct held_rows {
-    std::shared_ptr<const prompt_embeddings> rows;
-    byte_budget::share share;
-  };
-  const auto held = std::make_shared<held_rows>(held_rows{of.embeddings, byte_budget::share(bodies, client)});
-  if (!held->share.grow_to(of.embeddings->values.size() * sizeof(float)))
+  const auto held = std::make_shared<byte_budget::share>(bodies, client);
+  if (!held->grow_to(used.bytes()))
     throw failure(errc::overloaded,
                   "what other requests hold leaves too little of the " + std::to_string(bodies.most()) +
-                    " bytes for `prompt_embeds` (--max-body-memory)",
-                  "prompt_embeds");
-  of.embeddings = std::shared_ptr<const prompt_embeddings>(held, held->rows.get());
+                    " bytes for `" + std::string((*holds)->of().name) + "` (--max-body-memory)",
+                  std::string((*holds)->of().name));
+  used.keep(held);
 }
 
 output_filter server_context::follow_policy(const std::string& key, const std::string& client,

@@ -1,6 +1,6 @@
 #include "api/server/watch_frames.hpp"
 
-#include "api/openai/json_object.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>

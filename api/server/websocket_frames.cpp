@@ -1,10 +1,10 @@
 #include "api/server/websocket_frames.hpp"
 
 #include "api/openai/fields/known_fields.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/token_logprobs.hpp"
 #include "api/server/reply.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>

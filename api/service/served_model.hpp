@@ -39,11 +39,11 @@ struct served_model : model_info {
   std::function<std::string(std::span<const token_id>, bool skip_special)> decode; // empty: no tokenizer
   std::function<std::string(token_id)> token_bytes;                                // empty: no tokenizer
   std::function<std::string(const chat_input&)> render;                            // empty: no chat template
-  // A server's settings (server_options), which it adds:
-  std::shared_ptr<const watermarks::options> watermark = nullptr; // of every answer; null: none
-  std::optional<watermarks::hash_key> watermark_key;              // of requests that bring none
-  bool prompt_embeds = false;                                     // clients may give rows instead of tokens
+  // A server's settings (server_options), which it adds, as those of techniques:
   unknown_fields unknown = unknown_fields::warn;
 };
+
+/// What techniques read of it.
+inline technique_facts facts_of(const served_model& model) { return {model.techniques, model.hidden, model.judges}; }
 
 } // namespace troupe

@@ -52,7 +52,7 @@ private:
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const packed_adapter>> adapters_;
   std::size_t bytes_ = 0;
-  std::uint64_t last_id_ = std::uint64_t{1} << 32; // beyond those of steering, with which they salt hashes
+  std::uint64_t last_id_ = std::uint64_t{1} << 32; // beyond those of techniques, with which they salt hashes
 };
 
 } // namespace troupe

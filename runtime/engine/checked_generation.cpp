@@ -3,7 +3,6 @@
 #include "runtime/engine/context_length.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -11,8 +10,6 @@
 namespace troupe {
 
 namespace {
-
-const steering_library no_steering(0, 0);
 
 void check_ids(const char* field, const std::vector<token_id>& ids, int vocab_size) {
   for (const auto t : ids)
@@ -50,43 +47,6 @@ void check_contrast(const generation& asked, const generation_limits& limits) {
                     "prompt");
 }
 
-void check_embeddings(const generation& asked, const generation_limits& limits) {
-  const auto& given = *asked.embeddings;
-  const auto refuse = [](const std::string& why) {
-    throw failure(errc::bad_request, "`prompt_embeds` " + why, "prompt_embeds");
-  };
-  if (limits.hidden == 0)
-    throw failure(
-      errc::unsupported,
-      "`prompt_embeds` is not supported by this model on this device: it needs the CPU, and a model without "
-      "learned positions",
-      "prompt_embeds");
-  if (given.width != limits.hidden)
-    refuse("must have rows of " + std::to_string(limits.hidden) + " numbers, as long as the model's embeddings, not " +
-           std::to_string(given.width));
-  if (given.rows < 1 || static_cast<std::size_t>(given.rows) > asked.prompt.size() ||
-      given.values.size() != static_cast<std::size_t>(given.rows) * static_cast<std::size_t>(given.width))
-    refuse("must have as many rows as they replace");
-  if (!std::ranges::all_of(given.values, [](float v) { return std::isfinite(v); }))
-    refuse("must hold finite numbers");
-  if (asked.sampling.prompt_logprobs >= 0)
-    refuse("cannot be scored: its rows are no tokens");
-  if (asked.sampling.contrasted())
-    refuse("cannot be contrasted with an amateur, which has embeddings of its own");
-}
-
-prefix_salt salt_of(const prompt_embeddings& given) {
-  const auto* bytes = reinterpret_cast<const char*>(given.values.data());
-  return client_salt(std::string_view(bytes, given.values.size() * sizeof(float)));
-}
-
-dola_layers layers_of(const dola_layers& asked, const generation_limits& limits) {
-  if (asked && !limits.dola)
-    throw failure(errc::unsupported, "`dola_layers` is not supported on this device, only on the CPU (--device cpu)",
-                  "dola_layers");
-  return asked.of_model(limits.layers, limits.tied);
-}
-
 } // namespace
 
 failure encodes_only() {
@@ -115,8 +75,6 @@ request check(const generation& asked, const generation_limits& limits) {
     throw failure(errc::bad_request, "the second text must begin within the prompt", "second");
   if (embeds)
     check_embedding(asked, limits);
-  if (asked.embeddings)
-    check_embeddings(asked, limits);
   check_ids("prompt", asked.prompt, limits.vocab_size);
   if (asked.prediction.size() > static_cast<std::size_t>(limits.max_context))
     throw failure(errc::bad_request,
@@ -134,30 +92,18 @@ request check(const generation& asked, const generation_limits& limits) {
     throw failure(errc::bad_request,
                   "`speculate` is \"mtp\", but no layers of multi-token prediction are loaded for this model",
                   "speculate");
-  if (sampling.judged() && !limits.judges)
-    throw failure(errc::bad_request,
-                  "`search` has \"model\" as `value`, but there is no reward model; give one with --reward-model",
-                  "search");
-  if (sampling.judged() && asked.embeddings && !sampling.search.judged)
-    throw failure(errc::bad_request,
-                  "`search` cannot have \"model\" as `value` behind `prompt_embeds`, which are no text", "search");
   if (asked.guide && sampling.scores_only()) {
     const auto field = asked.guide->field.empty() ? std::string("guide") : asked.guide->field;
     throw failure(errc::bad_request, "`" + field + "` cannot be used, as nothing is generated", field);
   }
-  std::shared_ptr<const steering> steered;
-  if (!asked.steering.empty())
-    steered = (limits.steering ? limits.steering : &no_steering)->combine(asked.steering);
+  sampling.techniques = asked.sampling.techniques.fitted(asked, limits.techniques);
   std::shared_ptr<const packed_adapter> adapter;
   if (!asked.adapter.empty() && !(adapter = limits.adapters ? limits.adapters->find(asked.adapter) : nullptr))
     throw failure(errc::not_found, "the model `" + asked.adapter + "` does not exist", "model");
   const auto room = limits.max_context - static_cast<int>(std::ssize(asked.prompt));
   sampling.max_tokens = std::min(sampling.max_tokens, room);
-  sampling.dola = layers_of(sampling.dola, limits);
-  if (embeds || sampling.scores_only()) { // nothing is chosen
+  if (embeds || sampling.scores_only()) // nothing is chosen
     sampling.contrastive_beta = 0;
-    sampling.dola = {};
-  }
   if (sampling.contrasted()) {
     check_contrast(asked, limits);
     sampling.max_tokens = std::min(sampling.max_tokens,
@@ -173,19 +119,19 @@ request check(const generation& asked, const generation_limits& limits) {
   else if (negative.empty())
     negative = {asked.prompt.back()};
   sampling.max_tokens = std::min(sampling.max_tokens, limits.max_context - static_cast<int>(std::ssize(negative)));
-  row_features features{.steering = std::move(steered),
-                        .adapter = std::move(adapter),
-                        .contrasted = sampling.contrasted(),
-                        .layers = sampling.dola,
-                        .embeddings = asked.embeddings};
-  features.salt = salted(0, features.steering ? features.steering->id : 0);
+  row_features features{.adapter = std::move(adapter), .contrasted = sampling.contrasted()};
+  for (const auto& use : sampling.techniques)
+    if (use->changes_rows() || use->looks_inside()) {
+      features.used.set(use);
+      features.salt = salted(features.salt, use->salt());
+      features.lasting = features.lasting && use->lasting();
+    }
   features.salt = salted(features.salt, features.adapter ? features.adapter->id : 0);
   features.salt = salted(features.salt, features.contrasted ? contrast_salt : 0);
   features.salt = salted(features.salt, client_salt(asked.cache_salt));
-  features.salt = salted(features.salt, features.embeddings ? salt_of(*features.embeddings) : 0);
-  features.lasting = !features.steering && !features.adapter; // whose ids are numbers of this process
+  features.lasting = features.lasting && !features.adapter; // whose ids are numbers of this process
   checked.timeout = timeout_of(asked.timeout, limits.timeout);
-  if (features.salt != 0 || features.layers) // all others have a part in the salt
+  if (features.salt != 0 || !features.used.empty()) // all others have a part in the salt
     checked.features = std::make_shared<const row_features>(std::move(features));
   return checked;
 }

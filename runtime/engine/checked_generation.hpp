@@ -4,7 +4,7 @@
 
 #include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/generation.hpp"
-#include "runtime/steering/steering_library.hpp"
+#include "runtime/techniques/technique.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -19,22 +19,18 @@ struct generation_limits {
   std::chrono::milliseconds timeout{0}; // 0: none
   bool has_draft = false;               // there is a draft model to speculate with
   bool embeds = true;                   // the device gives hidden states
-  const steering_library* steering = nullptr;
   const adapter_library* adapters = nullptr;
   int amateur_context = 0, amateur_vocab = 0; // of the amateur model; 0: there is none
-  bool dola = true;                           // the device gives logits behind inner layers
-  int layers = 0;                             // of the model
-  bool tied = false;                          // its head is its embedding matrix
   bool generates = true;                      // it has an output head; an encoder has none
-  int hidden = 0;                             // length of an embedding; 0: rows of prompts come from tokens alone
   bool has_mtp = false;                       // there are layers of multi-token prediction to speculate with
-  bool judges = false;                        // there is a reward model for tree searches
+  technique_limits techniques = {};
 };
 
-/// The request with its features, for the actor that makes it to complete. Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
-/// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, guesses or
-/// contrasts need a second model that there is not, or layers that there are not, an embedding is asked for beside
-/// something generated or scored, or it cannot be steered so; failure(not_found) if there is no such adapter.
+/// The request with its features, for the actor that makes it to complete. Throws failure(bad_request) that names the
+/// field if the prompt is empty, leaves no room for an answer or has ids outside the vocabulary, a sampling parameter is
+/// out of range, the timeout is longer than the limit, guesses or contrasts need a second model that there is not, an
+/// embedding is asked for beside something generated or scored, or a technique refuses it; failure(not_found) if there
+/// is no such adapter.
 request check(const generation& asked, const generation_limits& limits);
 
 /// What a request for an answer gets from an encoder.

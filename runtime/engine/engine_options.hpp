@@ -9,6 +9,7 @@
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/log_line.hpp"
+#include "runtime/techniques/technique.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <chrono>
@@ -20,16 +21,10 @@
 
 namespace troupe {
 
-class adapter_library;  // runtime/adapters/adapter_library.hpp
-class chat_template;    // runtime/chat/chat_template.hpp
-class pooled_head;      // runtime/model/pooled_head.hpp
-struct pair_prompt;     // runtime/import/ranker_config.hpp
-class steering_library; // runtime/steering/steering_library.hpp
-
-/// A file of steering vectors, and what requests call them.
-struct steering_source {
-  std::string name, file;
-};
+class adapter_library; // runtime/adapters/adapter_library.hpp
+class chat_template;   // runtime/chat/chat_template.hpp
+class pooled_head;     // runtime/model/pooled_head.hpp
+struct pair_prompt;    // runtime/import/ranker_config.hpp
 
 /// A low-rank adapter: a folder of PEFT or a GGUF file, and the name of the model that it makes.
 struct adapter_source {
@@ -61,13 +56,13 @@ struct engine_options {
   bool prefix_cache = true;
   std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
   std::string amateur = {};                       // a model of the same vocabulary to contrast with; empty: none
-  std::string reward_model = {};                  // that values the answers of tree searches; empty: none
+  std::string reward_model = {};                  // that values the answers of searches; empty: none
   int cached_sequences = 0;                       // of full length, for which kv_cache_bytes of 0 makes room at most;
                                                   // 0: max_sequences
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
   int draft_tokens = 0;                           // guesses of each sequence in each step; 0: as many as pay
-  std::vector<steering_source> steer = {};        // for requests to choose from
-  std::vector<adapter_source> lora = {};          // likewise
+  flag_values techniques = {};                    // what they load, by the names of their flags
+  std::vector<adapter_source> lora = {};          // for requests to choose from
   bool lora_endpoints = false;                    // clients may load and unload adapters, by paths of this machine
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };
@@ -112,12 +107,12 @@ struct model_info {
   std::shared_ptr<const pooled_head> ranker;          // scores texts, or pairs of them, by what is pooled; or null
   std::shared_ptr<const pair_prompt> ranked_pair;     // how pairs are asked about; null: as two texts
   std::shared_ptr<const pooled_head> dense;           // layers that embeddings pass, once pooled; or null
-  std::shared_ptr<const steering_library> steering;   // null: none
+  technique_values techniques;                        // what they have loaded
   std::shared_ptr<adapter_library> adapters;          // null: none
   bool lora_endpoints = false;                        // clients may change `adapters`
   std::optional<infill_tokens> infill;                // by which it fills in a middle; nothing: it was not taught to
   bool takes_embeddings = false;                      // rows of prompts may come from embeddings, on this device
-  bool judges = false;                                // a reward model can value the answers of tree searches
+  bool judges = false;                                // a reward model can value the answers of searches
 };
 
 } // namespace troupe

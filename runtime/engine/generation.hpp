@@ -4,7 +4,6 @@
 
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/sampling/sampled_token.hpp"
-#include "runtime/scheduling/prompt_embeddings.hpp"
 #include "runtime/scheduling/request.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"

@@ -135,9 +135,11 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
   const auto need_of = [&](const shared_memory& memory, int rows) {
     memory_estimate sum;
     for (const auto* stage : memory.stages)
-      sum += stage->memory(
-        *opened.source.tensors,
-        {.rows = rows, .sequences = options.max_sequences, .context = context, .dola = opened.capabilities.dola});
+      sum += stage->memory(*opened.source.tensors,
+                           {.rows = rows,
+                            .sequences = options.max_sequences,
+                            .context = context,
+                            .looks_inside = opened.capabilities.looks_inside});
     return sum;
   };
   decided result;

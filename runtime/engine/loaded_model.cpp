@@ -32,17 +32,17 @@ generation_limits loaded_model::allows() const {
           .timeout = request_timeout,
           .has_draft = draft != nullptr,
           .embeds = capabilities.hidden_states,
-          .steering = info.steering.get(),
           .adapters = info.adapters.get(),
           .amateur_context = amateur ? amateur->sizes.context : 0,
           .amateur_vocab = amateur ? amateur->vocab : 0,
-          .dola = capabilities.dola,
-          .layers = info.layers,
-          .tied = info.tied,
           .generates = info.generates,
-          .hidden = info.takes_embeddings ? info.hidden : 0,
           .has_mtp = mtp != nullptr,
-          .judges = info.judges};
+          .techniques = {.layers = info.layers,
+                         .hidden = info.takes_embeddings ? info.hidden : 0,
+                         .tied = info.tied,
+                         .looks_inside = capabilities.looks_inside,
+                         .judges = info.judges,
+                         .values = &info.techniques}};
 }
 
 std::size_t loaded_model::room() const {

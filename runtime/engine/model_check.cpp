@@ -67,9 +67,11 @@ void estimate(const engine_options& options, const opened_model& opened, model_c
     }
   }
   for (const auto& stage : opened.stages)
-    need += stage.memory(
-      *opened.source.tensors,
-      {.rows = rows, .sequences = options.max_sequences, .context = result.context, .dola = opened.capabilities.dola});
+    need += stage.memory(*opened.source.tensors,
+                         {.rows = rows,
+                          .sequences = options.max_sequences,
+                          .context = result.context,
+                          .looks_inside = opened.capabilities.looks_inside});
   result.weight_bytes = need.weights;
   result.step_bytes = need.steps();
   result.kv_token_bytes = need.kv_block / kernels::block_tokens;

@@ -8,9 +8,9 @@
 #include "runtime/engine/replica_roles.hpp"
 #include "runtime/import/answer_ends.hpp"
 #include "runtime/model/adapter_target.hpp"
-#include "runtime/steering/steering_library.hpp"
 #include "runtime/support/kv_blocks.hpp"
 #include "runtime/support/types.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>
 
@@ -23,21 +23,6 @@ std::size_t elements_of(const tensor_info& tensor) {
   for (const auto size : tensor.shape)
     result *= size;
   return result;
-}
-
-/// Null without any.
-std::shared_ptr<const steering_library> load_steering(const engine_options& options, const model_config& config,
-                                                      const device_capabilities& capabilities,
-                                                      const std::string& device) {
-  if (options.steer.empty())
-    return nullptr;
-  if (!capabilities.steering)
-    throw failure(errc::unsupported,
-                  "`steer` needs the CPU (--device cpu): " + device + " does not support steering vectors", "steer");
-  auto vectors = std::make_shared<steering_library>(config.layers, config.hidden);
-  for (const auto& [name, file] : options.steer)
-    vectors->add(name, file);
-  return vectors;
 }
 
 /// Null without any, unless clients may load some.
@@ -281,14 +266,21 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
     info.device += (opened.stages.size() > 1 ? " of each of " : ", divided among ") + std::to_string(replicas) +
       " replicas" + (options.roles.empty() ? "" : " (" + options.roles + ")");
   info.schedule_invariant = capabilities.schedule_invariant;
-  info.steering = load_steering(options, source.config, capabilities, info.device);
+  for (const auto* each : repertoire())
+    if (each->load)
+      info.techniques.set(*each,
+                          each->load(options.techniques,
+                                     {.layers = source.config.layers,
+                                      .hidden = source.config.hidden,
+                                      .changes_rows = capabilities.changes_rows,
+                                      .device = info.device}));
   const auto& precision = opened.first().precision;
   info.dtype = kernels::to_string(precision.compute);
   info.weights = weights_kind(*source.tensors, precision.weights);
   info.adapters = load_adapters(options, info.id, source.config, opened, log);
   info.lora_endpoints = options.lora_endpoints;
   // Who can change the rows between layers can put others in their place.
-  info.takes_embeddings = capabilities.steering && source.config.positions != position_type::learned;
+  info.takes_embeddings = capabilities.changes_rows && source.config.positions != position_type::learned;
   opened.draft = open_second(options.draft, "draft", source, info.tokenizer.get());
   if (opened.draft)
     info.draft = opened.draft->name();

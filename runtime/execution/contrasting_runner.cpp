@@ -62,7 +62,7 @@ step_output contrasting_runner::run(const step_plan& plan, const stage_rows* bef
   const auto own = amateurs_plan(plan, before ? before->tokens : plan.tokens, vocab_, of);
   const auto amateurs = amateur_->run(own);
   output.ms += amateurs.ms;
-  auto rows = output.contrast ? std::make_shared<contrast_rows>(*output.contrast) // of DoLa
+  auto rows = output.contrast ? std::make_shared<contrast_rows>(*output.contrast) // of inner layers
                               : std::make_shared<contrast_rows>();
   rows->of.resize(plan.logit_rows.size());
   rows->memory.push_back(amateurs.logits);

@@ -2,10 +2,10 @@
 
 #include "runtime/execution/core_plan.hpp"
 #include "runtime/execution/cpu/cpu_device.hpp"
-#include "runtime/execution/cpu/dola_rows.hpp"
 #include "runtime/execution/hidden_states.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -98,8 +98,10 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
       sizeof(float);
   if (heads && device.capabilities().own_memory && device.capabilities().hidden_states)
     estimate.scratch += states_at_once * as_size(config.hidden) * sizeof(float);
-  if (sizes.dola)
-    estimate.scratch += dola_rows::memory(sizes, config, precision.compute);
+  if (sizes.looks_inside)
+    for (const auto* each : repertoire())
+      if (each->inner_memory)
+        estimate.scratch += each->inner_memory(sizes, config, precision.compute);
   return estimate;
 }
 
@@ -119,9 +121,9 @@ device_capabilities in_stages(std::span<const std::shared_ptr<const device>> dev
     const auto own = each->capabilities();
     all.schedule_invariant = all.schedule_invariant && own.schedule_invariant;
     all.own_memory = all.own_memory || own.own_memory;
-    all.steering = all.steering && own.steering;
+    all.changes_rows = all.changes_rows && own.changes_rows;
     all.adapters = all.adapters && own.adapters;
-    all.dola = all.dola && own.dola;
+    all.looks_inside = all.looks_inside && own.looks_inside;
     all.step_times = all.step_times && own.step_times;
     all.ranks_by_kv_head = std::max(all.ranks_by_kv_head, own.ranks_by_kv_head);
   }

@@ -32,9 +32,9 @@ struct device_capabilities {
   bool f16_as_bf16 = false;       // f16 checkpoints are computed in bf16 by default, which is many times faster here
   bool step_times = false;        // runners measure how long steps take on the device
   bool hidden_states = false;     // runners give the hidden states that plans want
-  bool steering = false;          // runners steer rows
+  bool changes_rows = false;      // runners let techniques change rows between layers
   bool adapters = false;          // runners add low-rank adapters to rows
-  bool dola = false;              // runners give logits behind inner layers that plans want
+  bool looks_inside = false;      // runners have inner_rows
   int ranks_by_kv_head = 1;       // models need as many KV heads
 };
 

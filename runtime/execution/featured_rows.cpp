@@ -1,6 +1,8 @@
 #include "runtime/execution/featured_rows.hpp"
 
-#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
 
 namespace troupe {
 
@@ -12,11 +14,17 @@ const kernels::sequence_rows& rows_of(const step_plan& plan, const featured_sequ
 
 } // namespace
 
-std::vector<steered_rows> steered_rows_of(const step_plan& plan) {
-  std::vector<steered_rows> result;
+std::vector<layer_hook> row_hooks(const step_plan& plan, kernels::backend& backend, float embedding_scale) {
+  std::map<std::string_view, std::vector<used_rows>> by_name; // the order does not depend on who is in the step
   for (const auto& each : plan.featured)
-    if (const auto& by = each.features->steering)
-      result.push_back({by, rows_of(plan, each).first_row, rows_of(plan, each).rows});
+    for (const auto& use : each.features->used)
+      if (use->changes_rows()) {
+        const auto& its = rows_of(plan, each);
+        by_name[use->of().name].push_back({use.get(), its.first_row, its.first_position, its.rows});
+      }
+  std::vector<layer_hook> result;
+  for (auto& [name, rows] : by_name)
+    result.push_back(rows.front().by->of().change_rows(backend, std::move(rows), embedding_scale));
   return result;
 }
 
@@ -28,31 +36,11 @@ std::vector<adapted_rows> adapted_rows_of(const step_plan& plan) {
   return result;
 }
 
-std::vector<given_rows> given_rows_of(const step_plan& plan) {
-  std::vector<given_rows> result;
-  for (const auto& each : plan.featured)
-    if (const auto& from = each.features->embeddings) {
-      const auto& its = rows_of(plan, each);
-      const auto rows = std::min(its.rows, from->rows - its.first_position);
-      if (rows > 0)
-        result.push_back({from, its.first_row, its.first_position, rows});
-    }
-  return result;
-}
-
 std::vector<std::int32_t> contrasted_places(const step_plan& plan) {
   std::vector<std::int32_t> result;
   for (const auto& each : plan.featured)
     if (each.features->contrasted)
       result.push_back(each.place);
-  return result;
-}
-
-std::vector<layered_logits> layered_logits_of(const step_plan& plan) {
-  std::vector<layered_logits> result;
-  for (const auto& each : plan.featured)
-    if (each.features->layers && each.sampled_rows > 0)
-      result.push_back({each.logit_row, each.sampled_rows, each.features->layers});
   return result;
 }
 

@@ -140,7 +140,7 @@ std::unique_ptr<const host_judge::asked_values> host_judge::ask(const group& g,
   if (!how_->judge || !asked.text)
     throw failure(errc::internal, "nobody can judge the answers of a search");
   const auto& params = asked.sampling;
-  auto prompt = params.search.judged;
+  auto prompt = params.judged_behind;
   if (!prompt) {
     judged_prompt made;
     for (const auto id : asked.prompt)

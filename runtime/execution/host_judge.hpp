@@ -1,5 +1,5 @@
 // What samplers of every device do on the host: judge groups of sequences, score prompts, and walk along guesses as
-// long as they are right. Defers a group whose masks are not ready, as guided_sampler does, and a tree search that
+// long as they are right. Defers a group whose masks are not ready, as guided_sampler does, and a search that
 // waits for a reward model's values. Owned by one step_sampler; single-threaded.
 #pragma once
 

@@ -28,9 +28,9 @@ struct softmax_tally; // model_counters.hpp
 /// The largest steps that a runner and a sampler are given.
 struct step_sizes {
   int rows = 0;
-  int sequences = 0; // that run at once
-  int context = 0;   // tokens of one sequence
-  bool dola = false; // requests may be contrasted with inner layers
+  int sequences = 0;         // that run at once
+  int context = 0;           // tokens of one sequence
+  bool looks_inside = false; // techniques may have inner_rows
 
   int logit_rows() const { return sequences + extra_logit_rows; }
 };
@@ -81,10 +81,10 @@ struct judged_logits {
 /// What one stage of a pipeline gives the next: the residual stream of a step's rows, and what goes along. Lent, as
 /// logits are.
 struct stage_rows {
-  std::shared_ptr<const float> rows;       // [plan.tokens.size(), hidden], host memory
-  kernels::device_event_ptr ready = {};    // when they are there; null: now
-  std::vector<token_id> tokens = {};       // of the rows, with placeholders filled; empty: only a device knows them
-  std::shared_ptr<const void> states = {}; // those that dola_rows has kept so far, in order
+  std::shared_ptr<const float> rows;    // [plan.tokens.size(), hidden], host memory
+  kernels::device_event_ptr ready = {}; // when they are there; null: now
+  std::vector<token_id> tokens = {};    // of the rows, with placeholders filled; empty: only a device knows them
+  std::vector<std::shared_ptr<const void>> states = {}; // what inner_rows pass on, each its own; null: nothing
 };
 
 /// Logits that a runner lends; dropping them returns them.

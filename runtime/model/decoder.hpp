@@ -6,8 +6,8 @@
 #include "runtime/adapters/adapter_products.hpp"
 #include "runtime/checkpoint/weight_pager.hpp"
 #include "runtime/model/weights.hpp"
-#include "runtime/steering/steering.hpp"
 #include "runtime/support/types.hpp"
+#include "runtime/techniques/layer_hook.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -21,7 +21,6 @@ std::string in_brackets(int value) { return " (" + std::to_string(value) + ")"; 
 
 void check_without_beams(const sampling_params& p) {
   constexpr auto why = "needs `use_beam_search`";
-  refuse_if(p.stochastic_beams, "stochastic_beams", why);
   refuse_if(p.beam_sampling, "do_sample", why);
   refuse_if(p.num_beam_groups != 1, "num_beam_groups", why);
   refuse_if(p.diversity_penalty != 0, "diversity_penalty", why);
@@ -65,10 +64,9 @@ void check_law_of_choice(const sampling_params& p) {
   constexpr auto why = "cannot be used with beams";
   refuse_if(p.xtc_probability != 0, "xtc_probability", why);
   refuse_if(p.mirostat != 0, "mirostat", why);
-  refuse_if(p.watermark != nullptr, "watermark", why);
-  if (p.stochastic_beams) {
-    refuse_if(p.greedy(), "temperature", "must be above 0 with `stochastic_beams`, which are samples");
-  } else if (p.beam_sampling) {
+  if (p.own_beams())
+    return;
+  if (p.beam_sampling) {
     refuse_if(p.greedy(), "temperature", "must be above 0 with `do_sample`");
     refuse_if(p.num_beam_groups != 1, "num_beam_groups", "cannot be used with `do_sample`");
   } else {
@@ -83,30 +81,17 @@ void check_with_beams(const sampling_params& p) {
   refuse_if(p.rank != best_of_rank::cumulative, "best_of_rank", "cannot be used with beams");
   check_groups(p);
   check_law_of_choice(p);
-  if (!p.stochastic_beams)
-    return;
-  constexpr auto why = "cannot be used with `stochastic_beams`, which are ranked by their perturbed log-probability";
-  refuse_if(p.length_penalty != 1, "length_penalty", why);
-  refuse_if(p.stopping != early_stopping::off, "early_stopping", why);
-  refuse_if(p.num_beam_groups != 1, "num_beam_groups", why);
-}
-
-void check_pair(const sampling_params& p) {
-  constexpr auto why = "must be 1 with beams, which are chosen by the model's own probabilities";
-  refuse_if(p.num_beams > 0, "guidance_scale", why);
-  const auto several = [](int value) { return "must be 1 with `guidance_scale`, not " + std::to_string(value); };
-  if (p.n > 1)
-    refuse("n", several(p.n));
-  if (p.best_of > 1)
-    refuse("best_of", several(p.best_of));
 }
 
 } // namespace
 
 void settle_beams(sampling_params& params, std::optional<bool> use_beam_search) {
-  const bool asked = params.num_beams > 1 || params.stochastic_beams;
+  const auto together = params.group();
+  const bool own = together && together->width == 0;
+  const bool asked = params.num_beams > 1 || own;
   if (use_beam_search == false && asked)
-    refuse(params.num_beams > 1 ? "num_beams" : "stochastic_beams", "needs `use_beam_search`, which is false");
+    refuse(params.num_beams > 1 ? "num_beams" : std::string(together->field),
+           "needs `use_beam_search`, which is false");
   if (!use_beam_search.value_or(asked)) {
     params.num_beams = 0; // 1 is no search
     return;
@@ -121,7 +106,7 @@ void settle_beams(sampling_params& params, std::optional<bool> use_beam_search) 
 }
 
 void settle_draws(sampling_params& params, std::optional<bool> do_sample) {
-  if (params.num_beams > 0 && !params.stochastic_beams)
+  if (params.num_beams > 0 && !params.own_beams())
     params.beam_sampling = do_sample.value_or(params.filtered());
   else if (params.num_beams == 0 && do_sample == false)
     params.temperature = 0;
@@ -132,8 +117,6 @@ void check_beams(const sampling_params& params) {
     check_with_beams(params);
   else
     check_without_beams(params);
-  if (params.paired())
-    check_pair(params);
 }
 
 early_stopping parse_early_stopping(std::string_view text) {

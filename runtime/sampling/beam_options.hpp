@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Decides whether beams are wanted: as `use_beam_search` says or, if it is not given, where several or stochastic
-/// beams are asked for. Sets `num_beams` accordingly, by default to `best_of` or `n`. Throws failure(bad_request)
+/// Decides whether beams are wanted: as `use_beam_search` says or, if it is not given, where several beams, or a
+/// technique of its own for them, are asked for. Sets `num_beams` accordingly, by default to `best_of` or `n`. Throws failure(bad_request)
 /// naming the field if the options contradict each other.
 void settle_beams(sampling_params& params, std::optional<bool> use_beam_search);
 

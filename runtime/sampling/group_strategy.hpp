@@ -1,6 +1,6 @@
 // Decides how the sequences of one request that are judged together (beams) go on. At each position the strategy sees
 // the logits of all of them and decides which continue, with which tokens, and which are forked or end. The scheduler
-// carries this out and knows no strategy by name. A new strategy is a class and a line in make_group_strategy.
+// carries this out and knows no strategy by name. Techniques have strategies of their own.
 #pragma once
 
 #include "runtime/sampling/sampler.hpp"
@@ -61,8 +61,17 @@ public:
   virtual const sampled_token* told() const { return nullptr; }
 };
 
-/// `params` have been validated and are grouped(). `emitted` and `mirostat_mu`: of a transcript that is resumed. `text`:
-/// null without stop strings.
+/// A group's beginning. `params` have been validated and are grouped().
+struct group_start {
+  std::shared_ptr<const sampling_params> params;
+  std::vector<token_id> eos_ids;
+  std::span<const token_id> prompt;
+  std::span<const token_id> emitted = {}; // of a transcript that is resumed,
+  float mirostat_mu = 0;                  // and its state
+  token_text_ptr text = {};               // null: without stop strings
+};
+
+/// The strategy of beams, or of the technique that judges the sequences.
 std::unique_ptr<group_strategy> make_group_strategy(std::shared_ptr<const sampling_params> params,
                                                     std::vector<token_id> eos_ids, std::span<const token_id> prompt,
                                                     std::span<const token_id> emitted = {}, float mirostat_mu = 0,

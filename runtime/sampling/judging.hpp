@@ -1,4 +1,4 @@
-// The questions to a reward model and its answers, for a tree search whose value is "model": answers go to it as texts
+// The questions to a reward model and its answers, for a search whose value is "model": answers go to it as texts
 // and come back as values. The asker keeps the outcome and sees when it is known. The reward model gets the order and
 // settles it once; an order that is destroyed unsettled has failed, so nobody waits for ever. Any thread.
 #pragma once

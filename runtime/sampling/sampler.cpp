@@ -121,8 +121,8 @@ std::span<const float> sequence_sampler::contrast(std::span<const float> edited,
     return edited;
   if (edited.data() != row.data())
     row.assign(edited.begin(), edited.end());
-  if (p.dola)
-    contrast_with_layer(others.front(), row);
+  if (const auto* by = p.techniques.contrast())
+    by->contrast(others.front(), row);
   else
     contrast_scores(logits, others.front(), p.contrastive_alpha, p.contrastive_beta, row);
   return row;

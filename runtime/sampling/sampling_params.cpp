@@ -2,7 +2,6 @@
 
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
-#include "runtime/sampling/search_options.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/number_text.hpp"
 
@@ -44,7 +43,7 @@ bool sampling_params::extended() const {
   const bool filters = dynatemp_range > 0 || smoothing_factor > 0 || top_n_sigma > 0 || typical_p != 1 ||
     epsilon_cutoff > 0 || eta_cutoff > 0 || top_a > 0 || xtc_probability > 0 || mirostat != 0;
   const bool edits = repetition_penalty_range > 0 || no_repeat_ngram_size > 0 || dry_multiplier > 0 ||
-    !sequence_biases.empty() || !allowed_token_ids.empty() || watermark;
+    !sequence_biases.empty() || !allowed_token_ids.empty() || techniques.edits();
   return edits || filters || !samplers.is_default();
 }
 
@@ -52,6 +51,16 @@ bool sampling_params::filtered() const {
   return (temperature != 1 && !greedy()) || top_k > 0 || top_p != 1 || min_p != 0 || dynatemp_range > 0 ||
     smoothing_factor > 0 || top_n_sigma > 0 || typical_p != 1 || epsilon_cutoff > 0 || eta_cutoff > 0 || top_a > 0 ||
     xtc_probability > 0 || mirostat != 0 || !samplers.is_default();
+}
+
+std::optional<group_kind> sampling_params::group() const {
+  const auto* by = techniques.group();
+  return by ? by->group() : std::nullopt;
+}
+
+int sampling_params::width() const {
+  const auto together = group().value_or(group_kind{});
+  return std::max({together.ranked && together.width > 0 ? 1 : n, best_of, num_beams, together.width, 1});
 }
 
 bool sampling_params::shaped() const {
@@ -62,12 +71,6 @@ bool sampling_params::shaped() const {
 void sampling_params::check_samplers() const {
   if (mirostat == 1)
     refuse("mirostat", "0 or 2", mirostat);
-  if (!watermark || watermark->what != watermarks::kind::gumbel)
-    return;
-  if (greedy())
-    refuse("temperature", "above 0 with a Gumbel watermark, which marks draws", temperature);
-  if (mirostat != 0)
-    refuse("mirostat", "0 with a Gumbel watermark", mirostat);
 }
 
 void sampling_params::check_contrast() const {
@@ -75,18 +78,10 @@ void sampling_params::check_contrast() const {
     refuse("contrastive_beta", "above 0 with `contrastive_alpha`", contrastive_beta);
   if (contrasted() && num_beams > 0)
     refuse("contrastive_beta", "0 with beams, which are chosen by the model's own probabilities", contrastive_beta);
-  if (contrasted() && paired())
-    refuse("contrastive_beta", "0 with `guidance_scale`", contrastive_beta);
-  if (contrasted() && searched())
-    refuse("contrastive_beta", "0 with `search`", contrastive_beta);
-  const auto* other = !dola ? nullptr
-    : num_beams > 0         ? "beams, which are chosen by the model's own probabilities"
-    : searched()            ? "`search`"
-    : paired()              ? "`guidance_scale`"
-    : contrasted()          ? "`contrastive_beta`"
-                            : nullptr;
-  if (other)
-    throw failure(errc::bad_request, "`dola_layers` cannot be used with " + std::string(other), "dola_layers");
+  if (const auto together = group(); contrasted() && together)
+    refuse("contrastive_beta", "0 with `" + std::string(together->field) + "`", contrastive_beta);
+  for (const auto& use : techniques)
+    use->check(*this);
 }
 
 void sampling_params::validate(std::size_t vocab_size) const {
@@ -99,7 +94,6 @@ void sampling_params::validate(std::size_t vocab_size) const {
   if (min_tokens > max_tokens)
     refuse("min_tokens", "between 0 and max_tokens (" + std::to_string(max_tokens) + ")", min_tokens);
   check_beams(*this);
-  check_search(*this);
   if (!logit_bias.empty())
     expect_known("logit_bias", (logit_bias.end() - 1)->first, vocab_size);
   check_samplers();

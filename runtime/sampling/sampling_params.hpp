@@ -2,18 +2,17 @@
 // then shared read-only. Copies are cheap: they share the lists.
 #pragma once
 
-#include "runtime/sampling/dola_layers.hpp"
 #include "runtime/sampling/processors/sampler_order.hpp"
 #include "runtime/sampling/processors/token_sequences.hpp"
 #include "runtime/sampling/sampling_lists.hpp"
 #include "runtime/sampling/stop_strings.hpp"
-#include "runtime/sampling/watermark/watermark.hpp"
 #include "runtime/support/types.hpp"
+#include "runtime/techniques/technique_uses.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace troupe {
 
@@ -27,28 +26,13 @@ enum class early_stopping : std::uint8_t { off, on, never };
 /// Where guesses of the next tokens come from. Tokens and log-probabilities do not depend on it.
 enum class speculation : std::uint8_t { automatic, off, draft, mtp, ngram, lookahead, jacobi };
 
-/// What a tree search values answers by: their log-probability, or what a reward model makes of their text.
-enum class search_value : std::uint8_t { likelihood, model };
-
 struct judged_prompt; // judging.hpp
 
-/// Monte-Carlo tree search for the best answer (groups/tree_search.hpp).
-struct search_options {
-  int simulations = 0;      // answers that are tried; 0: no search
-  int branching = 8;        // likeliest tokens that are told apart at each place
-  int parallel = 8;         // simulations that run side by side; another number finds others
-  float exploration = 2;    // weight of what was seldom tried against what was good
-  float length_penalty = 0; // an answer's likelihood is its log-probability / its length ^ length_penalty
-  search_value value = search_value::likelihood;
-  std::shared_ptr<const judged_prompt> judged =
-    {}; // what a reward model reads ahead of answers; null: the tokens' text
-};
-
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
-/// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, green lists; then the contrast
+/// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, techniques; then the contrast
 /// with an amateur or an inner layer; then, as `samplers` has it, temperature, top_k, top_p, min_p and the others. The
 /// initial values are the defaults of every interface; names and ranges are in sampling_table.hpp, definitions in
-/// processors/ and watermark/.
+/// processors/.
 struct sampling_params {
   float temperature = 1;        // below 1e-5: greedy, and the filters are not used
   int top_k = 0;                // 0 or -1: off
@@ -80,7 +64,6 @@ struct sampling_params {
   logit_bias_map logit_bias = {};
   sequence_bias_list sequence_biases = {}; // bad words and biases of texts
   token_set allowed_token_ids = {};        // empty: all
-  std::shared_ptr<const watermarks::options> watermark = {};
   std::uint64_t seed = 0;
   int max_tokens = 16; // 0: the prompt is scored, and nothing generated
   int min_tokens = 0;  // until then neither EOS nor stop ids can be chosen, nor do stop strings end the answer
@@ -100,17 +83,13 @@ struct sampling_params {
   float diversity_penalty = 0;
   float length_penalty = 1; // a hypothesis' score is its log-probability / its length ^ length_penalty
   early_stopping stopping = early_stopping::off;
-  bool stochastic_beams = false; // beams are samples without replacement
-  bool beam_sampling = false;    // the extensions of beams are drawn, as in transformers with do_sample
-
-  search_options search = {};
-
-  float guidance_scale = 1; // classifier-free guidance away from a negative prompt; 1: off
+  bool beam_sampling = false; // the extensions of beams are drawn, as in transformers with do_sample
 
   float contrastive_beta = 0;     // contrastive decoding: how far away from the amateur model; 0: off
   float contrastive_alpha = 0.1f; // only among tokens this fraction as likely as the likeliest
 
-  dola_layers dola = {}; // inner layers to contrast with: of those, in each row, the one that is farthest from the last
+  technique_uses techniques = {};
+  std::shared_ptr<const judged_prompt> judged_behind = {}; // what a reward model reads ahead; null: the tokens' text
 
   speculation speculate = speculation::automatic;
 
@@ -121,7 +100,7 @@ struct sampling_params {
   /// The part of it that concerns samplers which exclude each other.
   void check_samplers() const;
 
-  /// The part of it that concerns contrasts.
+  /// The part of it that concerns contrasts and techniques.
   void check_contrast() const;
 
   /// Whether the most likely token is taken rather than sampled.
@@ -137,19 +116,19 @@ struct sampling_params {
   bool scores_only() const { return max_tokens == 0 && prompt_logprobs >= 0; }
 
   /// Sequences that run at once for the request.
-  int width() const { return std::max({searched() ? 1 : n, best_of, num_beams, search_width(), paired() ? 2 : 1}); }
+  int width() const;
 
   /// Whether they are judged together, by a group_strategy (group_strategy.hpp).
-  bool grouped() const { return num_beams > 0 || searched() || paired(); }
+  bool grouped() const { return num_beams > 0 || techniques.group(); }
 
-  /// Whether its answers are the best that a tree search has found.
-  bool searched() const { return search.simulations > 0; }
+  /// How a technique judges the sequences together; nothing: none does.
+  std::optional<group_kind> group() const;
 
   /// Whether a reward model values the answers.
-  bool judged() const { return searched() && search.value == search_value::model; }
+  bool judged() const { return group().value_or(group_kind{}).judged; }
 
-  /// Sequences of a tree search; 0 without one.
-  int search_width() const { return searched() ? std::min(search.parallel, search.simulations) : 0; }
+  /// Whether a technique of its own decides how beams go on.
+  bool own_beams() const { return num_beams > 0 && techniques.group(); }
 
   /// Whether anything but the model's own distribution decides which extension of a beam is better: processors, or
   /// filters that are applied to draws.
@@ -158,14 +137,14 @@ struct sampling_params {
   /// Whether temperature or filters change what is drawn.
   bool filtered() const;
 
-  /// Whether it runs as two sequences that share their answer: a guided_pair.
-  bool paired() const { return guidance_scale != 1; }
+  /// Whether it runs as two sequences that share their answer.
+  bool paired() const { return group().value_or(group_kind{}).twin; }
 
   /// Whether its logits are contrasted with an amateur model's.
   bool contrasted() const { return contrastive_beta > 0; }
 
   /// Whether the choices come best first, with their scores, once all are final.
-  bool ranked() const { return num_beams > 0 || searched() || best_of > n; }
+  bool ranked() const { return num_beams > 0 || best_of > n || group().value_or(group_kind{}).ranked; }
 };
 
 } // namespace troupe

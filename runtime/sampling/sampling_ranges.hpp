@@ -1,16 +1,12 @@
 // Limits that the table of sampling parameters, the lists beside it and the readers of requests share.
 #pragma once
 
+#include "runtime/support/number_range.hpp"
+
 #include <cstddef>
 #include <limits>
 
 namespace troupe {
-
-struct number_range {
-  double least = 0;
-  double most = 0;
-  bool above_least = false; // `least` itself is excluded
-};
 
 namespace sampling_fields {
 

@@ -1,6 +1,6 @@
 #include "runtime/sampling/vector_passes.hpp"
 
-#include "runtime/sampling/watermark/keyed_hash.hpp"
+#include "runtime/sampling/keyed_hash.hpp"
 
 // GCC resolves clones before the sanitizers are initialised, so sanitizer builds run the portable code.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
@@ -218,7 +218,7 @@ TROUPE_VECTOR_CLONES
 void add_where_below(float* x, std::size_t n, std::uint64_t seed, std::uint32_t limit, float delta) {
   const auto low = static_cast<std::uint32_t>(seed), high = static_cast<std::uint32_t>(seed >> 32);
   for (std::size_t i = 0; i < n; ++i) {
-    const auto value = watermarks::mix(watermarks::mix(static_cast<std::uint32_t>(i) ^ low) ^ high);
+    const auto value = keyed::mix(keyed::mix(static_cast<std::uint32_t>(i) ^ low) ^ high);
     x[i] += value < limit ? delta : 0.f;
   }
 }
@@ -226,7 +226,7 @@ void add_where_below(float* x, std::size_t n, std::uint64_t seed, std::uint32_t 
 TROUPE_VECTOR_CLONES
 void add_where_least_below(float* x, std::size_t n, const std::uint64_t* anchors, std::size_t count,
                            std::uint32_t limit, float delta) {
-  using watermarks::mix;
+  using keyed::mix;
   for (std::size_t start = 0; start < n; start += block) {
     std::uint32_t least[block], low[block], high[block]; // of each id: its least value, and the seed of that
     const auto size = n - start < block ? n - start : block;

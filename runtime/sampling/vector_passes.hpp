@@ -97,7 +97,7 @@ inline float log_one_plus(float x) {
 double mean_log_cosh(const float* x, float x_most, float x_total, const float* y, float y_most, float y_total,
                      std::size_t n);
 
-/// x[i] += delta where watermarks::value_of(i, seed) < limit.
+/// x[i] += delta where keyed::value_of(i, seed) < limit.
 void add_where_below(float* x, std::size_t n, std::uint64_t seed, std::uint32_t limit, float delta);
 
 /// Each i has a seed: the complement of the one of `count` anchors that gives i the least value (the last of equal

@@ -214,7 +214,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   const auto partial = s.length % block_size;
   const auto* last = partial == 0 ? nullptr : &blocks_[static_cast<std::size_t>(s.table.back())];
   const bool copy = last && (last->references > 1 || last->content.id != 0); // cached content is not overwritten
-  auto room = available() - d.watermark - (copy ? 1 : 0) - static_cast<std::int32_t>(hits.size());
+  auto room = available() - d.reserve - (copy ? 1 : 0) - static_cast<std::int32_t>(hits.size());
   if (room >= 0)
     a.rows = std::min(wanted, room * block_size + (partial ? block_size - partial : 0));
   if (d.whole && a.rows < wanted)

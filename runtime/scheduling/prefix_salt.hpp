@@ -10,7 +10,7 @@ namespace troupe {
 /// 0: on nothing else.
 using prefix_salt = std::uint64_t;
 
-/// The number of contrasting_runner: whether an amateur has K and V, too. Beyond those of steering and adapters.
+/// The number of contrasting_runner: whether an amateur has K and V, too. Beyond those of techniques and adapters.
 inline constexpr std::uint64_t contrast_salt = std::uint64_t{1} << 62;
 
 /// Below the numbers of rotations other than the first one, by which sequences beyond a border of LongRoPE have K.

@@ -7,7 +7,6 @@
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/scheduling/row_features.hpp"
-#include "runtime/steering/steering.hpp"
 #include "runtime/support/types.hpp"
 
 #include <chrono>
@@ -39,21 +38,18 @@ struct generation {
   pooling embed = pooling::none;                          // other than none: of the prompt, and nothing is generated
   std::int32_t second = 0;                                // of two texts: where the second begins; 0: there is one
   std::string adapter = {};                               // by its name; empty: the model itself
-  std::vector<steering_choice> steering = {};             // vectors of engine_options::steer to be added to its layers
   std::vector<token_id> negative_prompt = {};             // with a guidance_scale; empty: the prompt's last token
   std::string client = {};                                // who asks: those who wait are served in turn by it
   bool begins_text = false; // the answer is a text of its own, as a chat's message is; else it continues the prompt's
   std::string cache_salt = {}; // only requests of the same one share cached prefixes
   std::string model = {};      // that it is for, by its name; empty: the only one
-  // Rows that stand at the beginning of the prompt in place of its first tokens' embeddings; null: none.
-  std::shared_ptr<const prompt_embeddings> embeddings = {};
 };
 
 /// A generation that was checked (runtime/engine/checked_generation.hpp). Does not change once it is shared: what
 /// differs between its sequences, or between two replicas that run it, stands beside it.
 ///
 /// Of the fields that it was asked with, `sampling.max_tokens` fits the context (also behind the negative prompt),
-/// `sampling.dola` names layers, `timeout` is the one that holds, and `negative_prompt` is the prompt of a twin, which
+/// `sampling.techniques` are fitted to the model, `timeout` is the one that holds, and `negative_prompt` is the prompt of a twin, which
 /// has the same answer; empty: there is no twin.
 struct request : generation {
   row_features_ptr features = {};                           // of all its rows; null: none

@@ -34,7 +34,7 @@ void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
         s.known() == s.prompt_tokens() ? prompt_of(s) : std::make_shared<const std::vector<token_id>>(s.tokens),
         d.salt});
     // Leave a block per running sequence, so that the new one is not preempted again at once.
-    d.watermark = table_.running_count();
+    d.reserve = table_.running_count();
   }
   draft_.demand(std::move(d), s.scoring() ? std::max(s.planned + rows - std::max(s.planned, s.scored), 0) : 0);
 }

@@ -4,27 +4,22 @@
 // on it.
 #pragma once
 
-#include "runtime/sampling/dola_layers.hpp"
 #include "runtime/scheduling/prefix_salt.hpp"
+#include "runtime/techniques/technique_uses.hpp"
 
 #include <cstdint>
 #include <memory>
 
 namespace troupe {
 
-struct packed_adapter;    // runtime/adapters/packed_adapter.hpp
-struct steering;          // runtime/steering/steering.hpp
-struct prompt_embeddings; // runtime/scheduling/prompt_embeddings.hpp
+struct packed_adapter; // runtime/adapters/packed_adapter.hpp
 
 struct row_features {
-  std::shared_ptr<const troupe::steering> steering = {}; // null: none
-  std::shared_ptr<const packed_adapter> adapter = {};    // null: none
-  bool contrasted = false;                               // the amateur computes its rows, too
-  dola_layers layers = {};                               // whose logits sampled rows are contrasted with; or nothing
-  // In place of the first tokens' embeddings; null: none.
-  std::shared_ptr<const prompt_embeddings> embeddings = {};
-  prefix_salt salt = 0; // of what K and V depend on, or are kept apart by
-  bool lasting = true;  // the salt means the same in other processes
+  technique_uses used = {};                           // fitted to the model
+  std::shared_ptr<const packed_adapter> adapter = {}; // null: none
+  bool contrasted = false;                            // the amateur computes its rows, too
+  prefix_salt salt = 0;                               // of what K and V depend on, or are kept apart by
+  bool lasting = true;                                // the salt means the same in other processes
 };
 
 /// Null: none.

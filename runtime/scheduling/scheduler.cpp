@@ -22,10 +22,11 @@ std::optional<error> scheduler::submit(admission a) {
   const auto most = params.grouped() ? std::min(limits_.max_sequences, limits_.step_tokens) : limits_.max_sequences;
   if (auto refused = too_many_sequences(params, most))
     return refused;
-  if (params.searched() && limits_.recurrent)
+  if (const auto together = params.group(); together && together->goes_back && limits_.recurrent)
     return error{errc::unsupported,
-                 "`search` is not supported by this model: its recurrent layers cannot go back to an earlier token",
-                 "search"};
+                 "`" + std::string(together->field) +
+                   "` is not supported by this model: its recurrent layers cannot go back to an earlier token",
+                 std::string(together->field)};
   const auto& waiting = table_.waiting();
   if (!a.again && waiting.size() >= static_cast<std::size_t>(limits_.max_queue + table_.free_slots())) {
     const error full{

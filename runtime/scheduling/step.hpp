@@ -59,7 +59,7 @@ struct block_demand {
   sequence_id sequence;
   std::int32_t rows = 0;
   token_list open;              // for a sequence without blocks: its tokens; it is given their longest cached prefix
-  std::int32_t watermark = 0;   // refuse if fewer blocks than this would stay available
+  std::int32_t reserve = 0;     // refuse if fewer blocks than this would stay available
   std::int32_t from = anywhere; // its first row, if what was granted from there on (wrong guesses) is taken back;
                                 // with `open`: the cached prefix may be at most so long
   prefix_salt salt = 0;         // with `open`

@@ -8,6 +8,8 @@
 #include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
 #include "runtime/engine/replica_roles.hpp"
+#include "runtime/techniques/dola/technique.hpp"
+#include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/actors/faulty_device.hpp"
 #include "tests/listener.hpp"
 #include "tests/test_data.hpp"
@@ -420,7 +422,7 @@ TEST_CASE("contrasted requests survive faults of the model, and of the amateur, 
     if (i % 2 == 0)
       work[i].sampling.contrastive_beta = 1;
     else
-      work[i].sampling.dola = dola_layers({0, 1});
+      work[i].sampling.techniques.set(contrasted_with(dola_layers({0, 1})));
   const auto expected = undisturbed(work, options);
   for (const int at : {3, 8, 13}) {
     CAPTURE(at);
@@ -594,7 +596,7 @@ TEST_CASE("a reward model that fails for good is loaded again, and in the end gi
     g.sampling.temperature = 0;
     g.sampling.max_tokens = 4;
     g.sampling.ignore_eos = true;
-    g.sampling.search = {.simulations = 12, .branching = 3, .parallel = 2, .value = value};
+    g.sampling.techniques.set(searched_by({.simulations = 12, .branching = 3, .parallel = 2, .value = value}));
     listener l;
     spawn_request(system, engine, std::make_shared<const generation>(g), client_line(l.sink()));
     REQUIRE(l.wait());

@@ -2,6 +2,7 @@
 // sequences takes, divided over threads.
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/sampling/sampler.hpp"
+#include "runtime/techniques/watermark/technique.hpp"
 #include "tests/runtime/execution/sampling_starts.hpp"
 
 #include <algorithm>
@@ -88,7 +89,7 @@ int main() {
   dry.dry_multiplier = 0.8f;
   mirostat.mirostat = 2;
   const auto marked = [](sampling_params& p, watermarks::options mark) {
-    p.watermark = std::make_shared<watermarks::options>(mark);
+    p.techniques.set(watermarks::marked_by(std::make_shared<watermarks::options>(mark)));
   };
   marked(green, {});
   marked(self_green, {.context = watermarks::context_kind::self, .width = 3});

@@ -179,7 +179,6 @@ private:
     request.sampling = sampling.over(model->defaults);
     request.sampling.seed += turn.again; // --seed fixes it
     sampling.add_texts(request.sampling, text_encoder(*model));
-    request.steering = sampling.steering;
     const auto most = request.sampling.max_tokens;
     const auto told = sampling.told(request.sampling, model->defaults);
     answer_style style{.wrap = options_.wrap, .interrupts = turns_.typed() ? impatient : 2};

@@ -2,9 +2,9 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "api/cli/watermark_options.hpp"
-#include "api/openai/fields/watermark_fields.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/techniques/watermark/technique.hpp"
+#include "runtime/techniques/watermark/watermark_fields.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -22,13 +22,13 @@ struct detect_options {
   bool ids = false;
   bool lines = false;
   bool json = false;
-  watermark_options mark;
+  std::string mark = "green", key_file;
 };
 
 void report(const watermarks::options& mark, std::span<const token_id> tokens, bool json) {
   const auto found = watermarks::detect(mark, tokens);
   if (json) {
-    std::cout << detection_object(mark, found) << "\n";
+    std::cout << watermarks::detection_object(mark, found) << "\n";
     return;
   }
   std::cout << "z " << found.z << ", p " << found.p << ", " << found.tokens << " tokens counted\n";
@@ -36,10 +36,10 @@ void report(const watermarks::options& mark, std::span<const token_id> tokens, b
 
 int detect(const detect_options& options) {
   require_model(options.model);
-  auto flags = options.mark;
-  if (flags.mark.empty())
-    flags.mark = "green";
-  const auto mark = flags.parsed();
+  flag_values flags{{"watermark", {options.mark}}};
+  if (!options.key_file.empty())
+    flags["watermark_key_file"] = {options.key_file};
+  const auto mark = watermarks::mark_of_flags(flags);
   const auto tokens = open_tokenizer(options.model);
   const auto text = options.text == "-" ? read_stdin() : options.text;
   const auto judge = [&](const std::string& one) {
@@ -69,8 +69,14 @@ command add_detect(CLI::App& troupe) {
   app->add_flag("--ids", options->ids, "Read token ids, separated by spaces or commas, instead of text");
   app->add_flag("--lines", options->lines, "Judge each line on its own");
   app->add_flag("--json", options->json, "Print JSON objects rather than lines")->group(output_group);
-  add_watermark_options(*app, options->mark, model_group,
-                        "The watermark: green, gumbel, or a JSON object as in requests [green]");
+  app->add_option("--watermark", options->mark, "The watermark: green, gumbel, or a JSON object as in requests [green]")
+    ->type_name("MARK")
+    ->group(model_group);
+  app
+    ->add_option("--watermark-key-file", options->key_file,
+                 "A file with its secret key [the value of TROUPE_WATERMARK_KEY]")
+    ->type_name("FILE")
+    ->group(model_group);
   add_model_option(*app, options->model);
   add_common_options(*app);
   app->footer("z: standard deviations above the score of unmarked texts; p: how often an unmarked text scores as high. "

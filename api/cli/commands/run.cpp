@@ -78,7 +78,6 @@ int run(const run_options& options) {
   }
   request.sampling = options.sampling.over(model->defaults, options.answers);
   request.guide = guide;
-  request.steering = options.sampling.steering;
   if (!options.negative_prompt.empty())
     request.negative_prompt = plain_prompt(*model, options.negative_prompt);
   options.sampling.add_texts(request.sampling, text_encoder(*model));

@@ -3,12 +3,11 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/policy_file.hpp"
-#include "api/cli/steering_options.hpp"
+#include "api/cli/technique_options.hpp"
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "api/cli/watermark_options.hpp"
 #include "api/http/inherited_socket.hpp"
 #include "api/http/key_ring.hpp"
 #include "api/server/endpoint.hpp"
@@ -17,6 +16,7 @@
 #include "runtime/engine/replica_roles.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/support/byte_size.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -49,7 +49,7 @@ struct serve_options {
   std::optional<std::size_t> per_key;
   bool quiet = false;
   std::string key_file, keys_file, metrics_key_file, policy_file;
-  watermark_options watermark;
+  flag_values techniques; // of the server
 
   /// Whether stderr gets more than lines: a bar on a terminal, and an example request.
   bool is_verbose() const { return format == log_format::text && server.log->wants(log_level::info); }
@@ -361,8 +361,9 @@ void take_files(serve_options& options) {
                                                                    (engine.max_queue + 1) / 2);
   options.server.max_requests_per_key = options.per_key.value_or(
     options.server.api_keys.size() > 1 || !options.keys_file.empty() ? running_and_half_the_queue : 0);
-  options.server.watermark = options.watermark.parsed();
-  options.server.watermark_key = options.watermark.key();
+  for (const auto* each : repertoire())
+    if (each->serve)
+      options.server.techniques.set(*each, each->serve(options.techniques));
 }
 
 void add_server_options(CLI::App& command, serve_options& given) {
@@ -394,10 +395,6 @@ void add_server_options(CLI::App& command, serve_options& given) {
   file("--policy", given.policy_file,
        "Read from this TOML file what clients cannot lift: texts that no answer contains, biases, the highest "
        "temperature, the longest answer; for all, or in [key.NAME] for one name of --api-keys");
-  command
-    .add_flag("--enable-prompt-embeds", options.prompt_embeds,
-              "Let clients of /v1/completions give embeddings instead of a prompt's tokens (vLLM's prompt_embeds)")
-    ->group(server_group);
   command
     .add_option_function<std::string>(
       "--unknown-fields",
@@ -510,8 +507,7 @@ command add_serve(CLI::App& troupe, reader again) {
     ->check(integer_between(0, 1 << 20))
     ->type_name("INT")
     ->group(server_group);
-  add_watermark_options(*app, options->watermark, server_group,
-                        "Mark every answer: green, gumbel, or an object as in requests; by default those that ask");
+  add_technique_options(*app, options->techniques, technique_option::server, server_group);
   add_choice(*app, "--log-level", "LEVEL", "info",
              "What to log on stderr: debug, info (a line for each request), warn, error or off", log_levels,
              options->level);

@@ -11,10 +11,10 @@
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/last_states.hpp"
 #include "runtime/model/memory_estimate.hpp"
-#include "runtime/steering/contrast.hpp"
-#include "runtime/steering/steering_file.hpp"
 #include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
+#include "runtime/techniques/steering/contrast.hpp"
+#include "runtime/techniques/steering/steering_file.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -96,7 +96,7 @@ int make_steering(const steer_options& options) {
                     " MiB, more than the limit of 4096");
 
   const auto device = open_device(options, open_gpu_plugin);
-  if (!device->capabilities().steering)
+  if (!device->capabilities().changes_rows)
     throw failure(errc::unsupported,
                   "steering vectors are made on the CPU (--device cpu), not on " + device->description());
   const auto precision = precision_of(options, *source.tensors, device->capabilities());

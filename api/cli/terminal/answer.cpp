@@ -141,7 +141,7 @@ void let_judge(const model_info& model, const std::vector<message>& messages, ge
   if (!request.sampling.judged() || messages.empty())
     return; // what is no conversation is judged by the text of its tokens
   const auto values = values_of(messages);
-  request.sampling.search.judged = judged_prompt_of(tokenizer_of(model).decode(request.prompt, true), &values);
+  request.sampling.judged_behind = judged_prompt_of(tokenizer_of(model).decode(request.prompt, true), &values);
 }
 
 void keep_thinking_budget(const model_info& model, generation& request, bool goes_on) {

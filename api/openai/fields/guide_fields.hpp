@@ -3,8 +3,8 @@
 // threads.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "runtime/guide/guide_source.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <cstddef>
 #include <memory>

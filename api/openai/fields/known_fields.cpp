@@ -4,6 +4,7 @@
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/nearest_name.hpp"
 #include "runtime/support/utf8.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>
 #include <array>
@@ -19,7 +20,7 @@ struct known_field {
 
 constexpr auto chat = field_scope::chat, completions = field_scope::completions;
 
-/// Beside the table of sampling parameters.
+/// Beside the table of sampling parameters and the options of techniques.
 constexpr auto fields = std::to_array<known_field>({
   {"model"},
   {"prompt", completions},
@@ -40,9 +41,6 @@ constexpr auto fields = std::to_array<known_field>({
   {"timeout"},
   {"prediction"},
   {"negative_prompt"},
-  {"dola_layers"},
-  {"steering"},
-  {"watermark"},
   {"seed"},
   {"speculate"},
   {"ignore_eos"},
@@ -51,9 +49,7 @@ constexpr auto fields = std::to_array<known_field>({
   {"use_beam_search"},
   {"early_stopping"},
   {"best_of_rank"},
-  {"stochastic_beams"},
   {"do_sample"},
-  {"search"},
   {"samplers"},
   {"logit_bias"},
   {"bad_words"},
@@ -93,7 +89,6 @@ constexpr auto fields = std::to_array<known_field>({
   {"logits_processors"},
   {"truncate_prompt_tokens"},
   {"include_stop_str_in_output"},
-  {"prompt_embeds", completions},
   {"kv_transfer_params"},
   {"cache_salt"},
   // without influence on an answer, here or anywhere
@@ -128,6 +123,12 @@ std::vector<std::string_view> names_of(field_scope of) {
     if (field.sources.request)
       result.push_back(field.name);
   });
+  const int places = (of != field_scope::chat ? technique_option::completion : 0) |
+    (of != field_scope::completions ? technique_option::chat : 0);
+  for (const auto* each : repertoire())
+    for (const auto& option : each->options)
+      if (option.in(places))
+        result.push_back(option.name);
   return result;
 }
 

@@ -2,8 +2,8 @@
 // server's) instead of ignoring it in silence. Pure; runs on worker threads.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/service/served_model.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <cstddef>
 #include <cstdint>

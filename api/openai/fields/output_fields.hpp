@@ -2,12 +2,12 @@
 // `include_reasoning`. Pure; runs on worker threads.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/service/chat_input.hpp"
 #include "api/service/served_model.hpp"
 #include "runtime/chat/jinja/value.hpp"
 #include "runtime/chat/output/chat_output.hpp"
 #include "runtime/engine/generation.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <memory>
 #include <string_view>

@@ -1,15 +1,12 @@
 #include "api/openai/fields/sampling_fields.hpp"
 
-#include "api/openai/fields/guidance_fields.hpp"
 #include "api/openai/fields/sampler_fields.hpp"
-#include "api/openai/fields/search_fields.hpp"
-#include "api/openai/fields/watermark_fields.hpp"
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/random_seed.hpp"
 #include "runtime/sampling/sampling_table.hpp"
-#include "runtime/sampling/search_options.hpp"
 #include "runtime/speculation/speculation_names.hpp"
 #include "runtime/support/whole_number.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>
 #include <array>
@@ -121,7 +118,6 @@ void read_beams(const field_reader& body, sampling_params& params) {
   }
   if (const auto rank = body.text("best_of_rank"))
     params.rank = parse_best_of_rank(*rank);
-  params.stochastic_beams = body.boolean("stochastic_beams").value_or(false);
   settle_beams(params, body.boolean("use_beam_search"));
   if (params.num_beams > 0)
     sampling_fields::for_each([&](const auto& field) {
@@ -159,12 +155,12 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
       result.*field.member = static_cast<T>(*given);
   });
   read_penalty_ranges(body, result);
+  for (const auto* each : repertoire())
+    if (each->read)
+      result.techniques.set(each->read(body, facts_of(model)));
   read_beams(body, result);
   read_sampler_fields(body, model, result);
   settle_draws(result, body.boolean("do_sample"));
-  read_search(body, model, result);
-  result.watermark = read_watermark(body, model);
-  result.dola = read_dola(body);
   result.seed = read_seed(body);
   result.speculate = read_speculate(body);
   result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);
@@ -173,7 +169,6 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
   if (auto stops = body.texts("stop", most_stops))
     result.stop = std::move(*stops);
   check_beams(result);
-  check_search(result);
   result.check_samplers();
   result.check_contrast();
   return result;

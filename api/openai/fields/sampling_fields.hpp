@@ -1,8 +1,8 @@
 // The sampling fields of a request body, shared by completions, chat and WebSocket. Pure; runs on worker threads.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/service/served_model.hpp"
+#include "runtime/support/field_reader.hpp"
 
 namespace troupe {
 

@@ -1,12 +1,12 @@
 #include "api/openai/responses/compaction.hpp"
 
 #include "api/openai/answer_text.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/object_id.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/response_answer.hpp"
 #include "api/openai/responses/response_input.hpp"
 #include "api/openai/responses/response_request.hpp"
+#include "runtime/support/json_object.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "api/openai/responses/conversation.hpp"
 
-#include "api/openai/json_object.hpp"
+#include "runtime/support/json_object.hpp"
 
 #include <utility>
 

@@ -1,9 +1,9 @@
 #include "api/openai/responses/input_page.hpp"
 
 #include "api/http/query.hpp"
-#include "api/openai/json_object.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json_digits.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Functions that several readers of a response's fields use. Pure; any thread.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
+#include "runtime/support/field_reader.hpp"
 #include "runtime/support/json_digits.hpp"
 
 #include <string>

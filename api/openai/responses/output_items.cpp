@@ -1,9 +1,9 @@
 #include "api/openai/responses/output_items.hpp"
 
-#include "api/openai/json_object.hpp"
 #include "api/openai/object_id.hpp"
 #include "api/openai/responses/response_input.hpp"
 #include "api/openai/token_logprobs.hpp"
+#include "runtime/support/json_object.hpp"
 
 #include <utility>
 

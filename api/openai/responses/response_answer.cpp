@@ -1,11 +1,11 @@
 #include "api/openai/responses/response_answer.hpp"
 
 #include "api/openai/answer_text.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/object_id.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/output_items.hpp"
 #include "api/openai/responses/response_request.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <ctime>

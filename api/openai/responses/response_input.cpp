@@ -1,12 +1,12 @@
 #include "api/openai/responses/response_input.hpp"
 
 #include "api/openai/chat_messages.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/object_id.hpp"
 #include "api/openai/responses/item_fields.hpp"
 #include "api/openai/responses/response_tools.hpp"
 #include "runtime/support/base64.hpp"
 #include "runtime/support/json_digits.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <array>

@@ -2,8 +2,8 @@
 // worker threads.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/responses/conversation.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <cstddef>
 #include <string>

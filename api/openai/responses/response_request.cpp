@@ -1,6 +1,5 @@
 #include "api/openai/responses/response_request.hpp"
 
-#include "api/openai/json_object.hpp"
 #include "api/openai/responses/conversation.hpp"
 #include "api/openai/responses/item_fields.hpp"
 #include "api/openai/responses/response_input.hpp"
@@ -9,6 +8,7 @@
 #include "api/openai/translated_request.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json_digits.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/number_text.hpp"
 
 #include <algorithm>

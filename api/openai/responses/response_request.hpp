@@ -2,11 +2,11 @@
 // worker threads.
 #pragma once
 
-#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/openai/responses/response_tools.hpp"
 #include "api/service/served_model.hpp"
+#include "runtime/support/field_reader.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -2,8 +2,8 @@
 
 #include "runtime/support/json_digits.hpp"
 
-#include "api/openai/json_object.hpp"
 #include "api/openai/responses/item_fields.hpp"
+#include "runtime/support/json_object.hpp"
 
 #include <algorithm>
 #include <array>

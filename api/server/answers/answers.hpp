@@ -16,7 +16,7 @@ reply unload_adapter(const call& c);
 reply tokenize(const call& c);
 reply detokenize(const call& c);
 reply tell_tokenizer(const call& c);
-reply detect_watermark(const call& c);
+reply detect_mark(const call& c);
 
 // stored_responses.cpp
 reply count_response(const call& c);

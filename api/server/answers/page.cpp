@@ -1,8 +1,8 @@
-#include "api/openai/json_object.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/page_files.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/ascii.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-#include "api/openai/json_object.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/metrics.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
 
 namespace troupe {

@@ -1,9 +1,9 @@
-#include "api/openai/json_object.hpp"
 #include "api/openai/responses/input_page.hpp"
 #include "api/openai/responses/response_request.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/answers/request_of.hpp"
+#include "runtime/support/json_object.hpp"
 
 namespace troupe {
 

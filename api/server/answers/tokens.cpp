@@ -1,10 +1,11 @@
 #include "api/openai/fields/known_fields.hpp"
-#include "api/openai/fields/watermark_fields.hpp"
-#include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/answers/request_of.hpp"
+#include "runtime/support/json_object.hpp"
 #include "runtime/support/utf8.hpp"
+#include "runtime/techniques/watermark/technique.hpp"
+#include "runtime/techniques/watermark/watermark_fields.hpp"
 
 #include <array>
 
@@ -50,10 +51,17 @@ reply tell_tokenizer(const call& c) {
                        .str());
 }
 
-reply detect_watermark(const call& c) {
+reply detect_mark(const call& c) {
   const request_of asked(c);
-  const auto detection = parse_detection(asked.body, *asked.model);
-  auto result = reply::json(detection_object(*detection.mark, watermarks::detect(*detection.mark, detection.tokens)));
+  check_model_name(asked.body, *asked.model);
+  const auto& model = *asked.model;
+  std::function<std::vector<token_id>(std::string_view)> encode;
+  if (model.encode)
+    encode = [&](std::string_view text) { return model.encode(text, false); };
+  const auto detection = watermarks::read_detection(asked.body, model.techniques, model.vocab_size, most_detokenised,
+                                                    encode);
+  auto result = reply::json(
+    watermarks::detection_object(*detection.mark, watermarks::detect(*detection.mark, detection.tokens)));
   result.notes = notes_on_members(asked.body, asked.model->unknown, detection_fields);
   return result;
 }

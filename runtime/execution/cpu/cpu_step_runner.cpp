@@ -3,6 +3,7 @@
 #include "kernels/activation_sparsity.hpp"
 #include "runtime/execution/featured_rows.hpp"
 #include "runtime/model/recurrent_layers.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -13,21 +14,13 @@ namespace troupe {
 
 namespace {
 
-/// Puts embeddings in place of what tokens gave, as the model scales its own, ahead of `next`.
-layer_hook give_rows(std::vector<given_rows> rows, float scale, layer_hook next) {
-  if (rows.empty())
-    return next;
-  return [rows = std::move(rows), scale, next = std::move(next)](int passed, const kernels::tensor& residual) {
-    if (passed == 0)
-      for (const auto& one : rows)
-        for (std::int32_t i = 0; i < one.rows; ++i) {
-          const auto width = static_cast<std::size_t>(one.from->width);
-          const auto* from = one.from->values.data() + static_cast<std::size_t>(one.first + i) * width;
-          auto* to = static_cast<float*>(residual.data) + static_cast<std::size_t>(one.first_row + i) * residual.stride;
-          std::transform(from, from + width, to, [scale](float x) { return x * scale; });
-        }
-    if (next)
-      next(passed, residual);
+/// One hook that calls all of them in order; empty if there are none.
+layer_hook in_order(std::vector<layer_hook> hooks) {
+  if (hooks.size() < 2)
+    return hooks.empty() ? layer_hook() : std::move(hooks.front());
+  return [hooks = std::move(hooks)](int passed, const kernels::tensor& residual) {
+    for (const auto& each : hooks)
+      each(passed, residual);
   };
 }
 
@@ -38,12 +31,14 @@ cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::back
     decoder_(std::move(spec.weights), *backend_, spec.sizes.rows, spec.sizes.context),
     cache_(backend_->make_kv_cache(
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(spec.blocks)))),
-    dola_(decoder_, *backend_),
     image_offset_(spec.image_offset),
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
   if (const auto& config = decoder_.weights().config; config.state_layers() > 0)
     states_ = dynamic_cast<kernels::recurrent_ops&>(*backend_).make_state_cache(
       state_shape_of(config, spec.sizes.sequences, spec.snapshots, most_state_guesses));
+  for (const auto* each : repertoire())
+    if (each->look_inside)
+      inner_.push_back(each->look_inside(decoder_, *backend_));
   if (spec.host_blocks > 0)
     host_pool_ = backend_->allocate(static_cast<std::size_t>(spec.host_blocks) * block_bytes());
 }
@@ -77,11 +72,7 @@ step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before
     decoder_.embed(tokens_, who);
   }
   adapters_.begin(adapted_rows_of(plan));
-  decoder_.run(who, *cache_,
-               dola_.keep_states(
-                 plan, give_rows(given_rows_of(plan), config.embedding_scale, steer(*backend_, steered_rows_of(plan))),
-                 before ? before->states.get() : nullptr),
-               adapters_.empty() ? nullptr : &adapters_);
+  decoder_.run(who, *cache_, hook_of(plan, before), adapters_.empty() ? nullptr : &adapters_);
   adapters_.begin({}); // an adapter that is unloaded lives until its last step
   step_output output;
   if (config.part().heads)
@@ -91,6 +82,14 @@ step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
   output.ms = took.count();
   return output;
+}
+
+layer_hook cpu_step_runner::hook_of(const step_plan& plan, const stage_rows* before) {
+  auto hooks = row_hooks(plan, *backend_, decoder_.weights().config.embedding_scale);
+  for (std::size_t i = 0; i < inner_.size(); ++i)
+    if (auto hook = inner_[i]->keep(plan, before && i < before->states.size() ? before->states[i].get() : nullptr))
+      hooks.push_back(std::move(hook));
+  return in_order(std::move(hooks));
 }
 
 void cpu_step_runner::conclude(const step_plan& plan, step_output& output) {
@@ -106,7 +105,11 @@ void cpu_step_runner::conclude(const step_plan& plan, step_output& output) {
     hidden = {states.get(), kernels::dtype::f32, plan.hidden_rows.size(), width, width};
   }
   decoder_.conclude(plan.logit_rows, logits, plan.hidden_rows, hidden);
-  output.contrast = dola_.choose(plan, logits);
+  contrast_rows others{.of = decltype(contrast_rows::of)(plan.logit_rows.size())};
+  for (const auto& each : inner_)
+    each->contrast(plan, logits, others);
+  if (!others.memory.empty())
+    output.contrast = std::make_shared<const contrast_rows>(std::move(others));
   output.logits = std::static_pointer_cast<const float>(memory);
   output.vocab = vocab;
   output.hidden = std::static_pointer_cast<const float>(states);
@@ -119,8 +122,10 @@ std::shared_ptr<const stage_rows> cpu_step_runner::pass_on() {
                                    [this](std::size_t bytes) { return backend_->allocate(bytes); });
   if (from.rows > 0)
     backend_->gather_rows({memory.get(), kernels::dtype::f32, from.rows, from.cols, from.cols}, from);
-  return std::make_shared<const stage_rows>(
-    stage_rows{.rows = std::static_pointer_cast<const float>(memory), .tokens = tokens_, .states = dola_.pass_on()});
+  stage_rows result{.rows = std::static_pointer_cast<const float>(memory), .tokens = tokens_};
+  for (const auto& each : inner_)
+    result.states.push_back(each->pass_on());
+  return std::make_shared<const stage_rows>(std::move(result));
 }
 
 // In order; neighbours of a kind together, for then all threads have work.

@@ -5,9 +5,9 @@
 #include "kernels/block_transfer.hpp"
 #include "kernels/recurrent.hpp"
 #include "runtime/execution/buffer_pool.hpp"
-#include "runtime/execution/cpu/dola_rows.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/model/decoder.hpp"
+#include "runtime/techniques/hooks.hpp"
 
 #include <span>
 #include <vector>
@@ -29,6 +29,7 @@ public:
 
 private:
   void take_tokens(const step_plan& plan);
+  layer_hook hook_of(const step_plan& plan, const stage_rows* before);
   void conclude(const step_plan& plan, step_output& output);
   std::shared_ptr<const stage_rows> pass_on();
   void move_alike(std::span<const block_move> moves);
@@ -38,7 +39,7 @@ private:
   std::unique_ptr<kernels::kv_cache> cache_;
   std::unique_ptr<kernels::state_cache> states_; // of recurrent layers; or null
   adapter_products adapters_;
-  dola_rows dola_;
+  std::vector<std::unique_ptr<inner_rows>> inner_; // of the techniques that have any
   std::size_t image_offset_;
   std::vector<token_id> slot_tokens_; // the token last sampled for each slot
   std::vector<token_id> tokens_;      // of the step being run

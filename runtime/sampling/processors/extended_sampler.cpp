@@ -44,8 +44,9 @@ extended_sampler::extended_sampler(std::shared_ptr<const sampling_params> params
       if (ngrams_)
         ngrams_->append(transcript_);
     }
-  if (params_->watermark)
-    marker_.emplace(params_->watermark);
+  for (const auto& use : params_->techniques)
+    if (auto edit = use->edit())
+      edits_.add(std::move(edit));
   for (const auto id : emitted)
     append(id);
   mu_ = emitted.empty() ? 2 * params_->mirostat_tau : mu;
@@ -56,8 +57,8 @@ void extended_sampler::append(token_id id) {
     transcript_.push_back(id);
   if (ngrams_)
     ngrams_->append(transcript_);
-  if (marker_)
-    marker_->append(id);
+  for (const auto& edit : edits_)
+    edit->append(id);
 }
 
 std::span<const token_id> extended_sampler::recent(int range) const {
@@ -81,8 +82,8 @@ void extended_sampler::finish_edits(std::span<float> logits) const {
     mask_all_but(logits, p.allowed_token_ids);
   if (ngrams_)
     ngrams_->mask(logits, transcript_);
-  if (marker_)
-    marker_->favour_green(logits);
+  for (const auto& edit : edits_)
+    edit->edit(logits);
 }
 
 void run_step(const sampling_params& p, sampler_step step, candidates& tokens, std::uint64_t xtc_bits) {
@@ -129,9 +130,9 @@ extended_choice extended_sampler::choose(std::span<const float> logits, std::uin
   }
   for (const auto step : steps)
     run_step(p, step, tokens, random_bits(p.seed, position, index, xtc_random));
-  if (marker_)
-    if (const auto marked = marker_->choose(tokens))
-      return {*marked, mu_};
+  for (const auto& edit : edits_)
+    if (const auto chosen = edit->choose(tokens))
+      return {*chosen, mu_};
   return {tokens.sample(bits), mu_};
 }
 

@@ -1,5 +1,5 @@
 // What one sequence needs for samplers beyond temperature, top-k, top-p, min-p and plain penalties: edits that look at
-// the order of its tokens, filters in the order that the request wants, mirostat and watermarks. Only sequences that
+// the order of its tokens, filters in the order that the request wants, mirostat and the edits of techniques. Only sequences that
 // use any of them have one, so others pay nothing. Runs on the host, whatever the device.
 //
 // Its state is a function of the transcript, except for mirostat's mu, which depends on past logits. So mu goes with
@@ -9,7 +9,7 @@
 #include "runtime/sampling/candidates.hpp"
 #include "runtime/sampling/processors/repetition.hpp"
 #include "runtime/sampling/sampling_params.hpp"
-#include "runtime/sampling/watermark/marker.hpp"
+#include "runtime/techniques/hooks.hpp"
 
 #include <memory>
 #include <optional>
@@ -42,7 +42,7 @@ public:
   void add_biases(std::span<float> logits) const;
   /// in place of the penalty over all tokens, if the request limits its range,
   void penalise_recent(std::span<float> logits) const;
-  /// and at last: DRY, tokens that are not allowed, repeated n-grams, green lists.
+  /// and at last: DRY, tokens that are not allowed, repeated n-grams, techniques.
   void finish_edits(std::span<float> logits) const;
 
   /// The next token from edited logits.
@@ -56,7 +56,7 @@ private:
   std::vector<token_id> transcript_; // kept only where something looks at it
   bool keeps_transcript_;
   std::optional<ngram_index> ngrams_;
-  std::optional<watermarks::marker> marker_;
+  logits_edits edits_; // of techniques
   float mu_;
 };
 

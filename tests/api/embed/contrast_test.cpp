@@ -1,5 +1,6 @@
 // Contrastive decoding through the whole engine: the answers of PyTorch, and what it may be combined with.
 #include "runtime/support/json.hpp"
+#include "runtime/techniques/guidance/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
 
 using namespace troupe;
@@ -110,7 +111,7 @@ TEST_CASE("what a contrast cannot have is refused in one sentence") {
   CHECK(refused(without, contrasted_request(five_tokens, 0.1f, 1), "contrastive_beta") ==
         "`contrastive_beta` needs an amateur model, given with --amateur");
   auto pair = contrasted_request(five_tokens, 0.1f, 1);
-  pair.sampling.guidance_scale = 2;
+  pair.sampling.techniques.set(guided_by(2));
   CHECK(refused(with, pair, "contrastive_beta") == "`contrastive_beta` must be 0 with `guidance_scale`, not 1.");
   auto scored = contrasted_request(five_tokens, 0.1f, 1, 0); // nothing is chosen
   scored.sampling.prompt_logprobs = 0;

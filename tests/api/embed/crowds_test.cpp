@@ -2,6 +2,11 @@
 #include "api/embed/engine_internals.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/replica_roles.hpp"
+#include "runtime/techniques/dola/technique.hpp"
+#include "runtime/techniques/guidance/technique.hpp"
+#include "runtime/techniques/stochastic_beams/technique.hpp"
+#include "runtime/techniques/tree_search/technique.hpp"
+#include "runtime/techniques/watermark/technique.hpp"
 #include "tests/api/embed/small_adapters.hpp"
 #include "tests/api/embed/small_engine.hpp"
 #include "tests/api/embed/steering_vectors.hpp"
@@ -63,7 +68,7 @@ generation random_generation(std::mt19937& rng) {
       beams.ignore_eos = s.ignore_eos;
       beams.length_penalty = 0.5f * static_cast<float>(pick(0, 3));
       if (pick(0, 2) == 0) {
-        beams.stochastic_beams = true;
+        beams.techniques.set(stochastic_beams());
         beams.temperature = 1;
         beams.length_penalty = 1;
         beams.seed = s.seed;
@@ -77,7 +82,7 @@ generation random_generation(std::mt19937& rng) {
       beams.repetition_penalty = s.repetition_penalty;
       beams.presence_penalty = s.presence_penalty;
       beams.stop = s.stop;
-      if (s.temperature > 0 && s.top_p < 1 && !beams.stochastic_beams && beams.num_beam_groups == 1) {
+      if (s.temperature > 0 && s.top_p < 1 && !beams.techniques.group() && beams.num_beam_groups == 1) {
         beams.beam_sampling = true;
         beams.temperature = s.temperature;
         beams.top_k = s.top_k;
@@ -85,7 +90,8 @@ generation random_generation(std::mt19937& rng) {
         beams.seed = s.seed;
       }
       if (s.seed % 3 == 0) { // a tree search instead
-        s.search = {.simulations = 4 + static_cast<int>(s.seed % 5), .branching = 3, .parallel = beams.num_beams};
+        s.techniques.set(
+          searched_by({.simulations = 4 + static_cast<int>(s.seed % 5), .branching = 3, .parallel = beams.num_beams}));
         s.n = std::min(s.n, 2);
         s.max_tokens = beams.max_tokens;
       } else {
@@ -108,7 +114,7 @@ generation random_generation(std::mt19937& rng) {
     case 5: add_random_samplers(s, crowd_vocabulary - 5, rng); break;
     case 6: // a pair, which fits into few blocks
       s.n = 1;
-      s.guidance_scale = 0.5f * static_cast<float>(pick(0, 6));
+      s.techniques.set(guided_by(0.5f * static_cast<float>(pick(0, 6))));
       g.prompt.resize(std::min<std::size_t>(g.prompt.size(), 60));
       if (pick(0, 2))
         g.negative_prompt = random_prompt(rng, pick(1, 60), pick(0, 2));
@@ -116,17 +122,20 @@ generation random_generation(std::mt19937& rng) {
     case 7: { // of models with at least two layers
       const std::vector<dola_layers> asked{dola_layers("low"), dola_layers("high"), dola_layers({0, 1}),
                                            dola_layers({1})};
-      s.dola = asked[s.seed % asked.size()];
+      s.techniques.set(contrasted_with(asked[s.seed % asked.size()]));
       break;
     }
     default: break;
   }
+  if (const auto* mark = watermarks::mark_of(s.techniques.find(watermark_technique));
+      mark && s.temperature == 0 && mark->what == watermarks::kind::gumbel)
+    s.techniques = {};
+  std::vector<steering_choice> steering;
   if (pick(0, 2) == 0)
-    g.steering.push_back({pick(0, 1) ? "one" : "other", pick(0, 1) ? 0.5f : -1.0f});
-  if (g.steering.size() == 1 && pick(0, 2) == 0)
-    g.steering.push_back({"one", 0.25f, 1, 1});
-  if (s.temperature == 0 && s.watermark && s.watermark->what == watermarks::kind::gumbel)
-    s.watermark = nullptr;
+    steering.push_back({pick(0, 1) ? "one" : "other", pick(0, 1) ? 0.5f : -1.0f});
+  if (steering.size() == 1 && pick(0, 2) == 0)
+    steering.push_back({"one", 0.25f, 1, 1});
+  s.techniques.set(troupe::steered_by(std::move(steering)));
   return g;
 }
 
@@ -197,7 +206,8 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     std::vector<heard> expected;
     for (int i = 0; i < 12; ++i) {
       work.push_back(random_generation(rng));
-      if (auto& s = work.back().sampling; !alone.amateur.empty() && !s.grouped() && !s.dola && pick(0, 2) > 0) {
+      if (auto& s = work.back().sampling;
+          !alone.amateur.empty() && !s.grouped() && !s.techniques.contrast() && pick(0, 2) > 0) {
         s.contrastive_beta = 0.5f * static_cast<float>(pick(1, 4));
         s.contrastive_alpha = 0.1f * static_cast<float>(pick(0, 5));
         ++taken.contrasts;
@@ -208,10 +218,10 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
         work.back().adapter = alone.lora[static_cast<std::size_t>(pick(0, 100)) % alone.lora.size()].name;
         ++taken.adapted;
       }
-      taken.layered += static_cast<bool>(work.back().sampling.dola);
+      taken.layered += work.back().sampling.techniques.contrast() != nullptr;
       expected.push_back(run(reference, work.back()));
       if (const auto& failed = expected.back().failed; failed && failed->param == "search") { // recurrent layers
-        work.back().sampling.search = {};
+        work.back().sampling.techniques = {};
         expected.back() = run(reference, work.back());
       }
       REQUIRE(expected.back().done.has_value());
@@ -279,7 +289,7 @@ engine_options without_guesses(const std::string& model, const numbers& types, c
   o.compute.device = device;
   o.prefix_cache = false;
   o.speculate = speculation::off;
-  o.steer = vectors_for(model);
+  o.techniques["steer"] = vectors_for(model);
   return o;
 }
 

@@ -1,5 +1,7 @@
 // DoLa through the whole engine: the answers of PyTorch, and what it may be combined with.
 #include "runtime/support/json.hpp"
+#include "runtime/techniques/dola/technique.hpp"
+#include "runtime/techniques/guidance/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
 
 using namespace troupe;
@@ -22,7 +24,7 @@ dola_layers layers_named_by(json::value v) {
 
 generation layered_request(std::vector<token_id> prompt, dola_layers layers, int tokens = 24) {
   auto g = ask(std::move(prompt), tokens);
-  g.sampling.dola = std::move(layers);
+  g.sampling.techniques.set(contrasted_with(std::move(layers)));
   return g;
 }
 
@@ -58,7 +60,7 @@ TEST_CASE("greedy answers that are contrasted with layers are PyTorch's, in any 
           REQUIRE(found[i] == expected[i]);
           CHECK(std::abs(heard.tokens.at(0)[i].logprob - logprobs[i]) < 2e-4);
         }
-        asked.sampling.dola = {};
+        asked.sampling.techniques = {};
         changed += run(e, asked).ids.at(0) != found;
         ++answers;
         bound += static_cast<int>(binding);
@@ -84,7 +86,7 @@ TEST_CASE("several answers, guides, log-probabilities, processors and steps of m
   CHECK(three.ids.size() == 3);
   several.sampling.n = 1;
   CHECK(run(e, several).ids.at(0) == three.ids.at(0));
-  several.sampling.dola = {};
+  several.sampling.techniques = {};
   CHECK(run(e, several).ids.at(0) != three.ids.at(0));
   auto chosen = layered_request(some_tokens, dola_layers("low"));
   chosen.guide = std::make_shared<const guides::guide_source>(
@@ -104,7 +106,7 @@ TEST_CASE("requests with layers and with an amateur share an engine") {
   for (std::size_t i = 0; i < listeners.size(); ++i) {
     auto g = ask(some_tokens, 30);
     if (i % 2 == 0)
-      g.sampling.dola = dola_layers({0, 1});
+      g.sampling.techniques.set(contrasted_with(dola_layers({0, 1})));
     else
       g.sampling.contrastive_beta = 1;
     both.submit(std::move(g), listeners[i].sink());
@@ -131,7 +133,7 @@ TEST_CASE("what layers cannot have is refused in one sentence") {
   CHECK(refused(layered_request(some_tokens, dola_layers({0, 3}))) ==
         "`dola_layers` must consist of layers from 0 to 2, not 3");
   auto pair = layered_request(some_tokens, dola_layers("low"));
-  pair.sampling.guidance_scale = 2;
+  pair.sampling.techniques.set(guided_by(2));
   CHECK(refused(pair) == "`dola_layers` cannot be used with `guidance_scale`");
   auto scored = layered_request(some_tokens, dola_layers("low"), 0); // nothing is chosen
   scored.sampling.prompt_logprobs = 0;

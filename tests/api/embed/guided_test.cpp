@@ -4,6 +4,8 @@
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/guide/guide.hpp"
+#include "runtime/techniques/stochastic_beams/technique.hpp"
+#include "runtime/techniques/watermark/technique.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/listener.hpp"
 
@@ -145,7 +147,8 @@ generation random_guided(std::mt19937& rng) {
   if (pick(0, 4) == 0)
     s.top_p = 0.9f;
   if (pick(0, 4) == 0)
-    s.watermark = std::make_shared<const watermarks::options>(watermarks::options{.key = watermarks::key_of("k")});
+    s.techniques.set(watermarks::marked_by(
+      std::make_shared<const watermarks::options>(watermarks::options{.key = watermarks::key_of("k")})));
   if (pick(0, 5) == 0) {
     sampling_params beams;
     beams.temperature = 0;
@@ -153,7 +156,7 @@ generation random_guided(std::mt19937& rng) {
     beams.n = beams.num_beams = pick(2, 3);
     beams.logprobs = s.logprobs;
     if (pick(0, 1)) {
-      beams.stochastic_beams = true;
+      beams.techniques.set(stochastic_beams());
       beams.temperature = 1;
       beams.seed = s.seed;
     }

@@ -1,6 +1,8 @@
 // Tree searches whose answers a reward model values, through the engine's public interface: what it likes is found, the
 // same in a crowd as alone, and what goes wrong with it ends single requests. tests/data/tiny_reward likes the letter o.
+#include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
+#include "tests/runtime/techniques/tree_search/edit_search.hpp"
 
 #include <doctest/doctest.h>
 
@@ -20,7 +22,7 @@ engine_options judged_engine(const std::string& reward = test_data() + "/tiny_re
 
 generation searching(search_value value, std::vector<token_id> prompt = {0, 54, 51}) {
   auto request = ask(std::move(prompt), 6);
-  request.sampling.search = {.simulations = 120, .branching = 8, .parallel = 5, .value = value};
+  request.sampling.techniques.set(searched_by({.simulations = 120, .branching = 8, .parallel = 5, .value = value}));
   request.sampling.ignore_eos = true;
   return request;
 }
@@ -90,8 +92,8 @@ TEST_CASE("A cancelled search, and an engine that stops, leave no judging behind
   const auto e = engine::start(judged_engine());
   e.wait_until_ready();
   auto endless = searching(search_value::model);
-  endless.sampling.search.simulations = 60'000;
-  endless.sampling.search.branching = 4;
+  testing::edit_search(endless.sampling)->simulations = 60'000;
+  testing::edit_search(endless.sampling)->branching = 4;
   listener l;
   const auto handle = e.submit(endless, l.sink());
   while (e.stats().total.model.judged_answers < 20)

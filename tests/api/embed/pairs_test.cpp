@@ -1,5 +1,6 @@
 // Classifier-free guidance through the whole engine: transformers' answers, and what it may be combined with.
 #include "runtime/support/json.hpp"
+#include "runtime/techniques/guidance/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
 
 using namespace troupe;
@@ -19,7 +20,7 @@ std::vector<token_id> ids_of(json::value list) {
 generation guided_request(std::vector<token_id> prompt, std::vector<token_id> negative, float scale, int tokens = 24) {
   auto g = ask(std::move(prompt), tokens);
   g.negative_prompt = std::move(negative);
-  g.sampling.guidance_scale = scale;
+  g.sampling.techniques.set(guided_by(scale));
   return g;
 }
 

@@ -1,5 +1,6 @@
 // Rows of prompts that come from embeddings: the same bits as those of the tokens that they are the embeddings of.
 #include "runtime/import/model_source.hpp"
+#include "runtime/techniques/prompt_embeds/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
 
 #include <limits>
@@ -30,7 +31,7 @@ std::shared_ptr<const prompt_embeddings> rows_of(const std::vector<token_id>& id
 generation with_rows_of(const std::vector<token_id>& ids, std::vector<token_id> behind, int max_tokens) {
   auto g = ask(std::vector<token_id>(ids.size(), 0), max_tokens);
   g.prompt.insert(g.prompt.end(), behind.begin(), behind.end());
-  g.embeddings = rows_of(ids);
+  g.sampling.techniques.set(given_rows(rows_of(ids)));
   return g;
 }
 
@@ -83,18 +84,18 @@ TEST_CASE("rows that do not fit a model or a request are refused by name") {
   e.wait_until_ready();
   auto g = with_rows_of(some_tokens(4, 1), {7}, 3);
   CHECK(complaint(e, g) == "");
-  auto narrow = std::make_shared<prompt_embeddings>(*g.embeddings);
+  auto narrow = std::make_shared<prompt_embeddings>(*rows_of(g.sampling.techniques.find(prompt_embeds_technique)));
   narrow->width -= 1;
   auto wrong = g;
-  wrong.embeddings = narrow;
+  wrong.sampling.techniques.set(given_rows(narrow));
   CHECK(complaint(e, wrong).starts_with("`prompt_embeds` must have rows of"));
-  auto many = std::make_shared<prompt_embeddings>(*g.embeddings);
+  auto many = std::make_shared<prompt_embeddings>(*rows_of(g.sampling.techniques.find(prompt_embeds_technique)));
   many->rows = 9;
-  wrong.embeddings = many;
+  wrong.sampling.techniques.set(given_rows(many));
   CHECK(complaint(e, wrong) == "`prompt_embeds` must have as many rows as they replace");
-  auto endless = std::make_shared<prompt_embeddings>(*g.embeddings);
+  auto endless = std::make_shared<prompt_embeddings>(*rows_of(g.sampling.techniques.find(prompt_embeds_technique)));
   endless->values[3] = std::numeric_limits<float>::quiet_NaN();
-  wrong.embeddings = endless;
+  wrong.sampling.techniques.set(given_rows(endless));
   CHECK(complaint(e, wrong) == "`prompt_embeds` must hold finite numbers");
   g.sampling.prompt_logprobs = 0;
   CHECK(complaint(e, g) == "`prompt_embeds` cannot be scored: its rows are no tokens");

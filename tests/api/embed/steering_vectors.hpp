@@ -3,7 +3,7 @@
 
 #include "runtime/engine/engine_options.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/steering/steering_file.hpp"
+#include "runtime/techniques/steering/steering_file.hpp"
 
 #include <filesystem>
 #include <random>
@@ -12,11 +12,11 @@
 namespace troupe::testing {
 
 /// "one" and "other", of values around the size of a residual's.
-inline std::vector<steering_source> vectors_for(const std::string& model) {
+inline std::vector<std::string> vectors_for(const std::string& model) {
   namespace fs = std::filesystem;
   struct kept {
     fs::path folder = fs::temp_directory_path() / ("troupe-steering-test-" + std::to_string(getpid()));
-    std::map<std::string, std::vector<steering_source>> made;
+    std::map<std::string, std::vector<std::string>> made;
     kept() { fs::create_directories(folder); }
     ~kept() {
       std::error_code ignored;
@@ -39,7 +39,7 @@ inline std::vector<steering_source> vectors_for(const std::string& model) {
     }
     const auto file = all.folder / (std::to_string(all.made.size()) + name + (name == "one" ? ".gguf" : ""));
     write_steering(file, directions, config.family);
-    sources.push_back({name, file.string()});
+    sources.push_back(name + "=" + file.string());
   }
   return sources;
 }

@@ -58,7 +58,7 @@ TEST_CASE("Every field of beams and best_of arrives") {
   CHECK(beams_of(R"("use_beam_search":true,"best_of":3)").num_beams == 3);
   CHECK(beams_of(R"("use_beam_search":true,"n":2)").num_beams == 2);
   CHECK(beams_of(R"("num_beams":1)").num_beams == 0);
-  CHECK(beams_of(R"("stochastic_beams":true,"n":4,"temperature":0.5)").stochastic_beams);
+  CHECK(beams_of(R"("stochastic_beams":true,"n":4,"temperature":0.5)").own_beams());
   const auto best = beams_of(R"("best_of":5,"n":2,"best_of_rank":"mean")");
   CHECK(best.best_of == 5);
   CHECK(best.rank == best_of_rank::mean);

@@ -1,4 +1,5 @@
-#include "api/openai/fields/watermark_fields.hpp"
+#include "runtime/techniques/watermark/technique.hpp"
+#include "runtime/techniques/watermark/watermark_fields.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>
@@ -15,16 +16,25 @@ sampling_params sampling_of(const std::string& fields, const served_model& model
   return parse_generation(dialect::completions, field_reader(parsed.root()), model).prompts.front().sampling;
 }
 
-detection_request detection_of(const std::string& body, const served_model& model) {
+watermarks::detection_request detection_of(const std::string& body, const served_model& model) {
   const auto parsed = json::document::parse(body, "the body", errc::bad_request);
-  return parse_detection(field_reader(parsed.root()), model);
+  return watermarks::read_detection(field_reader(parsed.root()), model.techniques, model.vocab_size, 100,
+                                    [&](std::string_view text) { return model.encode(text, false); });
+}
+
+const auto own_key = watermarks::key_of("the server's own");
+const auto own_mark = std::make_shared<const watermarks::options>();
+
+const watermarks::options* mark_of(const sampling_params& p) {
+  return watermarks::mark_of(p.techniques.find(watermark_technique));
 }
 
 std::shared_ptr<served_model> marking_model(bool always) {
   auto model = byte_model();
-  model->watermark_key = watermarks::key_of("the server's own");
+  watermarks::settings kept{.key = own_key};
   if (always)
-    model->watermark = std::make_shared<watermarks::options>();
+    kept.mark = own_mark;
+  model->techniques.set(watermark_technique, std::make_shared<watermarks::settings>(std::move(kept)));
   return model;
 }
 
@@ -84,21 +94,22 @@ TEST_CASE("a request's watermark is read; a server's own cannot be chosen") {
   using watermarks::context_kind;
   const auto p = sampling_of(
     R"("watermark":{"type":"green","scheme":"selfhash","context_width":5,"gamma":0.4,"delta":-1.5,"key":"k"})");
-  REQUIRE(p.watermark);
-  CHECK(p.watermark->what == watermarks::kind::green);
-  CHECK(p.watermark->context == context_kind::self);
-  CHECK(p.watermark->width == 5);
-  CHECK(p.watermark->gamma == 0.4f);
-  CHECK(p.watermark->delta == -1.5f);
-  CHECK(p.watermark->key == watermarks::key_of("k"));
+  const auto* mark = mark_of(p);
+  REQUIRE(mark);
+  CHECK(mark->what == watermarks::kind::green);
+  CHECK(mark->context == context_kind::self);
+  CHECK(mark->width == 5);
+  CHECK(mark->gamma == 0.4f);
+  CHECK(mark->delta == -1.5f);
+  CHECK(mark->key == watermarks::key_of("k"));
   const auto gumbel = sampling_of(R"("watermark":"gumbel")", *marking_model(false));
-  CHECK(gumbel.watermark->width == 4);
-  CHECK(gumbel.watermark->context == context_kind::sequence);
-  CHECK(gumbel.watermark->key == marking_model(false)->watermark_key);
-  CHECK(sampling_of(R"("watermark":{"type":"green"})", *marking_model(false)).watermark->width == 1);
+  CHECK(mark_of(gumbel)->width == 4);
+  CHECK(mark_of(gumbel)->context == context_kind::sequence);
+  CHECK(mark_of(gumbel)->key == own_key);
+  CHECK(mark_of(sampling_of(R"("watermark":{"type":"green"})", *marking_model(false)))->width == 1);
 
   const auto always = marking_model(true);
-  CHECK(sampling_of(R"("n":1)", *always).watermark == always->watermark);
+  CHECK(mark_of(sampling_of(R"("n":1)", *always)) == own_mark.get());
   for (const auto* chosen : {R"("watermark":false)", R"("watermark":{"type":"green","key":"k"})"})
     CHECK(fault_of([&] { sampling_of(chosen, *always); }).param == "watermark");
   CHECK(fault_of([&] { sampling_of(R"("num_beams":2)", *always); }).param == "watermark");
@@ -116,7 +127,7 @@ TEST_CASE("no message holds a key") {
 TEST_CASE("a detection is asked for by text or ids, with the request's watermark or the server's") {
   const auto model = marking_model(true);
   CHECK(detection_of(R"({"text":"abc"})", *model).tokens == std::vector<token_id>{'a', 'b', 'c'});
-  CHECK(detection_of(R"({"tokens":[1,2]})", *model).mark == model->watermark);
+  CHECK(detection_of(R"({"tokens":[1,2]})", *model).mark == own_mark);
   const auto own = detection_of(R"({"text":"a","watermark":{"type":"gumbel","key":"x"}})", *model);
   CHECK(own.mark->key == watermarks::key_of("x"));
   const auto blamed = [&](const char* body) {
@@ -130,6 +141,6 @@ TEST_CASE("a detection is asked for by text or ids, with the request's watermark
 
   watermarks::detection found;
   found.tokens = 12, found.score = 9, found.z = 4.5, found.p = 1e-7;
-  CHECK(detection_object({}, found) ==
+  CHECK(watermarks::detection_object({}, found) ==
         R"({"object":"watermark.detection","type":"green","tokens":12,"green":9,"z":4.5,"p":1e-07})");
 }

@@ -1,5 +1,6 @@
 // The fields `search` and `do_sample`.
 #include "runtime/sampling/judging.hpp"
+#include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>
@@ -24,17 +25,19 @@ std::string blamed_for(const std::string& fields) {
 TEST_CASE("Every member of search arrives; what is left out has its usual value") {
   const auto p = searching_of(R"("n":2,"search":{"method":"mcts","simulations":40,"branching":3,"parallel":4,
     "exploration":1.5,"length_penalty":0.5,"value":"likelihood"})");
-  CHECK(p.search.simulations == 40);
-  CHECK(p.search.branching == 3);
-  CHECK(p.search.parallel == 4);
-  CHECK(p.search.exploration == 1.5f);
-  CHECK(p.search.length_penalty == 0.5f);
+  const auto& search = *search_of(p.techniques.find(tree_search_technique));
+  CHECK(search.simulations == 40);
+  CHECK(search.branching == 3);
+  CHECK(search.parallel == 4);
+  CHECK(search.exploration == 1.5f);
+  CHECK(search.length_penalty == 0.5f);
   CHECK(p.width() == 4);
   CHECK(p.grouped());
   CHECK(p.ranked());
-  CHECK(searching_of(R"("search":{})").search.simulations == 64);
+  const auto usual = searching_of(R"("search":{})");
+  CHECK(search_of(usual.techniques.find(tree_search_technique))->simulations == 64);
   CHECK(searching_of(R"("search":{"simulations":3})").width() == 3);
-  CHECK_FALSE(searching_of(R"("search":null)").searched());
+  CHECK_FALSE(searching_of(R"("search":null)").grouped());
 }
 
 TEST_CASE("A search that is not understood, or contradicts other fields, is refused by its field") {
@@ -67,24 +70,24 @@ TEST_CASE("A search that is valued by a reward model brings what that reads ahea
   const auto text = parsed(dialect::completions, R"({"prompt":["ab","c"],"search":{"value":"model"}})");
   REQUIRE(text.size() == 2);
   CHECK(text[0].sampling.judged());
-  REQUIRE(text[1].sampling.search.judged);
-  CHECK(text[0].sampling.search.judged->text == "ab"); // without what begins a text
-  CHECK(text[1].sampling.search.judged->text == "c");
-  CHECK(text[1].sampling.search.judged->messages.empty());
+  REQUIRE(text[1].sampling.judged_behind);
+  CHECK(text[0].sampling.judged_behind->text == "ab"); // without what begins a text
+  CHECK(text[1].sampling.judged_behind->text == "c");
+  CHECK(text[1].sampling.judged_behind->messages.empty());
 
   const std::string chat = R"("messages":[{"role":"user","content":[{"type":"text","text":"a\"b"}]},)"
                            R"({"role":"assistant","content":"so"}],"search":{"value":"model"})";
-  const auto whole = parsed(dialect::chat, "{" + chat + "}").front().sampling.search.judged;
+  const auto whole = parsed(dialect::chat, "{" + chat + "}").front().sampling.judged_behind;
   REQUIRE(whole);
   CHECK(whole->messages == R"([{"role": "user", "content": "a\"b"}, {"role": "assistant", "content": "so"}])");
   CHECK_FALSE(whole->continues_last);
   const auto more = parsed(dialect::chat,
                            "{" + chat + R"(,"continue_final_message":true,"add_generation_prompt":false})");
-  CHECK(more.front().sampling.search.judged->continues_last);
+  CHECK(more.front().sampling.judged_behind->continues_last);
 
   CHECK_FALSE(parsed(dialect::chat, R"({"messages":[{"role":"user","content":"a"}],"search":{}})")
                 .front()
-                .sampling.search.judged);
+                .sampling.judged_behind);
   CHECK(fault_of([&] {
           parsed(dialect::completions, R"({"prompt":"a","search":{"value":"model","length_penalty":1}})");
         }).param == "search");

@@ -1,3 +1,4 @@
+#include "runtime/techniques/watermark/technique.hpp"
 #include "tests/api/server/live_server.hpp"
 
 #include <doctest/doctest.h>
@@ -606,13 +607,15 @@ TEST_CASE("A number that is out of range is not called malformed") {
 
 TEST_CASE("The server's watermark is in its own settings") {
   server_options options;
-  options.watermark_key = watermarks::key_of("the server's own");
+  const auto key = watermarks::key_of("the server's own");
+  options.techniques.set(watermark_technique, std::make_shared<watermarks::settings>(watermarks::settings{.key = key}));
   live_server live(options);
   raw_client client(live.port());
   client.post("/v1/completions", R"({"prompt":"a","watermark":"gumbel"})");
   const auto request = live.fake.next();
-  REQUIRE(request->asked.sampling.watermark);
-  CHECK(request->asked.sampling.watermark->key == *options.watermark_key);
+  const auto* mark = watermarks::mark_of(request->asked.sampling.techniques.find(watermark_technique));
+  REQUIRE(mark);
+  CHECK(mark->key == key);
   CHECK(request->asked.model == "org/bytes");
   request->done();
   CHECK(client.read_response().status == 200);

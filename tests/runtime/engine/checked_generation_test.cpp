@@ -1,4 +1,5 @@
 #include "runtime/engine/checked_generation.hpp"
+#include "runtime/techniques/dola/technique.hpp"
 
 #include <doctest/doctest.h>
 
@@ -135,24 +136,25 @@ TEST_CASE("A contrast needs an amateur, whose context and vocabulary its request
 
 TEST_CASE("Layers to be contrasted with are named by the model's, on a device that has their logits") {
   auto asked = ask({1, 2, 3}, 100);
-  asked.sampling.dola = dola_layers("low");
+  asked.sampling.techniques.set(contrasted_with(dola_layers("low")));
   auto model = limits;
-  model.layers = 8;
+  model.techniques.layers = 8;
   const auto layers = [&] {
-    const auto found = check(asked, model).sampling.dola;
+    const auto fitted = check(asked, model).sampling.techniques;
+    const auto& found = *layers_of(fitted.contrast());
     return std::vector(found.begin(), found.end());
   };
   CHECK(layers() == std::vector{0, 2});
-  model.tied = true;
+  model.techniques.tied = true;
   CHECK(layers() == std::vector{2});
-  asked.sampling.dola = dola_layers({7, 1});
+  asked.sampling.techniques.set(contrasted_with(dola_layers({7, 1})));
   CHECK(layers() == std::vector{1, 7});
-  model.layers = 7;
+  model.techniques.layers = 7;
   CHECK_THROWS_WITH_AS(check(asked, model), "`dola_layers` must consist of layers from 0 to 6, not 7", failure);
-  model.layers = 8;
+  model.techniques.layers = 8;
   asked.sampling.prompt_logprobs = 0, asked.sampling.max_tokens = 0;
-  CHECK_FALSE(check(asked, model).sampling.dola); // nothing is chosen
-  model.dola = false;
+  CHECK(check(asked, model).sampling.techniques.empty()); // nothing is chosen
+  model.techniques.looks_inside = false;
   CHECK_THROWS_WITH_AS(check(asked, model),
                        "`dola_layers` is not supported on this device, only on the CPU (--device cpu)", failure);
 }

@@ -1,4 +1,5 @@
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
+#include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/runtime/execution/sampling_starts.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
 
@@ -140,7 +141,7 @@ TEST_CASE("sequences that are divided over threads get the tokens that they get 
 
 TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on once their values are known") {
   sampling_params p{.temperature = 0, .max_tokens = 3};
-  p.search = {.simulations = 3, .branching = 2, .parallel = 1, .value = search_value::model};
+  p.techniques.set(searched_by({.simulations = 3, .branching = 2, .parallel = 1, .value = search_value::model}));
   p.stop = stop_strings({"c"});
   std::vector<std::shared_ptr<judge_order>> asked;
   int late = 0;

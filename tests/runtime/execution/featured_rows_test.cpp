@@ -1,6 +1,12 @@
 #include "runtime/execution/featured_rows.hpp"
 
+#include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/techniques/dola/dola_rows.hpp"
+#include "runtime/techniques/dola/technique.hpp"
+
 #include <doctest/doctest.h>
+
+#include <string>
 
 using namespace troupe;
 
@@ -8,20 +14,49 @@ namespace {
 
 row_features_ptr features(row_features of) { return std::make_shared<const row_features>(std::move(of)); }
 
+std::string seen; // what techniques were given, in order
+
+layer_hook note_rows(kernels::backend&, std::vector<used_rows> rows, float) {
+  std::string text(rows.front().by->of().name);
+  for (const auto& each : rows)
+    text += " " + std::to_string(each.first_row) + "+" + std::to_string(each.rows) + "@" +
+      std::to_string(each.first_position);
+  return [text](int, const kernels::tensor&) { seen += text + ";"; };
+}
+
+const technique first{.name = "a", .change_rows = note_rows}, second{.name = "b", .change_rows = note_rows};
+
+class noted_use final : public technique_use {
+public:
+  explicit noted_use(const technique& of) : of_(of) {}
+  const technique& of() const override { return of_; }
+  bool changes_rows() const override { return true; }
+
+private:
+  const technique& of_;
+};
+
+technique_uses uses(std::initializer_list<technique_use_ptr> all) {
+  technique_uses result;
+  for (const auto& each : all)
+    result.set(each);
+  return result;
+}
+
 } // namespace
 
 TEST_CASE("each feature finds the rows of the sequences that have it") {
-  const auto steered = std::make_shared<const steering>();
+  const auto a = std::make_shared<noted_use>(first), b = std::make_shared<noted_use>(second);
   step_plan plan;
   plan.sequences = {{0, 3, 0, 0}, {3, 1, 17, 1}, {4, 2, 4, 3}};
-  plan.featured = {{features({.steering = steered, .layers = dola_layers({0, 1})}), 0, 2, 1},
+  plan.featured = {{features({.used = uses({b, contrasted_with(dola_layers({0, 1}))})}), 0, 2, 1},
                    {features({.contrasted = true}), 1},
-                   {features({.steering = steered, .contrasted = true, .layers = dola_layers({1})}), 2}};
-  const auto rows = steered_rows_of(plan);
-  REQUIRE(rows.size() == 2);
-  CHECK(rows[0].by == steered);
-  CHECK(rows[1].first_row == 4);
-  CHECK(rows[1].rows == 2);
+                   {features({.used = uses({b, a, contrasted_with(dola_layers({1}))}), .contrasted = true}), 2}};
+  const auto backend = kernels::make_cpu_backend({.threads = 1});
+  seen.clear();
+  for (const auto& hook : row_hooks(plan, *backend, 1))
+    hook(0, {});
+  CHECK(seen == "a 4+2@4;b 0+3@0 4+2@4;"); // by name, whoever comes first
   CHECK(adapted_rows_of(plan).empty());
   CHECK(contrasted_places(plan) == std::vector<std::int32_t>{1, 2});
   const auto layered = layered_logits_of(plan); // the third sequence samples nothing
@@ -33,7 +68,8 @@ TEST_CASE("each feature finds the rows of the sequences that have it") {
 TEST_CASE("a plan without features has no such rows") {
   step_plan plan;
   plan.sequences = {{0, 3, 0, 0}};
-  CHECK(steered_rows_of(plan).empty());
+  const auto backend = kernels::make_cpu_backend({.threads = 1});
+  CHECK(row_hooks(plan, *backend, 1).empty());
   CHECK(adapted_rows_of(plan).empty());
   CHECK(contrasted_places(plan).empty());
   CHECK(layered_logits_of(plan).empty());

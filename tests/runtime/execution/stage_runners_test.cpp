@@ -2,6 +2,7 @@
 // beside others over the same weights. Their results are the bits of one runner of the whole model. Under
 // ThreadSanitizer this stands for the actors, which cannot run there.
 #include "runtime/engine/loader.hpp"
+#include "runtime/techniques/dola/technique.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -80,7 +81,9 @@ std::vector<std::shared_ptr<const step_plan>> staged_plans(const block_image_ptr
       plan.logit_rows = {rows - 1};
       plan.samples = {{{static_cast<std::uint64_t>(sequence), 0}, sequence, 0, nullptr}};
       if (sequence == 0)
-        plan.featured = {{std::make_shared<const row_features>(row_features{.layers = dola_layers({0, 1})}), 0, 0, 1}};
+        plan.featured = {{std::make_shared<const row_features>(
+                            row_features{.used = technique_uses(contrasted_with(dola_layers({0, 1})))}),
+                          0, 0, 1}};
       if (chunk == 4 && sequence == 0)
         plan.moves = {{block_move::kind::copy, 0, saved_block},
                       {block_move::kind::swap_out, saved_block, 1},

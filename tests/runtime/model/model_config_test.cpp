@@ -31,7 +31,7 @@ std::string with(const std::string& changes, const std::string& type = "llama") 
 
 model_config parse(const std::string& text) { return parse_model_config(json::document::parse(text, "config.json")); }
 
-generation_defaults generation(const std::string& text, const std::string& config = "{}") {
+generation_defaults generation_of(const std::string& text, const std::string& config = "{}") {
   const auto config_document = json::document::parse(config, "config.json");
   const auto document = json::document::parse(text, "generation_config.json");
   return parse_generation_config(&document, config_document);
@@ -253,19 +253,19 @@ TEST_CASE("Randomly damaged configurations give a failure or usable sizes") {
 }
 
 TEST_CASE("Stop tokens come from generation_config.json, else from config.json") {
-  CHECK(generation(R"({"eos_token_id": 7})", R"({"eos_token_id": 1})").stops == std::vector<token_id>{7});
-  CHECK(generation(R"({"eos_token_id": [7, 9]})").stops == std::vector<token_id>{7, 9});
-  CHECK(generation(R"({"eos_token_id": null})", R"({"eos_token_id": [1, 2]})").stops == std::vector<token_id>{1, 2});
-  CHECK(generation("{}").stops.empty());
+  CHECK(generation_of(R"({"eos_token_id": 7})", R"({"eos_token_id": 1})").stops == std::vector<token_id>{7});
+  CHECK(generation_of(R"({"eos_token_id": [7, 9]})").stops == std::vector<token_id>{7, 9});
+  CHECK(generation_of(R"({"eos_token_id": null})", R"({"eos_token_id": [1, 2]})").stops == std::vector<token_id>{1, 2});
+  CHECK(generation_of("{}").stops.empty());
   const auto config = json::document::parse(R"({"eos_token_id": 3})", "config.json");
   CHECK(parse_generation_config(nullptr, config).stops == std::vector<token_id>{3});
-  CHECK(failure_of([] { generation(R"({"eos_token_id": "2"})"); }) ==
+  CHECK(failure_of([] { generation_of(R"({"eos_token_id": "2"})"); }) ==
         "generation_config.json: `eos_token_id` must be an integer, found a string");
-  CHECK(failure_of([] { generation(R"({"eos_token_id": [-1]})"); }).find("must be from 0") != std::string::npos);
+  CHECK(failure_of([] { generation_of(R"({"eos_token_id": [-1]})"); }).find("must be from 0") != std::string::npos);
 }
 
 TEST_CASE("Sampling defaults are read where they are given, and checked") {
-  const auto given = generation(
+  const auto given = generation_of(
     R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.1})");
   CHECK(given.sampling_source == "generation_config.json");
   CHECK(given.sampling.temperature == 0.6f);
@@ -273,19 +273,19 @@ TEST_CASE("Sampling defaults are read where they are given, and checked") {
   CHECK(given.sampling.top_p == 0.95f);
   CHECK(given.sampling.min_p == 0.05f);
   CHECK(given.sampling.repetition_penalty == 1.1f);
-  const auto none = generation("{}");
+  const auto none = generation_of("{}");
   CHECK(none.sampling_source.empty());
   CHECK(none.sampling.temperature == 1);
   CHECK(none.sampling.top_k == 0);
   CHECK(none.sampling.top_p == 1);
   CHECK(none.remarks.empty());
   for (const char* wrong : {R"({"temperature": "hot"})", R"({"top_k": 0.5})", R"({"do_sample": "yes"})", "[]"})
-    CHECK_MESSAGE(failure_of([&] { generation(wrong); }).starts_with("generation_config.json"), wrong);
+    CHECK_MESSAGE(failure_of([&] { generation_of(wrong); }).starts_with("generation_config.json"), wrong);
 }
 
 TEST_CASE(
   "Sampling defaults out of range are clamped, with a line each, so that requests without parameters are valid") {
-  const auto wild = generation(R"({"temperature": 2.5, "top_k": 99999999999, "top_p": 1.5, "min_p": -1,
+  const auto wild = generation_of(R"({"temperature": 2.5, "top_k": 99999999999, "top_p": 1.5, "min_p": -1,
                                    "repetition_penalty": 1e6})");
   CHECK(wild.sampling.temperature == 2);
   CHECK(wild.sampling.top_k == 2147483647);
@@ -294,13 +294,13 @@ TEST_CASE(
   CHECK(wild.sampling.repetition_penalty == 100);
   REQUIRE(wild.remarks.size() == 5);
   CHECK(wild.remarks[0] == "generation_config.json: `temperature` is 2.5, taken as 2: it must be from 0 to 2");
-  const auto low = generation(R"({"temperature": -1e300, "top_k": -9223372036854775808, "repetition_penalty": 0})");
+  const auto low = generation_of(R"({"temperature": -1e300, "top_k": -9223372036854775808, "repetition_penalty": 0})");
   CHECK(low.sampling.temperature == 0);
   CHECK(low.sampling.top_k == -1);
   CHECK(low.sampling.repetition_penalty == 0.01f);
   wild.sampling.validate(1);
   low.sampling.validate(1);
-  CHECK(generation(R"({"temperature": 2, "top_k": -1, "top_p": 0, "repetition_penalty": 100})").remarks.empty());
+  CHECK(generation_of(R"({"temperature": 2, "top_k": -1, "top_p": 0, "repetition_penalty": 100})").remarks.empty());
 }
 
 TEST_CASE("A missing model or an unknown shape is refused by name") {

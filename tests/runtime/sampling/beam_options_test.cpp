@@ -1,4 +1,5 @@
 #include "runtime/sampling/beam_options.hpp"
+#include "runtime/techniques/stochastic_beams/technique.hpp"
 
 #include "runtime/support/error.hpp"
 
@@ -59,7 +60,7 @@ TEST_CASE("The number of beams is what was asked for, else best_of, else n") {
   CHECK(settled(0, 5, 3, std::nullopt) == 0);
   CHECK(settled(1, 5, 3, false) == 0);
   sampling_params stochastic;
-  stochastic.stochastic_beams = true;
+  stochastic.techniques.set(stochastic_beams());
   stochastic.n = 3;
   settle_beams(stochastic, std::nullopt);
   CHECK(stochastic.num_beams == 3);
@@ -72,13 +73,13 @@ TEST_CASE("Beams are refused where use_beam_search is false or best_of is anothe
   p.best_of = 3;
   CHECK(blamed([&] { settle_beams(p, true); }) == "best_of");
   sampling_params stochastic;
-  stochastic.stochastic_beams = true;
+  stochastic.techniques.set(stochastic_beams());
   CHECK(blamed([&] { settle_beams(stochastic, false); }) == "stochastic_beams");
 }
 
 TEST_CASE("Options of beams are refused without beams, those of best_of without more candidates than n") {
   const sampling_params plain;
-  CHECK(blamed_with(plain, [](auto& p) { p.stochastic_beams = true; }) == "stochastic_beams");
+  CHECK(blamed_with(plain, [](auto& p) { p.techniques.set(stochastic_beams()); }) == "stochastic_beams");
   CHECK(blamed_with(plain, [](auto& p) { p.num_beam_groups = 2; }) == "num_beam_groups");
   CHECK(blamed_with(plain, [](auto& p) { p.diversity_penalty = 1; }) == "diversity_penalty");
   CHECK(blamed_with(plain, [](auto& p) { p.length_penalty = 0; }) == "length_penalty");
@@ -128,7 +129,7 @@ TEST_CASE("Beams take processors and stop strings; drawn ones temperature and fi
 
 TEST_CASE("Stochastic beams have a temperature, and no ranking of their own") {
   auto beams = four_beams();
-  beams.stochastic_beams = true;
+  beams.techniques.set(stochastic_beams());
   CHECK(blamed_with(beams, [](auto& p) { p.temperature = 0.7f; }).empty());
   CHECK(blamed_with(beams, [](auto& p) { p.temperature = 0; }) == "temperature");
   CHECK(blamed_with(beams, [](auto& p) { p.length_penalty = 0; }) == "length_penalty");

@@ -2,6 +2,7 @@
 #include "runtime/sampling/row_contrast.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/support/json.hpp"
+#include "runtime/techniques/dola/technique.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -118,7 +119,7 @@ TEST_CASE("a sequence's token is chosen by the contrast with a layer, after its 
   auto params = std::make_shared<sampling_params>();
   params->temperature = 0;
   params->logprobs = 1;
-  params->dola = dola_layers("low");
+  params->techniques.set(contrasted_with(dola_layers("low")));
   const std::vector<float> final{2, 1.9f, 0, -5}, inner{3, 0, -9, 0};
   const auto chosen = [&](const std::vector<float>& allowed, bool contrasted = true) {
     const std::vector<token_id> prompt{1};

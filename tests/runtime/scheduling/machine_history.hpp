@@ -5,6 +5,8 @@
 #include "runtime/execution/featured_rows.hpp"
 #include "runtime/execution/host_judge.hpp"
 #include "runtime/scheduling/scheduler.hpp"
+#include "runtime/techniques/dola/dola_rows.hpp"
+#include "runtime/techniques/dola/technique.hpp"
 #include "tests/runtime/scheduling/submission.hpp"
 
 #include <algorithm>
@@ -45,14 +47,27 @@ inline std::uint64_t attended(std::uint64_t entry, int position) {
   return mix(entry, static_cast<std::uint64_t>(position));
 }
 
+/// A technique that changes rows by a number.
+inline const technique numbered_technique{.name = "numbered"};
+
+class numbered_use final : public technique_use {
+public:
+  explicit numbered_use(std::uint64_t number) : number_(number) {}
+
+  const technique& of() const override { return numbered_technique; }
+  std::uint64_t salt() const override { return number_; }
+  bool changes_rows() const override { return true; }
+
+private:
+  std::uint64_t number_;
+};
+
 /// Steers a request: its K/V entries depend on `by`, a number. Marked in the parameters, too, for those who see nothing
 /// else.
 inline void steer_by(submission& a, std::uint64_t by) {
   auto& params = a.sampling;
   params.seed = by;
-  auto steered = std::make_shared<steering>();
-  steered->id = by;
-  row_features features{.steering = std::move(steered)};
+  row_features features{.used = technique_uses(std::make_shared<numbered_use>(by))};
   features.salt = salted(0, by);
   a.features = std::make_shared<const row_features>(std::move(features));
 }

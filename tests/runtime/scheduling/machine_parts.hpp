@@ -17,7 +17,9 @@ namespace troupe::testing {
 class test_group {
 public:
   explicit test_group(const sampling_params& p)
-    : width_(static_cast<std::uint64_t>(p.width())), length_(p.max_tokens), searches_(p.searched()) {}
+    : width_(static_cast<std::uint64_t>(p.width())),
+      length_(p.max_tokens),
+      searches_(p.group().value_or(group_kind{}).goes_back) {}
 
   std::vector<group_child> judge(const std::vector<std::uint64_t>& histories) {
     std::vector<std::tuple<std::uint64_t, std::uint32_t, token_id>> all;

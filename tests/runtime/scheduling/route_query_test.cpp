@@ -1,6 +1,7 @@
 #include "runtime/scheduling/block_chain.hpp"
 #include "runtime/scheduling/route_query.hpp"
 #include "runtime/scheduling/scheduler.hpp"
+#include "runtime/techniques/guidance/technique.hpp"
 #include "tests/runtime/scheduling/submission.hpp"
 
 #include <doctest/doctest.h>
@@ -51,7 +52,7 @@ TEST_CASE("the chain of a request that is steered, or beyond a border of rotatio
 
 TEST_CASE("the router hears of all sequences of a request") {
   CHECK(query_of(asking(40, [](auto& p) { p.n = p.best_of = 3; }), true, {}).sequences == 3);
-  auto pair = asking(40, [](auto& p) { p.guidance_scale = 2; });
+  auto pair = asking(40, [](auto& p) { p.techniques.set(guided_by(2)); });
   pair.negative_prompt = counted(25);
   const auto q = query_of(pair, true, {});
   CHECK(q.sequences == 2);

@@ -110,9 +110,12 @@ public:
         tokens.push_back(t < 0 ? slots_.at(static_cast<std::size_t>(slot_of(t))) : t);
       }
     std::vector<std::uint64_t> rows(plan->tokens.size()), steered_by(plan->tokens.size());
-    for (auto& s : steered_rows_of(*plan))
-      for (int i = 0; i < s.rows; ++i)
-        steered_by.at(static_cast<std::size_t>(s.first_row + i)) = s.by->id;
+    for (const auto& each : plan->featured)
+      if (const auto* by = each.features->used.find(numbered_technique)) {
+        const auto& its = plan->sequences[static_cast<std::size_t>(each.place)];
+        for (int i = 0; i < its.rows; ++i)
+          steered_by.at(static_cast<std::size_t>(its.first_row + i)) = by->salt();
+      }
     std::vector<std::uint64_t> behind(rows.size()); // the states
     if (recurrent_layers) {
       stage.states.begin(plan->sequences, plan->states, plan->saves);
@@ -470,10 +473,11 @@ inline void submit(machine& m, submission a) {
   m.max_tokens[a.request] = a.sampling.max_tokens;
   if (a.follows)
     m.guided.insert(a.request);
-  if (a.sampling.dola) {
+  if (a.sampling.techniques.contrast()) {
     m.layered.insert(a.request);
     row_features features = a.features ? *a.features : row_features();
-    features.layers = a.sampling.dola;
+    for (const auto& use : a.sampling.techniques)
+      features.used.set(use);
     a.features = std::make_shared<const row_features>(std::move(features));
   }
   REQUIRE_FALSE(m.sched.submit(a).has_value());

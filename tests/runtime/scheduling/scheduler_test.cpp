@@ -1,3 +1,5 @@
+#include "runtime/techniques/dola/technique.hpp"
+#include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/rounds.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
@@ -112,7 +114,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         changed.n = 1;
         const auto width = pick(1, std::min({4, limits.max_sequences, limits.step_tokens}));
         if (!limits.recurrent && pick(0, 2) == 0) {
-          changed.search = {.simulations = 1000, .parallel = width};
+          changed.techniques.set(searched_by({.simulations = 1000, .parallel = width}));
           ++searches;
         } else {
           changed.num_beams = width;
@@ -125,7 +127,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         all.back().follows = forcing_guide();
       }
       if (!changed.grouped() && i % 3 == 0)
-        changed.dola = dola_layers({0, i % 2 + 1});
+        changed.techniques.set(contrasted_with(dola_layers({0, i % 2 + 1})));
       if (pick(0, 2) == 0)
         steer_by(all.back(), static_cast<std::uint64_t>(pick(1, 2)));
     }

@@ -1,3 +1,5 @@
+#include "runtime/techniques/dola/technique.hpp"
+#include "runtime/techniques/guidance/technique.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>
@@ -15,7 +17,7 @@ error completion_fault(const std::string& fields) {
 
 TEST_CASE("completions and chats say how they are guided, by text or by ids") {
   const auto one = completion(R"({"prompt":"a","guidance_scale":1.5,"negative_prompt":"no"})").prompts.at(0);
-  CHECK(one.sampling.guidance_scale == 1.5f);
+  CHECK(guidance_scale_of(one.sampling.techniques.find(guidance_technique)) == 1.5f);
   CHECK(one.negative_prompt == byte_model()->encode("no", true));
   const auto ids = completion(R"({"prompt":["a","b"],"guidance_scale":2,"negative_prompt":[3,4]})");
   REQUIRE(ids.prompts.size() == 2);
@@ -64,15 +66,16 @@ TEST_CASE("guidance that cannot be is refused by name") {
 
 TEST_CASE("completions and chats say which layers they are contrasted with") {
   const auto layers = [](const sampling_params& p) {
-    CHECK(p.dola);
-    const auto found = p.dola.of_model(32, false);
+    const auto* asked = layers_of(p.techniques.find(dola_technique));
+    REQUIRE(asked);
+    const auto found = asked->of_model(32, false);
     return std::vector(found.begin(), found.end());
   };
   CHECK(layers(completion(R"({"prompt":"a","dola_layers":[4,0]})").prompts.at(0).sampling) == std::vector{0, 4});
   CHECK(layers(completion(R"({"prompt":"a","dola_layers":"low"})").prompts.at(0).sampling).front() == 0);
   const auto talk = chat(R"({"messages":[{"role":"user","content":"a"}],"dola_layers":"high"})");
   CHECK(layers(talk.prompts.at(0).sampling).front() == 16);
-  CHECK_FALSE(completion(R"({"prompt":"a","dola_layers":null})").prompts.at(0).sampling.dola);
+  CHECK(completion(R"({"prompt":"a","dola_layers":null})").prompts.at(0).sampling.techniques.empty());
   const auto refused = [](const std::string& value) {
     const auto fault = completion_fault(R"("dola_layers":)" + value);
     CHECK(fault.code == errc::bad_request);

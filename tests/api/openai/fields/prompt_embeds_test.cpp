@@ -1,5 +1,6 @@
 // Tensors of torch.save as rows of prompts.
-#include "api/openai/fields/prompt_embeds.hpp"
+#include "runtime/techniques/prompt_embeds/saved_tensor.hpp"
+#include "runtime/techniques/prompt_embeds/technique.hpp"
 
 #include "runtime/support/base64.hpp"
 #include "tests/api/openai/parse_request.hpp"
@@ -64,7 +65,7 @@ const std::string saved_bfloats =
 std::shared_ptr<served_model> model_of_rows(int hidden = 3) {
   auto model = byte_model();
   model->hidden = hidden;
-  model->prompt_embeds = true;
+  model->techniques.set(prompt_embeds_technique, std::make_shared<const bool>(true));
   return model;
 }
 
@@ -108,7 +109,7 @@ TEST_CASE("rows stand for tokens of a prompt, one prompt for each tensor") {
   const auto one = with_rows(R"("prompt_embeds":")" + saved_floats + R"(","max_tokens":3)");
   REQUIRE(one.prompts.size() == 1);
   CHECK(one.prompts[0].prompt.size() == 2);
-  CHECK(one.prompts[0].embeddings->values == six);
+  CHECK(rows_of(one.prompts[0].sampling.techniques.find(prompt_embeds_technique))->values == six);
   CHECK(one.prompts[0].sampling.max_tokens == 3);
   const auto two = with_rows(R"("prompt":"","prompt_embeds":[")" + saved_floats + "\",\"" + saved_bfloats + "\"]");
   CHECK(two.prompts.size() == 2);
@@ -124,7 +125,7 @@ TEST_CASE("rows of another width, beside a prompt, or where they are off are ref
   CHECK(wrong(R"(,"prompt":"x")", model_of_rows()).param == "prompt_embeds");
   CHECK(wrong(R"(,"echo":true)", model_of_rows()).param == "echo");
   auto off = model_of_rows();
-  off->prompt_embeds = false;
+  off->techniques = {};
   CHECK(wrong("", off).message == "`prompt_embeds` is off on this server (--enable-prompt-embeds)");
   CHECK(fault_of([] { with_rows(R"("prompt_embeds":"!")"); }).message == "`prompt_embeds` must be base64");
   CHECK(fault_of([] { with_rows(R"("prompt_embeds":[])"); }).param == "prompt_embeds");

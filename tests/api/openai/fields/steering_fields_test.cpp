@@ -1,5 +1,5 @@
-#include "runtime/steering/steering_file.hpp"
-#include "runtime/steering/steering_library.hpp"
+#include "runtime/techniques/steering/steering_file.hpp"
+#include "runtime/techniques/steering/steering_library.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>
@@ -21,7 +21,7 @@ std::shared_ptr<served_model> steerable_model() {
   library->add("calm", file);
   fs::remove(file);
   auto model = byte_model();
-  model->steering = std::move(library);
+  model->techniques.set(steering_technique, std::move(library));
   return model;
 }
 
@@ -30,7 +30,9 @@ std::vector<steering_choice> steering_of(dialect speaks, const std::string& list
                                                    : R"("prompt":"a")";
   const auto body = "{" + text + R"(,"steering":)" + list + "}";
   const auto parsed = json::document::parse(body, "the body", errc::bad_request);
-  return parse_generation(speaks, field_reader(parsed.root()), *steerable_model()).prompts.at(0).steering;
+  const auto asked = parse_generation(speaks, field_reader(parsed.root()), *steerable_model());
+  const auto choices = choices_of(asked.prompts.at(0).sampling.techniques.find(steering_technique));
+  return {choices.begin(), choices.end()};
 }
 
 } // namespace

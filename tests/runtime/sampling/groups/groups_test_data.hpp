@@ -4,6 +4,7 @@
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/support/json.hpp"
 #include "runtime/support/json_text.hpp"
+#include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <algorithm>
@@ -31,7 +32,8 @@ inline std::vector<hypothesis> drive(group_strategy& strategy, const language_mo
   sampling_scratch scratch;
   std::vector<std::vector<token_id>> running{prompt};
   for (int position = 0; !running.empty(); ++position) {
-    REQUIRE(position < params.max_tokens * std::max(params.search.simulations, 1));
+    const auto* search = search_of(params.techniques.find(tree_search_technique));
+    REQUIRE(position < params.max_tokens * (search ? search->simulations : 1));
     std::vector<std::vector<float>> rows, masked;
     for (const auto& sequence : running) {
       rows.push_back(model(sequence));

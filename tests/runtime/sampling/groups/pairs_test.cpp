@@ -1,8 +1,9 @@
 // Scores of pairs, by hand and transformers', and what a guided pair chooses.
-#include "runtime/sampling/groups/guided_pair.hpp"
-#include "runtime/sampling/groups/pair_scores.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json.hpp"
+#include "runtime/techniques/guidance/guided_pair.hpp"
+#include "runtime/techniques/guidance/pair_scores.hpp"
+#include "runtime/techniques/guidance/technique.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -33,13 +34,14 @@ std::vector<float> guided_scores(const std::vector<float>& prompted, const std::
 
 guided_pair pair_of(sampling_params params) {
   const std::vector<token_id> prompt{1, 2};
-  return guided_pair(std::make_shared<const sampling_params>(std::move(params)), {3}, prompt, {}, 0);
+  const auto scale = guidance_scale_of(params.techniques.find(guidance_technique));
+  return guided_pair(scale, {std::make_shared<const sampling_params>(std::move(params)), {3}, prompt});
 }
 
 sampling_params guided_greedily(float scale) {
   sampling_params p;
   p.temperature = 0;
-  p.guidance_scale = scale;
+  p.techniques.set(guided_by(scale));
   return p;
 }
 

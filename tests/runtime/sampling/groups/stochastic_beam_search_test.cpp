@@ -1,4 +1,5 @@
-#include "runtime/sampling/groups/stochastic_beam_search.hpp"
+#include "runtime/techniques/stochastic_beams/stochastic_beam_search.hpp"
+#include "runtime/techniques/stochastic_beams/technique.hpp"
 
 #include "tests/runtime/sampling/groups/groups_test_data.hpp"
 
@@ -26,7 +27,7 @@ std::vector<float> next_logits(std::span<const token_id> so_far) {
 sampling_params stochastic(int beams, std::uint64_t seed) {
   sampling_params p;
   p.num_beams = p.n = beams;
-  p.stochastic_beams = true;
+  p.techniques.set(stochastic_beams());
   p.seed = seed;
   p.max_tokens = 3;
   return p;

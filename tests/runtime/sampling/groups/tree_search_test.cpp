@@ -1,8 +1,11 @@
 // Monte-Carlo tree search: it finds what greedy choices and beams miss, and is a function of the request.
-#include "runtime/sampling/groups/tree_search.hpp"
+#include "runtime/techniques/guidance/technique.hpp"
+#include "runtime/techniques/tree_search/technique.hpp"
+#include "runtime/techniques/tree_search/tree_search.hpp"
+#include "tests/runtime/techniques/tree_search/edit_search.hpp"
 
-#include "runtime/sampling/groups/search_tree.hpp"
 #include "runtime/support/json.hpp"
+#include "runtime/techniques/tree_search/search_tree.hpp"
 #include "tests/runtime/sampling/groups/table_models.hpp"
 
 #include <doctest/doctest.h>
@@ -63,7 +66,7 @@ std::pair<std::vector<token_id>, double> likeliest_answer(const language_model& 
 
 sampling_params searching(int simulations, int parallel, std::size_t length) {
   sampling_params p;
-  p.search = {.simulations = simulations, .branching = 8, .parallel = parallel};
+  p.techniques.set(searched_by({.simulations = simulations, .branching = 8, .parallel = parallel}));
   p.max_tokens = static_cast<int>(length);
   p.temperature = 0;
   return p;
@@ -121,10 +124,10 @@ TEST_CASE("A search that a model values finds what that likes, however unlikely,
     return static_cast<double>(other - answer.begin()) / static_cast<double>(trap_length);
   };
   auto p = searching(800, 6, trap_length);
-  p.search.branching = trap_vocab;
+  testing::edit_search(p)->branching = trap_vocab;
   const std::vector<token_id> wanted(trap_length, 9);
   CHECK(first_of(found_by_search(p, trap, {0}, {11})) != wanted);
-  p.search.value = search_value::model;
+  testing::edit_search(p)->value = search_value::model;
   p.n = 3;
   p.validate(1000);
   const auto found = [&] {
@@ -158,8 +161,8 @@ TEST_CASE("A search that a model values finds what that likes, however unlikely,
 TEST_CASE("What may end an answer at once is judged when the search comes to it, also where nothing else is left") {
   // One token, then the end: all answers are ends, and only judging goes on.
   auto p = searching(40, 4, 2);
-  p.search.branching = 6;
-  p.search.value = search_value::model;
+  testing::edit_search(p)->branching = 6;
+  testing::edit_search(p)->value = search_value::model;
   std::vector<std::vector<token_id>> asked;
   const auto model = [](std::span<const token_id> sequence) {
     return sequence.size() == 1 ? std::vector<float>{0, 1, 2, 3, 4, 5} : std::vector<float>{5, 4, 3, 2, 1, 0};
@@ -185,7 +188,7 @@ TEST_CASE("Over tables, enough simulations find the likeliest answers that there
     const auto model = read_table(table);
     const auto [best, logprob] = likeliest_answer(model, 24, {5}, 3);
     auto p = searching(600, 8, 3);
-    p.search.branching = 24;
+    testing::edit_search(p)->branching = 24;
     const auto found = found_by_search(p, model, {5});
     CHECK(first_of(found) == best);
     CHECK(found.front().score == doctest::Approx(logprob));
@@ -194,7 +197,7 @@ TEST_CASE("Over tables, enough simulations find the likeliest answers that there
 
 TEST_CASE("A search that has tried all ends; its answers are the best, each once") {
   auto p = searching(5000, 6, 3);
-  p.search.branching = 12;
+  testing::edit_search(p)->branching = 12;
   p.n = 10;
   const auto found = found_by_search(p, trap, {0});
   REQUIRE(found.size() == 10);
@@ -227,7 +230,7 @@ TEST_CASE("A search is a function of its seed and of how many simulations run si
   const auto model = read_table(json::array(document.root()["tables"]).at(1).value());
   const auto found = [&](std::uint64_t seed) {
     auto p = searching(12, 5, 8);
-    p.search.branching = 3;
+    testing::edit_search(p)->branching = 3;
     p.temperature = 1;
     p.seed = seed;
     p.n = 8;
@@ -323,12 +326,15 @@ TEST_CASE("What a search cannot mean, or costs too much, is refused by its field
   CHECK(blamed_for([](auto& p) { p.n = 11; }) == "n");
   CHECK(blamed_for([](auto& p) { p.num_beams = 2; }) == "num_beams");
   CHECK(blamed_for([](auto& p) { p.best_of = 2; }) == "best_of");
-  CHECK(blamed_for([](auto& p) { p.guidance_scale = 2; }) == "guidance_scale");
+  CHECK(blamed_for([](auto& p) { p.techniques.set(guided_by(2)); }) == "guidance_scale");
   CHECK(blamed_for([](auto& p) { p.contrastive_beta = 1; }) == "contrastive_beta");
   CHECK(blamed_for([](auto& p) { p.mirostat = 2, p.temperature = 1; }) == "mirostat");
-  CHECK(blamed_for([](auto& p) { p.search.branching = 0; }) == "search");
-  CHECK(blamed_for([](auto& p) { p.search.parallel = 129; }) == "search");
-  CHECK(blamed_for([](auto& p) { p.search.exploration = NAN; }) == "search");
-  CHECK(blamed_for([](auto& p) { p.search.simulations = 60000, p.max_tokens = 100; }) == "search");
-  CHECK(blamed_for([](auto& p) { p.search.simulations = 60000, p.search.branching = 64; }) == "search");
+  CHECK(blamed_for([](auto& p) { testing::edit_search(p)->branching = 0; }) == "search");
+  CHECK(blamed_for([](auto& p) { testing::edit_search(p)->parallel = 129; }) == "search");
+  CHECK(blamed_for([](auto& p) { testing::edit_search(p)->exploration = NAN; }) == "search");
+  CHECK(blamed_for([](auto& p) { testing::edit_search(p)->simulations = 60000, p.max_tokens = 100; }) == "search");
+  CHECK(blamed_for([](auto& p) {
+          testing::edit_search(p)->simulations = 60000;
+          testing::edit_search(p)->branching = 64;
+        }) == "search");
 }

@@ -85,7 +85,7 @@ TEST_CASE("steps run in the order that the request wants, and those that it leav
     CAPTURE(round);
     auto p = random_extended(random);
     p.mirostat = 0;
-    p.watermark = nullptr;
+    p.techniques = {};
     p.frequency_penalty = p.dry_multiplier = 0;
     p.repetition_penalty = 1;
     p.no_repeat_ngram_size = p.repetition_penalty_range = 0;
@@ -184,7 +184,7 @@ TEST_CASE("contradictions of samplers are refused by name") {
   const auto gumbel = [](sampling_params& p) {
     watermarks::options mark;
     mark.what = watermarks::kind::gumbel;
-    p.watermark = std::make_shared<watermarks::options>(mark);
+    p.techniques.set(watermarks::marked_by(std::make_shared<watermarks::options>(mark)));
   };
   CHECK(blamed(gumbel) == "");
   CHECK(blamed([&](auto& p) { gumbel(p), p.temperature = 0; }) == "temperature");

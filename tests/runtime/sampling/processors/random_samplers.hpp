@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/techniques/watermark/technique.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -69,8 +70,9 @@ inline void add_random_samplers(sampling_params& p, int vocab, std::mt19937& ran
   if (some(4))
     p.mirostat = 2, p.mirostat_tau = uniform(1, 6), p.mirostat_eta = uniform(0.01f, 0.5f);
   if (some(2))
-    p.watermark = random_watermark(random);
-  if (p.watermark && p.watermark->what == watermarks::kind::gumbel)
+    p.techniques.set(watermarks::marked_by(random_watermark(random)));
+  if (const auto* mark = watermarks::mark_of(p.techniques.find(watermark_technique));
+      mark && mark->what == watermarks::kind::gumbel)
     p.mirostat = 0;
 }
 

@@ -1,0 +1,119 @@
+#include "api/cli/technique_options.hpp"
+
+#include "api/cli/common_options.hpp"
+#include "api/cli/values.hpp"
+#include "runtime/techniques/repertoire.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+
+namespace troupe::cli {
+
+namespace {
+
+/// Calls `parse` with each of the texts of a flag.
+template <class Parse>
+CLI::callback_t parsed_by(const std::string& flag, Parse parse) {
+  return [flag, parse](const CLI::results_t& texts) {
+    for (const auto& text : texts)
+      try {
+        parse(text);
+      } catch (const failure& f) {
+        throw CLI::ValidationError(flag, f.what());
+      }
+    return true;
+  };
+}
+
+/// The words between bars.
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> result(1);
+  for (const char c : text)
+    if (c == '|')
+      result.emplace_back();
+    else
+      result.back() += c;
+  return result;
+}
+
+void add_option(CLI::App& command, flag_values& to, const technique_option& option, const char* group) {
+  const std::string name(option.name);
+  auto flag = "--" + name;
+  std::ranges::replace(flag, '_', '-');
+  if (option.what == technique_option::kind::on) {
+    command
+      .add_flag_callback(
+        flag, [&to, name] { to[name] = {""}; }, option.help)
+      ->group(group);
+    return;
+  }
+  const auto take = [&to, name, check = option.check](const std::string& text) {
+    if (check)
+      check(text);
+    to[name].push_back(text);
+  };
+  auto parse = parsed_by(flag, take);
+  auto* added = command.add_option(
+    flag,
+    [&to, name, parse](const CLI::results_t& texts) {
+      to.erase(name); // CLI11 parses twice where there is a configuration file
+      return parse(texts);
+    },
+    option.help);
+  if (option.what == technique_option::kind::texts)
+    added->take_all()->allow_extra_args(false);
+  const auto whole = static_cast<std::int64_t>(option.most);
+  switch (option.what) {
+    case technique_option::kind::integer:
+      added->check(integer_between(static_cast<std::int64_t>(option.least), whole))->type_name("INT");
+      break;
+    case technique_option::kind::number:
+      added->check(number_between(option.least, option.most))->type_name("NUMBER");
+      break;
+    case technique_option::kind::choice: added->check(one_of(words_of(option.type)))->type_name("WHAT"); break;
+    default: added->type_name(option.type);
+  }
+  added->group(group);
+}
+
+} // namespace
+
+void add_technique_options(CLI::App& command, flag_values& to, technique_option::place place, const char* group) {
+  for (const auto* each : repertoire())
+    for (const auto& option : each->options)
+      if (option.in(place))
+        add_option(command, to, option, group);
+}
+
+void add_lora_options(CLI::App& command, engine_options& options) {
+  const std::string flag = "--lora";
+  const auto take = [&options](std::string_view text) {
+    const auto sign = text.find('=');
+    if (sign == 0 || sign == text.npos || sign + 1 == text.size())
+      throw failure(errc::bad_request, "must be NAME=FILE, not " + std::string(text.substr(0, 80)));
+    options.lora.push_back({std::string(text.substr(0, sign)), std::string(text.substr(sign + 1))});
+  };
+  auto parse = parsed_by(flag, take);
+  command
+    .add_option(
+      flag,
+      [&options, parse](const CLI::results_t& texts) {
+        options.lora.clear();
+        return parse(texts);
+      },
+      "A LoRA adapter, a PEFT folder or a GGUF file, that requests choose with NAME as their model; may be given "
+      "several "
+      "times")
+    ->take_all()
+    ->allow_extra_args(false)
+    ->type_name("NAME=PATH")
+    ->group(model_group);
+  command
+    .add_flag("--lora-endpoints", options.lora_endpoints,
+              "Let clients load and unload adapters by paths on this machine (POST /v1/load_lora_adapter, "
+              "/v1/unload_lora_adapter)")
+    ->group(model_group);
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,89 @@
+#include "runtime/techniques/guidance/technique.hpp"
+
+#include "runtime/support/field_reader.hpp"
+#include "runtime/support/number_text.hpp"
+#include "runtime/techniques/guidance/guided_pair.hpp"
+
+#include <array>
+#include <charconv>
+#include <sstream>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+constexpr auto scale_field = "guidance_scale";
+constexpr float most_scale = 100;
+
+[[noreturn]] void refuse(const std::string& field, const std::string& why) {
+  throw failure(errc::bad_request, "`" + field + "` " + why, field);
+}
+
+class guidance_use final : public technique_use {
+public:
+  explicit guidance_use(float scale) : scale_(scale) {}
+
+  const technique& of() const override { return guidance_technique; }
+  float scale() const { return scale_; }
+
+  void check(const sampling_params& p) const override {
+    if (!(scale_ >= 0 && scale_ <= most_scale)) {
+      classic<std::ostringstream> why;
+      why << "must be between 0 and 100, not " << scale_ << '.';
+      refuse(scale_field, why.str());
+    }
+    if (p.num_beams > 0)
+      refuse(scale_field, "must be 1 with beams, which are chosen by the model's own probabilities");
+    const auto several = [](int value) { return "must be 1 with `guidance_scale`, not " + std::to_string(value); };
+    if (p.n > 1)
+      refuse("n", several(p.n));
+    if (p.best_of > 1)
+      refuse("best_of", several(p.best_of));
+  }
+
+  std::optional<group_kind> group() const override {
+    return group_kind{
+      .field = scale_field,
+      .width = 2,
+      .twin = true,
+      .too_large = "prompt, negative prompt and answer need more blocks than the KV cache has: lower `max_tokens`"};
+  }
+  std::unique_ptr<group_strategy> judge(group_start start) const override {
+    return std::make_unique<guided_pair>(scale_, std::move(start));
+  }
+
+private:
+  float scale_;
+};
+
+technique_use_ptr read(const field_reader& body, const technique_facts&) {
+  const auto scale = body.number(scale_field, {0, most_scale});
+  if (!scale && body.has("negative_prompt"))
+    body.refuse("negative_prompt", "needs `guidance_scale`");
+  return guided_by(static_cast<float>(scale.value_or(1)));
+}
+
+technique_use_ptr of_flags(const flag_values& flags) {
+  const auto text = text_of(flags, scale_field);
+  float scale = 1;
+  std::from_chars(text.data(), text.data() + text.size(), scale); // checked already
+  return guided_by(scale);
+}
+
+using option = technique_option;
+
+constexpr auto table = std::to_array<option>({
+  {scale_field, option::completion | option::chat | option::run, option::kind::number, "",
+   "Classifier-free guidance: how strongly to lead away from --negative-prompt; 1: off [1]", nullptr, 0, most_scale},
+});
+
+} // namespace
+
+technique_use_ptr guided_by(float scale) { return scale == 1 ? nullptr : std::make_shared<guidance_use>(scale); }
+
+float guidance_scale_of(const technique_use* use) { return use ? static_cast<const guidance_use*>(use)->scale() : 1; }
+
+const technique guidance_technique{.name = "guidance", .options = table, .read = read, .of_flags = of_flags};
+
+} // namespace troupe

@@ -1,0 +1,22 @@
+#include "runtime/techniques/technique.hpp"
+
+namespace troupe {
+
+std::string text_of(const flag_values& flags, std::string_view name) {
+  const auto found = flags.find(name);
+  return found == flags.end() || found->second.empty() ? std::string() : found->second.back();
+}
+
+void technique_values::set(const technique& of, std::shared_ptr<const void> value) {
+  if (value)
+    all_[&of] = std::move(value);
+  else
+    all_.erase(&of);
+}
+
+void technique_values::merge(const technique_values& others) {
+  for (const auto& [of, value] : others.all_)
+    all_[of] = value;
+}
+
+} // namespace troupe

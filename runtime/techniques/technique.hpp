@@ -1,0 +1,198 @@
+// A technique changes how a model answers. Each one is a folder here, which nothing else names: a `technique` says by
+// which options requests, programs and servers set it and what it does with them, and a `technique_use` is what one
+// request asks of it, with the hooks (hooks.hpp) by which it takes part in steps. Parsers, command lines and runners
+// fold over the repertoire (repertoire.hpp).
+#pragma once
+
+#include "runtime/techniques/hooks.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+class decoder;          // runtime/model/decoder.hpp
+class group_strategy;   // runtime/sampling/group_strategy.hpp
+class field_reader;     // runtime/support/field_reader.hpp
+struct generation;      // runtime/scheduling/request.hpp
+struct group_start;     // runtime/sampling/group_strategy.hpp
+struct model_config;    // runtime/model/model_config.hpp
+struct sampling_params; // runtime/sampling/sampling_params.hpp
+struct step_sizes;      // runtime/execution/step_runner.hpp
+struct technique;
+
+namespace kernels {
+class backend;
+enum class dtype : std::uint8_t;
+} // namespace kernels
+
+// -- options ----------------------------------------------------------------------------------------------------------
+
+/// The texts of flags by their names; a switch that is on has an empty one.
+using flag_values = std::map<std::string, std::vector<std::string>, std::less<>>;
+
+/// The one text of a flag that may be given once; empty if it is not.
+std::string text_of(const flag_values& flags, std::string_view name);
+
+/// One option of a technique. A field has its name, a flag dashes for its underscores.
+struct technique_option {
+  enum place : std::uint8_t {
+    completion = 1, // a field of requests for completions
+    chat = 2,       // a field of chats
+    run = 4,        // a flag of run and chat
+    engine = 8,     // a flag of whatever loads a model
+    server = 16     // a flag of serve
+  };
+  enum class kind : std::uint8_t { text, texts, on, integer, number, choice };
+
+  std::string_view name;
+  int where = 0; // of `place`
+  kind what = kind::text;
+  const char* type = ""; // of its value, in the help; of a choice, the words, with bars between them
+  const char* help = "";
+  void (*check)(std::string_view) = nullptr; // throws failure; null: whatever can be wrong is found later
+  double least = 0, most = 0;                // of integers and numbers
+  std::string_view elsewhere = {};           // what llama.cpp or vLLM call the flag
+
+  bool in(int places) const { return (where & places) != 0; }
+};
+
+/// What techniques keep for a model: files that the engine has loaded for them, settings of a server.
+class technique_values {
+public:
+  /// The value that a technique has kept, which is of its type T; null: none.
+  template <class T>
+  const T* find(const technique& of) const {
+    const auto found = all_.find(&of);
+    return found == all_.end() ? nullptr : static_cast<const T*>(found->second.get());
+  }
+  /// Null: leaves none.
+  void set(const technique& of, std::shared_ptr<const void> value);
+  void merge(const technique_values& others);
+  bool empty() const { return all_.empty(); }
+
+private:
+  std::map<const technique*, std::shared_ptr<const void>> all_;
+};
+
+// -- requests ---------------------------------------------------------------------------------------------------------
+
+/// What a loaded model allows techniques.
+struct technique_limits {
+  int layers = 0;                           // of the model
+  int hidden = 0;                           // length of an embedding; 0: rows of prompts come from tokens alone
+  bool tied = false;                        // its head is its embedding matrix
+  bool looks_inside = true;                 // the device has inner_rows
+  bool judges = false;                      // there is a reward model
+  const technique_values* values = nullptr; // null: none
+};
+
+/// What a model that is served offers to who reads requests for it.
+struct technique_facts {
+  const technique_values& values;
+  int hidden = 0;      // length of its embeddings
+  bool judges = false; // a reward model can value answers
+};
+
+/// How the sequences of a request are judged together (runtime/sampling/group_strategy.hpp).
+struct group_kind {
+  std::string_view field = {};     // that asks for it
+  int width = 0;                   // sequences that run at once; 0: `num_beams`, which it needs
+  bool ranked = false;             // the n best answers come at its end; else the one answer, token by token
+  bool twin = false;               // the second sequence has a prompt of its own (generation::negative_prompt)
+  bool goes_back = false;          // a sequence may go on from any place of others, as recurrent layers cannot
+  bool judged = false;             // a reward model values the answers
+  std::string_view too_large = {}; // why it does not fit into the KV cache, and what to do
+};
+
+/// What a request asks of a technique. Immutable; made by whoever parses the request, and shared as far as the sampler.
+class technique_use {
+public:
+  virtual ~technique_use() = default;
+
+  virtual const technique& of() const = 0;
+
+  /// Throws failure(bad_request) if it cannot be used beside the other parameters.
+  virtual void check(const sampling_params&) const {}
+
+  /// The use as a model can serve it; null: it comes to nothing. `self`: this one. Throws failure if it cannot.
+  virtual std::shared_ptr<const technique_use> fitted(std::shared_ptr<const technique_use> self, const generation&,
+                                                      const technique_limits&) const {
+    return self;
+  }
+
+  /// Bytes that it holds, where clients decide how many.
+  virtual std::size_t bytes() const { return 0; }
+
+  // What K and V depend on (runtime/scheduling/prefix_salt.hpp), of a fitted one:
+  virtual std::uint64_t salt() const { return 0; } // 0: not on it
+  virtual bool lasting() const { return true; }    // the number means the same in other processes
+
+  // The hooks that it has:
+  /// For one sequence.
+  virtual std::unique_ptr<logits_edit> edit() const { return nullptr; }
+  virtual bool edits() const { return false; }
+  /// Whether the request's rows are given to technique::change_rows.
+  virtual bool changes_rows() const { return false; }
+  /// Whether the request's logits are contrasted with those that its inner_rows give.
+  virtual bool looks_inside() const { return false; }
+  /// Nothing: its sequences are not judged together, or as beams are.
+  virtual std::optional<group_kind> group() const { return std::nullopt; }
+  virtual std::unique_ptr<group_strategy> judge(group_start) const;
+  /// Contrasts `scores` [vocab] with such a row.
+  virtual void contrast(std::span<const float>, std::span<float>) const {}
+};
+
+using technique_use_ptr = std::shared_ptr<const technique_use>;
+
+/// A prompt that a technique gives in place of tokens, which stand for nothing then.
+struct given_prompt {
+  technique_use_ptr by;
+  std::int32_t tokens = 0;
+};
+
+// -- the technique itself ---------------------------------------------------------------------------------------------
+
+/// What a technique needs to know of an engine's model to load files for it.
+struct technique_model {
+  int layers = 0, hidden = 0;
+  bool changes_rows = false; // the device calls change_rows
+  std::string device;
+};
+
+/// Functions that it does not need are null.
+struct technique {
+  std::string_view name; // of its folder
+  std::span<const technique_option> options = {};
+
+  /// What a request's fields ask for; null: nothing. Throws failure naming the field.
+  technique_use_ptr (*read)(const field_reader& body, const technique_facts& model) = nullptr;
+  /// The prompts of a request for completions, at most so many; none: it has none of this kind. Throws failure naming
+  /// the field, which has the technique's name.
+  std::vector<given_prompt> (*read_prompts)(const field_reader& body, const technique_facts& model,
+                                            std::size_t most) = nullptr;
+  /// What the flags of `run` and `chat` ask for; null: nothing. Throws failure.
+  technique_use_ptr (*of_flags)(const flag_values&) = nullptr;
+  /// What an engine keeps for it; null: nothing. Throws failure.
+  std::shared_ptr<const void> (*load)(const flag_values&, const technique_model&) = nullptr;
+  /// What a server keeps for it; null: nothing. Throws failure.
+  std::shared_ptr<const void> (*serve)(const flag_values&) = nullptr;
+
+  /// Changes rows between layers; a row's results depend on its own use alone. For backends whose device memory is the
+  /// host's. `rows` live as long as the hook. `scale`: of the model's embeddings.
+  layer_hook (*change_rows)(kernels::backend&, std::vector<used_rows> rows, float scale) = nullptr;
+  /// For a runner's decoder, whose backend it uses.
+  std::unique_ptr<inner_rows> (*look_inside)(decoder&, kernels::backend&) = nullptr;
+  /// Bytes that these take at most.
+  std::size_t (*inner_memory)(const step_sizes&, const model_config&, kernels::dtype compute) = nullptr;
+};
+
+} // namespace troupe
