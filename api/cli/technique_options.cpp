@@ -62,7 +62,7 @@ void add_option(CLI::App& command, flag_values& to, const technique_option& opti
     },
     option.help);
   if (option.what == technique_option::kind::texts)
-    added->take_all()->allow_extra_args(false);
+    added->expected(1, CLI::detail::expected_max_vector_size)->take_all()->allow_extra_args(false);
   const auto whole = static_cast<std::int64_t>(option.most);
   switch (option.what) {
     case technique_option::kind::integer:
@@ -74,6 +74,8 @@ void add_option(CLI::App& command, flag_values& to, const technique_option& opti
     case technique_option::kind::choice: added->check(one_of(words_of(option.type)))->type_name("WHAT"); break;
     default: added->type_name(option.type);
   }
+  if (*option.fallback)
+    added->default_str(option.fallback);
   added->group(group);
 }
 
@@ -105,6 +107,7 @@ void add_lora_options(CLI::App& command, engine_options& options) {
       "A LoRA adapter, a PEFT folder or a GGUF file, that requests choose with NAME as their model; may be given "
       "several "
       "times")
+    ->expected(1, CLI::detail::expected_max_vector_size)
     ->take_all()
     ->allow_extra_args(false)
     ->type_name("NAME=PATH")

@@ -5,7 +5,9 @@
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 
 namespace troupe {
 
@@ -57,12 +59,13 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
 }
 
 std::string weights_kind(const checkpoint& tensors, quantization weights) {
-  std::map<tensor_type, std::size_t> bytes;
+  // By numbers, not bytes: an embedding in bf16 may take more of these than all matrices of 4 bits.
+  std::map<tensor_type, double> numbers;
   for (const auto& name : tensors.tensors())
     if (const auto* info = tensors.find(name); info->shape.size() > 1)
-      bytes[info->type] += info->bytes;
-  const auto most = std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
-  if (most == bytes.end())
+      numbers[info->type] += std::accumulate(info->shape.begin(), info->shape.end(), 1., std::multiplies<>());
+  const auto most = std::ranges::max_element(numbers, {}, [](const auto& entry) { return entry.second; });
+  if (most == numbers.end())
     return "none";
   if (has_blocks(most->first) || weights == quantization::none)
     return std::string(to_string(most->first));

@@ -43,7 +43,7 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
 kernels::dtype natural_compute(const checkpoint& tensors, kernels::quantization weights = kernels::quantization::none,
                                bool f16_as_bf16 = false);
 
-/// The type of most bytes of the matrices once loaded: "BF16", "Q4_K", or "int8" for floats that are quantised.
+/// The type of most numbers of the matrices once loaded: "BF16", "Q4_K", or "int8" for floats that are quantised.
 std::string weights_kind(const checkpoint& tensors, kernels::quantization weights);
 
 /// The shape of the model's KV cache.

@@ -84,7 +84,7 @@ sequence_sampler::sequence_sampler(std::shared_ptr<const sampling_params> params
                                    std::uint32_t index, float mirostat_mu)
   : state_(std::move(params), std::move(eos_ids), prompt, emitted, index) {
   if (state_.params().extended())
-    extended_.emplace(state_.shared_params(), prompt, emitted, mirostat_mu);
+    extended_.emplace(state_.shared_params(), prompt, emitted, mirostat_mu, index);
 }
 
 // The logits after all edits: unchanged, or an edited copy in `row`.

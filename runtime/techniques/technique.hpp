@@ -60,6 +60,7 @@ struct technique_option {
   const char* help = "";
   void (*check)(std::string_view) = nullptr; // throws failure; null: whatever can be wrong is found later
   double least = 0, most = 0;                // of integers and numbers
+  const char* fallback = "";                 // what the help shows beside the type
   std::string_view elsewhere = {};           // what llama.cpp or vLLM call the flag
 
   bool in(int places) const { return (where & places) != 0; }
@@ -137,8 +138,8 @@ public:
   virtual bool lasting() const { return true; }    // the number means the same in other processes
 
   // The hooks that it has:
-  /// For one sequence.
-  virtual std::unique_ptr<logits_edit> edit() const { return nullptr; }
+  /// For one sequence of a request, by its seed and the sequence's number.
+  virtual std::unique_ptr<logits_edit> edit(std::uint64_t, std::uint32_t) const { return nullptr; }
   virtual bool edits() const { return false; }
   /// Whether the request's rows are given to technique::change_rows.
   virtual bool changes_rows() const { return false; }

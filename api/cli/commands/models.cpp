@@ -1,5 +1,6 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/size_table.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/terminal/word_wrap.hpp"
 #include "api/cli/values.hpp"
@@ -27,6 +28,8 @@ namespace {
 struct models_options {
   engine_options engine;
   bool estimate = false, json = false;
+  std::string of;         // a model to estimate on paper; empty: all that are here
+  std::size_t memory = 0; // that this one is to fit into
 };
 
 /// "135 M", "1.2 B"
@@ -150,6 +153,14 @@ std::vector<std::string> cells_of(const local_model& model, const model_check& c
 }
 
 int list_models(const models_options& options) {
+  if (!options.of.empty() && !options.estimate)
+    throw usage_failure("a model is named for --estimate: `troupe models --estimate " + options.of + "`");
+  if (options.memory > 0 && options.of.empty())
+    throw usage_failure("--memory needs a model: `troupe models --estimate config.json --memory 40GB`");
+  if (!options.of.empty()) {
+    print(size_table(options.of, options.engine.compute, options.engine.max_context, options.memory, options.json));
+    return 0;
+  }
   std::vector<std::string> remarks;
   const auto models = list_local_models(remarks);
   const auto check = [&](const local_model& model) {
@@ -197,6 +208,14 @@ command add_models(CLI::App& troupe) {
   app->add_flag("--estimate", options->estimate,
                 "Also show the memory that each model takes: of weights and steps, of 1024 tokens in the KV cache, and "
                 "with one sequence of the whole context; and whether that fits into the memory that is available");
+  app->add_option(
+    "MODEL", options->of,
+    "With --estimate: a config.json, a folder, a GGUF file or the name of a model here, of which weights are "
+    "not read: parameters times bytes, K and V of a token, and of sequences");
+  app->add_option("--memory", options->memory, "With --estimate MODEL: what it is to fit into, such as 40GB")
+    ->transform(size_value())
+    ->type_name("SIZE")
+    ->group(limits_group);
   add_compute_options(*app, options->engine.compute);
   add_integer(*app, "--max-context", options->engine.max_context, 0, 1 << 28,
               "Tokens that a prompt and its answer may have together; 0: the model's limit")
@@ -210,7 +229,8 @@ command add_models(CLI::App& troupe) {
               "($OLLAMA_MODELS) and llama.cpp ($LLAMA_CACHE). `--model NAME` of other commands takes these names.\n"
               "Examples:\n"
               "  troupe models\n"
-              "  troupe models --estimate --quantize int8 --max-context 8192");
+              "  troupe models --estimate --quantize int8 --max-context 8192\n"
+              "  troupe models --estimate config.json --memory 40GB");
   return {app, [options] { return list_models(*options); }};
 }
 

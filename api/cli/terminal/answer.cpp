@@ -182,7 +182,10 @@ std::string answer::timings() const {
                 done.prompt_tokens, done.cached_tokens, done.completion_tokens, done.queue_ms, done.prefill_ms,
                 computed, rate(computed, done.prefill_ms), done.decode_ms, later,
                 rate(static_cast<double>(later), done.decode_ms), rate(static_cast<double>(bytes), done.decode_ms));
-  return line.data();
+  const auto guesses = done.accepted_guesses + done.rejected_guesses;
+  return line.data() +
+    (guesses == 0 ? std::string()
+                  : "; kept " + std::to_string(done.accepted_guesses) + " of " + std::to_string(guesses) + " guesses");
 }
 
 std::string cut_note(const done_event& done, int max_tokens, int max_context, const std::string& what) {

@@ -34,7 +34,7 @@ void mask_all_but(std::span<float> logits, const token_set& allowed) {
 } // namespace
 
 extended_sampler::extended_sampler(std::shared_ptr<const sampling_params> params, std::span<const token_id> prompt,
-                                   std::span<const token_id> emitted, float mu)
+                                   std::span<const token_id> emitted, float mu, std::uint32_t index)
   : params_(std::move(params)), keeps_transcript_(looks_back(*params_)) {
   if (params_->no_repeat_ngram_size > 0)
     ngrams_.emplace(static_cast<std::size_t>(params_->no_repeat_ngram_size));
@@ -45,7 +45,7 @@ extended_sampler::extended_sampler(std::shared_ptr<const sampling_params> params
         ngrams_->append(transcript_);
     }
   for (const auto& use : params_->techniques)
-    if (auto edit = use->edit())
+    if (auto edit = use->edit(params_->seed, index))
       edits_.add(std::move(edit));
   for (const auto id : emitted)
     append(id);

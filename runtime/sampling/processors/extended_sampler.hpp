@@ -29,9 +29,9 @@ struct extended_choice {
 
 class extended_sampler {
 public:
-  /// `mu`: after the last emitted token; ignored if there is none.
+  /// `index`: the sequence's number in its request. `mu`: after the last emitted token; ignored if there is none.
   extended_sampler(std::shared_ptr<const sampling_params> params, std::span<const token_id> prompt,
-                   std::span<const token_id> emitted, float mu);
+                   std::span<const token_id> emitted, float mu, std::uint32_t index = 0);
 
   /// The next token of the transcript.
   void append(token_id id);

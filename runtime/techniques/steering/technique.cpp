@@ -120,7 +120,7 @@ constexpr auto table = std::to_array<option>({
   {"steer", option::engine, option::kind::texts, "NAME=FILE",
    "A file of steering vectors, safetensors or a GGUF control vector, for requests to choose by NAME; may be given "
    "several times",
-   [](std::string_view text) { parse_named_file(text); }, 0, 0, "control-vector"},
+   [](std::string_view text) { parse_named_file(text); }, 0, 0, "", "control-vector"},
 });
 
 } // namespace

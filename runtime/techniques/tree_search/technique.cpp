@@ -143,10 +143,10 @@ constexpr auto table = std::to_array<option>({
   {"search", option::completion | option::chat},
   {"simulations", option::run, option::kind::integer, "",
    "Search the tree of answers for the likeliest one: try so many (at --temperature 0, greedily from each beginning); "
-   "0: no search [0]",
-   nullptr, 0, most_simulations},
+   "0: no search",
+   nullptr, 0, most_simulations, "0"},
   {"branching", option::run, option::kind::integer, "",
-   "With --simulations: how many tokens are told apart at each place of an answer [8]", nullptr, 1, most_branching},
+   "With --simulations: how many tokens are told apart at each place of an answer", nullptr, 1, most_branching, "8"},
   {"search_value", option::run, option::kind::choice, "likelihood|model",
    "With --simulations: what makes an answer better, its likelihood or the score of --reward-model (model) "
    "[likelihood]"},

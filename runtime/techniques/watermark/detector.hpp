@@ -16,7 +16,8 @@ struct detection {
 };
 
 /// Each value of the pseudo-random function counts once, however often a text repeats itself, so that `p` holds for any
-/// unmarked text. Of Gumbel, where a repeated context is not marked, only its first occurrence counts.
+/// unmarked text. Of Gumbel, where a repeated context is not marked, only its first occurrence counts; the
+/// subkey with the least p is what is told, and p is corrected for the choice among them.
 detection detect(const options& mark, std::span<const token_id> text);
 
 } // namespace troupe::watermarks

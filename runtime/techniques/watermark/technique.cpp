@@ -27,7 +27,15 @@ public:
 
   const technique& of() const override { return watermark_technique; }
   const options& mark() const { return *mark_; }
-  std::unique_ptr<logits_edit> edit() const override { return std::make_unique<marker>(mark_); }
+  // The answers of one request have different keys as long as there are enough, those of several by their seeds.
+  std::unique_ptr<logits_edit> edit(std::uint64_t seed, std::uint32_t index) const override {
+    if (mark_->what == kind::green)
+      return std::make_unique<marker>(mark_);
+    auto own = std::make_shared<options>(*mark_);
+    const auto low = keyed::mix(static_cast<std::uint32_t>(seed)), high = static_cast<std::uint32_t>(seed >> 32);
+    own->key = subkey(mark_->key, (keyed::mix(low ^ high) + index) % subkeys);
+    return std::make_unique<marker>(std::move(own));
+  }
   bool edits() const override { return true; }
 
   void check(const sampling_params& p) const override {

@@ -11,7 +11,7 @@ namespace troupe::watermarks {
 namespace {
 
 /// Domains of the pseudo-random function, so that no seed is used for two things.
-enum class domain : std::uint8_t { sequence = 1, sum, token };
+enum class domain : std::uint8_t { sequence = 1, sum, token, subkey };
 
 class message {
 public:
@@ -41,6 +41,13 @@ hash_key key_of(std::string_view secret) {
   const std::span bytes(reinterpret_cast<const std::uint8_t*>(secret.data()), secret.size());
   return {siphash({0x74726f7570652077, 0x617465726d61726b}, bytes),
           siphash({0x6b65792064657269, 0x766174696f6e2032}, bytes)};
+}
+
+hash_key subkey(const hash_key& key, std::uint32_t number) {
+  if (number == 0)
+    return key;
+  const auto half = [&](std::uint32_t which) { return message(domain::subkey).add(number).add(which).hash(key); };
+  return {half(0), half(1)};
 }
 
 place::place(const options& of, std::span<const token_id> context) : options_(&of) {

@@ -38,6 +38,11 @@ using keyed::value_of;
 /// The key that a secret text stands for.
 hash_key key_of(std::string_view secret);
 
+/// Answers to one prompt would be much alike if one key chose all their tokens. So Gumbel marks each by one of so many
+/// keys, which follow from the secret one: its own, and others.
+inline constexpr std::uint32_t subkeys = 64;
+hash_key subkey(const hash_key& key, std::uint32_t number);
+
 struct options {
   kind what = kind::green;
   context_kind context = context_kind::sum;

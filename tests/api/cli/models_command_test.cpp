@@ -71,3 +71,32 @@ TEST_CASE("models lists what is there, with why a model does not load, and --mod
   CHECK(only_line(run_troupe({"tokenize", "--model", "smalls", "x"}).err) ==
         "troupe: there is no model `smalls` on this machine; did you mean `small`?");
 }
+
+TEST_CASE("models --estimate counts on paper what a configuration says, without weights") {
+  const temporary_folder folder;
+  const auto config = (folder.path / "config.json").string();
+  folder.write("config.json", R"({"model_type":"llama","hidden_size":4096,"intermediate_size":11008,
+    "num_attention_heads":32,"num_hidden_layers":32,"vocab_size":32000,"max_position_embeddings":4096,
+    "rms_norm_eps":1e-5,"tie_word_embeddings":false})");
+  for (const auto& model : {config, folder.path.string()}) {
+    const auto told = run_troupe({"models", "--estimate", model, "--memory", "40GB"});
+    CHECK(told.status == 0);
+    CHECK(told.out.find("llama, 6.74 B parameters, context of 4096 tokens") != std::string::npos);
+    CHECK(told.out.find("bf16    12.6 GiB, 34 % of 37.3 GiB") != std::string::npos);
+    CHECK(told.out.find("bf16     512 KiB") != std::string::npos);
+  }
+  const auto one = run_troupe({"models", "--estimate", config, "--kv-dtype", "bf16", "--dtype", "bf16"});
+  CHECK(one.out.find("f32") == std::string::npos);
+  CHECK(one.out.find("K and V in bf16") != std::string::npos);
+  const auto listed = run_troupe({"models", "--estimate", config, "--json"});
+  const auto document = json::document::parse(only_line(listed.out), "models");
+  CHECK(std::uint64_t(document.root()["kv_bytes_per_token"]["bf16"]) == 512 << 10);
+  CHECK(std::uint64_t(document.root()["parameters"]) == 6'738'415'616);
+  folder.write("config.json", R"({"model_type":"no-such"})");
+  const auto wrong = run_troupe({"models", "--estimate", config});
+  CHECK(wrong.status == 1);
+  CHECK(only_line(wrong.err).find("no-such") != std::string::npos);
+  CHECK(run_troupe({"models", config}).status == 2);
+  CHECK(run_troupe({"models", "--memory", "1GB", "--estimate"}).status == 2);
+  CHECK(run_troupe({"models", "--estimate", (folder.path / "nothing").string()}).status == 1);
+}

@@ -11,6 +11,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 
 namespace troupe::watermarks {
 
@@ -181,6 +182,45 @@ TEST_CASE("Gumbel watermarks leave the distribution as it is") {
   }
   CHECK(count.size() == 4);
   CHECK(chi_square < 16.3); // the 0.999 quantile for 3 degrees of freedom
+}
+
+TEST_CASE("each of eight answers to one prompt has a mark of its own, and is found by the one key") {
+  const auto mark = std::make_shared<options>(options{kind::gumbel, context_kind::sequence, 4, .25f, 2, key_of("k")});
+  const options other{kind::gumbel, context_kind::sequence, 4, .25f, 2, key_of("another")};
+  std::set<std::vector<token_id>> tails;
+  int found = 0, falsely = 0;
+  for (std::uint32_t index = 0; index < 8; ++index) {
+    std::mt19937 random(7); // the same logits for all
+    sampling_params p{.seed = 11, .max_tokens = 10000};
+    p.techniques.set(marked_by(mark));
+    // All begin alike, as answers that are sure of their first words do.
+    const std::vector<token_id> first{3, 1, 4, 1, 5};
+    sequence_sampler sampler(std::make_shared<const sampling_params>(p), {}, std::vector<token_id>{1, 2}, first, index);
+    sampling_scratch scratch;
+    auto ids = first;
+    while (ids.size() < 200)
+      ids.push_back(sampler.sample(row_of_marked(random), scratch).id);
+    tails.insert({ids.begin() + 5, ids.begin() + 25});
+    found += detect(*mark, ids).p < 0.01;
+    falsely += detect(other, ids).p < 0.01;
+  }
+  CHECK(tails.size() == 8);
+  CHECK(found == 8);
+  CHECK(falsely == 0);
+}
+
+TEST_CASE("unmarked texts are taken for marked ones as seldom as p says") {
+  const options mark{kind::gumbel, context_kind::sequence, 4, .25f, 2, key_of("k")};
+  int below = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<token_id> text(60);
+    for (auto& id : text)
+      id = static_cast<token_id>(random() % 1000);
+    below += detect(mark, text).p < 0.05;
+  }
+  CHECK(below > 4); // 20 are expected
+  CHECK(below < 42);
 }
 
 TEST_CASE("a context that was there before leaves the choice to chance") {
