@@ -216,23 +216,37 @@ void read_layer_positions(const reader& config, model_config& model, const posit
     model.local_rope = local;
 }
 
-std::optional<std::vector<bool>> read_layer_types(const reader& config, int layers) {
-  const auto types = config.find("layer_types");
+namespace {
+
+/// Which of two words a list has for each layer: whether it is the second. Nothing if the key is absent.
+std::optional<std::vector<bool>> read_layer_words(const reader& config, const char* key, int layers,
+                                                  std::string_view first, std::string_view second) {
+  const auto types = config.find(key);
   if (!types)
     return std::nullopt;
   json::array list;
   if (types->get(list) || list.size() != static_cast<std::size_t>(layers))
-    contradiction(config.label("layer_types") + " must be an array of " + std::to_string(layers) + " strings");
-  std::vector<bool> slides;
+    contradiction(config.label(key) + " must be an array of " + std::to_string(layers) + " strings");
+  std::vector<bool> result;
   for (json::value item : list) {
     std::string_view type;
-    if (item.get(type) || (type != "full_attention" && type != "sliding_attention"))
+    if (item.get(type) || (type != first && type != second))
       throw failure(errc::unsupported,
-                    config.label("layer_types") + " holds " + simdjson::minify(item).substr(0, 60) +
-                      ", supported are full_attention and sliding_attention");
-    slides.push_back(type == "sliding_attention");
+                    config.label(key) + " holds " + simdjson::minify(item).substr(0, 60) + ", supported are " +
+                      std::string(first) + " and " + std::string(second));
+    result.push_back(type == second);
   }
-  return slides;
+  return result;
+}
+
+} // namespace
+
+std::optional<std::vector<bool>> read_layer_types(const reader& config, int layers) {
+  return read_layer_words(config, "layer_types", layers, "full_attention", "sliding_attention");
+}
+
+std::optional<std::vector<bool>> read_mlp_types(const reader& config, int layers) {
+  return read_layer_words(config, "mlp_layer_types", layers, "dense", "sparse");
 }
 
 namespace {

@@ -60,6 +60,9 @@ void set_context(model_config& model, int positions);
 /// `layer_types`: whether each layer's attention slides. Nothing if the key is absent.
 std::optional<std::vector<bool>> read_layer_types(const reader& config, int layers);
 
+/// `mlp_layer_types`: whether each layer has experts ("sparse", else "dense"). Nothing if the key is absent.
+std::optional<std::vector<bool>> read_mlp_types(const reader& config, int layers);
+
 /// One window for all layers: `sliding_window`, where null is none.
 void read_one_window(const reader& config, model_config& model, int fallback);
 

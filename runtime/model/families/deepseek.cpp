@@ -1,6 +1,7 @@
 // DeepSeek V2 and V3 (and R1): multi-head latent attention, and experts that are chosen within groups.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
+#include "runtime/model/families/mixture_reading.hpp"
 
 #include "runtime/model/config_limits.hpp"
 #include "runtime/support/types.hpp"
@@ -22,12 +23,8 @@ int even(const reader& config, const char* key, int fallback) {
   return found;
 }
 
-struct latent_defaults {
-  int q_rank = 1536, kv_rank = 512, plain = 128;
-  int positions = 4096;
-};
+} // namespace
 
-/// The heads' sizes and positions. YaRN with `mscale_all_dim` scales the scores, too.
 void read_latent_attention(const reader& config, model_config& model, const latent_defaults& defaults) {
   auto& latent = model.latent;
   require(config, "attention_bias", false);
@@ -39,9 +36,9 @@ void read_latent_attention(const reader& config, model_config& model, const late
   if (!config.contains("q_lora_rank") || config.has("q_lora_rank"))
     latent.q_rank = config.integer("q_lora_rank", 1, max_hidden, defaults.q_rank);
   latent.kv_rank = even(config, "kv_lora_rank", defaults.kv_rank);
-  latent.rotated = even(config, "qk_rope_head_dim", 64);
+  latent.rotated = even(config, "qk_rope_head_dim", defaults.rotated);
   latent.plain = config.integer("qk_nope_head_dim", 1, max_hidden, defaults.plain);
-  latent.value = config.integer("v_head_dim", 1, max_hidden, 128);
+  latent.value = config.integer("v_head_dim", 1, max_hidden, defaults.value);
   model.kv_heads = 1;
   model.head_dim = latent.kv_rank + latent.rotated;
   bound_latent_attention(model, config.label());
@@ -67,23 +64,25 @@ void read_latent_attention(const reader& config, model_config& model, const late
 }
 
 void read_experts_of_groups(const reader& config, model_config& model, int default_count, int default_chosen,
-                            int default_ffn, int default_shared, int default_dense) {
+                            int default_ffn, int default_shared, int default_dense, const mixture_keys& keys) {
   auto& experts = model.experts;
   read_expert_counts(config, model, {"n_routed_experts", "num_local_experts", "num_experts"}, default_count,
                      default_chosen);
   experts.ffn = config.integer("moe_intermediate_size", 1, max_ffn, default_ffn);
-  const int shared = config.integer("n_shared_experts", 0, max_experts, default_shared);
+  const int shared = config.integer(keys.shared, 0, max_experts, default_shared);
   if (std::int64_t{shared} * experts.ffn > max_ffn)
     throw failure(errc::unsupported,
-                  config.label("n_shared_experts") + " is " + std::to_string(shared) +
+                  config.label(keys.shared) + " is " + std::to_string(shared) +
                     ", which times `moe_intermediate_size` is more than the supported " + std::to_string(max_ffn));
   experts.shared_ffn = shared * experts.ffn;
   if (config.integer("moe_layer_freq", 1, max_layers, 1) != 1)
     throw failure(errc::unsupported, config.label("moe_layer_freq") + " other than 1 is not supported");
-  const int dense = config.integer("first_k_dense_replace", 0, max_layers, default_dense);
+  const int dense = config.integer(keys.dense, 0, max_layers, default_dense);
   for (int i = 0; i < model.layers; ++i)
     model.sparse[as_size(i)] = i >= dense;
-  experts.scale = static_cast<float>(config.number("routed_scaling_factor", 0, 1e6).value_or(experts.scale));
+  if (const auto types = read_mlp_types(config, model.layers))
+    model.sparse = *types;
+  experts.scale = static_cast<float>(config.number(keys.scale, 0, 1e6).value_or(experts.scale));
 }
 
 void read_groups(const reader& config, model_config& model, int default_groups, int default_chosen) {
@@ -97,8 +96,6 @@ void read_groups(const reader& config, model_config& model, int default_groups, 
                     std::to_string(experts.chosen_groups) + ", which does not fit " + std::to_string(experts.count) +
                     " experts of which " + std::to_string(experts.chosen) + " are chosen");
 }
-
-} // namespace
 
 void bound_latent_attention(const model_config& model, const std::string& file) {
   const auto& latent = model.latent;
@@ -120,9 +117,8 @@ void require_word(const reader& config, const char* key, const char* expected) {
 
 } // namespace
 
-namespace {
+namespace {} // namespace
 
-/// A sigmoid, and a correction for the choice only.
 void read_corrected_router(const reader& config, model_config& model, bool renormalise) {
   require_word(config, "scoring_func", "sigmoid");
   auto& experts = model.experts;
@@ -130,8 +126,6 @@ void read_corrected_router(const reader& config, model_config& model, bool renor
   experts.scores = router_scores::sigmoid;
   experts.renormalise = config.boolean("norm_topk_prob", renormalise);
 }
-
-} // namespace
 
 void read_deepseek_v2(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");

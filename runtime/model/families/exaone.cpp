@@ -1,7 +1,8 @@
-// EXAONE 4: norms only of what attention and MLP give, q/k norm; where windows alternate, only layers that have one
+// EXAONE 4 and its mixture of experts: in EXAONE 4 norms only of what attention and MLP give, q/k norm; where windows alternate, only layers that have one
 // rotate.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
+#include "runtime/model/families/mixture_reading.hpp"
 
 #include "runtime/model/config_limits.hpp"
 
@@ -22,10 +23,11 @@ int period_of(const reader& config) {
 
 } // namespace
 
-void read_exaone4(const reader& config, model_config& model) {
+namespace {
+
+void read_attention(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.default_kv_heads = 32, .default_norm_eps = 1e-5});
-  model.norms = norm_place::after;
   model.qk_norm = true;
   read_positions(config, model);
   const int period = period_of(config);
@@ -34,6 +36,31 @@ void read_exaone4(const reader& config, model_config& model) {
   read_alternating_windows(config, model, 4096, period);
   for (const int window : model.windows)
     model.unrotated.push_back(window == 0);
+}
+
+} // namespace
+
+void read_exaone4(const reader& config, model_config& model) {
+  read_attention(config, model);
+  model.norms = norm_place::after;
+}
+
+/// Its norms stand ahead of attention and MLP, and its experts are DeepSeek V3's.
+void read_exaone_moe(const reader& config, model_config& model) {
+  read_attention(config, model);
+  model.experts.scale = 2.5f;
+  read_experts_of_groups(config, model, 64, 8, 1024, 1, 1, {.shared = "num_shared_experts"});
+  read_groups(config, model, 1, 1);
+  read_corrected_router(config, model, true);
+}
+
+void arrange_exaone_moe(const model_config& model, const checkpoint& stored, arrangement& to) {
+  arrange_shared_experts(model, stored, to);
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; layer < model.layers; ++layer)
+    if (const auto name = tensors.stored(layer, "mlp.e_score_correction_bias");
+        model.is_sparse(layer) && stored.find(name))
+      tensors.add(layer, "mlp.gate.e_score_correction_bias", {.name = name});
 }
 
 } // namespace troupe::families

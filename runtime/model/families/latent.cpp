@@ -1,0 +1,54 @@
+// Families with DeepSeek's latent attention: GLM 4.7 Flash (glm4_moe_lite) with its experts, Youtu and MiniCPM 3 without;
+// MiniCPM scales embeddings, what attention and MLP add, and logits.
+#include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/lineages.hpp"
+#include "runtime/model/families/mixture_reading.hpp"
+
+#include <cmath>
+
+namespace troupe::families {
+
+void read_glm4_moe_lite(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2, .default_norm_eps = 1e-5});
+  read_latent_attention(config, model, {.q_rank = 768, .plain = 192, .value = 256, .positions = 202752});
+  model.experts.scale = 1.8f;
+  read_experts_of_groups(config, model, 64, 4, 1536, 1, 1);
+  read_groups(config, model, 1, 1);
+  read_corrected_router(config, model, true);
+}
+
+void read_youtu(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2, .tied = true});
+  read_latent_attention(config, model, {.positions = 131072});
+}
+
+void read_minicpm3(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2, .default_norm_eps = 1e-5, .tied = true});
+  require(config, "mlp_bias", false);
+  read_latent_attention(config, model,
+                        {.q_rank = 768,
+                         .kv_rank = 256,
+                         .plain = 64,
+                         .rotated = 32,
+                         .value = model.hidden / model.heads,
+                         .positions = 32768});
+  model.rope.interleaved = false; // unlike DeepSeek's
+  const auto scale = [&](const char* key, double fallback, double none) {
+    return config.contains(key) && !config.has(key) ? none : config.number(key, 1e-6, 1e9).value_or(fallback);
+  };
+  const double depth = std::sqrt(model.layers);
+  model.embedding_scale = static_cast<float>(scale("scale_emb", 12, 12));
+  model.residual_scale = static_cast<float>(scale("scale_depth", 1.4, depth) / depth);
+  model.logit_scale = static_cast<float>(scale("dim_model_base", 256, model.hidden) / model.hidden);
+}
+
+/// Their attention; experts and a shared one, if there are any.
+void arrange_latent(const model_config& model, const checkpoint& stored, arrangement& to) {
+  arrange_latent_attention(model, to);
+  arrange_shared_experts(model, stored, to);
+}
+
+} // namespace troupe::families

@@ -1,0 +1,35 @@
+// What config.json files of DeepSeek and its relatives share: latent attention, and experts chosen within groups, beside
+// shared ones. Every function throws failure(bad_file | unsupported) naming file and key.
+#pragma once
+
+#include "runtime/model/model_config.hpp"
+#include "runtime/support/json_reader.hpp"
+
+namespace troupe::families {
+
+using json::reader;
+
+struct latent_defaults {
+  int q_rank = 1536, kv_rank = 512, plain = 128, rotated = 64, value = 128;
+  int positions = 4096;
+};
+
+/// The heads' sizes and positions. YaRN with `mscale_all_dim` scales the scores, too.
+void read_latent_attention(const reader& config, model_config& model, const latent_defaults& defaults);
+
+struct mixture_keys {
+  const char* shared = "n_shared_experts";
+  const char* dense = "first_k_dense_replace"; // layers without experts, at the beginning
+  const char* scale = "routed_scaling_factor";
+};
+
+/// The experts, which layers have any (as the key `dense` or `mlp_layer_types` says), and the scale of their weights.
+void read_experts_of_groups(const reader& config, model_config& model, int default_count, int default_chosen,
+                            int default_ffn, int default_shared, int default_dense, const mixture_keys& keys = {});
+
+void read_groups(const reader& config, model_config& model, int default_groups, int default_chosen);
+
+/// A sigmoid, and a correction for the choice only.
+void read_corrected_router(const reader& config, model_config& model, bool renormalise);
+
+} // namespace troupe::families
