@@ -4,6 +4,7 @@
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
+#include "runtime/support/types.hpp"
 
 namespace troupe::families {
 
@@ -41,6 +42,58 @@ void read_cohere2(const reader& config, model_config& model) {
   read_positions(config, model, {.default_context = 8192, .interleaved = true});
   for (const int window : model.windows)
     model.unrotated.push_back(window == 0);
+}
+
+/// Experts averaged with a shared one, behind dense layers with an MLP of another width.
+void read_cohere2_moe(const reader& config, model_config& model) {
+  read_cohere2(config, model);
+  if (config.has("rms_norm_eps")) {
+    model.norm = norm_type::rms;
+    model.norm_eps = static_cast<float>(config.number("rms_norm_eps", 1e-12, 1).value_or(1e-5));
+  }
+  auto& experts = model.experts;
+  read_expert_counts(config, model, {"num_experts"}, 8, 2);
+  experts.ffn = model.ffn;
+  const int dense = config.integer("first_k_dense_replace", 0, config_limits::max_layers, 0);
+  for (int i = 0; i < model.layers; ++i)
+    model.sparse[as_size(i)] = i >= dense;
+  if (const auto types = read_mlp_types(config, model.layers))
+    model.sparse = *types;
+  model.ffn = config.integer("prefix_dense_intermediate_size", 1, config_limits::max_ffn, model.ffn);
+  const bool rotates = config.integer("prefix_dense_sliding_window_pattern", 1, config_limits::max_layers, 1) == 1;
+  for (int i = 0; i < model.layers; ++i)
+    if (rotates && !model.is_sparse(i))
+      model.unrotated[as_size(i)] = false;
+  const auto how = config.string("expert_selection_fn").value_or("softmax");
+  if (how != "softmax" && how != "sigmoid")
+    throw failure(errc::unsupported,
+                  config.label("expert_selection_fn") + " is `" + how + "`, supported are softmax and sigmoid");
+  experts.scores = how == "softmax" ? router_scores::chosen : router_scores::sigmoid;
+  experts.renormalise = how == "sigmoid" && config.boolean("norm_topk_prob", true);
+  const auto shared = config.integer("num_shared_experts", 0, config_limits::max_experts, 0);
+  if (std::int64_t{shared} * experts.ffn > config_limits::max_ffn)
+    throw failure(errc::unsupported,
+                  config.label("num_shared_experts") + " is " + std::to_string(shared) +
+                    ", which times `intermediate_size` is more than the supported " +
+                    std::to_string(config_limits::max_ffn));
+  experts.shared_ffn = shared * experts.ffn;
+  const auto together = config.string("shared_expert_combination_strategy").value_or("average");
+  if (together != "sum" && together != "average")
+    throw failure(errc::unsupported,
+                  config.label("shared_expert_combination_strategy") + " is `" + together +
+                    "`, supported are sum and average");
+  if (shared > 0 && together == "average")
+    experts.scale = 0.5f; // and so much of the shared one
+}
+
+void arrange_cohere2_moe(const model_config& model, const checkpoint& stored, arrangement& to) {
+  arrange_shared_experts(model, stored, to);
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; model.experts.shared_ffn > 0 && model.experts.scale != 1 && layer < model.layers; ++layer)
+    if (model.is_sparse(layer))
+      tensors.add(
+        layer, "mlp.shared_expert.down_proj.weight",
+        {.name = tensors.stored(layer, "mlp.shared_experts.down_proj.weight"), .factor = model.experts.scale});
 }
 
 } // namespace troupe::families

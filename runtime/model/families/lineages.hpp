@@ -102,6 +102,12 @@ void arrange_modernbert(const model_config&, const checkpoint&, arrangement&);
 void read_cohere(const reader&, model_config&);
 void arrange_cohere(const model_config&, const checkpoint&, arrangement&);
 void read_cohere2(const reader&, model_config&);
+void read_cohere2_moe(const reader&, model_config&);
+void arrange_cohere2_moe(const model_config&, const checkpoint&, arrangement&);
+void read_bloom(const reader&, model_config&);
+void arrange_bloom(const model_config&, const checkpoint&, arrangement&);
+void read_nanochat(const reader&, model_config&);
+void arrange_nanochat(const model_config&, const checkpoint&, arrangement&);
 void read_exaone4(const reader&, model_config&);
 void read_exaone_moe(const reader&, model_config&);
 void arrange_exaone_moe(const model_config&, const checkpoint&, arrangement&);
@@ -159,6 +165,7 @@ void read_phi3(const reader&, model_config&);
 void arrange_phi3(const model_config&, const checkpoint&, arrangement&);
 
 void read_olmo2(const reader&, model_config&);
+void read_olmoe(const reader&, model_config&);
 void read_olmo3(const reader&, model_config&);
 
 void read_glm(const reader&, model_config&);

@@ -1,4 +1,5 @@
-// OLMo 2 and 3: norms only of what attention and MLP give, and of whole q and k; OLMo 3 alternates windows.
+// OLMo 2 and 3: norms only of what attention and MLP give, and of whole q and k; OLMo 3 alternates windows. OLMoE: a
+// mixture of experts.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
@@ -25,6 +26,19 @@ void read_olmo3(const reader& config, model_config& model) {
   read_common(config, model);
   read_alternating_windows(config, model, 4096, 4);
   read_layer_positions(config, model, {.theta = 500000}, config.number("rope_theta", 1.000001, 1e30).value_or(500000));
+}
+
+/// Norms ahead of attention and MLP, and experts whose weights keep their sum.
+void read_olmoe(const reader& config, model_config& model) {
+  read_common(config, model);
+  model.norms = norm_place::before;
+  if (config.has("clip_qkv"))
+    throw failure(errc::unsupported, config.label("clip_qkv") + " is supported as null only");
+  read_positions(config, model, {.default_context = 4096});
+  read_expert_counts(config, model, {"num_experts", "num_local_experts"}, 64, 8);
+  model.sparse.assign(static_cast<std::size_t>(model.layers), true);
+  model.experts.ffn = model.ffn;
+  model.experts.renormalise = config.boolean("norm_topk_prob", false);
 }
 
 } // namespace troupe::families
