@@ -1,9 +1,9 @@
 #include "api/http/inherited_socket.hpp"
 
+#include "runtime/support/environment.hpp"
 #include "runtime/support/error.hpp"
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -18,14 +18,6 @@ namespace troupe {
 namespace {
 
 constexpr int first_passed = 3; // behind stdin, stdout and stderr
-
-/// Takes the variable away, so that programs started from here do not take the socket for theirs.
-std::string take_variable(const char* name) {
-  const char* value = std::getenv(name);
-  std::string text = value ? value : "";
-  unsetenv(name);
-  return text;
-}
 
 [[noreturn]] void refuse_passed() {
   throw failure(errc::bad_request, "what was passed to listen on (LISTEN_FDS) is not a socket that listens for TCP");

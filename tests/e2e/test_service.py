@@ -1,9 +1,11 @@
 """configs/troupe.service: systemd accepts it, finds it confined, and the server works under its restrictions."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -142,3 +144,43 @@ def test_the_confinement_of_these_tests_holds():
     said = subprocess.run([sys.executable, CONFINED, UNIT, sys.executable, "-c", probe], capture_output=True, text=True,
                           timeout=60)
     assert said.stdout == "-1 1\n-1 1\nNone\n", said  # mount, bpf: EPERM; pinning threads is allowed
+
+
+def test_systemd_is_told_of_loading_readiness_life_reloading_and_the_end(tmp_path):
+    """sd_notify(3), as a manager would hear it."""
+    path = tmp_path / "notify"
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(path))
+    manager.settimeout(60)
+    heard = []
+
+    def until(word):
+        while not any(line == word for text in heard for line in text.split("\n")):
+            heard.append(manager.recv(4096).decode())
+
+    config = tmp_path / "troupe.toml"
+    config.write_text('log-level = "info"\n')
+    process = subprocess.Popen(
+        [server.binary(), "serve", "--model", str(server.GOLDEN), "--port", "0", "--config", str(config), "--quiet"],
+        env={**os.environ, "NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}, stdout=subprocess.PIPE)
+    try:
+        until("READY=1")
+        assert any(text.startswith("STATUS=") and "EXTEND_TIMEOUT_USEC=" in text for text in heard)
+        until("WATCHDOG=1")
+        process.send_signal(signal.SIGHUP)
+        until("RELOADING=1")
+        heard.clear()
+        until("READY=1")
+        process.send_signal(signal.SIGTERM)
+        until("STOPPING=1")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_manager_that_cannot_be_named_is_refused():
+    refused = subprocess.run([server.binary(), "serve", "--model", str(server.GOLDEN), "--port", "0"],
+                             env={**os.environ, "NOTIFY_SOCKET": "tcp:1"}, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 1
+    assert "NOTIFY_SOCKET must be a path" in refused.stderr

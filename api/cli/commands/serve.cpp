@@ -10,6 +10,7 @@
 #include "api/cli/values.hpp"
 #include "api/http/inherited_socket.hpp"
 #include "api/http/key_ring.hpp"
+#include "api/http/service_manager.hpp"
 #include "api/server/endpoint.hpp"
 #include "api/serving/server.hpp"
 #include "runtime/chat/output/find_chat_format.hpp"
@@ -23,9 +24,11 @@
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -162,12 +165,13 @@ int logged(server_log& log, log_format format, const std::function<int()>& run) 
 }
 
 /// Logs the lines of a load, its failure, restarts and news, and shows a bar on a terminal.
-progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, console& terminal) {
+progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, console& terminal,
+                     const service_manager& manager) {
   using stage = load_status::stage;
   const auto bar = std::make_shared<progress>(!verbose, false, [log](std::string_view text) { log->print(text); });
   const auto was_ready = std::make_shared<bool>(false);
   const auto last = std::make_shared<std::string>();
-  return [log, bar, was_ready, last, &terminal](const load_status& status) {
+  return [log, bar, was_ready, last, &terminal, &manager](const load_status& status) {
     if (!status.news.empty())
       return log->say(status.level, status.level > log_level::info ? "trouble" : "measured", status.news);
     if (status.now == stage::ready && std::exchange(*was_ready, true))
@@ -175,6 +179,8 @@ progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, conso
     bar->show(status);
     if (status.now == stage::loading && !status.line.empty() && std::exchange(*last, status.line) != status.line)
       log->say(status.level, "loading", status.line);
+    if (status.now == stage::loading && !*was_ready)
+      manager.loading(status.line.empty() ? "loading" : status.line);
     if (status.now == stage::failed && status.why) {
       log->say(log_level::error, "failed", status.why->message);
       terminal.post(*status.why);
@@ -250,6 +256,24 @@ void reload(server& listening, const engine& engine, const CLI::App& given, cons
   }
 }
 
+/// Tells the manager that the engine's actors answer, as often as it wants to hear it: one that hangs is not alive.
+std::jthread watched(const service_manager& manager, const engine& engine) {
+  if (!manager.watchdog())
+    return {};
+  return std::jthread([&manager, &engine](const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any wake;
+    for (std::unique_lock lock(mutex); !stop.stop_requested();) {
+      try {
+        engine.stats();
+        manager.alive();
+      } catch (const failure&) { // it is stopping, or starts anew
+      }
+      wake.wait_for(lock, stop, *manager.watchdog(), [] { return false; });
+    }
+  });
+}
+
 int serve(serve_options options, const CLI::App& given, const reader& again) {
   require_model(options.engine.model);
   std::signal(SIGPIPE, SIG_IGN); // who reads the log may go away: that ends nothing
@@ -260,6 +284,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   const auto& host = options.server.host;
   const bool open_to_others = check_access(options, host);
   const auto log = options.server.log;
+  const service_manager manager;
   console terminal;
   terminal.catch_interrupts();
   terminal.catch_hangups({}); // all is read already
@@ -267,7 +292,8 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     log->write(log_level::warn, "few file descriptors",
                {{"limit", limit}, {"wanted", most_descriptors(options.server)}});
   log->write(log_level::info, "loading", {{"model", options.engine.model}});
-  const auto engine = engine::start(with_bundled_draft(options.engine), follow(log, options.is_verbose(), terminal));
+  const auto engine = engine::start(with_bundled_draft(options.engine),
+                                    follow(log, options.is_verbose(), terminal, manager));
   catalogue models(engine);
   server listening(models, options.server);
   const auto url = url_of(host, listening.port());
@@ -296,6 +322,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
       if (const auto warning = schedule_warning(*model); !warning.empty())
         log->say(log_level::warn, "schedule", warning);
       log->write(log_level::info, "ready", facts_of(*model, url));
+      manager.ready();
       if (model->generates)
         log->write(log_level::info, "sampling", {{"by_default", sampling_of(*model)}});
       if (options.is_verbose())
@@ -303,7 +330,12 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     } catch (const failure&) { // already posted, or the server is stopping
     }
   });
-  terminal.catch_hangups([&] { reload(listening, engine, given, again, host, *log); });
+  terminal.catch_hangups([&] {
+    manager.reloading();
+    reload(listening, engine, given, again, host, *log);
+    manager.ready();
+  });
+  const auto watchdog = watched(manager, engine);
   // Only two things end this wait: the engine's failure, or an interrupt.
   const auto broken = terminal.next_event();
   if (!broken)
@@ -312,6 +344,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
                 {"running", std::uint64_t(listening.running_requests())},
                 {"grace_s", static_cast<std::uint64_t>(options.server.stop_grace.count() / 1000)}});
   terminal.catch_hangups({}); // nothing changes any more
+  manager.stopping();
   listening.stop();
   for (bool ended = false; !ended;) {
     const auto next = terminal.next_event();
