@@ -3,6 +3,7 @@
 #include <boost/asio/ip/network_v6.hpp>
 
 #include <cerrno>
+#include <cstring>
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,15 +15,41 @@ namespace asio = boost::asio;
 namespace {
 
 /// The address of the other end; unspecified if there is none.
-asio::ip::address address_of(const asio::ip::tcp::socket& socket) {
+asio::ip::address address_of(const stream_socket& socket) {
   boost::system::error_code ec;
-  const auto address = socket.remote_endpoint(ec).address();
-  if (!ec && address.is_v6() && address.to_v6().is_v4_mapped())
+  const auto endpoint = socket.remote_endpoint(ec);
+  const auto found = ec ? std::nullopt : tcp_endpoint(endpoint);
+  if (!found)
+    return {};
+  const auto address = found->address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped())
     return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  return ec ? asio::ip::address() : address;
+  return address;
+}
+
+/// Of the program at the other end of a socket with a path; empty for others.
+std::string user_of(int socket) {
+  sockaddr_storage own = {};
+  socklen_t length = sizeof own;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0 || own.ss_family != AF_UNIX)
+    return {};
+  ucred who = {};
+  socklen_t size = sizeof who;
+  const bool known = ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
+  return known ? "user " + std::to_string(who.uid) : std::string();
 }
 
 } // namespace
+
+std::optional<asio::ip::tcp::endpoint> tcp_endpoint(const asio::generic::stream_protocol::endpoint& endpoint) {
+  const auto family = endpoint.protocol().family();
+  asio::ip::tcp::endpoint result;
+  if ((family != AF_INET && family != AF_INET6) || endpoint.size() > result.capacity())
+    return std::nullopt;
+  std::memcpy(result.data(), endpoint.data(), endpoint.size());
+  result.resize(endpoint.size());
+  return result;
+}
 
 std::string byte_stream::peer() const {
   const auto address = address_of(socket_);
@@ -33,7 +60,9 @@ std::string byte_stream::peer() const {
 
 std::string byte_stream::peer_address() const {
   const auto address = address_of(socket_);
-  return address.is_unspecified() ? std::string() : address.to_string();
+  if (address.is_unspecified())
+    return client_ ? std::string() : user_of(const_cast<stream_socket&>(socket_).native_handle());
+  return address.to_string();
 }
 
 bool byte_stream::is_reset() {
@@ -55,14 +84,14 @@ void byte_stream::cancel() {
 
 void byte_stream::shutdown_send() {
   boost::system::error_code ec;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
+  socket_.shutdown(stream_socket::shutdown_send, ec);
 }
 
 void byte_stream::close() {
   if (client_)
     client_->close();
   boost::system::error_code ec;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ec);
+  socket_.shutdown(stream_socket::shutdown_both, ec);
   socket_.close(ec);
 }
 

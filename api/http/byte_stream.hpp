@@ -4,23 +4,34 @@
 
 #include "api/http/memory_client.hpp"
 
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/compose.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/websocket/teardown.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 namespace troupe {
 
+/// Of TCP, or of a path of this machine.
+using stream_socket = boost::asio::generic::stream_protocol::socket;
+using stream_acceptor = boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol>;
+
+/// The TCP address that an endpoint is; nothing if it is another kind.
+std::optional<boost::asio::ip::tcp::endpoint> tcp_endpoint(
+  const boost::asio::generic::stream_protocol::endpoint& endpoint);
+
 class byte_stream {
 public:
-  using executor_type = boost::asio::ip::tcp::socket::executor_type;
+  using executor_type = stream_socket::executor_type;
 
-  explicit byte_stream(boost::asio::ip::tcp::socket socket) : socket_(std::move(socket)) {}
+  explicit byte_stream(stream_socket socket) : socket_(std::move(socket)) {}
   explicit byte_stream(std::shared_ptr<memory_client> client)
     : socket_(client->get_executor()), client_(std::move(client)) {}
 
@@ -40,8 +51,8 @@ public:
     return socket_.async_write_some(from, std::forward<Token>(token));
   }
 
-  /// The address that the connection comes from; of IPv6 the network, as one client has all of its addresses. Empty if
-  /// it comes from no address.
+  /// The address that the connection comes from; of IPv6 the network, as one client has all of its addresses; "user ID" if
+  /// it comes from a program of this machine by a path. Empty if it comes from nowhere.
   std::string peer() const;
   /// The address itself.
   std::string peer_address() const;
@@ -56,7 +67,7 @@ public:
   bool send_at_once(std::string_view bytes);
 
   /// Gives the socket away; nothing may be read or written here afterwards.
-  boost::asio::ip::tcp::socket release_socket() { return std::move(socket_); }
+  stream_socket release_socket() { return std::move(socket_); }
 
   /// Ends pending reads and writes with operation_aborted.
   void cancel();
@@ -103,7 +114,7 @@ private:
     }
   };
 
-  boost::asio::ip::tcp::socket socket_;
+  stream_socket socket_;
   std::shared_ptr<memory_client> client_; // replaces the socket if not null
   boost::system::error_code ended_;       // how the input ended
 };

@@ -6,6 +6,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -13,6 +14,10 @@
 
 #include <exception>
 #include <utility>
+
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 namespace troupe {
 
@@ -25,27 +30,54 @@ constexpr auto refusal_time = std::chrono::seconds(2);
 constexpr int most_turned_away = 64;
 
 [[noreturn]] void throw_cannot_listen(const server_options& options, const std::string& why) {
-  const auto address = options.host + ":" + std::to_string(options.port);
+  const auto address = socket_path(options.host) ? options.host : options.host + ":" + std::to_string(options.port);
   throw failure(errc::unavailable, "cannot listen on " + address + ": " + why);
 }
 
-/// Makes `acceptor` listen, and returns the address that it is bound to.
-tcp::endpoint bind_address(const server_options& options, server_context& context, tcp::acceptor& acceptor) {
+void bind(const server_options& options, const asio::generic::stream_protocol::endpoint& address,
+          stream_acceptor& acceptor) {
   boost::system::error_code ec;
-  tcp::resolver resolver(context.io);
-  const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
-  if (ec || found.empty())
-    throw_cannot_listen(options, ec ? ec.message() : "no such address");
-  const auto address = found.begin()->endpoint();
   acceptor.open(address.protocol(), ec);
   if (!ec)
-    acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
+    acceptor.set_option(stream_acceptor::reuse_address(true), ec);
   if (!ec)
     acceptor.bind(address, ec);
   if (!ec)
     acceptor.listen(asio::socket_base::max_listen_connections, ec);
   if (ec)
     throw_cannot_listen(options, ec.message());
+}
+
+/// Listens on a path. What a server that is gone has left there is replaced; nothing else is.
+void bind_path(const server_options& options, const std::string& path, server_context& context) {
+  if (path.empty() || path.size() >= sizeof(sockaddr_un::sun_path))
+    throw_cannot_listen(options,
+                        "a path must have 1 to " + std::to_string(sizeof(sockaddr_un::sun_path) - 1) + " bytes");
+  const asio::local::stream_protocol::endpoint address(path);
+  struct stat found = {};
+  if (::lstat(path.c_str(), &found) == 0) {
+    if (!S_ISSOCK(found.st_mode))
+      throw_cannot_listen(options, "there is something else");
+    boost::system::error_code ec;
+    asio::local::stream_protocol::socket other(context.io);
+    other.connect(address, ec);
+    if (ec != boost::system::errc::connection_refused)
+      throw_cannot_listen(options, ec ? ec.message() : "another server listens there");
+    ::unlink(path.c_str());
+  }
+  bind(options, address, context.acceptor);
+  context.path = path;
+}
+
+/// Makes the server listen, and returns the address that it is bound to.
+tcp::endpoint bind_address(const server_options& options, server_context& context) {
+  boost::system::error_code ec;
+  tcp::resolver resolver(context.io);
+  const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
+  if (ec || found.empty())
+    throw_cannot_listen(options, ec ? ec.message() : "no such address");
+  const auto address = found.begin()->endpoint();
+  bind(options, address, context.acceptor);
   return address;
 }
 
@@ -65,7 +97,7 @@ private:
 };
 
 /// Answers 503 to a connection above the limit and waits until the client has read it.
-asio::awaitable<void> turn_away(std::shared_ptr<tcp::socket> refused, place_at_the_door, std::string sentence) {
+asio::awaitable<void> turn_away(std::shared_ptr<stream_socket> refused, place_at_the_door, std::string sentence) {
   auto& socket = *refused;
   const auto why = reply::of({errc::unavailable, std::move(sentence), {}});
   const auto text = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
@@ -81,7 +113,7 @@ asio::awaitable<void> turn_away(std::shared_ptr<tcp::socket> refused, place_at_t
   });
   co_await asio::async_write(socket, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
   boost::system::error_code not_connected;
-  socket.shutdown(tcp::socket::shutdown_send, not_connected);
+  socket.shutdown(stream_socket::shutdown_send, not_connected);
   char ignored[1024];
   while (!ec)
     co_await socket.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
@@ -105,10 +137,10 @@ void report_not_accepted(server_context& context, rate_limit& failures, const st
 /// Accepts one connection. Throws system_error if there is none to accept.
 asio::awaitable<void> accept_one(server_context& context) {
   const auto strand = asio::make_strand(context.io);
-  tcp::socket socket(strand);
+  stream_socket socket(strand);
   co_await context.acceptor.async_accept(socket, asio::use_awaitable);
   boost::system::error_code ec;
-  socket.set_option(tcp::no_delay(true), ec);
+  socket.set_option(tcp::no_delay(true), ec); // of a path there is none
   // The kernel's default send buffer would hold megabytes for a client that does not read.
   socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(context.options.sink_bytes)), ec);
   byte_stream bytes(std::move(socket));
@@ -123,7 +155,7 @@ asio::awaitable<void> accept_one(server_context& context) {
                              {{"client", bytes.peer_address()}, {"open", std::uint64_t(context.session_count())}});
   if (context.turned_away >= most_turned_away)
     co_return; // closed without an answer
-  auto refused = std::make_shared<tcp::socket>(bytes.release_socket());
+  auto refused = std::make_shared<stream_socket>(bytes.release_socket());
   const auto* sentence = refusal == connection_table::refusal::share ? "too many connections from this address"
                                                                      : "too many connections";
   asio::co_spawn(strand, turn_away(std::move(refused), place_at_the_door(context.turned_away), sentence),
@@ -138,9 +170,16 @@ asio::awaitable<void> pause_accepting(server_context& context) {
 
 } // namespace
 
+std::optional<std::string> socket_path(std::string_view host) {
+  constexpr std::string_view prefix = "unix:";
+  return host.starts_with(prefix) ? std::optional(std::string(host.substr(prefix.size()))) : std::nullopt;
+}
+
 void listen(server_context& context) {
   const auto& options = context.options;
   auto& acceptor = context.acceptor;
+  if (const auto path = socket_path(options.host); path && options.socket < 0)
+    return bind_path(options, *path, context); // no page reaches it, so Host needs no check
   tcp::endpoint address;
   if (options.socket >= 0) {
     boost::system::error_code ec;
@@ -149,10 +188,11 @@ void listen(server_context& context) {
       acceptor.assign(host.is_v6() ? tcp::v6() : tcp::v4(), options.socket, ec);
     if (ec)
       throw_cannot_listen(options, ec.message());
-    address = acceptor.local_endpoint();
-  } else
-    address = bind_address(options, context, acceptor);
-  context.port = acceptor.local_endpoint().port();
+    address = tcp_endpoint(acceptor.local_endpoint()).value_or(tcp::endpoint());
+  } else {
+    address = bind_address(options, context);
+  }
+  context.port = tcp_endpoint(acceptor.local_endpoint()).value_or(tcp::endpoint()).port();
   context.address = address.address();
   known_hosts known(context.address, options.host, options.allowed_hosts);
   // With keys, Host needs no check: a foreign page has no key.

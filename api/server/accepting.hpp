@@ -3,9 +3,16 @@
 
 #include <boost/asio/awaitable.hpp>
 
+#include <optional>
+#include <string>
+#include <string_view>
+
 namespace troupe {
 
 struct server_context;
+
+/// The path of "unix:PATH"; nothing for addresses.
+std::optional<std::string> socket_path(std::string_view host);
 
 /// Throws failure(unavailable) if the address cannot be had.
 void listen(server_context& context);

@@ -220,6 +220,8 @@ void server_context::remove_session(const session* one) {
 void server_context::end_drain() {
   boost::system::error_code ec;
   acceptor.close(ec);
+  if (!path.empty())
+    ::unlink(path.c_str());
   grace.cancel();
   for (const auto& late : sessions())
     late->abort();

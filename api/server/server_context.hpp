@@ -79,13 +79,14 @@ private:
 public:
   // The members above must outlive the connections, which handlers of `io` own.
   asio::io_context io;
-  tcp::acceptor acceptor;
+  stream_acceptor acceptor;
   asio::steady_timer grace;
   worker_lane brief, lengthy; // parse short and long requests
   worker_lane arduous;        // what may take seconds: adapters' files
   worker_lane reports;        // asks the engine for statistics, and returns free memory
   std::uint16_t port = 0;
-  asio::ip::address address; // that is listened on
+  std::string path;          // that is listened on; empty: an address
+  asio::ip::address address; // that is listened on; unspecified for a path
 
   /// The lane that parses a text: short requests do not wait behind long ones.
   worker_lane& lane_for(std::size_t bytes) { return bytes <= options.brief_bytes ? brief : lengthy; }

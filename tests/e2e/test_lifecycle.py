@@ -271,3 +271,42 @@ def test_metrics_tell_what_the_process_takes(launch):
             address = urllib.parse.urlparse(server.url)
             held.enter_context(socket.create_connection((address.hostname, address.port)))
         wait_until(lambda: server.metrics()["process_open_fds"] >= seen["process_open_fds"] + 20, "20 more descriptors")
+
+
+def test_a_server_listens_on_a_path_of_this_machine(tmp_path):
+    path = tmp_path / "troupe.sock"
+    flags = [binary(), "serve", "--model", str(GOLDEN), "--host", f"unix:{path}"]
+
+    def start():
+        process = subprocess.Popen(flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == f"Listening on unix:{path}\n"
+        return process
+
+    process = start()
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://troupe") as client:
+            wait_until(lambda: client.get("/health").status_code == 200, "ready")
+            answer = client.post("/v1/completions", json={"prompt": [5, 6], "max_tokens": 3, "return_token_ids": True})
+            assert answer.status_code == 200
+            assert len(answer.json()["choices"][0]["token_ids"]) == 3
+            with client.stream("POST", "/v1/completions",
+                               json={"prompt": [5, 6], "max_tokens": 3, "stream": True}) as stream:
+                assert list(stream.iter_lines())[-2:] == ["data: [DONE]", ""]
+        second = subprocess.run(flags, capture_output=True, text=True, timeout=60)
+        assert second.returncode == 1
+        assert f"cannot listen on unix:{path}: another server listens there" in second.stderr
+        process.kill()  # leaves its socket
+        process.wait()
+        assert path.is_socket()
+        process = start()
+        process.terminate()
+        assert process.wait(60) == 0
+        assert not path.exists()
+    finally:
+        process.kill()
+        process.wait()
+    path.write_text("mine")
+    taken = subprocess.run(flags, capture_output=True, text=True, timeout=60)
+    assert taken.returncode == 1
+    assert "there is something else" in taken.stderr
+    assert path.read_text() == "mine"

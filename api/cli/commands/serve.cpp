@@ -91,6 +91,8 @@ void add_choice(CLI::App& command, const char* flag, const char* type, const cha
 bool is_every_address(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
 std::string url_of(const std::string& host, std::uint16_t port) {
+  if (host.starts_with("unix:"))
+    return host;
   return "http://" + (host.find(':') != host.npos ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
@@ -98,7 +100,8 @@ std::string url_of(const std::string& host, std::uint16_t port) {
 std::string example(const std::string& url, const model_info& model, bool with_key) {
   const auto key = with_key ? " -H \"Authorization: Bearer $TROUPE_API_KEY\"" : "";
   const auto request = [&](const std::string& path, const std::string& body) {
-    return "curl -N " + url + path + key + " -H 'Content-Type: application/json' -d '" + body + "'";
+    const auto to = url.starts_with("unix:") ? "--unix-socket " + url.substr(5) + " http://localhost" : url;
+    return "curl -N " + to + path + key + " -H 'Content-Type: application/json' -d '" + body + "'";
   };
   if (model.chat)
     return request("/v1/chat/completions",
@@ -299,7 +302,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   const auto url = url_of(host, listening.port());
   print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
   const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
-  if (options.server.page && options.is_verbose())
+  if (options.server.page && options.is_verbose() && listening.port() != 0)
     log->say(log_level::info, "page", "open " + local_url + " in a browser to chat and to watch the engine");
   if (open_to_others)
     log->say(log_level::warn, "anonymous",
@@ -404,7 +407,10 @@ void add_server_options(CLI::App& command, serve_options& given) {
   const auto option = [&](const char* flag, auto& value, const char* help, const char* type) {
     return command.add_option(flag, value, help)->type_name(type)->capture_default_str()->group(server_group);
   };
-  option("--host", options.host, "Address to listen on; 0.0.0.0: all of this machine's", "ADDRESS");
+  option("--host", options.host,
+         "Address to listen on; 0.0.0.0: all of this machine's; unix:PATH: a socket that programs of this machine "
+         "reach by its path",
+         "ADDRESS");
   option("--port", options.port, "Port to listen on; 0: any that is free, which is then printed", "INT")
     ->check(integer_between(0, 65535));
   command
@@ -502,6 +508,8 @@ void add_server_options(CLI::App& command, serve_options& given) {
 } // namespace
 
 bool is_loopback(const std::string& host) {
+  if (host.starts_with("unix:")) // whoever the path lets in
+    return true;
   boost::system::error_code error;
   const auto address = boost::asio::ip::make_address(host, error);
   return error ? host == "localhost" : address.is_loopback();
