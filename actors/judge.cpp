@@ -14,7 +14,6 @@
 
 #include <cstddef>
 #include <map>
-#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -46,7 +45,7 @@ public:
 
   judge_actor::behavior_type make_behavior() {
     return {
-      [this](const answers_to_value& wanted) { take(wanted.order); },
+      [this](const answers_to_value& wanted) { take(wanted.order, wanted.sampler); },
       [this](event_atom, std::uint64_t text, const event_ptr& e) { hear(text, *e); },
       [this](const order_unwanted& its) { drop(its.order); },
       [this](const model_loaded& its) { finish_loading(its.model); },
@@ -63,16 +62,15 @@ private:
 
   /// An order, and what it still waits for.
   struct open_order {
-    judge_order_ptr order;
+    sampler_actor sampler;
     std::vector<double> values = {};
     std::size_t missing = 0;
     std::vector<std::uint64_t> texts = {};
-    std::optional<std::stop_callback<std::function<void()>>> stopped = {};
   };
 
   /// A text under way.
   struct open_text {
-    std::uint64_t order = 0;
+    judge_order_ptr order;
     std::size_t place = 0;
     request_actor request = {};
   };
@@ -114,29 +112,28 @@ private:
     stop(exit_reason_of(std::make_exception_ptr(failure(why.code, why.message))));
   }
 
-  void take(const judge_order_ptr& order) {
-    if (order->stop().stop_requested() || !engine_ || stopping_)
-      return; // which settles it
+  void take(const judge_order_ptr& order, const sampler_actor& sampler) {
+    if (!engine_ || stopping_)
+      return; // its end is near
+    orders_.insert_or_assign(order, open_order{sampler});
     if (!model_)
-      return order->fail({errc::unavailable, "the reward model is being loaded again after a failure", "search"});
-    const auto number = ++last_;
+      return fail(order, {errc::unavailable, "the reward model is being loaded again after a failure", "search"});
     try {
-      open(number, order);
+      open(order);
     } catch (const failure& f) {
-      fail(number, f.what_failed());
+      fail(order, f.what_failed());
     } catch (...) {
-      fail(number, error_of(std::current_exception()));
+      fail(order, error_of(std::current_exception()));
     }
   }
 
-  void open(std::uint64_t number, const judge_order_ptr& order) {
-    auto& opened = orders_[number];
-    opened.order = order;
+  void open(const judge_order_ptr& order) {
+    auto& opened = orders_.at(order);
     const auto& judge = model_->info;
     std::vector<generation_ptr> texts;
-    for (const auto& answer : order->answers()) {
+    for (const auto& answer : order->answers) {
       generation text;
-      text.prompt = judged_ids(judge, order->prompt(), answer);
+      text.prompt = judged_ids(judge, *order->prompt, answer);
       text.sampling.max_tokens = 1; // valid, though nothing is sampled
       text.embed = judge.ranker->how();
       texts.push_back(std::make_shared<const generation>(std::move(text)));
@@ -146,49 +143,43 @@ private:
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const auto id = ++last_;
       opened.texts.push_back(id);
-      auto& text = texts_.emplace(id, open_text{number, i}).first->second;
+      auto& text = texts_.emplace(id, open_text{order, i}).first->second;
       text.request = spawn_request(self_->system(), engine_, texts[i], client_line(client_actor(self_handle_), id));
     }
-    opened.stopped.emplace(order->stop(), [me = caf::actor_cast<caf::weak_actor_ptr>(self_), number] {
-      if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
-        caf::anon_send(caf::actor_cast<judge_actor>(alive), order_unwanted{number});
-    });
   }
 
   void hear(std::uint64_t id, const event& e) {
     const auto text = texts_.find(id);
     if (text == texts_.end() || std::holds_alternative<token_event>(e))
       return;
-    const auto number = text->second.order;
+    const auto order = text->second.order;
     if (const auto* why = std::get_if<error>(&e))
-      return fail(number, {why->code, "the reward model could not judge an answer: " + why->message, "search"});
+      return fail(order, {why->code, "the reward model could not judge an answer: " + why->message, "search"});
     const auto& pooled = std::get<done_event>(e).embedding;
-    auto& opened = orders_.at(number);
+    auto& opened = orders_.at(order);
     try {
       if (pooled.empty())
         throw failure(errc::cancelled, "the reward model was stopped while it judged an answer", "search");
       opened.values[text->second.place] = judged_value(model_->info, pooled);
     } catch (const failure& f) {
-      return fail(number, f.what_failed());
+      return fail(order, f.what_failed());
     }
     texts_.erase(text);
     tell_owner(answer_valued{});
     if (--opened.missing > 0)
       return;
-    opened.order->answer(std::move(opened.values));
-    orders_.erase(number);
+    self_->send(opened.sampler, order_settled{{.order = order, .values = std::move(opened.values)}});
+    orders_.erase(order);
   }
 
-  void fail(std::uint64_t number, error why) {
-    if (const auto found = orders_.find(number); found != orders_.end()) {
-      found->second.order->fail(std::move(why));
-      drop(number);
-    }
+  void fail(const judge_order_ptr& order, error why) {
+    self_->send(orders_.at(order).sampler, order_settled{{.order = order, .why = std::move(why)}});
+    drop(order);
   }
 
   /// With what is under way of it.
-  void drop(std::uint64_t number) {
-    const auto found = orders_.find(number);
+  void drop(const judge_order_ptr& order) {
+    const auto found = orders_.find(order);
     if (found == orders_.end())
       return;
     for (const auto id : found->second.texts)
@@ -205,7 +196,7 @@ private:
       return;
     engine_ = engine_actor();
     texts_.clear();
-    orders_.clear();  // which settles them
+    orders_.clear();
     model_ = nullptr; // its memory is what the next one takes
     self_->quit(stopping_.value_or(down.reason));
   }
@@ -226,9 +217,9 @@ private:
   caf::weak_actor_ptr owner_;
   engine_actor engine_;
   loaded_model_ptr model_;
-  std::map<std::uint64_t, open_order> orders_;
+  std::map<judge_order_ptr, open_order> orders_;
   std::map<std::uint64_t, open_text> texts_;
-  std::uint64_t last_ = 0; // number of an order, or of a text
+  std::uint64_t last_ = 0; // number of a text
   std::optional<caf::error> stopping_;
 };
 

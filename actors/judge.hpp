@@ -1,4 +1,4 @@
-// The judge actor: values the answers of tree searches by a reward model (runtime/engine/reward_model). It owns a second
+// The judge actor: values the answers of searches by a reward model (runtime/engine/reward_model). It owns a second
 // engine, in which all texts of all orders are computed together, and is that engine's client. Detached: it renders and
 // encodes texts, however long. It belongs to the engine whose answers it judges, not to one of its replicas; what it is
 // asked after its end has failed. It ends when its engine has failed for good, with the reason, and the engine that it

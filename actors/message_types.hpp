@@ -27,7 +27,6 @@ struct draft_reply;     // runtime/speculation/draft_request.hpp
 struct draft_request;   // likewise
 struct engine_snapshot; // runtime/engine/engine_snapshot.hpp
 struct hypothesis;      // runtime/sampling/group_strategy.hpp
-class judge_order;      // runtime/sampling/judging.hpp
 struct load_report;     // runtime/scheduling/load_report.hpp
 struct loaded_model;    // runtime/engine/loaded_model.hpp
 struct route_query;     // runtime/scheduling/route_query.hpp
@@ -71,7 +70,6 @@ using admit_reply_ptr = std::shared_ptr<const admit_reply>;
 using route_query_ptr = std::shared_ptr<const route_query>;
 using load_report_ptr = std::shared_ptr<const load_report>;
 using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
-using judge_order_ptr = std::shared_ptr<judge_order>; // of its receiver
 
 using submit_atom = caf::atom_constant<caf::atom("submit")>;
 using event_atom = caf::atom_constant<caf::atom("event")>;
@@ -139,4 +137,3 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::route_query_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::load_report_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_guide_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::judge_order_ptr)

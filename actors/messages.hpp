@@ -50,7 +50,7 @@
 // - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is
 //   immutable and travels as shared_ptr<const T>, never copied.
 // - What a client sends and receives (generation, event) is plain values. All messages are local.
-// - Where answers of tree searches are valued by a reward model, a judge belongs to the engine, beside its replicas, and
+// - Where answers of searches are valued by a reward model, a judge belongs to the engine, beside its replicas, and
 //   is loaded before the model. The engine tells samplers who judges. A sampler sends the judge an order and holds the
 //   group back until that is settled, as if its masks were late.
 // - Each step leaves a record (step_record) for whoever watches the engine; while nobody does, none is made.
@@ -76,6 +76,7 @@ struct answer_valued; // actors/messages/judging.hpp
 struct answers_to_value;
 struct judge_failed;
 struct judge_ready;
+struct order_settled;
 struct order_unwanted;
 struct guesses_verified; // actors/messages/sampling.hpp
 struct late_tokens_sampled;
@@ -199,12 +200,12 @@ using executor_actor = caf::typed_actor<
   caf::reacts_to<scheduler_known>,                        // engine
   caf::reacts_to<replica_known>>;                         // engine
 
-// -- judge: values answers of tree searches by a reward model, in an engine of its own -------------------------------
+// -- judge: values answers of searches by a reward model, in an engine of its own -------------------------------
 
 using judge_actor = caf::typed_actor<
   caf::reacts_to<answers_to_value>,                          // sampler
   caf::reacts_to<event_atom, std::uint64_t, event_ptr>,      // its engine's requests
-  caf::reacts_to<order_unwanted>,                            // itself
+  caf::reacts_to<order_unwanted>,                            // sampler
   caf::reacts_to<model_loaded>,                              // its engine's listener: the reward model
   caf::reacts_to<load_failed>>;                              // likewise
 
@@ -216,7 +217,8 @@ using sampler_actor = caf::typed_actor<
   caf::reacts_to<judge_known>,                               // engine
   caf::reacts_to<plan_atom, step_plan_ptr>,                  // scheduler: these guides will be followed in a step
   caf::reacts_to<logits_atom, step_logits_ptr, executor_actor>, // executor: sample, and send the tokens to that one
-  caf::reacts_to<mask_ready>,                                // thread that makes masks, or a settled order
+  caf::reacts_to<mask_ready>,                                // thread that makes masks
+  caf::reacts_to<order_settled>,                             // judge
   caf::reacts_to<sample_done>,                               // device
   caf::reacts_to<device_check_due>>;                         // itself
 // Sends tokens to the executor first, which may be waiting for them, then to the scheduler, then to each request.

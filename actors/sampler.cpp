@@ -34,10 +34,11 @@ public:
     return {
       [this](const scheduler_known& own) { scheduler_ = own.scheduler; },
       [this](const request_joined& joined) { attach(joined.request, joined.client); },
-      [this](const judge_known& known) { judge_ = known.judge; },
+      [this](const judge_known& known) { follow(known.judge); },
       [this](plan_atom, const step_plan_ptr& plan) { sampler_->prepare(*plan); },
       [this](logits_atom, const step_logits_ptr& logits, const executor_actor& executor) { sample(*logits, executor); },
-      [this](mask_ready) { deliver_late(); },
+      [this](mask_ready) { deliver_late(sampler_->collect_late()); },
+      [this](const order_settled& settled) { deliver_late(sampler_->settle(settled.its)); },
       [this](sample_done) { --on_device_, deliver(std::make_shared<const step_result>(sampler_->collect())); },
       [this](device_check_due) { check(); },
     };
@@ -56,11 +57,23 @@ private:
   sampler_spec spec_of(const model_replica& what) {
     auto spec = what.sampler();
     spec.guided.late = [me = caf::actor_cast<sampler_addr>(self_)] { notify(me, mask_ready{}); };
-    spec.guided.judge = [this](judge_order_ptr order) { // while it samples, on its thread
-      if (judge_)                                       // else the order's end settles it
-        self_->send(judge_, answers_to_value{std::move(order)});
+    spec.guided.judge.ask = [this](const judge_order_ptr& order) { // while it samples, on its thread
+      if (judge_)
+        self_->send(judge_, answers_to_value{order, sampler_actor(self_)});
+      else
+        self_->send(self_, order_settled{{.order = order, .why = no_judge}});
+    };
+    spec.guided.judge.withdraw = [this](const judge_order_ptr& order) { // also at the end of this actor
+      if (judge_)
+        caf::anon_send(judge_, order_unwanted{order});
     };
     return spec;
+  }
+
+  // What the one before was asked, it will not answer.
+  void follow(const judge_actor& judge) {
+    judge_ = judge;
+    deliver_late(sampler_->settle({.why = no_judge}));
   }
 
   void attach(std::uint64_t request, const request_actor& client) {
@@ -101,8 +114,8 @@ private:
     tell_clients(result);
   }
 
-  void deliver_late() {
-    const auto result = std::make_shared<const step_result>(sampler_->collect_late());
+  void deliver_late(step_result late) {
+    const auto result = std::make_shared<const step_result>(std::move(late));
     self_->send(scheduler_, late_tokens_sampled{result});
     tell_clients(result);
   }

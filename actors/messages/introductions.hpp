@@ -18,7 +18,7 @@ struct replica_known {
   scheduler_actor scheduler;
 };
 
-/// To a sampler: who values the answers of tree searches from now on; null: nobody.
+/// To a sampler: who values the answers of searches from now on; null: nobody. The one before has ended.
 struct judge_known {
   judge_actor judge;
 };

@@ -1,19 +1,27 @@
-// A reward model values the answers of tree searches: the sampler orders, the judge settles the order and tells the
-// engine, which counts and restarts it.
+// A reward model values the answers of searches: the sampler orders, the judge settles the order and tells the
+// engine, which counts and restarts it. What a judge has not settled when it ends, it never will: samplers learn of its
+// end by judge_known.
 #pragma once
 
 #include "actors/messages.hpp"
+#include "runtime/sampling/judging.hpp"
 
 namespace troupe {
 
-/// To the judge, from a sampler: settle this. Settling calls guided_settings::late.
+/// To the judge, from a sampler: order_settled follows.
 struct answers_to_value {
+  judge_order_ptr order;
+  sampler_actor sampler;
+};
+
+/// To the judge, from the sampler: nobody waits for that any more.
+struct order_unwanted {
   judge_order_ptr order;
 };
 
-/// To the judge, from itself: nobody waits for that order any more.
-struct order_unwanted {
-  std::uint64_t order = 0;
+/// To the sampler, from the judge; from itself, where nobody judges.
+struct order_settled {
+  verdict its;
 };
 
 /// To the engine, from the judge: its model is loaded.
@@ -31,6 +39,7 @@ struct answer_valued {};
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answers_to_value)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::order_unwanted)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::order_settled)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::judge_ready)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::judge_failed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_valued)

@@ -24,7 +24,7 @@ struct late_tokens_sampled {
   step_result_ptr result;
 };
 
-/// To the sampler, from the thread that makes masks, or after a judge has settled an order: one that was late is there.
+/// To the sampler, from the thread that makes masks: one that was late is there.
 struct mask_ready {};
 
 /// To the sampler, from the device: its oldest sample is done.

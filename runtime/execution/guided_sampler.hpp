@@ -29,7 +29,7 @@ struct guiding {
   std::vector<token_id> eos_ids;
   std::shared_ptr<mask_workers> workers;
   std::function<void()> late;
-  judge_answers judge;                       // of searches; empty: nobody
+  judge_line judge;                          // of searches
   guided_text::clock::time_point until = {}; // to which masks are waited for in this step
 
   guiding(std::vector<token_id> eos, guided_settings settings)

@@ -71,7 +71,7 @@ void host_judge::judge(const group_demand& demand, const logits_fn& logits, samp
     return text->when_made(how_->late);
   }
   decide(found, members, scratch, result);
-  if (const auto still = groups_.find(demand.request); still != groups_.end() && still->second.asked)
+  if (const auto still = groups_.find(demand.request); still != groups_.end() && still->second.order)
     result.deferred.push_back({demand.request, 0});
 }
 
@@ -91,14 +91,23 @@ void host_judge::decide(group_map::iterator found, std::span<const std::span<con
   }
 }
 
-// With the values that it has asked for.
-void host_judge::go_on(group_map::iterator found, step_result& result) {
+step_result host_judge::settle(const verdict& its) {
+  step_result result;
+  for (auto g = groups_.begin(); g != groups_.end();) {
+    const auto found = g++;
+    if (const auto& order = found->second.order; order && (!its.order || order->what == its.order))
+      go_on(found, its, result);
+  }
+  return result;
+}
+
+void host_judge::go_on(group_map::iterator found, const verdict& its, step_result& result) {
   auto& g = found->second;
-  const auto answered = std::exchange(g.asked, nullptr)->outcome;
+  std::exchange(g.order, nullptr)->what = nullptr;
   try {
-    if (const auto& why = answered->why())
-      throw failure(why->code, why->message, why->param);
-    book(found, g.strategy->go_on(answered->values()), result);
+    if (its.why)
+      throw failure(its.why->code, its.why->message, its.why->param);
+    book(found, g.strategy->go_on(its.values), result);
   } catch (const failure& f) {
     end(found, f, result);
   }
@@ -113,7 +122,7 @@ void host_judge::book(group_map::iterator found, std::vector<group_child> childr
   const auto request = found->first;
   auto& g = found->second;
   if (const auto awaited = g.strategy->awaited(); !awaited.empty()) {
-    g.asked = ask(g, awaited);
+    g.order = ask(g, awaited);
     return result.at_judge.push_back({request, 0});
   }
   if (!g.texts.empty()) {
@@ -134,10 +143,10 @@ void host_judge::book(group_map::iterator found, std::vector<group_child> childr
     groups_.erase(found);
 }
 
-std::unique_ptr<const host_judge::asked_values> host_judge::ask(const group& g,
-                                                                std::span<const std::vector<token_id>> answers) const {
+std::unique_ptr<host_judge::open_order> host_judge::ask(const group& g,
+                                                        std::span<const std::vector<token_id>> answers) const {
   const auto& asked = *g.start->asked;
-  if (!how_->judge || !asked.text)
+  if (!how_->judge.ask || !asked.text)
     throw failure(errc::internal, "nobody can judge the answers of a search");
   const auto& params = asked.sampling;
   auto prompt = params.judged_behind;
@@ -155,11 +164,9 @@ std::unique_ptr<const host_judge::asked_values> host_judge::ask(const group& g,
       text += matcher.push((*asked.text)(answer[i]), i + 1 > static_cast<std::size_t>(params.min_tokens)).text;
     text += matcher.finish();
   }
-  auto values = std::make_unique<asked_values>();
-  auto order = std::make_shared<judge_order>(std::move(prompt), std::move(texts), values->stop.get_token(), how_->late);
-  values->outcome = order->outcome();
-  how_->judge(std::move(order));
-  return values;
+  const auto order = std::make_shared<const judge_order>(judge_order{std::move(prompt), std::move(texts)});
+  how_->judge.ask(order);
+  return std::make_unique<open_order>(order, how_);
 }
 
 guided_text host_judge::text_of(sampling_start start, const std::vector<token_id>& answer) const {
@@ -188,11 +195,6 @@ std::vector<std::span<const float>> host_judge::masked(const group& g, std::span
 void host_judge::collect_late(sampling_scratch& scratch, step_result& result) {
   for (auto g = groups_.begin(); g != groups_.end();) {
     const auto found = g++;
-    if (const auto& asked = found->second.asked) {
-      if (asked->outcome->known())
-        go_on(found, result);
-      continue;
-    }
     if (found->second.rows.empty())
       continue;
     if (const auto* text = unmade(found->second)) {

@@ -15,7 +15,7 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <stop_token>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -80,22 +80,29 @@ public:
   using logits_fn = std::function<std::span<const float>(std::int32_t row)>;
   void judge(const step_plan& plan, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
 
-  /// The outcomes of deferred groups whose masks have been made, or whose values are known.
+  /// The outcomes of deferred groups whose masks have been made.
   void collect_late(sampling_scratch& scratch, step_result& result);
+
+  /// The outcomes of the groups that have waited for this verdict.
+  step_result settle(const verdict& its);
 
   /// The group that had this sequence has ended.
   void forget(sequence_id id) { groups_.erase(id.request); }
 
 private:
-  /// Values that a group waits for. Who gives them learns when nobody waits any more.
-  struct asked_values {
-    std::stop_source stop = {};
-    std::shared_ptr<const judged_values> outcome = {};
+  /// An order that a group waits for. It is withdrawn when the group ends before.
+  struct open_order {
+    judge_order_ptr what;
+    std::shared_ptr<const guiding> how;
 
-    asked_values() = default;
-    asked_values(const asked_values&) = delete;
-    asked_values& operator=(const asked_values&) = delete;
-    ~asked_values() { stop.request_stop(); }
+    open_order(judge_order_ptr order, std::shared_ptr<const guiding> asked)
+      : what(std::move(order)), how(std::move(asked)) {}
+    open_order(const open_order&) = delete;
+    open_order& operator=(const open_order&) = delete;
+    ~open_order() {
+      if (what)
+        how->judge.withdraw(what);
+    }
   };
 
   struct group {
@@ -103,7 +110,7 @@ private:
     std::unique_ptr<group_strategy> strategy;
     std::vector<guided_text> texts = {};       // of its sequences, if they follow a guide; a twin has none
     std::vector<std::vector<float>> rows = {}; // [vocab] each, kept while their masks are being made
-    std::unique_ptr<const asked_values> asked = {};
+    std::unique_ptr<open_order> order = {};    // whose verdict it waits for
   };
   using group_map = std::map<std::uint64_t, group>; // by request
 
@@ -112,10 +119,10 @@ private:
   guided_text text_of(sampling_start start, const std::vector<token_id>& answer) const;
   void decide(group_map::iterator g, std::span<const std::span<const float>> logits, sampling_scratch& scratch,
               step_result& result);
-  void go_on(group_map::iterator g, step_result& result);
+  void go_on(group_map::iterator g, const verdict& its, step_result& result);
   void book(group_map::iterator g, std::vector<group_child> children, step_result& result);
   void end(group_map::iterator g, const failure& why, step_result& result);
-  std::unique_ptr<const asked_values> ask(const group& g, std::span<const std::vector<token_id>> answers) const;
+  std::unique_ptr<open_order> ask(const group& g, std::span<const std::vector<token_id>> answers) const;
   std::vector<std::span<const float>> masked(const group& g, std::span<const std::span<const float>> logits);
 
   std::shared_ptr<guiding> how_;

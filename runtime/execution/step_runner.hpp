@@ -51,7 +51,7 @@ struct runner_spec {
 struct guided_settings {
   int threads = 0;                 // that make masks; 0: the sampler's own
   std::function<void()> late = {}; // called on any thread when there is something for step_sampler::collect_late
-  judge_answers judge = {};        // asks a reward model; empty: there is none
+  judge_line judge = {};           // to a reward model
 };
 
 /// Everything that a sampler needs to know of its model.
@@ -157,6 +157,9 @@ public:
   /// What earlier steps have deferred (step_result::deferred) and can be sampled now, after guided_settings::late was
   /// called; perhaps nothing.
   virtual step_result collect_late() { return {}; }
+
+  /// How searches that have waited for this verdict go on; perhaps nothing, as they may have ended.
+  virtual step_result settle(const verdict& its) { return static_cast<void>(its), step_result(); }
 
   /// Throws device_error if the device has failed, and would never report.
   virtual void check() const = 0;

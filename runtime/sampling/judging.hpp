@@ -1,18 +1,13 @@
 // The questions to a reward model and its answers, for a search whose value is "model": answers go to it as texts
-// and come back as values. The asker keeps the outcome and sees when it is known. The reward model gets the order and
-// settles it once; an order that is destroyed unsettled has failed, so nobody waits for ever. Any thread.
+// and come back as values. Both are messages between whoever samples and whoever judges (actors/messages/judging.hpp).
 #pragma once
 
 #include "runtime/support/error.hpp"
 
-#include <atomic>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -24,70 +19,27 @@ struct judged_prompt {
   bool continues_last = false; // the answer belongs to the last message
 };
 
-class judged_values {
-public:
-  bool known() const { return known_.load(std::memory_order_acquire); }
-
-  // Once they are known:
-  const std::vector<double>& values() const { return values_; } // one for each answer
-  const std::optional<error>& why() const { return why_; }      // there are none
-
-private:
-  friend class judge_order;
-
-  std::vector<double> values_;
-  std::optional<error> why_ = error{errc::unavailable, "the reward model has stopped", "search"};
-  std::atomic<bool> known_ = false;
+/// Answers to value. Its address identifies it while somebody waits for the verdict.
+struct judge_order {
+  std::shared_ptr<const judged_prompt> prompt;
+  std::vector<std::string> answers;
 };
 
-class judge_order {
-public:
-  /// `told` is called once the outcome is known, on any thread. `stop`: nobody wants it any more.
-  judge_order(std::shared_ptr<const judged_prompt> prompt, std::vector<std::string> answers, std::stop_token stop,
-              std::function<void()> told)
-    : prompt_(std::move(prompt)), answers_(std::move(answers)), stop_(std::move(stop)), told_(std::move(told)) {}
-  ~judge_order() { settle(); }
-  judge_order(const judge_order&) = delete;
-  judge_order& operator=(const judge_order&) = delete;
+using judge_order_ptr = std::shared_ptr<const judge_order>;
 
-  const judged_prompt& prompt() const { return *prompt_; }
-  const std::vector<std::string>& answers() const { return answers_; }
-  const std::stop_token& stop() const { return stop_; }
-  std::shared_ptr<const judged_values> outcome() const { return outcome_; }
+inline const error no_judge{errc::unavailable, "the reward model has stopped", "search"};
 
-  // The first one counts.
-  void answer(std::vector<double> values) {
-    if (outcome_->known())
-      return;
-    outcome_->values_ = std::move(values);
-    outcome_->why_.reset();
-    settle();
-  }
-  void fail(error why) {
-    if (outcome_->known())
-      return;
-    outcome_->why_ = std::move(why);
-    settle();
-  }
-
-private:
-  void settle() noexcept {
-    if (outcome_->known_.exchange(true, std::memory_order_release))
-      return;
-    try {
-      told_();
-    } catch (...) { // there is no memory for a message
-    }
-  }
-
-  std::shared_ptr<const judged_prompt> prompt_;
-  std::vector<std::string> answers_;
-  std::stop_token stop_;
-  std::function<void()> told_;
-  std::shared_ptr<judged_values> outcome_ = std::make_shared<judged_values>();
+/// What has come of an order: one value for each answer, or why there are none.
+struct verdict {
+  judge_order_ptr order = {}; // null: of all orders that are open
+  std::vector<double> values = {};
+  std::optional<error> why = {};
 };
 
-/// Takes an order to who judges.
-using judge_answers = std::function<void(std::shared_ptr<judge_order>)>;
+/// How a sampler reaches whoever judges. Each order gets a verdict (step_sampler::settle) unless it is withdrawn.
+struct judge_line {
+  std::function<void(const judge_order_ptr&)> ask = {}; // empty: there is nobody
+  std::function<void(const judge_order_ptr&)> withdraw = {};
+};
 
 } // namespace troupe

@@ -33,6 +33,7 @@ public:
 
   void prepare(const step_plan& plan) override;
   step_result collect_late() override;
+  step_result settle(const verdict& its) override { return judge_.settle(its); }
   step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
   step_result collect() override;
   void check() const override;

@@ -143,12 +143,10 @@ TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on 
   sampling_params p{.temperature = 0, .max_tokens = 3};
   p.techniques.set(searched_by({.simulations = 3, .branching = 2, .parallel = 1, .value = search_value::model}));
   p.stop = stop_strings({"c"});
-  std::vector<std::shared_ptr<judge_order>> asked;
-  int late = 0;
-  const auto with_judge = [&] {
-    return cpu_step_sampler(
-      {eos}, {.late = [&] { ++late; }, .judge = [&](std::shared_ptr<judge_order> order) { asked.push_back(order); }});
-  };
+  std::vector<judge_order_ptr> asked, withdrawn;
+  cpu_step_sampler sampler({eos},
+                           {.judge = {.ask = [&](const judge_order_ptr& order) { asked.push_back(order); },
+                                      .withdraw = [&](const judge_order_ptr& o) { withdrawn.push_back(o); }}});
   auto searched = std::make_shared<request>(*start_of(p)->asked);
   searched->text = std::make_shared<const token_text>(
     [](token_id id) { return std::string(1, static_cast<char>('a' + id)); });
@@ -159,20 +157,17 @@ TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on 
     plan.groups = {{7, {0}, std::move(of)}};
     return plan;
   };
-  auto sampler = with_judge();
   CHECK(sampler.sample(search_of(start), std::vector<float>{3, 2, 1, 0}).groups.size() == 1);
   const auto deferred = sampler.sample(search_of(nullptr), std::vector<float>{0, 3, 4, -9}); // "c" ends it
   CHECK(deferred.groups.empty());
   CHECK(deferred.deferred == std::vector{first});
   CHECK(deferred.at_judge == std::vector{first});
   REQUIRE(asked.size() == 1);
-  CHECK(asked.front()->answers() == std::vector<std::string>{"a"}); // as the client would see it
-  CHECK(asked.front()->prompt().text == "bc");
+  CHECK(asked.front()->answers == std::vector<std::string>{"a"}); // as the client would see it
+  CHECK(asked.front()->prompt->text == "bc");
   CHECK(sampler.collect_late().groups.empty());
-  asked.front()->answer({0.5});
-  asked.front()->fail({}); // comes too late
-  CHECK(late == 1);
-  const auto booked = sampler.collect_late();
+  const auto booked = sampler.settle({.order = asked.front(), .values = {0.5}});
+  CHECK(sampler.settle({.order = asked.front(), .why = no_judge}).failed.empty()); // comes too late
   REQUIRE(booked.groups.size() == 1);
   CHECK(booked.groups.front().children.size() == 1);
   CHECK(booked.failed.empty());
@@ -180,21 +175,21 @@ TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on 
   SUBCASE("nobody wants the values of a search that has ended") {
     sampler.sample(search_of(nullptr), std::vector<float>{0, 0, 4, 3});
     REQUIRE(asked.size() == 2);
-    CHECK_FALSE(asked.back()->stop().stop_requested());
+    CHECK(withdrawn.empty());
     step_plan last;
     last.ended = {first};
     sampler.sample(last, std::vector<float>());
-    CHECK(asked.back()->stop().stop_requested());
+    CHECK(withdrawn == std::vector{asked.back()});
+    CHECK(sampler.settle({.order = asked.back(), .values = {0.5}}).groups.empty());
   }
   SUBCASE("a search whose judge is lost fails") {
     sampler.sample(search_of(nullptr), std::vector<float>{0, 0, 4, 3});
     REQUIRE(asked.size() == 2);
-    asked.clear();
-    CHECK(late == 2);
-    const auto failed = sampler.collect_late();
+    const auto failed = sampler.settle({.why = no_judge});
     REQUIRE(failed.failed.size() == 1);
     CHECK(failed.failed.front().sequence == first);
     CHECK(failed.failed.front().why.message == "the reward model has stopped");
-    CHECK(sampler.collect_late().failed.empty());
+    CHECK(sampler.settle({.why = no_judge}).failed.empty());
+    CHECK(withdrawn.empty());
   }
 }
