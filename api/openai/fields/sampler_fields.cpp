@@ -1,6 +1,7 @@
 #include "api/openai/fields/sampler_fields.hpp"
 
 #include "runtime/sampling/processors/token_sequences.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/whole_number.hpp"
 
 #include <charconv>
