@@ -2,6 +2,7 @@
 
 #include "actors/faults.hpp"
 #include "actors/kept_judge.hpp"
+#include "actors/messages/admission.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/messages/judging.hpp"
 #include "actors/messages/loading.hpp"

@@ -1,6 +1,7 @@
 #include "actors/executor.hpp"
 
 #include "actors/companions.hpp"
+#include "actors/messages/admission.hpp"
 #include "actors/messages/arrivals.hpp"
 #include "actors/messages/disk.hpp"
 #include "actors/messages/introductions.hpp"

@@ -71,6 +71,52 @@ using route_query_ptr = std::shared_ptr<const route_query>;
 using load_report_ptr = std::shared_ptr<const load_report>;
 using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
 
+// Messages that are named by what happened, by the files of actors/messages that have them.
+struct replica_known; // actors/messages/introductions.hpp
+struct request_joined;
+struct scheduler_known;
+struct judge_known;
+struct answer_valued; // actors/messages/judging.hpp
+struct answers_to_value;
+struct judge_failed;
+struct judge_ready;
+struct order_settled;
+struct order_unwanted;
+struct guesses_verified; // actors/messages/sampling.hpp
+struct late_tokens_sampled;
+struct mask_ready;
+struct sample_done;
+struct token_sampled;
+struct deadline_passed; // actors/messages/endings.hpp
+struct deadline_set;
+struct request_left;
+struct request_paused;
+struct load_failed; // actors/messages/loading.hpp
+struct model_loaded;
+struct guide_compiled; // actors/messages/guides.hpp
+struct guide_ordered;
+struct guide_settled;
+struct drafts_wanted; // actors/messages/drafting.hpp
+struct tokens_drafted;
+struct blocks_missing; // actors/messages/disk.hpp
+struct fetch_done;
+struct images_filled;
+struct images_written;
+struct prefix_wanted;
+struct blocks_offered; // actors/messages/roles.hpp
+struct chain_arrived;
+struct move_wanted;
+struct offer_accepted;
+struct blocks_read; // actors/messages/arrivals.hpp
+struct blocks_received;
+struct deadlines_due; // actors/messages/reminders.hpp
+struct device_check_due;
+struct fetch_overdue;
+struct read_on;
+struct restart_due;
+struct save_on;
+struct send_on;
+
 using submit_atom = caf::atom_constant<caf::atom("submit")>;
 using event_atom = caf::atom_constant<caf::atom("event")>;
 using admit_atom = caf::atom_constant<caf::atom("admit")>;

@@ -1,5 +1,6 @@
 #include "actors/request.hpp"
 
+#include "actors/messages/admission.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/messages/guides.hpp"
 #include "actors/messages/roles.hpp"

@@ -11,7 +11,6 @@
 
 namespace troupe {
 
-/// `judging`: who values the answers of searches; null: nobody does.
 sampler_actor spawn_sampler(caf::actor_system& system, model_replica what);
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/kv_block_manager.hpp"
+#include "actors/messages/admission.hpp"
 #include "actors/messages/arrivals.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/messages/introductions.hpp"
