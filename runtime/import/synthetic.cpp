@@ -39,6 +39,7 @@ constexpr std::array shapes{
   synthetic_shape{"moe-8x", "mixtral", 16, 2048, 32, 8, 64, 2048, 32000, true, 8, 2},
   synthetic_shape{"qwen3-moe", "qwen3_moe", 4, 2048, 32, 4, 128, 768, 32000, true, 128, 8},
   synthetic_shape{"opt-1b", "opt", 24, 2048, 32, 32, 64, 8192, 50272, true},
+  synthetic_shape{"heads-768", "llama", 12, 768, 8, 8, 96, 2048, 32000, true},
   synthetic_shape{"reglu-1b", "llama", 16, 2048, 32, 8, 64, 8192, 50257, true},
 };
 

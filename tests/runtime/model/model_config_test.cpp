@@ -307,7 +307,7 @@ TEST_CASE("A missing model or an unknown shape is refused by name") {
   CHECK(failure_of([] { open_model("/nonexistent/model"); }).starts_with("/nonexistent/model: no such folder"));
   CHECK(failure_of([] { open_model("synthetic:llama-9000b"); }) ==
         "synthetic:llama-9000b: no such shape, there are llama-135m, llama-1b, llama-8b, moe-8x, qwen3-moe, opt-1b, "
-        "reglu-1b, qwen3.5-2b, lfm2-1b");
+        "heads-768, reglu-1b, qwen3.5-2b, lfm2-1b");
   const temp_folder folder;
   CHECK(failure_of([&] { open_model(folder.path().string()); }).find("the folder is empty; ") != std::string::npos);
 }
