@@ -93,7 +93,7 @@ formatted() {
 
 unit() {
   built release -DTROUPE_INSTRUCTION_SETS=all -- || return
-  run_tests unit ctest --preset release --parallel "$(nproc)" --verbose --timeout 900
+  run_tests unit ctest --preset release --parallel "$(nproc)" --verbose --timeout 3600
 }
 
 arm() {
@@ -114,13 +114,13 @@ asan() {
   built asan -- || return
   finish_e2e
   run_tests asan env ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    ctest --preset asan --parallel "$(nproc)" --verbose --timeout 1800
+    ctest --preset asan --parallel "$(nproc)" --verbose --timeout 3600
 }
 
 tsan() {
   built tsan "-DTROUPE_LAYERS=kernels;runtime" -- || return
   finish_e2e
-  run_tests tsan ctest --preset tsan --parallel "$(nproc)" --verbose --timeout 1800
+  run_tests tsan ctest --preset tsan --parallel "$(nproc)" --verbose --timeout 3600
 }
 
 # Installs the Python packages if they are missing, and runs the tests.

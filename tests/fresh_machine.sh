@@ -23,9 +23,10 @@ mkdir -p build
 : >"$log"
 root=$(mktemp -d)
 chmod 755 "$root" # apt reads as a user of its own
+mount --bind "$root" "$root" # so that its `/` is a mount, as on a machine
 clean() {
   local folder
-  for folder in proc sys dev; do
+  for folder in proc sys dev .; do
     ! mountpoint -q "$root/$folder" || umount -Rl "$root/$folder"
   done
   rm -rf --one-file-system "$root"
@@ -50,6 +51,7 @@ rm -f "$root/etc/apt/sources.list"
 for file in /etc/apt /etc/pip.conf /etc/resolv.conf /etc/ssl/certs /usr/share/keyrings /usr/local/share/ca-certificates; do
   [ ! -e "$file" ] || cp -rL "$file" "$root$(dirname "$file")/"
 done
+echo "127.0.0.1 localhost" >"$root/etc/hosts"
 mount -t proc proc "$root/proc"
 mount --rbind --make-rslave /sys "$root/sys"
 mount --rbind --make-rslave /dev "$root/dev"
