@@ -112,6 +112,7 @@ struct blocks_received;
 struct deadlines_due; // actors/messages/reminders.hpp
 struct device_check_due;
 struct fetch_overdue;
+struct masks_overdue;
 struct read_on;
 struct restart_due;
 struct save_on;

@@ -115,7 +115,7 @@ using sampler_actor = caf::typed_actor<
   gets<request_joined>,                                         // scheduler
   gets<scheduler_known>, gets<judge_known>,                     // engine
   gets<mask_ready>, gets<order_settled>, gets<sample_done>,     // thread that makes masks; judge; device
-  gets<device_check_due>>;                                      // itself
+  gets<masks_overdue>, gets<device_check_due>>;                 // itself
 
 /// Guesses of a draft model, for a part of the scheduler's interface.
 using draft_reply_actor = caf::typed_actor<gets<tokens_drafted>>;

@@ -11,7 +11,10 @@
 
 #include <caf/send.hpp>
 
+#include <chrono>
+#include <deque>
 #include <map>
+#include <optional>
 
 namespace troupe {
 
@@ -36,10 +39,11 @@ public:
       [this](const request_joined& joined) { attach(joined.request, joined.client); },
       [this](const judge_known& known) { follow(known.judge); },
       [this](plan_atom, const step_plan_ptr& plan) { sampler_->prepare(*plan); },
-      [this](logits_atom, const step_logits_ptr& logits, const executor_actor& executor) { sample(*logits, executor); },
-      [this](mask_ready) { deliver_late(sampler_->collect_late()); },
+      [this](logits_atom, const step_logits_ptr& logits, const executor_actor& executor) { take(logits, executor); },
+      [this](mask_ready) { go_on(), deliver_late(sampler_->collect_late()); },
+      [this](masks_overdue) { go_on(); },
       [this](const order_settled& settled) { deliver_late(sampler_->settle(settled.its)); },
-      [this](sample_done) { --on_device_, deliver(std::make_shared<const step_result>(sampler_->collect())); },
+      [this](sample_done) { ++reported_, go_on(); },
       [this](device_check_due) { check(); },
     };
   }
@@ -92,19 +96,53 @@ private:
     }
   }
 
-  void sample(const step_logits& logits, const executor_actor& executor) {
-    auto tokens = std::make_shared<const step_tokens>(sampler_->sample(logits.plan, logits.output));
+  void take(const step_logits_ptr& logits, const executor_actor& executor) {
+    waiting_.push_back({logits, executor});
+    go_on();
+  }
+
+  // Samples steps and collects samples in their order, as far as their masks have been made, or are overdue.
+  void go_on() {
+    while (!waiting_.empty() && is_due(*waiting_.front().logits)) {
+      const auto step = std::move(waiting_.front());
+      waiting_.pop_front();
+      sample(step.logits, step.executor);
+    }
+    while (reported_ > 0 && is_due(*on_device_.front())) {
+      --reported_;
+      on_device_.pop_front();
+      deliver(std::make_shared<const step_result>(sampler_->collect()));
+    }
+  }
+
+  bool is_due(const step_logits& step) {
+    const auto now = self_->clock().now();
+    if (!sampler_->lacks_masks(*step.plan) || (held_until_ && now >= *held_until_)) {
+      held_until_.reset();
+      return true;
+    }
+    if (!held_until_) {
+      const auto longest = mask_patience(step.output.ms);
+      held_until_ = now + longest;
+      self_->delayed_send(self_, longest, masks_overdue{});
+    }
+    return false;
+  }
+
+  void sample(const step_logits_ptr& logits, const executor_actor& executor) {
+    auto tokens = std::make_shared<const step_tokens>(sampler_->sample(logits->plan, logits->output));
     self_->send(executor, tokens_atom::value, tokens);
     if (tokens->sampled)
       return deliver(tokens->sampled);
-    if (on_device_++ == 0 && !std::exchange(checking_, true))
+    on_device_.push_back(logits);
+    if (!std::exchange(checking_, true))
       self_->delayed_send(self_, check_interval, device_check_due{});
   }
 
   // A device that fails never reports its samples, so it is polled while any are outstanding.
   void check() {
     sampler_->check();
-    checking_ = on_device_ > 0;
+    checking_ = !on_device_.empty();
     if (checking_)
       self_->delayed_send(self_, check_interval, device_check_due{});
   }
@@ -115,6 +153,8 @@ private:
   }
 
   void deliver_late(step_result late) {
+    if (!late.goes_on())
+      return;
     const auto result = std::make_shared<const step_result>(std::move(late));
     self_->send(scheduler_, late_tokens_sampled{result});
     tell_clients(result);
@@ -158,8 +198,15 @@ private:
   scheduler_actor scheduler_;
   std::map<std::uint64_t, request_actor> clients_;
   std::map<caf::actor_addr, std::uint64_t> requests_;
-  int on_device_ = 0;     // samples not yet collected
-  bool checking_ = false; // a check is due
+  struct step_to_sample {
+    step_logits_ptr logits;
+    executor_actor executor;
+  };
+  std::deque<step_to_sample> waiting_;                              // for masks, or for a step that does
+  std::deque<step_logits_ptr> on_device_;                           // sampled there, not yet collected
+  int reported_ = 0;                                                // of these, done
+  bool checking_ = false;                                           // a check is due
+  std::optional<std::chrono::steady_clock::time_point> held_until_; // the next step; none: it is not held back
 };
 
 } // namespace

@@ -24,6 +24,9 @@ struct fetch_overdue {
 /// sampler: has the device failed?
 struct device_check_due {};
 
+/// sampler: a step has waited long enough for masks.
+struct masks_overdue {};
+
 /// engine: the time of a request may be over.
 struct deadlines_due {};
 
@@ -39,5 +42,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::send_on)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::save_on)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::fetch_overdue)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::device_check_due)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::masks_overdue)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::deadlines_due)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::restart_due)

@@ -51,13 +51,21 @@ void guided_sampler::prepare(const step_plan& plan) {
   }
 }
 
+bool guided_sampler::lacks_masks(const step_plan& plan) const {
+  bool lacks = false;
+  for (const auto& demand : plan.samples)
+    if (const auto found = sequences_.find(demand.sequence); demand.guided && found != sequences_.end())
+      lacks |= found->second.text.lacks_any(how_->late);
+  return lacks;
+}
+
 void guided_sampler::draw_ahead(const sample_demand& demand, const rows_fn& rows, std::vector<float>& masked,
                                 sampling_scratch& scratch) {
   const auto found = sequences_.find(demand.sequence);
   if (found == sequences_.end())
     return;
   auto& s = found->second;
-  const auto* next = s.text.next({}); // other draws do not wait for a mask
+  const auto* next = s.text.next();
   if (!next || next->why || !next->forced.empty())
     return;
   try {
@@ -74,7 +82,7 @@ void guided_sampler::sample(const step_plan& plan, const sample_demand& demand, 
     return; // it has ended
   auto& s = found->second;
   try {
-    if (const auto* next = s.text.next(how_->until))
+    if (const auto* next = s.text.next())
       return walk(plan, demand, s, *next, rows, scratch, result);
     const auto row = rows(demand.logit_row);
     s.row.logits.assign(row.logits.begin(), row.logits.end());
@@ -82,7 +90,8 @@ void guided_sampler::sample(const step_plan& plan, const sample_demand& demand, 
       s.row.others.emplace_back(other.begin(), other.end());
     deferred_.insert_or_assign(demand.sequence, demand.slot);
     result.deferred.push_back(demand.sequence);
-    s.text.when_made(how_->late);
+    if (!s.text.lacks_any(how_->late))
+      how_->late();
   } catch (const failure& f) {
     end(demand.sequence, f.what_failed(), result);
   }
@@ -99,7 +108,7 @@ void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, se
     taken.push_back(token.id);
     goes_on = token.finish == sampled_token::finish::none;
     right = i < demand.guesses && token.id == plan.token_of(demand.logit_row + i + 1);
-    const auto* following = goes_on && right ? s.text.after_guess(static_cast<std::size_t>(i), how_->until) : nullptr;
+    const auto* following = goes_on && right ? s.text.after_guess(static_cast<std::size_t>(i)) : nullptr;
     result.sampled.push_back({demand.sequence, demand.slot, std::move(token), following != nullptr});
     if (!following && goes_on && demand.guesses == 0)
       goes_on = append_forced(s, *next, demand, scratch, result);
@@ -159,7 +168,7 @@ void guided_sampler::collect_late(sampling_scratch& scratch, step_result& result
   for (auto d = deferred_.begin(); d != deferred_.end();) {
     const auto [id, slot] = *d;
     const auto found = sequences_.find(id);
-    const auto* next = found == sequences_.end() ? nullptr : found->second.text.next({});
+    const auto* next = found == sequences_.end() ? nullptr : found->second.text.next();
     if (found != sequences_.end() && !next) {
       ++d;
       continue;

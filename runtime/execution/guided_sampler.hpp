@@ -1,8 +1,8 @@
 // Samples, on the host, the sequences of one step_sampler that follow guides. Holds their sampling states and their
 // guided_texts, and rebuilds both when a plan brings a transcript. Masks are made while the forward pass runs. If a
-// mask is not ready in time, the row of logits is kept, the sequence is reported as deferred, and its token follows by
-// `collect_late`. So a slow mask delays its own sequence only. Single-threaded, except for the callback and
-// `draw_ahead`.
+// mask has not been made when a step is sampled, the row of logits is kept, the sequence is reported as deferred, and
+// its token follows by `collect_late`. So a slow mask delays its own sequence only. Nothing waits here: who samples may
+// ask which masks are lacking, and come later. Single-threaded, except for the callback and `draw_ahead`.
 #pragma once
 
 #include "runtime/execution/guided_text.hpp"
@@ -11,8 +11,6 @@
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/scheduling/step.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,14 +21,13 @@
 
 namespace troupe {
 
-/// What guides and judged groups need to know of the one who samples: EOS ids, threads, how long to wait, whom to ask.
+/// What guides and judged groups need to know of the one who samples: EOS ids, threads, whom to tell and to ask.
 /// Shared by the parts of a sampler.
 struct guiding {
   std::vector<token_id> eos_ids;
   std::shared_ptr<mask_workers> workers;
   std::function<void()> late;
-  judge_line judge;                          // of searches
-  guided_text::clock::time_point until = {}; // to which masks are waited for in this step
+  judge_line judge; // of searches
 
   guiding(std::vector<token_id> eos, guided_settings settings)
     : eos_ids(std::move(eos)),
@@ -38,11 +35,6 @@ struct guiding {
       late(settings.late ? std::move(settings.late) : [] {}),
       judge(std::move(settings.judge)) {}
 };
-
-/// How long a step that took `ms` waits for masks in all.
-inline guided_text::clock::duration patience(double ms) {
-  return std::chrono::microseconds(static_cast<std::int64_t>(std::max(1000.0, 50 * ms)));
-}
 
 /// A request's parameters where a guide decides which tokens may end the answer.
 std::shared_ptr<const sampling_params> guided_params(const sampling_params& p);
@@ -54,6 +46,10 @@ public:
   /// Begins to make the masks of a plan: those of new sequences and of guesses. Before its `sample`; a second call for
   /// the same plan does nothing.
   void prepare(const step_plan& plan);
+
+  /// Whether a mask is still being made that `sample` would use, guesses' included. Each that is calls guiding::late once
+  /// it has been made. Behind `prepare`.
+  bool lacks_masks(const step_plan& plan) const;
 
   /// `rows(row)`: row plan.logit_rows[row].
   using rows_fn = std::function<judged_logits(std::int32_t row)>;

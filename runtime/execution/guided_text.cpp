@@ -3,7 +3,6 @@
 #include "runtime/sampling/vector_passes.hpp"
 
 #include <algorithm>
-#include <condition_variable>
 #include <limits>
 #include <mutex>
 #include <new>
@@ -104,10 +103,21 @@ struct guided_text::text {
 
 struct guided_text::result {
   std::mutex mutex;
-  std::condition_variable changed;
   bool made = false;
   next_tokens what; // constant once made
   std::function<void()> tell;
+
+  const next_tokens* if_made() {
+    const std::lock_guard hold(mutex);
+    return made ? &what : nullptr;
+  }
+
+  bool is_lacking(const std::function<void()>& told) {
+    const std::lock_guard hold(mutex);
+    if (!made)
+      tell = told;
+    return !made;
+  }
 
   void finish(next_tokens found) {
     std::function<void()> told;
@@ -116,7 +126,6 @@ struct guided_text::result {
       what = std::move(found);
       made = true;
       told = std::move(tell);
-      changed.notify_all();
     }
     if (told)
       told();
@@ -214,26 +223,17 @@ guided_text guided_text::fork(token_id token) const {
   return child;
 }
 
-const next_tokens* guided_text::wait_for(result& one, clock::time_point until) {
-  std::unique_lock hold(one.mutex);
-  return one.changed.wait_until(hold, until, [&one] { return one.made; }) ? &one.what : nullptr;
+const next_tokens* guided_text::next() const { return next_->if_made(); }
+
+const next_tokens* guided_text::after_guess(std::size_t i) const {
+  return i < after_guesses_.size() ? after_guesses_[i]->if_made() : nullptr;
 }
 
-const next_tokens* guided_text::next(clock::time_point until) const { return wait_for(*next_, until); }
-
-const next_tokens* guided_text::after_guess(std::size_t i, clock::time_point until) const {
-  return i < after_guesses_.size() ? wait_for(*after_guesses_[i], until) : nullptr;
-}
-
-void guided_text::when_made(std::function<void()> tell) const {
-  {
-    const std::lock_guard hold(next_->mutex);
-    if (!next_->made) {
-      next_->tell = std::move(tell);
-      return;
-    }
-  }
-  tell();
+bool guided_text::lacks_any(const std::function<void()>& tell) const {
+  bool lacks = next_->is_lacking(tell);
+  for (const auto& one : after_guesses_)
+    lacks |= one->is_lacking(tell);
+  return lacks;
 }
 
 } // namespace troupe

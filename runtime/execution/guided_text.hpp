@@ -9,7 +9,6 @@
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,17 +31,16 @@ struct next_tokens {
 
 class guided_text {
 public:
-  using clock = std::chrono::steady_clock;
-
   /// The text of `start`, which has a guide, ending with EOS or a stop id. An end is allowed where the guide may end
   /// and, before min_tokens, nothing else may follow. Begins to make what may follow.
   guided_text(std::shared_ptr<mask_workers> workers, const sampling_start& start, std::span<const token_id> eos_ids);
 
-  /// What may follow the text, once it has been made; waits for it until then.
-  const next_tokens* next(clock::time_point until) const;
+  /// What may follow the text; null while it is being made.
+  const next_tokens* next() const;
 
-  /// Calls `tell`, on any thread, once that has been made, perhaps at once.
-  void when_made(std::function<void()> tell) const;
+  /// Whether what may follow the text, or one of its guesses, is still being made. Each calls `tell` then, on any thread,
+  /// once it has been made.
+  bool lacks_any(const std::function<void()>& tell) const;
 
   /// Appends tokens that may follow.
   void append(std::span<const token_id> tokens);
@@ -50,8 +48,8 @@ public:
   /// Begins to make what may follow each of these guesses, as far as they may follow one another.
   void guess(std::span<const token_id> tokens);
 
-  /// What may follow the guess number `i`, likewise; null, too, if there is no such guess.
-  const next_tokens* after_guess(std::size_t i, clock::time_point until) const;
+  /// What may follow the guess number `i`; null while it is being made, or if there is no such guess.
+  const next_tokens* after_guess(std::size_t i) const;
 
   /// The text with one more token.
   guided_text fork(token_id token) const;
@@ -62,7 +60,6 @@ private:
   struct result;
 
   guided_text(std::shared_ptr<mask_workers> workers, std::shared_ptr<const rules> r);
-  static const next_tokens* wait_for(result& one, clock::time_point until);
   static void prepare(mask_workers& workers, std::shared_ptr<const rules> r, std::weak_ptr<text> of, int slices);
   std::shared_ptr<result> begin(std::function<void(text&, next_tokens&)> make) const;
 

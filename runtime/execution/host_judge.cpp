@@ -64,21 +64,29 @@ void host_judge::judge(const group_demand& demand, const logits_fn& logits, samp
   std::vector<std::span<const float>> members;
   for (const auto row : demand.logit_rows)
     members.push_back(logits(row));
-  if (const auto* text = unmade(g)) {
+  if (lacks_masks(g)) {
     for (const auto row : members)
       g.rows.emplace_back(row.begin(), row.end());
-    result.deferred.push_back({demand.request, 0});
-    return text->when_made(how_->late);
+    return result.deferred.push_back({demand.request, 0});
   }
   decide(found, members, scratch, result);
   if (const auto still = groups_.find(demand.request); still != groups_.end() && still->second.order)
     result.deferred.push_back({demand.request, 0});
 }
 
-const guided_text* host_judge::unmade(const group& g) const {
-  const auto made = [&](const guided_text& t) { return t.next(how_->until) != nullptr; };
-  const auto found = std::ranges::find_if_not(g.texts, made);
-  return found == g.texts.end() ? nullptr : &*found;
+bool host_judge::lacks_masks(const step_plan& plan) const {
+  bool lacks = false;
+  for (const auto& demand : plan.groups)
+    if (const auto found = groups_.find(demand.request); found != groups_.end())
+      lacks |= lacks_masks(found->second);
+  return lacks;
+}
+
+bool host_judge::lacks_masks(const group& g) const {
+  bool lacks = false;
+  for (const auto& text : g.texts)
+    lacks |= text.lacks_any(how_->late);
+  return lacks;
 }
 
 void host_judge::decide(group_map::iterator found, std::span<const std::span<const float>> logits,
@@ -182,7 +190,7 @@ std::vector<std::span<const float>> host_judge::masked(const group& g, std::span
   std::vector<std::span<const float>> rows;
   masked_.resize(std::max(masked_.size(), logits.size()));
   for (std::size_t i = 0; i < g.texts.size(); ++i) {
-    const auto& next = *g.texts[i].next(how_->until);
+    const auto& next = *g.texts[i].next();
     if (next.why)
       throw failure(next.why->code, next.why->message, next.why->param);
     next.apply(logits[i], masked_[i]);
@@ -195,12 +203,8 @@ std::vector<std::span<const float>> host_judge::masked(const group& g, std::span
 void host_judge::collect_late(sampling_scratch& scratch, step_result& result) {
   for (auto g = groups_.begin(); g != groups_.end();) {
     const auto found = g++;
-    if (found->second.rows.empty())
+    if (found->second.rows.empty() || lacks_masks(found->second))
       continue;
-    if (const auto* text = unmade(found->second)) {
-      text->when_made(how_->late);
-      continue;
-    }
     const auto rows = std::exchange(found->second.rows, {});
     decide(found, std::vector<std::span<const float>>(rows.begin(), rows.end()), scratch, result);
   }

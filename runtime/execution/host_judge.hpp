@@ -73,6 +73,9 @@ public:
   /// Begins to make the masks of new groups. Before `judge`.
   void prepare(const step_plan& plan);
 
+  /// Whether a mask of a group is still being made, as guided_sampler::lacks_masks tells. Behind `prepare`.
+  bool lacks_masks(const step_plan& plan) const;
+
   /// The rows of logits that `judge` reads, indices into plan.logit_rows.
   static std::vector<std::int32_t> rows(const step_plan& plan);
 
@@ -115,7 +118,7 @@ private:
   using group_map = std::map<std::uint64_t, group>; // by request
 
   void judge(const group_demand& demand, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
-  const guided_text* unmade(const group& g) const;
+  bool lacks_masks(const group& g) const;
   guided_text text_of(sampling_start start, const std::vector<token_id>& answer) const;
   void decide(group_map::iterator g, std::span<const std::span<const float>> logits, sampling_scratch& scratch,
               step_result& result);

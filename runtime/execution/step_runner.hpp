@@ -9,6 +9,8 @@
 #include "runtime/sampling/judging.hpp"
 #include "runtime/scheduling/step.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -53,6 +55,11 @@ struct guided_settings {
   std::function<void()> late = {}; // called on any thread when there is something for step_sampler::collect_late
   judge_line judge = {};           // to a reward model
 };
+
+/// How long the sampling of a step that took `ms` waits for masks in all.
+inline std::chrono::steady_clock::duration mask_patience(double ms) {
+  return std::chrono::microseconds(static_cast<std::int64_t>(std::max(1000.0, 50 * ms)));
+}
 
 /// Everything that a sampler needs to know of its model.
 struct sampler_spec {
@@ -148,6 +155,10 @@ public:
 
   /// Begins what can be done for a plan before its logits are there: masks of sequences that follow guides. Optional.
   virtual void prepare(const step_plan& plan) { static_cast<void>(plan); }
+
+  /// Whether masks that are still being made would defer a part of what `sample` of this plan would return, or `collect`
+  /// where its tokens are on a device. Then guided_settings::late is called as each of them has been made.
+  virtual bool lacks_masks(const step_plan& plan) { return static_cast<void>(plan), false; }
 
   virtual step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) = 0;
 

@@ -309,6 +309,11 @@ struct step_result {
   double ms = 0;                                // that the step took; 0: not measured
   std::vector<double> stage_ms = {};            // of these, each stage; empty: there is one
   std::string news = {};                        // a line for the log; mostly empty
+
+  /// Whether a late result has anything to tell.
+  bool goes_on() const {
+    return !sampled.empty() || !groups.empty() || !failed.empty() || !at_judge.empty() || !hypotheses.empty();
+  }
 };
 
 } // namespace troupe

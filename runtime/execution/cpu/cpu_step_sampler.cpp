@@ -47,7 +47,6 @@ cpu_step_sampler::~cpu_step_sampler() = default;
 
 step_tokens cpu_step_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
   const auto began = std::chrono::steady_clock::now();
-  how_->until = began + patience(logits.ms);
   const std::span values(logits.logits.get(), plan->logit_rows.size() * logits.vocab);
   const std::span hidden(logits.hidden.get(), plan->hidden_rows.size() * logits.width);
   auto result = std::make_shared<step_result>(sample(*plan, values, hidden, logits.contrast.get()));
@@ -64,9 +63,14 @@ void cpu_step_sampler::prepare(const step_plan& plan) {
   judge_.prepare(plan);
 }
 
+bool cpu_step_sampler::lacks_masks(const step_plan& plan) {
+  prepare(plan);
+  const bool lacks = guided_.lacks_masks(plan);
+  return judge_.lacks_masks(plan) || lacks;
+}
+
 step_result cpu_step_sampler::collect_late() {
   step_result result;
-  how_->until = {};
   guided_.collect_late(scratch_.front(), result);
   judge_.collect_late(scratch_.front(), result);
   return result;

@@ -36,6 +36,7 @@ public:
   ~cpu_step_sampler() override;
 
   void prepare(const step_plan& plan) override;
+  bool lacks_masks(const step_plan& plan) override;
   step_result collect_late() override;
   step_result settle(const verdict& its) override { return judge_.settle(its); }
 

@@ -69,9 +69,15 @@ void gpu_step_sampler::prepare(const step_plan& plan) {
   judge_.prepare(plan);
 }
 
+bool gpu_step_sampler::lacks_masks(const step_plan& plan) {
+  if (in_flight_.empty() || in_flight_.front().plan.get() != &plan)
+    return false;
+  const bool lacks = guided_.lacks_masks(plan);
+  return judge_.lacks_masks(plan) || lacks;
+}
+
 step_result gpu_step_sampler::collect_late() {
   step_result result;
-  how_->until = {};
   guided_.collect_late(scratch_, result);
   judge_.collect_late(scratch_, result);
   return result;
@@ -315,7 +321,6 @@ step_result gpu_step_sampler::collect() {
       sequences_.erase(found);
     }
   }
-  how_->until = guided_text::clock::now() + patience(0);
   for (const auto& demand : d.plan->samples)
     if (demand.guided)
       guided_.sample(*d.plan, demand, host_logits(d), scratch_, result);

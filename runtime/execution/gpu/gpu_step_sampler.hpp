@@ -32,6 +32,7 @@ public:
   ~gpu_step_sampler() override;
 
   void prepare(const step_plan& plan) override;
+  bool lacks_masks(const step_plan& plan) override;
   step_result collect_late() override;
   step_result settle(const verdict& its) override { return judge_.settle(its); }
   step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;

@@ -204,6 +204,22 @@ TEST_CASE("a mask that is late keeps nobody waiting, and changes no token") {
   CHECK(run(plain, [] { FAIL("nothing is late"); }).first == ids);
 }
 
+TEST_CASE("who samples can ask which masks are lacking, and then nothing is deferred") {
+  std::atomic<int> told = 0;
+  cpu_step_sampler sampler({last_token}, {1, [&] { ++told; }});
+  auto logits = random_logits(3, 9);
+  auto plan = guided_plan(guided_start("[0-9]{3}", {.temperature = 0, .max_tokens = 10}), {'1', '2'});
+  plan.groups.push_back({9, {0}, guided_start("(The|Noble) citizens", {.max_tokens = 12, .n = 2, .num_beams = 2})});
+  for (int known = 0; sampler.lacks_masks(plan); known = told)
+    while (told == known)
+      std::this_thread::yield();
+  const auto result = sampler.sample(plan, logits);
+  CHECK(result.failed.empty());
+  CHECK(result.deferred.empty());
+  CHECK(result.sampled.size() >= 1);
+  CHECK(result.groups.size() == 1);
+}
+
 TEST_CASE("beams follow a guide, each its own way") {
   cpu_step_sampler sampler({last_token});
   sampling_params params{.max_tokens = 12};
