@@ -13,9 +13,9 @@
 #include "actors/spawn.hpp"
 #include "runtime/engine/deadlines.hpp"
 #include "runtime/engine/engine_snapshot.hpp"
-#include "runtime/scheduling/load_report.hpp"
-#include "runtime/scheduling/route_query.hpp"
-#include "runtime/scheduling/router.hpp"
+#include "runtime/scheduling/cost/load_report.hpp"
+#include "runtime/scheduling/routing/route_query.hpp"
+#include "runtime/scheduling/routing/router.hpp"
 #include "runtime/scheduling/step_record.hpp"
 
 #include <caf/event_based_actor.hpp>

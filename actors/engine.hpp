@@ -6,7 +6,7 @@
 
 #include "actors/messages.hpp"
 #include "runtime/engine/engine_options.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loading/loader.hpp"
 
 namespace troupe {
 

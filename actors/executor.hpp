@@ -4,7 +4,7 @@
 #pragma once
 
 #include "actors/messages.hpp"
-#include "runtime/engine/loaded_model.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
 
 #include <cstddef>
 

@@ -3,10 +3,10 @@
 #include "actors/faults.hpp"
 #include "actors/messages/guides.hpp"
 #include "actors/spawn.hpp"
-#include "runtime/engine/loaded_model.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/guide/compile_queue.hpp"
 #include "runtime/guide/guide_cache.hpp"
-#include "runtime/support/threads.hpp"
+#include "runtime/support/machine/threads.hpp"
 
 #include <map>
 #include <optional>

@@ -5,7 +5,7 @@
 #include "actors/messages/loading.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
-#include "runtime/engine/loaded_model.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/engine/reward_model.hpp"
 #include "runtime/model/pooled_head.hpp"
 #include "runtime/sampling/judging.hpp"

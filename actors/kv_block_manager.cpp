@@ -6,7 +6,7 @@
 #include "actors/messages/reminders.hpp"
 #include "actors/messages/roles.hpp"
 #include "actors/spawn.hpp"
-#include "runtime/scheduling/incoming_chains.hpp"
+#include "runtime/scheduling/blocks/incoming_chains.hpp"
 
 #include <caf/typed_response_promise.hpp>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "actors/messages.hpp"
-#include "runtime/scheduling/block_manager.hpp"
+#include "runtime/scheduling/blocks/block_manager.hpp"
 
 #include <optional>
 

@@ -4,7 +4,7 @@
 #include "actors/messages/disk.hpp"
 #include "actors/messages/reminders.hpp"
 #include "actors/spawn.hpp"
-#include "runtime/engine/loaded_model.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/kv/chain_fetch.hpp"
 #include "runtime/kv/kv_disk.hpp"
 #include "runtime/scheduling/step.hpp"

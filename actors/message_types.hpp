@@ -27,9 +27,9 @@ struct draft_reply;     // runtime/speculation/draft_request.hpp
 struct draft_request;   // likewise
 struct engine_snapshot; // runtime/engine/engine_snapshot.hpp
 struct hypothesis;      // runtime/sampling/group_strategy.hpp
-struct load_report;     // runtime/scheduling/load_report.hpp
-struct loaded_model;    // runtime/engine/loaded_model.hpp
-struct route_query;     // runtime/scheduling/route_query.hpp
+struct load_report;     // runtime/scheduling/cost/load_report.hpp
+struct loaded_model;    // runtime/engine/loading/loaded_model.hpp
+struct route_query;     // runtime/scheduling/routing/route_query.hpp
 struct step_logits;     // runtime/execution/step_runner.hpp
 struct step_record;     // runtime/scheduling/step_record.hpp
 struct step_tokens;     // runtime/execution/step_runner.hpp

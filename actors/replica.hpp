@@ -5,7 +5,7 @@
 #include "actors/faults.hpp"
 #include "actors/messages.hpp"
 #include "runtime/engine/engine_snapshot.hpp"
-#include "runtime/engine/loaded_model.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/engine/restart_policy.hpp"
 
 #include <caf/actor.hpp>

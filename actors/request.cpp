@@ -9,11 +9,11 @@
 #include "actors/watch.hpp"
 #include "runtime/engine/best_of.hpp"
 #include "runtime/engine/checked_generation.hpp"
-#include "runtime/engine/loaded_model.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/engine/transcript.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/scheduling/request.hpp"
-#include "runtime/scheduling/route_query.hpp"
+#include "runtime/scheduling/routing/route_query.hpp"
 #include "runtime/scheduling/step.hpp"
 
 #include <algorithm>

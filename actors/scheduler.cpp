@@ -8,11 +8,11 @@
 #include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
-#include "runtime/scheduling/load_reporter.hpp"
-#include "runtime/scheduling/scheduler.hpp"
+#include "runtime/scheduling/cost/step_times.hpp"
+#include "runtime/scheduling/planning/scheduler.hpp"
+#include "runtime/scheduling/planning/step_recorder.hpp"
+#include "runtime/scheduling/routing/load_reporter.hpp"
 #include "runtime/scheduling/step_record.hpp"
-#include "runtime/scheduling/step_recorder.hpp"
-#include "runtime/scheduling/step_times.hpp"
 
 #include <algorithm>
 #include <chrono>

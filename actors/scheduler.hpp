@@ -3,8 +3,8 @@
 #pragma once
 
 #include "actors/messages.hpp"
+#include "runtime/scheduling/cost/swap_policy.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
-#include "runtime/scheduling/swap_policy.hpp"
 #include "runtime/speculation/speculator.hpp"
 
 namespace troupe {

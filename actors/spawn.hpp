@@ -8,7 +8,7 @@
 #include "actors/actor_counts.hpp"
 #include "actors/companions.hpp"
 #include "actors/faults.hpp"
-#include "runtime/support/threads.hpp"
+#include "runtime/support/machine/threads.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/invoke_message_result.hpp>

@@ -5,8 +5,8 @@
 #include "api/openai/object_id.hpp"
 #include "api/openai/openai_response.hpp"
 #include "runtime/engine/context_length.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <optional>

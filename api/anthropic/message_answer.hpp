@@ -3,7 +3,7 @@
 
 #include "api/openai/answer_writer.hpp"
 #include "api/service/served_model.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <memory>
 #include <stop_token>

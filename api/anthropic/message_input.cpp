@@ -2,7 +2,7 @@
 
 #include "api/openai/chat_messages.hpp"
 #include "api/openai/responses/item_fields.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 namespace troupe {
 

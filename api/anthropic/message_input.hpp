@@ -1,7 +1,7 @@
 // The `system` and `messages` of Anthropic's requests as messages of a chat. Pure functions, used on worker threads.
 #pragma once
 
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <string>
 #include <utility>

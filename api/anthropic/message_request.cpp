@@ -6,7 +6,7 @@
 #include "api/openai/responses/item_fields.hpp"
 #include "api/openai/translated_request.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 
 #include "api/openai/openai_request.hpp"
 #include "api/service/served_model.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <cstddef>
 #include <stop_token>

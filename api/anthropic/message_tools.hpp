@@ -1,7 +1,7 @@
 // The `tools` and `tool_choice` of Anthropic's requests as those of a chat. Pure functions, used on worker threads.
 #pragma once
 
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <string>
 #include <utility>

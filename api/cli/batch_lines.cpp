@@ -2,9 +2,9 @@
 
 #include "api/openai/object_id.hpp"
 #include "api/openai/openai_response.hpp"
-#include "runtime/support/field_reader.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/field_reader.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 namespace troupe::cli {
 

@@ -4,7 +4,7 @@
 
 #include "api/cli/batch_lines.hpp"
 #include "api/service/service.hpp"
-#include "runtime/support/descriptor.hpp"
+#include "runtime/support/files/descriptor.hpp"
 
 #include <cstddef>
 #include <cstdint>

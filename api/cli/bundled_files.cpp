@@ -1,10 +1,10 @@
 #include "api/cli/bundled_files.hpp"
 
-#include "runtime/support/atomic_file.hpp"
-#include "runtime/support/checksum.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/hex.hpp"
-#include "runtime/support/own_folder.hpp"
+#include "runtime/support/files/atomic_file.hpp"
+#include "runtime/support/files/checksum.hpp"
+#include "runtime/support/files/own_folder.hpp"
+#include "runtime/support/text/hex.hpp"
 
 #include <charconv>
 #include <cstdlib>

@@ -4,7 +4,7 @@
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/nearest_name.hpp"
+#include "runtime/support/text/nearest_name.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -12,9 +12,9 @@
 #include "kernels/ops.hpp"
 #include "runtime/import/local_models.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/nearest_name.hpp"
-#include "runtime/support/utf8.hpp"
-#include "runtime/support/visible_text.hpp"
+#include "runtime/support/text/nearest_name.hpp"
+#include "runtime/support/text/utf8.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <CLI/CLI.hpp>
 

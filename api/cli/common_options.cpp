@@ -4,8 +4,8 @@
 #include "api/cli/technique_options.hpp"
 #include "api/cli/terminal/answer.hpp"
 #include "api/cli/values.hpp"
-#include "runtime/checkpoint/cache_folder.hpp"
-#include "runtime/engine/named_precision.hpp"
+#include "runtime/checkpoint/packed/cache_folder.hpp"
+#include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/speculation/speculation_names.hpp"
 

@@ -1,8 +1,8 @@
 #include "api/cli/config_file.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <CLI/CLI.hpp>
 #include <toml++/toml.h>

@@ -2,8 +2,8 @@
 
 #include "runtime/guide/compile.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -1,7 +1,7 @@
 #include "api/cli/policy_file.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_reading.hpp"
+#include "runtime/support/files/file_reading.hpp"
 
 #include <toml++/toml.h>
 

@@ -2,11 +2,11 @@
 
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/size_estimate.hpp"
-#include "runtime/support/byte_size.hpp"
-#include "runtime/support/json.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/number_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/byte_size.hpp"
+#include "runtime/support/text/number_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 #include "api/cli/values.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <CLI/CLI.hpp>
 

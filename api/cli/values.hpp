@@ -2,7 +2,7 @@
 // same as validators for CLI11.
 #pragma once
 
-#include "runtime/support/integer_text.hpp"
+#include "runtime/support/text/integer_text.hpp"
 
 #include <chrono>
 #include <cstddef>

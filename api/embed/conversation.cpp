@@ -8,7 +8,7 @@
 #include "runtime/engine/reward_model.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/random_seed.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <limits>
 #include <random>

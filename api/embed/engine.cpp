@@ -7,8 +7,8 @@
 #include "api/embed/callbacks.hpp"
 #include "api/embed/engine_internals.hpp"
 #include "api/embed/gpu.hpp"
-#include "runtime/engine/loader.hpp"
-#include "runtime/support/threads.hpp"
+#include "runtime/engine/loading/loader.hpp"
+#include "runtime/support/machine/threads.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>

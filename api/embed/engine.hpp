@@ -23,7 +23,7 @@ class actor_system_config;
 
 namespace troupe {
 
-struct engine_internals; // runtime/engine/engine_internals.hpp
+struct engine_internals; // runtime/engine/loading/engine_internals.hpp
 
 class engine {
 public:

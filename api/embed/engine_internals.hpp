@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/embed/engine.hpp"
-#include "runtime/engine/engine_internals.hpp"
+#include "runtime/engine/loading/engine_internals.hpp"
 
 namespace troupe {
 

@@ -1,7 +1,7 @@
 #include "api/http/access.hpp"
 
 #include "api/http/request_target.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <boost/asio/ip/host_name.hpp>
 

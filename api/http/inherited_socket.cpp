@@ -1,7 +1,7 @@
 #include "api/http/inherited_socket.hpp"
 
-#include "runtime/support/environment.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/machine/environment.hpp"
 
 #include <array>
 #include <cstring>

@@ -2,7 +2,7 @@
 
 #include "api/http/access.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_reading.hpp"
+#include "runtime/support/files/file_reading.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "api/http/line_sink.hpp"
 
-#include "runtime/support/visible_text.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <cerrno>
 #include <cstdlib>

@@ -1,11 +1,11 @@
 #include "api/http/log.hpp"
 
 #include "api/http/line_sink.hpp"
-#include "runtime/support/hex.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/threads.hpp"
-#include "runtime/support/utf8.hpp"
-#include "runtime/support/visible_text.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/machine/threads.hpp"
+#include "runtime/support/text/hex.hpp"
+#include "runtime/support/text/utf8.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <spdlog/async_logger.h>
 #include <spdlog/details/thread_pool.h>

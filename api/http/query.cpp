@@ -1,7 +1,7 @@
 #include "api/http/query.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <charconv>

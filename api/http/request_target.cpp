@@ -1,7 +1,7 @@
 #include "api/http/request_target.hpp"
 
-#include "runtime/support/ascii.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/ascii.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <boost/asio/ip/address_v6.hpp>
 #include <boost/beast/core/string.hpp>

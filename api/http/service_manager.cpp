@@ -1,7 +1,7 @@
 #include "api/http/service_manager.hpp"
 
-#include "runtime/support/environment.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/machine/environment.hpp"
 
 #include <algorithm>
 #include <charconv>

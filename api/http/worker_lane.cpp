@@ -1,7 +1,7 @@
 #include "api/http/worker_lane.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/threads.hpp"
+#include "runtime/support/machine/threads.hpp"
 
 #include <algorithm>
 #include <tuple>

@@ -1,7 +1,7 @@
 #include "api/hub/digest.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/hex.hpp"
+#include "runtime/support/text/hex.hpp"
 
 #include <array>
 

@@ -1,8 +1,8 @@
 #include "api/hub/pull.hpp"
 
 #include "runtime/import/hub_cache.hpp"
-#include "runtime/support/ascii.hpp"
-#include "runtime/support/file_reading.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/text/ascii.hpp"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 #include "api/hub/fetch.hpp"
 
-#include "runtime/support/ascii.hpp"
-#include "runtime/support/base64.hpp"
+#include "runtime/support/text/ascii.hpp"
+#include "runtime/support/text/base64.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>

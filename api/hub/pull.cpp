@@ -5,8 +5,8 @@
 #include "runtime/import/folder_files.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_names.hpp"
-#include "runtime/support/byte_size.hpp"
-#include "runtime/support/file_reading.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/text/byte_size.hpp"
 
 #include <algorithm>
 #include <cctype>

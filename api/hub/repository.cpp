@@ -4,7 +4,7 @@
 #include "runtime/import/folder_files.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_names.hpp"
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
 #include "api/hub/store.hpp"
 
 #include "runtime/import/hub_cache.hpp"
-#include "runtime/support/atomic_file.hpp"
-#include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/own_folder.hpp"
+#include "runtime/support/files/atomic_file.hpp"
+#include "runtime/support/files/own_folder.hpp"
+#include "runtime/support/text/byte_size.hpp"
 
 #include <array>
 #include <cerrno>

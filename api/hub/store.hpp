@@ -2,7 +2,7 @@
 // them, names of versions. Other programs may use the cache at the same time. One thread.
 #pragma once
 
-#include "runtime/support/descriptor.hpp"
+#include "runtime/support/files/descriptor.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,7 +1,7 @@
 #include "api/hub/url.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/percent_encoding.hpp"
+#include "runtime/support/text/percent_encoding.hpp"
 
 #include <algorithm>
 

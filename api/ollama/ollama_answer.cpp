@@ -4,9 +4,9 @@
 #include "api/openai/openai_response.hpp"
 #include "api/openai/token_logprobs.hpp"
 #include "runtime/engine/context_length.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/number_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/number_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <chrono>
 #include <cmath>

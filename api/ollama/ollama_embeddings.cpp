@@ -4,8 +4,8 @@
 #include "api/ollama/ollama_request.hpp"
 #include "api/openai/embeddings.hpp"
 #include "api/openai/openai_request.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -4,10 +4,10 @@
 #include "api/ollama/ollama_request.hpp"
 #include "api/openai/chat_messages.hpp"
 #include "runtime/model/default_sampling.hpp"
-#include "runtime/support/checksum.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/number_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/files/checksum.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/number_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <array>
 #include <cstdio>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/service/served_model.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <memory>
 #include <string>

@@ -5,8 +5,8 @@
 #include "api/openai/translated_request.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/whole_number.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/json/whole_number.hpp"
 
 #include <algorithm>
 #include <array>

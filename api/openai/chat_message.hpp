@@ -4,7 +4,7 @@
 
 #include "runtime/chat/output/chat_output_parser.hpp"
 #include "runtime/chat/output/output_filter.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 #include <optional>
 #include <string>

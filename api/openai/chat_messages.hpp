@@ -6,7 +6,7 @@
 #include "api/service/chat_input.hpp"
 #include "api/service/served_model.hpp"
 #include "runtime/chat/whole_prompt.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <cstddef>
 #include <stop_token>

@@ -5,9 +5,9 @@
 #include "api/openai/openai_request.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/model/pooled_head.hpp"
-#include "runtime/support/base64.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/base64.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #include "api/openai/answer_writer.hpp"
 #include "api/service/served_model.hpp"
 #include "runtime/engine/generation.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <memory>
 #include <optional>

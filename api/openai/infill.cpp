@@ -8,7 +8,7 @@
 #include "api/openai/translated_request.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>

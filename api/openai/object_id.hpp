@@ -1,7 +1,7 @@
 // Ids of objects that clients may ask for again or send back: unguessable. Any thread.
 #pragma once
 
-#include "runtime/support/hex.hpp"
+#include "runtime/support/text/hex.hpp"
 
 #include <array>
 #include <cerrno>

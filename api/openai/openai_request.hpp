@@ -6,7 +6,7 @@
 #include "runtime/chat/output/chat_output.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/model/default_sampling.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <cstdint>
 #include <span>

@@ -3,7 +3,7 @@
 #include "api/openai/object_id.hpp"
 #include "api/openai/token_logprobs.hpp"
 #include "runtime/engine/context_length.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <array>
 #include <ctime>

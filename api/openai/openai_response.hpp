@@ -6,7 +6,7 @@
 #include "api/openai/openai_request.hpp"
 #include "api/service/served_model.hpp"
 #include "runtime/engine/generation.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 #include <map>
 #include <optional>

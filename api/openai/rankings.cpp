@@ -8,9 +8,9 @@
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/import/ranker_config.hpp"
 #include "runtime/model/pooled_head.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/number_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/number_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>

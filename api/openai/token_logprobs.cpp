@@ -1,9 +1,9 @@
 #include "api/openai/token_logprobs.hpp"
 
-#include "runtime/support/hex.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/number_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/hex.hpp"
+#include "runtime/support/text/number_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <cmath>

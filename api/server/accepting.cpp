@@ -1,8 +1,8 @@
 #include "api/server/accepting.hpp"
 
 #include "api/server/http_session.hpp"
-#include "api/server/reply.hpp"
 #include "api/server/server_context.hpp"
+#include "api/server/wire/reply.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>

@@ -1,6 +1,6 @@
 #include "api/server/connection.hpp"
 
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>

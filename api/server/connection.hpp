@@ -4,9 +4,9 @@
 #include "api/http/answer_budget.hpp"
 #include "api/http/byte_stream.hpp"
 #include "api/http/request_scope.hpp"
-#include "api/server/reply.hpp"
-#include "api/server/request_record.hpp"
+#include "api/server/figures/request_record.hpp"
 #include "api/server/server_context.hpp"
+#include "api/server/wire/reply.hpp"
 
 #include <boost/beast/core/flat_buffer.hpp>
 

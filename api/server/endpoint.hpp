@@ -3,9 +3,9 @@
 #pragma once
 
 #include "api/openai/answer_writer.hpp"
-#include "api/server/reply.hpp"
+#include "api/server/wire/reply.hpp"
 #include "api/service/service.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "api/server/endpoint.hpp"
-#include "runtime/support/percent_encoding.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/percent_encoding.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -2,7 +2,7 @@
 
 #include "api/server/accepting.hpp"
 #include "api/server/server_context.hpp"
-#include "runtime/support/threads.hpp"
+#include "runtime/support/machine/threads.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>

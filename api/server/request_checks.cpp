@@ -1,8 +1,8 @@
 #include "api/server/request_checks.hpp"
 
-#include "runtime/support/ascii.hpp"
-#include "runtime/support/base64.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/ascii.hpp"
+#include "runtime/support/text/base64.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <boost/beast/http/error.hpp>
 

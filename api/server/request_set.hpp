@@ -4,7 +4,7 @@
 #pragma once
 
 #include "api/http/answer_budget.hpp"
-#include "api/server/metrics.hpp"
+#include "api/server/figures/metrics.hpp"
 #include "api/service/service.hpp"
 
 #include <boost/asio/any_io_executor.hpp>

@@ -4,8 +4,8 @@
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/response_answer.hpp"
 #include "api/server/generation_exchange.hpp"
-#include "api/server/responses_events.hpp"
 #include "api/server/socket_session.hpp"
+#include "api/server/wire/responses_events.hpp"
 
 #include <boost/asio/detached.hpp>
 

@@ -3,7 +3,7 @@
 
 #include "api/server/http_server.hpp"
 #include "api/service/service.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <map>
 #include <memory>

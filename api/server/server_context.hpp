@@ -12,9 +12,9 @@
 #include "api/openai/answer_writer.hpp"
 #include "api/openai/fields/output_fields.hpp"
 #include "api/openai/responses/response_store.hpp"
+#include "api/server/figures/metrics.hpp"
 #include "api/server/http_server.hpp"
 #include "api/server/live_settings.hpp"
-#include "api/server/metrics.hpp"
 #include "api/server/served_models.hpp"
 
 #include <boost/asio/awaitable.hpp>

@@ -3,10 +3,10 @@
 // Runs within the coroutine of the HTTP connection that it was upgraded from, on the same strand.
 #pragma once
 
-#include "api/server/reply.hpp"
 #include "api/server/request_set.hpp"
 #include "api/server/websocket_session.hpp"
-#include "api/server/websocket_stream.hpp"
+#include "api/server/wire/reply.hpp"
+#include "api/server/wire/websocket_stream.hpp"
 
 #include <boost/asio/steady_timer.hpp>
 

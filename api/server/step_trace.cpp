@@ -1,6 +1,6 @@
 #include "api/server/step_trace.hpp"
 
-#include "api/server/watch_frames.hpp"
+#include "api/server/wire/watch_frames.hpp"
 
 #include <boost/asio/redirect_error.hpp>
 

@@ -4,8 +4,8 @@
 #include "api/openai/openai_response.hpp"
 #include "api/server/generation_exchange.hpp"
 #include "api/server/socket_session.hpp"
-#include "api/server/watch_frames.hpp"
-#include "api/server/websocket_frames.hpp"
+#include "api/server/wire/watch_frames.hpp"
+#include "api/server/wire/websocket_frames.hpp"
 
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>

@@ -4,7 +4,7 @@
 
 #include "api/http/budgeted_body.hpp"
 #include "api/http/byte_stream.hpp"
-#include "api/server/request_record.hpp"
+#include "api/server/figures/request_record.hpp"
 #include "api/server/server_context.hpp"
 
 #include <boost/beast/http/message.hpp>

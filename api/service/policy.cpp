@@ -3,8 +3,8 @@
 #include "runtime/guide/banned_texts.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/number_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/number_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -6,9 +6,9 @@
 #include "runtime/checkpoint/text_tensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/json_reader.hpp"
-#include "runtime/support/mapped_file.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/files/mapped_file.hpp"
+#include "runtime/support/json/json_reader.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "runtime/chat/chat_template.hpp"
 
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/json/json.hpp"
 
 namespace troupe {
 

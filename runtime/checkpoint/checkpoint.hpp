@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/ops.hpp"
-#include "runtime/support/file_state.hpp"
+#include "runtime/support/files/file_state.hpp"
 
 #include <compare>
 #include <cstddef>

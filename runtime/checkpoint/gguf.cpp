@@ -1,8 +1,8 @@
 #include "runtime/checkpoint/gguf.hpp"
 
 #include "runtime/checkpoint/gguf_values.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,7 +1,7 @@
 #include "runtime/checkpoint/gguf_file.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_state.hpp"
+#include "runtime/support/files/file_state.hpp"
 
 #include <algorithm>
 #include <charconv>

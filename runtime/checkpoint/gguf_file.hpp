@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/checkpoint/gguf.hpp"
-#include "runtime/support/mapped_file.hpp"
+#include "runtime/support/files/mapped_file.hpp"
 
 #include <filesystem>
 #include <map>

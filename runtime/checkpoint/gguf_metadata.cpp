@@ -1,8 +1,8 @@
 // Metadata of GGUF files by key, each checked for its type and range.
 #include "runtime/checkpoint/gguf.hpp"
 #include "runtime/checkpoint/gguf_values.hpp"
-#include "runtime/support/number_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/number_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 namespace troupe {
 

@@ -1,6 +1,6 @@
 #include "runtime/checkpoint/gguf_writer.hpp"
 
-#include "runtime/support/atomic_file.hpp"
+#include "runtime/support/files/atomic_file.hpp"
 
 #include <bit>
 

@@ -1,11 +1,11 @@
 #include "runtime/checkpoint/importance_file.hpp"
 
 #include "runtime/checkpoint/gguf_writer.hpp"
-#include "runtime/support/atomic_file.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/mapped_file.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/files/atomic_file.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/files/mapped_file.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <cmath>

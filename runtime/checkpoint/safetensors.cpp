@@ -1,9 +1,9 @@
 #include "runtime/checkpoint/safetensors.hpp"
 
 #include "runtime/checkpoint/tensor_index.hpp"
-#include "runtime/support/json.hpp"
-#include "runtime/support/mapped_file.hpp"
-#include "runtime/support/not_a_model.hpp"
+#include "runtime/support/files/mapped_file.hpp"
+#include "runtime/support/json/json.hpp"
+#include "runtime/support/json/not_a_model.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,8 +1,8 @@
 #include "runtime/checkpoint/safetensors_writer.hpp"
 
-#include "runtime/support/atomic_file.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/files/atomic_file.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <cstdint>
 

@@ -3,7 +3,7 @@
 
 #include "runtime/execution/model_counters.hpp"
 #include "runtime/kv/kv_store_counters.hpp"
-#include "runtime/scheduling/block_counters.hpp"
+#include "runtime/scheduling/blocks/block_counters.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
 
 #include <array>

@@ -4,7 +4,7 @@
 #include "runtime/chat/whole_prompt.hpp"
 #include "runtime/import/ranker_config.hpp"
 #include "runtime/model/pooled_head.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 // of the replicas. Models that take turns (a model and its amateur) belong to one group. Immutable.
 #pragma once
 
-#include "runtime/support/machine_cores.hpp"
+#include "runtime/support/machine/machine_cores.hpp"
 
 #include <vector>
 

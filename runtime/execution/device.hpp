@@ -6,8 +6,8 @@
 #include "runtime/execution/compute_options.hpp"
 #include "runtime/execution/core_plan.hpp"
 #include "runtime/execution/step_runner.hpp"
-#include "runtime/model/memory_estimate.hpp"
-#include "runtime/scheduling/swap_policy.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
+#include "runtime/scheduling/cost/swap_policy.hpp"
 
 #include <cstddef>
 #include <functional>

@@ -2,8 +2,8 @@
 
 #include "runtime/execution/device.hpp"
 #include "runtime/execution/mtp_runner.hpp"
+#include "runtime/model/decoder/weights.hpp"
 #include "runtime/model/rope.hpp"
-#include "runtime/model/weights.hpp"
 #include "runtime/support/kv_blocks.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "runtime/execution/mask_workers.hpp"
 
-#include "runtime/support/threads.hpp"
+#include "runtime/support/machine/threads.hpp"
 
 #include <exception>
 #include <utility>

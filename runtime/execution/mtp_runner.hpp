@@ -5,8 +5,8 @@
 #pragma once
 
 #include "runtime/execution/step_runner.hpp"
-#include "runtime/model/decoder.hpp"
-#include "runtime/model/mtp_layers.hpp"
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/mtp_layers.hpp"
 
 #include <memory>
 #include <vector>

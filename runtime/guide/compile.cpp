@@ -5,7 +5,7 @@
 #include "runtime/guide/regex/pattern.hpp"
 #include "runtime/guide/schema/schema_grammar.hpp"
 #include "runtime/guide/structural_tag.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,8 +1,8 @@
 #include "runtime/guide/seen_values.hpp"
 
 #include "runtime/guide/intern_table.hpp"
-#include "runtime/support/hex.hpp"
 #include "runtime/support/meter.hpp"
+#include "runtime/support/text/hex.hpp"
 
 #include <algorithm>
 #include <charconv>

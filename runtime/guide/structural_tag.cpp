@@ -3,8 +3,8 @@
 #include "runtime/guide/grammar/grammar_text.hpp"
 #include "runtime/guide/regex/pattern.hpp"
 #include "runtime/guide/schema/schema_grammar.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/json/json_reader.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,7 +1,7 @@
 #include "runtime/guide/thinking.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <algorithm>

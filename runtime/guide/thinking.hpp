@@ -6,8 +6,8 @@
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/guide/matching/vocabulary.hpp"
 #include "runtime/guide/text_finder.hpp"
+#include "runtime/support/text/utf8.hpp"
 #include "runtime/support/types.hpp"
-#include "runtime/support/utf8.hpp"
 
 #include <cstddef>
 #include <limits>

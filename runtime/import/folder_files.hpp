@@ -2,7 +2,7 @@
 // who fetch. Plain functions on names and untrusted text.
 #pragma once
 
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 
 #include <filesystem>
 #include <string>

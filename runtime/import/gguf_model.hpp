@@ -6,7 +6,7 @@
 #include "runtime/checkpoint/gguf_file.hpp"
 #include "runtime/checkpoint/gguf_writer.hpp"
 #include "runtime/model/model_config.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/tokenizer/formats/pieces.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 

@@ -1,7 +1,7 @@
 #include "runtime/import/hub_cache.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_reading.hpp"
+#include "runtime/support/files/file_reading.hpp"
 
 #include <algorithm>
 #include <cstdlib>

@@ -4,8 +4,8 @@
 #include "runtime/import/folder_walk.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_names.hpp"
-#include "runtime/support/json.hpp"
-#include "runtime/support/nearest_name.hpp"
+#include "runtime/support/json/json.hpp"
+#include "runtime/support/text/nearest_name.hpp"
 
 #include <algorithm>
 #include <cstdlib>

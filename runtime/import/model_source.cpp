@@ -1,7 +1,7 @@
 #include "runtime/import/model_source.hpp"
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
-#include "runtime/checkpoint/quantised_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/quantised_checkpoint.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/text_tensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
@@ -12,8 +12,8 @@
 #include "runtime/import/pooling_config.hpp"
 #include "runtime/model/families/family.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/not_a_model.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/json/not_a_model.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -6,8 +6,8 @@
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/import/infill_tokens.hpp"
 #include "runtime/import/ranker_config.hpp"
+#include "runtime/model/decoder/mtp_layers.hpp"
 #include "runtime/model/model_config.hpp"
-#include "runtime/model/mtp_layers.hpp"
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 

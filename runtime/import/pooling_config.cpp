@@ -1,8 +1,8 @@
 #include "runtime/import/pooling_config.hpp"
 
 #include "runtime/import/folder_files.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/json/json_reader.hpp"
 
 #include <algorithm>
 #include <string_view>

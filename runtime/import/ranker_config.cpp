@@ -3,8 +3,8 @@
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/model/tensor_names.hpp"
-#include "runtime/support/ascii.hpp"
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
+#include "runtime/support/text/ascii.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>

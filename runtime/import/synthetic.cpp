@@ -5,7 +5,7 @@
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "runtime/kv/kv_store.hpp"
 
-#include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/text/byte_size.hpp"
 
 #include <algorithm>
 #include <array>

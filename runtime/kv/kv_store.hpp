@@ -13,8 +13,8 @@
 #include "runtime/kv/kv_store_counters.hpp"
 #include "runtime/kv/numerics_id.hpp"
 #include "runtime/scheduling/block_image.hpp"
+#include "runtime/support/files/own_folder.hpp"
 #include "runtime/support/log_line.hpp"
-#include "runtime/support/own_folder.hpp"
 
 #include <array>
 #include <atomic>

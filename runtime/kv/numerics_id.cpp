@@ -2,8 +2,8 @@
 
 #include "kernels/block_transfer.hpp"
 #include "kernels/cpu/thread_pool.hpp"
-#include "runtime/support/checksum.hpp"
-#include "runtime/support/mapped_file.hpp"
+#include "runtime/support/files/checksum.hpp"
+#include "runtime/support/files/mapped_file.hpp"
 
 #include <algorithm>
 #include <cstdio>

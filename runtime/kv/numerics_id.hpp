@@ -2,7 +2,7 @@
 // within a process, between processes, and through files. Plain data; any thread.
 #pragma once
 
-#include "runtime/support/file_state.hpp"
+#include "runtime/support/files/file_state.hpp"
 
 #include <array>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #include "runtime/model/default_sampling.hpp"
 
 #include "runtime/sampling/sampling_table.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
 #include <array>

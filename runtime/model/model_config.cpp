@@ -4,8 +4,8 @@
 #include "runtime/model/families/family.hpp"
 #include "runtime/model/families/text_part.hpp"
 #include "runtime/sampling/sampling_table.hpp"
-#include "runtime/support/json_reader.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/json/json_reader.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
 #include <limits>

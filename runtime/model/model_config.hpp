@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/formats/activation.hpp"
-#include "runtime/checkpoint/quantised_storage.hpp"
+#include "runtime/checkpoint/quantised/quantised_storage.hpp"
 #include "runtime/model/expert_router.hpp"
 #include "runtime/model/generation_defaults.hpp"
 #include "runtime/model/layer_span.hpp"

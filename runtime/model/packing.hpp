@@ -4,7 +4,7 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
-#include "runtime/checkpoint/packed_layout.hpp"
+#include "runtime/checkpoint/packed/packed_layout.hpp"
 #include "runtime/model/precision.hpp"
 #include "runtime/model/tensor_names.hpp"
 

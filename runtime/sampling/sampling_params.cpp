@@ -3,7 +3,7 @@
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
 #include <sstream>

@@ -1,7 +1,7 @@
 // Limits that the table of sampling parameters, the lists beside it and the readers of requests share.
 #pragma once
 
-#include "runtime/support/number_range.hpp"
+#include "runtime/support/json/number_range.hpp"
 
 #include <cstddef>
 #include <limits>

@@ -19,9 +19,9 @@
 
 namespace troupe {
 
-class decoder;          // runtime/model/decoder.hpp
+class decoder;          // runtime/model/decoder/decoder.hpp
 class group_strategy;   // runtime/sampling/group_strategy.hpp
-class field_reader;     // runtime/support/field_reader.hpp
+class field_reader;     // runtime/support/json/field_reader.hpp
 struct generation;      // runtime/scheduling/request.hpp
 struct group_start;     // runtime/sampling/group_strategy.hpp
 struct model_config;    // runtime/model/model_config.hpp

@@ -2,7 +2,7 @@
 // as "<|im_start|>", and words added after training. Immutable, shared between threads.
 #pragma once
 
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 #include "runtime/tokenizer/models/token_model.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
 

@@ -2,7 +2,7 @@
 // state of one text. Whole sequences are decoded through the same stream, so that both results are equal.
 #pragma once
 
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 #include "runtime/tokenizer/pattern.hpp"
 
 #include <functional>

@@ -1,6 +1,6 @@
 #include "runtime/tokenizer/normalizer.hpp"
 
-#include "runtime/support/base64.hpp"
+#include "runtime/support/text/base64.hpp"
 #include "runtime/tokenizer/charsmap.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 

@@ -1,7 +1,7 @@
 // The `normalizer` of tokenizer.json: rewrites a text before it is split into words. Immutable, shared between threads.
 #pragma once
 
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 #include "runtime/tokenizer/pattern.hpp"
 
 #include <functional>

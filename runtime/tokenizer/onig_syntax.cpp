@@ -2,7 +2,7 @@
 // define differently are spelled out, constructs that PCRE2 would silently interpret otherwise are refused, and
 // everything else is copied.
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "runtime/support/ascii.hpp"
+#include "runtime/support/text/ascii.hpp"
 #include "runtime/tokenizer/pattern.hpp"
 
 #include <pcre2.h>

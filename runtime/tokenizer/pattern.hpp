@@ -3,7 +3,7 @@
 // `match_scratch`.
 #pragma once
 
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 #include "runtime/tokenizer/growth.hpp"
 
 #include <memory>

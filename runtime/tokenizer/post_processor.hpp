@@ -1,7 +1,7 @@
 // The `post_processor` of tokenizer.json: adds special tokens around a text. Immutable, shared between threads.
 #pragma once
 
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 #include "runtime/support/types.hpp"
 
 #include <functional>

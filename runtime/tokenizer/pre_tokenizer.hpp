@@ -2,7 +2,7 @@
 // Immutable, shared between threads.
 #pragma once
 
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
 #include "runtime/tokenizer/pattern.hpp"
 

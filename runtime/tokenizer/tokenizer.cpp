@@ -1,7 +1,7 @@
 #include "runtime/tokenizer/tokenizer.hpp"
 
-#include "runtime/support/file_state.hpp"
-#include "runtime/support/not_a_model.hpp"
+#include "runtime/support/files/file_state.hpp"
+#include "runtime/support/json/not_a_model.hpp"
 #include "runtime/tokenizer/added_tokens.hpp"
 #include "runtime/tokenizer/decoder.hpp"
 #include "runtime/tokenizer/formats/older_folder.hpp"

@@ -2,7 +2,7 @@
 // regex crate define them), and normal forms. Pure functions over utf8proc's tables.
 #pragma once
 
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 // The drafter actor with a real draft model and real threads.
 #include "actors/drafter.hpp"
 #include "actors/messages/drafting.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loading/loader.hpp"
 #include "tests/test_data.hpp"
 
 #include <caf/actor_system.hpp>

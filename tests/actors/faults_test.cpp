@@ -7,7 +7,7 @@
 #include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
-#include "runtime/engine/replica_roles.hpp"
+#include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/actors/faulty_device.hpp"

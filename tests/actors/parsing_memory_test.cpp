@@ -1,5 +1,5 @@
 // Texts for which there is no memory are not called invalid.
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/actors/failing_memory.hpp"
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
 // Requests whose prompts one replica computes and whose answers another goes on with, under CAF's deterministic
 // coordinator: an engine that only routes, and worker groups that the test ends and starts.
 #include "actors/messages/admission.hpp"
-#include "runtime/scheduling/router.hpp"
+#include "runtime/scheduling/routing/router.hpp"
 #include "tests/actors/worker_group.hpp"
 
 #include <algorithm>

@@ -17,7 +17,7 @@
 #include "actors/scheduler.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/deadlines.hpp"
-#include "runtime/engine/loaded_model.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/execution/device.hpp"
 
 #include <caf/actor_system_config.hpp>

@@ -2,10 +2,10 @@
 // the machine disturb both alike.
 //
 //   troupe_ranks_bench MODEL [RANKS] [THREADS OF EACH] [TURNS] [none|int8|int4]
-#include "runtime/engine/named_precision.hpp"
+#include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/decoder.hpp"
+#include "runtime/model/decoder/decoder.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -6,7 +6,7 @@
 
 Each product takes the longer of its bytes and its operations. Quantised weights are expanded to bf16 once per step:
 their codes are read, bf16 is written and read again. Nothing here is measured; it says which terms a number of rows
-divides by. The scheduler measures the rest (runtime/scheduling/step_budget.hpp).
+divides by. The scheduler measures the rest (runtime/scheduling/cost/step_budget.hpp).
 """
 import argparse
 

@@ -5,9 +5,9 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/embed/gpu.hpp"
-#include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/byte_size.hpp"
 
 #include <CLI/CLI.hpp>
 

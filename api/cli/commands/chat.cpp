@@ -10,7 +10,7 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/terminal/word_wrap.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/nearest_name.hpp"
+#include "runtime/support/text/nearest_name.hpp"
 
 #include <CLI/CLI.hpp>
 

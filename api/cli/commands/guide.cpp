@@ -4,8 +4,8 @@
 #include "api/cli/guide_options.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/support/json_reader.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_reader.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <CLI/CLI.hpp>
 

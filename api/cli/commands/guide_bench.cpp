@@ -1,9 +1,9 @@
 #include "api/cli/commands/guide_bench.hpp"
 
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/json_reader.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/json/json_reader.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,9 +3,9 @@
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "runtime/engine/calibration.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/engine/loading/calibration.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <CLI/CLI.hpp>
 

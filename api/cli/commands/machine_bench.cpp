@@ -3,7 +3,7 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "kernels/cpu/machine.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <CLI/CLI.hpp>
 

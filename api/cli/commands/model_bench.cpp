@@ -2,9 +2,9 @@
 
 #include "api/cli/commands/median.hpp"
 #include "kernels/activation_sparsity.hpp"
-#include "runtime/engine/memory_plan.hpp"
-#include "runtime/engine/named_precision.hpp"
-#include "runtime/engine/weight_loading.hpp"
+#include "runtime/engine/loading/memory_plan.hpp"
+#include "runtime/engine/loading/named_precision.hpp"
+#include "runtime/engine/loading/weight_loading.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/adapter_target.hpp"
 #include "runtime/support/error.hpp"

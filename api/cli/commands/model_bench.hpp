@@ -3,11 +3,11 @@
 #pragma once
 
 #include "runtime/adapters/packed_adapter.hpp"
-#include "runtime/checkpoint/packed_cache.hpp"
+#include "runtime/checkpoint/packed/packed_cache.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/memory_estimate.hpp"
-#include "runtime/model/model_work.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
+#include "runtime/model/decoder/model_work.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -36,7 +36,7 @@ struct model_bench_result {
   double decode_tps = 0;          // tokens per second over the whole batch
   std::size_t peak_rss_bytes = 0; // this process, so far
 
-  // Lower bounds, counted by shape (runtime/model/model_work.hpp), without weights that only zeros would multiply.
+  // Lower bounds, counted by shape (runtime/model/decoder/model_work.hpp), without weights that only zeros would multiply.
   double decode_bytes_per_step = 0;         // mean
   double decode_skipped_bytes_per_step = 0; // mean of those weights
   double prefill_operations = 0;            // for all prompts of the batch

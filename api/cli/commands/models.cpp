@@ -4,12 +4,12 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/terminal/word_wrap.hpp"
 #include "api/cli/values.hpp"
-#include "runtime/engine/model_check.hpp"
+#include "runtime/engine/loading/model_check.hpp"
 #include "runtime/import/local_models.hpp"
-#include "runtime/support/byte_size.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
-#include "runtime/support/visible_text.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/byte_size.hpp"
+#include "runtime/support/text/utf8.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <CLI/CLI.hpp>
 

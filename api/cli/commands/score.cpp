@@ -6,9 +6,9 @@
 #include "api/cli/values.hpp"
 #include "api/openai/token_logprobs.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
-#include "runtime/support/visible_text.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/utf8.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <CLI/CLI.hpp>
 

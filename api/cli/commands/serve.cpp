@@ -14,9 +14,9 @@
 #include "api/server/endpoint.hpp"
 #include "api/serving/server.hpp"
 #include "runtime/chat/output/find_chat_format.hpp"
-#include "runtime/engine/replica_roles.hpp"
+#include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/model/default_sampling.hpp"
-#include "runtime/support/byte_size.hpp"
+#include "runtime/support/text/byte_size.hpp"
 #include "runtime/techniques/repertoire.hpp"
 
 #include <CLI/CLI.hpp>

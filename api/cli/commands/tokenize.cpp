@@ -3,8 +3,8 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/visible_text.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/visible_text.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <CLI/CLI.hpp>

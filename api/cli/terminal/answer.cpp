@@ -11,7 +11,7 @@
 #include "runtime/engine/reward_model.hpp"
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/visible_text.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
 #include "api/cli/terminal/chat_history.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/json.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/json/json.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,7 +1,7 @@
 #include "api/cli/terminal/console.hpp"
 
-#include "runtime/support/descriptor.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/files/descriptor.hpp"
 
 #include <array>
 #include <atomic>

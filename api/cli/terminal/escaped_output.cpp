@@ -1,6 +1,6 @@
 #include "api/cli/terminal/escaped_output.hpp"
 
-#include "runtime/support/visible_text.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <cerrno>
 #include <iostream>

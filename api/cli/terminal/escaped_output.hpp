@@ -6,7 +6,7 @@
 
 namespace troupe::cli {
 
-/// Puts visible_text (runtime/support/visible_text.hpp) between the program's streams, std::cout and std::cerr
+/// Puts visible_text (runtime/support/text/visible_text.hpp) between the program's streams, std::cout and std::cerr
 /// included, and those that are terminals. Call once, ahead of all output.
 void escape_terminal_output();
 

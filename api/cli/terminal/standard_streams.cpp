@@ -1,6 +1,6 @@
 #include "api/cli/terminal/standard_streams.hpp"
 
-#include "runtime/support/file_reading.hpp"
+#include "runtime/support/files/file_reading.hpp"
 
 #include <atomic>
 #include <cerrno>

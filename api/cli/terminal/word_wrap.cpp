@@ -1,6 +1,6 @@
 #include "api/cli/terminal/word_wrap.hpp"
 
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <clocale>

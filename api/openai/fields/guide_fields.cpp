@@ -1,7 +1,7 @@
 #include "api/openai/fields/guide_fields.hpp"
 
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/simdjson.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/text/simdjson.hpp"
 
 #include <optional>
 #include <string>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "runtime/guide/guide_source.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <cstddef>
 #include <memory>

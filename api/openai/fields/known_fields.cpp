@@ -1,9 +1,9 @@
 #include "api/openai/fields/known_fields.hpp"
 
 #include "runtime/sampling/sampling_table.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/nearest_name.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/nearest_name.hpp"
+#include "runtime/support/text/utf8.hpp"
 #include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>

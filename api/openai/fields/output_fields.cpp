@@ -5,7 +5,7 @@
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/json_digits.hpp"
+#include "runtime/support/json/json_digits.hpp"
 
 #include <algorithm>
 #include <array>

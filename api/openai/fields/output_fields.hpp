@@ -7,7 +7,7 @@
 #include "runtime/chat/jinja/value.hpp"
 #include "runtime/chat/output/chat_output.hpp"
 #include "runtime/engine/generation.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <memory>
 #include <string_view>

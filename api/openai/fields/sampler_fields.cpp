@@ -2,7 +2,7 @@
 
 #include "runtime/sampling/processors/token_sequences.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/whole_number.hpp"
+#include "runtime/support/json/whole_number.hpp"
 
 #include <charconv>
 #include <utility>

@@ -5,7 +5,7 @@
 #include "runtime/sampling/random_seed.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/speculation/speculation_names.hpp"
-#include "runtime/support/whole_number.hpp"
+#include "runtime/support/json/whole_number.hpp"
 #include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>

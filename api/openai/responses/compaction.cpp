@@ -6,7 +6,7 @@
 #include "api/openai/responses/response_answer.hpp"
 #include "api/openai/responses/response_input.hpp"
 #include "api/openai/responses/response_request.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #include "api/openai/answer_writer.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/service/served_model.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <memory>
 #include <stop_token>

@@ -1,6 +1,6 @@
 #include "api/openai/responses/conversation.hpp"
 
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 #include <utility>
 

@@ -2,9 +2,9 @@
 
 #include "api/http/query.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -1,8 +1,8 @@
 // Functions that several readers of a response's fields use. Pure; any thread.
 #pragma once
 
-#include "runtime/support/field_reader.hpp"
-#include "runtime/support/json_digits.hpp"
+#include "runtime/support/json/field_reader.hpp"
+#include "runtime/support/json/json_digits.hpp"
 
 #include <string>
 #include <string_view>

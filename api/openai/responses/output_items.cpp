@@ -3,7 +3,7 @@
 #include "api/openai/object_id.hpp"
 #include "api/openai/responses/response_input.hpp"
 #include "api/openai/token_logprobs.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 #include <utility>
 

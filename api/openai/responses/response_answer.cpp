@@ -5,8 +5,8 @@
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/output_items.hpp"
 #include "api/openai/responses/response_request.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <ctime>
 #include <optional>

@@ -5,7 +5,7 @@
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/service/served_model.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <memory>
 #include <stop_token>

@@ -4,10 +4,10 @@
 #include "api/openai/object_id.hpp"
 #include "api/openai/responses/item_fields.hpp"
 #include "api/openai/responses/response_tools.hpp"
-#include "runtime/support/base64.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/base64.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <array>
 

@@ -7,9 +7,9 @@
 #include "api/openai/responses/response_window.hpp"
 #include "api/openai/translated_request.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -6,7 +6,7 @@
 #include "api/openai/responses/response_store.hpp"
 #include "api/openai/responses/response_tools.hpp"
 #include "api/service/served_model.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -1,9 +1,9 @@
 #include "api/openai/responses/response_tools.hpp"
 
-#include "runtime/support/json_digits.hpp"
+#include "runtime/support/json/json_digits.hpp"
 
 #include "api/openai/responses/item_fields.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 // tools that a server would have to run are left out. Pure; runs on worker threads.
 #pragma once
 
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 
 #include <map>
 #include <string>

@@ -1,8 +1,8 @@
 #include "api/openai/responses/response_window.hpp"
 
-#include "runtime/support/json.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 #include <algorithm>
 #include <string_view>

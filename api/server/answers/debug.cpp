@@ -1,5 +1,5 @@
 #include "api/server/answers/answers.hpp"
-#include "api/server/metrics.hpp"
+#include "api/server/figures/metrics.hpp"
 
 namespace troupe {
 

@@ -1,7 +1,7 @@
 #include "api/anthropic/message_request.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/answers/request_of.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 namespace troupe {
 

@@ -4,10 +4,10 @@
 #include "api/server/answers/request_of.hpp"
 #include "runtime/adapters/adapter_library.hpp"
 #include "runtime/model/default_sampling.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/number_text.hpp"
-#include "runtime/support/percent_encoding.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/number_text.hpp"
+#include "runtime/support/text/percent_encoding.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>

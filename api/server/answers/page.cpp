@@ -1,9 +1,9 @@
 #include "api/server/answers/answers.hpp"
 #include "api/server/page_files.hpp"
 #include "runtime/sampling/sampling_table.hpp"
-#include "runtime/support/ascii.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/ascii.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>

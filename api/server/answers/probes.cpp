@@ -1,7 +1,7 @@
 #include "api/server/answers/answers.hpp"
-#include "api/server/metrics.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/utf8.hpp"
+#include "api/server/figures/metrics.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 namespace troupe {
 

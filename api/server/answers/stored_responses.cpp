@@ -3,7 +3,7 @@
 #include "api/openai/responses/response_store.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/answers/request_of.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 namespace troupe {
 

@@ -2,8 +2,8 @@
 #include "api/openai/openai_request.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/answers/request_of.hpp"
-#include "runtime/support/json_object.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_object.hpp"
+#include "runtime/support/text/utf8.hpp"
 #include "runtime/techniques/watermark/technique.hpp"
 #include "runtime/techniques/watermark/watermark_fields.hpp"
 

@@ -1,7 +1,7 @@
 // Compares values: which are equal, which comes first. Also the keys of dictionaries.
 #include "runtime/chat/jinja/text/text.hpp"
 #include "runtime/chat/jinja/value.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
 #include <cmath>

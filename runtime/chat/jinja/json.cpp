@@ -2,8 +2,8 @@
 #include "runtime/chat/jinja/text/text.hpp"
 #include "runtime/chat/jinja/value.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/simdjson.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/text/simdjson.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "runtime/chat/jinja/meter.hpp"
-#include "runtime/support/json_fwd.hpp"
+#include "runtime/support/json/json_fwd.hpp"
 
 #include <cstdint>
 #include <map>

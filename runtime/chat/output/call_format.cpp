@@ -1,8 +1,8 @@
 #include "runtime/chat/output/call_format.hpp"
 
 #include "runtime/chat/output/formats/formats.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/json/json_reader.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 #include "runtime/chat/output/call_object.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 namespace troupe {
 

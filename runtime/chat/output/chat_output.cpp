@@ -2,7 +2,7 @@
 
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/local_reference.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <algorithm>
 

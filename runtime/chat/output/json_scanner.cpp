@@ -1,7 +1,7 @@
 #include "runtime/chat/output/json_scanner.hpp"
 
 #include "runtime/chat/output/text_search.hpp"
-#include "runtime/support/hex.hpp"
+#include "runtime/support/text/hex.hpp"
 
 namespace troupe {
 

@@ -1,7 +1,7 @@
 // References within one JSON Schema: "#/$defs/R". Pure.
 #pragma once
 
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 namespace troupe {
 

@@ -1,6 +1,6 @@
 #include "runtime/chat/output/output_filter.hpp"
 
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <string>

@@ -3,8 +3,8 @@
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -1,7 +1,7 @@
 // Which types a parameter's schema admits, for formats of calls that write strings as plain text. Pure.
 #pragma once
 
-#include "runtime/support/json_fwd.hpp"
+#include "runtime/support/json/json_fwd.hpp"
 
 #include <string_view>
 

@@ -6,8 +6,8 @@
 #include "runtime/execution/core_plan.hpp"
 #include "runtime/execution/cpu/cpu_step_runner.hpp"
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
-#include "runtime/support/available_memory.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/machine/available_memory.hpp"
 
 #include <algorithm>
 #include <chrono>

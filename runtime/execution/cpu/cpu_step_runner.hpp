@@ -6,7 +6,7 @@
 #include "kernels/recurrent.hpp"
 #include "runtime/execution/buffer_pool.hpp"
 #include "runtime/execution/step_runner.hpp"
-#include "runtime/model/decoder.hpp"
+#include "runtime/model/decoder/decoder.hpp"
 #include "runtime/techniques/hooks.hpp"
 
 #include <span>

@@ -13,7 +13,7 @@
 #include "runtime/execution/gpu/block_hazards.hpp"
 #include "runtime/execution/gpu/step_graphs.hpp"
 #include "runtime/execution/step_runner.hpp"
-#include "runtime/model/decoder.hpp"
+#include "runtime/model/decoder/decoder.hpp"
 
 #include <deque>
 #include <memory>

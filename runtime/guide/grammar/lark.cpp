@@ -4,7 +4,7 @@
 #include "runtime/guide/regex/code_points.hpp"
 #include "runtime/guide/regex/pattern.hpp"
 #include "runtime/guide/schema/schema_grammar.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <array>
 #include <utility>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "runtime/guide/limits.hpp"
-#include "runtime/support/hex.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/hex.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #include "runtime/guide/matching/vocabulary.hpp"
 
 #include "runtime/guide/regex/lexer.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <algorithm>

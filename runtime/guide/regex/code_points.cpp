@@ -1,6 +1,6 @@
 #include "runtime/guide/regex/code_points.hpp"
 
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <utf8proc.h>
 

@@ -1,7 +1,7 @@
 #include "runtime/guide/regex/pattern_parser.hpp"
 
-#include "runtime/support/hex.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/hex.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,6 @@
 // The part of schema_shapes that tells whether no value meets two schemas.
 #include "runtime/guide/schema/shapes.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <algorithm>
 #include <string_view>

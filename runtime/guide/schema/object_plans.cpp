@@ -1,6 +1,6 @@
 // The part of schema_planner that plans objects.
 #include "runtime/guide/schema/plans.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,9 +1,9 @@
 #include "runtime/guide/schema/schema_document.hpp"
 
-#include "runtime/support/json.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/percent_encoding.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/text/percent_encoding.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/model/model_config.hpp"
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 
 #include <string_view>
 #include <vector>

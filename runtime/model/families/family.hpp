@@ -4,7 +4,7 @@
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
 #include "runtime/model/model_config.hpp"
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 
 #include <span>
 #include <string_view>

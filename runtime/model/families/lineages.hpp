@@ -3,7 +3,7 @@
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
 #include "runtime/model/model_config.hpp"
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 
 #include <initializer_list>
 #include <map>

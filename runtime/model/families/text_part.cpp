@@ -2,8 +2,8 @@
 
 #include "runtime/model/config_limits.hpp"
 #include "runtime/model/families/family.hpp"
-#include "runtime/support/json_reader.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_reader.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 // model_config; the tensors' names are in runtime/checkpoint/text_tensors.
 #pragma once
 
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <optional>
 #include <string>

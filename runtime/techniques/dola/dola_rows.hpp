@@ -7,7 +7,7 @@
 
 #include "runtime/execution/buffer_pool.hpp"
 #include "runtime/execution/step_runner.hpp"
-#include "runtime/model/decoder.hpp"
+#include "runtime/model/decoder/decoder.hpp"
 #include "runtime/sampling/row_contrast.hpp"
 #include "runtime/techniques/dola/dola_layers.hpp"
 #include "runtime/techniques/hooks.hpp"

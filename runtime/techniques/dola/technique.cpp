@@ -2,8 +2,8 @@
 
 #include "runtime/sampling/row_contrast.hpp"
 #include "runtime/scheduling/request.hpp"
-#include "runtime/support/field_reader.hpp"
-#include "runtime/support/integer_text.hpp"
+#include "runtime/support/json/field_reader.hpp"
+#include "runtime/support/text/integer_text.hpp"
 #include "runtime/techniques/dola/dola_rows.hpp"
 
 #include <array>

@@ -1,7 +1,7 @@
 #include "runtime/techniques/guidance/technique.hpp"
 
-#include "runtime/support/field_reader.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/json/field_reader.hpp"
+#include "runtime/support/text/number_text.hpp"
 #include "runtime/techniques/guidance/guided_pair.hpp"
 
 #include <array>

@@ -2,8 +2,8 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/scheduling/request.hpp"
-#include "runtime/support/base64.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
+#include "runtime/support/text/base64.hpp"
 #include "runtime/techniques/prompt_embeds/saved_tensor.hpp"
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 #include "runtime/checkpoint/safetensors_writer.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/mapped_file.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/files/mapped_file.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>

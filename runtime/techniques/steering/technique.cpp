@@ -1,5 +1,5 @@
-#include "runtime/support/field_reader.hpp"
-#include "runtime/support/integer_text.hpp"
+#include "runtime/support/json/field_reader.hpp"
+#include "runtime/support/text/integer_text.hpp"
 #include "runtime/techniques/steering/steering_library.hpp"
 
 #include <algorithm>

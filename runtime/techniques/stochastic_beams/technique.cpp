@@ -1,6 +1,6 @@
 #include "runtime/techniques/stochastic_beams/technique.hpp"
 
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 #include "runtime/techniques/stochastic_beams/stochastic_beam_search.hpp"
 
 #include <array>

@@ -1,8 +1,8 @@
 #include "runtime/techniques/tree_search/technique.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
-#include "runtime/support/field_reader.hpp"
-#include "runtime/support/integer_text.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/json/field_reader.hpp"
+#include "runtime/support/text/integer_text.hpp"
+#include "runtime/support/text/number_text.hpp"
 #include "runtime/techniques/tree_search/tree_search.hpp"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 #include "runtime/techniques/watermark/technique.hpp"
 
 #include "runtime/sampling/sampling_params.hpp"
-#include "runtime/support/field_reader.hpp"
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/json/field_reader.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/number_text.hpp"
 #include "runtime/techniques/watermark/marker.hpp"
 #include "runtime/techniques/watermark/watermark_fields.hpp"
 

@@ -1,7 +1,7 @@
 #include "runtime/techniques/watermark/watermark_fields.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_object.hpp"
+#include "runtime/support/json/json_object.hpp"
 #include "runtime/techniques/watermark/technique.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Watermarks in requests, and the format of their detection. Pure; any thread. No message holds a key.
 #pragma once
 
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 #include "runtime/techniques/technique.hpp"
 #include "runtime/techniques/watermark/detector.hpp"
 

@@ -1,7 +1,7 @@
 #include "runtime/tokenizer/formats/older_folder.hpp"
 
-#include "runtime/support/file_reading.hpp"
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/files/file_reading.hpp"
+#include "runtime/support/json/json_reader.hpp"
 #include "runtime/tokenizer/formats/pieces.hpp"
 #include "runtime/tokenizer/formats/sentencepiece_file.hpp"
 #include "runtime/tokenizer/formats/tiktoken_file.hpp"

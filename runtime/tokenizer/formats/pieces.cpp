@@ -1,8 +1,8 @@
 #include "runtime/tokenizer/formats/pieces.hpp"
 
-#include "runtime/support/base64.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/base64.hpp"
+#include "runtime/support/text/utf8.hpp"
 #include "runtime/tokenizer/models/token_model.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "runtime/tokenizer/formats/sentencepiece_file.hpp"
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 #include "runtime/tokenizer/formats/protobuf.hpp"
 #include "runtime/tokenizer/models/token_model.hpp"
 

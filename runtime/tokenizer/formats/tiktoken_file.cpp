@@ -1,8 +1,8 @@
 #include "runtime/tokenizer/formats/tiktoken_file.hpp"
 
-#include "runtime/support/base64.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/base64.hpp"
 #include "runtime/tokenizer/formats/word_patterns.hpp"
 #include "runtime/tokenizer/models/token_model.hpp"
 #include "runtime/tokenizer/pre_tokenizer.hpp"

@@ -1,6 +1,6 @@
 #include "runtime/tokenizer/formats/word_patterns.hpp"
 
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 namespace troupe::tokenization::words {
 

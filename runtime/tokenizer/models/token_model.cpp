@@ -1,6 +1,6 @@
 #include "runtime/tokenizer/models/token_model.hpp"
 
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 #include "runtime/tokenizer/models/bpe.hpp"
 #include "runtime/tokenizer/models/unigram.hpp"
 #include "runtime/tokenizer/models/wordpiece.hpp"

@@ -2,7 +2,7 @@
 // between threads; every encode call has its own `word_scratch`.
 #pragma once
 
-#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json/json_reader.hpp"
 #include "runtime/support/types.hpp"
 
 #include <cstdint>

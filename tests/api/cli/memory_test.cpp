@@ -1,6 +1,6 @@
 // The peak memory of loading.
 #include "runtime/checkpoint/gguf_writer.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>

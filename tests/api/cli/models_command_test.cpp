@@ -1,5 +1,5 @@
 // `troupe models`, and its names as values of --model.
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // The program as users run it, on the golden checkpoints: its command line, tokenize, quantize and bench.
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
 // Quantisation by calibration, as users run it: `troupe imatrix`, and `troupe quantize` with what it wrote or with a
 // text.
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>

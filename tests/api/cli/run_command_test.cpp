@@ -1,6 +1,6 @@
 // `troupe run` and `troupe chat` as users run them, on the golden checkpoints.
 #include "api/cli/terminal/answer.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // `troupe serve` and configuration files as users run them, on the golden checkpoints.
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // Contrastive decoding through the whole engine: the answers of PyTorch, and what it may be combined with.
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
 

@@ -1,7 +1,7 @@
 // Schedule invariance of the whole engine: random requests have the same bits in any crowd as alone.
 #include "api/embed/engine_internals.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/engine/replica_roles.hpp"
+#include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "runtime/techniques/stochastic_beams/technique.hpp"

@@ -1,6 +1,6 @@
 // Embeddings from the engine: transformers' values, and what may not be asked for beside them.
 #include "api/embed/engine.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/listener.hpp"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
 // Encoders in the engine: texts whole, whatever runs beside them, and nothing generated.
 #include "api/embed/engine.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/listener.hpp"
 
 #include <doctest/doctest.h>

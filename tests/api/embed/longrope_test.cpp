@@ -1,6 +1,6 @@
 // LongRoPE through the whole engine: all positions of a sequence are rotated by its length, and what was cached is
 // computed again where generation crosses the original context.
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/embed/small_engine.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 

@@ -1,5 +1,5 @@
 // Classifier-free guidance through the whole engine: transformers' answers, and what it may be combined with.
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
 

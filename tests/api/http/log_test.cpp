@@ -1,6 +1,6 @@
 #include "api/http/log.hpp"
-#include "api/server/request_record.hpp"
-#include "runtime/support/json.hpp"
+#include "api/server/figures/request_record.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/server/websocket_client.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 

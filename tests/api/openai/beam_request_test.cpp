@@ -1,5 +1,5 @@
 #include "api/openai/openai_response.hpp"
-#include "api/server/websocket_frames.hpp"
+#include "api/server/wire/websocket_frames.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "api/server/websocket_frames.hpp"
+#include "api/server/wire/websocket_frames.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>

@@ -1,8 +1,8 @@
 #include "api/http/access.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/token_logprobs.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 #include "tests/api/openai/parse_request.hpp"
 #include "tests/api/server/live_server.hpp"
 

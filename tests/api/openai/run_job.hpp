@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/openai/answer_writer.hpp"
-#include "runtime/support/field_reader.hpp"
+#include "runtime/support/json/field_reader.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <string>

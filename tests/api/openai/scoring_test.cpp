@@ -1,6 +1,6 @@
 // `echo` with `logprobs`, `prompt_logprobs` and `max_tokens: 0`: what is asked of the engine, and what is answered.
 #include "api/openai/openai_response.hpp"
-#include "api/server/websocket_frames.hpp"
+#include "api/server/wire/websocket_frames.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
 // Tools and reasoning over OpenAI's protocol: what requests turn into, what whole and streamed answers look like.
 #include "api/openai/chat_messages.hpp"
 #include "api/openai/openai_response.hpp"
-#include "api/server/websocket_frames.hpp"
+#include "api/server/wire/websocket_frames.hpp"
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"

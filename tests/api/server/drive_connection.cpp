@@ -2,8 +2,8 @@
 
 #include "api/server/http_session.hpp"
 #include "api/server/server_context.hpp"
-#include "runtime/support/json.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json.hpp"
+#include "runtime/support/text/utf8.hpp"
 #include "tests/api/service/fake_service.hpp"
 
 #include <boost/asio/strand.hpp>

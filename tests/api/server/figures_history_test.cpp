@@ -1,6 +1,6 @@
 // What the server keeps of its metrics for the page's figures.
-#include "api/server/figures_history.hpp"
-#include "runtime/support/json.hpp"
+#include "api/server/figures/figures_history.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/server/live_server.hpp"
 
 #include <doctest/doctest.h>

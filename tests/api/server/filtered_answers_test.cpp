@@ -4,7 +4,7 @@
 #include "api/openai/openai_answer.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/response_answer.hpp"
-#include "api/server/websocket_frames.hpp"
+#include "api/server/wire/websocket_frames.hpp"
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
 #include "tests/api/openai/run_job.hpp"

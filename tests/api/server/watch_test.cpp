@@ -1,6 +1,6 @@
 // Who watches the engine's steps over a WebSocket, and traces.
-#include "api/server/watch_frames.hpp"
-#include "runtime/support/json.hpp"
+#include "api/server/wire/watch_frames.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/server/websocket_client.hpp"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
 #include "tests/api/server/websocket_client.hpp"
 
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <doctest/doctest.h>
 

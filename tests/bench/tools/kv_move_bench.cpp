@@ -8,9 +8,9 @@
 #include "runtime/import/model_source.hpp"
 #include "runtime/kv/kv_store.hpp"
 #include "runtime/model/precision.hpp"
-#include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/byte_size.hpp"
 #include "tests/bench/tools/tools.hpp"
 
 #include <CLI/CLI.hpp>

@@ -6,7 +6,7 @@
 #include "runtime/sampling/philox.hpp"
 #include "runtime/speculation/speculation_names.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
 #include "tests/bench/tools/oracle_drafter.hpp"
 #include "tests/bench/tools/tools.hpp"
 

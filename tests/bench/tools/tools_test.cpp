@@ -1,5 +1,5 @@
 // The commands of troupe_bench_tools, as their users run them.
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>

@@ -1,8 +1,8 @@
 // The whole decoder over the CUDA backend, against the golden checkpoints.
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/decoder.hpp"
-#include "runtime/model/memory_estimate.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/kernels/cuda/support.hpp"
 #include "tests/runtime/checkpoint/fp8_test_data.hpp"
 #include "tests/runtime/model/model_test_data.hpp"

@@ -1,7 +1,7 @@
 // GPUs that share a model: two in the emulation give the bits of one. Nothing of this has run on real GPUs.
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/decoder.hpp"
-#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
 #include "tests/emulation/cuda/queues.hpp"
 #include "tests/kernels/cuda/support.hpp"
 #include "tests/rounds.hpp"

@@ -1,6 +1,6 @@
 
 #include "runtime/chat/chat_template.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/runtime/chat/values.hpp"
 #include "tests/test_data.hpp"
 

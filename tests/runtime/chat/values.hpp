@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/chat/jinja/value.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <string_view>
 

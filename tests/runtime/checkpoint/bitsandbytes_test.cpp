@@ -1,5 +1,5 @@
 // bitsandbytes' checkpoints: LLM.int8, NF4 and FP4.
-#include "runtime/checkpoint/bitsandbytes_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/bitsandbytes_checkpoint.hpp"
 
 #include "kernels/formats/bf16.hpp"
 #include "kernels/formats/f16.hpp"

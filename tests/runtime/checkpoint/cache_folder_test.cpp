@@ -1,6 +1,6 @@
-#include "runtime/checkpoint/cache_folder.hpp"
+#include "runtime/checkpoint/packed/cache_folder.hpp"
 
-#include "runtime/support/atomic_file.hpp"
+#include "runtime/support/files/atomic_file.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <chrono>

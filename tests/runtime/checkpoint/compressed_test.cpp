@@ -1,8 +1,8 @@
 // Checkpoints of compressed-tensors: packed integers, int8, FP4, and 2 of 4 weights.
-#include "runtime/checkpoint/compressed_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/compressed_checkpoint.hpp"
 
 #include "kernels/formats/e4m3.hpp"
-#include "runtime/checkpoint/fp8_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/fp8_checkpoint.hpp"
 #include "tests/runtime/checkpoint/memory_checkpoint.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 

@@ -1,8 +1,8 @@
 // Quantisation with error feedback: the factor, and what it gains over rounding each weight for itself.
-#include "runtime/checkpoint/gptq.hpp"
+#include "runtime/checkpoint/quantised/gptq.hpp"
 
 #include "kernels/formats/f16.hpp"
-#include "runtime/checkpoint/quantise_blocks.hpp"
+#include "runtime/checkpoint/quantised/quantise_blocks.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/support/error.hpp"
 

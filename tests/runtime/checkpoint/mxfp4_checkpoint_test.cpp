@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/mxfp4_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/mxfp4_checkpoint.hpp"
 
 #include "runtime/checkpoint/safetensors.hpp"
 #include "tests/runtime/model/model_test_data.hpp"

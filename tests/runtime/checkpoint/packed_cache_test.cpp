@@ -1,7 +1,7 @@
-#include "runtime/checkpoint/packed_cache.hpp"
+#include "runtime/checkpoint/packed/packed_cache.hpp"
 
 #include "kernels/cpu/thread_pool.hpp"
-#include "runtime/support/atomic_file.hpp"
+#include "runtime/support/files/atomic_file.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Weights as blocks with few bits: how large the error is, what importances do, and values that have no place.
-#include "runtime/checkpoint/quantise_blocks.hpp"
+#include "runtime/checkpoint/quantised/quantise_blocks.hpp"
 
 #include "kernels/formats/weight_groups.hpp"
-#include "runtime/checkpoint/fit_blocks.hpp"
+#include "runtime/checkpoint/quantised/fit_blocks.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 
 #include <doctest/doctest.h>

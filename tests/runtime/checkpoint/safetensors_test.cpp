@@ -1,5 +1,5 @@
 #include "runtime/checkpoint/safetensors.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <cstring>

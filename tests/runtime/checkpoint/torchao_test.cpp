@@ -1,5 +1,5 @@
 // torchao's checkpoints: int8, int4 and float8.
-#include "runtime/checkpoint/torchao_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/torchao_checkpoint.hpp"
 
 #include "kernels/formats/e4m3.hpp"
 #include "tests/runtime/checkpoint/memory_checkpoint.hpp"

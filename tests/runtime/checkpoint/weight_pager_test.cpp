@@ -1,8 +1,8 @@
 // What the pager reads, keeps and drops, seen from the system's side.
-#include "runtime/checkpoint/weight_pager.hpp"
+#include "runtime/checkpoint/packed/weight_pager.hpp"
 
 #include "kernels/cpu/thread_pool.hpp"
-#include "runtime/checkpoint/packed_cache.hpp"
+#include "runtime/checkpoint/packed/packed_cache.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <chrono>

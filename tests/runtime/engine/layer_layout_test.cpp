@@ -1,5 +1,5 @@
 // What users write of stages and layers, and what becomes of it.
-#include "runtime/engine/layer_layout.hpp"
+#include "runtime/engine/loading/layer_layout.hpp"
 #include "runtime/support/error.hpp"
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loading/loader.hpp"
 
-#include "runtime/engine/load_plan.hpp"
-#include "runtime/support/available_memory.hpp"
+#include "runtime/engine/loading/load_plan.hpp"
+#include "runtime/support/machine/available_memory.hpp"
 
 #include "tests/test_data.hpp"
 

@@ -1,4 +1,4 @@
-#include "runtime/engine/memory_ledger.hpp"
+#include "runtime/engine/loading/memory_ledger.hpp"
 
 #include <doctest/doctest.h>
 

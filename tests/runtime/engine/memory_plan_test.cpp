@@ -1,4 +1,4 @@
-#include "runtime/engine/memory_plan.hpp"
+#include "runtime/engine/loading/memory_plan.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/engine/replica_roles.hpp"
+#include "runtime/engine/loading/replica_roles.hpp"
 
 #include <doctest/doctest.h>
 

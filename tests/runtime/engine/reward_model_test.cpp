@@ -1,7 +1,7 @@
 // What a reward model reads, and what it is refused for. tests/data/tiny_reward likes the letter o.
 #include "runtime/engine/reward_model.hpp"
 
-#include "runtime/engine/opened_model.hpp"
+#include "runtime/engine/loading/opened_model.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
-#include "runtime/engine/second_model.hpp"
+#include "runtime/engine/loading/second_model.hpp"
 
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loading/loader.hpp"
 
 #include "tests/test_data.hpp"
 

@@ -1,7 +1,7 @@
 #include "runtime/execution/device.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/engine/named_precision.hpp"
+#include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/support/error.hpp"
 #include "tests/test_data.hpp"

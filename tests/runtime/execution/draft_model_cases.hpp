@@ -1,7 +1,7 @@
 // What a draft model must do on every device.
 #pragma once
 
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loading/loader.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/execution/draft_model.hpp"
 #include "tests/runtime/execution/sampling_starts.hpp"

@@ -1,7 +1,7 @@
 // Runners of stages, each on a thread of its own with threads of its own, as executors have them; also with ranks, and
 // beside others over the same weights. Their results are the bits of one runner of the whole model. Under
 // ThreadSanitizer this stands for the actors, which cannot run there.
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loading/loader.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "tests/test_data.hpp"
 

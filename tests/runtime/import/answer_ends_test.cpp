@@ -1,10 +1,10 @@
 #include "tests/runtime/checkpoint/gguf_test_data.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loading/loader.hpp"
 #include "runtime/import/answer_ends.hpp"
 #include "runtime/import/gguf_model.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <filesystem>
 

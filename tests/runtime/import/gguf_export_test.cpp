@@ -1,12 +1,12 @@
 #include "tests/runtime/model/model_test_data.hpp"
 
-#include "runtime/checkpoint/quantise_blocks.hpp"
+#include "runtime/checkpoint/quantised/quantise_blocks.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/import/gguf_export.hpp"
+#include "runtime/import/gguf/gguf_export.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/tensor_names.hpp"
-#include "runtime/support/atomic_file.hpp"
+#include "runtime/support/files/atomic_file.hpp"
 
 #include <cmath>
 #include <random>

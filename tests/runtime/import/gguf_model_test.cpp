@@ -2,15 +2,15 @@
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/engine/loader.hpp"
-#include "runtime/engine/weight_loading.hpp"
+#include "runtime/engine/loading/loader.hpp"
+#include "runtime/engine/loading/weight_loading.hpp"
+#include "runtime/import/gguf/gguf_words.hpp"
 #include "runtime/import/gguf_model.hpp"
-#include "runtime/import/gguf_words.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/decoder.hpp"
-#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
 #include "runtime/model/tensor_names.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/tokenizer/pre_tokenizer.hpp"
 
 #include <cmath>

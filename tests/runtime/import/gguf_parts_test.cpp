@@ -1,7 +1,7 @@
 // Models in several GGUF files: the parts of one file give its bits, and parts that do not belong together are refused.
 #include "runtime/checkpoint/gguf_file.hpp"
 #include "runtime/checkpoint/gguf_writer.hpp"
-#include "runtime/import/gguf_export.hpp"
+#include "runtime/import/gguf/gguf_export.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"

@@ -1,7 +1,7 @@
 // GGUF files of families with recurrent layers, as `troupe quantize` writes them, are the same models.
 #include "kernels/cpu/thread_pool.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/import/gguf_export.hpp"
+#include "runtime/import/gguf/gguf_export.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 

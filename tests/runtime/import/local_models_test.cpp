@@ -1,7 +1,7 @@
 // The models of a machine as its programs keep them, and hostile folders.
 #include "tests/runtime/model/model_test_data.hpp"
 
-#include "runtime/engine/model_check.hpp"
+#include "runtime/engine/loading/model_check.hpp"
 #include "runtime/import/local_models.hpp"
 #include "runtime/import/model_names.hpp"
 #include "runtime/import/model_source.hpp"

@@ -2,7 +2,7 @@
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "runtime/checkpoint/safetensors.hpp"
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loading/loader.hpp"
 #include "runtime/import/folder_files.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_source.hpp"

@@ -1,11 +1,11 @@
 // Folders with 2 of every 4 weights: which stay, and that they read back as they are.
-#include "runtime/import/pruned_export.hpp"
+#include "runtime/import/export/pruned_export.hpp"
 
 #include "kernels/formats/pruned_weights.hpp"
-#include "runtime/checkpoint/pruned_tensors.hpp"
+#include "runtime/checkpoint/quantised/pruned_tensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/import/folder_export.hpp"
-#include "runtime/import/gguf_names.hpp"
+#include "runtime/import/export/folder_export.hpp"
+#include "runtime/import/gguf/gguf_names.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 

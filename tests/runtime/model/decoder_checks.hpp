@@ -4,8 +4,8 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/decoder.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/engine/weight_loading.hpp"
+#include "runtime/engine/loading/weight_loading.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/decoder.hpp"
-#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
 #include "runtime/model/tensor_names.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #include "runtime/model/default_sampling.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <doctest/doctest.h>
 

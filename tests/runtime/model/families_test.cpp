@@ -1,5 +1,5 @@
 // Every family of models against transformers: logits, greedy tokens, and schedule invariance.
-#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 

@@ -1,5 +1,5 @@
 // What a model's matrices are multiplied with while it reads a text.
-#include "runtime/model/input_observer.hpp"
+#include "runtime/model/measuring/input_observer.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/checkpoint/weight_values.hpp"

@@ -3,7 +3,7 @@
 #include "runtime/model/precision.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 using namespace troupe;
 using namespace troupe::test;

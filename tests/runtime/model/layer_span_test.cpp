@@ -1,5 +1,5 @@
 // Models in parts: spans of layers run one after another give the bits of the whole.
-#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 

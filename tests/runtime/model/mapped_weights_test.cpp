@@ -1,7 +1,7 @@
 // Weights that stay in their file, all or some of them, give the bits of weights in memory.
-#include "runtime/checkpoint/packed_cache.hpp"
-#include "runtime/engine/weight_loading.hpp"
-#include "runtime/model/memory_estimate.hpp"
+#include "runtime/checkpoint/packed/packed_cache.hpp"
+#include "runtime/engine/loading/weight_loading.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
 #include "tests/kernels/sharded/sharded_support.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 

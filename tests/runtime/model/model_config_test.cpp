@@ -1,6 +1,6 @@
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/model_config.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <optional>

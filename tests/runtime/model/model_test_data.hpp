@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/support/error.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "runtime/model/model_work.hpp"
+#include "runtime/model/decoder/model_work.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/execution/cpu/cpu_device.hpp"

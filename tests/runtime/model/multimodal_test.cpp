@@ -5,7 +5,7 @@
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/families/text_part.hpp"
 #include "runtime/model/tensor_names.hpp"
-#include "runtime/support/mapped_file.hpp"
+#include "runtime/support/files/mapped_file.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 
 #include <functional>

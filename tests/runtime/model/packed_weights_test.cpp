@@ -1,9 +1,9 @@
 // Loads with a packed cache give the same weights as loads without, on every target and for every format.
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/engine/weight_loading.hpp"
+#include "runtime/engine/loading/weight_loading.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/memory_estimate.hpp"
-#include "runtime/support/mapped_file.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
+#include "runtime/support/files/mapped_file.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <algorithm>

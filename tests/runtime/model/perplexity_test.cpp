@@ -2,8 +2,8 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/perplexity.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/model/measuring/perplexity.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <cmath>
 

@@ -2,10 +2,10 @@
 // the other.
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/sharded/column_ranges.hpp"
-#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/sampling/logits_processors.hpp"
-#include "runtime/scheduling/step_cost.hpp"
+#include "runtime/scheduling/cost/step_cost.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // Models with recurrent layers against transformers, and their states under random schedules.
-#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"

@@ -1,6 +1,6 @@
 // Tensor parallelism: whatever the model, any number of ranks gives the bits of one.
-#include "runtime/engine/weight_loading.hpp"
-#include "runtime/model/memory_estimate.hpp"
+#include "runtime/engine/loading/weight_loading.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
 #include "tests/kernels/sharded/sharded_support.hpp"
 #include "tests/rounds.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"

@@ -1,6 +1,6 @@
 // Tensors in a checkpoint that its model does not use.
-#include "runtime/engine/loader.hpp"
-#include "runtime/import/gguf_export.hpp"
+#include "runtime/engine/loading/loader.hpp"
+#include "runtime/import/gguf/gguf_export.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/tensor_names.hpp"

@@ -1,6 +1,6 @@
-#include "runtime/model/weight_placement.hpp"
+#include "runtime/model/decoder/weight_placement.hpp"
 
-#include "runtime/checkpoint/expert_cache.hpp"
+#include "runtime/checkpoint/packed/expert_cache.hpp"
 
 #include <doctest/doctest.h>
 

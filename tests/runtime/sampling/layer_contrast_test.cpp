@@ -1,7 +1,7 @@
 // Contrasts with inner layers against PyTorch (make_contrasts.py), and how the sampler of a sequence chooses from them.
 #include "runtime/sampling/row_contrast.hpp"
 #include "runtime/sampling/sampler.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "tests/test_data.hpp"
 

@@ -1,7 +1,7 @@
 #include "runtime/sampling/logits_processors.hpp"
 #include "runtime/sampling/vector_passes.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/rounds.hpp"
 #include "tests/test_data.hpp"
 

@@ -1,5 +1,5 @@
 // Planning ahead of sequences that must be left out.
-#include "runtime/scheduling/ahead_policy.hpp"
+#include "runtime/scheduling/cost/ahead_policy.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
 using namespace troupe;

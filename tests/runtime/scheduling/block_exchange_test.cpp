@@ -1,4 +1,4 @@
-#include "runtime/scheduling/block_manager.hpp"
+#include "runtime/scheduling/blocks/block_manager.hpp"
 #include "tests/rounds.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "runtime/scheduling/fair_queue.hpp"
+#include "runtime/scheduling/planning/fair_queue.hpp"
 
 #include <doctest/doctest.h>
 

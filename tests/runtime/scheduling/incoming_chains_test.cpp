@@ -1,4 +1,4 @@
-#include "runtime/scheduling/incoming_chains.hpp"
+#include "runtime/scheduling/blocks/incoming_chains.hpp"
 
 #include <doctest/doctest.h>
 

@@ -4,7 +4,7 @@
 
 #include "runtime/execution/featured_rows.hpp"
 #include "runtime/execution/host_judge.hpp"
-#include "runtime/scheduling/scheduler.hpp"
+#include "runtime/scheduling/planning/scheduler.hpp"
 #include "runtime/techniques/dola/dola_rows.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "tests/runtime/scheduling/submission.hpp"

@@ -1,7 +1,7 @@
 // Parts of the machine of scheduler_machine.hpp: groups of sequences, guesses, states of recurrent layers.
 #pragma once
 
-#include "runtime/scheduling/block_manager.hpp"
+#include "runtime/scheduling/blocks/block_manager.hpp"
 #include "tests/runtime/scheduling/machine_history.hpp"
 
 #include <doctest/doctest.h>

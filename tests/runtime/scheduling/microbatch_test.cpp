@@ -1,5 +1,5 @@
 // How sequences are divided into microbatches, and that steps of one wait for no other.
-#include "runtime/scheduling/microbatch_policy.hpp"
+#include "runtime/scheduling/cost/microbatch_policy.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
 #include <cmath>

@@ -1,6 +1,6 @@
-#include "runtime/scheduling/block_chain.hpp"
-#include "runtime/scheduling/route_query.hpp"
-#include "runtime/scheduling/scheduler.hpp"
+#include "runtime/scheduling/blocks/block_chain.hpp"
+#include "runtime/scheduling/planning/scheduler.hpp"
+#include "runtime/scheduling/routing/route_query.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "tests/runtime/scheduling/submission.hpp"
 

@@ -1,6 +1,6 @@
 // The router among replicas that prefill and replicas that decode.
-#include "runtime/scheduling/block_chain.hpp"
-#include "runtime/scheduling/router.hpp"
+#include "runtime/scheduling/blocks/block_chain.hpp"
+#include "runtime/scheduling/routing/router.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
-#include "runtime/scheduling/block_chain.hpp"
-#include "runtime/scheduling/block_manager.hpp"
-#include "runtime/scheduling/router.hpp"
+#include "runtime/scheduling/blocks/block_chain.hpp"
+#include "runtime/scheduling/blocks/block_manager.hpp"
+#include "runtime/scheduling/routing/router.hpp"
 
 #include <doctest/doctest.h>
 

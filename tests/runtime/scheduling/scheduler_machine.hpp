@@ -4,9 +4,9 @@
 // recurrent layers, a sequence has a state beside them, a hash of its tokens, on which the results depend, too.
 #pragma once
 
-#include "runtime/scheduling/block_manager.hpp"
-#include "runtime/scheduling/scheduler.hpp"
-#include "runtime/scheduling/step_times.hpp"
+#include "runtime/scheduling/blocks/block_manager.hpp"
+#include "runtime/scheduling/cost/step_times.hpp"
+#include "runtime/scheduling/planning/scheduler.hpp"
 #include "tests/runtime/scheduling/machine_parts.hpp"
 
 #include <doctest/doctest.h>

@@ -2,11 +2,11 @@
 // take the time that a step costs and compute nothing.
 #pragma once
 
-#include "runtime/scheduling/block_chain.hpp"
-#include "runtime/scheduling/block_manager.hpp"
-#include "runtime/scheduling/load_reporter.hpp"
-#include "runtime/scheduling/router.hpp"
-#include "runtime/scheduling/scheduler.hpp"
+#include "runtime/scheduling/blocks/block_chain.hpp"
+#include "runtime/scheduling/blocks/block_manager.hpp"
+#include "runtime/scheduling/planning/scheduler.hpp"
+#include "runtime/scheduling/routing/load_reporter.hpp"
+#include "runtime/scheduling/routing/router.hpp"
 #include "tests/runtime/scheduling/submission.hpp"
 
 #include <doctest/doctest.h>

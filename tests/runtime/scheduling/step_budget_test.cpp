@@ -1,5 +1,5 @@
-#include "runtime/scheduling/step_budget.hpp"
-#include "runtime/scheduling/step_times.hpp"
+#include "runtime/scheduling/cost/step_budget.hpp"
+#include "runtime/scheduling/cost/step_times.hpp"
 
 #include <doctest/doctest.h>
 

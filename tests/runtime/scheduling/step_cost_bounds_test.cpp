@@ -1,5 +1,5 @@
 // What is expected of steps stays within bounds of what was observed, over long streams of one kind and of any kind.
-#include "runtime/scheduling/step_cost.hpp"
+#include "runtime/scheduling/cost/step_cost.hpp"
 
 #include <doctest/doctest.h>
 

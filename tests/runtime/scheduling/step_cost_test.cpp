@@ -1,4 +1,4 @@
-#include "runtime/scheduling/step_cost.hpp"
+#include "runtime/scheduling/cost/step_cost.hpp"
 
 #include <doctest/doctest.h>
 

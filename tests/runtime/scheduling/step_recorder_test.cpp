@@ -1,4 +1,4 @@
-#include "runtime/scheduling/step_recorder.hpp"
+#include "runtime/scheduling/planning/step_recorder.hpp"
 
 #include <doctest/doctest.h>
 

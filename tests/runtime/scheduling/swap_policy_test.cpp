@@ -1,4 +1,4 @@
-#include "runtime/scheduling/swap_policy.hpp"
+#include "runtime/scheduling/cost/swap_policy.hpp"
 
 #include <doctest/doctest.h>
 

@@ -2,7 +2,7 @@
 // in the scheduler. Guesses are right with a given probability, each independently of the others.
 #pragma once
 
-#include "runtime/scheduling/step_cost.hpp"
+#include "runtime/scheduling/cost/step_cost.hpp"
 #include "runtime/speculation/speculation_policy.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-#include "runtime/support/available_memory.hpp"
+#include "runtime/support/machine/available_memory.hpp"
 
-#include "runtime/support/byte_size.hpp"
+#include "runtime/support/text/byte_size.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-#include "runtime/support/checksum.hpp"
+#include "runtime/support/files/checksum.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
-#include "runtime/support/base64.hpp"
-#include "runtime/support/hex.hpp"
-#include "runtime/support/percent_encoding.hpp"
+#include "runtime/support/text/base64.hpp"
+#include "runtime/support/text/hex.hpp"
+#include "runtime/support/text/percent_encoding.hpp"
 
 #include <doctest/doctest.h>
 

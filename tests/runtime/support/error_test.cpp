@@ -1,5 +1,5 @@
 #include "runtime/support/error.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <doctest/doctest.h>
 

@@ -2,7 +2,7 @@
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "runtime/import/model_source.hpp"
-#include "runtime/support/file_reading.hpp"
+#include "runtime/support/files/file_reading.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "runtime/support/json_digits.hpp"
+#include "runtime/support/json/json_digits.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
-#include "runtime/support/json_fault.hpp"
+#include "runtime/support/json/json_fault.hpp"
 
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <doctest/doctest.h>
 

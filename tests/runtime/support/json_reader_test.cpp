@@ -1,6 +1,6 @@
-#include "runtime/support/json_reader.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_reader.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <doctest/doctest.h>
 

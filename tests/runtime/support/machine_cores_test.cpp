@@ -1,4 +1,4 @@
-#include "runtime/support/machine_cores.hpp"
+#include "runtime/support/machine/machine_cores.hpp"
 
 #include "tests/runtime/model/model_test_data.hpp"
 

@@ -1,4 +1,4 @@
-#include "runtime/support/nearest_name.hpp"
+#include "runtime/support/text/nearest_name.hpp"
 
 #include <doctest/doctest.h>
 

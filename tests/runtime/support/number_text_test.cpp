@@ -1,10 +1,10 @@
 // Numbers, dates and letters, also where the program has a locale of its own.
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include "runtime/sampling/sampling_params.hpp"
-#include "runtime/support/ascii.hpp"
-#include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/text/ascii.hpp"
+#include "runtime/support/text/byte_size.hpp"
 #include "tests/foreign_locale.hpp"
 
 #include <cmath>

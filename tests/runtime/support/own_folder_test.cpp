@@ -1,7 +1,7 @@
-#include "runtime/support/own_folder.hpp"
+#include "runtime/support/files/own_folder.hpp"
 
-#include "runtime/support/atomic_file.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/files/atomic_file.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <cerrno>

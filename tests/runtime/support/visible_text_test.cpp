@@ -1,4 +1,4 @@
-#include "runtime/support/visible_text.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <doctest/doctest.h>
 

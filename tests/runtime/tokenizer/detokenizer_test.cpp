@@ -1,4 +1,4 @@
-#include "runtime/support/simdjson.hpp"
+#include "runtime/support/text/simdjson.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/test_data.hpp"
 

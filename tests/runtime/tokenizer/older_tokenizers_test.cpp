@@ -1,7 +1,7 @@
 // Replays tests/data/older_tokenizers: SentencePiece models, files of tiktoken and vocabularies in GGUF, with the
 // results of the packages that made them (written by make_older_tokenizers.py). And files that are damaged or hostile.
 #include "runtime/import/model_source.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/tokenizer/formats/sentencepiece_file.hpp"
 #include "runtime/tokenizer/formats/tiktoken_file.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/test_data.hpp"
 

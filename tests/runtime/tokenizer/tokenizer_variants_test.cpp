@@ -1,6 +1,6 @@
 // Replays tests/data/tokenizers.json: many small tokenizers that differ in one part each, with the results of Hugging
 // Face's `tokenizers` for random texts and ids (written by make_tokenizers.py).
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/test_data.hpp"
 

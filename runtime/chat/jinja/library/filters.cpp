@@ -2,8 +2,8 @@
 #include "runtime/chat/jinja/library/filters.hpp"
 
 #include "runtime/chat/jinja/text/text.hpp"
-#include "runtime/support/ascii.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/text/ascii.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -1,8 +1,8 @@
 // Python's "%s" % x and "{}".format(x) for the types of templates.
 #include "runtime/chat/jinja/context.hpp"
 #include "runtime/chat/jinja/text/text.hpp"
-#include "runtime/support/ascii.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/text/ascii.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,7 +1,7 @@
 // Tests (`is ...`) and global functions.
 #include "runtime/chat/jinja/context.hpp"
 #include "runtime/chat/jinja/text/text.hpp"
-#include "runtime/support/number_text.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
 #include <cmath>

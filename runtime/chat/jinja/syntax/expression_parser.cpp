@@ -1,6 +1,6 @@
 #include "runtime/chat/jinja/syntax/expression_parser.hpp"
 
-#include "runtime/support/ascii.hpp"
+#include "runtime/support/text/ascii.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,9 +1,9 @@
 #include "runtime/chat/jinja/syntax/lexer.hpp"
 
 #include "runtime/chat/jinja/text/text.hpp"
-#include "runtime/support/ascii.hpp"
-#include "runtime/support/hex.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/ascii.hpp"
+#include "runtime/support/text/hex.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 

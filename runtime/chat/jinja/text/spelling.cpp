@@ -1,6 +1,6 @@
 // Literals: repr(), JSON strings, HTML escapes and padding.
 #include "runtime/chat/jinja/text/walk.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <charconv>
 #include <cmath>

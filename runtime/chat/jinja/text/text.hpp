@@ -4,7 +4,7 @@
 #pragma once
 
 #include "runtime/chat/jinja/meter.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <cstddef>
 #include <string>

@@ -4,8 +4,8 @@
 #include "runtime/chat/output/chat_output_parser.hpp"
 #include "runtime/chat/output/formats/python_literal.hpp"
 #include "runtime/chat/output/text_search.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 

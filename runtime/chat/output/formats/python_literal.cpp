@@ -1,8 +1,8 @@
 #include "runtime/chat/output/formats/python_literal.hpp"
 
 #include "runtime/chat/output/json_scanner.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <array>
 #include <utility>

@@ -7,9 +7,9 @@
 #include "runtime/chat/output/formats/formats.hpp"
 #include "runtime/chat/output/local_reference.hpp"
 #include "runtime/chat/output/text_search.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>

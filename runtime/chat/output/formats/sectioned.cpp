@@ -4,7 +4,7 @@
 // Kimi K2        <calls><call>functions.name:0<sep>{...}</call>...</calls>
 #include "runtime/chat/output/call_object.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <utility>
 

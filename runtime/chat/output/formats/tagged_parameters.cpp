@@ -2,9 +2,9 @@
 
 #include "runtime/chat/output/formats/plain_value.hpp"
 #include "runtime/chat/output/local_reference.hpp"
-#include "runtime/support/json_digits.hpp"
-#include "runtime/support/json_reader.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_digits.hpp"
+#include "runtime/support/json/json_reader.hpp"
+#include "runtime/support/json/json_text.hpp"
 
 #include <optional>
 #include <vector>

@@ -8,8 +8,8 @@
 #include "runtime/chat/output/formats/formats.hpp"
 #include "runtime/chat/output/formats/plain_value.hpp"
 #include "runtime/chat/output/formats/tagged_parameters.hpp"
-#include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <initializer_list>
 #include <utility>

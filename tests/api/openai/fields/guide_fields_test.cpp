@@ -1,6 +1,6 @@
 // response_format, structured_outputs and their kin: what they ask for, and what is refused by which name.
 #include "api/openai/fields/guide_fields.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 #include <doctest/doctest.h>
 

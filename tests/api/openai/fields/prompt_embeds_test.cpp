@@ -2,7 +2,7 @@
 #include "runtime/techniques/prompt_embeds/saved_tensor.hpp"
 #include "runtime/techniques/prompt_embeds/technique.hpp"
 
-#include "runtime/support/base64.hpp"
+#include "runtime/support/text/base64.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>

@@ -1,7 +1,7 @@
 // Every format of calls: what it reads, what only looks like it, answers that are cut, limits.
 #include "tests/runtime/chat/output/parsed_output.hpp"
 
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 
 using namespace troupe;
 using namespace troupe::test;

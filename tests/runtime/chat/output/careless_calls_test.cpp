@@ -1,6 +1,6 @@
 // Calls of the newer families as their models write them: values of every type, markup within strings, marks that are
 // left out or misplaced. The cases are what published templates print and what broke other servers' parsers.
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/runtime/chat/output/parsed_output.hpp"
 
 using namespace troupe;

@@ -3,7 +3,7 @@
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/guide/guide.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json_text.hpp"
 #include "tests/runtime/chat/output/parsed_output.hpp"
 #include "tests/runtime/guide/vocabulary.hpp"
 

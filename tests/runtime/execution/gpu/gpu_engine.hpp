@@ -3,7 +3,7 @@
 
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
-#include "runtime/engine/loaded_model.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/execution/gpu/gpu_device.hpp"
 #include "tests/emulation/cuda/queues.hpp"
 #include "tests/listener.hpp"

@@ -1,6 +1,6 @@
 // Models with recurrent layers in the engine on the emulated GPU: the same tokens together and alone, whatever of their
 // prefixes is found, with forks, guesses and too few blocks, on streams that run late.
-#include "runtime/engine/named_precision.hpp"
+#include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "tests/emulation/cuda/memory.hpp"

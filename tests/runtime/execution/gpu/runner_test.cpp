@@ -1,7 +1,7 @@
 // Runner, sampler and recorded steps without the engine, driven with plans as an executor receives them: a step is
 // queued while the tokens of the one before are still unknown. Runs on the emulated GPU and, in
 // troupe_cuda_decoder_tests, on a real one; what they should give comes from a CPU.
-#include "runtime/engine/loader.hpp"
+#include "runtime/engine/loading/loader.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/execution/gpu/gpu_device.hpp"
 #include "tests/runtime/execution/sampling_starts.hpp"

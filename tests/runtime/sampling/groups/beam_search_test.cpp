@@ -1,6 +1,6 @@
 #include "runtime/sampling/groups/beam_search.hpp"
 
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/runtime/sampling/groups/table_models.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 #include "runtime/sampling/group_strategy.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/runtime/sampling/groups/golden_model.hpp"
 
 #include <doctest/doctest.h>

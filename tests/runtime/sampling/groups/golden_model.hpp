@@ -2,10 +2,10 @@
 #pragma once
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/engine/weight_loading.hpp"
+#include "runtime/engine/loading/weight_loading.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/decoder.hpp"
-#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
 #include "tests/runtime/sampling/groups/groups_test_data.hpp"
 
 #include <memory>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"
-#include "runtime/support/json.hpp"
-#include "runtime/support/json_text.hpp"
+#include "runtime/support/json/json.hpp"
+#include "runtime/support/json/json_text.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 

@@ -1,6 +1,6 @@
 // Scores of pairs, by hand and transformers', and what a guided pair chooses.
 #include "runtime/support/error.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/techniques/guidance/guided_pair.hpp"
 #include "runtime/techniques/guidance/pair_scores.hpp"
 #include "runtime/techniques/guidance/technique.hpp"

@@ -1,6 +1,6 @@
 // Beams with processors, filters, masks and stop strings, against transformers (tests/data/shaped_beams.json).
 #include "runtime/sampling/group_strategy.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/runtime/sampling/groups/golden_model.hpp"
 #include "tests/runtime/sampling/groups/table_models.hpp"
 

@@ -4,7 +4,7 @@
 #include "runtime/techniques/tree_search/tree_search.hpp"
 #include "tests/runtime/techniques/tree_search/edit_search.hpp"
 
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/techniques/tree_search/search_tree.hpp"
 #include "tests/runtime/sampling/groups/table_models.hpp"
 

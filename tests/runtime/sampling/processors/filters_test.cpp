@@ -2,7 +2,7 @@
 
 #include "runtime/sampling/logits_processors.hpp"
 #include "runtime/sampling/processors/repetition.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json/json.hpp"
 #include "tests/runtime/sampling/processors/processors_reference.hpp"
 #include "tests/test_data.hpp"
 

@@ -1,6 +1,6 @@
 // The rows that logits are contrasted with behind inner layers: what they are, and that no other row changes them.
 #include "runtime/execution/device.hpp"
-#include "runtime/model/last_states.hpp"
+#include "runtime/model/measuring/last_states.hpp"
 #include "runtime/techniques/dola/dola_rows.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"

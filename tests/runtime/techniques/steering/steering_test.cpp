@@ -1,5 +1,5 @@
 // Steering against transformers with hooks (make_steering.py), and its schedule invariance in the decoder.
-#include "runtime/model/last_states.hpp"
+#include "runtime/model/measuring/last_states.hpp"
 #include "runtime/techniques/steering/contrast.hpp"
 #include "runtime/techniques/steering/steering_library.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"

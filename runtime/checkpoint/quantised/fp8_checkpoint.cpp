@@ -1,0 +1,131 @@
+#include "runtime/checkpoint/quantised/fp8_checkpoint.hpp"
+
+#include "kernels/formats/bf16.hpp"
+#include "kernels/formats/e4m3.hpp"
+#include "runtime/checkpoint/rewritten_checkpoint.hpp"
+#include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/support/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::string_view suffix = ".weight";
+constexpr std::array<std::string_view, 4> parts{".weight_scale", ".weight_scale_inv", ".input_scale",
+                                                ".activation_scale"};
+
+/// A matrix with its scales. The constructor checks both.
+class fp8_matrix {
+public:
+  fp8_matrix(const checkpoint& stored, const std::string& weight, std::array<std::size_t, 2> block)
+    : stored_(stored), weight_(weight), scale_(weight + "_scale") {
+    const auto& codes = *stored.find(weight);
+    if (codes.shape.size() != 2 || codes.shape[0] == 0 || codes.shape[1] == 0)
+      fail(weight, "has the shape " + to_string(codes.shape) + ", expected a matrix");
+    if (!stored.find(scale_) && stored.find(weight + "_scale_inv"))
+      scale_ = weight + "_scale_inv"; // DeepSeek's name; it is multiplied with, too
+    const auto* scales = stored.find(scale_);
+    if (!scales)
+      fail(scale_, "is missing");
+    if (scales->type != tensor_type::f32 && scales->type != tensor_type::bf16 && scales->type != tensor_type::f16)
+      fail(scale_, "is " + std::string(to_string(scales->type)) + ", expected F32, BF16 or F16");
+    read_grid(codes.shape, scales->shape, block);
+    info_.type = block_[1] >= codes.shape[1] ? tensor_type::fp8 : tensor_type::bf16;
+    info_.shape = codes.shape;
+    info_.bytes = codes.shape[0] * kernels::row_bytes(*weight_format_of(info_.type), codes.shape[1]);
+  }
+
+  const tensor_info& info() const { return info_; }
+
+  tensor_data unpack() const {
+    const auto codes = stored_.read(weight_), stored_scales = stored_.read(scale_);
+    const auto outputs = info_.shape[0], inputs = info_.shape[1], columns = (inputs + block_[1] - 1) / block_[1];
+    std::vector<float> scales((outputs + block_[0] - 1) / block_[0] * columns);
+    to_floats(*weight_format_of(stored_.find(scale_)->type), stored_scales.get(), scales.size(), scales.data());
+    std::shared_ptr<std::byte[]> to(new std::byte[info_.bytes]);
+    auto* row = to.get();
+    const auto* code = static_cast<const std::uint8_t*>(codes.get());
+    for (std::size_t r = 0; r < outputs; ++r, code += inputs) {
+      const auto* scale = &scales[r / block_[0] * columns];
+      if (info_.type == tensor_type::fp8) {
+        std::memcpy(row, scale, sizeof(float));
+        std::memcpy(row + sizeof(float), code, inputs);
+      } else {
+        for (std::size_t i = 0; i < inputs; ++i) {
+          const auto half = kernels::to_bf16(kernels::from_e4m3(code[i]) * scale[i / block_[1]]);
+          std::memcpy(row + i * sizeof half, &half, sizeof half);
+        }
+      }
+      row += kernels::row_bytes(*weight_format_of(info_.type), inputs);
+    }
+    return to;
+  }
+
+private:
+  [[noreturn]] void fail(const std::string& tensor, const std::string& what) const {
+    throw failure(errc::bad_file, stored_.where(weight_) + ": tensor " + shown(tensor) + " " + what);
+  }
+
+  /// Sets the outputs and inputs that share a scale.
+  void read_grid(const std::vector<std::size_t>& codes, const std::vector<std::size_t>& scales,
+                 std::array<std::size_t, 2> block) {
+    const auto outputs = codes[0], inputs = codes[1];
+    const bool one = std::ranges::all_of(scales, [](std::size_t size) { return size == 1; });
+    const bool matrix = scales.size() == 2 && scales[0] >= 1 && scales[0] <= outputs && scales[1] >= 1 &&
+      scales[1] <= inputs;
+    const auto blocks = [](std::size_t size, std::size_t of) { return (size + of - 1) / of; };
+    if (one && scales.size() <= 2)
+      block_ = {outputs, inputs};
+    else if (scales == std::vector{outputs} || scales == std::vector{outputs, std::size_t(1)})
+      block_ = {1, inputs};
+    else if (matrix && block[0] != 0 && blocks(outputs, block[0]) == scales[0] && blocks(inputs, block[1]) == scales[1])
+      block_ = block;
+    else if (matrix && scales[0] == outputs && inputs % scales[1] == 0)
+      block_ = {1, inputs / scales[1]};
+    else
+      fail(scale_,
+           "has the shape " + to_string(scales) + ", expected one scale, " +
+             to_string(std::vector<std::size_t>{outputs, 1}) + " or one for each block" +
+             (block[0] == 0 ? "" : " of " + std::to_string(block[0]) + " x " + std::to_string(block[1])));
+  }
+
+  const checkpoint& stored_;
+  std::string weight_, scale_;
+  std::array<std::size_t, 2> block_{};
+  tensor_info info_;
+};
+
+class fp8_checkpoint final : public rewritten_checkpoint<fp8_matrix> {
+public:
+  fp8_checkpoint(std::unique_ptr<const checkpoint> stored, std::array<std::size_t, 2> block)
+    : rewritten_checkpoint(std::move(stored)) {
+    for (const auto& name : stored_->tensors())
+      if (name.ends_with(suffix) && stored_->find(name)->type == tensor_type::f8_e4m3)
+        matrices_.try_emplace(name, *stored_, name, block);
+  }
+
+  std::vector<std::string> tensors() const override {
+    auto names = stored_->tensors();
+    std::erase_if(names, [&](const std::string& name) {
+      return std::ranges::any_of(parts, [&](std::string_view part) {
+        return name.ends_with(part) &&
+          matrices_.contains(name.substr(0, name.size() - part.size()) + std::string(suffix));
+      });
+    });
+    return names;
+  }
+
+  std::string where(std::string_view tensor) const override { return stored_->where(tensor); }
+};
+
+} // namespace
+
+std::unique_ptr<const checkpoint> open_fp8(std::unique_ptr<const checkpoint> stored, std::array<std::size_t, 2> block) {
+  return std::make_unique<fp8_checkpoint>(std::move(stored), block);
+}
+
+} // namespace troupe

@@ -1,0 +1,130 @@
+#include "runtime/engine/loading/loaded_model.hpp"
+
+#include "runtime/checkpoint/packed/weight_pager.hpp"
+#include "runtime/engine/checked_generation.hpp"
+#include "runtime/execution/contrasting_runner.hpp"
+#include "runtime/execution/mtp_runner.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr int mask_threads = 3; // for guides; they sleep unless there are any
+
+} // namespace
+
+model_counters loaded_model::counted() const {
+  model_counters sum{.softmax_sums = softmax->sums, .recomputed_sums = softmax->recomputed};
+  std::set<const weight_pager*> pagers; // stages may share one
+  for (const auto& stage : stages)
+    if (const auto* pager = stage.weights ? stage.weights->pager.get() : nullptr; pager && pagers.insert(pager).second)
+      sum.weight_bytes += pager->read_bytes();
+  return sum;
+}
+
+generation_limits loaded_model::allows() const {
+  return {.vocab_size = info.vocab_size,
+          .max_context = info.max_context,
+          .timeout = request_timeout,
+          .has_draft = draft != nullptr,
+          .embeds = capabilities.hidden_states,
+          .adapters = info.adapters.get(),
+          .amateur_context = amateur ? amateur->sizes.context : 0,
+          .amateur_vocab = amateur ? amateur->vocab : 0,
+          .generates = info.generates,
+          .has_mtp = mtp != nullptr,
+          .techniques = {.layers = info.layers,
+                         .hidden = info.takes_embeddings ? info.hidden : 0,
+                         .tied = info.tied,
+                         .looks_inside = capabilities.looks_inside,
+                         .judges = info.judges,
+                         .values = &info.techniques}};
+}
+
+std::size_t loaded_model::room() const {
+  std::size_t sum = 0;
+  for (const auto& each : replicas)
+    sum += static_cast<std::size_t>(each.limits.max_queue) + static_cast<std::size_t>(each.limits.max_sequences);
+  return sum;
+}
+
+// What is on its way at a time: a few steps' worth, which takes a few milliseconds to copy.
+std::optional<sent_elsewhere> replica_plan::sending() const {
+  constexpr std::size_t most_bytes = 32 << 20;
+  if (exchange.block_bytes == 0)
+    return std::nullopt;
+  const auto images = std::max<std::size_t>(most_bytes / exchange.block_bytes, 4);
+  return sent_elsewhere{std::make_shared<const image_pool>(exchange.block_bytes, images), exchange.numerics};
+}
+
+model_replica replica_of(std::shared_ptr<const loaded_model> model, std::size_t number) {
+  auto plan = model->replicas.at(number);
+  return {std::move(model), std::move(plan)};
+}
+
+runner_spec model_replica::runner(std::size_t stage) const {
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < stage; ++i)
+    before += kv_shape_of(model->stages[i].weights->config, model->stages[i].precision, 1).block_bytes();
+  const auto& own = model->stages.at(stage);
+  return {.weights = own.weights,
+          .precision = own.precision,
+          .sizes = {.rows = plan.limits.step_tokens,
+                    .sequences = plan.limits.max_sequences,
+                    .context = model->info.max_context},
+          .blocks = plan.blocks,
+          .host_blocks = plan.host_blocks,
+          .snapshots = plan.snapshots,
+          .image_offset = before,
+          .softmax = model->softmax};
+}
+
+sampler_spec model_replica::sampler() const {
+  return {.eos_ids = model->info.defaults.stops,
+          .vocab = model->info.vocab_size,
+          .max_sequences = plan.limits.max_sequences,
+          .guided = {.threads = mask_threads}};
+}
+
+std::unique_ptr<step_runner> model_replica::make_runner(std::size_t stage) const {
+  const auto spec = runner(stage);
+  auto own = plan.stages.at(stage)->make_runner(spec);
+  if (!model->amateur || stage + 1 < plan.stages.size())
+    return own;
+  const auto& amateur = *model->amateur;
+  auto other = plan.last().make_runner({.weights = amateur.weights,
+                                        .precision = amateur.precision,
+                                        .sizes = amateur.sizes,
+                                        .blocks = plan.blocks,
+                                        .host_blocks = plan.host_blocks,
+                                        .image_offset = spec.image_offset + own->block_bytes()});
+  return std::make_unique<contrasting_runner>(std::move(own), std::move(other), amateur.vocab);
+}
+
+draft_spec model_replica::drafting() const {
+  if (const auto& mtp = model->mtp) {
+    auto sampled = sampler();
+    sampled.guided = {};
+    return {.runner = {.weights = mtp->weights->layers,
+                       .precision = mtp->precision,
+                       .sizes = mtp->sizes,
+                       .blocks = plan.blocks},
+            .sampler = std::move(sampled),
+            .target_vocab = model->info.vocab_size,
+            .mtp = std::make_shared<const mtp_spec>(
+              mtp_spec{mtp->weights, model->stages.front().weights, model->stages.back().weights})};
+  }
+  const auto& draft = *model->draft;
+  return {
+    .runner = {.weights = draft.weights, .precision = draft.precision, .sizes = draft.sizes, .blocks = plan.blocks},
+    .sampler = {.eos_ids = model->info.defaults.stops,
+                .vocab = draft.vocab,
+                .max_sequences = plan.limits.max_sequences},
+    .target_vocab = model->info.vocab_size};
+}
+
+} // namespace troupe

@@ -1,0 +1,131 @@
+// A model in memory: what all replicas share, and what each has of its own. Immutable but for the guides' cache and the
+// adapters; shared by actors on any thread. A restarted replica finds its weights here.
+#pragma once
+
+#include "runtime/engine/engine_options.hpp"
+#include "runtime/engine/loading/memory_ledger.hpp"
+#include "runtime/execution/device.hpp"
+#include "runtime/execution/draft_model.hpp"
+#include "runtime/execution/model_counters.hpp"
+#include "runtime/execution/step_runner.hpp"
+#include "runtime/kv/kv_disk.hpp"
+#include "runtime/model/decoder/mtp_layers.hpp"
+#include "runtime/model/decoder/weights.hpp"
+#include "runtime/scheduling/cost/swap_policy.hpp"
+#include "runtime/scheduling/routing/replica_role.hpp"
+#include "runtime/scheduling/scheduler_limits.hpp"
+#include "runtime/speculation/speculator.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace troupe {
+
+namespace guides {
+class guide_cache; // runtime/guide/guide_cache.hpp
+}
+
+struct generation_limits; // runtime/engine/checked_generation.hpp
+
+/// A model beside the engine's: a draft, which guesses for it, or an amateur, which it is contrasted with.
+struct loaded_second {
+  std::shared_ptr<const model_weights> weights;
+  troupe::precision precision = kernels::dtype::f32;
+  step_sizes sizes;
+  int vocab = 0;
+};
+
+/// Layers of multi-token prediction, which guess for the model whose they are.
+struct loaded_mtp {
+  std::shared_ptr<const mtp_weights> weights;
+  troupe::precision precision = kernels::dtype::f32;
+  step_sizes sizes;
+};
+
+/// A stage's layers in memory.
+struct loaded_stage {
+  std::shared_ptr<const model_weights> weights;
+  troupe::precision precision = kernels::dtype::f32;
+};
+
+/// How its blocks come to other replicas, and theirs to it.
+struct block_exchange {
+  std::size_t block_bytes = 0;             // 0: not at all
+  std::array<std::uint64_t, 2> numerics{}; // the hash of the id that must be equal
+  double copy_ms = 0;                      // of a block, out of one pool and into another
+};
+
+/// What one replica has of its own.
+struct replica_plan {
+  std::vector<std::shared_ptr<const device>> stages = {}; // what each computes on, with the cores that are its own
+  std::int32_t blocks = 0;                                // of the KV cache, in each stage
+  std::int32_t host_blocks = 0;                           // of the host block pool
+  std::int32_t snapshots = 0;                             // of recurrent layers' states, in each stage
+  swap_rates swap = {};                                   // if host_blocks > 0
+  scheduler_limits limits = {};
+  replica_role role = replica_role::any;
+  block_exchange exchange = {};
+
+  /// For its block manager.
+  std::optional<sent_elsewhere> sending() const;
+
+  /// Samples, and has the models beside this one.
+  const device& last() const { return *stages.back(); }
+};
+
+/// What all replicas of a model share.
+struct loaded_model {
+  model_info info;
+  std::vector<loaded_stage> stages; // at least one, in order
+  device_capabilities capabilities; // of every replica
+  bool prefix_cache = true;
+  bool strict_roles = false; // for tests
+  std::chrono::milliseconds request_timeout{0};
+  std::shared_ptr<const loaded_second> draft, amateur; // null: none
+  std::shared_ptr<const loaded_mtp> mtp;               // null: none, or a draft guesses
+  speculation_settings speculation;
+  std::shared_ptr<const troupe::kv_disk> kv_disk;            // where cached prefixes are kept; null: nowhere
+  std::shared_ptr<guides::guide_cache> guides;               // compiles those of requests
+  std::vector<replica_plan> replicas;                        // at least one
+  std::shared_ptr<const std::vector<memory_entry>> promised; // what all of this takes, until it is gone
+
+  std::shared_ptr<softmax_tally> softmax = std::make_shared<softmax_tally>();
+
+  /// What its files and devices have counted so far.
+  model_counters counted() const;
+
+  /// What each of its requests may ask for.
+  generation_limits allows() const;
+
+  /// Requests that run or wait, in all replicas.
+  std::size_t room() const;
+};
+
+/// One replica: what it shares, and its own. What its actors are made from.
+struct model_replica {
+  std::shared_ptr<const loaded_model> model;
+  replica_plan plan;
+
+  /// For the devices' runners and samplers.
+  runner_spec runner(std::size_t stage = 0) const;
+  sampler_spec sampler() const;
+
+  /// Runs a stage of the model's steps, and the last one also, if there is one, the amateur's. Called by the thread
+  /// that will use it.
+  std::unique_ptr<step_runner> make_runner(std::size_t stage = 0) const;
+
+  /// Whether there is something for a draft_model.
+  bool drafts() const { return model->draft || model->mtp; }
+
+  /// For a draft_model. Its KV cache has as many blocks as the model's.
+  draft_spec drafting() const;
+};
+
+model_replica replica_of(std::shared_ptr<const loaded_model> model, std::size_t number = 0);
+
+} // namespace troupe

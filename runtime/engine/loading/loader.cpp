@@ -1,0 +1,127 @@
+#include "runtime/engine/loading/loader.hpp"
+
+#include "runtime/engine/loading/kept_prefixes.hpp"
+#include "runtime/engine/loading/load_plan.hpp"
+#include "runtime/engine/loading/opened_model.hpp"
+#include "runtime/engine/loading/option_checks.hpp"
+#include "runtime/engine/loading/weight_loading.hpp"
+#include "runtime/guide/guide_cache.hpp"
+
+#include <optional>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr int most_guesses = 16; // of a sequence in one step
+
+/// What the sink of a load is told: lines for the log, and how far the weights are.
+class load_progress {
+public:
+  explicit load_progress(const progress_sink& to) : to_(to) {}
+
+  // Said once: the line of `status_` is that of the bar.
+  void log(log_line line) const {
+    auto said = status_;
+    said.line = std::move(line.text);
+    said.level = line.level;
+    if (to_)
+      to_(said);
+  }
+
+  void begin(const std::string& name) { status_.line = "loading " + name; }
+
+  void show(std::size_t done, std::size_t total) {
+    status_.done_bytes = done;
+    status_.total_bytes = total;
+    if (to_)
+      to_(status_);
+  }
+
+private:
+  const progress_sink& to_;
+  load_status status_;
+};
+
+/// All weights, into `model`.
+void load_all(const engine_options& options, opened_model& from, load_progress& report, loaded_model& model) {
+  const auto show = [&](std::size_t done, std::size_t total) { report.show(done, total); };
+  const auto log = [&](log_line line) { report.log(std::move(line)); };
+  report.begin(from.info.id);
+  for (const auto& stage : from.stages) {
+    if (stage.config.span)
+      report.begin(from.info.id + ", layers " + std::to_string(stage.config.span->first) + "-" +
+                   std::to_string(stage.config.span->end - 1));
+    model.stages.push_back({load_weights(from.source, stage.compute, stage.precision, *stage.backend, show, log,
+                                         stage.config.span, stage.weight_budget),
+                            stage.precision});
+  }
+  auto& backend = *from.last().backend;
+  if (from.draft) {
+    report.begin(from.draft->name());
+    model.draft = from.draft->load(options, backend, show, log);
+  }
+  if (const auto& pager = model.stages.back().weights->pager; from.mtp && pager && pager->streams()) {
+    if (options.speculate == speculation::mtp)
+      throw failure(errc::unsupported,
+                    "`speculate` is mtp, but weights are read from a file step by step, so that no others can use the "
+                    "head beside the model",
+                    "speculate");
+    log("layers of multi-token prediction do not guess, as weights are read from a file step by step");
+  } else if (from.mtp) {
+    report.begin("layers of multi-token prediction");
+    model.mtp = from.mtp->load(backend, show);
+  }
+  model.speculation.mtp = model.mtp != nullptr;
+  if (from.amateur) {
+    report.begin(from.amateur->name());
+    model.amateur = from.amateur->load(options, backend, show, log);
+  }
+}
+
+/// What the actors get, but for the weights.
+loaded_model wire(const engine_options& options, const engine_internals& internals, const opened_model& opened,
+                  load_plan plan) {
+  loaded_model model;
+  model.info = opened.info;
+  model.info.own_context = opened.source.config.max_context;
+  model.info.max_context = plan.max_context;
+  model.info.weight_bytes = plan.weight_bytes;
+  model.info.kv_cache_bytes = plan.kv_cache_bytes;
+  model.info.judges = !options.reward_model.empty() && model.info.tokenizer;
+  model.capabilities = opened.capabilities;
+  model.prefix_cache = options.prefix_cache;
+  model.strict_roles = internals.strict_roles;
+  model.request_timeout = options.request_timeout;
+  model.speculation = {.mode = options.speculate,
+                       .draft_model = opened.draft != nullptr,
+                       .most_guesses = opened.source.config.recurrent ? most_state_guesses : most_guesses,
+                       .custom = internals.drafter,
+                       .forced = internals.guesses > 0 ? internals.guesses : options.draft_tokens};
+  model.guides = std::make_shared<guides::guide_cache>(model.info.tokenizer, model.info.defaults.stops,
+                                                       guides::guide_cache::limits(), model.info.markers);
+  model.replicas = std::move(plan.replicas);
+  model.promised = std::make_shared<const std::vector<memory_entry>>(std::move(plan.promised));
+  return model;
+}
+
+} // namespace
+
+std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress,
+                                               const engine_internals& internals) {
+  check_options(options);
+  load_progress report(progress);
+  report.log("reading " + options.model);
+  auto opened = open_for(options, [&](log_line line) { report.log(std::move(line)); });
+  auto plan = plan_load(options, opened);
+  for (auto& line : plan.lines)
+    report.log(std::move(line));
+  auto model = std::make_shared<loaded_model>(wire(options, internals, opened, std::move(plan)));
+  model->kv_disk = open_kv_disk(options, opened, model->replicas.front().limits.rope_borders,
+                                [&](log_line line) { report.log(std::move(line)); });
+  load_all(options, opened, report, *model);
+  return model;
+}
+
+} // namespace troupe

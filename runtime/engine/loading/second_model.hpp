@@ -1,0 +1,54 @@
+// Opens, checks and loads a model beside the engine's, of the same vocabulary: the draft model that guesses
+// (engine_options::draft) and the amateur that logits are contrasted with (engine_options::amateur). Used by
+// load_model, which first plans the memory of all.
+#pragma once
+
+#include "runtime/checkpoint/packed/packed_cache.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
+#include "runtime/import/model_source.hpp"
+#include "runtime/model/decoder/memory_estimate.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+/// Why the tokens of `one` are not those of `target`, for a person; nothing if they are.
+std::optional<std::string> vocabulary_difference(const tokenizer& one, const tokenizer& target);
+
+class second_model {
+public:
+  explicit second_model(model_source source) : source_(std::move(source)) {}
+
+  /// Decides types and sizes. `rows`: of a pass; `context`: of the engine's model.
+  void prepare(const engine_options& options, const device& device, const kernels::backend& backend, int rows,
+               int context);
+
+  const std::string& name() const { return source_.name; }
+  const model_config& config() const { return source_.config; }
+  const model_source& source() const { return source_; }
+  troupe::precision precision() const { return loaded_.precision; }
+
+  /// The memory of `others` and this. A block is one of each KV cache.
+  memory_estimate with(memory_estimate others) const;
+
+  std::shared_ptr<const loaded_second> load(const engine_options& options, kernels::backend& backend,
+                                            const progress_fn& progress, const log_sink& log);
+
+private:
+  model_source source_;
+  loaded_second loaded_;
+  memory_estimate need_;
+};
+
+/// Null if `path` is empty. `role`: "draft" or "amateur". Throws failure(bad_request) that names it if the vocabulary
+/// is not the target's, and as `open_model`. `target_tokenizer` may be null.
+std::unique_ptr<second_model> open_second(const std::string& path, const std::string& role, const model_source& target,
+                                          const tokenizer* target_tokenizer);
+
+/// Rows of a draft model's pass. More would make short sequences wait for the prompts of others, fewer would compute
+/// prompts slowly.
+int draft_rows(const engine_options& options);
+
+} // namespace troupe

@@ -1,0 +1,171 @@
+#include "runtime/checkpoint/tensor_index.hpp"
+#include "runtime/import/gguf/gguf_architectures.hpp"
+#include "runtime/import/gguf/gguf_further.hpp"
+#include "runtime/import/gguf/gguf_names.hpp"
+#include "runtime/import/gguf/gguf_own.hpp"
+#include "runtime/import/gguf/gguf_pooling.hpp"
+#include "runtime/import/gguf_model.hpp"
+#include "runtime/import/model_source.hpp"
+
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+
+namespace troupe {
+
+namespace {
+
+class gguf_checkpoint final : public checkpoint {
+public:
+  gguf_checkpoint(std::shared_ptr<const gguf_file> file, const model_config& config)
+    : file_(std::move(file)),
+      interleaved_(config.family == "llama" && !is_own_form(*file_)),
+      names_(config),
+      head_dim_(static_cast<std::size_t>(config.head_dim)) {
+    for (const auto& [name, tensor] : file_->tensors()) {
+      if (name == "rope_freqs.weight" || name == "rope_factors_short.weight" || name == "rope_factors_long.weight")
+        continue; // read with the configuration
+      if (is_half_again(name))
+        continue;
+      const auto [place, added] = tensors_.emplace(names_.in_folder(name), &tensor);
+      if (!added)
+        throw failure(errc::bad_file, file_->name() + ": tensor " + shown(name) + " is there under two names");
+    }
+  }
+
+  std::string name() const override { return file_->name(); }
+
+  std::vector<std::string> tensors() const override { return names_in(tensors_); }
+
+  const tensor_info* find(std::string_view tensor) const override {
+    const auto found = tensors_.find(tensor);
+    return found == tensors_.end() ? nullptr : &found->second->info;
+  }
+
+  tensor_data read(std::string_view name) const override {
+    const auto& tensor = *tensors_.at(std::string(name));
+    const auto part = file_->bytes_of(tensor);
+    const auto& map = file_->map_of(tensor);
+    map.prefetch(part);
+    tensor_data mapped(part.data(), [file = file_, &map, part](const void*) { map.release(part); });
+    const bool rotated = name.ends_with(".q_proj.weight") || name.ends_with(".k_proj.weight") ||
+      name.ends_with(".q_proj.bias") || name.ends_with(".k_proj.bias");
+    return interleaved_ && rotated ? halves_from_pairs(name, tensor.info, part) : mapped;
+  }
+
+  void prefetch(std::string_view name) const override {
+    const auto& tensor = *tensors_.at(std::string(name));
+    file_->map_of(tensor).prefetch(file_->bytes_of(tensor));
+  }
+
+  /// With the name in the file, even for missing tensors.
+  std::string where(std::string_view tensor) const override {
+    const auto own = stored(tensor);
+    const auto found = file_->tensors().find(own);
+    const auto& file = found == file_->tensors().end() ? file_->name() : file_->name_of(found->second);
+    return own == tensor ? file : file + " (" + shown(own) + ")";
+  }
+
+  std::vector<file_state> files() const override { return file_->files(); }
+
+private:
+  /// Files of the llama architecture order q and k for rotating neighbours, (0, 1), (2, 3), ...; here element i pairs
+  /// with i + head_dim / 2. So the even rows of each head go first, then the odd ones.
+  tensor_data halves_from_pairs(std::string_view name, const tensor_info& info, std::span<const std::byte> from) const {
+    const auto rows = info.shape[0];
+    if (rows == 0 || rows % head_dim_ != 0)
+      throw failure(errc::bad_file,
+                    where(name) + ": tensor " + shown(name) + " has " + std::to_string(rows) +
+                      " rows, expected a multiple of " + std::to_string(head_dim_));
+    const std::size_t row_bytes = info.bytes / rows, half = head_dim_ / 2;
+    std::shared_ptr<std::byte[]> to(new std::byte[info.bytes]);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto in_head = row % head_dim_;
+      const auto source = row - in_head + in_head % half * 2 + in_head / half;
+      std::memcpy(to.get() + row * row_bytes, from.data() + source * row_bytes, row_bytes);
+    }
+    return to;
+  }
+
+  /// Some files have the matrix of latent attention whole, as attn_kv_b, and its two halves too.
+  bool is_half_again(std::string_view name) const {
+    for (const std::string_view half : {"attn_k_b.weight", "attn_v_b.weight"})
+      if (name.ends_with(half))
+        return file_->tensors().contains(std::string(name.substr(0, name.size() - half.size())) + "attn_kv_b.weight");
+    return false;
+  }
+
+  std::string stored(std::string_view name) const {
+    for (const auto& [own, _] : file_->tensors())
+      if (names_.in_folder(own) == name)
+        return own;
+    return names_.in_file(name);
+  }
+
+  std::shared_ptr<const gguf_file> file_;
+  bool interleaved_;
+  gguf_names names_;
+  std::size_t head_dim_;
+  std::map<std::string, const gguf_tensor*, std::less<>> tensors_;
+};
+
+} // namespace
+
+std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
+                                                       const model_config& config) {
+  return std::make_unique<gguf_checkpoint>(std::move(file), config);
+}
+
+namespace {
+
+named_infill parse_gguf_infill(const gguf_metadata& metadata, int vocab) {
+  const auto id = [&](std::initializer_list<std::string_view> keys) -> std::optional<token_id> {
+    for (const auto key : keys) {
+      const auto found = metadata.integer(key, 0, std::numeric_limits<std::uint32_t>::max());
+      if (found && *found < vocab) // the highest u32 means none
+        return static_cast<token_id>(*found);
+    }
+    return {};
+  };
+  return {.prefix = id({"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"}),
+          .suffix = id({"tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"}),
+          .middle = id({"tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"}),
+          .pad = id({"tokenizer.ggml.fim_pad_token_id"}),
+          .repository = id({"tokenizer.ggml.fim_rep_token_id"}),
+          .file = id({"tokenizer.ggml.fim_sep_token_id"})};
+}
+
+} // namespace
+
+model_source open_gguf(const std::filesystem::path& path) {
+  const auto file = std::make_shared<const gguf_file>(path);
+  auto config = parse_gguf_config(*file);
+  auto stored = make_gguf_checkpoint(file, config);
+  const bool own = is_own_form(*file);
+  auto mtp = find_mtp_layers(*stored, config, !own);
+  if (mtp)
+    mtp->norm_offset = 0; // norms are stored as they are multiplied with
+  auto tensors = own ? std::move(stored) : arrange_gguf(std::move(stored), with_mtp_layers(config, mtp));
+  tensors = with_activations(std::move(tensors), *file, config);
+  if (mtp && !has_all(*tensors, *mtp)) // as those who cut files down leave them
+    mtp.reset();
+  const auto infill = parse_gguf_infill(file->metadata(), config.vocab);
+  auto pooled = read_gguf_pooling(file, config, *tensors);
+  const auto of_several = gguf_part_name::of(path);
+  return {of_several ? std::filesystem::path(of_several->stem).filename().string()
+                     : (has_gguf_extension(path) ? path.stem() : path.filename()).string(),
+          std::move(config),
+          parse_gguf_generation(*file),
+          std::move(tensors),
+          [file] { return make_gguf_tokenizer(*file); },
+          [file](const std::string& instead) { return make_gguf_chat_template(*file, instead); },
+          file->files(),
+          std::move(pooled.embeddings),
+          std::move(pooled.load_ranker),
+          std::move(pooled.dense),
+          {},
+          infill,
+          std::move(mtp)};
+}
+
+} // namespace troupe

@@ -1,0 +1,114 @@
+// The part of class decoder that tells what a configuration needs of a backend and of its memory.
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/recurrent_layers.hpp"
+#include "runtime/model/rope.hpp"
+#include "runtime/support/types.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+bool needs_family_ops(const model_config& config) {
+  return config.norm != norm_type::rms || config.norms != norm_place::before || config.qk_norm_whole ||
+    config.positions != position_type::rotary || config.attention_cap != 0 || config.attention_sinks || !config.gated ||
+    config.latent || config.act.type != kernels::activation_type::silu || config.embedding_scale != 1 ||
+    config.residual_scale != 1 || config.logit_scale != 1 || config.logit_cap != 0 || config.experts.count > 0 ||
+    !config.chunks.empty() || config.growth || config.encoder || config.qk_norm_behind || config.qk_norm_plain ||
+    config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
+    !config.kv_layers.empty() || config.layer_inputs > 0 || config.layer_scales || config.embedding_norm ||
+    config.token_types > 0 || config.skips_first_norm || config.recurrent || config.attention_gate || config.altup;
+}
+
+bool host_takes_part(const model_config& config) {
+  return config.experts.count > 0 || config.growth || config.positions == position_type::learned ||
+    config.token_types > 0 || config.altup;
+}
+
+namespace {
+
+/// Whether what attention and MLP give is changed before it is added to the residual.
+bool changes_branches(const model_config& config) {
+  return config.norms == norm_place::after || config.norms == norm_place::both || config.residual_scale != 1 ||
+    config.experts.count > 0 || config.layer_inputs > 0 || config.recurrent.out_scale != 1 ||
+    config.recurrent.attention_scale != 1;
+}
+
+std::size_t rope_tables(const model_config& config, int max_context) {
+  if (config.positions != position_type::rotary)
+    return 1;
+  const auto tables = [&](const rope_config& rope) { return rope_border(rope, max_context) > 0 ? 2 : 1; };
+  return as_size(tables(config.rope) + (config.local_rope ? tables(*config.local_rope) : 0) +
+                 (config.unrotated.empty() ? 0 : 1));
+}
+
+} // namespace
+
+activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context) {
+  const auto rows = as_size(max_rows), hidden = as_size(config.hidden), element = size_of(compute);
+  std::size_t q = 0, kv = 0, dense = 0;
+  for (int i = 0; i < config.layers; ++i) {
+    q = std::max(q, as_size(config.heads) * as_size(config.head_dim_of(i)));
+    kv = std::max(kv, as_size(config.kv_heads_of(i)) * as_size(config.head_dim_of(i)));
+    dense = std::max(dense, as_size(config.ffn_of(i)));
+  }
+  const auto& experts = config.experts;
+  const auto ffn = std::max(
+    {dense, as_size(config.layer_inputs), as_size(experts.chosen) * as_size(experts.ffn), as_size(experts.shared_ffn)});
+  activation_sizes bytes;
+  bytes.rope = rope_tables(config, max_context) * as_size(max_context) * as_size(config.head_dim) * sizeof(float);
+  bytes.residual = rows * hidden * sizeof(float);
+  bytes.normed = rows * hidden * element;
+  bytes.qkv = rows * (q + 2 * kv + (config.attention_gate ? q : 0)) * sizeof(float);
+  bytes.attended = rows * q * element;
+  bytes.ffn = rows * ffn * element;
+  if (changes_branches(config))
+    bytes.branch = rows * hidden * sizeof(float);
+  bytes.router = rows * as_size(experts.count) * sizeof(float);
+  if (experts.weigh_inputs)
+    bytes.weighed = rows * hidden * (sizeof(float) + as_size(experts.chosen) * (sizeof(float) + element));
+  if (experts.apart)
+    bytes.weighed = rows * hidden * sizeof(float);
+  if (const auto width = as_size(config.layer_inputs); width > 0)
+    bytes.inputs = rows * 2 * as_size(config.layers) * width * sizeof(float);
+  if (config.qk_norm_plain || config.value_norm)
+    bytes.ones = as_size(config.head_dim) * sizeof(float);
+  if (config.latent) {
+    const auto& latent = config.latent;
+    const auto heads = as_size(config.heads), rank = as_size(latent.kv_rank),
+               query = as_size(latent.plain + latent.rotated), value = as_size(latent.value),
+               q_rank = as_size(latent.q_rank);
+    bytes.latent_down = rows * ((q_rank > 0 ? q_rank : heads * query) + rank + as_size(latent.rotated)) * sizeof(float);
+    bytes.latent_queries = rows * (heads + 2) * query * sizeof(float);
+    bytes.latents = rows * std::max((heads + 2) * rank, heads * value) * sizeof(float);
+    bytes.latent_inputs = rows * std::max({q_rank, heads * query, heads * rank}) * element;
+    bytes.attended = rows * std::max(q, heads * value) * element;
+  }
+  if (config.altup) {
+    const auto rank = as_size(config.altup.laurel);
+    bytes.streams = as_size(config.altup.streams) * rows * hidden * sizeof(float);
+    bytes.routed = rows * as_size(config.altup.streams) * sizeof(float);
+    bytes.laurel = rows * hidden * sizeof(float);
+    bytes.laurel_down = rows * rank * sizeof(float);
+    bytes.laurel_low = rows * rank * element;
+  }
+  for (int i = 0; i < config.layers; ++i)
+    if (config.cuts_gates(i))
+      bytes.gates = std::max(bytes.gates, rows * 2 * as_size(config.ffn_of(i)) * sizeof(float));
+  if (config.recurrent) {
+    const auto& r = config.recurrent;
+    std::size_t in = 0;
+    for (const auto& w : recurrent_tensors(config, 0).in())
+      in += w.shape[0];
+    bytes.recurrent_in = rows * in * sizeof(float);
+    bytes.convolved = rows * as_size(recurrent_channels(config)) * sizeof(float);
+    bytes.recurred = rows * as_size(r.inner()) * sizeof(float);
+    if (r.rank > 0) {
+      bytes.recurrent_rates = rows * as_size(r.heads * r.key_dim + r.inner()) * sizeof(float);
+      bytes.recurrent_low = rows * as_size(r.rank) * element;
+    }
+    bytes.attended = std::max(bytes.attended, rows * as_size(recurrent_inner(config)) * element);
+  }
+  return bytes;
+}
+
+} // namespace troupe

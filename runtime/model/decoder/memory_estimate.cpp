@@ -1,0 +1,78 @@
+#include "runtime/model/decoder/memory_estimate.hpp"
+
+#include "kernels/planned_steps.hpp"
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/packing.hpp"
+#include "runtime/model/recurrent_layers.hpp"
+#include "runtime/support/types.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace troupe {
+
+namespace {
+
+kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config& config, precision precision,
+                                  const decoder_steps& largest) {
+  kernels::planned_steps steps;
+  steps.compute = precision.compute;
+  steps.rows = as_size(largest.rows);
+  steps.logit_rows = steps.sequences = std::min(as_size(largest.logit_rows), steps.rows);
+  steps.context = as_size(largest.context);
+  steps.recurrent = config.state_layers() > 0;
+  steps.heads = config.heads;
+  steps.cache = kv_shape_of(config, precision, 0);
+  std::set<std::array<int, 4>> ways;
+  for (int i = config.part().first; i < config.part().end; ++i)
+    if (const int window = config.windows[as_size(i)];
+        ways.insert({window, config.chunk_of(i), config.kv_heads_of(i), config.head_dim_of(i)}).second)
+      steps.windows.push_back(window);
+  for (const auto& group : packed_groups(config, precision))
+    steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows,
+                              group.expert ? as_size(config.experts.chosen) : 0, !config.gated});
+  if (config.has_head()) {
+    steps.matrices.back().rows = steps.logit_rows;
+    steps.matrices.back().activated = false;
+  }
+  return steps;
+}
+
+} // namespace
+
+memory_estimate estimate_memory(const checkpoint& tensors, const model_config& config, precision precision,
+                                const kernels::backend& backend, const decoder_steps& steps) {
+  const tensor_names names(config);
+  memory_estimate estimate;
+  for (const auto& w : names.all())
+    if (require_tensor(tensors, w).shape.size() == 1 && !tensor_names::on_host(w.name))
+      estimate.weights += w.shape[0] * sizeof(float) *
+        (config.recurrent.head_norm && w.name.ends_with(".recurrent.norm.weight") ? as_size(config.recurrent.heads)
+                                                                                  : 1);
+    else if (w.name.ends_with("conv.weight"))
+      estimate.weights += w.shape[0] * w.shape[1] * sizeof(float);
+  for (const auto& group : packed_groups(config, precision))
+    estimate.packed += packed_bytes(tensors, group, precision, backend);
+  estimate.weights += estimate.packed;
+  const bool embeds = config.part().embeds;
+  if (embeds && !head_gives_table(tensors, config, precision, backend))
+    estimate.weights += backend.table_bytes(describe(tensors, names.embedding()));
+  if (embeds && config.positions == position_type::learned)
+    estimate.weights += backend.table_bytes(describe(tensors, names.positions()));
+  if (embeds && config.token_types > 0)
+    estimate.weights += backend.table_bytes(describe(tensors, names.token_types()));
+  if (config.layer_inputs > 0)
+    estimate.weights += backend.table_bytes(describe(tensors, names.layer_inputs()));
+  estimate.activations = activation_bytes(config, precision.compute, steps.rows, steps.context).total();
+  estimate.scratch = backend.scratch_bytes(plan_steps(tensors, config, precision, steps));
+  estimate.kv_block = estimate.kv_whole = kv_shape_of(config, precision, 1).block_bytes();
+  if (config.recurrent) {
+    const auto states = state_shape_of(config, 1, 0, most_state_guesses);
+    estimate.state = states.slot_bytes();
+    estimate.sequence_state = states.bytes();
+  }
+  return estimate;
+}
+
+} // namespace troupe

@@ -1,0 +1,141 @@
+// The part of class decoder that computes recurrent layers: a product in, a convolution, a recurrence with a gated norm
+// (except for short convolutions), and a product out.
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/decoder_tensors.hpp"
+#include "runtime/model/recurrent_layers.hpp"
+
+namespace troupe {
+
+namespace {
+
+using kernels::dtype;
+using kernels::tensor;
+
+/// Takes neighbouring columns of f32 rows, one part after another.
+class column_parts {
+public:
+  explicit column_parts(const tensor& of) : of_(of) {}
+
+  tensor next(std::size_t count) {
+    const tensor part{static_cast<float*>(of_.data) + first_, of_.type, of_.rows, count, of_.stride};
+    first_ += count;
+    return part;
+  }
+
+private:
+  tensor of_;
+  std::size_t first_ = 0;
+};
+
+kernels::recurrence recurrence_of(const recurrent_config& config, const recurrent_weights& weights) {
+  using enum kernels::recurrence_type;
+  const auto type = config.type == recurrent_type::delta ? delta
+    : config.type == recurrent_type::channel_delta       ? channel_delta
+                                                         : ssd;
+  return {.type = type,
+          .heads = config.heads,
+          .key_heads = config.key_heads,
+          .key_dim = config.key_dim,
+          .value_dim = config.value_dim,
+          .decay = float_data(weights.decay),
+          .dt_bias = float_data(weights.dt_bias),
+          .skip = float_data(weights.skip),
+          .least_dt = config.least_dt,
+          .most_dt = config.most_dt,
+          .in_turns = config.in_turns};
+}
+
+} // namespace
+
+kernels::state_cache* decoder::begin_states(const kernels::batch& who) {
+  const auto& config = weights_->config;
+  if (!config.recurrent || config.state_layers() == 0)
+    return nullptr;
+  if (who.recurrent != nullptr) {
+    const auto& step = *who.recurrent;
+    if (!step.begun)
+      step.states->begin(who.sequences, step.sequences, step.saves);
+    return step.states;
+  }
+  const auto count = static_cast<int>(who.sequences.size());
+  if (!own_states_)
+    own_states_ = recurrence_->make_state_cache(
+      state_shape_of(config, recurrence_->states_of_a_decoder(max_rows_), 0, 0));
+  std::vector<kernels::sequence_state> states;
+  for (std::int32_t i = 0; i < count; ++i)
+    states.push_back({.slot = i});
+  own_states_->begin(who.sequences, states, {});
+  return own_states_.get();
+}
+
+void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed, kernels::state_cache& states) {
+  const auto& config = weights_->config;
+  const auto& r = config.recurrent;
+  const auto& w = *weights_->layer(i).recurrent;
+  const auto rows = normed.rows, channels = as_size(recurrent_channels(config)), inner = as_size(r.inner()),
+             heads = as_size(r.heads);
+  const int own = config.state_layer(i);
+  const auto projected = buffer_rows(recurrent_in_, dtype::f32, rows, w.in->outputs);
+  const auto convolved = buffer_rows(convolved_, dtype::f32, rows, channels);
+  const auto mixed = buffer_rows(attended_, weights_->compute, rows, as_size(recurrent_inner(config)));
+  const kernels::convolution convolution{float_data(w.convolution), float_data(w.bias),
+                                         r.type != recurrent_type::short_convolution};
+  backend_.linear(projected, normed, *w.in, float_data(w.in_bias));
+  column_parts parts(projected);
+  if (r.type == recurrent_type::short_convolution) {
+    const auto before = parts.next(channels), behind = parts.next(channels), x = parts.next(channels);
+    recurrence_->multiply(x, x, before);
+    recurrence_->convolve(convolved, x, convolution, states, own);
+    recurrence_->multiply(mixed, convolved, behind);
+    return add_branch(i, adapter_site::o, residual, mixed, *w.out, w.out_bias, {}, r.out_scale);
+  }
+  const auto recurred = buffer_rows(recurred_, dtype::f32, rows, inner);
+  tensor gate, x, rates, betas;
+  if (r.type == recurrent_type::channel_delta) {
+    const auto rank = as_size(r.rank), all_rates = heads * as_size(r.key_dim);
+    x = parts.next(channels);
+    betas = parts.next(heads);
+    const auto both = buffer_rows(recurrent_rates_, dtype::f32, rows, all_rates + inner);
+    const auto low = buffer_rows(recurrent_low_, weights_->compute, rows, rank);
+    column_parts of_both(both);
+    rates = of_both.next(all_rates);
+    gate = of_both.next(inner);
+    backend_.gather_rows(low, parts.next(rank));
+    backend_.linear(rates, low, *w.rate_up);
+    backend_.gather_rows(low, parts.next(rank));
+    backend_.linear(gate, low, *w.gate_up);
+  } else {
+    gate = parts.next(inner);
+    x = parts.next(channels);
+    if (r.type == recurrent_type::delta)
+      betas = parts.next(heads);
+    rates = parts.next(heads);
+  }
+  if (r.type == recurrent_type::ssd) {
+    column_parts of_x(x);
+    const auto scale = [&](const tensor& what, float by) {
+      if (by != 1)
+        backend_.scale(what, by);
+    };
+    scale(gate, r.gate_scale);
+    scale(of_x.next(inner), r.x_scale);
+    scale(of_x.next(as_size(r.keys())), r.b_scale);
+    scale(of_x.next(as_size(r.keys())), r.c_scale);
+    scale(rates, r.rate_scale);
+  }
+  recurrence_->convolve(convolved, x, convolution, states, own);
+  recurrence_->recur(recurred, convolved, rates, betas, recurrence_of(r, w), states, own);
+  recurrence_->gate(mixed, recurred, gate,
+                    {.norm = r.norm,
+                     .weight = float_data(w.norm),
+                     .eps = config.norm_eps,
+                     .group = as_size(r.norm_group),
+                     .sigmoid = r.sigmoid_gate});
+  add_branch(i, adapter_site::o, residual, mixed, *w.out, w.out_bias, {}, r.out_scale);
+}
+
+void decoder::gate_attention(const tensor& attended, const tensor& gate) {
+  recurrence_->gate(attended, attended, gate, {.sigmoid = true});
+}
+
+} // namespace troupe

@@ -1,0 +1,339 @@
+#include "runtime/model/decoder/weights.hpp"
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/gaussian_gates.hpp"
+#include "runtime/checkpoint/packed/packed_cache.hpp"
+#include "runtime/checkpoint/packed/weight_pager.hpp"
+#include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/weight_placement.hpp"
+#include "runtime/model/decoder/weight_reader.hpp"
+#include "runtime/model/recurrent_layers.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/support/types.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+class weight_loader : private weight_reader {
+public:
+  weight_loader(const checkpoint& tensors, kernels::backend& backend, precision precision, model_weights& to,
+                const progress_fn& progress, const weight_cache& cache)
+    : weight_reader(tensors, backend, precision, to.config, progress, cache.files),
+      precision_(precision),
+      to_(to),
+      names_(to.config),
+      placement_(cache.placement) {}
+
+  void load() {
+    load_model();
+    to_.bytes = bytes();
+  }
+
+private:
+  void load_model() {
+    const auto& config = to_.config;
+    const auto part = config.part();
+    to_.head_gives_embedding = head_gives_table(tensors_, config, precision_, backend_) && head_stays();
+    if (part.embeds && !to_.head_gives_embedding)
+      to_.embedding = table(names_.embedding(), to_.embedding_memory);
+    if (part.embeds && config.positions == position_type::learned)
+      to_.positions = table(names_.positions(), to_.positions_memory);
+    if (part.embeds && config.token_types > 0)
+      to_.token_types = table(names_.token_types(), to_.token_types_memory);
+    if (part.embeds && config.embedding_norm)
+      to_.embedding_norm = norm(names_.embedding_norm());
+    if (config.layer_inputs > 0) {
+      to_.layer_inputs = table(names_.layer_inputs(), to_.layer_inputs_memory);
+      to_.layer_projection = matrix(layer_projection_group(names_, precision_));
+      to_.layer_projection_norm = norm(names_.layer_projection_norm());
+    }
+    for (int i = 1; i < config.altup.streams; ++i)
+      to_.altup_in.push_back(matrix(altup_in_group(names_, i, precision_)));
+    for (int i = part.first; i < part.end; ++i)
+      load_layer(i, to_.layers.emplace_back());
+    for (int i = 1; i < config.altup.streams; ++i)
+      to_.altup_out.push_back(matrix(altup_out_group(names_, i, precision_)));
+    if (!part.heads)
+      return;
+    if (config.final_norm)
+      to_.final_norm = norm(names_.final_norm());
+    if (!config.has_head())
+      return;
+    to_.head = matrix(head_group(names_, precision_));
+    if (to_.head_gives_embedding)
+      to_.embedding = backend_.storable()->table_of(*to_.head);
+    if (config.head_bias)
+      to_.head_bias = vector({names_.head_bias()});
+  }
+
+  /// Whether the head is in memory whenever a step begins.
+  bool head_stays() const { return placement_ == nullptr || placement_->kept.back(); }
+
+  void load_layer(int i, layer_weights& layer) {
+    const auto& config = to_.config;
+    const auto parts = config.parts_of(i);
+    if (config.norms == norm_place::before || config.norms == norm_place::both) {
+      if (parts.mixes() && (i > 0 || !config.skips_first_norm))
+        layer.input_norm = norm(names_.input_norm(i));
+      if (parts.mlp && !config.shared_norm)
+        layer.post_norm = norm(names_.post_norm(i));
+    }
+    if (config.norms != norm_place::before) {
+      layer.attention_norm = norm(names_.attention_norm(i));
+      layer.mlp_norm = norm(names_.mlp_norm(i));
+    }
+    if (config.layer_inputs > 0) {
+      layer.input_gate = matrix(input_gate_group(names_, i, precision_));
+      layer.input_projection = matrix(input_projection_group(names_, i, precision_));
+      layer.input_projection_norm = norm(names_.input_projection_norm(i));
+    }
+    if (config.altup)
+      layer.altup = load_altup(i);
+    if (config.layer_scales)
+      layer.scale = host_number(names_.layer_scale(i));
+    layer.act = activation(i);
+    if (parts.recurrence)
+      layer.recurrent = load_recurrence(i);
+    if (parts.attention)
+      load_attention(i, layer);
+    if (!parts.mlp)
+      return;
+    if (config.is_sparse(i))
+      layer.mixture = load_mixture(i);
+    else
+      layer.mlp = mlp(gate_up_group(names_, i, precision_), down_group(names_, i, precision_), config.mlp_bias);
+  }
+
+  void load_attention(int i, layer_weights& layer) {
+    const auto& config = to_.config;
+    if (const auto norms = names_.qk_norms(i); !norms.empty()) {
+      layer.q_norm = vector({norms.front()});
+      if (norms.size() > 1)
+        layer.k_norm = vector({norms.back()});
+    }
+    if (config.attention_sinks)
+      layer.sinks = vector({names_.sinks(i)});
+    layer.qkv = matrix(qkv_group(names_, i, precision_));
+    layer.qkv_bias = bias(names_.qkv(i), config.qkv_bias);
+    layer.o = matrix(o_group(names_, i, precision_));
+    if (config.latent)
+      layer.latent = load_latent(i);
+    layer.o_bias = bias(names_.o(i), config.o_bias);
+  }
+
+  std::unique_ptr<const recurrent_weights> load_recurrence(int i) {
+    const auto& config = to_.config.recurrent;
+    const recurrent_tensors tensors(to_.config, i);
+    auto layer = std::make_unique<recurrent_weights>();
+    layer->in = matrix(recurrent_in_group(names_, i, precision_));
+    layer->out = matrix(recurrent_out_group(names_, i, precision_));
+    if (config.type == recurrent_type::channel_delta) {
+      layer->rate_up = matrix(recurrent_rate_group(names_, i, precision_));
+      layer->gate_up = matrix(recurrent_gate_group(names_, i, precision_));
+    }
+    layer->convolution = load_convolution(tensors);
+    if (config.conv_bias)
+      layer->bias = vector(tensors.convolution_bias());
+    layer->in_bias = bias(tensors.in(), config.projection_bias);
+    layer->out_bias = bias({tensors.out()}, config.projection_bias);
+    if (tensors.has_heads()) {
+      layer->decay = load_decay(tensors.decay());
+      layer->dt_bias = vector({tensors.dt_bias()});
+    }
+    if (config.type == recurrent_type::ssd)
+      layer->skip = vector({tensors.skip()});
+    if (config.norm != kernels::gate_norm::none)
+      layer->norm = vector(std::vector<wanted_tensor>(config.head_norm ? as_size(config.heads) : 1, tensors.norm()));
+    return layer;
+  }
+
+  kernels::buffer load_convolution(const recurrent_tensors& tensors) {
+    std::vector<float> weights;
+    for (const auto& w : tensors.convolution()) {
+      append(weights, {w.name, {w.shape[0] * w.shape[1]}});
+      report(w);
+    }
+    return upload(tap_major(weights, as_size(recurrent_channels(to_.config)), as_size(to_.config.recurrent.taps)));
+  }
+
+  kernels::buffer load_decay(const wanted_tensor& w) {
+    std::vector<float> values;
+    append(values, w);
+    report(w);
+    if (to_.config.recurrent.log_decay)
+      for (float& v : values)
+        v = -std::exp(v);
+    return upload(values);
+  }
+
+  std::unique_ptr<const altup_weights> load_altup(int i) {
+    auto altup = std::make_unique<altup_weights>();
+    altup->router = matrix(altup_router_group(names_, i));
+    altup->router_norm = norm(names_.altup_router_norm(i));
+    append_matrix(altup->predict, names_.altup_prediction(i));
+    append_matrix(altup->correct, names_.altup_correction(i));
+    altup->output_scale = vector({names_.altup_output_scale(i)});
+    altup->laurel_down = matrix(laurel_down_group(names_, i, precision_));
+    altup->laurel_up = matrix(laurel_up_group(names_, i, precision_));
+    altup->laurel_norm = norm(names_.laurel_norm(i));
+    return altup;
+  }
+
+  std::unique_ptr<const latent_weights> load_latent(int i) {
+    auto latent = std::make_unique<latent_weights>();
+    latent->kv_norm = vector({names_.latent_kv_norm(i)});
+    if (to_.config.latent.q_rank > 0) {
+      latent->q_norm = vector({names_.latent_q_norm(i)});
+      latent->q = matrix(latent_q_group(names_, i, precision_));
+    }
+    for (int h = 0; h < to_.config.heads; ++h) {
+      latent->key.push_back(matrix(latent_key_group(names_, i, h, precision_)));
+      latent->value.push_back(matrix(latent_value_group(names_, i, h, precision_)));
+    }
+    return latent;
+  }
+
+  std::unique_ptr<const mixture_weights> load_mixture(int i) {
+    const auto& experts = to_.config.experts;
+    auto mixture = std::make_unique<mixture_weights>();
+    mixture->router = matrix(router_group(names_, i));
+    mixture->router_bias = bias({names_.router(i)}, experts.router_bias);
+    if (experts.correction) {
+      append(mixture->correction, names_.router_correction(i));
+      report(names_.router_correction(i));
+    }
+    for (int e = 0; e < experts.count; ++e)
+      mixture->experts.push_back(
+        mlp(expert_gate_up_group(names_, i, e, precision_), expert_down_group(names_, i, e, precision_), experts.bias));
+    if (experts.shared_ffn > 0)
+      mixture->shared = mlp(shared_gate_up_group(names_, i, precision_), shared_down_group(names_, i, precision_),
+                            false);
+    if (experts.shared_gate)
+      mixture->shared_gate = matrix(shared_gate_group(names_, i));
+    if (experts.apart) {
+      const auto norms = names_.mixture_norms(i);
+      mixture->router_norm = norm(norms[0]);
+      mixture->input_norm = norm(norms[1]);
+      mixture->shared_norm = norm(norms[2]);
+      mixture->result_norm = norm(norms[3]);
+      append(mixture->scales, names_.expert_scales(i));
+      report(names_.expert_scales(i));
+    }
+    return mixture;
+  }
+
+  mlp_weights mlp(const packed_group& gate_up, const packed_group& down, bool biased) {
+    mlp_weights result;
+    result.gate_up = matrix(gate_up);
+    result.gate_up_bias = bias(gate_up.stacked, biased);
+    result.down = matrix(down);
+    result.down_bias = bias(down.stacked, biased);
+    return result;
+  }
+
+  /// A learned activation's parameters are stored as the softplus gives them.
+  kernels::activation activation(int i) {
+    auto act = to_.config.act;
+    const auto stored = names_.activation(i);
+    if (stored.empty())
+      return act;
+    const auto softplus = [](float x) { return std::log1p(std::exp(x)); };
+    act.beta = optional_number(i, "beta", act.beta);
+    act.limit = optional_number(i, "eps", act.limit);
+    act.alpha = softplus(host_number(stored[0]));
+    act.negative = act.beta + softplus(host_number(stored[1]));
+    return act;
+  }
+
+  /// A number of a learned activation, which some checkpoints store without dimensions.
+  float optional_number(int layer, const char* name, float fallback) const {
+    const auto full = "model.layers." + std::to_string(layer) + ".mlp.act_fn." + name;
+    const auto* info = tensors_.find(full);
+    const auto format = info ? weight_format_of(info->type) : std::nullopt;
+    if (!format || has_blocks(info->type) || info->bytes != row_bytes(*format, 1))
+      return fallback;
+    float value = fallback;
+    to_floats(*format, tensors_.read(full).get(), 1, &value);
+    return value;
+  }
+
+  const precision precision_;
+  model_weights& to_;
+  const tensor_names names_;
+  const weight_placement* placement_; // or null: all stay in memory
+};
+
+/// The pager of the matrices that are in the file. Null if there are none.
+std::shared_ptr<weight_pager> make_pager(const model_config& config, precision precision, const weight_cache& cache) {
+  const auto file = cache.files != nullptr ? cache.files->file() : nullptr;
+  if (!file)
+    return nullptr;
+  const auto part = config.part();
+  std::vector<paged_unit> units(as_size(part.end - part.first) + 1);
+  for (const auto& group : packed_groups(config, precision)) {
+    if (!cache.files->is_mapped(group.name()))
+      continue;
+    auto& unit = units[as_size(group.unit)];
+    if (group.expert)
+      unit.experts.resize(std::max(unit.experts.size(), as_size(group.number) + 1));
+    (group.expert ? unit.experts[as_size(group.number)] : unit.dense).push_back(file->layout().place_of(group.name()));
+  }
+  std::optional<std::size_t> expert_bytes;
+  if (const auto* placement = cache.placement; placement != nullptr && !placement->fits()) {
+    for (std::size_t i = 0; i < units.size(); ++i)
+      units[i].streamed = !placement->kept[i] && !units[i].dense.empty();
+    expert_bytes = placement->expert_bytes;
+  }
+  return std::make_shared<weight_pager>(file, std::move(units), expert_bytes);
+}
+
+} // namespace
+
+weight_walk walk_through(const model_weights& weights, const kernels::backend& backend) {
+  return weight_walk(weights.pager, backend.storable() != nullptr ? &backend.storable()->pool() : nullptr);
+}
+
+void check_backend(const model_config& config, const kernels::backend& backend) {
+  const auto refuse = [&](const std::string& needs) {
+    throw failure(errc::unsupported,
+                  "models of the family `" + config.family + "` need " + needs + "; this is " + backend.description());
+  };
+  const bool has_recurrence = dynamic_cast<const kernels::recurrent_ops*>(&backend) != nullptr;
+  if (config.recurrent && !has_recurrence)
+    refuse("recurrent layers, which CPUs and NVIDIA GPUs compute");
+  if (config.attention_gate && !has_recurrence)
+    refuse("gates of heads, which CPUs and NVIDIA GPUs compute");
+  if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
+    refuse("gates that few inputs pass");
+  if (needs_family_ops(config) && !backend.has_family_ops())
+    refuse("operations that not every device has");
+}
+
+std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
+                                                  kernels::backend& backend, precision precision,
+                                                  const progress_fn& progress, weight_cache cache) {
+  check_backend(config, backend);
+  if (config.span && (config.layer_inputs > 0 || !config.kv_layers.empty()))
+    throw failure(errc::unsupported,
+                  "models of the family `" + config.family +
+                    "` cannot be divided by layers: later ones read what earlier ones keep");
+  check_sparsity(tensors, config, backend, precision);
+  const auto weights = std::make_shared<model_weights>();
+  weights->config = config;
+  weights->compute = precision.compute;
+  weights->sparsity = precision.sparsity;
+  weights->attention_threshold = precision.attention_threshold;
+  weight_loader(tensors, backend, precision, *weights, progress, cache).load();
+  if (cache.files != nullptr) {
+    weights->being_kept = cache.files->finish();
+    weights->pager = make_pager(config, precision, cache);
+  }
+  return weights;
+}
+
+} // namespace troupe

@@ -1,0 +1,161 @@
+#include "runtime/scheduling/planning/row_demands.hpp"
+
+#include "runtime/scheduling/blocks/block_chain.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace troupe {
+
+void row_demands::of_all() {
+  of_decoding();
+  auto shares = divide_rows();
+  of_prompts(shares);
+  of_waiting(shares);
+}
+
+void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
+  budget_.demand(s.running() ? s.planned : s.known() - rows, rows, !s.running() || !s.decodes());
+  block_demand d{s.id, rows, nullptr, 0, s.planned};
+  if (s.running() && s.samples_in_flight == 0)
+    d.guesses = std::max(s.planned + rows - s.known(), 0);
+  if (!s.running()) {
+    const auto end = s.scoring() ? rows : rules_.wanted(s); // of the rows that it may have now
+    d.open = end == s.prompt_tokens()
+      ? prompt_of(s)
+      : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
+    d.lasting = !s.asked->features || s.asked->features->lasting;
+    d.salt = chain_root(s.salt(), rules_.rotation_of(s.known()));
+    d.from = s.whole ? 0 : s.scored; // the rows of tokens to be scored must be computed
+    d.whole = s.whole;
+    if (s.moves_to >= 0)
+      d.destination = std::make_shared<const block_destination>(block_destination{
+        s.id.request, s.moves_to,
+        s.known() == s.prompt_tokens() ? prompt_of(s) : std::make_shared<const std::vector<token_id>>(s.tokens),
+        d.salt});
+    // Leave a block per running sequence, so that the new one is not preempted again at once.
+    d.reserve = table_.running_count();
+  }
+  draft_.demand(std::move(d), s.scoring() ? std::max(s.planned + rows - std::max(s.planned, s.scored), 0) : 0);
+}
+
+void row_demands::of_group(const sequence_group& g) {
+  for (const auto id : g.members) {
+    of(table_.at(id), 1);
+    draft_.mark_last_row(id);
+  }
+}
+
+void row_demands::of_decoding() {
+  auto left = draft_.rows_left();
+  for (auto& s : table_.running()) {
+    if (left <= 0)
+      return;
+    const auto wanted = rules_.wanted(s);
+    if (wanted <= 0 || !s.decodes() || draft_.demanded(s.id))
+      continue;
+    if (const auto* g = s.grouped() ? &table_.group_of(s) : nullptr; g && g->members.size() > 1) {
+      if (left < std::ssize(g->members))
+        continue;
+      of_group(*g);
+      left -= static_cast<std::int32_t>(g->members.size());
+      continue;
+    }
+    const auto rows = std::min(wanted + static_cast<std::int32_t>(guesses_.of(s.id).size()), left);
+    of(s, rows);
+    left -= rows;
+  }
+}
+
+void row_demands::of_prompts(row_shares& shares) {
+  auto left = draft_.rows_left();
+  for (auto& s : table_.running()) {
+    if (s.decodes() || draft_.demanded(s.id))
+      continue;
+    const auto rows = fitting(s, std::min({rules_.wanted(s), left, shares.left(s.asked->client)}));
+    if (rows > 0) {
+      of(s, rows);
+      shares.take(s.asked->client, rows);
+      left -= rows;
+    }
+  }
+}
+
+void row_demands::of_waiting(row_shares& shares) {
+  auto left = draft_.rows_left();
+  if (left <= 0 || slots_left() <= 0 || draft_.starved() || table_.waiting().empty())
+    return;
+  fair_queue::turns turns(table_.waiting(), shares_.held());
+  while (const auto id = turns.next()) {
+    const auto& s = table_.at(*id);
+    if (!rules_.admissible(s) || draft_.demanded(s.id))
+      continue;
+    const auto slots = s.slots_needed();
+    if (left <= 0 || slots_left() < slots)
+      return;
+    if (s.whole) { // beside others, as far as the step has room
+      const auto rows = rules_.wanted(s);
+      const bool alone = draft_.demands().empty();
+      if (rows > left || (!alone && budget_.room(cost_, 0, rows) < rows))
+        return;
+      draft_.promise_slots(slots);
+      turns.take(slots);
+      of(s, rows);
+      left -= rows;
+      continue;
+    }
+    const auto share = shares.left(s.asked->client);
+    if (share == 0)
+      continue;
+    const auto rows = fitting(s, std::min({rules_.wanted(s), left, share}));
+    if (rows <= 0)
+      return;
+    draft_.promise_slots(slots);
+    turns.take(slots);
+    shares.take(s.asked->client, rows);
+    of(s, rows);
+    left -= rows;
+  }
+}
+
+// Among the clients with prompts of the highest priority that are under way or could start now.
+row_shares row_demands::divide_rows() {
+  row_shares shares;
+  const auto left = draft_.rows_left();
+  if (left <= 0)
+    return shares;
+  std::vector<const scheduled_sequence*> prompts;
+  for (auto& s : table_.running())
+    if (!s.decodes() && !draft_.demanded(s.id) && rules_.wanted(s) > 0)
+      prompts.push_back(&s);
+  auto slots = slots_left();
+  if (!table_.waiting().empty() && slots > 0 && !draft_.starved()) {
+    fair_queue::turns turns(table_.waiting(), shares_.held());
+    for (auto id = turns.next(); id && slots > 0; id = turns.next()) {
+      const auto& s = table_.at(*id);
+      if (!rules_.admissible(s) || draft_.demanded(s.id))
+        continue;
+      slots -= s.slots_needed();
+      turns.take(s.slots_needed());
+      prompts.push_back(&s);
+    }
+  }
+  auto top = std::numeric_limits<int>::min();
+  for (const auto* s : prompts)
+    top = std::max(top, s->priority);
+  for (const auto* s : prompts)
+    if (s->priority == top)
+      shares.want(s->asked->client, std::min(rules_.wanted(*s), left));
+  shares.divide(budget_.room(cost_, 0, left), kernels::block_tokens, turns_);
+  return shares;
+}
+
+// Rows of a prompt that the step has room for. How much of a waiting prompt is cached is not known yet: its rows may be
+// the last ones. Rows whose logits are all wanted are limited.
+std::int32_t row_demands::fitting(const scheduled_sequence& s, std::int32_t rows) const {
+  if (s.scoring())
+    rows = std::min(rows, std::max(s.planned, s.scored) + draft_.extra_logits() - s.planned);
+  return budget_.room(cost_, s.running() ? s.planned : s.known() - rows, rows);
+}
+
+} // namespace troupe

@@ -1,0 +1,52 @@
+// What a step asks for: rows of the sequences that decode first, then chunks of prompts under way, then sequences that
+// wait; and how clients with prompts share the rows. Reads the table, writes demands into the draft. Owned by the
+// scheduler; single-threaded.
+#pragma once
+
+#include "runtime/scheduling/cost/step_budget.hpp"
+#include "runtime/scheduling/planning/row_rules.hpp"
+#include "runtime/scheduling/planning/sequence_table.hpp"
+#include "runtime/scheduling/planning/slot_shares.hpp"
+#include "runtime/scheduling/planning/step_draft.hpp"
+#include "runtime/scheduling/planning/step_guesses.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+namespace troupe {
+
+class row_demands {
+public:
+  row_demands(const sequence_table& table, const row_rules& rules, const slot_shares& shares,
+              const step_guesses& guesses, const step_cost& cost, step_budget& budget, step_draft& draft)
+    : table_(table), rules_(rules), shares_(shares), guesses_(guesses), cost_(cost), budget_(budget), draft_(draft) {}
+
+  /// Of all sequences that have no demand in this step yet.
+  void of_all();
+
+  void of(const scheduled_sequence& s, std::int32_t rows);
+
+  /// The last rows of a group, all or none of which will be granted.
+  void of_group(const sequence_group& g);
+
+private:
+  void of_decoding();
+  void of_prompts(row_shares& shares);
+  void of_waiting(row_shares& shares);
+  row_shares divide_rows();
+  std::int32_t fitting(const scheduled_sequence& s, std::int32_t rows) const;
+  std::int32_t slots_left() const { return table_.free_slots() - draft_.slots_promised(); }
+
+  const sequence_table& table_;
+  const row_rules& rules_;
+  const slot_shares& shares_;
+  const step_guesses& guesses_;
+  const step_cost& cost_;
+  step_budget& budget_;
+  step_draft& draft_;
+  std::map<std::string, std::uint64_t, std::less<>> turns_; // of clients, where a step has too few rows for all
+};
+
+} // namespace troupe

@@ -1,0 +1,49 @@
+#include "runtime/scheduling/planning/slot_shares.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+namespace troupe {
+
+std::int32_t slot_shares::held_by(const scheduled_sequence& s) const {
+  auto slots = static_cast<std::int32_t>(1 + s.sibling_slots.size());
+  if (s.grouped())
+    if (const auto& g = table_.group_of(s); g.members.front() == s.id)
+      slots += static_cast<std::int32_t>(g.spare_slots.size());
+  return slots;
+}
+
+slots_by_client slot_shares::held() const {
+  slots_by_client held;
+  for (auto& s : table_.running())
+    held[s.asked->client] += held_by(s);
+  return held;
+}
+
+std::int32_t slot_shares::equal() const {
+  const auto& waiting = table_.waiting().by_client();
+  std::set<std::string_view> others;
+  for (auto& s : table_.running())
+    if (!waiting.contains(s.asked->client))
+      others.insert(s.asked->client);
+  return limits_.max_sequences / std::max(1, static_cast<std::int32_t>(waiting.size() + others.size()));
+}
+
+// Other clients keep what they need to start with, and share the rest with this one. A group has all or none.
+std::int32_t slot_shares::for_siblings(const scheduled_sequence& s, std::int32_t promised) const {
+  if (s.siblings == 0 || s.grouped())
+    return s.siblings;
+  auto free = table_.free_slots() - promised;
+  const auto held = this->held();
+  bool alone = true;
+  for (auto& [client, places] : table_.waiting().by_client())
+    if (client != s.asked->client) {
+      alone = false;
+      free -= held.contains(client) ? 0 : 1;
+    }
+  const auto share = alone && held.size() <= 1 ? limits_.max_sequences : equal() - held.at(s.asked->client);
+  return std::clamp(std::min(free, share), 0, s.siblings);
+}
+
+} // namespace troupe

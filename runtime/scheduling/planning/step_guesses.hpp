@@ -1,0 +1,89 @@
+// Guesses of the sequences that run, as far as the scheduler is concerned: tells the proposer who runs, what was chosen
+// and what steps took, asks it whether to wait for guesses and which, and keeps them for the step being planned. Knows
+// nothing of where guesses come from; does nothing without a proposer. Owned by the scheduler; single-threaded.
+#pragma once
+
+#include "runtime/scheduling/cost/step_cost.hpp"
+#include "runtime/scheduling/planning/row_rules.hpp"
+#include "runtime/scheduling/scheduler_limits.hpp"
+#include "runtime/speculation/proposer.hpp"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+class step_guesses {
+public:
+  /// `source`: null for no guesses at all.
+  step_guesses(std::shared_ptr<proposer> source, const scheduler_limits& limits, const step_cost& cost)
+    : proposer_(std::move(source)), limits_(limits), cost_(cost) {}
+
+  /// A sequence runs from now on, and runs no longer.
+  void begin(const scheduled_sequence& s);
+  void end(const scheduled_sequence& s);
+
+  // -- before a step --------------------------------------------------------------------------------------------------
+
+  /// Whether to plan the next step only when all tokens of those in flight are known, or the draft model has replied.
+  bool wait(const sequence_table& table, const row_rules& rules);
+
+  /// What to ask the draft model before the next step is planned; nothing while any of its sequences is in flight.
+  std::optional<draft_request> ask_draft_model(const sequence_table& table, const row_rules& rules);
+
+  // -- planning a step ------------------------------------------------------------------------------------------------
+
+  /// Fetches guesses for the sequences that have nothing but their last known token to compute: at most `most`, in a
+  /// step of so many rows. Returns how many.
+  std::int32_t propose(const sequence_table& table, const row_rules& rules, std::int32_t most, std::int32_t rows);
+  void clear() { guesses_.clear(); }
+
+  /// Of a sequence in the step being planned; mostly none.
+  std::span<const token_id> of(sequence_id id) const;
+  /// Whether they are of its request's prediction.
+  bool predicted(sequence_id id) const;
+
+  /// Whether the drafter of a sequence wants the hidden states of its rows.
+  bool want_states(const scheduled_sequence& s) const { return proposer_ && proposer_->wants_states(s.id); }
+
+  void planned(const step_plan& plan);
+
+  // -- after a step ---------------------------------------------------------------------------------------------------
+
+  void judged(const scheduled_sequence& s, std::span<const token_id> choices);
+  void append(const scheduled_sequence& s, token_id token);
+  void take_states(const step_result& result);
+  /// As scheduler::finished.
+  void finished(double ms, double computed_ms);
+
+  /// Of a step of so many rows that all want logits, at the context of the sequences that last decoded.
+  step_estimate estimate(int rows) const;
+
+private:
+  /// The sequences that decode in the next step, as far as they can have guesses.
+  struct decoding_step {
+    plain_step step;
+    std::vector<decoding_sequence> sequences;
+    bool in_flight = false; // tokens of some are not known
+  };
+  decoding_step decoding(const sequence_table& table, const row_rules& rules);
+
+  struct planned_step {
+    plain_step plain;
+    step_shape without, with; // guesses
+  };
+
+  std::shared_ptr<proposer> proposer_;
+  const scheduler_limits& limits_;
+  const step_cost& cost_;
+  std::map<sequence_id, guess_run> guesses_;
+  std::deque<planned_step> in_flight_;
+  double context_ = 0; // positions of the sequences that decode
+  int decoding_ = 0;   // these sequences
+};
+
+} // namespace troupe

@@ -1,0 +1,273 @@
+#include "runtime/scheduling/routing/router.hpp"
+
+#include "runtime/scheduling/cost/step_budget.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr double block_rows = kernels::block_tokens;
+
+/// `prompts` in as many steps as they take beside what decodes.
+double prefill_ms(const replica_pace& at, const step_shape& prompts) {
+  const auto room = std::max<double>(at.step_rows - at.decodes.rows, step_budget::least_prompt_rows);
+  const auto full_steps = std::max(0.0, std::ceil(prompts.rows / room) - 1);
+  const auto step_of = [&](double rows) { return expected_ms(at.cost, at.decodes + step_shape{.rows = rows}); };
+  const auto contexts = prompts.logit_rows * at.cost.logit_row_ms + prompts.attended * at.cost.attended_ms +
+    prompts.read * at.cost.read_ms;
+  return full_steps * step_of(room) + step_of(prompts.rows - full_steps * room) + contexts;
+}
+
+/// A step of so many sequences, each at the mean context of those that decode, and of one more.
+double decode_ms(const replica_pace& at, double sequences, double context) {
+  const auto shape = at.decodes + step_shape{1, 1, context, context};
+  const auto mean = shape.read / shape.rows;
+  return expected_ms(at.cost, {sequences, sequences, sequences * mean, sequences * mean});
+}
+
+} // namespace
+
+void router::start(int replica, std::uint64_t life, const capacity& of) {
+  stop(replica);
+  load_report idle;
+  idle.replica = replica;
+  idle.life = life;
+  idle.free_slots = of.slots;
+  idle.queue_room = of.queue + of.slots;
+  idle.free_blocks = of.blocks;
+  idle.step_rows = of.step_rows;
+  for (std::size_t i = 0; i < step_cost::knots.size(); ++i) // before any step was measured anywhere, rows count
+    idle.cost.knot_ms[i] = step_cost::knots[i];
+  replicas_.emplace(
+    replica,
+    replica_state{.load = std::move(idle), .of = of, .prefixes = {static_cast<std::size_t>(of.blocks), of.bytes}});
+}
+
+void router::stop(int replica) {
+  replicas_.erase(replica);
+  std::erase_if(sent_, [=](const auto& entry) { return entry.second.replica == replica; });
+  std::erase_if(coming_, [=](const auto& entry) { return entry.second.replica == replica; });
+}
+
+void router::take(const load_report& report) {
+  const auto found = replicas_.find(report.replica);
+  if (found == replicas_.end() || found->second.load.life != report.life)
+    return;
+  for (const auto request : report.received)
+    forget_sent(request);
+  auto& load = found->second.load;
+  const auto unmeasured = std::exchange(load, report);
+  answers_.add(load.generated_tokens - std::min(load.generated_tokens, unmeasured.generated_tokens),
+               load.ended_answers - std::min(load.ended_answers, unmeasured.ended_answers));
+  load.received.clear();
+  if (load.cost.steps == 0) {
+    load.cost = unmeasured.cost;
+    load.step_rows = unmeasured.step_rows;
+  }
+}
+
+void router::end(std::uint64_t request) {
+  forget_sent(request);
+  coming_.erase(request);
+}
+
+void router::forget_sent(std::uint64_t request) {
+  const auto found = sent_.find(request);
+  if (found == sent_.end())
+    return;
+  const auto& [replica, prompt, sequences] = found->second;
+  auto& sent = replicas_.at(replica).sent;
+  sent.prompts -= prompt;
+  sent.sequences -= sequences;
+  --sent.requests;
+  sent_.erase(found);
+}
+
+bool router::runs(replica_role role) const {
+  return std::ranges::any_of(replicas_, [role](auto& entry) { return entry.second.of.role == role; });
+}
+
+bool router::has_room() const {
+  return std::ranges::any_of(replicas_, [](auto& entry) { return has_room(entry.second); });
+}
+
+replica_pace router::pace_of(const replica_state& r) const {
+  const auto& known = measured(r);
+  return {known.cost, known.step_rows, r.load.decodes};
+}
+
+// Replicas are alike, so one that has measured nothing yet costs what another does.
+const load_report& router::measured(const replica_state& r) const {
+  if (r.load.cost.steps > 0)
+    return r.load;
+  const auto other = std::ranges::find_if(replicas_, [](auto& entry) { return entry.second.load.cost.steps > 0; });
+  return other == replicas_.end() ? r.load : other->second.load;
+}
+
+// Of answers that end behind any token with the same probability, the likeliest mean: those under way count, too.
+void router::answer_lengths::add(std::uint64_t more_tokens, std::uint64_t more_ended) {
+  constexpr double memory = 1 - 1.0 / 512;
+  const auto all = static_cast<double>(more_ended);
+  const auto kept = std::pow(memory, all);
+  const auto counted = more_ended == 0 ? 1
+                                       : (1 - kept) / (1 - memory) / all; // of many at once the last ones count, too
+  tokens = tokens * kept + static_cast<double>(more_tokens) * counted;
+  ended = ended * kept + all * counted;
+}
+
+// Before any has ended: as long as it may become.
+double router::expected_answer(const route_query& what) const {
+  return answers_.ended == 0 ? what.most_answer : std::min<double>(answers_.mean(), what.most_answer);
+}
+
+// For sequences that must end before more can start. Each that runs is as likely to be the next.
+double router::wait_ms(const replica_state& r, double rows, std::int32_t sequences) const {
+  const auto& load = r.load;
+  const auto available = load.free_blocks + load.cached_blocks;
+  const auto short_blocks = rows / block_rows + sequences - available;
+  const double short_slots = sequences - load.free_slots;
+  if (load.running == 0 || (short_blocks <= 0 && short_slots <= 0))
+    return 0;
+  const auto blocks_each = std::max(1.0, static_cast<double>(r.of.blocks - available) / load.running);
+  const auto ends = std::ceil(std::max(short_slots, short_blocks / blocks_each));
+  return ends * std::max(1.0, answers_.mean()) * decode_ms(pace_of(r), load.running, 0) / load.running;
+}
+
+double router::first_token_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const {
+  const auto prompts = r.load.prompts + r.sent.prompts + prompt;
+  return prefill_ms(pace_of(r), prompts) + wait_ms(r, prompts.rows, r.load.waiting + r.sent.sequences + what.sequences);
+}
+
+double router::answer_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const {
+  const auto at = pace_of(r);
+  const auto starting = r.load.waiting + r.sent.sequences + what.sequences;
+  const auto beside = std::max(1, std::min(r.load.running + starting, r.of.slots));
+  if (r.of.role == replica_role::any)
+    return std::min<double>(answers_.mean(), what.most_answer) * decode_ms(at, beside, prompt.read);
+  const auto answer = expected_answer(what);
+  if (r.of.role == replica_role::decode)
+    return answer * decode_ms(at, beside, prompt.read);
+  // Prompts that are computed meanwhile come between its tokens: whenever some can be, as long as others have room for
+  // the answer, else as many as recent requests had.
+  const auto token_ms = decode_ms(at, r.load.decodes.rows + what.sequences, prompt.read);
+  const bool is_needed = std::ranges::none_of(replicas_, [&](auto& each) {
+    const auto& other = each.second;
+    return other.of.role == replica_role::decode &&
+      wait_ms(other, what.tokens, other.load.waiting + other.sent.sequences + what.sequences) == 0;
+  });
+  const auto busy = is_needed ? prompt_ms_ / std::max(1e-9, prompt_ms_ + answer * token_ms) : 1.0;
+  return answer * std::lerp(token_ms, std::max(token_ms, expected_ms(at.cost, {.rows = double(at.step_rows)})), busy);
+}
+
+/// What a prompt adds to the steps of those that decode there, or are about to, for each of them. One at least: the
+/// next one is never far.
+double router::delay_of_others(const replica_state& r, const step_shape& prompt) const {
+  if (r.of.role != replica_role::decode)
+    return 0;
+  const auto coming = std::ranges::count(coming_, r.load.replica, [](auto& each) { return each.second.replica; });
+  const auto others = std::max(1.0, r.load.decodes.rows + static_cast<double>(coming));
+  const auto at = pace_of(r);
+  const auto room = std::max<double>(at.step_rows - at.decodes.rows, step_budget::least_prompt_rows);
+  const auto steps = std::max(1.0, std::ceil(prompt.rows / room));
+  const auto without = at.decodes.rows > 0 ? expected_ms(at.cost, at.decodes) : 0;
+  return others * std::max(0.0, prefill_ms(at, prompt) - steps * without);
+}
+
+/// What a move costs: its blocks are copied, and what is missing is computed there.
+double router::handover_ms(const replica_state& to, const step_shape& missing, const route_query& what) const {
+  const auto waiting = to.load.waiting + to.sent.sequences + what.sequences;
+  return prefill_ms(pace_of(to), to.load.prompts + to.sent.prompts + missing) + delay_of_others(to, missing) +
+    wait_ms(to, what.tokens, waiting);
+}
+
+std::int32_t router::cached_tokens(const replica_state& r, const route_query& what) const {
+  const auto known = static_cast<std::int32_t>(r.prefixes.known(what.chain)) * kernels::block_tokens;
+  return std::clamp(std::min(known, what.most_cached), 0, std::max(what.tokens - 1, 0));
+}
+
+// Of the last few requests.
+void router::note_prompt(const replica_state& r, const step_shape& prompt) {
+  constexpr double share_of_one = 1.0 / 8;
+  auto at = pace_of(r);
+  at.decodes = {};
+  const auto ms = prefill_ms(at, prompt);
+  prompt_ms_ += (ms - prompt_ms_) * (prompt_ms_ == 0 ? 1 : share_of_one);
+}
+
+void router::send(std::uint64_t request, int replica, const step_shape& prompt, const route_query& what) {
+  auto& chosen = replicas_.at(replica);
+  chosen.prefixes.use(what.chain);
+  end(request);
+  chosen.sent.prompts += prompt;
+  chosen.sent.sequences += what.sequences;
+  ++chosen.sent.requests;
+  sent_.insert_or_assign(request, sent_request{replica, prompt, what.sequences});
+}
+
+std::optional<route> router::choose(std::uint64_t request, const route_query& what) {
+  std::optional<route> best;
+  step_shape prompt;
+  std::tuple<bool, double, std::int32_t> best_rank;
+  const auto consider = [&](const route& to, const replica_state& r, const step_shape& own) {
+    const std::tuple rank(!has_room(r), to.ms, r.load.running + r.load.waiting + r.sent.sequences);
+    if (best && best_rank <= rank)
+      return;
+    best_rank = rank;
+    best = to;
+    prompt = own;
+  };
+  for (const auto& [number, r] : replicas_) {
+    const auto cached = cached_tokens(r, what);
+    const auto own = shape_of(cached, what.tokens - cached + what.beside, 1);
+    const auto prompt_ms = first_token_ms(r, own, what) + delay_of_others(r, own);
+    const bool may_move = r.of.role == replica_role::prefill && what.may_move;
+    if (!strict_ ||
+        (r.of.role == replica_role::decode ? !runs(replica_role::prefill) : !may_move || !runs(replica_role::decode)))
+      consider({number, cached, prompt_ms + answer_ms(r, own, what)}, r, own);
+    if (!may_move)
+      continue;
+    for (const auto& [other, to] : replicas_) {
+      if (to.of.role != replica_role::decode)
+        continue;
+      const auto whole = what.tokens / kernels::block_tokens * kernels::block_tokens;
+      const auto copied = (whole - std::min(cached_tokens(to, what), whole)) / kernels::block_tokens;
+      const auto rest = shape_of(whole, what.tokens - whole + 1, 1);
+      const auto ms = prompt_ms + copied * to.of.block_copy_ms + handover_ms(to, rest, what) +
+        answer_ms(to, rest, what);
+      consider({number, cached, ms, other}, r, own);
+    }
+  }
+  if (!best)
+    return best;
+  const auto& at = replicas_.at(best->replica);
+  if (at.of.role != replica_role::any)
+    note_prompt(at, prompt);
+  send(request, best->replica, prompt, what);
+  if (best->moves_to >= 0)
+    coming_.insert_or_assign(request, coming_request{best->moves_to, what.chain});
+  return best;
+}
+
+move_choice router::move(int from, int to, std::uint64_t was, std::uint64_t request, const route_query& what) {
+  const auto here = replicas_.find(from), there = replicas_.find(to);
+  if (const auto coming = coming_.find(was); coming != coming_.end() && there != replicas_.end())
+    there->second.prefixes.use(coming->second.chain); // and no sooner: others may have the same prompt
+  end(was);
+  if (here == replicas_.end() || there == replicas_.end())
+    return {};
+  const auto cached = cached_tokens(there->second, what);
+  const auto missing = shape_of(cached, what.tokens - cached + what.beside, 1);
+  const auto stay_ms = answer_ms(here->second, missing, what);
+  const auto move_ms = handover_ms(there->second, missing, what) + answer_ms(there->second, missing, what);
+  if (stay_ms <= move_ms && !strict_)
+    return {move_choice::reason::dearer};
+  send(request, to, missing, what);
+  return {move_choice::reason::moves, route{to, cached, move_ms}};
+}
+
+} // namespace troupe
