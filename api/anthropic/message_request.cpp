@@ -58,9 +58,6 @@ constexpr auto members_of_chats = std::to_array<std::string_view>({
   "stop",
   "n",
   "best_of",
-  "num_beams",
-  "use_beam_search",
-  "search",
   "prompt_logprobs",
   "logprobs",
   "top_logprobs",
@@ -160,6 +157,8 @@ message_chat chat_of_message(const field_reader& body) {
   for (const auto name : members_of_chats)
     if (body.has(name))
       unsupported_value(std::string(name), "is not a field of messages");
+  if (const auto several = field_for_several(body); !several.empty())
+    unsupported_value(std::string(several), "is not a field of messages");
   message_chat result;
   result.input = read_message_input(body);
   result.tools = read_message_tools(body);

@@ -4,7 +4,6 @@
 #include "api/cli/technique_options.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/model/default_sampling.hpp"
-#include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/random_seed.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/error.hpp"
@@ -121,26 +120,8 @@ technique_uses uses_of(const flag_values& flags) {
   return result;
 }
 
-/// The flags of beams and best_of that are no numbers.
-void add_beam_options(CLI::App& command, sampling_options& options) {
+void add_rank_option(CLI::App& command, sampling_options& options) {
   auto& values = options.values;
-  command
-    .add_flag("--use-beam-search", options.use_beam_search,
-              "Search for the likeliest answers, with as many beams as answers unless --num-beams is given")
-    ->group(sampling_group);
-  command
-    .add_flag(
-      "--do-sample", options.do_sample,
-      "With --num-beams or --use-beam-search: draw how beams go on, as --temperature and filters ask for anyway")
-    ->group(sampling_group);
-  command
-    .add_option_function<std::string>(
-      "--early-stopping", [&values](const std::string& text) { values.stopping = parse_early_stopping(text); },
-      "End a beam search when there are enough answers (true), when the running beams are no better (false), or when "
-      "no better answer is possible (never) [false]")
-    ->check(one_of({"true", "false", "never"}))
-    ->type_name("WHEN")
-    ->group(sampling_group);
   command
     .add_option_function<std::string>(
       "--best-of-rank", [&values](const std::string& text) { values.rank = parse_best_of_rank(text); },
@@ -163,16 +144,14 @@ sampling_params sampling_options::over(const generation_defaults& model, int n) 
   auto params = values;
   params.n = n;
   params.techniques = uses_of(techniques);
-  settle_beams(params, use_beam_search ? std::optional(true) : std::nullopt);
   sampling_fields::for_each([&](const auto& field) {
-    // With beams, the checkpoint's temperature and filters do not apply.
-    if (field.sources.checkpoint && !given.contains(field.name) && params.num_beams == 0)
+    if (field.sources.checkpoint && !given.contains(field.name))
       params.*field.member = defaults.*field.member;
   });
   params.seed = seed ? *seed : random_seed();
   params.stop = stop;
-  settle_draws(params, do_sample ? std::optional(true) : std::nullopt);
-  check_beams(params);
+  params.settle([&](std::string_view field) { return given.contains(field); });
+  params.check_best_of();
   params.check_samplers();
   params.check_contrast();
   return params;
@@ -188,7 +167,8 @@ std::string sampling_options::told(const sampling_params& used, const generation
   }
   if (!own.empty())
     own += " as given";
-  if (!others.empty() && used.num_beams == 0)
+  // Where a technique searches with so many sequences, the checkpoint's values do not apply.
+  if (const auto together = used.group(); !others.empty() && !(together && !together->counted_by.empty()))
     others += " (" + source_of_sampling(model) + ')';
   return own + (own.empty() || others.empty() ? "" : "; ") + others;
 }
@@ -236,7 +216,7 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
     ->check(integer_between(0, most_int))
     ->type_name("INT")
     ->group(sampling_group);
-  add_beam_options(command, options);
+  add_rank_option(command, options);
   add_text_options(command, options);
   add_technique_options(command, options.techniques, technique_option::run, sampling_group);
   command.add_option("--seed", options.seed, "The same seed gives the same text [random]")

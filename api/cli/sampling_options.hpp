@@ -22,8 +22,6 @@ struct sampling_options {
   std::set<std::string_view> given;  // names in sampling_table.hpp of the flags on the command line
   std::optional<std::uint64_t> seed; // if not given: random
   std::vector<std::string> stop;
-  bool use_beam_search = false;
-  bool do_sample = false;
   std::vector<std::string> bad_words;
   std::optional<std::vector<std::string>> dry_breakers; // if not given: the usual ones
   std::vector<std::string> biases;                      // TEXT=NUMBER or ID=NUMBER

@@ -34,10 +34,7 @@ std::vector<token_id> encoded(const field_reader& body, const char* key, const s
 /// The field that says how many sequences run at once.
 std::string_view width_field(const sampling_params& sampling) {
   const auto together = sampling.group();
-  return together && together->width > 0 ? together->field
-    : sampling.grouped()                 ? "num_beams"
-    : sampling.ranked()                  ? "best_of"
-                                         : "n";
+  return together ? together->width_field() : sampling.ranked() ? "best_of" : "n";
 }
 
 constexpr std::size_t most_salt_bytes = 1024;

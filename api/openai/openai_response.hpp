@@ -34,7 +34,7 @@ std::string error_body(const error& what);
 /// Only the object under "error".
 std::string error_object(const error& what);
 
-/// Adds `cumulative_logprob` and `score`, for choices of beams and best_of.
+/// Adds `cumulative_logprob` and `score`, for choices that are ranked.
 void add_ranking(json_object& to, const choice_summary& one);
 
 /// One event of a stream: `data: …` and an empty line.

@@ -79,8 +79,8 @@ void add_biases(const policy_rules& rules, const served_model& model, sampling_p
 }
 
 void bound_temperature(float most, const served_model& model, sampling_params& to) {
-  if (to.num_beams > 0 && !to.beam_sampling && !to.own_beams())
-    return; // nothing is drawn
+  if (const auto together = to.group(); together && !together->drawn)
+    return;
   auto& temperature = to.temperature;
   for (const auto users : {sampling_convention::openai, sampling_convention::local})
     if (temperature > most && temperature == default_sampling(model.defaults, users).temperature)

@@ -1,6 +1,6 @@
-// Decides how the sequences of one request that are judged together (beams) go on. At each position the strategy sees
-// the logits of all of them and decides which continue, with which tokens, and which are forked or end. The scheduler
-// carries this out and knows no strategy by name. Techniques have strategies of their own.
+// Decides how the sequences of one request that are judged together go on. At each position the strategy sees the
+// logits of all of them and decides which continue, with which tokens, and which are forked or end. The scheduler
+// carries this out and knows no strategy by name: techniques have them.
 #pragma once
 
 #include "runtime/sampling/sampler.hpp"
@@ -71,7 +71,7 @@ struct group_start {
   token_text_ptr text = {};               // null: without stop strings
 };
 
-/// The strategy of beams, or of the technique that judges the sequences.
+/// The strategy of the technique that judges the sequences.
 std::unique_ptr<group_strategy> make_group_strategy(std::shared_ptr<const sampling_params> params,
                                                     std::vector<token_id> eos_ids, std::span<const token_id> prompt,
                                                     std::span<const token_id> emitted = {}, float mirostat_mu = 0,

@@ -1,6 +1,5 @@
 #include "runtime/sampling/sampling_params.hpp"
 
-#include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/text/number_text.hpp"
@@ -60,12 +59,29 @@ std::optional<group_kind> sampling_params::group() const {
 
 int sampling_params::width() const {
   const auto together = group().value_or(group_kind{});
-  return std::max({together.ranked && together.width > 0 ? 1 : n, best_of, num_beams, together.width, 1});
+  return std::max({together.ranked ? 1 : n, best_of, together.width, 1});
 }
 
 bool sampling_params::shaped() const {
-  return beam_sampling || repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 ||
-    !logit_bias.empty() || extended();
+  return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty() ||
+    extended();
+}
+
+void sampling_params::settle(const given_fields& given) { techniques = techniques.settled(*this, given); }
+
+void sampling_params::check_best_of() const {
+  if (best_of != 0 && best_of < n)
+    refuse("best_of", "at least `n` (" + std::to_string(n) + ")", best_of);
+  if (rank != best_of_rank::cumulative && best_of <= n && !grouped())
+    throw failure(errc::bad_request, "`best_of_rank` needs `best_of` to be above `n`", "best_of_rank");
+}
+
+best_of_rank parse_best_of_rank(std::string_view text) {
+  if (text == "cumulative")
+    return best_of_rank::cumulative;
+  if (text == "mean")
+    return best_of_rank::mean;
+  throw failure(errc::bad_request, "`best_of_rank` must be \"cumulative\" or \"mean\"", "best_of_rank");
 }
 
 void sampling_params::check_samplers() const {
@@ -76,10 +92,8 @@ void sampling_params::check_samplers() const {
 void sampling_params::check_contrast() const {
   if (!contrasted() && contrastive_alpha != sampling_params{}.contrastive_alpha)
     refuse("contrastive_beta", "above 0 with `contrastive_alpha`", contrastive_beta);
-  if (contrasted() && num_beams > 0)
-    refuse("contrastive_beta", "0 with beams, which are chosen by the model's own probabilities", contrastive_beta);
   if (const auto together = group(); contrasted() && together)
-    refuse("contrastive_beta", "0 with `" + std::string(together->field) + "`", contrastive_beta);
+    refuse("contrastive_beta", "0 with " + together->name(), contrastive_beta);
   for (const auto& use : techniques)
     use->check(*this);
 }
@@ -93,7 +107,7 @@ void sampling_params::validate(std::size_t vocab_size) const {
     refuse("max_tokens", "at least 1 for several sequences (n, best_of or num_beams)", max_tokens);
   if (min_tokens > max_tokens)
     refuse("min_tokens", "between 0 and max_tokens (" + std::to_string(max_tokens) + ")", min_tokens);
-  check_beams(*this);
+  check_best_of();
   if (!logit_bias.empty())
     expect_known("logit_bias", (logit_bias.end() - 1)->first, vocab_size);
   check_samplers();

@@ -13,15 +13,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 namespace troupe {
 
 /// What best_of candidates are ranked by: the sum or the mean of their tokens' log-probabilities.
 enum class best_of_rank : std::uint8_t { cumulative, mean };
 
-/// When a beam search with enough finished hypotheses ends: once no running beam would score better at its present
-/// length (off), at once (on), or once none can at any length (never), as in transformers.
-enum class early_stopping : std::uint8_t { off, on, never };
+/// "cumulative" or "mean". Throws failure(bad_request).
+best_of_rank parse_best_of_rank(std::string_view text);
 
 /// Where guesses of the next tokens come from. Tokens and log-probabilities do not depend on it.
 enum class speculation : std::uint8_t { automatic, off, draft, mtp, ngram, lookahead, jacobi };
@@ -78,13 +78,6 @@ struct sampling_params {
   int best_of = 0; // so many candidates are generated, and the n best returned; 0: n
   best_of_rank rank = best_of_rank::cumulative;
 
-  int num_beams = 0;       // 0: no beam search; else the n best hypotheses are returned
-  int num_beam_groups = 1; // diverse beam search: the beams are searched in so many groups, one after the other
-  float diversity_penalty = 0;
-  float length_penalty = 1; // a hypothesis' score is its log-probability / its length ^ length_penalty
-  early_stopping stopping = early_stopping::off;
-  bool beam_sampling = false; // the extensions of beams are drawn, as in transformers with do_sample
-
   float contrastive_beta = 0;     // contrastive decoding: how far away from the amateur model; 0: off
   float contrastive_alpha = 0.1f; // only among tokens this fraction as likely as the likeliest
 
@@ -96,6 +89,13 @@ struct sampling_params {
   /// Throws failure(bad_request, sentence, field) if a field is out of range or names an id outside the vocabulary.
   /// Takes no longer for long lists of ids.
   void validate(std::size_t vocab_size) const;
+
+  /// Leaves of the techniques what they come to beside the other parameters, which have been read, once, by whoever
+  /// reads a request. Throws failure(bad_request).
+  void settle(const given_fields& given);
+
+  /// The part of it that concerns best_of.
+  void check_best_of() const;
 
   /// The part of it that concerns samplers which exclude each other.
   void check_samplers() const;
@@ -119,7 +119,7 @@ struct sampling_params {
   int width() const;
 
   /// Whether they are judged together, by a group_strategy (group_strategy.hpp).
-  bool grouped() const { return num_beams > 0 || techniques.group(); }
+  bool grouped() const { return techniques.group() != nullptr; }
 
   /// How a technique judges the sequences together; nothing: none does.
   std::optional<group_kind> group() const;
@@ -127,11 +127,7 @@ struct sampling_params {
   /// Whether a reward model values the answers.
   bool judged() const { return group().value_or(group_kind{}).judged; }
 
-  /// Whether a technique of its own decides how beams go on.
-  bool own_beams() const { return num_beams > 0 && techniques.group(); }
-
-  /// Whether anything but the model's own distribution decides which extension of a beam is better: processors, or
-  /// filters that are applied to draws.
+  /// Whether processors make other scores of the model's.
   bool shaped() const;
 
   /// Whether temperature or filters change what is drawn.
@@ -144,7 +140,7 @@ struct sampling_params {
   bool contrasted() const { return contrastive_beta > 0; }
 
   /// Whether the choices come best first, with their scores, once all are final.
-  bool ranked() const { return num_beams > 0 || best_of > n || group().value_or(group_kind{}).ranked; }
+  bool ranked() const { return best_of > n || group().value_or(group_kind{}).ranked; }
 };
 
 } // namespace troupe

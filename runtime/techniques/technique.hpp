@@ -49,7 +49,8 @@ struct technique_option {
     chat = 2,       // a field of chats
     run = 4,        // a flag of run and chat
     engine = 8,     // a flag of whatever loads a model
-    server = 16     // a flag of serve
+    server = 16,    // a flag of serve
+    several = 32    // with `chat`: not of interfaces whose requests have one answer
   };
   enum class kind : std::uint8_t { text, texts, on, integer, number, choice };
 
@@ -86,6 +87,9 @@ private:
 
 // -- requests ---------------------------------------------------------------------------------------------------------
 
+/// Whether a request, or a command line, has named a field.
+using given_fields = std::function<bool(std::string_view)>;
+
 /// What a loaded model allows techniques.
 struct technique_limits {
   int layers = 0;                           // of the model
@@ -105,13 +109,21 @@ struct technique_facts {
 
 /// How the sequences of a request are judged together (runtime/sampling/group_strategy.hpp).
 struct group_kind {
-  std::string_view field = {};     // that asks for it
-  int width = 0;                   // sequences that run at once; 0: `num_beams`, which it needs
-  bool ranked = false;             // the n best answers come at its end; else the one answer, token by token
-  bool twin = false;               // the second sequence has a prompt of its own (generation::negative_prompt)
-  bool goes_back = false;          // a sequence may go on from any place of others, as recurrent layers cannot
-  bool judged = false;             // a reward model values the answers
-  std::string_view too_large = {}; // why it does not fit into the KV cache, and what to do
+  std::string_view field = {};      // that asks for it
+  std::string_view called = {};     // in sentences about what cannot be used beside it; empty: its field
+  int width = 0;                    // sequences that run at once
+  std::string_view counted_by = {}; // the field that says how many; empty: the technique decides
+  bool ranked = false;              // the n best answers come at its end; else the one answer, token by token
+  bool drawn = true;                // temperature and filters decide what goes on
+  bool twin = false;                // the second sequence has a prompt of its own (generation::negative_prompt)
+  bool goes_back = false;           // a sequence may go on from any place of others, as recurrent layers cannot
+  bool judged = false;              // a reward model values the answers
+  std::string_view too_large = {};  // why it does not fit into the KV cache, and what to do
+
+  /// The field that decides how many sequences there are.
+  std::string_view width_field() const { return counted_by.empty() ? field : counted_by; }
+  /// As sentences call it.
+  std::string name() const { return called.empty() ? '`' + std::string(field) + '`' : std::string(called); }
 };
 
 /// What a request asks of a technique. Immutable; made by whoever parses the request, and shared as far as the sampler.
@@ -120,6 +132,13 @@ public:
   virtual ~technique_use() = default;
 
   virtual const technique& of() const = 0;
+
+  /// What the use comes to beside the other parameters of its request, which have been read, once; null: nothing. It
+  /// may change those. `self`: this one. Throws failure(bad_request) if they contradict each other.
+  virtual std::shared_ptr<const technique_use> settled(std::shared_ptr<const technique_use> self, sampling_params&,
+                                                       const given_fields&) const {
+    return self;
+  }
 
   /// Throws failure(bad_request) if it cannot be used beside the other parameters.
   virtual void check(const sampling_params&) const {}
@@ -145,7 +164,7 @@ public:
   virtual bool changes_rows() const { return false; }
   /// Whether the request's logits are contrasted with those that its inner_rows give.
   virtual bool looks_inside() const { return false; }
-  /// Nothing: its sequences are not judged together, or as beams are.
+  /// Nothing: its sequences are not judged together.
   virtual std::optional<group_kind> group() const { return std::nullopt; }
   virtual std::unique_ptr<group_strategy> judge(group_start) const;
   /// Contrasts `scores` [vocab] with such a row.

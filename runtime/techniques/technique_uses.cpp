@@ -41,6 +41,13 @@ const technique_use* technique_uses::contrast() const {
   return found == end() ? nullptr : found->get();
 }
 
+technique_uses technique_uses::settled(sampling_params& params, const given_fields& given) const {
+  technique_uses result;
+  for (const auto& use : all())
+    result.set(use->settled(use, params, given));
+  return result;
+}
+
 technique_uses technique_uses::fitted(const generation& asked, const technique_limits& limits) const {
   technique_uses result;
   for (const auto& use : all())

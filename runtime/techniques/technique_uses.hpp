@@ -36,6 +36,9 @@ public:
   /// The one whose rows of logits are contrasted; null: none.
   const technique_use* contrast() const;
 
+  /// What they come to beside the other parameters of their request. Throws failure(bad_request).
+  technique_uses settled(sampling_params& params, const given_fields& given) const;
+
   /// Those that are left of them for a model. Throws failure if one cannot be.
   technique_uses fitted(const generation& asked, const technique_limits& limits) const;
 

@@ -28,7 +28,7 @@ TEST_CASE("an engine without techniques answers, the same in a crowd as alone") 
     if (i % 4 == 1)
       g.sampling.temperature = 0.8f, g.sampling.top_p = 0.9f, g.sampling.dry_multiplier = 1;
     if (i % 4 == 2)
-      g.sampling.num_beams = g.sampling.n = 3, g.sampling.temperature = 1;
+      g.sampling.n = 3, g.sampling.temperature = 1;
     if (i % 4 == 3)
       g.sampling.speculate = speculation::ngram, g.sampling.logprobs = 2;
     alone.push_back(run(e, g));

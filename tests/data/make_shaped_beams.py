@@ -4,7 +4,7 @@ over the golden checkpoints and the tables of beams.json. Written with transform
 
 Beam sampling draws with torch.multinomial, whose numbers nobody else has. Here it draws with Troupe's instead: first the
 beam, by the mass that its tokens have left, then the token, by weights in units of 2^-40 of the beam's likeliest
-(runtime/sampling/groups/beam_draws.hpp). All else is transformers'.
+(runtime/techniques/beams/beam_draws.hpp). All else is transformers'.
 
 `allowed`: m, r: after a token `last`, an id may follow unless (7 * id + last) % m == r.
 `letters`: a token of a table is written as the letter of its id; `stop` looks at the letters.

@@ -33,7 +33,7 @@ struct run_options {
   std::string negative_prompt;
 };
 
-/// The scores of beams and best_of.
+/// The scores of ranked answers.
 std::string scores(const answer& of) {
   std::ostringstream lines;
   for (const auto& one : of.done.choices)

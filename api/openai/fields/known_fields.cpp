@@ -46,10 +46,7 @@ constexpr auto fields = std::to_array<known_field>({
   {"ignore_eos"},
   {"stop"},
   {"stop_token_ids"},
-  {"use_beam_search"},
-  {"early_stopping"},
   {"best_of_rank"},
-  {"do_sample"},
   {"samplers"},
   {"logit_bias"},
   {"bad_words"},
@@ -230,6 +227,14 @@ std::string warnings_of_notes(const std::vector<std::string>& notes) {
   for (const auto& note : notes)
     result += (result.empty() ? "[" : ",") + json_text(to_utf8(note));
   return result.empty() ? "[]" : result + ']';
+}
+
+std::string_view field_for_several(const field_reader& body) {
+  for (const auto* each : repertoire())
+    for (const auto& option : each->options)
+      if (option.in(technique_option::several) && body.has(option.name))
+        return option.name;
+  return {};
 }
 
 } // namespace troupe

@@ -43,4 +43,8 @@ std::string header_of_notes(const std::vector<std::string>& notes);
 /// All notes as a list, for messages of WebSockets.
 std::string warnings_of_notes(const std::vector<std::string>& notes);
 
+/// The first field of a body by which techniques judge several sequences together, which interfaces with one answer do
+/// not have; empty: there is none.
+std::string_view field_for_several(const field_reader& body);
+
 } // namespace troupe

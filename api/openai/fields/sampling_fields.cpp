@@ -1,7 +1,6 @@
 #include "api/openai/fields/sampling_fields.hpp"
 
 #include "api/openai/fields/sampler_fields.hpp"
-#include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/random_seed.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/speculation/speculation_names.hpp"
@@ -107,25 +106,6 @@ void read_penalty_ranges(const field_reader& body, sampling_params& params) {
   }
 }
 
-/// What the table has not of beams and best_of. With beams, the checkpoint's temperature and filters do not apply.
-void read_beams(const field_reader& body, sampling_params& params) {
-  if (const auto stopping = body.find("early_stopping")) {
-    if (!stopping->is_bool() && !stopping->is_string())
-      body.refuse("early_stopping", "true, false or \"never\"", *stopping);
-    params.stopping = parse_early_stopping(!stopping->is_bool() ? std::string_view(*stopping)
-                                             : bool(*stopping)  ? "true"
-                                                                : "false");
-  }
-  if (const auto rank = body.text("best_of_rank"))
-    params.rank = parse_best_of_rank(*rank);
-  settle_beams(params, body.boolean("use_beam_search"));
-  if (params.num_beams > 0)
-    sampling_fields::for_each([&](const auto& field) {
-      if (field.sources.checkpoint && !body.has(field.name))
-        params.*field.member = sampling_params{}.*field.member;
-    });
-}
-
 } // namespace
 
 void refuse_unsupported(const field_reader& body) {
@@ -158,9 +138,12 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
   for (const auto* each : repertoire())
     if (each->read)
       result.techniques.set(each->read(body, facts_of(model)));
-  read_beams(body, result);
+  if (const auto rank = body.text("best_of_rank"))
+    result.rank = parse_best_of_rank(*rank);
   read_sampler_fields(body, model, result);
-  settle_draws(result, body.boolean("do_sample"));
+  result.settle([&](std::string_view field) {
+    return body.has(field) || (field == "repetition_penalty" && body.has("repeat_penalty"));
+  });
   result.seed = read_seed(body);
   result.speculate = read_speculate(body);
   result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);
@@ -168,7 +151,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
     result.stop_token_ids = std::move(*ids);
   if (auto stops = body.texts("stop", most_stops))
     result.stop = std::move(*stops);
-  check_beams(result);
+  result.check_best_of();
   result.check_samplers();
   result.check_contrast();
   return result;

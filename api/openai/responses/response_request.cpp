@@ -65,9 +65,6 @@ constexpr auto foreign_fields = std::to_array<std::string_view>({
   "messages",
   "n",
   "best_of",
-  "num_beams",
-  "use_beam_search",
-  "search",
   "prompt_logprobs",
   "logprobs",
   "max_tokens",
@@ -83,6 +80,8 @@ void refuse_what_is_not_supported(const field_reader& body) {
   for (const auto name : foreign_fields)
     if (body.has(name))
       unsupported_value(std::string(name), "is not a field of responses");
+  if (const auto several = field_for_several(body); !several.empty())
+    unsupported_value(std::string(several), "is not a field of responses");
   if (body.boolean("background").value_or(false))
     unsupported_value("background", "is not supported: answers are returned at once or streamed");
   for (const auto* name : {"conversation", "prompt"})

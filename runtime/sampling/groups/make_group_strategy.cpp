@@ -1,5 +1,4 @@
 #include "runtime/sampling/group_strategy.hpp"
-#include "runtime/sampling/groups/beam_search.hpp"
 
 #include <utility>
 
@@ -17,9 +16,10 @@ std::unique_ptr<group_strategy> make_group_strategy(std::shared_ptr<const sampli
                                                     std::vector<token_id> eos_ids, std::span<const token_id> prompt,
                                                     std::span<const token_id> emitted, float mirostat_mu,
                                                     token_text_ptr text) {
-  if (const auto* by = params->techniques.group())
-    return by->judge({params, std::move(eos_ids), prompt, emitted, mirostat_mu, std::move(text)});
-  return std::make_unique<beam_search>(std::move(params), std::move(eos_ids), prompt, std::move(text));
+  const auto* by = params->techniques.group();
+  if (!by)
+    throw failure(errc::internal, "no technique judges the sequences together");
+  return by->judge({params, std::move(eos_ids), prompt, emitted, mirostat_mu, std::move(text)});
 }
 
 } // namespace troupe

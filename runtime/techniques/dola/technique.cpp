@@ -26,10 +26,7 @@ public:
 
   void check(const sampling_params& p) const override {
     const auto together = p.group();
-    const auto other = p.num_beams > 0 ? "beams, which are chosen by the model's own probabilities"
-      : together                       ? "`" + std::string(together->field) + "`"
-      : p.contrasted()                 ? "`contrastive_beta`"
-                                       : std::string();
+    const auto other = together ? together->name() : p.contrasted() ? "`contrastive_beta`" : std::string();
     if (!other.empty())
       throw failure(errc::bad_request, "`dola_layers` cannot be used with " + other, dola_field);
   }

@@ -33,8 +33,9 @@ public:
       why << "must be between 0 and 100, not " << scale_ << '.';
       refuse(scale_field, why.str());
     }
-    if (p.num_beams > 0)
-      refuse(scale_field, "must be 1 with beams, which are chosen by the model's own probabilities");
+    for (const auto& other : p.techniques)
+      if (const auto together = other->group(); together && other.get() != this)
+        refuse(scale_field, "must be 1 with " + together->name());
     const auto several = [](int value) { return "must be 1 with `guidance_scale`, not " + std::to_string(value); };
     if (p.n > 1)
       refuse("n", several(p.n));

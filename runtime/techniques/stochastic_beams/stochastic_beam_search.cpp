@@ -25,14 +25,14 @@ constexpr std::uint32_t root_draw = 0xFFFFFFFE;
 
 } // namespace
 
-stochastic_beam_search::stochastic_beam_search(std::shared_ptr<const sampling_params> params,
+stochastic_beam_search::stochastic_beam_search(int width, std::shared_ptr<const sampling_params> params,
                                                std::vector<token_id> eos_ids, std::span<const token_id> prompt,
                                                token_text_ptr text)
   : params_(std::move(params)),
     endings_(*params_, eos_ids),
     texts_(*params_, std::move(text)),
     prompt_tokens_(prompt.size()),
-    width_(static_cast<std::size_t>(params_->num_beams)) {
+    width_(static_cast<std::size_t>(width)) {
   auto without_temperature = *params_;
   without_temperature.temperature = 1;
   if (without_temperature.shaped() || without_temperature.filtered())

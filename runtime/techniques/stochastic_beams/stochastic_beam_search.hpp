@@ -30,7 +30,7 @@ namespace troupe {
 
 class stochastic_beam_search final : public group_strategy {
 public:
-  stochastic_beam_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
+  stochastic_beam_search(int width, std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
                          std::span<const token_id> prompt, token_text_ptr text = {});
 
   using group_strategy::judge;

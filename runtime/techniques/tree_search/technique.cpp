@@ -56,15 +56,13 @@ public:
              "may tell at most " + std::to_string(most_search_nodes) + " tokens apart: lower `simulations`" +
                simulations + " or `branching` (" + std::to_string(how_.branching) + ")");
     constexpr auto why = "cannot be used with `search`";
-    if (p.num_beams > 0)
-      refuse("num_beams", why);
     if (p.best_of > 0)
       refuse("best_of", "cannot be used with `search`, whose best `n` answers are returned");
     if (p.mirostat != 0)
       refuse("mirostat", why);
     for (const auto& other : p.techniques)
       if (const auto together = other->group(); together && other.get() != this)
-        refuse(std::string(together->field), why);
+        refuse(std::string(together->width_field()), why);
     if (p.n > how_.simulations)
       refuse("n", "must be at most the `simulations` of `search`" + simulations + ", not " + std::to_string(p.n));
   }
@@ -140,7 +138,7 @@ technique_use_ptr of_flags(const flag_values& flags) {
 using option = technique_option;
 
 constexpr auto table = std::to_array<option>({
-  {"search", option::completion | option::chat},
+  {"search", option::completion | option::chat | option::several},
   {"simulations", option::run, option::kind::integer, "",
    "Search the tree of answers for the likeliest one: try so many (at --temperature 0, greedily from each beginning); "
    "0: no search",

@@ -39,10 +39,8 @@ public:
   bool edits() const override { return true; }
 
   void check(const sampling_params& p) const override {
-    if (p.num_beams > 0)
-      throw failure(errc::bad_request, "`watermark` cannot be used with beams", field);
     if (const auto together = p.group(); together && together->ranked)
-      throw failure(errc::bad_request, "`watermark` cannot be used with `" + std::string(together->field) + "`", field);
+      throw failure(errc::bad_request, "`watermark` cannot be used with " + together->name(), field);
     if (mark_->what != kind::gumbel)
       return;
     if (p.greedy()) {

@@ -2,6 +2,7 @@
 #include "api/embed/engine_internals.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "runtime/techniques/stochastic_beams/technique.hpp"
@@ -62,36 +63,38 @@ generation random_generation(std::mt19937& rng) {
       sampling_params beams;
       beams.temperature = s.temperature == 0 ? 0 : 1;
       beams.max_tokens = std::min(s.max_tokens, 20);
-      beams.num_beams = pick(1, 4);
-      beams.n = pick(1, beams.num_beams);
+      beam_options how{.width = pick(1, 4)};
+      beams.n = pick(1, how.width);
       beams.logprobs = s.logprobs;
       beams.ignore_eos = s.ignore_eos;
-      beams.length_penalty = 0.5f * static_cast<float>(pick(0, 3));
-      if (pick(0, 2) == 0) {
-        beams.techniques.set(stochastic_beams());
+      how.length_penalty = 0.5f * static_cast<float>(pick(0, 3));
+      const bool stochastic = pick(0, 2) == 0;
+      if (stochastic) {
+        beams.techniques.set(stochastic_beams(how.width));
         beams.temperature = 1;
-        beams.length_penalty = 1;
         beams.seed = s.seed;
       } else {
-        beams.stopping = static_cast<early_stopping>(pick(0, 2));
-        if (beams.num_beams > 1 && pick(0, 1)) {
-          beams.num_beam_groups = beams.num_beams == 4 ? 2 : beams.num_beams;
-          beams.diversity_penalty = 0.5f * static_cast<float>(pick(1, 3));
+        how.stopping = static_cast<early_stopping>(pick(0, 2));
+        if (how.width > 1 && pick(0, 1)) {
+          how.groups = how.width == 4 ? 2 : how.width;
+          how.diversity_penalty = 0.5f * static_cast<float>(pick(1, 3));
         }
       }
       beams.repetition_penalty = s.repetition_penalty;
       beams.presence_penalty = s.presence_penalty;
       beams.stop = s.stop;
-      if (s.temperature > 0 && s.top_p < 1 && !beams.techniques.group() && beams.num_beam_groups == 1) {
-        beams.beam_sampling = true;
+      if (s.temperature > 0 && s.top_p < 1 && !stochastic && how.groups == 1) {
+        how.sampled = true;
         beams.temperature = s.temperature;
         beams.top_k = s.top_k;
         beams.top_p = s.top_p;
         beams.seed = s.seed;
       }
+      if (!stochastic)
+        beams.techniques.set(troupe::beams(how));
       if (s.seed % 3 == 0) { // a tree search instead
         s.techniques.set(
-          searched_by({.simulations = 4 + static_cast<int>(s.seed % 5), .branching = 3, .parallel = beams.num_beams}));
+          searched_by({.simulations = 4 + static_cast<int>(s.seed % 5), .branching = 3, .parallel = how.width}));
         s.n = std::min(s.n, 2);
         s.max_tokens = beams.max_tokens;
       } else {
@@ -212,7 +215,8 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
         s.contrastive_alpha = 0.1f * static_cast<float>(pick(0, 5));
         ++taken.contrasts;
       }
-      taken.diverse += work.back().sampling.num_beam_groups > 1;
+      const auto* beams = beams_of(work.back().sampling);
+      taken.diverse += beams && beams->groups > 1;
       taken.pairs += work.back().sampling.paired();
       if (!alone.lora.empty() && pick(0, 3) > 0) {
         work.back().adapter = alone.lora[static_cast<std::size_t>(pick(0, 100)) % alone.lora.size()].name;

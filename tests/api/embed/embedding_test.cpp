@@ -1,6 +1,7 @@
 // Embeddings from the engine: transformers' values, and what may not be asked for beside them.
 #include "api/embed/engine.hpp"
 #include "runtime/support/json/json.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/listener.hpp"
 
 #include <doctest/doctest.h>
@@ -97,7 +98,7 @@ TEST_CASE("an embedding may fill the context, and nothing may be generated or sc
   CHECK(refused([](generation& g) { g.prompt.clear(); }) == "prompt");
   CHECK(refused([](generation& g) { g.prompt.resize(513); }) == "prompt");
   CHECK(refused([](generation& g) { g.sampling.n = 2; }) == "embed");
-  CHECK(refused([](generation& g) { g.sampling.num_beams = 2; }) == "embed");
+  CHECK(refused([](generation& g) { g.sampling.techniques.set(troupe::beams({.width = 2})); }) == "embed");
   CHECK(refused([](generation& g) { g.sampling.prompt_logprobs = 0; }) == "embed");
   CHECK(refused([](generation& g) { g.guide = std::make_shared<const guides::guide_source>(); }) == "embed");
 }

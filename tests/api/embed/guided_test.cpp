@@ -4,6 +4,7 @@
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/guide/guide.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/stochastic_beams/technique.hpp"
 #include "runtime/techniques/watermark/technique.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
@@ -153,12 +154,14 @@ generation random_guided(std::mt19937& rng) {
     sampling_params beams;
     beams.temperature = 0;
     beams.max_tokens = std::min(s.max_tokens, 20);
-    beams.n = beams.num_beams = pick(2, 3);
+    beams.n = pick(2, 3);
     beams.logprobs = s.logprobs;
     if (pick(0, 1)) {
-      beams.techniques.set(stochastic_beams());
+      beams.techniques.set(stochastic_beams(beams.n));
       beams.temperature = 1;
       beams.seed = s.seed;
+    } else {
+      beams.techniques.set(troupe::beams({.width = beams.n}));
     }
     s = beams;
     g.prompt.resize(std::min<std::size_t>(g.prompt.size(), 30));

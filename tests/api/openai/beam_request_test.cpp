@@ -1,5 +1,6 @@
 #include "api/openai/openai_response.hpp"
 #include "api/server/wire/websocket_frames.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>
@@ -11,10 +12,16 @@ using namespace troupe::test;
 
 namespace {
 
-sampling_params beams_of(const std::string& fields) {
+/// What they say of beams; nothing: no search.
+beam_options options_of(const sampling_params& p) {
+  const auto* how = troupe::beams_of(p);
+  return how ? *how : beam_options{};
+}
+
+sampling_params sampling_of(const std::string& fields) {
   const auto asked = completion(R"({"prompt":"a",)" + fields + "}").prompts.front().sampling;
   const auto chatted = chat(R"({"messages":[{"role":"user","content":"a"}],)" + fields + "}").prompts.front().sampling;
-  CHECK(asked.num_beams == chatted.num_beams);
+  CHECK(options_of(asked).width == options_of(chatted).width);
   CHECK(asked.best_of == chatted.best_of);
   return asked;
 }
@@ -45,21 +52,26 @@ done_event ranked_done(std::vector<choice_summary> choices) {
 } // namespace
 
 TEST_CASE("Every field of beams and best_of arrives") {
-  const auto p = beams_of(R"("use_beam_search":true,"num_beams":6,"n":2,"length_penalty":-0.5,"early_stopping":"never",
+  const auto asked = sampling_of(
+    R"("use_beam_search":true,"num_beams":6,"n":2,"length_penalty":-0.5,"early_stopping":"never",
     "num_beam_groups":3,"diversity_penalty":0.25)");
-  CHECK(p.num_beams == 6);
-  CHECK(p.n == 2);
+  const auto p = options_of(asked);
+  CHECK(p.width == 6);
+  CHECK(asked.n == 2);
   CHECK(p.length_penalty == -0.5f);
   CHECK(p.stopping == early_stopping::never);
-  CHECK(p.num_beam_groups == 3);
+  CHECK(p.groups == 3);
   CHECK(p.diversity_penalty == 0.25f);
+  const auto beams_of = [](const std::string& fields) { return options_of(sampling_of(fields)); };
   CHECK(beams_of(R"("num_beams":2,"early_stopping":true)").stopping == early_stopping::on);
   CHECK(beams_of(R"("num_beams":2,"early_stopping":false)").stopping == early_stopping::off);
-  CHECK(beams_of(R"("use_beam_search":true,"best_of":3)").num_beams == 3);
-  CHECK(beams_of(R"("use_beam_search":true,"n":2)").num_beams == 2);
-  CHECK(beams_of(R"("num_beams":1)").num_beams == 0);
-  CHECK(beams_of(R"("stochastic_beams":true,"n":4,"temperature":0.5)").own_beams());
-  const auto best = beams_of(R"("best_of":5,"n":2,"best_of_rank":"mean")");
+  CHECK(beams_of(R"("use_beam_search":true,"best_of":3)").width == 3);
+  CHECK(beams_of(R"("use_beam_search":true,"n":2)").width == 2);
+  CHECK(beams_of(R"("num_beams":1)").width == 0);
+  const auto own = sampling_of(R"("stochastic_beams":true,"n":4,"temperature":0.5)");
+  CHECK(own.width() == 4);
+  CHECK(own.group()->field == "stochastic_beams");
+  const auto best = sampling_of(R"("best_of":5,"n":2,"best_of_rank":"mean")");
   CHECK(best.best_of == 5);
   CHECK(best.rank == best_of_rank::mean);
   CHECK(best.width() == 5);
@@ -81,7 +93,8 @@ TEST_CASE("With beams, the checkpoint's temperature and filters do not apply unl
   CHECK(beams.top_p == 1);
   CHECK(read(R"("best_of":2)").temperature == 0.6f);
   CHECK(read(R"("stochastic_beams":true,"n":2,"temperature":0.5)").temperature == 0.5f);
-  CHECK(read(R"("num_beams":2,"temperature":0.6)").beam_sampling);
+  CHECK(options_of(read(R"("num_beams":2,"temperature":0.6)")).sampled);
+  CHECK(read(R"("num_beams":2,"repeat_penalty":1.2)").repetition_penalty == 1.2f);
 }
 
 TEST_CASE("Contradictory options of beams and best_of are refused by their field") {

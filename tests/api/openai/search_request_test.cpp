@@ -1,5 +1,6 @@
 // The fields `search` and `do_sample`.
 #include "runtime/sampling/judging.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
@@ -94,14 +95,19 @@ TEST_CASE("A search that is valued by a reward model brings what that reads ahea
 }
 
 TEST_CASE("Beams are drawn where do_sample says so, or temperature and filters would have no effect") {
-  CHECK_FALSE(searching_of(R"("num_beams":2)").beam_sampling);
-  CHECK_FALSE(searching_of(R"("num_beams":2,"temperature":0)").beam_sampling);
-  CHECK(searching_of(R"("num_beams":2,"do_sample":true)").beam_sampling);
-  CHECK(searching_of(R"("num_beams":2,"temperature":0.7)").beam_sampling);
-  CHECK(searching_of(R"("num_beams":2,"top_p":0.5)").beam_sampling);
-  CHECK(searching_of(R"("num_beams":2,"typical_p":0.5)").beam_sampling);
-  CHECK_FALSE(searching_of(R"("num_beams":2,"stochastic_beams":true,"temperature":0.7)").beam_sampling);
-  CHECK_FALSE(searching_of(R"("num_beams":2,"repetition_penalty":1.2,"logit_bias":{"3":1},"stop":"x")").beam_sampling);
+  const auto drawn = [](const std::string& fields) {
+    const auto asked = searching_of(fields);
+    const auto* how = beams_of(asked);
+    return how && how->sampled;
+  };
+  CHECK_FALSE(drawn(R"("num_beams":2)"));
+  CHECK_FALSE(drawn(R"("num_beams":2,"temperature":0)"));
+  CHECK(drawn(R"("num_beams":2,"do_sample":true)"));
+  CHECK(drawn(R"("num_beams":2,"temperature":0.7)"));
+  CHECK(drawn(R"("num_beams":2,"top_p":0.5)"));
+  CHECK(drawn(R"("num_beams":2,"typical_p":0.5)"));
+  CHECK_FALSE(drawn(R"("num_beams":2,"stochastic_beams":true,"temperature":0.7)"));
+  CHECK_FALSE(drawn(R"("num_beams":2,"repetition_penalty":1.2,"logit_bias":{"3":1},"stop":"x")"));
   CHECK(blamed_for(R"("num_beams":2,"do_sample":false,"top_p":0.5)") == "top_p");
   CHECK(blamed_for(R"("num_beams":2,"do_sample":true,"temperature":0)") == "temperature");
   CHECK(blamed_for(R"("num_beams":4,"do_sample":true,"num_beam_groups":2,"diversity_penalty":1)") == "num_beam_groups");

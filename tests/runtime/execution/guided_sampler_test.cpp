@@ -1,6 +1,7 @@
 // Sequences that follow guides: masks, forced tokens, guesses, groups, and masks that are late.
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/guide/guide_cache.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/runtime/execution/sampling_starts.hpp"
 #include "tests/test_data.hpp"
@@ -209,7 +210,9 @@ TEST_CASE("who samples can ask which masks are lacking, and then nothing is defe
   cpu_step_sampler sampler({last_token}, {1, [&] { ++told; }});
   auto logits = random_logits(3, 9);
   auto plan = guided_plan(guided_start("[0-9]{3}", {.temperature = 0, .max_tokens = 10}), {'1', '2'});
-  plan.groups.push_back({9, {0}, guided_start("(The|Noble) citizens", {.max_tokens = 12, .n = 2, .num_beams = 2})});
+  sampling_params both{.max_tokens = 12, .n = 2};
+  both.techniques.set(troupe::beams({.width = 2}));
+  plan.groups.push_back({9, {0}, guided_start("(The|Noble) citizens", both)});
   for (int known = 0; sampler.lacks_masks(plan); known = told)
     while (told == known)
       std::this_thread::yield();
@@ -223,7 +226,8 @@ TEST_CASE("who samples can ask which masks are lacking, and then nothing is defe
 TEST_CASE("beams follow a guide, each its own way") {
   cpu_step_sampler sampler({last_token});
   sampling_params params{.max_tokens = 12};
-  params.n = params.num_beams = 3;
+  params.n = 3;
+  params.techniques.set(troupe::beams({.width = 3}));
   params.temperature = 0;
   auto start = guided_start("(The|Noble|my) (citizens|heart)", params);
   std::size_t width = 1;

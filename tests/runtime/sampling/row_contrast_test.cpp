@@ -2,6 +2,7 @@
 #include "runtime/sampling/row_contrast.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 
 #include <doctest/doctest.h>
@@ -131,7 +132,7 @@ TEST_CASE("contrasts beside beams or guidance, or an alpha without a beta, are r
   auto p = greedy_contrast(0.1f, 0.5f);
   p.techniques.set(guided_by(2));
   CHECK(refusal_of_contrast(p) == "`contrastive_beta` must be 0 with `guidance_scale`, not 0.5.");
-  p.techniques = {}, p.num_beams = 2;
+  p.techniques = technique_uses(troupe::beams({.width = 2}));
   CHECK(refusal_of_contrast(p) ==
         "`contrastive_beta` must be 0 with beams, which are chosen by the model's own probabilities, not 0.5.");
 }

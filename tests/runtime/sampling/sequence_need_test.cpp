@@ -1,4 +1,5 @@
 #include "runtime/sampling/sequence_need.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 
 #include <doctest/doctest.h>
@@ -9,7 +10,7 @@ TEST_CASE("whoever asks for too many sequences reads which parameter asks for th
   sampling_params several, best, beams, pair;
   several.n = 5;
   best.n = 2, best.best_of = 5;
-  beams.num_beams = 5;
+  beams.techniques.set(troupe::beams({.width = 5}));
   pair.techniques.set(guided_by(2));
   CHECK_FALSE(too_many_sequences(several, 5));
   const auto told = [](const sampling_params& p, int most) {
@@ -26,7 +27,7 @@ TEST_CASE("whoever asks for too many sequences reads which parameter asks for th
 
 TEST_CASE("a group that needs too many blocks is told what to lower") {
   sampling_params beams, pair;
-  beams.num_beams = 4;
+  beams.techniques.set(troupe::beams({.width = 4}));
   pair.techniques.set(guided_by(2));
   CHECK(too_many_blocks(beams).param == "num_beams");
   CHECK(too_many_blocks(pair).param == "max_tokens");

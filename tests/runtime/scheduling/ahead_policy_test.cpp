@@ -1,5 +1,6 @@
 // Planning ahead of sequences that must be left out.
 #include "runtime/scheduling/cost/ahead_policy.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
 using namespace troupe;
@@ -29,7 +30,7 @@ submission lasting(std::uint64_t id, int tokens) {
 submission grouped(std::uint64_t id, int tokens) {
   auto a = make(id, {15, 16}, tokens);
   auto& params = a.sampling;
-  params.num_beams = 3;
+  params.techniques.set(troupe::beams({.width = 3}));
   return a;
 }
 

@@ -1,4 +1,5 @@
 // Several clients share a scheduler.
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/rounds.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
@@ -125,7 +126,7 @@ TEST_CASE("beams give way to another client's request, too, and are found again"
   machine m(1000, true, {64, 4, 100, 2});
   auto beams = of("a", 1, 20, 100);
   auto& params = beams.sampling;
-  params.num_beams = 4;
+  params.techniques.set(troupe::beams({.width = 4}));
   submit(m, beams);
   for (int i = 0; i < 30; ++i)
     step(m);

@@ -1,4 +1,5 @@
 // Sequences that grow beyond a border of LongRoPE, where all their positions are rotated otherwise.
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
 using namespace troupe;
@@ -81,7 +82,7 @@ TEST_CASE("beams and siblings cross a border, also with few blocks") {
     machine m(blocks, true, with_border(64));
     auto beams = make(1, tokens(58), 20);
     auto& params = beams.sampling;
-    params.num_beams = 3;
+    params.techniques.set(troupe::beams({.width = 3}));
     const auto siblings = make(2, tokens(50, 300), 24, 3);
     submit(m, beams);
     submit(m, siblings);

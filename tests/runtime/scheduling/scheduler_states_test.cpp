@@ -1,4 +1,5 @@
 // Sequences with recurrent layers: what is found of their prefixes, and that states go where they belong.
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
 #include <numeric>
@@ -145,7 +146,7 @@ TEST_CASE("beams and siblings have copies of their parents' states") {
     machine m(blocks, true, with_states());
     auto beams = make(1, numbered_tokens(58), 20);
     auto& params = beams.sampling;
-    params.num_beams = 3;
+    params.techniques.set(troupe::beams({.width = 3}));
     const auto siblings = make(2, numbered_tokens(50, 300), 24, 3);
     submit(m, beams);
     submit(m, siblings);

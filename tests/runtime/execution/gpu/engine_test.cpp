@@ -1,4 +1,5 @@
 // The whole engine on the emulated GPU: tokens do not depend on the order in which streams progress.
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/actors/faulty_device.hpp"
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
@@ -68,7 +69,8 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
         sampling_params beams;
         beams.temperature = 0;
         beams.max_tokens = 5;
-        beams.num_beams = beams.n = 2;
+        beams.n = 2;
+        beams.techniques.set(troupe::beams({.width = 2}));
         work.back().sampling = beams;
         work.back().prompt.resize(std::min<std::size_t>(work.back().prompt.size(), 20));
       }

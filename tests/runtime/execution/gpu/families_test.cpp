@@ -1,5 +1,6 @@
 // Families that need more than a Llama, in the engine on the emulated GPU: transformers' greedy tokens, the same tokens
 // together and alone; hidden states.
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/runtime/execution/gpu/tiny_engine.hpp"
 
 #include <algorithm>
@@ -38,7 +39,7 @@ generation random_request(std::mt19937& rng) {
       s = {};
       s.temperature = 0;
       s.max_tokens = 4;
-      s.num_beams = s.n = 2;
+      s.n = 2, s.techniques.set(troupe::beams({.width = 2}));
       break;
     default: break;
   }

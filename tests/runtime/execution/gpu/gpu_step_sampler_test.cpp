@@ -1,6 +1,7 @@
 // The device's sampler compared with the host's, with one sample in flight while the next is queued.
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/execution/gpu/gpu_step_sampler.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/emulation/cuda/queues.hpp"
 #include "tests/runtime/execution/sampling_starts.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
@@ -215,7 +216,7 @@ TEST_CASE("guesses, groups and scored prompts are judged as by the host's sample
   const auto prompt = std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2, 3, 2, 8, 30});
   const auto start_with = [&](const sampling_params& p) { return testing::start_with(p, *prompt); };
   sampling_params beams;
-  beams.num_beams = 3;
+  beams.techniques.set(troupe::beams({.width = 3}));
   beams.max_tokens = 30;
   beams.ignore_eos = true;
   std::size_t members = 1;

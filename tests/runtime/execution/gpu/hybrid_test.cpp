@@ -1,5 +1,6 @@
 // Layers divided between the emulated GPU and the CPU: requests have the same bits together and alone, and what does
 // not fit or go together is told in one sentence. On a real GPU, serve_hybrid of tests/cuda/first_light.sh.
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/emulation/cuda/memory.hpp"
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
@@ -36,7 +37,7 @@ std::vector<generation> hybrid_work() {
   work[1].sampling.temperature = 0.8f;
   work[1].sampling.n = 2;
   work[2].sampling.prompt_logprobs = 1;
-  work[3].sampling.num_beams = work[3].sampling.n = 2;
+  work[3].sampling.n = 2, work[3].sampling.techniques.set(troupe::beams({.width = 2}));
   return work;
 }
 

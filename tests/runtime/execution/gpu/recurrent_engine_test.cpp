@@ -3,6 +3,7 @@
 #include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/emulation/cuda/memory.hpp"
 #include "tests/runtime/execution/gpu/tiny_engine.hpp"
 
@@ -22,7 +23,7 @@ std::vector<generation> recurrent_work() {
   work[1].sampling.seed = 5;
   work[1].sampling.n = 2;
   work[1].sampling.logprobs = 1;
-  work[2].sampling.num_beams = work[2].sampling.n = 2;
+  work[2].sampling.n = 2, work[2].sampling.techniques.set(troupe::beams({.width = 2}));
   work[2].sampling.max_tokens = 5;
   work[3].sampling.temperature = 0.6f;
   return work;

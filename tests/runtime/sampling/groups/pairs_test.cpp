@@ -1,6 +1,7 @@
 // Scores of pairs, by hand and transformers', and what a guided pair chooses.
 #include "runtime/support/error.hpp"
 #include "runtime/support/json/json.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/guidance/guided_pair.hpp"
 #include "runtime/techniques/guidance/pair_scores.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
@@ -126,7 +127,7 @@ TEST_CASE("a guided pair is one sequence twice: n, best_of and beams are refused
   CHECK(complaint_about(p) == "`n` must be 1 with `guidance_scale`, not 2");
   p.n = 1, p.best_of = 3;
   CHECK(complaint_about(p) == "`best_of` must be 1 with `guidance_scale`, not 3");
-  p.best_of = 0, p.num_beams = 2;
+  p.best_of = 0, p.techniques.set(troupe::beams({.width = 2}));
   CHECK(complaint_about(p) ==
         "`guidance_scale` must be 1 with beams, which are chosen by the model's own probabilities");
   CHECK(complaint_about(guided_greedily(101)) == "`guidance_scale` must be between 0 and 100, not 101.");

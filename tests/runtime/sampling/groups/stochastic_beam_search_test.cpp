@@ -26,8 +26,8 @@ std::vector<float> next_logits(std::span<const token_id> so_far) {
 
 sampling_params stochastic(int beams, std::uint64_t seed) {
   sampling_params p;
-  p.num_beams = p.n = beams;
-  p.techniques.set(stochastic_beams());
+  p.n = beams;
+  p.techniques.set(stochastic_beams(beams));
   p.seed = seed;
   p.max_tokens = 3;
   return p;
@@ -35,7 +35,7 @@ sampling_params stochastic(int beams, std::uint64_t seed) {
 
 std::vector<hypothesis> sample(const sampling_params& params) {
   params.validate(3);
-  stochastic_beam_search strategy(std::make_shared<const sampling_params>(params), {0}, start);
+  stochastic_beam_search strategy(params.width(), std::make_shared<const sampling_params>(params), {0}, start);
   return drive(strategy, next_logits, params, start);
 }
 
@@ -222,7 +222,8 @@ TEST_CASE("Stochastic beams report log-probabilities of the model's own distribu
 
 TEST_CASE("Stochastic beams without anything to choose fail with a reason") {
   auto params = stochastic(2, 0);
-  stochastic_beam_search strategy(std::make_shared<const sampling_params>(params), {0}, std::vector<token_id>{1});
+  stochastic_beam_search strategy(params.width(), std::make_shared<const sampling_params>(params), {0},
+                                  std::vector<token_id>{1});
   const std::vector<float> row(3, -INFINITY);
   const std::vector<std::span<const float>> logits{row};
   sampling_scratch scratch;

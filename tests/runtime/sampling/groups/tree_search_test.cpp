@@ -1,4 +1,5 @@
 // Monte-Carlo tree search: it finds what greedy choices and beams miss, and is a function of the request.
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
 #include "runtime/techniques/tree_search/tree_search.hpp"
@@ -100,7 +101,7 @@ TEST_CASE("Tree search finds the likeliest answer, which greedy choices and four
   CHECK(std::vector(greedy.begin() + 1, greedy.end()) != best);
 
   sampling_params beams;
-  beams.num_beams = 4;
+  beams.techniques.set(troupe::beams({.width = 4}));
   beams.max_tokens = static_cast<int>(trap_length);
   const auto by_beams = make_group_strategy(std::make_shared<const sampling_params>(beams), {},
                                             std::vector<token_id>{0});
@@ -324,7 +325,7 @@ TEST_CASE("What a search cannot mean, or costs too much, is refused by its field
   CHECK(blamed_for([](auto&) {}).empty());
   CHECK(blamed_for([](auto& p) { p.n = 10; }).empty());
   CHECK(blamed_for([](auto& p) { p.n = 11; }) == "n");
-  CHECK(blamed_for([](auto& p) { p.num_beams = 2; }) == "num_beams");
+  CHECK(blamed_for([](auto& p) { p.techniques.set(troupe::beams({.width = 2})); }) == "num_beams");
   CHECK(blamed_for([](auto& p) { p.best_of = 2; }) == "best_of");
   CHECK(blamed_for([](auto& p) { p.techniques.set(guided_by(2)); }) == "guidance_scale");
   CHECK(blamed_for([](auto& p) { p.contrastive_beta = 1; }) == "contrastive_beta");

@@ -1,4 +1,5 @@
 #include "runtime/sampling/processors/extended_sampler.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 
 #include "runtime/sampling/logits_processors.hpp"
 #include "runtime/sampling/processors/filters.hpp"
@@ -195,7 +196,7 @@ TEST_CASE("contradictions of samplers are refused by name") {
     sampling_params p;
     testing::add_random_samplers(p, 10, random);
     p.repetition_penalty = 1;
-    const auto found = blamed([&](auto& q) { q = p, q.num_beams = 2; });
+    const auto found = blamed([&](auto& q) { q = p, q.techniques.set(troupe::beams({.width = 2})); });
     CHECK((found != "") == p.extended());
   }
 }

@@ -1,3 +1,4 @@
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/dola/dola_layers.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
@@ -99,6 +100,6 @@ TEST_CASE("what layers cannot be contrasted beside is refused") {
   CHECK(told() == "`dola_layers` cannot be used with `guidance_scale`");
   p.techniques = technique_uses(contrasted_with(dola_layers("high"))), p.contrastive_beta = 1;
   CHECK(told() == "`dola_layers` cannot be used with `contrastive_beta`");
-  p.contrastive_beta = 0, p.num_beams = 2;
+  p.contrastive_beta = 0, p.techniques.set(troupe::beams({.width = 2}));
   CHECK(told() == "`dola_layers` cannot be used with beams, which are chosen by the model's own probabilities");
 }

@@ -6,9 +6,10 @@
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"
-#include "runtime/sampling/groups/beam_group.hpp"
 #include "runtime/sampling/groups/group_laws.hpp"
 #include "runtime/sampling/groups/group_texts.hpp"
+#include "runtime/techniques/beams/beam_group.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -20,7 +21,7 @@ namespace troupe {
 
 class beam_search final : public group_strategy {
 public:
-  beam_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
+  beam_search(const beam_options& how, std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
               std::span<const token_id> prompt, token_text_ptr text = {});
 
   using group_strategy::judge;
@@ -35,6 +36,7 @@ private:
   judged_row read_shaped(std::size_t i, std::span<const float> logits, std::span<const float> allowed,
                          std::size_t count, sampling_scratch& scratch);
 
+  beam_options how_;
   std::shared_ptr<const sampling_params> params_;
   group_endings endings_;
   group_texts texts_;

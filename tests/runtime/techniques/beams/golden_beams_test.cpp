@@ -1,5 +1,6 @@
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/support/json/json.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/runtime/sampling/groups/golden_model.hpp"
 
 #include <doctest/doctest.h>
@@ -21,9 +22,10 @@ TEST_CASE("Golden checkpoints: beam search finds transformers' sequences and sco
       const auto prompt = list<token_id>(one["ids"]);
       for (auto beam : json::array(*beams)) {
         sampling_params params;
-        params.num_beams = params.n = static_cast<int>(std::int64_t(beam["num_beams"]));
+        params.n = static_cast<int>(std::int64_t(beam["num_beams"]));
+        params.techniques.set(
+          troupe::beams({.width = params.n, .length_penalty = static_cast<float>(double(beam["length_penalty"]))}));
         params.max_tokens = static_cast<int>(std::int64_t(beam["max_new_tokens"]));
-        params.length_penalty = static_cast<float>(double(beam["length_penalty"]));
         const auto strategy = make_group_strategy(std::make_shared<const sampling_params>(params), model.eos_ids(),
                                                   prompt);
         const auto got = drive(

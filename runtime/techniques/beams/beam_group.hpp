@@ -7,6 +7,7 @@
 #include "runtime/sampling/groups/row_likelihoods.hpp"
 #include "runtime/sampling/groups/token_tree.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
-#include "runtime/sampling/groups/beam_group.hpp"
+#include "runtime/techniques/beams/beam_group.hpp"
 
-#include "runtime/sampling/groups/beam_draws.hpp"
 #include "runtime/sampling/groups/random_pair.hpp"
+#include "runtime/techniques/beams/beam_draws.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,7 @@
 // Beams with processors, filters, masks and stop strings, against transformers (tests/data/shaped_beams.json).
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/support/json/json.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 #include "tests/runtime/sampling/groups/golden_model.hpp"
 #include "tests/runtime/sampling/groups/table_models.hpp"
 
@@ -33,10 +34,16 @@ shaped_case read_shaped_case(json::value v) {
   auto& p = result.params;
   p.max_tokens = whole("max_tokens");
   p.min_tokens = whole("min_tokens");
-  p.num_beams = p.n = whole("num_beams");
-  p.length_penalty = real("length_penalty", 1);
+  p.n = whole("num_beams");
   const auto stopping = *json::find(v, "early_stopping");
-  p.stopping = stopping.is_string() ? early_stopping::never : bool(stopping) ? early_stopping::on : early_stopping::off;
+  p.techniques.set(troupe::beams({
+    .width = p.n,
+    .length_penalty = real("length_penalty", 1),
+    .stopping = stopping.is_string() ? early_stopping::never
+      : bool(stopping)               ? early_stopping::on
+                                     : early_stopping::off,
+    .sampled = json::find(v, "seed").has_value(),
+  }));
   p.repetition_penalty = real("repetition_penalty", 1);
   p.no_repeat_ngram_size = whole("no_repeat_ngram_size");
   p.temperature = real("temperature", 1);
@@ -45,7 +52,6 @@ shaped_case read_shaped_case(json::value v) {
   p.min_p = real("min_p", 0);
   p.epsilon_cutoff = real("epsilon_cutoff", 0);
   if (const auto seed = json::find(v, "seed")) {
-    p.beam_sampling = true;
     p.seed = std::uint64_t(*seed);
   }
   if (const auto biases = json::find(v, "logit_bias")) {
@@ -134,7 +140,7 @@ TEST_CASE("Golden checkpoints: beams with processors, filters, masks and stop st
 
 TEST_CASE("Beams that may not go on at all end the search with the request's fault") {
   sampling_params p;
-  p.num_beams = 2;
+  p.techniques.set(troupe::beams({.width = 2}));
   p.max_tokens = 4;
   p.allowed_token_ids = token_set({3}, "allowed_token_ids", 8);
   p.no_repeat_ngram_size = 1;
@@ -150,9 +156,9 @@ TEST_CASE("Beam sampling depends on the seed, and draws different extensions") {
   const auto model = read_table(json::array(tables.root()["tables"]).at(0).value());
   const auto found = [&](std::uint64_t seed) {
     shaped_case c;
-    c.params.num_beams = c.params.n = 4;
+    c.params.n = 4;
+    c.params.techniques.set(troupe::beams({.width = 4, .sampled = true}));
     c.params.max_tokens = 6;
-    c.params.beam_sampling = true;
     c.params.temperature = 1.5f;
     c.params.seed = seed;
     c.prompt = {1};

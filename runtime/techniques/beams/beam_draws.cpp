@@ -1,4 +1,4 @@
-#include "runtime/sampling/groups/beam_draws.hpp"
+#include "runtime/techniques/beams/beam_draws.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "runtime/sampling/groups/beam_search.hpp"
+#include "runtime/techniques/beams/beam_search.hpp"
 
 #include "runtime/support/error.hpp"
 
@@ -23,18 +23,18 @@ void penalise(std::vector<token_penalty>& penalties, std::span<const token_id> c
 
 } // namespace
 
-beam_search::beam_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
-                         std::span<const token_id> prompt, token_text_ptr text)
-  : params_(std::move(params)), endings_(*params_, eos_ids), texts_(*params_, std::move(text)) {
-  if (params_->shaped())
+beam_search::beam_search(const beam_options& how, std::shared_ptr<const sampling_params> params,
+                         std::vector<token_id> eos_ids, std::span<const token_id> prompt, token_text_ptr text)
+  : how_(how), params_(std::move(params)), endings_(*params_, eos_ids), texts_(*params_, std::move(text)) {
+  if (how_.sampled || params_->shaped())
     laws_.emplace(params_, std::move(eos_ids), prompt);
-  const auto groups = static_cast<std::size_t>(params_->num_beam_groups);
-  const beam_group::rules rules{.width = static_cast<std::size_t>(params_->num_beams) / groups,
-                                .length_penalty = params_->length_penalty,
-                                .stopping = params_->stopping,
+  const auto groups = static_cast<std::size_t>(how_.groups);
+  const beam_group::rules rules{.width = static_cast<std::size_t>(how_.width) / groups,
+                                .length_penalty = how_.length_penalty,
+                                .stopping = how_.stopping,
                                 .max_tokens = static_cast<std::size_t>(params_->max_tokens),
                                 .one_of_several = groups > 1,
-                                .sampled = params_->beam_sampling,
+                                .sampled = how_.sampled,
                                 .seed = params_->seed,
                                 .prompt_tokens = prompt.size()};
   groups_.assign(groups, beam_group(rules));
@@ -47,7 +47,7 @@ judged_rows beam_search::read(rows logits, rows allowed, sampling_scratch& scrat
   const auto reported = static_cast<std::size_t>(std::max(params_->logprobs, 0));
   // A group needs the best `width` extensions of a beam that do not end and that no other group penalises. How many end
   // by a stop string is not known before: transformers takes as many again, which is enough.
-  const auto beams = static_cast<std::size_t>(params_->num_beams) * (texts_.any() ? 2 : 1);
+  const auto beams = static_cast<std::size_t>(how_.width) * (texts_.any() ? 2 : 1);
   const auto count = std::max(beams + endings_.ids().size(), reported);
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (laws_) {
@@ -67,7 +67,7 @@ judged_row beam_search::read_shaped(std::size_t i, std::span<const float> logits
   judged_row row{.tokens = row_likelihoods(logits, reported, scratch.tokens), .logits = logits};
   row.place = tree_.add_row(row.tokens.top(reported));
   row.tokens.clear();
-  if (params_->beam_sampling) {
+  if (how_.sampled) {
     if (laws_->read_filtered(i, logits, allowed, row.tokens, endings_.ids().size() + 1, scratch))
       row.draws.reset(scratch.tokens);
   } else if (laws_->read(i, logits, allowed, row.tokens, scratch)) {
@@ -88,8 +88,8 @@ std::vector<group_child> beam_search::judge(rows logits, rows allowed, sampling_
     if (emitted_ > 0)
       std::iota(rows.begin(), rows.end(), std::exchange(next, next + rows.size()));
     const auto chosen = group.extend(judged, rows, penalties, endings_, tree_);
-    if (params_->diversity_penalty != 0)
-      penalise(penalties, chosen, params_->diversity_penalty);
+    if (how_.diversity_penalty != 0)
+      penalise(penalties, chosen, how_.diversity_penalty);
     for (const auto& beam : group.running())
       children.push_back({static_cast<std::uint32_t>(beam.row), beam.token});
   }

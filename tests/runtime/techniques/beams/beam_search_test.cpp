@@ -1,4 +1,5 @@
-#include "runtime/sampling/groups/beam_search.hpp"
+#include "runtime/techniques/beams/beam_search.hpp"
+#include "runtime/techniques/beams/technique.hpp"
 
 #include "runtime/support/json/json.hpp"
 #include "tests/runtime/sampling/groups/table_models.hpp"
@@ -30,12 +31,17 @@ beam_case read_beam_case(json::value v) {
   auto& p = result.params;
   p.max_tokens = static_cast<int>(number("max_tokens", 0));
   p.min_tokens = static_cast<int>(number("min_tokens", 0));
-  p.num_beams = p.n = static_cast<int>(number("num_beams", 0));
-  p.num_beam_groups = static_cast<int>(number("num_beam_groups", 1));
-  p.diversity_penalty = static_cast<float>(number("diversity_penalty", 0));
-  p.length_penalty = static_cast<float>(number("length_penalty", 1));
+  p.n = static_cast<int>(number("num_beams", 0));
   const auto stopping = *json::find(v, "early_stopping");
-  p.stopping = stopping.is_string() ? early_stopping::never : bool(stopping) ? early_stopping::on : early_stopping::off;
+  p.techniques.set(troupe::beams({
+    .width = p.n,
+    .groups = static_cast<int>(number("num_beam_groups", 1)),
+    .diversity_penalty = static_cast<float>(number("diversity_penalty", 0)),
+    .length_penalty = static_cast<float>(number("length_penalty", 1)),
+    .stopping = stopping.is_string() ? early_stopping::never
+      : bool(stopping)               ? early_stopping::on
+                                     : early_stopping::off,
+  }));
   p.validate(24);
   result.prompt = list<token_id>(*json::find(v, "prompt"));
   result.eos = list<token_id>(*json::find(v, "eos"));
@@ -53,7 +59,8 @@ void check_cases(const char* kind) {
     const auto one = read_beam_case(v);
     CAPTURE(count);
     ++count;
-    beam_search strategy(std::make_shared<const sampling_params>(one.params), one.eos, one.prompt);
+    beam_search strategy(*beams_of(one.params), std::make_shared<const sampling_params>(one.params), one.eos,
+                         one.prompt);
     const auto got = drive(strategy, tables[one.table], one.params, one.prompt);
     check_sequences(v["sequences"], got, 1e-5);
   }
@@ -63,7 +70,7 @@ void check_cases(const char* kind) {
 std::vector<hypothesis> search(const language_model& model, const sampling_params& params,
                                std::vector<token_id> eos = {0}, const std::vector<token_id>& prompt = {1}) {
   params.validate(model(prompt).size());
-  beam_search strategy(std::make_shared<const sampling_params>(params), std::move(eos), prompt);
+  beam_search strategy(*beams_of(params), std::make_shared<const sampling_params>(params), std::move(eos), prompt);
   return drive(strategy, model, params, prompt);
 }
 
@@ -72,9 +79,10 @@ language_model constant(std::vector<float> logits) {
   return [logits = std::move(logits)](std::span<const token_id>) { return logits; };
 }
 
-sampling_params beams(int count, int max_tokens) {
+sampling_params with_beams(int count, int max_tokens) {
   sampling_params p;
-  p.num_beams = p.n = count;
+  p.n = count;
+  p.techniques.set(troupe::beams({.width = count}));
   p.max_tokens = max_tokens;
   return p;
 }
@@ -87,7 +95,7 @@ TEST_CASE("Diverse beam search finds transformers' sequences and scores") { chec
 
 TEST_CASE("A stop token ends a beam as EOS does, and says so") {
   const auto model = constant({1.f, 3.f, 2.f, 0.f});
-  auto params = beams(3, 3);
+  auto params = with_beams(3, 3);
   params.stop_token_ids = {2};
   const auto got = search(model, params);
   params.stop_token_ids = {};
@@ -105,7 +113,7 @@ TEST_CASE("A stop token ends a beam as EOS does, and says so") {
 
 TEST_CASE("With ignore_eos an EOS id is a token like others in a beam search") {
   const auto model = constant({3.f, 1.f, 0.f});
-  auto params = beams(2, 4);
+  auto params = with_beams(2, 4);
   params.ignore_eos = true;
   for (const auto& one : search(model, params)) {
     CHECK(one.tokens.size() == 4);
@@ -114,7 +122,7 @@ TEST_CASE("With ignore_eos an EOS id is a token like others in a beam search") {
 }
 
 TEST_CASE("Beams with equal scores are ordered by parent, then by id") {
-  const auto got = search(constant(std::vector<float>(5, 0.f)), beams(4, 2), {});
+  const auto got = search(constant(std::vector<float>(5, 0.f)), with_beams(4, 2), {});
   REQUIRE(got.size() == 4);
   CHECK(ids_of(got[0]) == std::vector<token_id>{0, 0});
   CHECK(ids_of(got[1]) == std::vector<token_id>{0, 1});
@@ -123,13 +131,13 @@ TEST_CASE("Beams with equal scores are ordered by parent, then by id") {
 }
 
 TEST_CASE("More beams than there are sequences find each of them once") {
-  const auto got = search(constant({1.f, 0.f}), beams(16, 3), {});
+  const auto got = search(constant({1.f, 0.f}), with_beams(16, 3), {});
   CHECK(got.size() == 8);
 }
 
 TEST_CASE("A wide enough beam search finds the most likely sequences of all") {
   const std::vector<float> logits{0.3f, 1.2f, -0.4f, 0.9f};
-  const auto got = search(constant(logits), beams(64, 3), {});
+  const auto got = search(constant(logits), with_beams(64, 3), {});
   REQUIRE(got.size() == 64);
   double total = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -142,7 +150,7 @@ TEST_CASE("A wide enough beam search finds the most likely sequences of all") {
 }
 
 TEST_CASE("Beams report each token's log-probability and, if asked for, the likeliest ones") {
-  auto params = beams(2, 2);
+  auto params = with_beams(2, 2);
   params.logprobs = 3;
   const auto got = search(constant({0.f, 1.f, 2.f, 3.f}), params, {});
   REQUIRE(got.size() == 2);
@@ -163,9 +171,9 @@ TEST_CASE("Beams report each token's log-probability and, if asked for, the like
 
 TEST_CASE("A beam search without anything to choose fails with a reason") {
   constexpr float none = -std::numeric_limits<float>::infinity();
-  CHECK(failure_of([&] { search(constant({none, none}), beams(2, 2)); }) == nothing_to_choose);
-  CHECK(failure_of([&] { search(constant({NAN, none}), beams(2, 2)); }) == nothing_to_choose);
-  auto params = beams(2, 2);
+  CHECK(failure_of([&] { search(constant({none, none}), with_beams(2, 2)); }) == nothing_to_choose);
+  CHECK(failure_of([&] { search(constant({NAN, none}), with_beams(2, 2)); }) == nothing_to_choose);
+  auto params = with_beams(2, 2);
   params.min_tokens = 1; // forbids the only token that is left
   CHECK(failure_of([&] { search(constant({0.f, none}), params); }) == nothing_to_choose);
 }
