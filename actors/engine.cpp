@@ -162,6 +162,7 @@ private:
       return;
     model_ = model;
     router_ = router(model_->strict_roles);
+    router_.lengths().load(model_->lengths->learned());
     for (std::size_t i = 0; i < model_->replicas.size(); ++i)
       replicas_.push_back(std::make_unique<replica>(self_, static_cast<int>(i), replica_of(model_, i)));
     tell_who_judges();
@@ -585,6 +586,11 @@ private:
       return judge_->end();
     load_status status;
     status.now = load_status::stage::stopped;
+    if (model_) {
+      model_->lengths->keep(router_.lengths());
+      status.line = model_->lengths->write();
+      status.level = log_level::warn;
+    }
     on_status_(status, nullptr);
     self_->quit(*stopping_);
   }

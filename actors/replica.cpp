@@ -70,7 +70,8 @@ replica::workers replica::spawn(std::uint64_t life) {
                                        .life = life,
                                        .blocks = plan.blocks,
                                        .former = former_schedulers_,
-                                       .sends = plan.role == replica_role::prefill}));
+                                       .sends = plan.role == replica_role::prefill,
+                                       .lengths = model->lengths}));
   engine_->send(w.sampler, scheduler_known{w.scheduler});
   engine_->send(stages.front(), scheduler_known{w.scheduler});
   if (judge_)

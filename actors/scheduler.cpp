@@ -42,6 +42,8 @@ public:
       peers_(std::move(peers)),
       place_(std::move(place)) {
     self_->set_down_handler([this](caf::down_msg& down) { cancel(down.source); });
+    if (place_.lengths)
+      scheduler_.lengths().load(place_.lengths->learned());
     if (place_.life > 0)
       reporter_.emplace(place_.replica, place_.life, place_.blocks);
   }
@@ -49,6 +51,8 @@ public:
   ~scheduler_state() {
     if (place_.former)
       place_.former->end(scheduler_.counters());
+    if (place_.lengths)
+      place_.lengths->keep(scheduler_.lengths());
   }
 
   scheduler_actor::behavior_type make_behavior() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/messages.hpp"
+#include "runtime/engine/kept_lengths.hpp"
 #include "runtime/scheduling/cost/swap_policy.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
 #include "runtime/speculation/speculator.hpp"
@@ -17,6 +18,7 @@ struct scheduler_place {
   std::int32_t blocks = 0; // of its pool
   std::shared_ptr<former_lives<scheduler_counters>> former = {}; // gets what it has counted when it ends
   bool sends = false;                                            // blocks of its requests to other replicas
+  std::shared_ptr<kept_lengths> lengths = {};                    // what is known of answers' lengths; or null
 };
 
 /// The other actors of the group. `drafter`: null without a draft model.

@@ -281,6 +281,12 @@ void add_engine_options(CLI::App& command, engine_options& options) {
       "/var/cache/troupe:50GiB; 16GiB without a size. Several servers may share it")
     ->type_name("DIR[:SIZE]")
     ->group(limits_group);
+  command
+    .add_option(
+      "--length-model", options.length_model,
+      "File that keeps what was learned of how long answers become, by which requests are placed and give way")
+    ->type_name("FILE")
+    ->group(limits_group);
   count("--max-context", options.max_context, 0,
         "Tokens that a prompt and its answer may have together; 0: the model's limit");
   count("--max-sequences", options.max_sequences, 1, "Sequences that may run at once, in each replica");

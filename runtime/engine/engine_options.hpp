@@ -42,6 +42,7 @@ struct engine_options {
   std::size_t swap_bytes = 0;              // other host memory to swap K/V out to
   std::string kv_disk = {};                // a folder in which cached prefixes outlive the process; empty: none
   std::size_t kv_disk_bytes = 0;           // of the files in it; 0: 16 GiB
+  std::string length_model = {};           // a file that keeps what was learned of answers' lengths; empty: none
   int max_context = 0;                     // tokens of prompt and answer; 0: the model's limit
   int replicas = 1;                        // executors of the whole model, which divide a CPU's threads
   int stages = 1;                          // ranges of layers that compute at the same time, each on its own threads

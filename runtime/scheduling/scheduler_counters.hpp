@@ -26,7 +26,10 @@ struct scheduler_counters {
   std::uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::uint64_t drafts = 0, draft_tokens = 0, accepted_tokens = 0; // of speculation: proposals, their guesses
   std::uint64_t step_rows = 0;                                     // that a step may have now
-  step_cost_summary cost;                                          // no statistic: it cannot be summed
+  // Predictions of answers' lengths: how many have ended, and their log-loss in millionths of a nat.
+  std::uint64_t answers_predicted = 0, length_log_loss = 0, length_marginal_log_loss = 0;
+  std::uint64_t shorter_answers = 0, longer_answers = 0; // than nine of ten were predicted to be
+  step_cost_summary cost;                                // no statistic: it cannot be summed
 };
 
 template <>
@@ -47,6 +50,16 @@ inline constexpr std::array statistics_of<scheduler_counters>{
   counter_of(&scheduler_counters::draft_tokens, "troupe_spec_decode_num_draft_tokens_total", "Guesses judged."),
   counter_of(&scheduler_counters::accepted_tokens, "troupe_spec_decode_num_accepted_tokens_total",
              "Guesses that were right."),
+  counter_of(&scheduler_counters::answers_predicted, "troupe_answer_lengths_total",
+             "Answers that have ended, whose length had been predicted."),
+  counter_of(&scheduler_counters::length_log_loss, "troupe_answer_length_log_loss_micronats_total",
+             "Log-loss of these predictions."),
+  counter_of(&scheduler_counters::length_marginal_log_loss, "troupe_answer_length_marginal_log_loss_micronats_total",
+             "Log-loss that one prediction for all answers would have had."),
+  counter_of(&scheduler_counters::shorter_answers, "troupe_answers_shorter_total",
+             "Answers in the shortest tenth of what was predicted for them."),
+  counter_of(&scheduler_counters::longer_answers, "troupe_answers_longer_total",
+             "Answers in the longest tenth of what was predicted for them."),
   gauge_of(&scheduler_counters::step_rows, "troupe_step_rows", "Rows that a step may have now."),
 };
 static_assert(well_described<scheduler_counters>(sizeof(step_cost_summary)));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
+#include "runtime/engine/kept_lengths.hpp"
 #include "runtime/engine/loading/memory_ledger.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/execution/draft_model.hpp"
@@ -89,6 +90,7 @@ struct loaded_model {
   std::shared_ptr<const loaded_second> draft, amateur; // null: none
   std::shared_ptr<const loaded_mtp> mtp;               // null: none, or a draft guesses
   speculation_settings speculation;
+  std::shared_ptr<kept_lengths> lengths = std::make_shared<kept_lengths>();
   std::shared_ptr<const troupe::kv_disk> kv_disk;            // where cached prefixes are kept; null: nowhere
   std::shared_ptr<guides::guide_cache> guides;               // compiles those of requests
   std::vector<replica_plan> replicas;                        // at least one

@@ -17,14 +17,15 @@ bool preemption::has_rows(const scheduled_sequence& s) const {
 }
 
 // One that gives way if there is one, else one of the lowest priority: of the client that holds most slots, if that is
-// more than an equal share, the youngest. Never one that has rows in this step, nor one that does not yield to
+// more than an equal share. Of these, one that has lost its blocks least often, and whose answer is expected to take
+// most tokens still; of equals the youngest. Never one that has rows in this step, nor one that does not yield to
 // `newcomer`, if there is one.
 scheduled_sequence* preemption::victim(const scheduled_sequence* newcomer) {
   const auto held = shares_.held();
   const auto share = held.size() > 1 ? shares_.equal() : limits_.max_sequences;
   const auto loses = [&](const scheduled_sequence& s) { // before others
     const auto slots = held.at(s.asked->client);
-    return std::tuple(s.gives_way(), -s.priority, slots > share ? slots : 0);
+    return std::tuple(s.gives_way(), -s.priority, slots > share ? slots : 0, -s.losses, s.left());
   };
   scheduled_sequence* last = nullptr;
   for (auto& s : table_.running())

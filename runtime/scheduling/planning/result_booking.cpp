@@ -9,6 +9,13 @@ void result_booking::count(scheduler_counters& into) const {
   into.generated_tokens = generated_;
   into.accepted_tokens = accepted_;
   into.discarded_rows = discarded_;
+  const auto& scores = lengths_.scores();
+  constexpr double micro = 1e6;
+  into.answers_predicted = scores.answers;
+  into.length_log_loss = static_cast<std::uint64_t>(micro * scores.log_loss);
+  into.length_marginal_log_loss = static_cast<std::uint64_t>(micro * scores.marginal_log_loss);
+  into.shorter_answers = scores.deciles.front();
+  into.longer_answers = scores.deciles.back();
 }
 
 void result_booking::book(const step_result& result) {
@@ -34,6 +41,20 @@ void result_booking::book(const step_result& result) {
       table_.end(failed.sequence);
 }
 
+void result_booking::learn(const scheduled_sequence& s, bool cut) {
+  if (!s.expected || s.answered() == 0)
+    return;
+  lengths_.learn(s.expected->signs, s.answered(), cut, s.expected->length);
+  if (ended_.size() < load_report::most_ended)
+    ended_.push_back({s.id.request, s.answered(), cut});
+}
+
+void result_booking::stopped(sequence_id id) {
+  if (const auto* s = table_.find(id))
+    learn(*s, false);
+  table_.end(id);
+}
+
 void result_booking::book(const sequence_sample& sampled, bool had_guesses) {
   auto* s = table_.find(sampled.sequence);
   if (!s) {
@@ -51,8 +72,10 @@ void result_booking::book(const sequence_sample& sampled, bool had_guesses) {
   s->deferred = false;
   if (std::exchange(s->guesses, 0) > 0 && s->running())
     s->planned = s->known() - 1; // what was computed for wrong guesses will be overwritten
-  if (sampled.token.finish != sampled_token::finish::none)
+  if (sampled.token.finish != sampled_token::finish::none) {
+    learn(*s, sampled.token.finish == sampled_token::finish::length);
     table_.end(sampled.sequence);
+  }
 }
 
 // What was computed for guesses is lost: the rows behind the known tokens will be overwritten.

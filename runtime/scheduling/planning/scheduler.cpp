@@ -12,7 +12,7 @@ scheduler::scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses)
     guesses_(std::move(guesses), limits_, cost_),
     table_(limits_.max_sequences, guesses_, limits_.recurrent),
     planner_(limits_, table_, guesses_, cost_, budget_),
-    booking_(table_, guesses_) {}
+    booking_(table_, guesses_, lengths_) {}
 
 // -- what clients ask -------------------------------------------------------------------------------------------------
 
@@ -53,6 +53,11 @@ std::optional<error> scheduler::submit(admission a) {
   if (s.whole)
     s.last_row = s.known();
   s.expected_cached = a.expected_cached;
+  if (!s.embeds() && params.max_tokens > 0) {
+    auto signs = signs_of(asked);
+    const auto length = lengths_.predict(signs);
+    s.expected = std::make_shared<const expected_answer>(expected_answer{std::move(signs), length});
+  }
   s.moves_to = s.grouped() || s.embeds() ? -1 : a.moves_to;
   auto* group = s.grouped() ? &table_.add_group(a.request) : nullptr;
   if (group)
@@ -107,7 +112,7 @@ void scheduler::finish(sequence_id id) {
   if (table_.find_group(id.request))
     table_.cancel(id.request);
   else
-    table_.end(id);
+    booking_.stopped(id);
 }
 
 std::vector<std::uint64_t> scheduler::pause(std::uint64_t request, bool paused) {

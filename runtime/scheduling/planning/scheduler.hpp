@@ -107,8 +107,12 @@ public:
   /// Why each sequence has nothing to do, where it has nothing to do; at most `most`, those first that run.
   std::vector<step_lane> idle_lanes(std::size_t most) const { return table_.idle_lanes(most); }
 
-  /// For the router, but for blocks, and who reports what.
+  /// For the router, but for blocks, who reports what, and what has ended.
   load_report load() const;
+  std::vector<ended_answer> take_ended() { return booking_.take_ended(); }
+
+  /// How long answers become, as far as they have ended here.
+  length_model& lengths() { return lengths_; }
 
 private:
   void add_twin(scheduled_sequence s, sequence_group& g);
@@ -118,6 +122,7 @@ private:
   step_cost cost_;
   step_budget budget_;
   step_guesses guesses_;
+  length_model lengths_;
   sequence_table table_;
   step_planner planner_;
   result_booking booking_;

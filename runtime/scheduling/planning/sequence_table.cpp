@@ -192,6 +192,10 @@ void sequence_table::add_load(load_report& to) const {
     const auto with_slots = static_cast<std::int32_t>(s.sibling_slots.size());
     to.running += (s.running() ? 1 : 0) + with_slots;
     to.waiting += (s.running() ? 0 : 1) + s.siblings - with_slots;
+    if (s.running() && s.expected) {
+      to.left.push_back(s.left());
+      to.growth += s.expected->length.quantile_left(0.8, s.answered());
+    }
     if (s.running() && s.decodes()) {
       to.decodes += shape_of(s.known() - 1, 1, 1);
       continue;
@@ -200,10 +204,12 @@ void sequence_table::add_load(load_report& to) const {
     to.prompts += shape_of(done, s.known() - done, 1);
   }
   to.free_slots = free_slots();
-  to.ended_answers = ended_answers_;
+  std::ranges::sort(to.left);
+  to.left.resize(std::min(to.left.size(), load_report::most_left));
 }
 
 void sequence_table::suspend(scheduled_sequence& s, block_request& request) {
+  ++s.losses;
   leave(s, request);
   enqueue(s);
 }
@@ -227,7 +233,6 @@ void sequence_table::end(sequence_id id) {
   const auto* g = find_group(id.request);
   if (g ? g->sampler_knows : s->samples_in_flight > 0 || s->known() > s->prompt_tokens() || s->embeds())
     ended_.push_back(id); // else the sampler does not know it
-  ended_answers_ += s->known() > s->prompt_tokens();
   const auto since = s->paused_since;
   sequences_.erase(id);
   if (since != 0) {

@@ -6,7 +6,7 @@
 
 #include "runtime/scheduling/cost/load_report.hpp"
 #include "runtime/scheduling/planning/fair_queue.hpp"
-#include "runtime/scheduling/scheduled_sequence.hpp"
+#include "runtime/scheduling/planning/scheduled_sequence.hpp"
 #include "runtime/scheduling/scheduler_counters.hpp"
 #include "runtime/scheduling/step_record.hpp"
 #include "runtime/support/error.hpp"
@@ -147,7 +147,6 @@ private:
   std::size_t paused_count_ = 0; // sequences, running ones included
   std::vector<std::int32_t> free_slots_;
   std::uint64_t version_ = 0;
-  std::uint64_t ended_answers_ = 0; // sequences of which anything was generated
 
   const bool recurrent_;
   std::vector<block_move> state_copies_, later_copies_;

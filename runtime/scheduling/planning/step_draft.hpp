@@ -3,7 +3,7 @@
 // Owned by the scheduler; single-threaded.
 #pragma once
 
-#include "runtime/scheduling/scheduled_sequence.hpp"
+#include "runtime/scheduling/planning/scheduled_sequence.hpp"
 #include "runtime/scheduling/step.hpp"
 
 #include <memory>

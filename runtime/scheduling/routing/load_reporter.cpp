@@ -42,7 +42,7 @@ bool load_reporter::is_due(const load_report& now, time_point at) const {
     std::abs(available(now) - available(last_)) >= std::max(1, blocks_ / block_parts);
 }
 
-std::optional<load_report> load_reporter::due(const scheduler& of, time_point now) {
+std::optional<load_report> load_reporter::due(scheduler& of, time_point now) {
   auto report = of.load();
   report.replica = replica_;
   report.life = life_;
@@ -53,6 +53,7 @@ std::optional<load_report> load_reporter::due(const scheduler& of, time_point no
   last_ = report;
   sent_ = now;
   report.received = std::exchange(received_, {});
+  report.ended = of.take_ended();
   return report;
 }
 

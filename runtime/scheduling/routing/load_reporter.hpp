@@ -28,7 +28,7 @@ public:
   void granted(const block_grant& grant);
 
   /// Call it when a step has ended, or a request.
-  std::optional<load_report> due(const scheduler& of, time_point now);
+  std::optional<load_report> due(scheduler& of, time_point now);
 
 private:
   bool is_due(const load_report& now, time_point at) const;

@@ -1,6 +1,7 @@
 #include "runtime/scheduling/routing/route_query.hpp"
 
 #include "runtime/scheduling/blocks/block_chain.hpp"
+#include "runtime/scheduling/lengths/expected_answer.hpp"
 #include "runtime/scheduling/planning/scheduler.hpp"
 
 #include <algorithm>
@@ -37,8 +38,9 @@ route_query query_of(const admission& what, bool prefix_cache, std::span<const s
     q.chain = block_chain(tokens,
                           chain_root(asked.features ? asked.features->salt : 0, rotation_of(q.tokens, rope_borders)));
   q.most_cached = most_cached(what, q.tokens);
-  const auto answered = q.tokens - static_cast<std::int32_t>(asked.prompt.size());
-  q.most_answer = asked.embed == pooling::none ? std::max(0, params.max_tokens - answered) : 0;
+  q.answered = q.tokens - static_cast<std::int32_t>(asked.prompt.size());
+  q.most_answer = asked.embed == pooling::none ? std::max(0, params.max_tokens - q.answered) : 0;
+  q.signs = signs_of(asked);
   q.may_move = prefix_cache && q.most_answer > 1 && !params.grouped();
   return q;
 }

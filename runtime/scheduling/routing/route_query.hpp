@@ -1,6 +1,8 @@
 // What the router must know of a request to choose its replica. Plain values.
 #pragma once
 
+#include "runtime/scheduling/lengths/length_model.hpp"
+
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,7 +17,9 @@ struct route_query {
   std::int32_t beside = 0;               // tokens that are computed in any case: of a second prompt, of other answers
   std::int32_t most_cached = 0;          // tokens that may be taken from the cache
   std::int32_t sequences = 1;
-  std::int32_t most_answer = 0; // tokens, of each sequence
+  length_signs signs = {};
+  std::int32_t answered = 0;    // tokens, as far as it was answered elsewhere
+  std::int32_t most_answer = 0; // tokens that may follow, of each sequence
   bool may_move = false;        // may go on in another replica once its prompt is computed
 };
 

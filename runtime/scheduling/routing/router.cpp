@@ -30,6 +30,16 @@ double decode_ms(const replica_pace& at, double sequences, double context) {
   return expected_ms(at.cost, {sequences, sequences, sequences * mean, sequences * mean});
 }
 
+/// The tokens that each running answer takes until so many have ended. Where more must end than are known, the others
+/// follow as the known ones do.
+double tokens_until_end(const load_report& load, double ends) {
+  if (load.left.empty())
+    return ends;
+  const auto known = static_cast<double>(load.left.size());
+  const auto last = load.left[static_cast<std::size_t>(std::min(ends, known)) - 1];
+  return std::max(1.0, last) * std::max(1.0, ends / known);
+}
+
 } // namespace
 
 void router::start(int replica, std::uint64_t life, const capacity& of) {
@@ -62,9 +72,10 @@ void router::take(const load_report& report) {
     forget_sent(request);
   auto& load = found->second.load;
   const auto unmeasured = std::exchange(load, report);
-  answers_.add(load.generated_tokens - std::min(load.generated_tokens, unmeasured.generated_tokens),
-               load.ended_answers - std::min(load.ended_answers, unmeasured.ended_answers));
+  for (const auto& one : load.ended)
+    learn(one);
   load.received.clear();
+  load.ended.clear();
   if (load.cost.steps == 0) {
     load.cost = unmeasured.cost;
     load.step_rows = unmeasured.step_rows;
@@ -109,23 +120,34 @@ const load_report& router::measured(const replica_state& r) const {
   return other == replicas_.end() ? r.load : other->second.load;
 }
 
-// Of answers that end behind any token with the same probability, the likeliest mean: those under way count, too.
-void router::answer_lengths::add(std::uint64_t more_tokens, std::uint64_t more_ended) {
-  constexpr double memory = 1 - 1.0 / 512;
-  const auto all = static_cast<double>(more_ended);
-  const auto kept = std::pow(memory, all);
-  const auto counted = more_ended == 0 ? 1
-                                       : (1 - kept) / (1 - memory) / all; // of many at once the last ones count, too
-  tokens = tokens * kept + static_cast<double>(more_tokens) * counted;
-  ended = ended * kept + all * counted;
-}
-
 // Before any has ended: as long as it may become.
-double router::expected_answer(const route_query& what) const {
-  return answers_.ended == 0 ? what.most_answer : std::min<double>(answers_.mean(), what.most_answer);
+router::asked_for router::weighed(const route_query& what) const {
+  const double most = what.most_answer;
+  if (lengths_.scores().answers == 0 || what.most_answer <= 0)
+    return {what, most, most};
+  const auto length = lengths_.predict(what.signs);
+  return {what, std::min(most, length.mean_left(what.answered)),
+          std::min(most, length.quantile_left(0.8, what.answered))};
 }
 
-// For sequences that must end before more can start. Each that runs is as likely to be the next.
+// The oldest are forgotten first: of requests whose ends were never reported.
+void router::await(std::uint64_t request, const route_query& what) {
+  constexpr std::size_t most = 1 << 14;
+  awaited_.insert_or_assign(request, expected_answer{what.signs, lengths_.predict(what.signs)});
+  if (awaited_.size() > most)
+    awaited_.erase(awaited_.begin());
+}
+
+void router::learn(const ended_answer& ended) {
+  const auto found = awaited_.find(ended.request);
+  if (found == awaited_.end())
+    return;
+  const auto& [signs, length] = found->second;
+  lengths_.learn(signs, ended.tokens, ended.cut, length);
+  awaited_.erase(found);
+}
+
+// For sequences that must end before more can start: those that are expected to end first.
 double router::wait_ms(const replica_state& r, double rows, std::int32_t sequences) const {
   const auto& load = r.load;
   const auto available = load.free_blocks + load.cached_blocks;
@@ -134,22 +156,23 @@ double router::wait_ms(const replica_state& r, double rows, std::int32_t sequenc
   if (load.running == 0 || (short_blocks <= 0 && short_slots <= 0))
     return 0;
   const auto blocks_each = std::max(1.0, static_cast<double>(r.of.blocks - available) / load.running);
-  const auto ends = std::ceil(std::max(short_slots, short_blocks / blocks_each));
-  return ends * std::max(1.0, answers_.mean()) * decode_ms(pace_of(r), load.running, 0) / load.running;
+  const auto ends = std::max(1.0, std::ceil(std::max(short_slots, short_blocks / blocks_each)));
+  const auto tokens = tokens_until_end(load, ends);
+  return tokens * decode_ms(pace_of(r), load.running, 0);
 }
 
-double router::first_token_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const {
+double router::first_token_ms(const replica_state& r, const step_shape& prompt, const asked_for& what) const {
   const auto prompts = r.load.prompts + r.sent.prompts + prompt;
   return prefill_ms(pace_of(r), prompts) + wait_ms(r, prompts.rows, r.load.waiting + r.sent.sequences + what.sequences);
 }
 
-double router::answer_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const {
+double router::answer_ms(const replica_state& r, const step_shape& prompt, const asked_for& what) const {
   const auto at = pace_of(r);
   const auto starting = r.load.waiting + r.sent.sequences + what.sequences;
   const auto beside = std::max(1, std::min(r.load.running + starting, r.of.slots));
   if (r.of.role == replica_role::any)
-    return std::min<double>(answers_.mean(), what.most_answer) * decode_ms(at, beside, prompt.read);
-  const auto answer = expected_answer(what);
+    return (lengths_.scores().answers == 0 ? 0 : what.answer) * decode_ms(at, beside, prompt.read);
+  const auto answer = what.answer;
   if (r.of.role == replica_role::decode)
     return answer * decode_ms(at, beside, prompt.read);
   // Prompts that are computed meanwhile come between its tokens: whenever some can be, as long as others have room for
@@ -178,11 +201,12 @@ double router::delay_of_others(const replica_state& r, const step_shape& prompt)
   return others * std::max(0.0, prefill_ms(at, prompt) - steps * without);
 }
 
-/// What a move costs: its blocks are copied, and what is missing is computed there.
-double router::handover_ms(const replica_state& to, const step_shape& missing, const route_query& what) const {
+/// What a move costs: its blocks are copied, and what is missing is computed there. It is to have room for its answer,
+/// too, beside what those that run there will take.
+double router::handover_ms(const replica_state& to, const step_shape& missing, const asked_for& what) const {
   const auto waiting = to.load.waiting + to.sent.sequences + what.sequences;
   return prefill_ms(pace_of(to), to.load.prompts + to.sent.prompts + missing) + delay_of_others(to, missing) +
-    wait_ms(to, what.tokens, waiting);
+    wait_ms(to, what.tokens + what.long_answer + to.load.growth, waiting);
 }
 
 std::int32_t router::cached_tokens(const replica_state& r, const route_query& what) const {
@@ -209,7 +233,8 @@ void router::send(std::uint64_t request, int replica, const step_shape& prompt, 
   sent_.insert_or_assign(request, sent_request{replica, prompt, what.sequences});
 }
 
-std::optional<route> router::choose(std::uint64_t request, const route_query& what) {
+std::optional<route> router::choose(std::uint64_t request, const route_query& query) {
+  const auto what = weighed(query);
   std::optional<route> best;
   step_shape prompt;
   std::tuple<bool, double, std::int32_t> best_rank;
@@ -248,16 +273,23 @@ std::optional<route> router::choose(std::uint64_t request, const route_query& wh
   if (at.of.role != replica_role::any)
     note_prompt(at, prompt);
   send(request, best->replica, prompt, what);
+  if (what.most_answer > 0 && what.answered == 0)
+    await(request, what);
   if (best->moves_to >= 0)
     coming_.insert_or_assign(request, coming_request{best->moves_to, what.chain});
   return best;
 }
 
-move_choice router::move(int from, int to, std::uint64_t was, std::uint64_t request, const route_query& what) {
+move_choice router::move(int from, int to, std::uint64_t was, std::uint64_t request, const route_query& query) {
+  const auto what = weighed(query);
   const auto here = replicas_.find(from), there = replicas_.find(to);
   if (const auto coming = coming_.find(was); coming != coming_.end() && there != replicas_.end())
     there->second.prefixes.use(coming->second.chain); // and no sooner: others may have the same prompt
   end(was);
+  if (auto awaited = awaited_.extract(was)) {
+    awaited.key() = request;
+    awaited_.insert(std::move(awaited));
+  }
   if (here == replicas_.end() || there == replicas_.end())
     return {};
   const auto cached = cached_tokens(there->second, what);

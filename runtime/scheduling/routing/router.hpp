@@ -17,6 +17,7 @@
 #pragma once
 
 #include "runtime/scheduling/cost/load_report.hpp"
+#include "runtime/scheduling/lengths/expected_answer.hpp"
 #include "runtime/scheduling/routing/prefix_memory.hpp"
 #include "runtime/scheduling/routing/replica_role.hpp"
 #include "runtime/scheduling/routing/route_query.hpp"
@@ -90,6 +91,9 @@ public:
   /// Whether any replica's queue has room for one more request.
   bool has_room() const;
 
+  /// How long answers become, as far as they have ended anywhere.
+  length_model& lengths() { return lengths_; }
+
 private:
   /// Requests ahead of another one.
   struct queue {
@@ -108,11 +112,10 @@ private:
     std::int32_t sequences = 0;
   };
 
-  /// Tokens and answers that ended, of which the last few hundred count.
-  struct answer_lengths {
-    double tokens = 0, ended = 0;
-    void add(std::uint64_t more_tokens, std::uint64_t more_ended);
-    double mean() const { return tokens / std::max(ended, 1.0); }
+  /// What is weighed of a request.
+  struct asked_for : route_query {
+    double answer = 0;      // tokens that are expected to follow
+    double long_answer = 0; // that follow at most, with a probability of 0.8
   };
 
   struct coming_request {
@@ -125,12 +128,14 @@ private:
   replica_pace pace_of(const replica_state& r) const;
   bool runs(replica_role role) const;
   void forget_sent(std::uint64_t request);
-  double expected_answer(const route_query& what) const;
+  asked_for weighed(const route_query& what) const;
+  void await(std::uint64_t request, const route_query& what);
+  void learn(const ended_answer& ended);
   double wait_ms(const replica_state& r, double rows, std::int32_t sequences) const;
-  double first_token_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const;
-  double answer_ms(const replica_state& r, const step_shape& prompt, const route_query& what) const;
+  double first_token_ms(const replica_state& r, const step_shape& prompt, const asked_for& what) const;
+  double answer_ms(const replica_state& r, const step_shape& prompt, const asked_for& what) const;
   double delay_of_others(const replica_state& r, const step_shape& prompt) const;
-  double handover_ms(const replica_state& to, const step_shape& missing, const route_query& what) const;
+  double handover_ms(const replica_state& to, const step_shape& missing, const asked_for& what) const;
   std::int32_t cached_tokens(const replica_state& r, const route_query& what) const;
   void note_prompt(const replica_state& r, const step_shape& prompt);
   void send(std::uint64_t request, int replica, const step_shape& prompt, const route_query& what);
@@ -139,8 +144,9 @@ private:
   std::map<int, replica_state> replicas_;          // that run, by number
   std::map<std::uint64_t, sent_request> sent_;     // not yet part of a report
   std::map<std::uint64_t, coming_request> coming_; // that will go on in another replica
-  answer_lengths answers_;
-  double prompt_ms_ = 0; // of recent requests
+  length_model lengths_;
+  std::map<std::uint64_t, expected_answer> awaited_; // of requests that have not ended, as far as is known
+  double prompt_ms_ = 0;                             // of recent requests
 };
 
 } // namespace troupe

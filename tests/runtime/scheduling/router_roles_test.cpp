@@ -28,9 +28,13 @@ load_report quiet_report(int replica) {
   r.cost.steps = 100;
   for (std::size_t i = 0; i < step_cost::knots.size(); ++i)
     r.cost.knot_ms[i] = 20 + step_cost::knots[i];
-  r.generated_tokens = 1000;
-  r.ended_answers = 10; // of 100 tokens
   return r;
+}
+
+/// Answers of so many tokens have ended.
+void teach(router& r, int tokens) {
+  for (int i = 0; i < 64; ++i)
+    r.lengths().learn({.most = 100'000}, tokens, false, r.lengths().predict({.most = 100'000}));
 }
 
 load_report answering(int replica, int sequences) {
@@ -38,6 +42,7 @@ load_report answering(int replica, int sequences) {
   r.running = sequences;
   r.free_slots -= sequences;
   r.free_blocks -= 10 * sequences;
+  r.left.assign(static_cast<std::size_t>(sequences), 100);
   for (int i = 0; i < sequences; ++i)
     r.decodes += shape_of(100, 1, 1);
   return r;
@@ -49,6 +54,7 @@ router one_of_each(int answers_under_way = 0, bool strict = false) {
   r.start(answerer, 1, capacity_of(replica_role::decode));
   r.take(quiet_report(prefiller));
   r.take(answering(answerer, answers_under_way));
+  teach(r, 100);
   return r;
 }
 
@@ -145,8 +151,7 @@ TEST_CASE("who would wait for a place stays, if that is faster") {
   const auto q = prompt_query(400, 3);
   REQUIRE(r.choose(1, q)->replica == prefiller);
   auto full = answering(answerer, 32);
-  full.generated_tokens = 100'000;
-  full.ended_answers = 10; // of 10,000 tokens
+  full.left.assign(32, 10'000);
   r.take(full);
   CHECK(r.move(prefiller, answerer, 1, 2, behind_first(q)).why == move_choice::reason::dearer);
 }

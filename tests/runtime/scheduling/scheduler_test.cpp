@@ -1,3 +1,4 @@
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/rounds.hpp"
@@ -117,7 +118,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
           changed.techniques.set(searched_by({.simulations = 1000, .parallel = width}));
           ++searches;
         } else {
-          changed.num_beams = width;
+          changed.techniques.set(troupe::beams({.width = width}));
         }
       }
       if (pick(0, 4) == 0)
@@ -390,7 +391,7 @@ TEST_CASE("sequences that are judged together say whether they wait for a mask o
   const auto why = [&] { return m.sched.idle_lanes(1).at(0).what; };
   auto beams = make(1, {21, 22}, 40);
   auto& params = beams.sampling;
-  params.num_beams = 2;
+  params.techniques.set(troupe::beams({.width = 2}));
   m.guided.insert(1);
   submit(m, beams);
   for (int i = 0; i < 30 && why() != kind::mask; ++i)
@@ -534,10 +535,19 @@ TEST_CASE("the load of a scheduler is what it has left to compute, as far as it 
   CHECK(load.decodes.rows == 1);
   CHECK(load.decodes.read == 41);
   CHECK(load.generated_tokens == 1);
-  CHECK(load.ended_answers == 0);
+  CHECK(load.left.size() == 2);
+  CHECK(load.left.front() >= 1);
+  CHECK(load.left.back() <= 4);
+  CHECK(load.growth <= 8);
+  CHECK(m.sched.take_ended().empty());
   m.drain();
   load = m.sched.load();
   CHECK(load.running + load.waiting == 0);
   CHECK(load.prompts.rows == 0);
-  CHECK(load.ended_answers == 3);
+  CHECK(load.left.empty());
+  const auto ended = m.sched.take_ended();
+  REQUIRE(ended.size() == 3);
+  for (const auto& one : ended)
+    CHECK(one.tokens <= 4);
+  CHECK(m.sched.counters().answers_predicted == 3);
 }

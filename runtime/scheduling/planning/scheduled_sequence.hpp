@@ -2,9 +2,11 @@
 // sequence_table; row_grants and result_booking write how far a sequence is, the table itself where it stands.
 #pragma once
 
+#include "runtime/scheduling/lengths/expected_answer.hpp"
 #include "runtime/scheduling/request.hpp"
 
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace troupe {
@@ -14,12 +16,13 @@ struct scheduled_sequence {
 
   sequence_id id;
   request_ptr asked;
-  bool twin = false;                // behind the negative prompt
-  int priority = 0;                 // as asked, until it has waited for long
-  bool whole = false;               // computed in one step, and shares no blocks
-  std::int32_t last_row = 0;        // rows are planned for positions below this
-  std::int32_t expected_cached = 0; // of its tokens, while it waits
-  int moves_to = -1;                // the replica that its blocks are sent to; -1: none
+  bool twin = false;                                    // behind the negative prompt
+  int priority = 0;                                     // as asked, until it has waited for long
+  bool whole = false;                                   // computed in one step, and shares no blocks
+  std::int32_t last_row = 0;                            // rows are planned for positions below this
+  std::int32_t expected_cached = 0;                     // of its tokens, while it waits
+  int moves_to = -1;                                    // the replica that its blocks are sent to; -1: none
+  std::shared_ptr<const expected_answer> expected = {}; // of its answer; null: nothing is expected
 
   // How far it is.
   std::vector<token_id> tokens;       // known ones: prompt and sampled
@@ -34,6 +37,7 @@ struct scheduled_sequence {
   bool deferred = false;      // its sample is late
   bool announced = false;     // its request was told that it started
   bool sampler_knows = false; // its sampling state was sent since its admission
+  int losses = 0;             // times that it lost its blocks
   std::int32_t rotation = 0;  // while running: number of borders that it was beyond
 
   // Where it stands.
@@ -66,6 +70,9 @@ struct scheduled_sequence {
   bool guesses_help() const { return !grouped() && !embeds(); }
   std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
   std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(prompt().size()); }
+  std::int32_t answered() const { return known() - prompt_tokens(); }
+  /// Tokens that its answer is expected to take still.
+  double left() const { return expected ? expected->length.mean_left(answered()) : 0; }
   /// That it cannot start without.
   std::int32_t slots_needed() const { return grouped() ? 1 + siblings : 1; }
 };

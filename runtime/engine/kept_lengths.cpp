@@ -1,0 +1,60 @@
+#include "runtime/engine/kept_lengths.hpp"
+
+#include "runtime/scheduling/lengths/length_model.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/support/files/atomic_file.hpp"
+#include "runtime/support/files/file_reading.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr file_kind saved_lengths{"a model of answers' lengths", std::size_t(4) << 20};
+
+} // namespace
+
+kept_lengths::kept_lengths(std::filesystem::path file, const log_sink& log) : file_(std::move(file)) {
+  if (file_.empty() || !std::filesystem::exists(file_))
+    return;
+  try {
+    auto bytes = read_file(file_, saved_lengths);
+    if (length_model model; model.load(bytes)) {
+      learned_ = std::move(bytes);
+      seen_ = model.seen();
+    } else if (log) {
+      log(warning(file_.string() + " is not a model of answers' lengths of this version: it is replaced at the end"));
+    }
+  } catch (const failure& f) {
+    if (log)
+      log(warning(f.what()));
+  }
+}
+
+std::string kept_lengths::learned() const {
+  const std::lock_guard lock(guard_);
+  return learned_;
+}
+
+void kept_lengths::keep(const length_model& learned) {
+  const std::lock_guard lock(guard_);
+  if (learned.seen() <= seen_)
+    return;
+  seen_ = learned.seen();
+  learned_ = learned.saved();
+  changed_ = true;
+}
+
+std::string kept_lengths::write() {
+  const std::lock_guard lock(guard_);
+  if (file_.empty() || !std::exchange(changed_, false))
+    return {};
+  try {
+    return write_file(file_, learned_) ? "" : file_.string() + " is being written by another process: nothing is kept";
+  } catch (const failure& f) {
+    return f.what();
+  }
+}
+
+} // namespace troupe
