@@ -112,10 +112,6 @@ inline constexpr std::tuple table{
     "With --num-beam-groups: lower a token's score by this much for each beam of an earlier group that chose it"},
   sampling_field<float>{"length_penalty", &sampling_params::length_penalty, -10, 10, by_client,
                         "Divide a beam's log-probability by its length to this power; above 0 favours longer answers"},
-  sampling_field<float>{"contrastive_beta", &sampling_params::contrastive_beta, 0, 100, by_client,
-                        "Contrastive decoding: how strongly to lead away from what --amateur would say; 0: off"},
-  sampling_field<float>{"contrastive_alpha", &sampling_params::contrastive_alpha, 0, 1, by_client,
-                        "With --contrastive-beta: drop tokens less likely than this fraction of the likeliest"},
   sampling_field<int>{"logprobs", &sampling_params::logprobs, -1, most_logprobs, {}},
   sampling_field<int>{"prompt_logprobs", &sampling_params::prompt_logprobs, -1, most_logprobs, {}},
 };

@@ -33,7 +33,7 @@ public:
   bool edits() const;
   /// The one that judges sequences together; null: none.
   const technique_use* group() const;
-  /// The one whose rows of logits are contrasted; null: none.
+  /// The one that contrasts rows of logits; null: none.
   const technique_use* contrast() const;
 
   /// Those that are left of them for a model. Throws failure if one cannot be.

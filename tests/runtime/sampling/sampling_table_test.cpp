@@ -10,7 +10,7 @@ using namespace troupe;
 
 namespace {
 
-/// Sets what extreme values of the parameters of beams and contrasts need beside them.
+/// Sets what extreme values of the parameters of beams need beside them.
 void make_room(sampling_params& p) {
   if (p.diversity_penalty > 0)
     p.num_beam_groups = 2;
@@ -18,8 +18,6 @@ void make_room(sampling_params& p) {
     p.num_beams = std::max(p.num_beams, std::min(p.num_beam_groups, sampling_fields::most_sequences));
   if (p.num_beam_groups > 1 && p.diversity_penalty == 0)
     p.diversity_penalty = 1;
-  if (p.contrastive_alpha != sampling_params{}.contrastive_alpha)
-    p.contrastive_beta = 1;
 }
 
 } // namespace
