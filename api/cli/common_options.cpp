@@ -196,11 +196,7 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->type_name("PATH")
     ->default_str("the bundled storyteller's, for the storyteller")
     ->group(model_group);
-  command
-    .add_option("--amateur", options.amateur,
-                "A weaker model with the same vocabulary, for --contrastive-beta to lead answers away from")
-    ->type_name("PATH")
-    ->group(model_group);
+  add_technique_options(command, options.techniques, technique_option::second, model_group);
   command
     .add_option("--reward-model", options.reward_model,
                 "A model for classification with one label (a reward model) that values the answers of tree searches "

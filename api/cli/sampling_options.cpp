@@ -153,7 +153,7 @@ sampling_params sampling_options::over(const generation_defaults& model, int n) 
   params.settle([&](std::string_view field) { return given.contains(field); });
   params.check_best_of();
   params.check_samplers();
-  params.check_contrast();
+  params.check_techniques();
   return params;
 }
 
@@ -210,6 +210,7 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
     if (field.sources.command_line)
       add_field(command, options, field);
   });
+  add_technique_options(command, options.techniques, technique_option::setting, sampling_group);
   command
     .add_option("--thinking-budget,--thinking-token-budget", options.values.thinking_budget,
                 "Tokens of reasoning at most; then it is closed, and the answer begins [no bound]")

@@ -54,13 +54,14 @@ void add_option(CLI::App& command, flag_values& to, const technique_option& opti
     to[name].push_back(text);
   };
   auto parse = parsed_by(flag, take);
+  const bool setting = option.in(technique_option::setting);
   auto* added = command.add_option(
     flag,
     [&to, name, parse](const CLI::results_t& texts) {
       to.erase(name); // CLI11 parses twice where there is a configuration file
       return parse(texts);
     },
-    option.help);
+    std::string(option.help) + (setting ? " [" + std::string(option.fallback) + ']' : ""));
   if (option.what == technique_option::kind::texts)
     added->expected(1, CLI::detail::expected_max_vector_size)->take_all()->allow_extra_args(false);
   const auto whole = static_cast<std::int64_t>(option.most);
@@ -74,7 +75,7 @@ void add_option(CLI::App& command, flag_values& to, const technique_option& opti
     case technique_option::kind::choice: added->check(one_of(words_of(option.type)))->type_name("WHAT"); break;
     default: added->type_name(option.type);
   }
-  if (*option.fallback)
+  if (*option.fallback && !setting)
     added->default_str(option.fallback);
   added->group(group);
 }

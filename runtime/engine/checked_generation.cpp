@@ -28,25 +28,6 @@ void check_embedding(const generation& asked, const generation_limits& limits) {
     throw failure(errc::bad_request, "an embedding needs one prompt, and nothing may be generated or scored", "embed");
 }
 
-void check_contrast(const generation& asked, const generation_limits& limits) {
-  if (limits.amateur_context == 0)
-    throw failure(errc::bad_request, "`contrastive_beta` needs an amateur model, given with --amateur",
-                  "contrastive_beta");
-  const auto tokens = asked.prompt.size();
-  if (tokens >= static_cast<std::size_t>(limits.amateur_context))
-    throw failure(errc::bad_request,
-                  "the prompt has " + std::to_string(tokens) + " tokens; with `contrastive_beta` at most " +
-                    std::to_string(limits.amateur_context - 1) + " fit into the amateur model's context of " +
-                    std::to_string(limits.amateur_context),
-                  "prompt");
-  for (const auto t : asked.prompt)
-    if (t >= limits.amateur_vocab)
-      throw failure(errc::bad_request,
-                    "the prompt names token " + std::to_string(t) + ", but the amateur model's vocabulary has " +
-                      std::to_string(limits.amateur_vocab),
-                    "prompt");
-}
-
 } // namespace
 
 failure encodes_only() {
@@ -100,15 +81,11 @@ request check(const generation& asked, const generation_limits& limits) {
   std::shared_ptr<const packed_adapter> adapter;
   if (!asked.adapter.empty() && !(adapter = limits.adapters ? limits.adapters->find(asked.adapter) : nullptr))
     throw failure(errc::not_found, "the model `" + asked.adapter + "` does not exist", "model");
-  const auto room = limits.max_context - static_cast<int>(std::ssize(asked.prompt));
-  sampling.max_tokens = std::min(sampling.max_tokens, room);
-  if (embeds || sampling.scores_only()) // nothing is chosen
-    sampling.contrastive_beta = 0;
-  if (sampling.contrasted()) {
-    check_contrast(asked, limits);
-    sampling.max_tokens = std::min(sampling.max_tokens,
-                                   limits.amateur_context - static_cast<int>(std::ssize(asked.prompt)));
-  }
+  auto context = limits.max_context;
+  for (const auto& use : sampling.techniques)
+    if (use->context() > 0)
+      context = std::min(context, use->context());
+  sampling.max_tokens = std::min(sampling.max_tokens, context - static_cast<int>(std::ssize(asked.prompt)));
   if (!asked.negative_prompt.empty()) {
     check_prompt_length(asked.negative_prompt.size(), limits.max_context, "negative_prompt");
     check_ids("negative_prompt", asked.negative_prompt, limits.vocab_size);
@@ -119,15 +96,14 @@ request check(const generation& asked, const generation_limits& limits) {
   else if (negative.empty())
     negative = {asked.prompt.back()};
   sampling.max_tokens = std::min(sampling.max_tokens, limits.max_context - static_cast<int>(std::ssize(negative)));
-  row_features features{.adapter = std::move(adapter), .contrasted = sampling.contrasted()};
+  row_features features{.adapter = std::move(adapter)};
   for (const auto& use : sampling.techniques)
-    if (use->changes_rows() || use->looks_inside()) {
+    if (use->changes_rows() || !use->contrasts().empty()) {
       features.used.set(use);
       features.salt = salted(features.salt, use->salt());
       features.lasting = features.lasting && use->lasting();
     }
   features.salt = salted(features.salt, features.adapter ? features.adapter->id : 0);
-  features.salt = salted(features.salt, features.contrasted ? contrast_salt : 0);
   features.salt = salted(features.salt, client_salt(asked.cache_salt));
   features.lasting = features.lasting && !features.adapter; // whose ids are numbers of this process
   checked.timeout = timeout_of(asked.timeout, limits.timeout);

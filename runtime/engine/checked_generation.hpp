@@ -20,15 +20,14 @@ struct generation_limits {
   bool has_draft = false;               // there is a draft model to speculate with
   bool embeds = true;                   // the device gives hidden states
   const adapter_library* adapters = nullptr;
-  int amateur_context = 0, amateur_vocab = 0; // of the amateur model; 0: there is none
-  bool generates = true;                      // it has an output head; an encoder has none
-  bool has_mtp = false;                       // there are layers of multi-token prediction to speculate with
+  bool generates = true; // it has an output head; an encoder has none
+  bool has_mtp = false;  // there are layers of multi-token prediction to speculate with
   technique_limits techniques = {};
 };
 
 /// The request with its features, for the actor that makes it to complete. Throws failure(bad_request) that names the
 /// field if the prompt is empty, leaves no room for an answer or has ids outside the vocabulary, a sampling parameter is
-/// out of range, the timeout is longer than the limit, guesses or contrasts need a second model that there is not, an
+/// out of range, the timeout is longer than the limit, guesses need a second model that there is not, an
 /// embedding is asked for beside something generated or scored, or a technique refuses it; failure(not_found) if there
 /// is no such adapter.
 request check(const generation& asked, const generation_limits& limits);

@@ -56,13 +56,12 @@ struct engine_options {
   std::chrono::microseconds itl_target{0}; // that a step may take; it has fewer rows of prompts then; 0: no target
   bool prefix_cache = true;
   std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
-  std::string amateur = {};                       // a model of the same vocabulary to contrast with; empty: none
   std::string reward_model = {};                  // that values the answers of searches; empty: none
   int cached_sequences = 0;                       // of full length, for which kv_cache_bytes of 0 makes room at most;
                                                   // 0: max_sequences
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
   int draft_tokens = 0;                           // guesses of each sequence in each step; 0: as many as pay
-  flag_values techniques = {};                    // what they load, by the names of their flags
+  flag_values techniques = {};                    // what they load, by the names of their flags, with underscores
   std::vector<adapter_source> lora = {};          // for requests to choose from
   bool lora_endpoints = false;                    // clients may load and unload adapters, by paths of this machine
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);

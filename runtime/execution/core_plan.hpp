@@ -1,5 +1,5 @@
 // Divides a machine's cores, once, among the groups of threads that compute at the same time: the ranks of the stages
-// of the replicas. Models that take turns (a model and its amateur) belong to one group. Immutable.
+// of the replicas. Models that take turns (a model and one beside it) belong to one group. Immutable.
 #pragma once
 
 #include "runtime/support/machine/machine_cores.hpp"

@@ -36,12 +36,4 @@ std::vector<adapted_rows> adapted_rows_of(const step_plan& plan) {
   return result;
 }
 
-std::vector<std::int32_t> contrasted_places(const step_plan& plan) {
-  std::vector<std::int32_t> result;
-  for (const auto& each : plan.featured)
-    if (each.features->contrasted)
-      result.push_back(each.place);
-  return result;
-}
-
 } // namespace troupe

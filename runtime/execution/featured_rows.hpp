@@ -16,7 +16,4 @@ std::vector<layer_hook> row_hooks(const step_plan& plan, kernels::backend& backe
 
 std::vector<adapted_rows> adapted_rows_of(const step_plan& plan);
 
-/// Places in `sequences` of those whose rows the amateur computes, too.
-std::vector<std::int32_t> contrasted_places(const step_plan& plan);
-
 } // namespace troupe

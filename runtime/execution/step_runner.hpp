@@ -69,7 +69,7 @@ struct sampler_spec {
   guided_settings guided = {};
 };
 
-/// Rows [vocab] that rows of a plan's logits are contrasted with: an amateur's, or those behind inner layers.
+/// Rows [vocab] that rows of a plan's logits are contrasted with: a second model's, or those behind inner layers.
 struct contrast_rows {
   std::vector<std::vector<std::span<const float>>> of;   // [plan.logit_rows.size()]
   std::vector<std::shared_ptr<const float>> memory = {}; // lent as the logits are

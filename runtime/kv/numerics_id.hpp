@@ -21,7 +21,7 @@ struct numerics_id {
   std::string instructions;           // "avx512_bf16", or what a device says of itself
   std::string precision;              // of activations and weights: "bf16 int8"
   std::string kv;                     // type and shape: "bf16 8x64"
-  std::string model;                  // its identity, and that of the amateur
+  std::string model;                  // its identity, and those of models beside it
 
   /// "layers 0-15, cpu avx512_bf16, computed in bf16 int8, K and V bf16 8x64, model 4f2a..., form 1 of troupe 0.9"
   std::string text() const;

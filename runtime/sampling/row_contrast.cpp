@@ -23,21 +23,6 @@ float largest_score(std::span<const float> row) {
   return most;
 }
 
-void contrast_scores(std::span<const float> expert, std::span<const float> amateur, float alpha, float beta,
-                     std::span<float> scores) {
-  const auto shared = std::min(amateur.size(), scores.size());
-  const double least = static_cast<double>(largest_score(scores.first(shared))) + std::log(static_cast<double>(alpha));
-  for (std::size_t i = 0; i < shared; ++i) {
-    const double score = scores[i], e = expert[i], a = amateur[i];
-    const bool plausible = score >= least && std::isfinite(score);
-    if (!plausible)
-      scores[i] = never;
-    else if (std::isfinite(a))
-      scores[i] = static_cast<float>(score + beta * (e - a));
-  }
-  std::ranges::fill(scores.subspan(shared), never);
-}
-
 void contrast_with_layer(std::span<const float> inner, std::span<float> scores) {
   const auto least = static_cast<float>(static_cast<double>(largest_score(scores)) + std::log(0.1));
   for (std::size_t i = 0; i < scores.size(); ++i) {

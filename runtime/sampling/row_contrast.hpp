@@ -1,5 +1,4 @@
-// Contrasts the logits from which a token is chosen with those of a weaker model, or of an inner layer of the same
-// model. Pure; any thread.
+// Contrasts the logits from which a token is chosen with those of an inner layer of the same model. Pure; any thread.
 #pragma once
 
 #include <span>
@@ -9,18 +8,9 @@ namespace troupe {
 /// Minus infinity if there is none; NaNs are not looked at.
 float largest_score(std::span<const float> row);
 
-/// Contrastive decoding (Li et al. 2022) in the form of O'Brien & Lewis 2023: (1 + beta) * expert - beta * amateur
-/// where the expert's logit is at least log(alpha) + the largest, else minus infinity. `scores` [vocab] come as the
-/// expert's logits after a request's edits, which count once, and by which a token is plausible: what a request forbids
-/// makes nothing else implausible. `expert` [vocab] are its logits without them. Tokens that the amateur lacks get
-/// minus infinity, those whose amateur's logit is not finite their own score. Alpha in [0, 1]; 0: all tokens are
-/// plausible.
-void contrast_scores(std::span<const float> expert, std::span<const float> amateur, float alpha, float beta,
-                     std::span<float> scores);
-
 /// DoLa (Chuang et al. 2023) as in transformers, for one inner layer: log-softmax of the scores less that of `inner`
 /// [vocab], up to a constant of the row, where a score is at least log(0.1) + the largest, else minus infinity, also
-/// where `inner` is not finite. `scores` [vocab] come as above.
+/// where `inner` is not finite. `scores` [vocab] come as the model's logits after a request's edits.
 void contrast_with_layer(std::span<const float> inner, std::span<float> scores);
 
 /// A row of logits and what makes log-probabilities of them: logit - most - log_total.

@@ -2,7 +2,6 @@
 
 #include "runtime/sampling/logits_processors.hpp"
 #include "runtime/sampling/philox.hpp"
-#include "runtime/sampling/row_contrast.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -116,15 +115,12 @@ std::span<const float> sequence_sampler::edit(std::span<const float> logits, std
 // `edited`, which may be in `row`, or its contrast, which then is.
 std::span<const float> sequence_sampler::contrast(std::span<const float> edited, std::span<const float> logits,
                                                   other_rows others, std::vector<float>& row) const {
-  const auto& p = state_.params();
-  if (others.empty())
+  const auto* by = state_.params().techniques.contrast();
+  if (others.empty() || !by)
     return edited;
   if (edited.data() != row.data())
     row.assign(edited.begin(), edited.end());
-  if (const auto* by = p.techniques.contrast())
-    by->contrast(others.front(), row);
-  else
-    contrast_scores(logits, others.front(), p.contrastive_alpha, p.contrastive_beta, row);
+  by->contrast(logits, others.front(), row);
   return row;
 }
 

@@ -33,7 +33,7 @@ inline constexpr const char* nothing_to_choose = "No token can be chosen: every 
 /// The failure of a request that excludes all tokens although the logits are in order: bad_request.
 failure nothing_allowed(const sampling_params& params);
 
-/// Rows that a row of logits is contrasted with (row_contrast.hpp): an amateur's or an inner layer's; mostly none.
+/// Rows that a row of logits is contrasted with, by a technique (technique_use::contrast); mostly none.
 using other_rows = std::span<const std::span<const float>>;
 
 /// Buffers reused from row to row. Any scratch serves any sequence, one at a time.
@@ -90,7 +90,7 @@ public:
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
   /// Chooses the next token from `allowed` [vocab] instead: the logits, minus infinity for tokens that a guide forbids.
-  /// `others`: the row of the amateur or the inner layer, if the request is contrasted with one.
+  /// `others`: the row that it is contrasted with, if there is one.
   sampled_token sample(std::span<const float> logits, std::span<const float> allowed, sampling_scratch& scratch,
                        other_rows others = {});
 

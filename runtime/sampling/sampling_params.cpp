@@ -89,11 +89,7 @@ void sampling_params::check_samplers() const {
     refuse("mirostat", "0 or 2", mirostat);
 }
 
-void sampling_params::check_contrast() const {
-  if (!contrasted() && contrastive_alpha != sampling_params{}.contrastive_alpha)
-    refuse("contrastive_beta", "above 0 with `contrastive_alpha`", contrastive_beta);
-  if (const auto together = group(); contrasted() && together)
-    refuse("contrastive_beta", "0 with " + together->name(), contrastive_beta);
+void sampling_params::check_techniques() const {
   for (const auto& use : techniques)
     use->check(*this);
 }
@@ -111,7 +107,7 @@ void sampling_params::validate(std::size_t vocab_size) const {
   if (!logit_bias.empty())
     expect_known("logit_bias", (logit_bias.end() - 1)->first, vocab_size);
   check_samplers();
-  check_contrast();
+  check_techniques();
   for (const auto& entry : sequence_biases)
     expect_known("bad_words", *std::ranges::max_element(entry.tokens), vocab_size);
   if (!allowed_token_ids.empty())

@@ -30,7 +30,7 @@ struct judged_prompt; // judging.hpp
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
 /// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, techniques; then the contrast
-/// with an amateur or an inner layer; then, as `samplers` has it, temperature, top_k, top_p, min_p and the others. The
+/// with other rows; then, as `samplers` has it, temperature, top_k, top_p, min_p and the others. The
 /// initial values are the defaults of every interface; names and ranges are in sampling_table.hpp, definitions in
 /// processors/.
 struct sampling_params {
@@ -78,9 +78,6 @@ struct sampling_params {
   int best_of = 0; // so many candidates are generated, and the n best returned; 0: n
   best_of_rank rank = best_of_rank::cumulative;
 
-  float contrastive_beta = 0;     // contrastive decoding: how far away from the amateur model; 0: off
-  float contrastive_alpha = 0.1f; // only among tokens this fraction as likely as the likeliest
-
   technique_uses techniques = {};
   std::shared_ptr<const judged_prompt> judged_behind = {}; // what a reward model reads ahead; null: the tokens' text
 
@@ -100,8 +97,8 @@ struct sampling_params {
   /// The part of it that concerns samplers which exclude each other.
   void check_samplers() const;
 
-  /// The part of it that concerns contrasts and techniques.
-  void check_contrast() const;
+  /// The part of it that concerns techniques.
+  void check_techniques() const;
 
   /// Whether the most likely token is taken rather than sampled.
   bool greedy() const { return temperature < 1e-5f; }
@@ -135,9 +132,6 @@ struct sampling_params {
 
   /// Whether it runs as two sequences that share their answer.
   bool paired() const { return group().value_or(group_kind{}).twin; }
-
-  /// Whether its logits are contrasted with an amateur model's.
-  bool contrasted() const { return contrastive_beta > 0; }
 
   /// Whether the choices come best first, with their scores, once all are final.
   bool ranked() const { return best_of > n || group().value_or(group_kind{}).ranked; }

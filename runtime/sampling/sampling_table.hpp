@@ -103,10 +103,6 @@ inline constexpr std::tuple table{
   sampling_field<int>{"n", &sampling_params::n, 1, most_sequences, {.request = true}},
   sampling_field<int>{"best_of", &sampling_params::best_of, 0, most_sequences, by_client,
                       "Generate this many answers and keep the best; 0: as many as are printed"},
-  sampling_field<float>{"contrastive_beta", &sampling_params::contrastive_beta, 0, 100, by_client,
-                        "Contrastive decoding: how strongly to lead away from what --amateur would say; 0: off"},
-  sampling_field<float>{"contrastive_alpha", &sampling_params::contrastive_alpha, 0, 1, by_client,
-                        "With --contrastive-beta: drop tokens less likely than this fraction of the likeliest"},
   sampling_field<int>{"logprobs", &sampling_params::logprobs, -1, most_logprobs, {}},
   sampling_field<int>{"prompt_logprobs", &sampling_params::prompt_logprobs, -1, most_logprobs, {}},
 };

@@ -10,8 +10,9 @@ namespace troupe {
 /// 0: on nothing else.
 using prefix_salt = std::uint64_t;
 
-/// The number of contrasting_runner: whether an amateur has K and V, too. Beyond those of techniques and adapters.
-inline constexpr std::uint64_t contrast_salt = std::uint64_t{1} << 62;
+/// The number of sequences that a model beside the engine's computes, too (technique::run_beside), and has K and V of.
+/// Beyond those of other techniques and of adapters.
+inline constexpr std::uint64_t second_salt = std::uint64_t{1} << 62;
 
 /// Below the numbers of rotations other than the first one, by which sequences beyond a border of LongRoPE have K.
 inline constexpr std::uint64_t rotation_salt = std::uint64_t{1} << 61;

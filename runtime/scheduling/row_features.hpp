@@ -17,7 +17,6 @@ struct packed_adapter; // runtime/adapters/packed_adapter.hpp
 struct row_features {
   technique_uses used = {};                           // fitted to the model
   std::shared_ptr<const packed_adapter> adapter = {}; // null: none
-  bool contrasted = false;                            // the amateur computes its rows, too
   prefix_salt salt = 0;                               // of what K and V depend on, or are kept apart by
   bool lasting = true;                                // the salt means the same in other processes
 };

@@ -1,10 +1,18 @@
 #include "runtime/techniques/technique.hpp"
 
+#include <charconv>
+
 namespace troupe {
 
 std::string text_of(const flag_values& flags, std::string_view name) {
   const auto found = flags.find(name);
   return found == flags.end() || found->second.empty() ? std::string() : found->second.back();
+}
+
+float number_of(const flag_values& flags, std::string_view name, float otherwise) {
+  const auto text = text_of(flags, name);
+  std::from_chars(text.data(), text.data() + text.size(), otherwise);
+  return otherwise;
 }
 
 void technique_values::set(const technique& of, std::shared_ptr<const void> value) {

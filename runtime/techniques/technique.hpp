@@ -26,6 +26,7 @@ struct generation;      // runtime/scheduling/request.hpp
 struct group_start;     // runtime/sampling/group_strategy.hpp
 struct model_config;    // runtime/model/model_config.hpp
 struct sampling_params; // runtime/sampling/sampling_params.hpp
+class step_runner;      // runtime/execution/step_runner.hpp
 struct step_sizes;      // runtime/execution/step_runner.hpp
 struct technique;
 
@@ -41,6 +42,8 @@ using flag_values = std::map<std::string, std::vector<std::string>, std::less<>>
 
 /// The one text of a flag that may be given once; empty if it is not.
 std::string text_of(const flag_values& flags, std::string_view name);
+/// The same as a number, which was checked when it was parsed; `otherwise` if it is not given.
+float number_of(const flag_values& flags, std::string_view name, float otherwise);
 
 /// One option of a technique. A field has its name, a flag dashes for its underscores.
 struct technique_option {
@@ -50,7 +53,9 @@ struct technique_option {
     run = 4,        // a flag of run and chat
     engine = 8,     // a flag of whatever loads a model
     server = 16,    // a flag of serve
-    several = 32    // with `chat`: not of interfaces whose requests have one answer
+    several = 32,   // with `chat`: not of interfaces whose requests have one answer
+    setting = 64,   // a number: a flag of run and chat among those of sampling, also in the form of the server's page
+    second = 128    // a flag of whatever loads a model, which names another to load beside it
   };
   enum class kind : std::uint8_t { text, texts, on, integer, number, choice };
 
@@ -61,7 +66,7 @@ struct technique_option {
   const char* help = "";
   void (*check)(std::string_view) = nullptr; // throws failure; null: whatever can be wrong is found later
   double least = 0, most = 0;                // of integers and numbers
-  const char* fallback = "";                 // what the help shows beside the type
+  const char* fallback = "";                 // what the help shows beside the type; of a setting, its initial value
   std::string_view elsewhere = {};           // what llama.cpp or vLLM call the flag
 
   bool in(int places) const { return (where & places) != 0; }
@@ -89,6 +94,11 @@ private:
 
 /// Whether a request, or a command line, has named a field.
 using given_fields = std::function<bool(std::string_view)>;
+
+/// A model beside the engine's, of the same vocabulary: what the engine keeps for a technique that has it loaded.
+struct second_facts {
+  int context = 0, vocab = 0;
+};
 
 /// What a loaded model allows techniques.
 struct technique_limits {
@@ -152,6 +162,12 @@ public:
   /// Bytes that it holds, where clients decide how many.
   virtual std::size_t bytes() const { return 0; }
 
+  /// Tokens that prompt and answer may have, of a fitted one; 0: as many as the model allows.
+  virtual int context() const { return 0; }
+
+  /// Why the prompt must be tokens: how the sentence ends that refuses others. Empty: it need not be.
+  virtual std::string_view needs_tokens() const { return {}; }
+
   // What K and V depend on (runtime/scheduling/prefix_salt.hpp), of a fitted one:
   virtual std::uint64_t salt() const { return 0; } // 0: not on it
   virtual bool lasting() const { return true; }    // the number means the same in other processes
@@ -162,13 +178,15 @@ public:
   virtual bool edits() const { return false; }
   /// Whether the request's rows are given to technique::change_rows.
   virtual bool changes_rows() const { return false; }
-  /// Whether the request's logits are contrasted with those that its inner_rows give.
-  virtual bool looks_inside() const { return false; }
+  /// The field that asks to contrast the request's logits with other rows, which the technique's inner_rows give, or its
+  /// second model. Empty: none does.
+  virtual std::string_view contrasts() const { return {}; }
+  /// Contrasts `scores` [vocab], which are `logits` [vocab] after the request's edits, with such a row.
+  virtual void contrast(std::span<const float> /*logits*/, std::span<const float> /*other*/,
+                        std::span<float> /*scores*/) const {}
   /// Nothing: its sequences are not judged together.
   virtual std::optional<group_kind> group() const { return std::nullopt; }
   virtual std::unique_ptr<group_strategy> judge(group_start) const;
-  /// Contrasts `scores` [vocab] with such a row.
-  virtual void contrast(std::span<const float>, std::span<float>) const {}
 };
 
 using technique_use_ptr = std::shared_ptr<const technique_use>;
@@ -185,6 +203,7 @@ struct given_prompt {
 struct technique_model {
   int layers = 0, hidden = 0;
   bool changes_rows = false; // the device calls change_rows
+  bool own_memory = false;   // which is not the host's
   std::string device;
 };
 
@@ -213,6 +232,12 @@ struct technique {
   std::unique_ptr<inner_rows> (*look_inside)(decoder&, kernels::backend&) = nullptr;
   /// Bytes that these take at most.
   std::size_t (*inner_memory)(const step_sizes&, const model_config&, kernels::dtype compute) = nullptr;
+
+  /// Runs another model beside the runner of the last stage. The option of the technique's own name, which is a `second`,
+  /// names it, and what is kept for the technique are its second_facts. Both have as many blocks under the same numbers,
+  /// and in an image the second's part follows the other's.
+  std::unique_ptr<step_runner> (*run_beside)(std::unique_ptr<step_runner> own, std::unique_ptr<step_runner> second,
+                                             int vocab_of_second) = nullptr;
 };
 
 } // namespace troupe

@@ -37,7 +37,7 @@ const technique_use* technique_uses::group() const {
 }
 
 const technique_use* technique_uses::contrast() const {
-  const auto found = std::ranges::find_if(all(), [](const auto& use) { return use->looks_inside(); });
+  const auto found = std::ranges::find_if(all(), [](const auto& use) { return !use->contrasts().empty(); });
   return found == end() ? nullptr : found->get();
 }
 

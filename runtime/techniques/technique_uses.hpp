@@ -33,7 +33,7 @@ public:
   bool edits() const;
   /// The one that judges sequences together; null: none.
   const technique_use* group() const;
-  /// The one whose rows of logits are contrasted; null: none.
+  /// The one that contrasts rows of logits; null: none.
   const technique_use* contrast() const;
 
   /// What they come to beside the other parameters of their request. Throws failure(bad_request).

@@ -8,6 +8,7 @@
 #include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
+#include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/actors/faulty_device.hpp"
@@ -78,7 +79,7 @@ public:
       lines_.push_back(s.line);
       changed_.notify_all();
     };
-    runners_ = replica_count(options) * (options.stages + (options.amateur.empty() ? 0 : 1));
+    runners_ = replica_count(options) * (options.stages + (options.techniques.contains("amateur") ? 1 : 0));
     engine = spawn_engine(system_, std::move(options), listen, load);
     wait_for(load_status::stage::ready);
   }
@@ -416,11 +417,11 @@ TEST_CASE("work continues after three faults in a row, whatever is thrown and by
 TEST_CASE("contrasted requests survive faults of the model, and of the amateur, with the same bits") {
   auto options = small();
   options.model = golden("qwen3");
-  options.amateur = golden("qwen2");
+  options.techniques["amateur"] = {golden("qwen2")};
   auto work = mixed_work();
   for (std::size_t i = 0; i < work.size(); ++i)
     if (i % 2 == 0)
-      work[i].sampling.contrastive_beta = 1;
+      work[i].sampling.techniques.set(contrasted_by({.beta = 1}));
     else
       work[i].sampling.techniques.set(contrasted_with(dola_layers({0, 1})));
   const auto expected = undisturbed(work, options);

@@ -153,7 +153,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
     result.stop = std::move(*stops);
   result.check_best_of();
   result.check_samplers();
-  result.check_contrast();
+  result.check_techniques();
   return result;
 }
 

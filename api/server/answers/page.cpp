@@ -3,7 +3,9 @@
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/json/json_object.hpp"
 #include "runtime/support/text/ascii.hpp"
+#include "runtime/support/text/number_text.hpp"
 #include "runtime/support/text/utf8.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>
 #include <array>
@@ -65,19 +67,26 @@ bool accepts_html(std::string_view accept) {
 /// The numeric settings of sampling, for the page's form.
 std::string settings_json() {
   std::vector<std::string> all;
-  sampling_fields::for_each([&](const auto& field) {
-    if (!field.sources.request || !*field.help)
-      return;
-    const sampling_params initial{};
+  const auto add = [&](const auto& setting, auto initial) {
     all.push_back(json_object()
-                    .text("name", field.name)
-                    .flag("whole", std::is_integral_v<std::decay_t<decltype(initial.*field.member)>>)
-                    .number("least", field.least)
-                    .number("most", field.most)
-                    .number("initial", initial.*field.member)
-                    .text("help", field.help)
+                    .text("name", setting.name)
+                    .flag("whole", std::is_integral_v<decltype(initial)>)
+                    .number("least", setting.least)
+                    .number("most", setting.most)
+                    .number("initial", initial)
+                    .text("help", setting.help)
                     .str());
+  };
+  sampling_fields::for_each([&](const auto& field) {
+    if (field.sources.request && *field.help)
+      add(field, sampling_params{}.*field.member);
   });
+  for (const auto* each : repertoire())
+    for (const auto& option : each->options)
+      if (option.in(technique_option::setting)) {
+        const auto initial = static_cast<float>(to_real(option.fallback).value_or(0));
+        option.what == technique_option::kind::integer ? add(option, static_cast<int>(initial)) : add(option, initial);
+      }
   return json_list(all);
 }
 

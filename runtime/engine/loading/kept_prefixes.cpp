@@ -82,9 +82,9 @@ numerics_id numerics_within(const opened_model& opened, std::span<const std::int
       each.backend + " " + each.instructions + " in " + each.precision + ", " + each.kv;
   for (const auto border : rope_borders)
     id.model += ", rotated otherwise beyond " + std::to_string(border);
-  if (const auto* amateur = opened.amateur.get())
-    id.model += ", amateur in " + numbers_of(amateur->precision()) + " " +
-      cache_of(amateur->config(), amateur->precision());
+  for (const auto& each : opened.seconds)
+    id.model += ", " + std::string(each.of()->name) + " in " + numbers_of(each.precision()) + " " +
+      cache_of(each.config(), each.precision());
   return id;
 }
 
@@ -92,8 +92,8 @@ numerics_id numerics_of(const opened_model& opened, std::span<const std::int32_t
                         kernels::thread_pool& pool) {
   auto id = numerics_within(opened, rope_borders);
   id.model = identity_of(opened.source, pool) + id.model;
-  if (opened.amateur)
-    id.model += " " + identity_of(opened.amateur->source(), pool);
+  for (const auto& each : opened.seconds)
+    id.model += " " + identity_of(each.source(), pool);
   return id;
 }
 
@@ -114,8 +114,8 @@ std::shared_ptr<const kv_disk> open_kv_disk(const engine_options& options, const
   std::size_t bytes = 0;
   for (const auto& stage : opened.stages)
     bytes += kv_shape_of(stage.config, stage.precision, 1).block_bytes();
-  if (opened.amateur)
-    bytes += kv_shape_of(opened.amateur->config(), opened.amateur->precision(), 1).block_bytes();
+  for (const auto& each : opened.seconds)
+    bytes += each.block_bytes();
   kv_store_options where{options.kv_disk};
   if (options.kv_disk_bytes > 0)
     where.most_bytes = options.kv_disk_bytes;

@@ -14,8 +14,8 @@ namespace troupe {
 /// The id of what is in a block of the KV cache, for those who have the same model in memory: it does not name it.
 numerics_id numerics_within(const opened_model& opened, std::span<const std::int32_t> rope_borders);
 
-/// The id of what is in a block of the KV cache: K and V of the model, in whatever stages, and those of an amateur.
-/// Reads all their files. Throws as identity_of.
+/// The id of what is in a block of the KV cache: K and V of the model, in whatever stages, and those of models
+/// of techniques. Reads all their files. Throws as identity_of.
 numerics_id numerics_of(const opened_model& opened, std::span<const std::int32_t> rope_borders,
                         kernels::thread_pool& pool);
 

@@ -169,10 +169,11 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
                           context);
       need = opened.mtp->with(need);
     }
-    if (opened.amateur && memory.has_last) {
-      opened.amateur->prepare(options, *opened.last().device, *opened.last().backend, result.step_tokens, context);
-      need = opened.amateur->with(need);
-    }
+    if (memory.has_last)
+      for (auto& each : opened.seconds) {
+        each.prepare(options, *opened.last().device, *opened.last().backend, result.step_tokens, context);
+        need = each.with(need);
+      }
     needs.push_back(in_replicas(need, replica_count(options)));
   }
   const auto plan_all = [&] { return plan_memories(options, needs, memories, config.max_context); };
@@ -246,8 +247,8 @@ std::vector<std::vector<std::shared_ptr<const device>>> devices_of_all(const eng
 block_exchange plan_exchange(const opened_model& opened, std::span<const std::int32_t> rope_borders) {
   const auto rates = measure_moves(opened);
   block_exchange exchange{rates.block_bytes, numerics_within(opened, rope_borders).hash()};
-  if (opened.amateur)
-    exchange.block_bytes += kv_shape_of(opened.amateur->config(), opened.amateur->precision(), 1).block_bytes();
+  for (const auto& each : opened.seconds)
+    exchange.block_bytes += each.block_bytes();
   const auto bytes = static_cast<double>(exchange.block_bytes);
   if (rates.to_host > 0 && rates.to_device > 0)
     exchange.copy_ms = 1e3 * bytes / rates.to_host + 1e3 * bytes / rates.to_device;
@@ -256,10 +257,10 @@ block_exchange plan_exchange(const opened_model& opened, std::span<const std::in
 
 } // namespace
 
-std::vector<int> rope_borders(const model_config& config, const model_config* amateur, int max_context) {
+std::vector<int> rope_borders(std::span<const model_config* const> models, int max_context) {
   std::vector<int> borders;
-  for (const auto* each : {&config, amateur})
-    if (const int border = each ? rope_border(each->rope, max_context) : 0; border > 0)
+  for (const auto* each : models)
+    if (const int border = rope_border(each->rope, max_context); border > 0)
       borders.push_back(border);
   std::ranges::sort(borders);
   return borders;
@@ -278,9 +279,14 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   const auto [memory, kv_block, step_tokens] = decide(options, opened, plan);
   plan.max_context = memory.max_context;
   plan.kv_cache_bytes = devices.size() * static_cast<std::size_t>(memory.blocks) * kv_block;
-  plan.lines.emplace_back(opened.info.weights + " " + memory.line +
-                          (opened.draft ? "; with the draft model " + opened.info.draft : "") +
-                          (opened.amateur ? "; with the amateur model " + opened.amateur->name() : ""));
+  auto line = opened.info.weights + " " + memory.line +
+    (opened.draft ? "; with the draft model " + opened.info.draft : "");
+  std::vector<const model_config*> models{&config};
+  for (const auto& each : opened.seconds) {
+    line += "; with the " + std::string(each.of()->name) + " model " + each.name();
+    models.push_back(&each.config());
+  }
+  plan.lines.emplace_back(std::move(line));
   if (options.max_context == 0 && plan.max_context < config.max_context)
     plan.lines.push_back(
       warning("a sequence can have up to " + std::to_string(plan.max_context) + " tokens, less than the model's " +
@@ -299,16 +305,15 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   }
   if (replica.host_blocks > 0)
     replica.swap = measure_moves(opened);
-  replica.limits = {
-    .step_tokens = step_tokens,
-    .max_sequences = options.max_sequences,
-    .max_queue = options.max_queue,
-    .stages = static_cast<std::int32_t>(opened.stages.size()),
-    .microbatches = options.microbatches,
-    .measured_budget = options.step_tokens == 0,
-    .step_target_ms = std::chrono::duration<double, std::milli>(options.itl_target).count(),
-    .rope_borders = rope_borders(config, opened.amateur ? &opened.amateur->config() : nullptr, plan.max_context),
-    .whole_prompts = config.encoder};
+  replica.limits = {.step_tokens = step_tokens,
+                    .max_sequences = options.max_sequences,
+                    .max_queue = options.max_queue,
+                    .stages = static_cast<std::int32_t>(opened.stages.size()),
+                    .microbatches = options.microbatches,
+                    .measured_budget = options.step_tokens == 0,
+                    .step_target_ms = std::chrono::duration<double, std::milli>(options.itl_target).count(),
+                    .rope_borders = rope_borders(models, plan.max_context),
+                    .whole_prompts = config.encoder};
   if (config.recurrent) {
     replica.limits.recurrent = true;
     replica.limits.most_guesses = most_state_guesses;

@@ -5,6 +5,7 @@
 #include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/engine/loading/opened_model.hpp"
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,10 @@ struct load_plan {
   std::vector<log_line> lines; // for the log
 };
 
-/// Also prepares `opened.draft` and `opened.amateur` for loading. Throws failure(out_of_memory | bad_request).
+/// Also prepares the models beside `opened` for loading. Throws failure(out_of_memory | bad_request).
 load_plan plan_load(const engine_options& options, opened_model& opened);
 
-/// The lengths behind which the positions of a sequence of `config` or `amateur` (null: none) are rotated otherwise.
-std::vector<int> rope_borders(const model_config& config, const model_config* amateur, int max_context);
+/// The lengths behind which the positions of a sequence are rotated otherwise in one of these models.
+std::vector<int> rope_borders(std::span<const model_config* const> models, int max_context);
 
 } // namespace troupe

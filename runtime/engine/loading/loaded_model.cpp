@@ -2,7 +2,6 @@
 
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/engine/checked_generation.hpp"
-#include "runtime/execution/contrasting_runner.hpp"
 #include "runtime/execution/mtp_runner.hpp"
 
 #include <algorithm>
@@ -33,8 +32,6 @@ generation_limits loaded_model::allows() const {
           .has_draft = draft != nullptr,
           .embeds = capabilities.hidden_states,
           .adapters = info.adapters.get(),
-          .amateur_context = amateur ? amateur->sizes.context : 0,
-          .amateur_vocab = amateur ? amateur->vocab : 0,
           .generates = info.generates,
           .has_mtp = mtp != nullptr,
           .techniques = {.layers = info.layers,
@@ -93,16 +90,18 @@ sampler_spec model_replica::sampler() const {
 std::unique_ptr<step_runner> model_replica::make_runner(std::size_t stage) const {
   const auto spec = runner(stage);
   auto own = plan.stages.at(stage)->make_runner(spec);
-  if (!model->amateur || stage + 1 < plan.stages.size())
+  if (stage + 1 < plan.stages.size())
     return own;
-  const auto& amateur = *model->amateur;
-  auto other = plan.last().make_runner({.weights = amateur.weights,
-                                        .precision = amateur.precision,
-                                        .sizes = amateur.sizes,
-                                        .blocks = plan.blocks,
-                                        .host_blocks = plan.host_blocks,
-                                        .image_offset = spec.image_offset + own->block_bytes()});
-  return std::make_unique<contrasting_runner>(std::move(own), std::move(other), amateur.vocab);
+  for (const auto& second : model->seconds) {
+    auto other = plan.last().make_runner({.weights = second.weights,
+                                          .precision = second.precision,
+                                          .sizes = second.sizes,
+                                          .blocks = plan.blocks,
+                                          .host_blocks = plan.host_blocks,
+                                          .image_offset = spec.image_offset + own->block_bytes()});
+    own = second.of->run_beside(std::move(own), std::move(other), second.vocab);
+  }
+  return own;
 }
 
 draft_spec model_replica::drafting() const {

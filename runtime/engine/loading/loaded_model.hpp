@@ -33,8 +33,9 @@ class guide_cache; // runtime/guide/guide_cache.hpp
 
 struct generation_limits; // runtime/engine/checked_generation.hpp
 
-/// A model beside the engine's: a draft, which guesses for it, or an amateur, which it is contrasted with.
+/// A model beside the engine's: a draft, which guesses for it, or one that a technique runs beside it.
 struct loaded_second {
+  const technique* of = nullptr; // null: it is a draft
   std::shared_ptr<const model_weights> weights;
   troupe::precision precision = kernels::dtype::f32;
   step_sizes sizes;
@@ -87,8 +88,9 @@ struct loaded_model {
   bool prefix_cache = true;
   bool strict_roles = false; // for tests
   std::chrono::milliseconds request_timeout{0};
-  std::shared_ptr<const loaded_second> draft, amateur; // null: none
-  std::shared_ptr<const loaded_mtp> mtp;               // null: none, or a draft guesses
+  std::shared_ptr<const loaded_second> draft; // null: none
+  std::shared_ptr<const loaded_mtp> mtp;      // null: none, or a draft guesses
+  std::vector<loaded_second> seconds;         // of techniques
   speculation_settings speculation;
   std::shared_ptr<kept_lengths> lengths = std::make_shared<kept_lengths>();
   std::shared_ptr<const troupe::kv_disk> kv_disk;            // where cached prefixes are kept; null: nowhere
@@ -117,8 +119,8 @@ struct model_replica {
   runner_spec runner(std::size_t stage = 0) const;
   sampler_spec sampler() const;
 
-  /// Runs a stage of the model's steps, and the last one also, if there is one, the amateur's. Called by the thread
-  /// that will use it.
+  /// Runs a stage of the model's steps, and the last one also the models of techniques. Called by the thread that will
+  /// use it.
   std::unique_ptr<step_runner> make_runner(std::size_t stage = 0) const;
 
   /// Whether there is something for a draft_model.

@@ -60,7 +60,7 @@ void load_all(const engine_options& options, opened_model& from, load_progress& 
   auto& backend = *from.last().backend;
   if (from.draft) {
     report.begin(from.draft->name());
-    model.draft = from.draft->load(options, backend, show, log);
+    model.draft = std::make_shared<const loaded_second>(from.draft->load(options, backend, show, log));
   }
   if (const auto& pager = model.stages.back().weights->pager; from.mtp && pager && pager->streams()) {
     if (options.speculate == speculation::mtp)
@@ -74,9 +74,11 @@ void load_all(const engine_options& options, opened_model& from, load_progress& 
     model.mtp = from.mtp->load(backend, show);
   }
   model.speculation.mtp = model.mtp != nullptr;
-  if (from.amateur) {
-    report.begin(from.amateur->name());
-    model.amateur = from.amateur->load(options, backend, show, log);
+  for (auto& each : from.seconds) {
+    report.begin(each.name());
+    const auto& second = model.seconds.emplace_back(each.load(options, backend, show, log));
+    model.info.techniques.set(*second.of,
+                              std::make_shared<const second_facts>(second_facts{second.sizes.context, second.vocab}));
   }
 }
 

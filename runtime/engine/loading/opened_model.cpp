@@ -273,6 +273,7 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
                                      {.layers = source.config.layers,
                                       .hidden = source.config.hidden,
                                       .changes_rows = capabilities.changes_rows,
+                                      .own_memory = capabilities.own_memory,
                                       .device = info.device}));
   const auto& precision = opened.first().precision;
   info.dtype = kernels::to_string(precision.compute);
@@ -281,14 +282,14 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
   info.lora_endpoints = options.lora_endpoints;
   // Who can change the rows between layers can put others in their place.
   info.takes_embeddings = capabilities.changes_rows && source.config.positions != position_type::learned;
-  opened.draft = open_second(options.draft, "draft", source, info.tokenizer.get());
+  opened.draft = open_second(options.draft, nullptr, source, info.tokenizer.get());
   if (opened.draft)
     info.draft = opened.draft->name();
   opened.mtp = open_mtp(options, source, capabilities, info.device, log);
-  opened.amateur = open_second(options.amateur, "amateur", source, info.tokenizer.get());
-  if (opened.amateur && capabilities.own_memory)
-    throw failure(errc::unsupported, "an amateur model runs on the CPU (--device cpu), not on " + info.device,
-                  "amateur");
+  for (const auto* each : repertoire())
+    if (each->run_beside)
+      if (auto second = open_second(text_of(options.techniques, each->name), each, source, info.tokenizer.get()))
+        opened.seconds.push_back(std::move(*second));
   return opened;
 }
 

@@ -31,9 +31,10 @@ struct opened_model {
   std::vector<opened_stage> stages; // at least one, in order
   device_capabilities capabilities; // of all together
   model_source source;
-  model_info info;                              // all but what depends on the plan of its memory
-  std::unique_ptr<second_model> draft, amateur; // null: none
-  std::unique_ptr<mtp_part> mtp;                // null: there are no such layers, or they are not to guess
+  model_info info;                     // all but what depends on the plan of its memory
+  std::unique_ptr<second_model> draft; // null: none
+  std::unique_ptr<mtp_part> mtp;       // null: there are no such layers, or they are not to guess
+  std::vector<second_model> seconds;   // of techniques
 
   const opened_stage& first() const { return stages.front(); }
 

@@ -27,10 +27,11 @@ std::optional<std::string> vocabulary_difference(const tokenizer& one, const tok
   return std::nullopt;
 }
 
-std::unique_ptr<second_model> open_second(const std::string& path, const std::string& role, const model_source& target,
+std::unique_ptr<second_model> open_second(const std::string& path, const technique* of, const model_source& target,
                                           const tokenizer* target_tokenizer) {
   if (path.empty())
     return nullptr;
+  const std::string role(of ? of->name : "draft");
   auto source = open_model(path);
   if (source.config.recurrent)
     throw failure(errc::unsupported,
@@ -50,7 +51,7 @@ std::unique_ptr<second_model> open_second(const std::string& path, const std::st
   } else if (source.config.vocab != target.config.vocab) {
     refuse("it has " + std::to_string(source.config.vocab) + " tokens, not " + std::to_string(target.config.vocab));
   }
-  return std::make_unique<second_model>(std::move(source));
+  return std::make_unique<second_model>(std::move(source), of);
 }
 
 int draft_rows(const engine_options& options) { return std::max(128, options.max_sequences); }
@@ -68,13 +69,13 @@ void second_model::prepare(const engine_options& options, const device& device, 
 
 memory_estimate second_model::with(memory_estimate others) const { return others += need_; }
 
-std::shared_ptr<const loaded_second> second_model::load(const engine_options& options, kernels::backend& backend,
-                                                        const progress_fn& progress, const log_sink& log) {
+loaded_second second_model::load(const engine_options& options, kernels::backend& backend, const progress_fn& progress,
+                                 const log_sink& log) {
   auto compute = options.compute;
   if (compute.weights == "mapped")
     compute.weights = "auto"; // it is small, and read for every token of the other
   loaded_.weights = load_weights(source_, compute, loaded_.precision, backend, progress, log);
-  return std::make_shared<const loaded_second>(loaded_);
+  return loaded_;
 }
 
 } // namespace troupe

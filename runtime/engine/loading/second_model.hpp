@@ -1,6 +1,6 @@
 // Opens, checks and loads a model beside the engine's, of the same vocabulary: the draft model that guesses
-// (engine_options::draft) and the amateur that logits are contrasted with (engine_options::amateur). Used by
-// load_model, which first plans the memory of all.
+// (engine_options::draft) and those of techniques (technique::run_beside). Used by load_model, which first plans the
+// memory of all.
 #pragma once
 
 #include "runtime/checkpoint/packed/packed_cache.hpp"
@@ -19,12 +19,13 @@ std::optional<std::string> vocabulary_difference(const tokenizer& one, const tok
 
 class second_model {
 public:
-  explicit second_model(model_source source) : source_(std::move(source)) {}
+  second_model(model_source source, const technique* of) : source_(std::move(source)) { loaded_.of = of; }
 
   /// Decides types and sizes. `rows`: of a pass; `context`: of the engine's model.
   void prepare(const engine_options& options, const device& device, const kernels::backend& backend, int rows,
                int context);
 
+  const technique* of() const { return loaded_.of; } // null: it is a draft
   const std::string& name() const { return source_.name; }
   const model_config& config() const { return source_.config; }
   const model_source& source() const { return source_; }
@@ -32,9 +33,10 @@ public:
 
   /// The memory of `others` and this. A block is one of each KV cache.
   memory_estimate with(memory_estimate others) const;
+  std::size_t block_bytes() const { return kv_shape_of(config(), precision(), 1).block_bytes(); }
 
-  std::shared_ptr<const loaded_second> load(const engine_options& options, kernels::backend& backend,
-                                            const progress_fn& progress, const log_sink& log);
+  loaded_second load(const engine_options& options, kernels::backend& backend, const progress_fn& progress,
+                     const log_sink& log);
 
 private:
   model_source source_;
@@ -42,9 +44,9 @@ private:
   memory_estimate need_;
 };
 
-/// Null if `path` is empty. `role`: "draft" or "amateur". Throws failure(bad_request) that names it if the vocabulary
-/// is not the target's, and as `open_model`. `target_tokenizer` may be null.
-std::unique_ptr<second_model> open_second(const std::string& path, const std::string& role, const model_source& target,
+/// Null if `path` is empty. `of`: whose it is; null: it is a draft. Throws failure(bad_request) that names the technique
+/// or the draft if the vocabulary is not the target's, and as `open_model`. `target_tokenizer` may be null.
+std::unique_ptr<second_model> open_second(const std::string& path, const technique* of, const model_source& target,
                                           const tokenizer* target_tokenizer);
 
 /// Rows of a draft model's pass. More would make short sequences wait for the prompts of others, fewer would compute

@@ -148,7 +148,7 @@ private:
     return all;
   }
 
-  /// A thread does one thing at a time, so its backends (of a model and its amateur) share their threads. Those of
+  /// A thread does one thing at a time, so its backends (of a model and one beside it) share their threads. Those of
   /// other threads (a draft model, adapters that are being loaded) compute at the same time.
   shared_team team_of_this_thread() const {
     const std::lock_guard lock(mutex_);

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string>
 
 namespace troupe {
@@ -173,11 +172,8 @@ technique_use_ptr of_flags(const flag_values& flags) {
   };
   text("num_beams", [&](auto& given) { how.width = static_cast<int>(parse_integer(given, 0, most_sequences)); });
   text("num_beam_groups", [&](auto& given) { how.groups = static_cast<int>(parse_integer(given, 1, most_sequences)); });
-  const auto number = [&](const char* name, float& to) { // checked already
-    text(name, [&](auto& given) { std::from_chars(given.data(), given.data() + given.size(), to); });
-  };
-  number("diversity_penalty", how.diversity_penalty);
-  number("length_penalty", how.length_penalty);
+  how.diversity_penalty = number_of(flags, "diversity_penalty", how.diversity_penalty);
+  how.length_penalty = number_of(flags, "length_penalty", how.length_penalty);
   text("early_stopping", [&](auto& given) { how.stopping = parse_early_stopping(given); });
   if (flags.contains("use_beam_search"))
     asked.search = true;
@@ -189,18 +185,19 @@ technique_use_ptr of_flags(const flag_values& flags) {
 using option = technique_option;
 
 constexpr int anywhere = option::completion | option::chat | option::run;
+constexpr int setting = option::completion | option::chat | option::setting;
 
 constexpr auto table = std::to_array<option>({
-  {"num_beams", anywhere | option::several, option::kind::integer, "",
-   "Search for the likeliest answers with this many beams; 0: sample instead [0]", nullptr, 0, most_sequences},
-  {"num_beam_groups", anywhere, option::kind::integer, "",
-   "Divide the beams into this many groups that avoid each other's tokens [1]", nullptr, 1, most_sequences},
-  {"diversity_penalty", anywhere, option::kind::number, "",
-   "With --num-beam-groups: lower a token's score by this much for each beam of an earlier group that chose it [0]",
-   nullptr, 0, most_diversity},
-  {"length_penalty", anywhere, option::kind::number, "",
-   "Divide a beam's log-probability by its length to this power; above 0 favours longer answers [1]", nullptr,
-   -most_length_penalty, most_length_penalty},
+  {"num_beams", setting | option::several, option::kind::integer, "",
+   "Search for the likeliest answers with this many beams; 0: sample instead", nullptr, 0, most_sequences, "0"},
+  {"num_beam_groups", setting, option::kind::integer, "",
+   "Divide the beams into this many groups that avoid each other's tokens", nullptr, 1, most_sequences, "1"},
+  {"diversity_penalty", setting, option::kind::number, "",
+   "With --num-beam-groups: lower a token's score by this much for each beam of an earlier group that chose it",
+   nullptr, 0, most_diversity, "0"},
+  {"length_penalty", setting, option::kind::number, "",
+   "Divide a beam's log-probability by its length to this power; above 0 favours longer answers", nullptr,
+   -most_length_penalty, most_length_penalty, "1"},
   {"use_beam_search", anywhere | option::several, option::kind::on, "",
    "Search for the likeliest answers, with as many beams as answers unless --num-beams is given"},
   {"do_sample", anywhere, option::kind::on, "",

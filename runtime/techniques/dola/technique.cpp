@@ -25,10 +25,14 @@ public:
   const dola_layers& layers() const { return layers_; }
 
   void check(const sampling_params& p) const override {
-    const auto together = p.group();
-    const auto other = together ? together->name() : p.contrasted() ? "`contrastive_beta`" : std::string();
-    if (!other.empty())
+    const auto refuse = [](const std::string& other) {
       throw failure(errc::bad_request, "`dola_layers` cannot be used with " + other, dola_field);
+    };
+    if (const auto together = p.group())
+      refuse(together->name());
+    for (const auto& other : p.techniques)
+      if (const auto field = other->contrasts(); !field.empty() && other.get() != this)
+        refuse("`" + std::string(field) + "`");
   }
 
   technique_use_ptr fitted(technique_use_ptr, const generation& asked, const technique_limits& limits) const override {
@@ -40,8 +44,8 @@ public:
     return chooses ? contrasted_with(std::move(layers)) : nullptr;
   }
 
-  bool looks_inside() const override { return true; }
-  void contrast(std::span<const float> inner, std::span<float> scores) const override {
+  std::string_view contrasts() const override { return dola_field; }
+  void contrast(std::span<const float>, std::span<const float> inner, std::span<float> scores) const override {
     contrast_with_layer(inner, scores);
   }
 

@@ -5,7 +5,6 @@
 #include "runtime/techniques/guidance/guided_pair.hpp"
 
 #include <array>
-#include <charconv>
 #include <sstream>
 #include <string>
 
@@ -65,12 +64,7 @@ technique_use_ptr read(const field_reader& body, const technique_facts&) {
   return guided_by(static_cast<float>(scale.value_or(1)));
 }
 
-technique_use_ptr of_flags(const flag_values& flags) {
-  const auto text = text_of(flags, scale_field);
-  float scale = 1;
-  std::from_chars(text.data(), text.data() + text.size(), scale); // checked already
-  return guided_by(scale);
-}
+technique_use_ptr of_flags(const flag_values& flags) { return guided_by(number_of(flags, scale_field, 1)); }
 
 using option = technique_option;
 

@@ -48,8 +48,9 @@ public:
       refuse("must hold finite numbers");
     if (asked.sampling.prompt_logprobs >= 0)
       refuse("cannot be scored: its rows are no tokens");
-    if (asked.sampling.contrasted())
-      refuse("cannot be contrasted with an amateur, which has embeddings of its own");
+    for (const auto& other : asked.sampling.techniques)
+      if (const auto why = other->needs_tokens(); !why.empty())
+        refuse(std::string(why));
     if (asked.sampling.judged() && !asked.sampling.judged_behind)
       throw failure(errc::bad_request,
                     "`search` cannot have \"model\" as `value` behind `prompt_embeds`, which are no text", "search");

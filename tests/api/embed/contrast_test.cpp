@@ -1,5 +1,6 @@
 // Contrastive decoding through the whole engine: the answers of PyTorch, and what it may be combined with.
 #include "runtime/support/json/json.hpp"
+#include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
 
@@ -17,15 +18,14 @@ std::vector<token_id> token_ids_of(json::value list) {
 
 engine_options with_amateur(const std::string& model = "qwen3", const std::string& amateur = "qwen2") {
   auto options = small(model);
-  options.amateur = golden(amateur);
+  options.techniques["amateur"] = {golden(amateur)};
   options.compute.dtype = "f32";
   return options;
 }
 
 generation contrasted_request(std::vector<token_id> prompt, float alpha, float beta, int tokens = 24) {
   auto g = ask(std::move(prompt), tokens);
-  g.sampling.contrastive_alpha = alpha;
-  g.sampling.contrastive_beta = beta;
+  g.sampling.techniques.set(contrasted_by({.beta = beta, .alpha = alpha}));
   return g;
 }
 

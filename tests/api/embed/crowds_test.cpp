@@ -2,6 +2,7 @@
 #include "api/embed/engine_internals.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
+#include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
@@ -210,9 +211,9 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     for (int i = 0; i < 12; ++i) {
       work.push_back(random_generation(rng));
       if (auto& s = work.back().sampling;
-          !alone.amateur.empty() && !s.grouped() && !s.techniques.contrast() && pick(0, 2) > 0) {
-        s.contrastive_beta = 0.5f * static_cast<float>(pick(1, 4));
-        s.contrastive_alpha = 0.1f * static_cast<float>(pick(0, 5));
+          alone.techniques.contains("amateur") && !s.grouped() && !s.techniques.contrast() && pick(0, 2) > 0) {
+        const auto beta = 0.5f * static_cast<float>(pick(1, 4));
+        s.techniques.set(contrasted_by({.beta = beta, .alpha = 0.1f * static_cast<float>(pick(0, 5))}));
         ++taken.contrasts;
       }
       const auto* beams = beams_of(work.back().sampling);
@@ -222,7 +223,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
         work.back().adapter = alone.lora[static_cast<std::size_t>(pick(0, 100)) % alone.lora.size()].name;
         ++taken.adapted;
       }
-      taken.layered += work.back().sampling.techniques.contrast() != nullptr;
+      taken.layered += work.back().sampling.techniques.find(dola_technique) != nullptr;
       expected.push_back(run(reference, work.back()));
       if (const auto& failed = expected.back().failed; failed && failed->param == "search") { // recurrent layers
         work.back().sampling.techniques = {};
@@ -382,7 +383,7 @@ TEST_CASE("crowds in stages give every request the bits that it has alone in one
 
 TEST_CASE("crowds in stages with an amateur give every request the bits that it has alone in one") {
   auto alone = without_guesses(golden("qwen3"), {"bf16", "int8", "int8"}, devices().back());
-  alone.amateur = golden("qwen2");
+  alone.techniques["amateur"] = {golden("qwen2")};
   auto crowded = alone;
   crowded.stages = 2;
   const auto taken = check_crowds(alone, crowded, 2, 28);
@@ -461,7 +462,7 @@ TEST_CASE("crowds of sequences that cross borders of LongRoPE give every request
   for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "int8"}}) {
     CAPTURE(types.quantize);
     auto alone = without_guesses(model("phi3-longrope"), types, devices().back());
-    alone.amateur = model("phi4-longrope"); // which has another border
+    alone.techniques["amateur"] = {model("phi4-longrope")}; // which has another border
     auto crowded = alone;
     crowded.draft = model("phi4-longrope");
     const auto taken = check_crowds(alone, crowded, 4, 36);
@@ -502,7 +503,7 @@ TEST_CASE("crowds of requests with and without a contrast give every request the
   for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "int8"}}) {
     CAPTURE(types.quantize);
     auto alone = without_guesses(golden("qwen3"), types, devices().back());
-    alone.amateur = golden("qwen2");
+    alone.techniques["amateur"] = {golden("qwen2")};
     auto crowded = alone;
     crowded.draft = golden("qwen2");
     const auto taken = check_crowds(alone, crowded, 2, 28);
@@ -563,7 +564,7 @@ TEST_CASE("crowds whose sequences cross borders of LongRoPE, or are contrasted, 
     const auto model = [](const char* name) { return test_data() + "/families/" + name; };
     auto alone = crosses ? without_guesses(model("phi3-longrope"), {"bf16", "int8", "int8"}, devices().back())
                          : without_guesses(golden("qwen3"), {"f32", "none", "auto"}, devices().back());
-    alone.amateur = crosses ? model("phi4-longrope") : golden("qwen2");
+    alone.techniques["amateur"] = {crosses ? model("phi4-longrope") : golden("qwen2")};
     auto crowded = alone;
     crowded.roles = "prefill:1,decode:1";
     const auto taken = check_crowds(alone, crowded, 2, 36);
@@ -589,7 +590,7 @@ TEST_CASE("crowds whose prefixes are kept on a disk give every request the same 
     auto alone = without_guesses(golden(contrasted ? "qwen3" : "llama-gqa"), {"bf16", "int8", "int8"},
                                  devices().back());
     if (contrasted)
-      alone.amateur = golden("qwen2");
+      alone.techniques["amateur"] = {golden("qwen2")};
     auto crowded = alone;
     crowded.kv_disk = name;
     crowded.swap_bytes = 256 << 10;

@@ -1,5 +1,6 @@
 // DoLa through the whole engine: the answers of PyTorch, and what it may be combined with.
 #include "runtime/support/json/json.hpp"
+#include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
@@ -99,7 +100,7 @@ TEST_CASE("several answers, guides, log-probabilities, processors and steps of m
 
 TEST_CASE("requests with layers and with an amateur share an engine") {
   auto options = small("qwen3");
-  options.amateur = golden("qwen2");
+  options.techniques["amateur"] = {golden("qwen2")};
   const auto both = engine::start(options), plain = engine::start(small("qwen3"));
   both.wait_until_ready(), plain.wait_until_ready();
   std::vector<listener> listeners(4);
@@ -108,7 +109,7 @@ TEST_CASE("requests with layers and with an amateur share an engine") {
     if (i % 2 == 0)
       g.sampling.techniques.set(contrasted_with(dola_layers({0, 1})));
     else
-      g.sampling.contrastive_beta = 1;
+      g.sampling.techniques.set(contrasted_by({.beta = 1}));
     both.submit(std::move(g), listeners[i].sink());
   }
   for (auto& l : listeners)

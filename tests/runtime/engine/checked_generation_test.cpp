@@ -1,4 +1,5 @@
 #include "runtime/engine/checked_generation.hpp"
+#include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 
 #include <doctest/doctest.h>
@@ -18,6 +19,14 @@ generation ask(std::vector<token_id> prompt, int max_tokens = 16) {
 }
 
 constexpr generation_limits limits{.vocab_size = 50, .max_context = 20, .timeout = milliseconds(500)};
+
+/// Of a model beside which there is such an amateur, as `values` keep it.
+generation_limits with_amateur(int context, int vocab, technique_values& values) {
+  values.set(amateur_technique, std::make_shared<const second_facts>(second_facts{context, vocab}));
+  auto with = limits;
+  with.techniques.values = &values;
+  return with;
+}
 
 error refusal(const generation& asked) {
   try {
@@ -44,11 +53,9 @@ TEST_CASE("Cached prefixes are shared by requests of the same salt alone") {
   const auto salt = [](const char* text, float beta = 0) {
     auto asked = ask({1, 2, 3});
     asked.cache_salt = text;
-    asked.sampling.contrastive_beta = beta;
-    auto with_amateur = limits;
-    with_amateur.amateur_context = 20;
-    with_amateur.amateur_vocab = 50;
-    const auto features = check(asked, with_amateur).features;
+    asked.sampling.techniques.set(contrasted_by({.beta = beta}));
+    technique_values values;
+    const auto features = check(asked, with_amateur(20, 50, values)).features;
     return features ? features->salt : 0;
   };
   CHECK(salt("") == 0);
@@ -112,12 +119,11 @@ TEST_CASE("Guesses of a draft model need one") {
 
 TEST_CASE("A contrast needs an amateur, whose context and vocabulary its request must fit") {
   auto asked = ask({1, 2, 3}, 100);
-  asked.sampling.contrastive_beta = 0.5f;
+  asked.sampling.techniques.set(contrasted_by({.beta = 0.5f}));
   CHECK(refusal(asked).message == "`contrastive_beta` needs an amateur model, given with --amateur");
   CHECK(refusal(asked).param == "contrastive_beta");
-  auto with = limits;
-  with.amateur_context = 8;
-  with.amateur_vocab = 40;
+  technique_values values;
+  const auto with = with_amateur(8, 40, values);
   CHECK(check(asked, with).sampling.max_tokens == 5);
   asked.prompt.assign(8, 1);
   CHECK_THROWS_WITH_AS(check(asked, with),
@@ -126,10 +132,10 @@ TEST_CASE("A contrast needs an amateur, whose context and vocabulary its request
                        failure);
   asked.sampling.prompt_logprobs = 0;
   asked.sampling.max_tokens = 0;
-  CHECK_FALSE(check(asked, with).sampling.contrasted()); // nothing is chosen
+  CHECK(check(asked, with).sampling.techniques.empty()); // nothing is chosen
   asked = ask({1, 40}, 100);
   CHECK(check(asked, with).sampling.max_tokens == 18);
-  asked.sampling.contrastive_beta = 1;
+  asked.sampling.techniques.set(contrasted_by({.beta = 1}));
   CHECK_THROWS_WITH_AS(check(asked, with), "the prompt names token 40, but the amateur model's vocabulary has 40",
                        failure);
 }

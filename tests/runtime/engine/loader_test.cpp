@@ -101,18 +101,21 @@ TEST_CASE("options are refused before the model is looked for") {
   }
 }
 
-TEST_CASE("borders of rotation are those of the model and the amateur, ascending, once a sequence can reach them") {
+TEST_CASE("borders of rotation are those of all models, ascending, once a sequence can reach them") {
   model_config plain, shorter, longer;
   for (auto [config, original] : {std::pair(&shorter, 100), {&longer, 200}}) {
     config->rope.type = rope_type::longrope;
     config->rope.original_context = original;
   }
-  CHECK(rope_borders(plain, nullptr, 1000).empty());
-  CHECK(rope_borders(longer, nullptr, 1000).size() == 1);
-  const auto both = rope_borders(longer, &shorter, 1000);
+  const auto borders = [](std::vector<const model_config*> models, int max_context) {
+    return rope_borders(models, max_context);
+  };
+  CHECK(borders({&plain}, 1000).empty());
+  CHECK(borders({&longer, &plain}, 1000).size() == 1);
+  const auto both = borders({&longer, &shorter}, 1000);
   REQUIRE(both.size() == 2);
   CHECK(both[0] < both[1]);
-  CHECK(rope_borders(longer, &shorter, 150).size() == 1);
+  CHECK(borders({&longer, &shorter}, 150).size() == 1);
 }
 
 TEST_CASE("an engine without replicas of its model has no room, and each replica adds its queue and its sequences") {

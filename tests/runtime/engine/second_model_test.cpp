@@ -58,24 +58,24 @@ TEST_CASE("a draft model is loaded with its target, and both KV caches fit in wh
 
 TEST_CASE("an amateur is loaded beside model and draft, and all KV caches fit in what was asked for") {
   auto options = with_draft("llama-gqa", golden("llama-gqa"));
-  options.amateur = options.draft;
+  options.techniques["amateur"] = {options.draft};
   std::string lines;
   const auto all = load_model(options, [&](const load_status& s) { lines += s.line + "\n"; });
-  REQUIRE(all->amateur);
+  REQUIRE(all->seconds.size() == 1);
   const auto alone = load_model(with_draft("llama-gqa", ""), {});
-  CHECK_FALSE(alone->amateur);
+  CHECK(alone->seconds.empty());
   CHECK(replica_of(all).plan.blocks == replica_of(alone).plan.blocks / 3);
-  CHECK(all->amateur->sizes.context == 128);
-  CHECK(all->amateur->sizes.rows == replica_of(all).plan.limits.step_tokens);
+  CHECK(all->seconds[0].sizes.context == 128);
+  CHECK(all->seconds[0].sizes.rows == replica_of(all).plan.limits.step_tokens);
   CHECK(lines.find("with the draft model llama-gqa; with the amateur model llama-gqa") != std::string::npos);
   CHECK(lines.find("loading llama-gqa") != std::string::npos);
 }
 
 TEST_CASE("an amateur of another vocabulary is refused in a sentence") {
   auto options = with_draft("llama-gqa", "");
-  options.amateur = golden("qwen2");
+  options.techniques["amateur"] = {golden("qwen2")};
   CHECK(refusal_of(options).starts_with("the amateur model qwen2 has another vocabulary than llama-gqa: "));
-  options.amateur = "/no/such/folder";
+  options.techniques["amateur"] = {"/no/such/folder"};
   CHECK_FALSE(refusal_of(options).empty());
 }
 

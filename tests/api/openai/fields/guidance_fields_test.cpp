@@ -1,3 +1,4 @@
+#include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "tests/api/openai/parse_request.hpp"
@@ -30,13 +31,17 @@ TEST_CASE("completions and chats say how they are guided, by text or by ids") {
 }
 
 TEST_CASE("completions and chats say how they are contrasted") {
-  const auto one = completion(R"({"prompt":"a","contrastive_beta":0.5,"contrastive_alpha":0.25})").prompts.at(0);
-  CHECK(one.sampling.contrastive_beta == 0.5f);
-  CHECK(one.sampling.contrastive_alpha == 0.25f);
+  const auto contrast = [](const generation_request& r) {
+    return contrast_of(r.prompts.at(0).sampling.techniques.find(amateur_technique));
+  };
+  const auto one = completion(R"({"prompt":"a","contrastive_beta":0.5,"contrastive_alpha":0.25})");
+  REQUIRE(contrast(one));
+  CHECK(contrast(one)->beta == 0.5f);
+  CHECK(contrast(one)->alpha == 0.25f);
   const auto talk = chat(R"({"messages":[{"role":"user","content":"a"}],"contrastive_beta":1})");
-  CHECK(talk.prompts.at(0).sampling.contrasted());
-  CHECK(talk.prompts.at(0).sampling.contrastive_alpha == 0.1f);
-  CHECK_FALSE(completion(R"({"prompt":"a","contrastive_beta":0})").prompts.at(0).sampling.contrasted());
+  REQUIRE(contrast(talk));
+  CHECK(contrast(talk)->alpha == 0.1f);
+  CHECK_FALSE(contrast(completion(R"({"prompt":"a","contrastive_beta":0})")));
   CHECK(completion_fault(R"("contrastive_beta":-1)").param == "contrastive_beta");
   CHECK(completion_fault(R"("contrastive_beta":"much")").param == "contrastive_beta");
   CHECK(completion_fault(R"("contrastive_beta":1,"contrastive_alpha":2)").param == "contrastive_alpha");

@@ -128,7 +128,7 @@ TEST_CASE("what layers on a GPU and a CPU cannot be combined with is told in one
           o.compute.tensor_parallel = 2;
         }).starts_with("`tensor_parallel` "));
   CHECK(refused_hybrid("cuda:0=0-1,cpu=2", [](auto& o) {
-          o.amateur = golden("llama-gqa");
+          o.techniques["amateur"] = {golden("llama-gqa")};
         }).starts_with("an amateur model runs on the CPU"));
   CHECK(refused_hybrid("cuda:7=0-1,cpu=2").starts_with("there is no device `cuda:7`"));
   {

@@ -1,4 +1,5 @@
 // Monte-Carlo tree search: it finds what greedy choices and beams miss, and is a function of the request.
+#include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
@@ -328,7 +329,7 @@ TEST_CASE("What a search cannot mean, or costs too much, is refused by its field
   CHECK(blamed_for([](auto& p) { p.techniques.set(troupe::beams({.width = 2})); }) == "num_beams");
   CHECK(blamed_for([](auto& p) { p.best_of = 2; }) == "best_of");
   CHECK(blamed_for([](auto& p) { p.techniques.set(guided_by(2)); }) == "guidance_scale");
-  CHECK(blamed_for([](auto& p) { p.contrastive_beta = 1; }) == "contrastive_beta");
+  CHECK(blamed_for([](auto& p) { p.techniques.set(contrasted_by({.beta = 1})); }) == "contrastive_beta");
   CHECK(blamed_for([](auto& p) { p.mirostat = 2, p.temperature = 1; }) == "mirostat");
   CHECK(blamed_for([](auto& p) { testing::edit_search(p)->branching = 0; }) == "search");
   CHECK(blamed_for([](auto& p) { testing::edit_search(p)->parallel = 129; }) == "search");

@@ -1,3 +1,4 @@
+#include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/dola/dola_layers.hpp"
 #include "runtime/techniques/dola/technique.hpp"
@@ -98,8 +99,10 @@ TEST_CASE("what layers cannot be contrasted beside is refused") {
   const auto told = [&] { return refusal_of_layers([&] { p.validate(100); }).message; };
   p.techniques.set(guided_by(2));
   CHECK(told() == "`dola_layers` cannot be used with `guidance_scale`");
-  p.techniques = technique_uses(contrasted_with(dola_layers("high"))), p.contrastive_beta = 1;
+  p.techniques = technique_uses(contrasted_with(dola_layers("high")));
+  p.techniques.set(contrasted_by({.beta = 1}));
   CHECK(told() == "`dola_layers` cannot be used with `contrastive_beta`");
-  p.contrastive_beta = 0, p.techniques.set(troupe::beams({.width = 2}));
+  p.techniques = technique_uses(contrasted_with(dola_layers("high")));
+  p.techniques.set(troupe::beams({.width = 2}));
   CHECK(told() == "`dola_layers` cannot be used with beams, which are chosen by the model's own probabilities");
 }

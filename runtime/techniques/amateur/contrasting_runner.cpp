@@ -1,11 +1,24 @@
-#include "runtime/execution/contrasting_runner.hpp"
+#include "runtime/techniques/amateur/contrasting_runner.hpp"
 
-#include "runtime/execution/featured_rows.hpp"
+#include "runtime/techniques/amateur/technique.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace troupe {
+
+namespace {
+
+/// Places in `sequences` of those whose rows the amateur computes, too.
+std::vector<std::int32_t> contrasted_places(const step_plan& plan) {
+  std::vector<std::int32_t> result;
+  for (const auto& each : plan.featured)
+    if (each.features->used.find(amateur_technique))
+      result.push_back(each.place);
+  return result;
+}
+
+} // namespace
 
 contrasting_runner::contrasting_runner(std::unique_ptr<step_runner> expert, std::unique_ptr<step_runner> amateur,
                                        int vocab)

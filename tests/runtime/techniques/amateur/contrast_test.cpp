@@ -1,8 +1,11 @@
 // Contrasts of two rows by hand, and how the sampler of a sequence chooses from them.
-#include "runtime/sampling/row_contrast.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/support/error.hpp"
+<<<<<<< HEAD:tests/runtime/sampling/row_contrast_test.cpp
 #include "runtime/techniques/beams/technique.hpp"
+  =======
+#include "runtime/techniques/amateur/technique.hpp"
+  >>>>>>> b3ba774d:tests/runtime/techniques/amateur/contrast_test.cpp
 #include "runtime/techniques/guidance/technique.hpp"
 
 #include <doctest/doctest.h>
@@ -11,7 +14,7 @@
 #include <limits>
 #include <vector>
 
-using namespace troupe;
+  using namespace troupe;
 
 namespace {
 
@@ -24,15 +27,14 @@ logit_row contrasted(const logit_row& expert, const logit_row& amateur, float al
                      logit_row scores = {}) {
   if (scores.empty())
     scores = expert;
-  contrast_scores(expert, amateur, alpha, beta, scores);
+  contrasted_by({.beta = beta, .alpha = alpha})->contrast(expert, amateur, scores);
   return scores;
 }
 
 sampling_params greedy_contrast(float alpha, float beta) {
   sampling_params p;
   p.temperature = 0;
-  p.contrastive_alpha = alpha;
-  p.contrastive_beta = beta;
+  p.techniques.set(contrasted_by({.beta = beta, .alpha = alpha}));
   return p;
 }
 
@@ -132,7 +134,12 @@ TEST_CASE("contrasts beside beams or guidance, or an alpha without a beta, are r
   auto p = greedy_contrast(0.1f, 0.5f);
   p.techniques.set(guided_by(2));
   CHECK(refusal_of_contrast(p) == "`contrastive_beta` must be 0 with `guidance_scale`, not 0.5.");
+<<<<<<< HEAD:tests/runtime/sampling/row_contrast_test.cpp
   p.techniques = technique_uses(troupe::beams({.width = 2}));
+=======
+  p = greedy_contrast(0.1f, 0.5f);
+  p.num_beams = 2;
+>>>>>>> b3ba774d:tests/runtime/techniques/amateur/contrast_test.cpp
   CHECK(refusal_of_contrast(p) ==
         "`contrastive_beta` must be 0 with beams, which are chosen by the model's own probabilities, not 0.5.");
 }

@@ -1,5 +1,7 @@
 // What an amateur computes of a plan, and that its rows are those of the model alone.
-#include "runtime/execution/contrasting_runner.hpp"
+#include "runtime/techniques/amateur/contrasting_runner.hpp"
+
+#include "runtime/techniques/amateur/technique.hpp"
 #include "tests/runtime/execution/draft_model_cases.hpp"
 
 #include <random>
@@ -22,7 +24,8 @@ step_plan three_sequences() {
 }
 
 std::vector<featured_sequence> contrasted(std::initializer_list<std::int32_t> places) {
-  const auto features = std::make_shared<const row_features>(row_features{.contrasted = true});
+  const auto features = std::make_shared<const row_features>(
+    row_features{.used = technique_uses(contrasted_by({.beta = 1}))});
   std::vector<featured_sequence> result;
   for (const auto place : places)
     result.push_back({features, place});
@@ -74,11 +77,11 @@ TEST_CASE("an amateur computes the rows of contrasted sequences, and logits wher
 TEST_CASE("the rows of the amateur, and those of the expert, are the bits that each computes alone") {
   auto options = draft_cases::on_cpu();
   options.model = golden("qwen3");
-  options.amateur = golden("qwen2");
+  options.techniques["amateur"] = {golden("qwen2")};
   const auto both = load_model(options, {});
-  REQUIRE(both->amateur);
+  REQUIRE(both->seconds.size() == 1);
   const auto runner = replica_of(both).make_runner();
-  options.amateur.clear();
+  options.techniques.clear();
   options.model = golden("qwen2");
   const auto other = replica_of(load_model(options, {}));
   options.model = golden("qwen3");

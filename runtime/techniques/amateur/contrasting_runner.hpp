@@ -1,7 +1,7 @@
 // Contrastive decoding. A second model (the amateur) computes the rows of some sequences right after the first (the
 // expert), from the same plans. The amateur's KV cache has as many blocks, under the same numbers, so block tables,
 // copies, prefixes, preemption and wrong guesses work for both. Only contrasted sequences have K and V there, so the
-// others must not share a prefix with them (prefix_salt). For devices whose logits are in host memory; made and used by
+// others must not share a prefix with them (technique_use::salt). For devices whose logits are in host memory; made and used by
 // one thread.
 #pragma once
 
