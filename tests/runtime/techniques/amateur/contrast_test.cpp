@@ -1,11 +1,8 @@
 // Contrasts of two rows by hand, and how the sampler of a sequence chooses from them.
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/support/error.hpp"
-<<<<<<< HEAD:tests/runtime/sampling/row_contrast_test.cpp
-#include "runtime/techniques/beams/technique.hpp"
-  =======
 #include "runtime/techniques/amateur/technique.hpp"
-  >>>>>>> b3ba774d:tests/runtime/techniques/amateur/contrast_test.cpp
+#include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 
 #include <doctest/doctest.h>
@@ -14,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-  using namespace troupe;
+using namespace troupe;
 
 namespace {
 
@@ -134,12 +131,8 @@ TEST_CASE("contrasts beside beams or guidance, or an alpha without a beta, are r
   auto p = greedy_contrast(0.1f, 0.5f);
   p.techniques.set(guided_by(2));
   CHECK(refusal_of_contrast(p) == "`contrastive_beta` must be 0 with `guidance_scale`, not 0.5.");
-<<<<<<< HEAD:tests/runtime/sampling/row_contrast_test.cpp
-  p.techniques = technique_uses(troupe::beams({.width = 2}));
-=======
   p = greedy_contrast(0.1f, 0.5f);
-  p.num_beams = 2;
->>>>>>> b3ba774d:tests/runtime/techniques/amateur/contrast_test.cpp
+  p.techniques.set(troupe::beams({.width = 2}));
   CHECK(refusal_of_contrast(p) ==
         "`contrastive_beta` must be 0 with beams, which are chosen by the model's own probabilities, not 0.5.");
 }
