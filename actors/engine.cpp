@@ -13,6 +13,8 @@
 #include "actors/spawn.hpp"
 #include "runtime/engine/deadlines.hpp"
 #include "runtime/engine/engine_snapshot.hpp"
+#include "runtime/engine/restart_policy.hpp"
+#include "runtime/engine/suspects.hpp"
 #include "runtime/scheduling/cost/load_report.hpp"
 #include "runtime/scheduling/routing/route_query.hpp"
 #include "runtime/scheduling/routing/router.hpp"
@@ -40,10 +42,12 @@ struct pending_request {
   request_actor request;
   std::uint64_t arrival = 0;
   std::uint64_t number = 0;   // of its last admission to a replica
-  int replica = -1;           // that one
+  std::uint64_t tokens = 0;   // that it had when it asked last
+  int replica = -1;           // where it is; -1: nowhere
   int moves_to = -1;          // where it may go on; -1: nowhere else
   route_query_ptr query = {}; // until it is admitted; null where there is one replica
-  bool waiting = false;       // for a replica
+  bool waiting = false;       // for a replica, with all that one needs to know
+  bool refused = false;       // and about to end
 };
 
 /// What is to be loaded, and how.
@@ -73,21 +77,30 @@ public:
     }
   }
 
-  // Replicas and the judge never outlive the engine.
-  ~engine_state() { *abandoned_ = true; }
+  // Replicas and the judge never outlive the engine. Requests notice its end.
+  ~engine_state() {
+    *abandoned_ = true;
+    if (stopping_ || failed_)
+      return;
+    try {
+      report_failed({errc::internal, "the supervisor of the engine was ended from outside", {}});
+    } catch (...) {
+      // The listener cannot be told.
+    }
+  }
 
   engine_actor::behavior_type make_behavior() {
     return {
       [this](submit_atom, std::uint64_t id, const generation_ptr& what, const client_actor& client) {
         return submit(id, what, client);
       },
-      [this](admit_atom, const request_actor& request) { handle_admit(request, nullptr); },
-      [this](admit_atom, const request_actor& request, const route_query_ptr& query) { handle_admit(request, query); },
+      [this](const admission_wanted& wanted) { handle_admit(wanted); },
+      [this](const trial_ended& its) { end_trial(its.request, its.tokens); },
       [this](const move_wanted& its) { consider_move(its.request, its.number, *its.query); },
       [this](load_atom, const load_report_ptr& report) { router_.take(*report); },
       [this](const deadline_set& wanted) { set_deadline(wanted.ms, wanted.request); },
       [this](deadlines_due) { expire(); },
-      [this](const restart_due& due) { start_again(due.replica); },
+      [this](const restart_due& due) { due.replica < 0 ? load_judge() : start_again(due.replica); },
       [this](const model_loaded& its) { finish_loading(its.model); },
       [this](const load_failed& failed) { fail(failed.why); },
       [this](judge_ready) { judge_loaded(); },
@@ -143,6 +156,10 @@ private:
 
   // It is loaded first, as it takes a known part of the memory, of which the model's KV cache takes what there is.
   void judge_loaded() {
+    const bool was_in_trouble = !judge_->trouble().empty();
+    judge_->ready();
+    if (was_in_trouble && model_)
+      report_ready("the reward model is loaded again");
     if (!to_load_ || failed_ || stopping_)
       return;
     try {
@@ -186,15 +203,17 @@ private:
     }
   }
 
-  void handle_admit(const request_actor& request, const route_query_ptr& query) {
+  void handle_admit(const admission_wanted& wanted) {
     try {
-      admit(request, query);
+      admit(wanted);
+      try_next();
     } catch (const std::bad_alloc&) {
-      refuse(request, error_of(std::current_exception()));
+      refuse(wanted.request, error_of(std::current_exception()));
     }
   }
 
-  void admit(const request_actor& request, const route_query_ptr& query) {
+  void admit(const admission_wanted& wanted) {
+    const auto& request = wanted.request;
     auto known = requests_.find(request.address());
     if (auto why = refusal(known == requests_.end()))
       return refuse(request, std::move(*why));
@@ -202,10 +221,24 @@ private:
       self_->monitor(request);
       known = requests_.emplace(request.address(), pending_request{request, ++arrivals_}).first;
     }
-    if (has_router() && !query)
-      return ask(known->second);
-    known->second.query = query;
-    send_to_replica(known->second);
+    auto& pending = known->second;
+    if (!wanted.query)
+      take_back(pending, wanted);
+    if (pending.refused)
+      return;
+    if (has_router() && !wanted.query)
+      return ask(pending);
+    pending.query = wanted.query;
+    send_to_replica(pending);
+  }
+
+  // It is new, or its replica has ended.
+  void take_back(pending_request& pending, const admission_wanted& wanted) {
+    pending.replica = -1;
+    if (wanted.tokens > std::exchange(pending.tokens, wanted.tokens))
+      forgive_all();
+    suspects_.back(pending.arrival, wanted.tokens, wanted.ran);
+    convict();
   }
 
   // With the model, the request can say what there is to know of it.
@@ -226,6 +259,8 @@ private:
       return error{errc::unavailable, "the engine is stopping", {}};
     if (!model_)
       return error{errc::unavailable, "the model is still loading", {}};
+    if (const auto unable = is_new ? why_unable() : std::string(); !unable.empty())
+      return error{errc::unavailable, unable, {}};
     if (!running_replica() && is_new && requests_.size() >= model_->room())
       return error{
         errc::overloaded, "the queue is full: " + std::to_string(requests_.size()) + " requests wait already", {}};
@@ -263,11 +298,12 @@ private:
     wait_for_deadline();
   }
 
-  // While no replica runs, the request gets the model, so that it is validated and its deadline runs.
+  // While it has no replica, the request gets the model, so that it is validated and its deadline runs.
   void send_to_replica(pending_request& pending) {
     admit_reply reply{.model = model_, .arrival = pending.arrival};
     router_.end(pending.number);
-    const auto* to = choose_replica(pending, reply);
+    reply.tried = suspects_.trial() == pending.arrival;
+    const auto* to = reply.tried || !suspects_.holds(pending.arrival) ? choose_replica(pending, reply) : nullptr;
     if (to) {
       admit_to(*to, pending, reply);
       pending.moves_to = reply.moves_to;
@@ -306,11 +342,13 @@ private:
 
   bool has_router() const { return replicas_.size() > 1; }
 
-  /// For the next number. Null if none runs.
+  /// For the next number. Null if none runs that takes it.
   const replica* choose_replica(const pending_request& pending, admit_reply& reply) {
     ++last_number_;
+    if (reply.tried && proving_ground_)
+      return replicas_.at(static_cast<std::size_t>(*proving_ground_)).get();
     if (!has_router())
-      return running_replica();
+      return proving_ground_ ? nullptr : running_replica();
     const auto to = router_.choose(last_number_, *pending.query);
     if (!to)
       return nullptr;
@@ -327,21 +365,32 @@ private:
 
   // -- replicas -------------------------------------------------------------------------------------------------------
 
-  /// `line`: the reason for this start, for a person.
+  /// `line`: the reason for this start, for a person; empty: it is the first.
   void start(replica& which, std::string line) {
     try {
       which.start(has_router() ? ++lives_ : 0);
     } catch (...) {
+      const auto why = error_of(std::current_exception());
+      if (!line.empty()) {
+        which.put_off(why);
+        return restart_when_ended(which);
+      }
       which.give_up();
-      if (all_failed())
-        return on_exception(std::current_exception());
-      return fail_one(which, error_of(std::current_exception()));
+      return all_failed() ? fail(why) : fail_one(which, why);
     }
-    if (has_router())
+    const bool closed = suspects_.awaits() || (suspects_.pending() && !suspects_.trial());
+    if (closed && !proving_ground_)
+      proving_ground_ = which.number();
+    if (has_router() && proving_ground_ != which.number())
       open_route(which);
     introduce(which);
     if (!line.empty())
       report_ready(std::move(line));
+    admit_waiting();
+    try_next();
+  }
+
+  void admit_waiting() {
     for (auto& [_, pending] : requests_)
       if (pending.waiting)
         send_to_replica(pending);
@@ -349,7 +398,7 @@ private:
 
   void open_route(const replica& to) {
     const auto& plan = model_->replicas.at(static_cast<std::size_t>(to.number()));
-    router_.start(to.number(), lives_,
+    router_.start(to.number(), to.life(),
                   {.blocks = plan.blocks,
                    .slots = plan.limits.max_sequences,
                    .queue = plan.limits.max_queue,
@@ -375,36 +424,148 @@ private:
   // Requests notice the scheduler's end and ask the engine again.
   void replica_lost(replica& which, const fault& f) {
     router_.stop(which.number());
+    if (proving_ground_ == which.number())
+      proving_ground_.reset();
+    if (which.running() && f.at_work)
+      suspect_all_in(which, f.why);
     if (auto why = which.fail(f); why && all_failed())
       return fail(*why);
     else if (why)
       return fail_one(which, *why);
+    restart_when_ended(which);
+  }
+
+  void restart_when_ended(replica& which) {
     auto next = which.take_restart();
     if (!next)
       return;
-    auto line = (has_router() ? "replica " + std::to_string(which.number()) + ": " : "") + next->line;
+    if (has_router())
+      next->line = "replica " + std::to_string(which.number()) + ": " + next->line;
     if (next->wait.count() == 0)
-      return start(which, std::move(line));
-    restarts_.insert_or_assign(which.number(), std::move(line));
+      return start(which, std::move(next->line));
     self_->delayed_send(self_, next->wait, restart_due{which.number()});
+    const bool is_long = restart_policy::is_long(next->wait);
+    restarts_.insert_or_assign(which.number(), *std::move(next));
+    if (is_long)
+      report_ready({});
   }
 
   void start_again(int number) {
-    auto line = restarts_.extract(number);
-    if (!stopping_ && line)
-      start(*replicas_.at(static_cast<std::size_t>(number)), std::move(line.mapped()));
+    auto due = restarts_.extract(number);
+    if (!stopping_ && due)
+      start(*replicas_.at(static_cast<std::size_t>(number)), std::move(due.mapped().line));
   }
 
   // Others go on.
   void fail_one(const replica& which, const error& why) {
     const auto left = std::ranges::count_if(replicas_, [](auto& each) { return !each->has_failed(); });
-    degraded_ = std::to_string(left) + " of " + std::to_string(replicas_.size()) + " replicas are left: replica " +
+    lost_ = std::to_string(left) + " of " + std::to_string(replicas_.size()) + " replicas are left: replica " +
       std::to_string(which.number()) + ": " + why.message;
-    report_ready(degraded_);
+    report_ready(lost_);
+  }
+
+  /// Why there will be no replica for a while; empty: there is one, or soon.
+  std::string why_unable() const {
+    const replica::pending_restart* longest = nullptr;
+    for (const auto& each : replicas_) {
+      if (each->has_failed())
+        continue;
+      const auto waits = restarts_.find(each->number());
+      if (waits == restarts_.end() || !restart_policy::is_long(waits->second.wait))
+        return {};
+      if (!longest || waits->second.wait > longest->wait)
+        longest = &waits->second;
+    }
+    return longest ? "the engine is not able to run: a part of it fails again and again, and is started again " +
+        restart_policy::every(longest->wait) + ": " + longest->why
+                   : std::string();
+  }
+
+  /// Why not all of it serves; empty: it does.
+  std::string degraded() const {
+    std::vector<std::string> all{lost_, why_unable(), judge_ ? judge_->trouble() : std::string()};
+    if (all[1].empty())
+      for (const auto& [number, its] : restarts_)
+        if (restart_policy::is_long(its.wait))
+          all.push_back("replica " + std::to_string(number) + " fails again and again, and is started again " +
+                        restart_policy::every(its.wait) + ": " + its.why);
+    std::string text;
+    for (const auto& each : all)
+      text += (text.empty() || each.empty() ? "" : "; ") + each;
+    return text;
   }
 
   bool all_failed() const {
     return std::ranges::all_of(replicas_, [](auto& each) { return each->has_failed(); });
+  }
+
+  // -- requests at which replicas seem to fail (runtime/engine/suspects.hpp) ------------------------------------------
+
+  void suspect_all_in(const replica& failed, const error& why) {
+    last_fault_ = why.message;
+    std::vector<std::uint64_t> in_it;
+    for (const auto& [_, pending] : requests_)
+      if (pending.replica == failed.number())
+        in_it.push_back(pending.arrival);
+    suspects_.failed(in_it);
+  }
+
+  // Nobody is tried before all have come back from the replica that failed: the first one alone in what runs instead.
+  void try_next() {
+    if (stopping_ || failed_)
+      return;
+    if (!suspects_.pending() && proving_ground_)
+      return open_proving_ground();
+    std::vector<std::uint64_t> waiting;
+    if (suspects_.pending())
+      for (const auto& [_, pending] : requests_)
+        if (pending.waiting)
+          waiting.push_back(pending.arrival);
+    const auto next = suspects_.next(waiting);
+    if (!next || std::ranges::find(waiting, *next) == waiting.end() || !(proving_ground_ || running_replica()))
+      return;
+    auto& pending = of_arrival(*next)->second;
+    suspects_.begin_trial(*next, pending.tokens);
+    send_to_replica(pending);
+  }
+
+  void end_trial(const request_actor& request, std::uint64_t tokens) {
+    const auto known = requests_.find(request.address());
+    if (known == requests_.end() || suspects_.trial() != known->second.arrival)
+      return;
+    if (tokens > known->second.tokens)
+      forgive_all();
+    suspects_.end_trial(known->second.arrival, tokens);
+    known->second.replica == proving_ground_ ? open_proving_ground() : try_next();
+  }
+
+  // To all others.
+  void open_proving_ground() {
+    if (const auto number = std::exchange(proving_ground_, std::nullopt); number && has_router())
+      open_route(*replicas_.at(static_cast<std::size_t>(*number)));
+    admit_waiting();
+    try_next();
+  }
+
+  void convict() {
+    const auto culprit = suspects_.take_culprit();
+    const auto known = culprit ? of_arrival(*culprit) : requests_.end();
+    if (known == requests_.end())
+      return;
+    known->second.waiting = false;
+    known->second.refused = true;
+    refuse(known->second.request,
+           {errc::poisoned, "a part of the engine failed each time that it ran this request: " + last_fault_, {}});
+    forgive_all();
+  }
+
+  void forgive_all() {
+    for (auto& each : replicas_)
+      each->forgive();
+  }
+
+  std::map<caf::actor_addr, pending_request>::iterator of_arrival(std::uint64_t arrival) {
+    return std::ranges::find_if(requests_, [=](const auto& entry) { return entry.second.arrival == arrival; });
   }
 
   // -- the judge ------------------------------------------------------------------------------------------------------
@@ -415,7 +576,24 @@ private:
       return;
     if (to_load_)
       return fail(f.why);
-    auto line = judge_->replace(f);
+    const auto wait = judge_->wait_after(f);
+    tell_who_judges();
+    if (wait.count() == 0)
+      return load_judge();
+    self_->delayed_send(self_, wait, restart_due{-1});
+    if (model_ && restart_policy::is_long(wait))
+      report_ready({});
+  }
+
+  void load_judge() {
+    if (stopping_ || failed_)
+      return;
+    std::string line;
+    try {
+      line = judge_->load_again();
+    } catch (...) {
+      return judge_lost({error_of(std::current_exception())});
+    }
     tell_who_judges();
     if (model_)
       report_ready(std::move(line));
@@ -480,8 +658,7 @@ private:
     load_status ready;
     ready.now = load_status::stage::ready;
     ready.line = std::move(line);
-    const auto no_judge = judge_ ? judge_->given_up() : std::string();
-    ready.degraded = degraded_ + (degraded_.empty() || no_judge.empty() ? "" : "; ") + no_judge;
+    ready.degraded = degraded();
     on_status_(ready, model_);
   }
 
@@ -495,14 +672,18 @@ private:
     on_status_(status, nullptr);
   }
 
-  void fail(const error& why) {
-    if (stopping_)
-      return;
-    failed_ = why;
+  void report_failed(const error& why) {
     load_status status;
     status.now = load_status::stage::failed;
     status.why = why;
     on_status_(status, nullptr);
+  }
+
+  void fail(const error& why) {
+    if (stopping_)
+      return;
+    failed_ = why;
+    report_failed(why);
     for (auto& [_, pending] : requests_)
       if (std::exchange(pending.waiting, false))
         refuse(pending.request, why);
@@ -542,7 +723,11 @@ private:
   void child_ended(const caf::down_msg& down) {
     if (const auto request = requests_.find(down.source); request != requests_.end()) {
       router_.end(request->second.number);
+      const auto arrival = request->second.arrival;
       requests_.erase(request);
+      suspects_.gone(arrival);
+      convict();
+      try_next();
     }
     deadlines_.erase(down.source);
     remove_watcher(down.source);
@@ -621,12 +806,15 @@ private:
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   loaded_model_ptr model_;
   std::vector<std::unique_ptr<replica>> replicas_;
-  router router_;                       // of several replicas
-  std::uint64_t lives_ = 0;             // of all of them
-  std::map<int, std::string> restarts_; // that wait, by replica: the line that tells of each
-  std::string degraded_;                // why fewer serve than there were
-  caf::actor_addr loader_;              // while it loads
-  std::optional<kept_judge> judge_;     // if there is a reward model
+  router router_;                                    // of several replicas
+  std::uint64_t lives_ = 0;                          // of all of them
+  std::map<int, replica::pending_restart> restarts_; // that wait, by replica
+  std::string lost_;                                 // why fewer serve than there were
+  suspects suspects_;
+  std::optional<int> proving_ground_; // a replica that takes nobody but who is tried
+  std::string last_fault_;            // by an exception
+  caf::actor_addr loader_;            // while it loads
+  std::optional<kept_judge> judge_;   // if there is a reward model
   std::map<caf::actor_addr, pending_request> requests_;
   deadlines<caf::actor_addr> deadlines_;
   std::map<caf::actor_addr, step_watcher_actor> watchers_;

@@ -16,7 +16,8 @@ namespace {
 
 using category = caf::atom_constant<caf::atom("troupe")>;
 
-// The code of an exit reason of our category.
+// The code of an exit reason of our category, but for a bit.
+constexpr std::uint8_t of_constructor = 0x80;
 enum class kind : std::uint8_t { device = 1, lost_device, out_of_memory, internal };
 
 errc code_of(kind what) {
@@ -63,10 +64,11 @@ error error_of(const std::exception_ptr& thrown) noexcept {
   }
 }
 
-caf::error exit_reason_of(const std::exception_ptr& thrown) noexcept {
+caf::error exit_reason_of(const std::exception_ptr& thrown, bool at_work) noexcept {
   try {
     const auto [what, sentence] = cause_of(thrown);
-    return {static_cast<std::uint8_t>(what), category::value, caf::make_message(std::string(sentence))};
+    const auto code = static_cast<unsigned>(what) | (at_work ? 0 : of_constructor);
+    return {static_cast<std::uint8_t>(code), category::value, caf::make_message(std::string(sentence))};
   } catch (const std::bad_alloc&) {
     return {}; // any other reason would need memory
   }
@@ -76,9 +78,11 @@ fault fault_of(const caf::error& reason, const caf::actor_system& system) {
   if (!reason)
     return {{errc::out_of_memory, "there is not enough memory", {}}, true};
   if (reason.category() != category::value || !reason.context().match_elements<std::string>())
-    return {{errc::internal, "a part of the engine was ended: " + system.render(reason), {}}, true};
-  const auto what = static_cast<kind>(reason.code());
-  return {{code_of(what), reason.context().get_as<std::string>(0), {}}, what != kind::lost_device};
+    return {{errc::internal, "a part of the engine was ended: " + system.render(reason), {}}, true, false};
+  const auto what = static_cast<kind>(reason.code() & ~of_constructor);
+  return {{code_of(what), reason.context().get_as<std::string>(0), {}},
+          what != kind::lost_device,
+          (reason.code() & of_constructor) == 0};
 }
 
 } // namespace troupe

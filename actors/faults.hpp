@@ -17,12 +17,13 @@ namespace troupe {
 /// An exception of a handler or constructor, as the error that a client receives.
 error error_of(const std::exception_ptr& thrown) noexcept;
 
-/// The same as an exit reason; empty if there is no memory for one.
-caf::error exit_reason_of(const std::exception_ptr& thrown) noexcept;
+/// The same as an exit reason; empty if there is no memory for one. `at_work`: by a handler.
+caf::error exit_reason_of(const std::exception_ptr& thrown, bool at_work = true) noexcept;
 
 struct fault {
   error why;
   bool recoverable = true; // false: the device's context is lost, and the weights with it
+  bool at_work = true;     // false: it could not start, or was ended from outside, which no request can cause
 };
 
 /// Reads any exit reason, CAF's own included.

@@ -117,7 +117,7 @@ private:
       return; // its end is near
     orders_.insert_or_assign(order, open_order{sampler});
     if (!model_)
-      return fail(order, {errc::unavailable, "the reward model is being loaded again after a failure", "search"});
+      return fail(order, no_judge);
     try {
       open(order);
     } catch (const failure& f) {

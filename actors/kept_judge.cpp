@@ -1,17 +1,35 @@
 #include "actors/kept_judge.hpp"
 
 #include "actors/judge.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
 
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
-#include <exception>
+#include <memory>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
+namespace {
+
+/// Loads what it loaded first, or throws failure: answers to one question must not come of two models.
+model_loader always_the_same(model_loader load) {
+  return [load = std::move(load), files = std::make_shared<std::vector<file_state>>()](const engine_options& options,
+                                                                                       const progress_sink& progress) {
+    for (const auto& file : *files)
+      require_unchanged(file);
+    auto model = load(options, progress);
+    *files = model->files;
+    return model;
+  };
+}
+
+} // namespace
+
 kept_judge::kept_judge(engine_actor::pointer engine, engine_options options, model_loader loader)
-  : engine_(engine), options_(std::move(options)), loader_(std::move(loader)) {}
+  : engine_(engine), options_(std::move(options)), loader_(always_the_same(std::move(loader))) {}
 
 void kept_judge::start(std::function<void(const load_status&)> progress) {
   now_ = spawn_judge(engine_actor(engine_), options_, std::move(progress), loader_);
@@ -30,19 +48,25 @@ bool kept_judge::lose(const caf::actor_addr& actor) {
   return true;
 }
 
-std::string kept_judge::replace(const fault& f) {
-  auto why = f.why.message;
-  if (policy_.restart(engine_->clock().now())) {
-    try {
-      start([](const load_status&) {}); // the engine is ready all the same
-      ++restarts_;
-      return "the reward model failed and is loaded again: " + why;
-    } catch (...) {
-      why = error_of(std::current_exception()).message;
-    }
-  }
-  given_up_ = "searches with a reward model fail, as it has failed for good: " + why;
-  return given_up_;
+void kept_judge::ready() {
+  ready_ = engine_->clock().now();
+  trouble_.clear();
+}
+
+std::chrono::milliseconds kept_judge::wait_after(const fault& f) {
+  why_ = f.why.message;
+  const auto now = engine_->clock().now();
+  const auto wait = policy_.after(now - std::exchange(ready_, std::nullopt).value_or(now));
+  if (restart_policy::is_long(wait))
+    trouble_ = "searches with a reward model fail, as it fails again and again, and is loaded again " +
+      restart_policy::every(wait) + ": " + why_;
+  return wait;
+}
+
+std::string kept_judge::load_again() {
+  start([](const load_status&) {}); // the engine is ready all the same
+  ++restarts_;
+  return "the reward model failed and is loaded again: " + why_;
 }
 
 } // namespace troupe

@@ -1,5 +1,5 @@
-// The judge of an engine with a reward model, loaded again after it has ended, unless it ends too often. A part of the
-// engine actor, on whose thread it is used; the engine passes it the ends of actors.
+// The judge of an engine with a reward model, loaded again whenever it has ended. A part of the engine actor, on whose
+// thread it is used; the engine passes it the ends of actors, and decides when it is loaded.
 #pragma once
 
 #include "actors/engine.hpp"
@@ -10,8 +10,10 @@
 
 #include <caf/actor_addr.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace troupe {
@@ -35,14 +37,20 @@ public:
   /// Whether it had this address; it has ended.
   bool lose(const caf::actor_addr& actor);
 
-  /// After its end: starts another, or gives up. Returns what has happened, for a person.
-  std::string replace(const fault& f);
+  /// It can judge.
+  void ready();
 
-  /// Why there is none any more; empty: it has not been given up.
-  const std::string& given_up() const { return given_up_; }
+  /// After its end: the wait before load_again().
+  std::chrono::milliseconds wait_after(const fault& f);
+
+  /// Starts another. Returns what has happened, for a person. Throws if it cannot.
+  std::string load_again();
+
+  /// Why searches fail for a while; empty: they do not, or not for long.
+  const std::string& trouble() const { return trouble_; }
 
   /// An answer more is judged.
-  void count() { ++answers_; }
+  void count() { ++answers_, policy_.forgive(); }
 
   std::uint64_t answers() const { return answers_; } // of all of them
   std::uint64_t restarts() const { return restarts_; }
@@ -53,7 +61,8 @@ private:
   model_loader loader_;
   judge_actor now_;
   restart_policy policy_;
-  std::string given_up_;
+  std::optional<std::chrono::steady_clock::time_point> ready_; // since when it can judge
+  std::string why_, trouble_;                                  // of its last end
   std::uint64_t answers_ = 0, restarts_ = 0;
 };
 

@@ -72,6 +72,8 @@ using load_report_ptr = std::shared_ptr<const load_report>;
 using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
 
 // Messages that are named by what happened, by the files of actors/messages that have them.
+struct admission_wanted; // actors/messages/admission.hpp
+struct trial_ended;
 struct replica_known; // actors/messages/introductions.hpp
 struct request_joined;
 struct scheduler_known;

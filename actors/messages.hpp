@@ -16,7 +16,8 @@
 // - A request asks the engine for admission and gets an admit_reply: the scheduler to go to, or why there is none. If
 //   it has a guide, the guide_compiler compiles it first. When that scheduler dies, the request asks again and brings
 //   its transcript. Where there are several replicas, the first reply asks for a route_query, and the second names
-//   one. Request numbers are those of an admission, so stale messages are recognised.
+//   one. Request numbers are those of an admission, so stale messages are recognised. A request at which replicas
+//   seem to fail is tried alone, and tells how that ended (trial_ended).
 // - A request ends by ending its actor. All who hold state for it monitor it and release that state then.
 // - The executor holds a plan back until the tokens arrive that its placeholders stand for. Where layers are divided
 //   among stages, each has an executor, which passes the plan on with the rows that it has computed; the last one
@@ -50,7 +51,7 @@ using client_actor = caf::typed_actor<gets<event_atom, std::uint64_t, event_ptr>
 
 /// One per client request: its transcripts, the detokenisers, the deadline. Ends once the client has the last event.
 using request_actor = caf::typed_actor<
-  gets<admit_atom, admit_reply_ptr>, gets<deadline_passed>,     // engine: the outcome of admit or move; too late
+  gets<admit_atom, admit_reply_ptr>, gets<deadline_passed>,     // engine: where it runs, or why not; too late
   gets<chain_arrived>,                                          // scheduler
   gets<started_atom, std::uint64_t, std::int32_t, caf::timespan>, // scheduler: first rows; cached tokens, and when
   gets<token_sampled>, gets<guesses_verified>,                  // sampler
@@ -136,8 +137,7 @@ using engine_actor = caf::typed_actor<
   gets<watch_atom, step_watcher_actor>, gets<unwatch_atom, step_watcher_actor>, // any actor
   caf::replies_to<look_atom>::with<engine_snapshot_ptr>,        // any actor that watches
   caf::replies_to<stats_atom>::with<engine_stats>,              // any actor; an error while no replica runs
-  gets<admit_atom, request_actor>, gets<admit_atom, request_actor, route_query_ptr>, // request: admit_reply follows
-  gets<move_wanted>, gets<deadline_set>,                        // request
+  gets<admission_wanted>, gets<trial_ended>, gets<move_wanted>, gets<deadline_set>, // request
   gets<load_atom, load_report_ptr>,                             // scheduler, beside other replicas
   gets<record_atom, step_record_ptr>,                           // scheduler: if watched, or with a remark
   gets<model_loaded>, gets<load_failed>,                        // loader

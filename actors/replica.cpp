@@ -28,6 +28,8 @@ replica::replica(engine_actor::pointer engine, int number, model_replica what)
 void replica::start(std::uint64_t life) {
   try {
     workers_ = spawn(life);
+    started_ = engine_->clock().now();
+    life_ = life;
   } catch (...) {
     end();
     throw;
@@ -165,20 +167,21 @@ std::optional<error> replica::fail(const fault& f) {
   if (!workers_)
     return std::nullopt; // it is ending already
   end();
-  auto why = f.why;
-  const auto wait = f.recoverable ? policy_.restart(engine_->clock().now()) : std::nullopt;
   if (!f.recoverable) {
     failed_ = true;
+    auto why = f.why;
     why.message = "the device is lost: " + why.message;
-  } else if (!wait) {
-    failed_ = true;
-    why.message = "a part of the engine failed again after " + std::to_string(policy_.restarts()) +
-      " restarts within " + std::to_string(policy_.within().count()) + " s: " + why.message;
-  } else {
-    ++seen_.restarts;
-    restarting_ = {"a part of the engine failed and was restarted: " + why.message, *wait};
+    return why;
   }
-  return failed_ ? std::optional(std::move(why)) : std::nullopt;
+  ++seen_.restarts;
+  restarting_ = {"a part of the engine failed and was restarted: " + f.why.message, f.why.message,
+                 policy_.after(engine_->clock().now() - started_)};
+  return std::nullopt;
+}
+
+void replica::put_off(const error& why) {
+  restarting_ = {"a part of the engine could not be started, and then was: " + why.message, why.message,
+                 policy_.after({})};
 }
 
 std::optional<replica::pending_restart> replica::take_restart() {

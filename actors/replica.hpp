@@ -60,17 +60,26 @@ public:
   /// Who values the answers of its searches, also after the next start; null: nobody.
   void judge_by(const judge_actor& judge);
 
+  /// Under which its scheduler reports loads.
+  std::uint64_t life() const { return life_; }
+
   /// Null while it does not run.
   const workers* running() const { return workers_ ? &*workers_ : nullptr; }
 
   /// It is not started again.
   void give_up() { failed_ = true; }
 
+  /// It could not be started; it will be tried again (take_restart).
+  void put_off(const error& why);
+
+  /// What made it fail is known to be gone: it is worth a start at once.
+  void forgive() { policy_.forgive(); }
+
   /// Whether none of its actors is alive.
   bool has_ended() const { return children_.empty(); }
 
-  /// Spawns and monitors its actors. `life`: under which its scheduler reports loads; 0: it reports none. Throws if it
-  /// cannot, and ends those that it has spawned.
+  /// Spawns and monitors its actors. A `life` of 0: its scheduler reports no loads. Throws if it cannot, and ends those
+  /// that it has spawned.
   void start(std::uint64_t life);
 
   /// Ends its actors. Requests notice the scheduler's end.
@@ -83,7 +92,8 @@ public:
   std::optional<error> fail(const fault& f);
 
   struct pending_restart {
-    std::string line; // the reason, for a person
+    std::string line; // for a person, when it is started again
+    std::string why;
     std::chrono::milliseconds wait{};
   };
   /// After a failure, once all its actors have ended, whose memory is what the next ones will take: that it is to be
@@ -107,6 +117,8 @@ private:
   std::optional<workers> workers_;
   std::map<caf::actor_addr, caf::actor> children_;
   restart_policy policy_;
+  std::chrono::steady_clock::time_point started_{};
+  std::uint64_t life_ = 0;
   bool steps_watched_ = false;
   replica_stats seen_; // as its actors answered last; `restarts` is true
   std::shared_ptr<former_lives<scheduler_counters>> former_schedulers_ =

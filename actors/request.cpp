@@ -1,5 +1,6 @@
 #include "actors/request.hpp"
 
+#include "actors/faults.hpp"
 #include "actors/messages/admission.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/messages/guides.hpp"
@@ -40,10 +41,10 @@ public:
       what_(std::move(what)),
       client_(std::move(client)),
       submitted_(self->clock().now()) {
-    self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down.source); });
+    self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down); });
     if (const auto& its = client_.line->client())
       client_watch_ = watch(self_, its);
-    self_->send(*engine_, admit_atom::value, self_handle_);
+    self_->send(*engine_, admission_wanted{self_handle_});
   }
 
   request_actor::behavior_type make_behavior() {
@@ -94,10 +95,14 @@ private:
     moves_to_ = reply.moves_to;
     scheduler_ = watch(self_, reply.scheduler);
     number_ = reply.number;
-    if (request_->guide && !request_->follows)
+    tried_ = tried_ || reply.tried; // also where it moves meanwhile
+    ran_ = request_->guide && !request_->follows;
+    if (ran_)
       self_->send(reply.guides, compile_atom::value, what_, number_, self_handle_);
     else
       submit();
+    if (paused_)
+      end_trial();
   }
 
   void follow(std::uint64_t number, const answer_guide_ptr& guide) {
@@ -112,7 +117,7 @@ private:
   void describe(const loaded_model& model) {
     prefix_cache_ = model.prefix_cache;
     rope_borders_ = model.replicas.front().limits.rope_borders;
-    self_->send(*engine_, admit_atom::value, self_handle_, query());
+    self_->send(*engine_, admission_wanted{.request = self_handle_, .query = query()});
   }
 
   route_query_ptr query() const {
@@ -187,23 +192,43 @@ private:
     return resumed;
   }
 
-  void peer_ended(const caf::actor_addr& peer) {
+  void peer_ended(const caf::down_msg& down) {
+    const auto& peer = down.source;
     if (engine_.is(peer)) {
-      fail({errc::unavailable, "the engine has stopped", {}});
+      const auto its = fault_of(down.reason, self_->system());
+      fail(
+        {errc::unavailable, its.at_work ? "the engine has failed: " + its.why.message : "the engine has stopped", {}});
     } else if (scheduler_.is(peer)) {
       scheduler_ = {};
       number_ = 0; // the next group samples again what the old one may still send
-      may_move_ = false;
-      self_->send(*engine_, admit_atom::value, self_handle_);
+      may_move_ = tried_ = false;
+      self_->send(*engine_, admission_wanted{.request = self_handle_, .tokens = tokens(), .ran = ran_});
     } else if (client_watch_.is(peer)) {
       cancel();
     }
   }
 
+  /// How far it is.
+  std::uint64_t tokens() const {
+    std::uint64_t all = scored_ + (embedding_.empty() ? 0 : 1);
+    for (const auto& s : sequences_)
+      all += s.ids().size();
+    return all;
+  }
+
+  // Behind its next token; or at once where there will be none for a while.
+  void end_trial() {
+    if (std::exchange(tried_, false))
+      self_->send(*engine_, trial_ended{self_handle_, tokens()});
+  }
+
   // -- running --------------------------------------------------------------------------------------------------------
 
   void note_start(std::uint64_t number, std::int32_t cached, caf::timespan when) {
-    if (number != number_ || started_)
+    if (number != number_)
+      return;
+    ran_ = true;
+    if (started_)
       return;
     started_ = clock::time_point(when);
     cached_tokens_ = static_cast<std::uint32_t>(cached);
@@ -220,6 +245,7 @@ private:
     withheld_tokens_ += was_running && token.withheld;
     if (auto event = sequence.push(token))
       deliver(id.index, std::move(*event));
+    end_trial();
     if (was_running && ranking_)
       rank(id.index, token.logprob);
     if (was_running && sequence.stopped_by_text())
@@ -274,6 +300,7 @@ private:
       e.prompt.push_back({.id = request_->prompt.front()});
     e.prompt.insert(e.prompt.end(), tokens.begin(), tokens.end());
     scored_ += e.prompt.size();
+    end_trial();
     if (scored_ < request_->prompt.size() || request_->sampling.max_tokens > 0)
       return client_.line->send(std::move(e));
     auto last = sequences_.front().cut(finish_reason::length);
@@ -306,6 +333,8 @@ private:
 
   void pause(bool paused) {
     paused_ = paused;
+    if (paused)
+      end_trial();
     if (scheduler_)
       self_->send(*scheduler_, request_paused{number_, paused});
   }
@@ -337,6 +366,7 @@ private:
   }
 
   void done() {
+    end_trial();
     const auto now = self_->clock().now();
     done_event e;
     if (ranking_)
@@ -423,6 +453,8 @@ private:
   std::shared_ptr<request> request_;  // null until validated; does not change once it was submitted
   std::vector<transcript> sequences_; // empty until validated
   bool admitted_ = false;
+  bool tried_ = false; // the engine waits for the end of its trial
+  bool ran_ = false;   // a guide was compiled, or rows computed, since it was admitted last
   bool paused_ = false;
   bool cancelled_ = false; // before validation
   bool ended_ = false;

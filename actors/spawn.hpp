@@ -78,10 +78,11 @@ protected:
     if (this->getf(caf::abstract_actor::is_detached_flag))
       name_thread(State::name);
     this->set_exception_handler([this](std::exception_ptr& thrown) {
+      auto& state = this->state.state;
       if constexpr (requires(State & state) { state.on_exception(thrown); })
-        if (auto& state = this->state.state)
+        if (state)
           state->on_exception(thrown);
-      return exit_reason_of(thrown);
+      return exit_reason_of(thrown, state.has_value());
     });
     std::apply([this](Args&... args) { this->state.state.emplace(this, std::move(args)...); }, arguments_);
     return this->state.state->make_behavior();

@@ -1,4 +1,5 @@
-// What the engine answers to a request that asks where it is to run, and a step on its way through a replica's stages.
+// A request asks the engine where it is to run, and the engine answers; and a step on its way through a replica's
+// stages.
 #pragma once
 
 #include "actors/messages.hpp"
@@ -22,10 +23,25 @@ struct stage_work {
   executor_actor first = {};                   // stage, which the sampler sends the tokens to
 };
 
-/// The engine's answer to admit.
+/// To the engine, from a request: an admit_reply follows.
+struct admission_wanted {
+  request_actor request;
+  std::uint64_t tokens = 0;   // that it has
+  bool ran = false;           // it was computed since it was admitted last
+  route_query_ptr query = {}; // that an admit_reply asked for
+};
+
+/// To the engine, from a request that was tried: it has a token more; or none, as it is paused.
+struct trial_ended {
+  request_actor request;
+  std::uint64_t tokens = 0; // that it has
+};
+
+/// The engine's answer to admission_wanted.
 struct admit_reply {
   loaded_model_ptr model = {};
-  bool asks = false;              // for a route_query, to be sent with admit: there are several replicas
+  bool asks = false;              // for a route_query: there are several replicas
+  bool tried = false;             // trial_ended is wanted
   scheduler_actor scheduler = {}; // null while no replica runs: another reply follows
   guide_compiler_actor guides = {}; // of the same replica
   int replica = 0;                // its number
@@ -39,3 +55,6 @@ struct admit_reply {
 // clang-format on
 
 } // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admission_wanted)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::trial_ended)

@@ -30,9 +30,9 @@ struct masks_overdue {};
 /// engine: the time of a request may be over.
 struct deadlines_due {};
 
-/// engine: this replica may start again.
+/// engine: this replica may start again, or the judge be loaded again.
 struct restart_due {
-  int replica = 0;
+  int replica = 0; // -1: the judge
 };
 
 } // namespace troupe

@@ -31,6 +31,7 @@ error_kind kind_of(errc code) {
     case errc::timeout: return {504, "server_error", "timeout"};
     case errc::out_of_memory: return {503, "server_error", "out_of_memory"};
     case errc::device: return {500, "server_error", "device_error"};
+    case errc::poisoned: return {500, "server_error", "poisoned"};
     case errc::bad_file: return {500, "server_error", "bad_file"};
     case errc::internal: return {500, "server_error", "internal_error"};
   }

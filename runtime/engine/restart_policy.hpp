@@ -1,44 +1,44 @@
-// Limits how often a failed worker group is restarted, and how soon: what made it fail may take a while to pass. Owned
-// by the engine actor; single-threaded.
+// How soon a failed part of the engine is started again: at once, and where that does not help, after ever longer, but
+// always. Owned by the engine actor; single-threaded.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
-#include <deque>
-#include <optional>
+#include <string>
 
 namespace troupe {
 
 class restart_policy {
 public:
-  using clock = std::chrono::steady_clock;
+  using milliseconds = std::chrono::milliseconds;
 
-  explicit restart_policy(std::size_t restarts = 3, std::chrono::seconds within = std::chrono::seconds(60))
-    : restarts_(restarts), within_(within) {}
+  static constexpr milliseconds first_wait{50}, longest_wait{5000}; // after a start at once; doubled in between
 
-  /// Whether to restart after a failure at `now`, and how long to wait before: not at all, then ever longer. Counts the
-  /// restart.
-  std::optional<std::chrono::milliseconds> restart(clock::time_point now) {
-    while (!recent_.empty() && now - recent_.front() >= within_)
-      recent_.pop_front();
-    if (recent_.size() >= restarts_)
-      return std::nullopt;
-    recent_.push_back(now);
-    const auto before = static_cast<int>(std::min(recent_.size() - 1, most_steps));
-    return before == 0 ? std::chrono::milliseconds(0) : first_wait * (1 << 3 * (before - 1));
+  /// After a failure of a part that had run for so long: the wait before it is started again. One that has run for ten
+  /// times as long as the last wait is worth a start at once.
+  milliseconds after(std::chrono::steady_clock::duration life) {
+    if (life >= std::max(least_life, 10 * last_))
+      forgive();
+    last_ = next_;
+    next_ = next_.count() == 0 ? first_wait : std::min(2 * next_, longest_wait);
+    return last_;
   }
 
-  std::size_t restarts() const { return restarts_; }
-  std::chrono::seconds within() const { return within_; }
+  /// What made it fail is known to be gone.
+  void forgive() { last_ = next_ = {}; }
+
+  /// Whether clients had better hear of it than wait.
+  static bool is_long(milliseconds wait) { return wait >= std::chrono::seconds(1); }
+
+  /// "every 5 s"
+  static std::string every(milliseconds wait) {
+    return "every " + std::to_string(std::chrono::ceil<std::chrono::seconds>(wait).count()) + " s";
+  }
 
 private:
-  static constexpr std::chrono::milliseconds first_wait{500}; // eight times as long each time
-  static constexpr std::size_t most_steps = 4;
+  static constexpr milliseconds least_life{500};
 
-  std::size_t restarts_;
-  std::chrono::seconds within_;
-  std::deque<clock::time_point> recent_;
+  milliseconds last_{}, next_{};
 };
 
 } // namespace troupe

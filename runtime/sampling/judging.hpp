@@ -27,7 +27,7 @@ struct judge_order {
 
 using judge_order_ptr = std::shared_ptr<const judge_order>;
 
-inline const error no_judge{errc::unavailable, "the reward model has stopped", "search"};
+inline const error no_judge{errc::unavailable, "the reward model is being loaded again after a failure", "search"};
 
 /// What has come of an order: one value for each answer, or why there are none.
 struct verdict {

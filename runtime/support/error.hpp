@@ -23,6 +23,7 @@ enum class errc : std::uint8_t {
   timeout,       // the request took longer than it may
   out_of_memory, // weights, KV cache or a buffer cannot be allocated
   device,        // a device reported a fault
+  poisoned,      // the engine fails each time that it runs this request
   internal,      // a bug
 };
 

@@ -2,15 +2,20 @@
 // Clients notice a pause at most; their results are the same bits.
 #include "actors/actor_counts.hpp"
 #include "actors/engine.hpp"
+#include "actors/messages/admission.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/messages/guides.hpp"
 #include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
+#include "runtime/engine/suspects.hpp"
+#include "runtime/guide/guide_source.hpp"
+#include "runtime/support/json/json.hpp"
 #include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/actors/faulty_device.hpp"
 #include "tests/listener.hpp"
 #include "tests/test_data.hpp"
@@ -26,11 +31,15 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
 #include <random>
+#include <semaphore>
+#include <span>
 #include <thread>
+#include <unistd.h>
 
 using namespace troupe;
 using namespace troupe::testing;
@@ -93,8 +102,12 @@ public:
   }
 
   load_status wait_for(load_status::stage stage) {
+    return wait_until([=](const load_status& s) { return s.now == stage; });
+  }
+
+  load_status wait_until(const std::function<bool(const load_status&)>& seen) {
     std::unique_lock lock(mutex_);
-    REQUIRE(changed_.wait_for(lock, std::chrono::minutes(5), [&] { return status_.now == stage; }));
+    REQUIRE(changed_.wait_for(lock, std::chrono::minutes(5), [&] { return seen(status_); }));
     return status_;
   }
 
@@ -161,7 +174,7 @@ public:
         [](deadline_passed) {},
       };
     });
-    caf::anon_send(engine, admit_atom::value, scout);
+    caf::anon_send(engine, admission_wanted{scout});
     caf::scoped_actor self{system_};
     self->wait_for(scout);
     return admitted->get_future().get();
@@ -267,7 +280,27 @@ int check_same(troubled_engine& e, const std::vector<generation>& work, const st
   return e.script->steps;
 }
 
+/// Whether it computes a prompt of poisonous().
+bool has_poison(const step_plan& plan) {
+  return std::search_n(plan.tokens.begin(), plan.tokens.end(), 4, token_id(3)) != plan.tokens.end();
+}
+
+generation poisonous() {
+  auto g = ask(4, 20);
+  g.prompt.assign(4, 3); // of no other prompt
+  return g;
+}
+
 [[noreturn]] void fail_device() { throw kernels::device_error("cuLaunchKernel(attention): it failed"); }
+
+std::shared_ptr<faults> failing_at_poison() {
+  auto script = std::make_shared<faults>();
+  script->on_plan = [](const step_plan& plan) {
+    if (has_poison(plan))
+      fail_device();
+  };
+  return script;
+}
 
 /// What came of runs of the same work, each with a fault in another step.
 struct faulted_runs {
@@ -528,22 +561,160 @@ TEST_CASE("an engine that is stopped between two worker groups tells every clien
   CHECK(e.script->runners == 1);
 }
 
-TEST_CASE("a fault that keeps recurring ends the engine with a sentence for every client") {
-  troubled_engine e(failing([](int) { fail_device(); }));
-  const std::string sentence = "a part of the engine failed again after 3 restarts within 60 s: "
-                               "cuLaunchKernel(attention): it failed";
-  std::deque<listener> clients(6);
+TEST_CASE(
+  "while every step fails new requests are refused with a sentence, and those that wait go on when it is over") {
+  const auto work = ask(10, 30);
+  const auto expected = undisturbed({work});
+  std::atomic<bool> broken = true;
+  troubled_engine e(failing([&](int) {
+    if (broken)
+      fail_device();
+  }));
+  std::deque<listener> clients(3), late;
   for (auto& c : clients)
-    e.submit(ask(10, 30), c);
+    e.submit(work, c);
+  const std::string reason = "the engine is not able to run: a part of it fails again and again, and is started again "
+                             "every ";
+  for (bool refused = false; !refused;) {
+    const auto told = e.wait_until([](const load_status& s) { return !s.degraded.empty(); });
+    CHECK(told.degraded.starts_with(reason));
+    CHECK(told.degraded.ends_with(" s: cuLaunchKernel(attention): it failed"));
+    CHECK(told.now == load_status::stage::ready);
+    e.submit(ask(1, 1), late.emplace_back()); // taken, if it runs again at that moment
+    e.wait_until([&](const load_status& s) {
+      const auto heard = late.back().result();
+      refused = heard.failed && heard.failed->code == errc::unavailable && heard.failed->message.starts_with(reason);
+      return refused || s.degraded.empty();
+    });
+  }
+  broken = false;
   for (auto& c : clients) {
     REQUIRE(c.wait());
-    REQUIRE(c.result().failed.has_value());
-    CHECK(c.result().failed->message == sentence);
-    CHECK(c.result().failed->code == errc::device);
+    CHECK(same(c.result(), expected[0]));
   }
-  CHECK(e.wait_for(load_status::stage::failed).why->message == sentence);
-  CHECK(e.run(ask(10, 30)).failed->message == sentence);
-  CHECK(e.script->runners == 4);
+  for (auto& c : late)
+    REQUIRE(c.wait());
+  CHECK(e.wait_until([](const load_status& s) { return s.degraded.empty(); }).now == load_status::stage::ready);
+  CHECK(same(e.run(work), expected[0]));
+}
+
+TEST_CASE("a request at which every step fails is refused by itself, and the others get on with the same bits") {
+  const auto work = mixed_work();
+  const auto expected = undisturbed(work);
+  for (const int replicas : {1, 2}) {
+    CAPTURE(replicas);
+    auto options = small();
+    options.replicas = options.compute.threads = replicas;
+    options.kv_cache_bytes *= static_cast<std::size_t>(replicas);
+    troubled_engine e(failing_at_poison(), options);
+    listener one, two;
+    e.submit(poisonous(), one);
+    e.submit(poisonous(), two);
+    check_same(e, work, expected);
+    for (auto* client : {&one, &two}) {
+      REQUIRE(client->wait());
+      REQUIRE(client->result().failed.has_value());
+      CHECK(client->result().failed->code == errc::poisoned);
+      CHECK(client->result().failed->message ==
+            "a part of the engine failed each time that it ran this request: cuLaunchKernel(attention): it failed");
+    }
+    const auto before = e.settled();
+    REQUIRE(before.has_value());
+    CHECK(before->total.restarts >= 4);
+    CHECK(before->total.restarts <= 16);
+    check_same(e, work, expected);
+    CHECK(e.settled()->total.restarts == before->total.restarts);
+  }
+}
+
+TEST_CASE("a poisonous request that comes alone is refused after a few failures") {
+  troubled_engine e(failing_at_poison());
+  CHECK(e.run(poisonous()).failed->code == errc::poisoned);
+  CHECK(e.settled()->total.restarts == suspects::most_alone);
+  CHECK(e.run(ask(10, 3)).done.has_value());
+}
+
+TEST_CASE("actors that are killed again and again make nobody suspect, and every request ends with the same bits") {
+  const auto work = mixed_work();
+  const auto expected = undisturbed(work);
+  constexpr int kills = 6;
+  std::counting_semaphore<> wanted(0), killed(0);
+  troubled_engine e(failing([&](int step) {
+    if (step % 3 == 0 && step <= 3 * kills)
+      wanted.release(), killed.acquire();
+  }));
+  std::thread killer([&] {
+    for (int i = 0; i < kills; ++i) {
+      wanted.acquire();
+      e.lose_scheduler();
+      killed.release();
+    }
+  });
+  check_same(e, work, expected);
+  killer.join();
+  CHECK(e.settled()->total.restarts == kills);
+}
+
+TEST_CASE("a replica that fails as it starts is started again until it does not, and no request is blamed") {
+  const auto work = mixed_work();
+  const auto expected = undisturbed(work);
+  auto script = failing([](int step) {
+    if (step == 4)
+      fail_device();
+  });
+  script->on_runner = [](int n) {
+    if (n > 1 && n < 8)
+      throw std::bad_alloc();
+  };
+  troubled_engine e(script);
+  check_same(e, work, expected);
+  CHECK(e.settled()->total.restarts == 7);
+}
+
+TEST_CASE("a guided answer goes on within a string after the death of its replica, valid and with the same bits") {
+  auto g = ask(20, 200);
+  g.sampling.ignore_eos = false;
+  g.guide = std::make_shared<const guides::guide_source>(guides::guide_source{
+    .what = guides::guide_source::kind::json_schema,
+    .text = R"({"type":"object","properties":{"name":{"type":"string","minLength":20,"maxLength":40}},
+                "required":["name"],"additionalProperties":false})",
+    .compact = true});
+  const auto expected = undisturbed({g}).front();
+  REQUIRE(expected.finish.at(0) == finish_reason::stop);
+  const auto whole = json::document::parse(expected.text.at(0), "the answer", errc::internal);
+  CHECK(json::find(whole.root(), "name").value().get_string().value().size() >= 20);
+  const auto& ids = expected.ids.at(0);
+  const auto words = tokenizer::load(golden("llama-gqa"));
+  for (std::size_t known = ids.size() / 4; known < ids.size() * 3 / 4; known += 3) {
+    CAPTURE(known);
+    const auto before = words->decode(std::span(ids).first(known), true);
+    REQUIRE(std::ranges::count(before, '"') == 3);
+    auto script = std::make_shared<faults>();
+    script->on_plan = [&, failed = false](const step_plan& plan) mutable {
+      const auto& rows = plan.sequences.at(0);
+      if (!failed && rows.first_position + rows.rows >= static_cast<std::int32_t>(g.prompt.size() + known))
+        failed = true, fail_device();
+    };
+    troubled_engine e(script);
+    CHECK(same(e.run(g), expected));
+    CHECK(e.settled()->total.restarts == 1);
+  }
+}
+
+TEST_CASE("an engine that is killed itself says so to its listener and to every client") {
+  std::promise<void> reached, release;
+  troubled_engine e(waiting_at(5, reached, release));
+  listener running, late;
+  e.submit(ask(10, 30), running);
+  reached.get_future().wait();
+  caf::anon_send_exit(e.engine, caf::exit_reason::kill);
+  CHECK(e.wait_for(load_status::stage::failed).why->message == "the supervisor of the engine was ended from outside");
+  release.set_value();
+  REQUIRE(running.wait());
+  CHECK(running.result().failed->message == "the engine has stopped");
+  e.submit(ask(1, 1), late);
+  REQUIRE(late.wait());
+  CHECK(late.result().failed->message == "the engine has stopped");
 }
 
 TEST_CASE("nothing is restarted after the loss of the device's context") {
@@ -558,7 +729,7 @@ TEST_CASE("nothing is restarted after the loss of the device's context") {
   CHECK(e.script->runners == 1);
 }
 
-TEST_CASE("a reward model that fails for good is loaded again, and in the end given up, by a sentence each") {
+TEST_CASE("a reward model that fails is loaded again each time, but for files that are not what they were") {
   sharing_config config;
   caf::actor_system system(config);
   std::atomic<bool> breaks = false;
@@ -588,7 +759,9 @@ TEST_CASE("a reward model that fails for good is loaded again, and in the end gi
     REQUIRE(changed.wait_for(lock, std::chrono::minutes(5), seen));
   };
   auto options = small();
-  options.reward_model = test_data() + "/tiny_reward";
+  const auto folder = std::filesystem::temp_directory_path() / ("troupe-judge-" + std::to_string(getpid()));
+  std::filesystem::copy(test_data() + "/tiny_reward", folder, std::filesystem::copy_options::recursive);
+  options.reward_model = folder.string();
   auto engine = spawn_engine(system, options, listen, loader_with(), load_judge);
   wait_until([&] { return status.now == load_status::stage::ready; });
   const auto run = [&](search_value value) {
@@ -605,7 +778,7 @@ TEST_CASE("a reward model that fails for good is loaded again, and in the end gi
   };
   const auto first = run(search_value::model);
   REQUIRE(first.done);
-  for (int times = 1; times <= 3; ++times) {
+  for (int times = 1; times <= 5; ++times) {
     breaks = true;
     const auto failed = run(search_value::model).failed;
     REQUIRE(failed);
@@ -621,24 +794,36 @@ TEST_CASE("a reward model that fails for good is loaded again, and in the end gi
     }
     CHECK(again.ids == first.ids);
   }
-  breaks = true;
-  CHECK(run(search_value::model).failed);
-  wait_until([&] { return !status.degraded.empty(); });
-  CHECK(status.degraded ==
-        "searches with a reward model fail, as it has failed for good: the device is lost: the device is gone");
-  CHECK(status.now == load_status::stage::ready);
-  CHECK(run(search_value::model).failed->message == "the reward model has stopped");
-  CHECK(run(search_value::likelihood).done); // all else goes on
-  {
-    caf::scoped_actor self{system};
-    self->request(engine, std::chrono::minutes(5), stats_atom::value)
-      .receive([](const engine_stats& s) { CHECK(s.total.restarts == 3); },
-               [](const caf::error&) { FAIL("no figures"); });
+  const auto config_file = folder / "config.json";
+  const auto written = std::filesystem::last_write_time(config_file);
+  for (const bool changes : {true, false}) {
+    CAPTURE(changes);
+    if (changes)
+      std::filesystem::last_write_time(config_file, written + std::chrono::seconds(1));
+    else
+      std::filesystem::rename(config_file, folder / "elsewhere");
+    breaks = true;
+    CHECK(run(search_value::model).failed);
+    breaks = false;
+    wait_until([&] { return status.degraded.find(changes ? " has changed" : " has vanished") != std::string::npos; });
+    CHECK(status.now == load_status::stage::ready);
+    CHECK(status.degraded.starts_with("searches with a reward model fail, as it fails again and again, and is loaded "
+                                      "again every "));
+    CHECK(status.degraded.find(" s: " + std::filesystem::canonical(folder).string()) != std::string::npos);
+    CHECK(!run(search_value::model).done);
+    CHECK(run(search_value::likelihood).done); // all else goes on
+    if (changes)
+      std::filesystem::last_write_time(config_file, written);
+    else
+      std::filesystem::rename(folder / "elsewhere", config_file);
+    wait_until([&] { return status.degraded.empty(); });
+    CHECK(run(search_value::model).ids == first.ids);
   }
   caf::anon_send_exit(engine, caf::exit_reason::user_shutdown);
   engine = engine_actor();
   system.await_all_actors_done();
   CHECK(script->alive == 0);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("a load that gets no memory or no thread ends with a sentence, for the engine and for its requests") {

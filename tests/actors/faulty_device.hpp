@@ -12,8 +12,9 @@ namespace troupe::testing {
 
 /// Shared by all runners of one engine.
 struct faults {
-  std::function<void(int)> on_step;   // at the start of step n since the engine's start, from 1
-  std::function<void(int)> on_runner; // before runner n is made
+  std::function<void(int)> on_step;              // at the start of step n since the engine's start, from 1
+  std::function<void(const step_plan&)> on_plan; // likewise
+  std::function<void(int)> on_runner;            // before runner n is made
   std::atomic<int> steps = 0, runners = 0;
   std::atomic<int> alive = 0, most_alive = 0; // runners, each with a KV cache
 };
@@ -40,6 +41,8 @@ public:
   step_output run(const step_plan& plan, const stage_rows* before = nullptr) override {
     if (const int n = ++script_->steps; script_->on_step)
       script_->on_step(n);
+    if (script_->on_plan)
+      script_->on_plan(plan);
     return real_->run(plan, before);
   }
 

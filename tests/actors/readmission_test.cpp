@@ -1,8 +1,11 @@
 // Requests whose worker group ends: readmission to the next one, and the time between the two.
+#include "actors/faults.hpp"
 #include "actors/messages/sampling.hpp"
 #include "tests/actors/worker_group.hpp"
 
+#include <exception>
 #include <numeric>
+#include <stdexcept>
 
 using namespace troupe;
 using namespace troupe::testing;
@@ -122,6 +125,12 @@ TEST_CASE("requests report to their clients why no worker group follows") {
     caf::anon_send_exit(workers.scheduler, caf::exit_reason::kill);
     workers.coordinator.run();
     CHECK(std::get<error>(events.back()).message == "the device is lost");
+  }
+  SUBCASE("the engine has failed") {
+    caf::scoped_actor self{workers.system};
+    self->send_exit(workers.engine, exit_reason_of(std::make_exception_ptr(std::runtime_error("a bug"))));
+    workers.coordinator.run();
+    CHECK(std::get<error>(events.back()).message == "the engine has failed: a bug");
   }
   SUBCASE("the engine has died") {
     caf::anon_send_exit(workers.engine, caf::exit_reason::kill);

@@ -31,11 +31,12 @@ public:
 
   engine_actor::behavior_type make_behavior() {
     return engine_that(
-      [this](admit_atom, const request_actor& request) {
-        self_->send(request, admit_atom::value,
+      [this](const admission_wanted& its) {
+        if (its.query)
+          return route(its.request, *its.query);
+        self_->send(its.request, admit_atom::value,
                     std::make_shared<const admit_reply>(admit_reply{.model = to_->model, .asks = true}));
       },
-      [this](admit_atom, const request_actor& request, const route_query_ptr& query) { route(request, *query); },
       [this](load_atom, const load_report_ptr& report) { ++to_->reports, to_->routes.take(*report); },
       [](const move_wanted&) {}, [](const deadline_set&) {}, [](deadlines_due) {},
       [](record_atom, const step_record_ptr&) {});

@@ -31,14 +31,13 @@ public:
 
   engine_actor::behavior_type make_behavior() {
     return engine_that(
-      [this](admit_atom, const request_actor& request) {
-        self_->send(request, admit_atom::value,
-                    std::make_shared<const admit_reply>(admit_reply{.model = to_->model, .asks = true}));
-      },
-      [this](admit_atom, const request_actor& request, const route_query_ptr& query) {
-        const auto to = to_->routes.choose(++number_, *query);
+      [this](const admission_wanted& its) {
+        if (!its.query)
+          return self_->send(its.request, admit_atom::value,
+                             std::make_shared<const admit_reply>(admit_reply{.model = to_->model, .asks = true}));
+        const auto to = to_->routes.choose(++number_, *its.query);
         REQUIRE(to.has_value());
-        admit(request, *to);
+        admit(its.request, *to);
       },
       [this](const move_wanted& its) {
         ++to_->asked;

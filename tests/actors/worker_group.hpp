@@ -136,6 +136,7 @@ engine_actor::behavior_type engine_that(Handlers... own) {
     [](judge_ready) {},
     [](const judge_failed&) {},
     [](restart_due) {},
+    [](const trial_ended&) {},
     [](answer_valued) {},
     [](watch_atom, const step_watcher_actor&) {},
     [](unwatch_atom, const step_watcher_actor&) {},
@@ -157,12 +158,11 @@ public:
 
   engine_actor::behavior_type make_behavior() {
     return engine_that(
-      [this](admit_atom, const request_actor& request) {
-        script_->asked.push_back(request);
-        self_->send(request, admit_atom::value, script_->next());
+      [this](const admission_wanted& its) {
+        script_->asked.push_back(its.request);
+        self_->send(its.request, admit_atom::value, script_->next());
       },
-      [](admit_atom, const request_actor&, const route_query_ptr&) {}, [](const move_wanted&) {},
-      [](load_atom, const load_report_ptr&) {},
+      [](const move_wanted&) {}, [](load_atom, const load_report_ptr&) {},
       [this](const deadline_set& wanted) {
         const auto& [ms, request] = wanted;
         self_->monitor(request);

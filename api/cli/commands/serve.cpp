@@ -177,8 +177,13 @@ progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, conso
   return [log, bar, was_ready, last, &terminal, &manager](const load_status& status) {
     if (!status.news.empty())
       return log->say(status.level, status.level > log_level::info ? "trouble" : "measured", status.news);
-    if (status.now == stage::ready && std::exchange(*was_ready, true))
-      return log->write(log_level::warn, "restarted", {{"why", status.line}});
+    if (status.now == stage::ready && std::exchange(*was_ready, true)) {
+      if (!status.line.empty())
+        log->write(log_level::warn, "restarted", {{"why", status.line}});
+      else if (!status.degraded.empty())
+        log->say(log_level::warn, "trouble", status.degraded);
+      return;
+    }
     bar->show(status);
     if (status.now == stage::loading && !status.line.empty() && std::exchange(*last, status.line) != status.line)
       log->say(status.level, "loading", status.line);

@@ -300,7 +300,8 @@ std::string metrics::text() const {
   auto all = all_->registry.Collect();
   const auto status = engine_.status();
   all.push_back(gauge_family("troupe_ready", "1 once the model is loaded.", status.ready ? 1 : 0));
-  all.push_back(gauge_family("troupe_degraded", "1 if a replica or the reward model has failed for good.",
+  all.push_back(gauge_family("troupe_degraded",
+                             "1 if a replica or the reward model has failed for good, or fails again and again.",
                              status.degraded.empty() ? 0 : 1));
   all.push_back(model_family(engine_));
   const auto heap = ::mallinfo2();

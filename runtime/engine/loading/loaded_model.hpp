@@ -16,6 +16,7 @@
 #include "runtime/scheduling/routing/replica_role.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
 #include "runtime/speculation/speculator.hpp"
+#include "runtime/support/files/file_state.hpp"
 
 #include <array>
 #include <chrono>
@@ -83,6 +84,7 @@ struct replica_plan {
 /// What all replicas of a model share.
 struct loaded_model {
   model_info info;
+  std::vector<file_state> files;    // that it was read from
   std::vector<loaded_stage> stages; // at least one, in order
   device_capabilities capabilities; // of every replica
   bool prefix_cache = true;

@@ -87,6 +87,7 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
                   load_plan plan) {
   loaded_model model;
   model.info = opened.info;
+  model.files = opened.source.files;
   model.info.own_context = opened.source.config.max_context;
   model.info.max_context = plan.max_context;
   model.info.weight_bytes = plan.weight_bytes;

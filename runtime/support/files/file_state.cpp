@@ -36,6 +36,16 @@ file_state state_of(const std::filesystem::path& file, int descriptor) {
   return checked(file, fstat(descriptor, &info), info);
 }
 
+void require_unchanged(const file_state& before) {
+  const auto& file = before.path.string();
+  if (!is_there(before.path))
+    throw failure(errc::not_found, file + " has vanished since it was loaded");
+  const auto now = state_of(before.path);
+  if (now.bytes != before.bytes || now.modified_ns != before.modified_ns)
+    throw failure(errc::bad_file,
+                  file + " has changed since it was loaded: only a new start of the program takes it as it is now");
+}
+
 bool is_there(const std::filesystem::path& file) {
   std::error_code ignored;
   return std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found;

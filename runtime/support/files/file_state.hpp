@@ -19,6 +19,9 @@ file_state state_of(const std::filesystem::path& file);
 /// The state of an open file.
 file_state state_of(const std::filesystem::path& file, int descriptor);
 
+/// Throws failure(not_found | bad_file), with a sentence, if the file has vanished or was written since.
+void require_unchanged(const file_state& before);
+
 /// Whether the path exists. True if that cannot be determined: opening it then reports why.
 bool is_there(const std::filesystem::path& file);
 

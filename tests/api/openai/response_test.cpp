@@ -111,13 +111,15 @@ TEST_CASE("Every error has its status and OpenAI's body") {
     {errc::bad_request, 400},   {errc::unsupported, 400}, {errc::not_found, 404}, {errc::unauthorized, 401},
     {errc::too_large, 413},     {errc::overloaded, 429},  {errc::timeout, 504},   {errc::unavailable, 503},
     {errc::out_of_memory, 503}, {errc::device, 500},      {errc::internal, 500},  {errc::bad_file, 500},
-    {errc::cancelled, 503},
+    {errc::cancelled, 503},     {errc::poisoned, 500},
   };
   for (const auto& [code, status] : statuses)
     CHECK(status_of(code) == status);
   CHECK(error_body({errc::bad_request, "bad \"\xff\"", "n"}) ==
         "{\"error\":{\"message\":\"bad \\\"\xef\xbf\xbd\\\"\",\"type\":\"invalid_request_error\",\"param\":\"n\","
         "\"code\":\"invalid_value\"}}");
+  CHECK(error_body({errc::poisoned, "it failed", {}}) ==
+        R"({"error":{"message":"it failed","type":"server_error","param":null,"code":"poisoned"}})");
 }
 
 TEST_CASE("Errors that clients act on have OpenAI's codes") {

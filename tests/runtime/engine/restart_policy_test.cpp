@@ -2,33 +2,45 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 using namespace troupe;
 using namespace std::chrono_literals;
 
-TEST_CASE("restarts are limited within a time window") {
-  restart_policy policy(3, 60s);
-  const restart_policy::clock::time_point start{1h};
-  CHECK(policy.restart(start));
-  CHECK(policy.restart(start + 1s));
-  CHECK(policy.restart(start + 59s));
-  CHECK_FALSE(policy.restart(start + 59s));
-  CHECK(policy.restart(start + 60s)); // the first is long ago
-  CHECK_FALSE(policy.restart(start + 60s));
-  CHECK(policy.restart(start + 61s));
-  CHECK(policy.restart(start + 1h));
+TEST_CASE("a part that fails at once each time is started again at once, then after ever longer, and never given up") {
+  restart_policy policy;
+  std::vector<std::chrono::milliseconds> waits;
+  for (int i = 0; i < 10; ++i)
+    waits.push_back(policy.after(1ms));
+  CHECK(waits == std::vector<std::chrono::milliseconds>{0ms, 50ms, 100ms, 200ms, 400ms, 800ms, 1600ms, 3200ms, 5s, 5s});
+  for (int i = 0; i < 100'000; ++i)
+    CHECK(policy.after(1ms) == 5s);
 }
 
-TEST_CASE("the first restart is at once, and later ones wait ever longer") {
-  restart_policy policy(10, 60s);
-  std::chrono::milliseconds last{0};
-  CHECK(*policy.restart({}) == last);
-  for (int i = 0; i < 3; ++i) {
-    const auto wait = *policy.restart({});
-    CHECK(wait >= 500ms);
-    CHECK(wait > last);
-    last = wait;
-  }
-  CHECK(*policy.restart(restart_policy::clock::time_point(2min)) == 0ms);
+TEST_CASE("the waits start over once it has run for ten times as long as the last one") {
+  restart_policy policy;
+  CHECK(policy.after(0ms) == 0ms);
+  CHECK(policy.after(499ms) == 50ms);
+  CHECK(policy.after(499ms) == 100ms);
+  CHECK(policy.after(999ms) == 200ms);
+  CHECK(policy.after(2s) == 0ms);
+  for (int i = 0; i < 20; ++i)
+    policy.after(400ms);
+  CHECK(policy.after(49s) == 5s);
+  CHECK(policy.after(50s) == 0ms);
 }
 
-TEST_CASE("without restarts the first failure is the last") { CHECK_FALSE(restart_policy(0, 60s).restart({})); }
+TEST_CASE("what is killed every second is started again at once every time") {
+  restart_policy policy;
+  for (int seconds = 0; seconds < 600; ++seconds)
+    CHECK(policy.after(1s) == 0ms);
+}
+
+TEST_CASE("the waits start over when the cause is known to be gone") {
+  restart_policy policy;
+  for (int i = 0; i < 9; ++i)
+    policy.after(0ms);
+  policy.forgive();
+  CHECK(policy.after(0ms) == 0ms);
+  CHECK(policy.after(0ms) == 50ms);
+}

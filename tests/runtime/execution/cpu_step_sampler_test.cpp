@@ -188,7 +188,7 @@ TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on 
     const auto failed = sampler.settle({.why = no_judge});
     REQUIRE(failed.failed.size() == 1);
     CHECK(failed.failed.front().sequence == first);
-    CHECK(failed.failed.front().why.message == "the reward model has stopped");
+    CHECK(failed.failed.front().why.message == "the reward model is being loaded again after a failure");
     CHECK(sampler.settle({.why = no_judge}).failed.empty());
     CHECK(withdrawn.empty());
   }

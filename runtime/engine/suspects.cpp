@@ -1,0 +1,109 @@
+#include "runtime/engine/suspects.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace troupe {
+
+void suspects::failed(std::span<const request> in_it) {
+  for (const auto which : in_it)
+    returning_.insert_or_assign(which, in_it.size() == 1);
+}
+
+void suspects::back(request which, std::uint64_t tokens, bool ran) {
+  const bool was_tried = trial_ == which;
+  if (was_tried)
+    trial_.reset();
+  const auto found = returning_.find(which);
+  if (found == returning_.end())
+    return;
+  auto& its = records_[which];
+  if (tokens > its.tokens) {
+    its = {.tokens = tokens, .failures = 1};
+    got_on_ = true;
+  } else {
+    const bool alone = found->second;
+    ++its.failures;
+    its.alone += alone;
+    its.prime = was_tried && (ran || alone);
+    if (its.prime)
+      failed_trial_ = which;
+  }
+  its.ran = ran;
+  returning_.erase(found);
+  settle();
+}
+
+void suspects::gone(request which) {
+  if (trial_ == which)
+    trial_.reset();
+  if (failed_trial_ == which)
+    failed_trial_.reset();
+  if (culprit_ == which)
+    culprit_.reset();
+  records_.erase(which);
+  std::erase(queue_, which);
+  if (returning_.erase(which) > 0)
+    settle();
+}
+
+void suspects::end_trial(request which, std::uint64_t tokens) {
+  if (trial_ != which)
+    return;
+  trial_.reset();
+  std::erase(queue_, which);
+  if (tokens <= tokens_before_)
+    return;
+  got_on_ = true;
+  records_.erase(which);
+}
+
+bool suspects::holds(request which) const { return std::ranges::find(queue_, which) != queue_.end(); }
+
+std::optional<suspects::request> suspects::next(std::span<const request> waiting) const {
+  if (awaits() || trial_ || queue_.empty())
+    return std::nullopt;
+  if (records_.at(queue_.front()).alone > 0 && !got_on_ && !got_on_before_) {
+    const auto other = std::ranges::find_if(waiting, [this](request each) { return !holds(each); });
+    if (other != waiting.end())
+      return *other;
+  }
+  return queue_.front();
+}
+
+std::optional<suspects::request> suspects::take_culprit() { return std::exchange(culprit_, std::nullopt); }
+
+// All that were in a failure have come back.
+void suspects::settle() {
+  if (!returning_.empty())
+    return;
+  const bool others_get_on = got_on_ || got_on_before_;
+  if (const auto tried = std::exchange(failed_trial_, std::nullopt))
+    if (const auto alone = records_.at(*tried).alone; alone >= (others_get_on ? 1 : most_alone))
+      culprit_ = tried;
+  got_on_before_ = std::exchange(got_on_, false) || (culprit_ && others_get_on);
+  if (culprit_) {
+    records_.erase(*culprit_);
+    std::erase_if(records_, [](const auto& entry) { return entry.second.alone == 0; });
+  }
+  rebuild_queue();
+}
+
+// Those that were computed, if there are any: others only waited. Whoever failed alone has been tried, and waits until
+// the others have.
+void suspects::rebuild_queue() {
+  const auto suspected = [](const record& its) { return its.failures >= 2 || its.alone > 0; };
+  const bool any_ran = std::ranges::any_of(
+    records_, [&](const auto& entry) { return suspected(entry.second) && entry.second.ran; });
+  queue_.clear();
+  for (const auto& [which, its] : records_)
+    if (suspected(its) && (its.ran || !any_ran))
+      queue_.push_back(which);
+  std::ranges::sort(queue_, {}, [this](request which) {
+    const auto& its = records_.at(which);
+    return std::tuple(its.alone, !its.prime, ~which);
+  });
+}
+
+} // namespace troupe
