@@ -66,7 +66,7 @@ public:
     self_->set_down_handler([this](caf::down_msg& down) { child_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
     try {
-      if (to_load_->options.reward_model.empty()) {
+      if (!judge_of(to_load_->options.techniques)) {
         load();
       } else {
         judge_.emplace(self_, to_load_->options, std::move(judge_loader));
@@ -159,7 +159,7 @@ private:
     const bool was_in_trouble = !judge_->trouble().empty();
     judge_->ready();
     if (was_in_trouble && model_)
-      report_ready("the reward model is loaded again");
+      report_ready("the judge is loaded again");
     if (!to_load_ || failed_ || stopping_)
       return;
     try {
@@ -814,7 +814,7 @@ private:
   std::optional<int> proving_ground_; // a replica that takes nobody but who is tried
   std::string last_fault_;            // by an exception
   caf::actor_addr loader_;            // while it loads
-  std::optional<kept_judge> judge_;   // if there is a reward model
+  std::optional<kept_judge> judge_;   // if somebody values answers
   std::map<caf::actor_addr, pending_request> requests_;
   deadlines<caf::actor_addr> deadlines_;
   std::map<caf::actor_addr, step_watcher_actor> watchers_;

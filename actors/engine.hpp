@@ -21,7 +21,7 @@ using model_loader = std::function<loaded_model_ptr(const engine_options&, const
 /// load_model.
 model_loader loader_with(engine_internals internals = {});
 
-/// `judge_loader`: of the reward model, if there is one.
+/// `judge_loader`: of the judge's model, if there is one.
 engine_actor spawn_engine(caf::actor_system& system, engine_options options, engine_listener on_status,
                           model_loader loader = loader_with(), model_loader judge_loader = loader_with());
 

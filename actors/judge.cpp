@@ -6,8 +6,6 @@
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/loading/loaded_model.hpp"
-#include "runtime/engine/reward_model.hpp"
-#include "runtime/model/pooled_head.hpp"
 #include "runtime/sampling/judging.hpp"
 
 #include <caf/send.hpp>
@@ -25,9 +23,9 @@ class judge_state {
 public:
   static constexpr const char* name = "judge";
 
-  judge_state(judge_actor::pointer self, caf::weak_actor_ptr owner, engine_options options,
+  judge_state(judge_actor::pointer self, caf::weak_actor_ptr owner, const answer_judge* how, engine_options options,
               std::function<void(const load_status&)> progress, model_loader loader)
-    : self_(self), self_handle_(self), owner_(std::move(owner)) {
+    : self_(self), self_handle_(self), owner_(std::move(owner)), how_(*how), name_("the " + std::string(how->name)) {
     self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
     engine_ = spawn_engine(
@@ -93,12 +91,7 @@ private:
     if (model_) // a replica was started again
       return;
     try {
-      require_judge(model->info);
-      if (!model->capabilities.hidden_states)
-        throw failure(errc::unsupported,
-                      "the reward model " + model->info.id + " must run on the CPU (--device cpu): " +
-                        model->info.device + " does not give the states that it judges by",
-                      "reward_model");
+      how_.require(*model);
       model_ = model;
       tell_owner(judge_ready{});
     } catch (const failure& f) {
@@ -117,7 +110,7 @@ private:
       return; // its end is near
     orders_.insert_or_assign(order, open_order{sampler});
     if (!model_)
-      return fail(order, no_judge);
+      return fail(order, how_.away());
     try {
       open(order);
     } catch (const failure& f) {
@@ -129,15 +122,9 @@ private:
 
   void open(const judge_order_ptr& order) {
     auto& opened = orders_.at(order);
-    const auto& judge = model_->info;
     std::vector<generation_ptr> texts;
-    for (const auto& answer : order->answers) {
-      generation text;
-      text.prompt = judged_ids(judge, *order->prompt, answer);
-      text.sampling.max_tokens = 1; // valid, though nothing is sampled
-      text.embed = judge.ranker->how();
-      texts.push_back(std::make_shared<const generation>(std::move(text)));
-    }
+    for (const auto& answer : order->answers)
+      texts.push_back(std::make_shared<const generation>(how_.question(model_->info, *order->prompt, answer)));
     opened.values.resize(texts.size());
     opened.missing = texts.size();
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -154,13 +141,13 @@ private:
       return;
     const auto order = text->second.order;
     if (const auto* why = std::get_if<error>(&e))
-      return fail(order, {why->code, "the reward model could not judge an answer: " + why->message, "search"});
+      return fail(order, {why->code, name_ + " could not judge an answer: " + why->message, "search"});
     const auto& pooled = std::get<done_event>(e).embedding;
     auto& opened = orders_.at(order);
     try {
       if (pooled.empty())
-        throw failure(errc::cancelled, "the reward model was stopped while it judged an answer", "search");
-      opened.values[text->second.place] = judged_value(model_->info, pooled);
+        throw failure(errc::cancelled, name_ + " was stopped while it judged an answer", "search");
+      opened.values[text->second.place] = how_.value(model_->info, pooled);
     } catch (const failure& f) {
       return fail(order, f.what_failed());
     }
@@ -215,6 +202,8 @@ private:
   // Only an exit message may end the actor.
   judge_actor self_handle_;
   caf::weak_actor_ptr owner_;
+  const answer_judge& how_;
+  const std::string name_; // in sentences
   engine_actor engine_;
   loaded_model_ptr model_;
   std::map<judge_order_ptr, open_order> orders_;
@@ -227,8 +216,9 @@ private:
 
 judge_actor spawn_judge(const engine_actor& owner, const engine_options& options,
                         std::function<void(const load_status&)> progress, model_loader loader) {
+  const auto* how = judge_of(options.techniques);
   return spawn_state<judge_actor, judge_state, caf::detached>(
-    owner->home_system(), caf::actor_cast<caf::weak_actor_ptr>(owner), reward_options(options), std::move(progress),
+    owner->home_system(), caf::actor_cast<caf::weak_actor_ptr>(owner), how, how->options(options), std::move(progress),
     std::move(loader));
 }
 

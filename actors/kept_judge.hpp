@@ -1,4 +1,4 @@
-// The judge of an engine with a reward model, loaded again whenever it has ended. A part of the engine actor, on whose
+// The judge of an engine that has one, loaded again whenever it has ended. A part of the engine actor, on whose
 // thread it is used; the engine passes it the ends of actors, and decides when it is loaded.
 #pragma once
 

@@ -25,7 +25,7 @@
 // - Blocks kept on a disk (kv_mover), sent to a replica of another role, swapped or copied are moves: the block
 //   manager orders them, and they reach the executor by way of the scheduler, in that order. Nobody waits for a block
 //   that is on its way: without it, the request stays where it is, or computes. README.md has the roles' picture.
-// - Where a reward model values answers, a judge belongs to the engine. A sampler sends it an order and holds the
+// - Where a second model values answers, a judge belongs to the engine. A sampler sends it an order and holds the
 //   group back until that is settled, as if its masks were late.
 // - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is
 //   immutable and travels as shared_ptr<const T>. All messages are local.
@@ -103,11 +103,11 @@ using executor_actor = caf::typed_actor<
   gets<tokens_atom, step_tokens_ptr>,                           // sampler: the tokens of placeholders
   gets<scheduler_known>, gets<replica_known>>;                  // engine
 
-/// Values answers by a reward model, in an engine of its own.
+/// Values answers by a second model, in an engine of its own.
 using judge_actor = caf::typed_actor<
   gets<answers_to_value>, gets<order_unwanted>,                 // sampler
   gets<event_atom, std::uint64_t, event_ptr>,                   // its engine's requests
-  gets<model_loaded>, gets<load_failed>>;                       // its engine's listener: the reward model
+  gets<model_loaded>, gets<load_failed>>;                       // its engine's listener: the model
 
 /// Logits to tokens. It sends tokens to the executor first, which may wait for them, then to scheduler and requests.
 using sampler_actor = caf::typed_actor<

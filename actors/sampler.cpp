@@ -28,6 +28,7 @@ public:
   sampler_state(sampler_actor::pointer self, const model_replica& what)
     : self_(self),
       self_handle_(self),
+      away_(what.model->info.judge ? what.model->info.judge->away() : error()),
       sampler_(what.plan.last().make_sampler(
         spec_of(what), [me = caf::actor_cast<sampler_addr>(self)] { notify(me, sample_done{}); })) {
     self_->set_down_handler([this](caf::down_msg& down) { detach(down.source); });
@@ -65,7 +66,7 @@ private:
       if (judge_)
         self_->send(judge_, answers_to_value{order, sampler_actor(self_)});
       else
-        self_->send(self_, order_settled{{.order = order, .why = no_judge}});
+        self_->send(self_, order_settled{{.order = order, .why = away_}});
     };
     spec.guided.judge.withdraw = [this](const judge_order_ptr& order) { // also at the end of this actor
       if (judge_)
@@ -77,7 +78,7 @@ private:
   // What the one before was asked, it will not answer.
   void follow(const judge_actor& judge) {
     judge_ = judge;
-    deliver_late(sampler_->settle({.why = no_judge}));
+    deliver_late(sampler_->settle({.why = away_}));
   }
 
   void attach(std::uint64_t request, const request_actor& client) {
@@ -194,6 +195,7 @@ private:
   // Only an exit message may end the actor: a device's stream must be destroyed on its own thread.
   sampler_actor self_handle_;
   judge_actor judge_; // null: nobody judges
+  const error away_;  // what searches are told then
   std::unique_ptr<step_sampler> sampler_;
   scheduler_actor scheduler_;
   std::map<std::uint64_t, request_actor> clients_;

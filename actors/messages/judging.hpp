@@ -1,4 +1,4 @@
-// A reward model values the answers of searches: the sampler orders, the judge settles the order and tells the
+// A judge values the answers of searches by a second model: the sampler orders, the judge settles the order and tells the
 // engine, which counts and restarts it. What a judge has not settled when it ends, it never will: samplers learn of its
 // end by judge_known.
 #pragma once

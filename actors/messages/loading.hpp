@@ -1,4 +1,4 @@
-// How the load of a model ended: to an engine from its loader, and to a judge from the engine of its reward model.
+// How the load of a model ended: to an engine from its loader, and to a judge from the engine of its own model.
 #pragma once
 
 #include "actors/messages.hpp"

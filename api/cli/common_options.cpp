@@ -197,12 +197,6 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->default_str("the bundled storyteller's, for the storyteller")
     ->group(model_group);
   add_technique_options(command, options.techniques, technique_option::second, model_group);
-  command
-    .add_option("--reward-model", options.reward_model,
-                "A model for classification with one label (a reward model) that values the answers of tree searches "
-                "which ask for it")
-    ->type_name("PATH")
-    ->group(model_group);
   std::vector<std::string> kinds;
   for (const auto& [name, kind] : speculation_names)
     kinds.emplace_back(name);

@@ -5,7 +5,7 @@
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/chat/whole_prompt.hpp"
-#include "runtime/engine/reward_model.hpp"
+#include "runtime/engine/judged_prompt.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/random_seed.hpp"
 #include "runtime/support/json/json.hpp"
@@ -133,7 +133,7 @@ prepared_question prepare(const model_info& model, const question& asked) {
   request.sampling.max_tokens = asked.max_tokens > 0 ? asked.max_tokens : std::numeric_limits<int>::max();
   if (asked.messages.empty()) {
     request.prompt = model.tokenizer->encode(asked.text, true);
-    return result; // a reward model reads the text of its tokens
+    return result; // a judge reads the text of its tokens
   }
   const auto prompt = rendered(model, asked);
   request.prompt = model.tokenizer->encode(prompt, false);

@@ -12,7 +12,7 @@
 #include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/context_length.hpp"
-#include "runtime/engine/reward_model.hpp"
+#include "runtime/engine/judged_prompt.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/techniques/repertoire.hpp"
 

@@ -44,6 +44,8 @@ struct served_model : model_info {
 };
 
 /// What techniques read of it.
-inline technique_facts facts_of(const served_model& model) { return {model.techniques, model.hidden, model.judges}; }
+inline technique_facts facts_of(const served_model& model) {
+  return {model.techniques, model.hidden, model.judge != nullptr};
+}
 
 } // namespace troupe

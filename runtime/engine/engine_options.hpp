@@ -56,7 +56,6 @@ struct engine_options {
   std::chrono::microseconds itl_target{0}; // that a step may take; it has fewer rows of prompts then; 0: no target
   bool prefix_cache = true;
   std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
-  std::string reward_model = {};                  // that values the answers of searches; empty: none
   int cached_sequences = 0;                       // of full length, for which kv_cache_bytes of 0 makes room at most;
                                                   // 0: max_sequences
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
@@ -112,7 +111,7 @@ struct model_info {
   bool lora_endpoints = false;                        // clients may change `adapters`
   std::optional<infill_tokens> infill;                // by which it fills in a middle; nothing: it was not taught to
   bool takes_embeddings = false;                      // rows of prompts may come from embeddings, on this device
-  bool judges = false;                                // a reward model can value the answers of searches
+  const answer_judge* judge = nullptr;                // can value the answers of searches; null: nobody
 };
 
 } // namespace troupe

@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// What tokens add to the text of an answer to `what`, as stop strings and reward models see it; null where none do.
+/// What tokens add to the text of an answer to `what`, as stop strings and judges see it; null where none do.
 token_text_ptr text_of_tokens(std::shared_ptr<const tokenizer> words, const generation& what);
 
 class transcript {

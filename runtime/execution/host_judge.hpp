@@ -1,6 +1,6 @@
 // What samplers of every device do on the host: judge groups of sequences, score prompts, and walk along guesses as
 // long as they are right. Defers a group whose masks are not ready, as guided_sampler does, and a search that
-// waits for a reward model's values. Owned by one step_sampler; single-threaded.
+// waits for a judge's values. Owned by one step_sampler; single-threaded.
 #pragma once
 
 #include "runtime/execution/guided_sampler.hpp"

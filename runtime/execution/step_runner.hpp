@@ -53,7 +53,7 @@ struct runner_spec {
 struct guided_settings {
   int threads = 0;                 // that make masks; 0: the sampler's own
   std::function<void()> late = {}; // called on any thread when there is something for step_sampler::collect_late
-  judge_line judge = {};           // to a reward model
+  judge_line judge = {};           // to whoever values answers
 };
 
 /// How long the sampling of a step that took `ms` waits for masks in all.

@@ -1,4 +1,4 @@
-// The questions to a reward model and its answers, for a search whose value is "model": answers go to it as texts
+// The questions to a judge (answer_judge) and its answers, for a search whose value is "model": answers go to it as texts
 // and come back as values. Both are messages between whoever samples and whoever judges (actors/messages/judging.hpp).
 #pragma once
 
@@ -26,8 +26,6 @@ struct judge_order {
 };
 
 using judge_order_ptr = std::shared_ptr<const judge_order>;
-
-inline const error no_judge{errc::unavailable, "the reward model is being loaded again after a failure", "search"};
 
 /// What has come of an order: one value for each answer, or why there are none.
 struct verdict {

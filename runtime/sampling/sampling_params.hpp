@@ -79,7 +79,7 @@ struct sampling_params {
   best_of_rank rank = best_of_rank::cumulative;
 
   technique_uses techniques = {};
-  std::shared_ptr<const judged_prompt> judged_behind = {}; // what a reward model reads ahead; null: the tokens' text
+  std::shared_ptr<const judged_prompt> judged_behind = {}; // what a judge reads ahead; null: the tokens' text
 
   speculation speculate = speculation::automatic;
 
@@ -121,7 +121,7 @@ struct sampling_params {
   /// How a technique judges the sequences together; nothing: none does.
   std::optional<group_kind> group() const;
 
-  /// Whether a reward model values the answers.
+  /// Whether a judge values the answers.
   bool judged() const { return group().value_or(group_kind{}).judged; }
 
   /// Whether processors make other scores of the model's.

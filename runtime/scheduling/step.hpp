@@ -297,10 +297,10 @@ struct step_result {
   std::vector<judged_guesses> judged;
   std::vector<group_outcome> groups;
   std::vector<failed_sample> failed; // these sequences, or their groups, end
-  // Sequences, or groups (by their first sequence), whose masks are not made yet, or which wait for a reward model: their
+  // Sequences, or groups (by their first sequence), whose masks are not made yet, or which wait for a judge: their
   // tokens follow in a late result.
   std::vector<sequence_id> deferred;
-  std::vector<sequence_id> at_judge = {}; // groups that wait for a reward model from now on
+  std::vector<sequence_id> at_judge = {}; // groups that wait for a judge from now on
   // For clients:
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;

@@ -37,7 +37,7 @@ struct step_waits {
   std::uint64_t blocks = 0;    // asked for room and got none
   std::uint64_t preempted = 0; // lost their blocks or slots
   std::uint64_t masks = 0;     // whose guide's mask was late
-  std::uint64_t judge = 0;     // searches that wait for a reward model
+  std::uint64_t judge = 0;     // searches that wait for a judge
 };
 
 /// What one sequence did in the step, or why it did nothing.
@@ -47,7 +47,7 @@ struct step_lane {
     prefill,   // a part of its prompt, or of what it lost
     blocks,    // nothing: it asked for room and got none
     mask,      // its token follows once its guide's mask is made
-    judge,     // its search goes on once a reward model has valued its answers
+    judge,     // its search goes on once a judge has valued its answers
     turn,      // nothing: it runs, but the step is of others, or of another microbatch
     queue,     // nothing: it has not begun
     preempted, // nothing: it lost its place, and waits for another

@@ -1,5 +1,7 @@
 #include "runtime/techniques/technique.hpp"
 
+#include "runtime/techniques/repertoire.hpp"
+
 #include <charconv>
 
 namespace troupe {
@@ -25,6 +27,21 @@ void technique_values::set(const technique& of, std::shared_ptr<const void> valu
 void technique_values::merge(const technique_values& others) {
   for (const auto& [of, value] : others.all_)
     all_[of] = value;
+}
+
+const answer_judge* judge_of(const flag_values& flags) {
+  for (const auto* each : repertoire())
+    if (each->judge && !text_of(flags, each->judge->flag).empty())
+      return each->judge;
+  return nullptr;
+}
+
+std::string names_of_judges() {
+  std::string names;
+  for (const auto* each : repertoire())
+    if (each->judge)
+      names += (names.empty() ? "" : " or ") + std::string(each->judge->name);
+  return names.empty() ? "judge" : names;
 }
 
 } // namespace troupe

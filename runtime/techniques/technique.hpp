@@ -4,6 +4,7 @@
 // fold over the repertoire (repertoire.hpp).
 #pragma once
 
+#include "runtime/support/error.hpp"
 #include "runtime/techniques/hooks.hpp"
 
 #include <cstddef>
@@ -20,11 +21,15 @@
 namespace troupe {
 
 class decoder;          // runtime/model/decoder/decoder.hpp
+struct engine_options;  // runtime/engine/engine_options.hpp
 class group_strategy;   // runtime/sampling/group_strategy.hpp
 class field_reader;     // runtime/support/json/field_reader.hpp
 struct generation;      // runtime/scheduling/request.hpp
 struct group_start;     // runtime/sampling/group_strategy.hpp
+struct judged_prompt;   // runtime/sampling/judging.hpp
+struct loaded_model;    // runtime/engine/loading/loaded_model.hpp
 struct model_config;    // runtime/model/model_config.hpp
+struct model_info;      // runtime/engine/engine_options.hpp
 struct sampling_params; // runtime/sampling/sampling_params.hpp
 class step_runner;      // runtime/execution/step_runner.hpp
 struct step_sizes;      // runtime/execution/step_runner.hpp
@@ -106,7 +111,7 @@ struct technique_limits {
   int hidden = 0;                           // length of an embedding; 0: rows of prompts come from tokens alone
   bool tied = false;                        // its head is its embedding matrix
   bool looks_inside = true;                 // the device has inner_rows
-  bool judges = false;                      // there is a reward model
+  bool judges = false;                      // somebody values answers
   const technique_values* values = nullptr; // null: none
 };
 
@@ -114,7 +119,7 @@ struct technique_limits {
 struct technique_facts {
   const technique_values& values;
   int hidden = 0;      // length of its embeddings
-  bool judges = false; // a reward model can value answers
+  bool judges = false; // somebody values answers
 };
 
 /// How the sequences of a request are judged together (runtime/sampling/group_strategy.hpp).
@@ -127,7 +132,7 @@ struct group_kind {
   bool drawn = true;                // temperature and filters decide what goes on
   bool twin = false;                // the second sequence has a prompt of its own (generation::negative_prompt)
   bool goes_back = false;           // a sequence may go on from any place of others, as recurrent layers cannot
-  bool judged = false;              // a reward model values the answers
+  bool judged = false;              // an answer_judge values the answers
   std::string_view too_large = {};  // why it does not fit into the KV cache, and what to do
 
   /// The field that decides how many sequences there are.
@@ -207,6 +212,32 @@ struct technique_model {
   std::string device;
 };
 
+/// Values the answers of groups (group_kind::judged) by a model of its own, in an engine of its own (actors/judge.hpp).
+struct answer_judge {
+  std::string_view flag; // an option that is a `second`: it names the model
+  std::string_view name; // in sentences
+
+  /// Of the model's engine, beside one of these options.
+  engine_options (*options)(const engine_options& beside) = nullptr;
+  /// Throws failure(unsupported) unless the model can judge.
+  void (*require)(const loaded_model&) = nullptr;
+  /// The text that the model reads, whose pooled states have the value. Throws failure(bad_request).
+  generation (*question)(const model_info&, const judged_prompt&, const std::string& answer) = nullptr;
+  /// From 0 to 1. Throws failure(internal) if it is no number.
+  double (*value)(const model_info&, std::span<const float> pooled) = nullptr;
+
+  /// What a search is told that it cannot value for now.
+  error away() const {
+    return {errc::unavailable, "the " + std::string(name) + " is being loaded again after a failure", "search"};
+  }
+};
+
+/// The judge whose model these flags name; null: nobody values answers.
+const answer_judge* judge_of(const flag_values& flags);
+
+/// What a judge may be called in sentences, of all techniques that have one.
+std::string names_of_judges();
+
 /// Functions that it does not need are null.
 struct technique {
   std::string_view name; // of its folder
@@ -238,6 +269,8 @@ struct technique {
   /// and in an image the second's part follows the other's.
   std::unique_ptr<step_runner> (*run_beside)(std::unique_ptr<step_runner> own, std::unique_ptr<step_runner> second,
                                              int vocab_of_second) = nullptr;
+
+  const answer_judge* judge = nullptr;
 };
 
 } // namespace troupe

@@ -761,7 +761,7 @@ TEST_CASE("a reward model that fails is loaded again each time, but for files th
   auto options = small();
   const auto folder = std::filesystem::temp_directory_path() / ("troupe-judge-" + std::to_string(getpid()));
   std::filesystem::copy(test_data() + "/tiny_reward", folder, std::filesystem::copy_options::recursive);
-  options.reward_model = folder.string();
+  options.techniques["reward_model"] = {folder.string()};
   auto engine = spawn_engine(system, options, listen, loader_with(), load_judge);
   wait_until([&] { return status.now == load_status::stage::ready; });
   const auto run = [&](search_value value) {

@@ -8,7 +8,7 @@
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/chat/whole_prompt.hpp"
-#include "runtime/engine/reward_model.hpp"
+#include "runtime/engine/judged_prompt.hpp"
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/text/visible_text.hpp"

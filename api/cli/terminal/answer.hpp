@@ -21,7 +21,7 @@ std::string no_chat_template(const std::string& model);
 /// the messages.
 std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages);
 
-/// Gives a request whose answers a reward model values the conversation that its prompt was made of; none: it is a text.
+/// Gives a request whose answers a judge values the conversation that its prompt was made of; none: it is a text.
 void let_judge(const model_info& model, const std::vector<message>& messages, generation& request);
 
 /// The prompt of a text to continue. Throws failure if the model has no tokenizer.

@@ -3,6 +3,7 @@
 #include "api/server/figures/process_metrics.hpp"
 #include "runtime/support/text/number_text.hpp"
 #include "runtime/support/text/utf8.hpp"
+#include "runtime/techniques/technique.hpp"
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -42,7 +43,7 @@ const char* outcome_of(const done_event& done) {
   return result;
 }
 
-prometheus::MetricFamily gauge_family(const char* name, const char* help, double value) {
+prometheus::MetricFamily gauge_family(const char* name, const std::string& help, double value) {
   prometheus::ClientMetric metric;
   metric.gauge.value = value;
   return {name, help, prometheus::MetricType::Gauge, {metric}};
@@ -300,9 +301,9 @@ std::string metrics::text() const {
   auto all = all_->registry.Collect();
   const auto status = engine_.status();
   all.push_back(gauge_family("troupe_ready", "1 once the model is loaded.", status.ready ? 1 : 0));
-  all.push_back(gauge_family("troupe_degraded",
-                             "1 if a replica or the reward model has failed for good, or fails again and again.",
-                             status.degraded.empty() ? 0 : 1));
+  all.push_back(gauge_family(
+    "troupe_degraded", "1 if a replica or the " + names_of_judges() + " has failed for good, or fails again and again.",
+    status.degraded.empty() ? 0 : 1));
   all.push_back(model_family(engine_));
   const auto heap = ::mallinfo2();
   all.push_back(gauge_family("troupe_heap_bytes",

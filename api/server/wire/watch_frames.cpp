@@ -2,6 +2,7 @@
 
 #include "runtime/support/json/json_object.hpp"
 #include "runtime/support/text/utf8.hpp"
+#include "runtime/techniques/technique.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,10 +17,15 @@ namespace {
 constexpr auto lane_names = std::to_array<std::string_view>(
   {"decode", "prefill", "blocks", "mask", "judge", "turn", "queue", "preempted", "paused"});
 constexpr auto span_names = std::to_array<std::string_view>({"decode", "prefill", "waits for blocks", "mask",
-                                                             "waits for its reward model", "waits for its turn",
-                                                             "in the queue", "preempted", "paused by its reader"});
+                                                             "waits for its ", "waits for its turn", "in the queue",
+                                                             "preempted", "paused by its reader"});
 
 std::string_view name_of_lane(step_lane::kind what) { return lane_names[static_cast<std::size_t>(what)]; }
+
+std::string name_of_span(step_lane::kind what) {
+  return std::string(span_names[static_cast<std::size_t>(what)]) +
+    (what == step_lane::kind::judge ? names_of_judges() : "");
+}
 
 double milliseconds_of(std::chrono::steady_clock::time_point time) {
   return std::chrono::duration<double, std::milli>(time.time_since_epoch()).count();
@@ -160,7 +166,7 @@ void trace_writer::add(const step_record& r, std::vector<std::string>& events) {
       events.push_back(named("thread_name", r.replica, at->second,
                              "request " + std::to_string(lane.sequence.request) +
                                (lane.sequence.index ? "." + std::to_string(lane.sequence.index) : "")));
-    events.push_back(span_of(r, at->second, span_names[static_cast<std::size_t>(lane.what)])
+    events.push_back(span_of(r, at->second, name_of_span(lane.what))
                        .object("args", json_object().number("rows", lane.rows).number("position", lane.position))
                        .str());
   }

@@ -38,7 +38,7 @@ generation_limits loaded_model::allows() const {
                          .hidden = info.takes_embeddings ? info.hidden : 0,
                          .tied = info.tied,
                          .looks_inside = capabilities.looks_inside,
-                         .judges = info.judges,
+                         .judges = info.judge != nullptr,
                          .values = &info.techniques}};
 }
 

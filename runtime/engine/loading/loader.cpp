@@ -92,7 +92,7 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
   model.info.max_context = plan.max_context;
   model.info.weight_bytes = plan.weight_bytes;
   model.info.kv_cache_bytes = plan.kv_cache_bytes;
-  model.info.judges = !options.reward_model.empty() && model.info.tokenizer;
+  model.info.judge = model.info.tokenizer ? judge_of(options.techniques) : nullptr;
   model.capabilities = opened.capabilities;
   model.prefix_cache = options.prefix_cache;
   model.strict_roles = internals.strict_roles;

@@ -89,7 +89,7 @@ struct sequence_group {
   int losses = 0;        // preemptions since it was last judged
   bool judging = false;  // its rows are in flight
   bool deferred = false; // its outcome is late
-  bool at_judge = false; // and waits for a reward model
+  bool at_judge = false; // and waits for a judge
   bool sampler_knows = false;
   int judged = 0; // times since it was admitted
 };

@@ -9,7 +9,7 @@ namespace troupe {
 
 extern const technique tree_search_technique;
 
-/// What a tree search values answers by: their log-probability, or what a reward model makes of their text.
+/// What a tree search values answers by: their log-probability, or what a judge makes of their text.
 enum class search_value : std::uint8_t { likelihood, model };
 
 struct search_options {

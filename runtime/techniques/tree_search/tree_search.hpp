@@ -1,5 +1,5 @@
 // Monte-Carlo tree search for the answers with the highest value. The value is the log-probability divided by a power
-// of the length, or what a reward model gives. search_tree chooses the beginning of a simulation. The simulation then
+// of the length, or what a judge gives. search_tree chooses the beginning of a simulation. The simulation then
 // draws an answer to its end, as any answer of the request (greedily at temperature 0), and the tree learns its value.
 // Several simulations run side by side as the sequences of a group. When one ends, the next takes its place and the
 // blocks of the sequence that begins most alike. Each draws with random numbers of its own, and the request alone
@@ -10,9 +10,9 @@
 // may grow. Another greedy simulation that began on this path would follow it to the same answer; as the tree knows the
 // path, it begins elsewhere.
 //
-// If a reward model gives the values, the next simulations begin only when all values are there (`awaited`), so it does
+// If a judge gives the values, the next simulations begin only when all values are there (`awaited`), so it does
 // not matter when they come. A token that ends an answer at once is then a simulation of its own, without a row, when
-// the tree selects it. So the reward model judges as many answers as there are simulations.
+// the tree selects it. So the judge values as many answers as there are simulations.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"

@@ -16,7 +16,7 @@ namespace {
 
 engine_options judged_engine(const std::string& reward = test_data() + "/tiny_reward") {
   auto options = small();
-  options.reward_model = reward;
+  options.techniques["reward_model"] = {reward};
   return options;
 }
 
@@ -38,7 +38,7 @@ std::string text_of(const heard& h) {
 
 TEST_CASE("A search whose value is a reward model's finds what that likes, which the likeliest answer has not") {
   const auto e = engine::start(judged_engine());
-  CHECK(e.wait_until_ready()->judges);
+  CHECK(e.wait_until_ready()->judge != nullptr);
   const auto likeliest = run(e, searching(search_value::likelihood));
   CHECK(e.stats().total.model.judged_answers == 0);
   const auto liked_best = run(e, searching(search_value::model));
@@ -122,7 +122,7 @@ TEST_CASE("An engine whose reward model cannot judge does not start; one without
   CHECK(failed("/no/such/folder").message.find("/no/such/folder") != std::string::npos);
 
   const auto plain = engine::start(small());
-  CHECK_FALSE(plain.wait_until_ready()->judges);
+  CHECK(plain.wait_until_ready()->judge == nullptr);
   const auto refused = run(plain, searching(search_value::model));
   REQUIRE(refused.failed);
   CHECK(refused.failed->message.find("--reward-model") != std::string::npos);

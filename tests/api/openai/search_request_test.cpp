@@ -61,7 +61,7 @@ TEST_CASE("A search that is not understood, or contradicts other fields, is refu
 TEST_CASE("A search that is valued by a reward model brings what that reads ahead of the answers") {
   const auto judging = [] {
     const auto model = byte_model();
-    model->judges = true;
+    model->judge = judge_of({{"reward_model", {"some"}}});
     return model;
   }();
   const auto parsed = [&](dialect speaks, const std::string& body) {

@@ -143,6 +143,7 @@ TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on 
   sampling_params p{.temperature = 0, .max_tokens = 3};
   p.techniques.set(searched_by({.simulations = 3, .branching = 2, .parallel = 1, .value = search_value::model}));
   p.stop = stop_strings({"c"});
+  const auto away = answer_judge{.flag = "flag", .name = "expert"}.away();
   std::vector<judge_order_ptr> asked, withdrawn;
   cpu_step_sampler sampler({eos},
                            {.judge = {.ask = [&](const judge_order_ptr& order) { asked.push_back(order); },
@@ -167,7 +168,7 @@ TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on 
   CHECK(asked.front()->prompt->text == "bc");
   CHECK(sampler.collect_late().groups.empty());
   const auto booked = sampler.settle({.order = asked.front(), .values = {0.5}});
-  CHECK(sampler.settle({.order = asked.front(), .why = no_judge}).failed.empty()); // comes too late
+  CHECK(sampler.settle({.order = asked.front(), .why = away}).failed.empty()); // comes too late
   REQUIRE(booked.groups.size() == 1);
   CHECK(booked.groups.front().children.size() == 1);
   CHECK(booked.failed.empty());
@@ -185,11 +186,11 @@ TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on 
   SUBCASE("a search whose judge is lost fails") {
     sampler.sample(search_of(nullptr), std::vector<float>{0, 0, 4, 3});
     REQUIRE(asked.size() == 2);
-    const auto failed = sampler.settle({.why = no_judge});
+    const auto failed = sampler.settle({.why = away});
     REQUIRE(failed.failed.size() == 1);
     CHECK(failed.failed.front().sequence == first);
-    CHECK(failed.failed.front().why.message == "the reward model is being loaded again after a failure");
-    CHECK(sampler.settle({.why = no_judge}).failed.empty());
+    CHECK(failed.failed.front().why.message == "the expert is being loaded again after a failure");
+    CHECK(sampler.settle({.why = away}).failed.empty());
     CHECK(withdrawn.empty());
   }
 }

@@ -1,5 +1,5 @@
 // What a reward model reads, and what it is refused for. tests/data/tiny_reward likes the letter o.
-#include "runtime/engine/reward_model.hpp"
+#include "runtime/techniques/reward/reward_model.hpp"
 
 #include "runtime/engine/loading/opened_model.hpp"
 #include "tests/test_data.hpp"
@@ -69,7 +69,7 @@ TEST_CASE("What a reward model cannot read is refused by a sentence about it") {
 TEST_CASE("A reward model's engine has the types and the device of the first, and room for one long text") {
   engine_options options;
   options.model = "big";
-  options.reward_model = "judge";
+  options.techniques["reward_model"] = {"judge"};
   options.draft = "small";
   options.compute.quantize = "int8";
   options.compute.weights = "mapped";
@@ -77,7 +77,7 @@ TEST_CASE("A reward model's engine has the types and the device of the first, an
   options.roles = "prefill:1,decode:1";
   const auto own = reward_options(options);
   CHECK(own.model == "judge");
-  CHECK(own.reward_model.empty()); // or it would have one, too
+  CHECK(own.techniques.empty()); // or it would have one, too
   CHECK(own.draft.empty());
   CHECK(own.roles.empty());
   CHECK(own.compute.quantize == "int8");

@@ -1,7 +1,8 @@
-#include "runtime/engine/reward_model.hpp"
+#include "runtime/techniques/reward/reward_model.hpp"
 
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/whole_prompt.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/import/ranker_config.hpp"
 #include "runtime/model/pooled_head.hpp"
 #include "runtime/support/json/json.hpp"
@@ -41,7 +42,7 @@ jinja::value conversation_of(const judged_prompt& prompt, const std::string& ans
 
 engine_options reward_options(const engine_options& options) {
   engine_options own;
-  own.model = options.reward_model;
+  own.model = text_of(options.techniques, reward_flag);
   own.compute = options.compute;
   if (own.compute.weights == "mapped")
     own.compute.weights = "auto"; // that was meant for the large one
@@ -59,7 +60,7 @@ engine_options reward_options(const engine_options& options) {
 
 void require_judge(const model_info& judge) {
   const auto refuse = [&](const std::string& why) {
-    throw failure(errc::unsupported, "the reward model " + judge.id + " cannot judge answers: " + why, "reward_model");
+    throw failure(errc::unsupported, "the reward model " + judge.id + " cannot judge answers: " + why, reward_flag);
   };
   if (!judge.tokenizer)
     refuse("it has no tokenizer");
@@ -67,6 +68,15 @@ void require_judge(const model_info& judge) {
     refuse("it is no model for classification (its `architectures` do not end in ForSequenceClassification)");
   if (const auto labels = judge.ranker->outputs(); labels != 1)
     refuse("it has scores for " + std::to_string(labels) + " labels, and a value is one");
+}
+
+void require_judge(const loaded_model& judge) {
+  require_judge(judge.info);
+  if (!judge.capabilities.hidden_states)
+    throw failure(errc::unsupported,
+                  "the reward model " + judge.info.id + " must run on the CPU (--device cpu): " + judge.info.device +
+                    " does not give the states that it judges by",
+                  reward_flag);
 }
 
 std::vector<token_id> judged_ids(const model_info& judge, const judged_prompt& prompt, const std::string& answer) {
@@ -105,16 +115,6 @@ double judged_value(const model_info& judge, std::span<const float> pooled) {
   if (!std::isfinite(value))
     throw failure(errc::internal, "the reward model " + judge.id + " gave a score that is not a number", "search");
   return value;
-}
-
-std::shared_ptr<const judged_prompt> judged_prompt_of(std::string text, const jinja::value* messages,
-                                                      bool continues_last) {
-  judged_prompt result{.text = std::move(text), .continues_last = continues_last};
-  if (messages) {
-    auto cost = jinja::meter::unlimited();
-    result.messages = jinja::to_json(cost, *messages);
-  }
-  return std::make_shared<const judged_prompt>(std::move(result));
 }
 
 } // namespace troupe
