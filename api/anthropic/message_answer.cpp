@@ -58,7 +58,7 @@ class message_answer final : public answer_writer {
 public:
   message_answer(message_request request, const served_model& model)
     : id_(object_id("msg_")),
-      model_(to_utf8(request.asked.prompts.front().adapter.empty() ? model.id : request.asked.prompts.front().adapter)),
+      model_(name_in_answers(request.asked, model)),
       stream_(request.asked.stream),
       wants_more_(request.wants_more),
       stop_sequences_(std::move(request.stop_sequences)),

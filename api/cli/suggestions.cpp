@@ -44,7 +44,6 @@ constexpr auto others = std::to_array<pair>({
   {"ubatch-size", "step-tokens"},
   {"served-model-name", "model-name"},
   {"alias", "model-name"},
-  {"lora-modules", "lora"},
   {"tool-call-parser", "tool-parser"},
   {"file", "PROMPT"},
   {"prompt", "PROMPT"},

@@ -89,35 +89,4 @@ void add_technique_options(CLI::App& command, flag_values& to, technique_option:
         add_option(command, to, option, group);
 }
 
-void add_lora_options(CLI::App& command, engine_options& options) {
-  const std::string flag = "--lora";
-  const auto take = [&options](std::string_view text) {
-    const auto sign = text.find('=');
-    if (sign == 0 || sign == text.npos || sign + 1 == text.size())
-      throw failure(errc::bad_request, "must be NAME=FILE, not " + std::string(text.substr(0, 80)));
-    options.lora.push_back({std::string(text.substr(0, sign)), std::string(text.substr(sign + 1))});
-  };
-  auto parse = parsed_by(flag, take);
-  command
-    .add_option(
-      flag,
-      [&options, parse](const CLI::results_t& texts) {
-        options.lora.clear();
-        return parse(texts);
-      },
-      "A LoRA adapter, a PEFT folder or a GGUF file, that requests choose with NAME as their model; may be given "
-      "several "
-      "times")
-    ->expected(1, CLI::detail::expected_max_vector_size)
-    ->take_all()
-    ->allow_extra_args(false)
-    ->type_name("NAME=PATH")
-    ->group(model_group);
-  command
-    .add_flag("--lora-endpoints", options.lora_endpoints,
-              "Let clients load and unload adapters by paths on this machine (POST /v1/load_lora_adapter, "
-              "/v1/unload_lora_adapter)")
-    ->group(model_group);
-}
-
 } // namespace troupe::cli

@@ -1,7 +1,6 @@
-// The flags of techniques, made from their tables (runtime/techniques/technique.hpp), and those of adapters.
+// The flags of techniques, made from their tables (runtime/techniques/technique.hpp).
 #pragma once
 
-#include "runtime/engine/engine_options.hpp"
 #include "runtime/techniques/technique.hpp"
 
 namespace CLI {
@@ -12,8 +11,5 @@ namespace troupe::cli {
 
 /// The flags of all techniques that are set in `place`, whose texts go to `to`.
 void add_technique_options(CLI::App& command, flag_values& to, technique_option::place place, const char* group);
-
-/// `--lora` and `--lora-endpoints`
-void add_lora_options(CLI::App& command, engine_options& options);
 
 } // namespace troupe::cli

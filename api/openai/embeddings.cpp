@@ -173,9 +173,7 @@ std::string json_floats(std::span<const float> values) {
 
 generation_job embedding_job(const field_reader& body, std::shared_ptr<const served_model> model,
                              const std::stop_token& stop) {
-  if (const auto adapter = read_adapter_name(body, *model); !adapter.empty())
-    throw failure(errc::unsupported,
-                  "embeddings are made by the model itself, `" + model->id + "`, not by its adapters", "model");
+  require_model_itself(body, *model, "embeddings are made");
   require_embeddings(*model);
   if (body.has("truncate_prompt_tokens"))
     throw failure(errc::unsupported, "`truncate_prompt_tokens` is not supported", "truncate_prompt_tokens");

@@ -9,11 +9,12 @@
 #include "api/openai/fields/prediction.hpp"
 #include "api/openai/fields/sampling_fields.hpp"
 #include "api/openai/infill.hpp"
-#include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/context_length.hpp"
 #include "runtime/engine/judged_prompt.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/text/utf8.hpp"
+#include "runtime/techniques/model_variants.hpp"
 #include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>
@@ -277,16 +278,35 @@ std::vector<token_id> encoded_plain(const field_reader& body, const char* key, c
   return model.encode_plain(text);
 }
 
-void check_model_name(const field_reader& body, const served_model& model) { read_adapter_name(body, model); }
+namespace {
 
-std::string read_adapter_name(const field_reader& body, const served_model& model) {
+/// The variants of which `model` names one; null: it is the served model, or absent.
+const model_variants* named_variants(const field_reader& body, const served_model& model) {
   const auto name = body.text("model");
   if (!name || *name == model.id || *name == model.id + ":latest") // as Ollama lists it
-    return {};
-  if (!model.adapters || !model.adapters->find(std::string(*name)))
-    throw failure(errc::not_found,
-                  "the model `" + std::string(*name) + "` does not exist; this server has `" + model.id + "`", "model");
-  return std::string(*name);
+    return nullptr;
+  if (const auto* found = variants_with(model.techniques, std::string(*name)))
+    return found;
+  throw failure(errc::not_found,
+                "the model `" + std::string(*name) + "` does not exist; this server has `" + model.id + "`", "model");
+}
+
+} // namespace
+
+void check_model_name(const field_reader& body, const served_model& model) { named_variants(body, model); }
+
+void require_model_itself(const field_reader& body, const served_model& model, const std::string& what) {
+  if (const auto* variants = named_variants(body, model))
+    throw failure(errc::unsupported,
+                  what + " by the model itself, `" + model.id + "`, not by its " + std::string(variants->kind()),
+                  "model");
+}
+
+std::string name_in_answers(const generation_request& request, const served_model& model) {
+  for (const auto& use : request.prompts.front().sampling.techniques)
+    if (const auto name = use->answers_as(); !name.empty())
+      return to_utf8(name);
+  return to_utf8(model.id);
 }
 
 std::string read_cache_salt(const field_reader& body) {
@@ -306,7 +326,6 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   result.notes = notes_on_fields(body, model.unknown,
                                  speaks == dialect::chat ? field_scope::chat : field_scope::completions, envelope);
   auto shared = read_shared(speaks, body, model, users);
-  shared.adapter = read_adapter_name(body, model);
   const auto limit = read_limit(speaks, body);
   read_stream(body, result);
   if (result.stream && shared.sampling.ranked() && shared.sampling.n > 1)

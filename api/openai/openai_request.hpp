@@ -81,13 +81,16 @@ std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, 
 std::vector<token_id> encoded_plain(const field_reader& body, const char* key, const served_model& model,
                                     std::string_view text);
 
-/// The adapter that `model` names, or nothing if it is the served model or absent. Throws failure(not_found).
-std::string read_adapter_name(const field_reader& body, const served_model& model);
-
 /// vLLM's `cache_salt`, by which cached prefixes are kept apart; empty if absent.
 std::string read_cache_salt(const field_reader& body);
 
-/// Throws failure(not_found) if `model` names neither the served model nor an adapter.
+/// Throws failure(not_found) if `model` names neither the served model nor a variant (runtime/techniques/model_variants).
 void check_model_name(const field_reader& body, const served_model& model);
+
+/// The same for what variants cannot do: "embeddings are made". Throws failure(unsupported) if `model` names one.
+void require_model_itself(const field_reader& body, const served_model& model, const std::string& what);
+
+/// The model's name in answers.
+std::string name_in_answers(const generation_request& request, const served_model& model);
 
 } // namespace troupe

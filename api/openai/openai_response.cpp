@@ -146,14 +146,13 @@ response_writer::response_writer(const generation_request& request, std::shared_
     for (std::size_t i = 0; i < request.prompts.size() * n_; ++i)
       choices_[i];
   const bool chat = speaks_ == dialect::chat;
-  const auto& adapter = request.prompts.front().adapter;
   head_.text("id", object_id(chat ? "chatcmpl-" : "cmpl-", 12))
     .text("object",
           !chat       ? "text_completion"
             : stream_ ? "chat.completion.chunk"
                       : "chat.completion")
     .number("created", std::time(nullptr))
-    .text("model", to_utf8(adapter.empty() ? model_->id : adapter));
+    .text("model", name_in_answers(request, *model_));
 }
 
 response_writer::piece response_writer::next_piece(std::size_t prompt, const token_event& e) {

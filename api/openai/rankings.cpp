@@ -241,17 +241,11 @@ std::vector<std::string> required_texts(const field_reader& body, const char* ke
   return std::move(*texts);
 }
 
-void refuse_adapter(const field_reader& body, const served_model& model) {
-  if (const auto adapter = read_adapter_name(body, model); !adapter.empty())
-    throw failure(errc::unsupported, "texts are ranked by the model itself, `" + model.id + "`, not by its adapters",
-                  "model");
-}
-
 } // namespace
 
 generation_job rerank_job(const field_reader& body, std::shared_ptr<const served_model> model,
                           const std::stop_token& stop) {
-  refuse_adapter(body, *model);
+  require_model_itself(body, *model, "texts are ranked");
   require_scores(*model);
   const auto query = required_text(body, "query");
   auto documents = read_documents(body);
@@ -274,7 +268,7 @@ generation_job rerank_job(const field_reader& body, std::shared_ptr<const served
 
 generation_job score_job(const field_reader& body, std::shared_ptr<const served_model> model,
                          const std::stop_token& stop) {
-  refuse_adapter(body, *model);
+  require_model_itself(body, *model, "texts are ranked");
   require_scores(*model);
   const auto first = required_texts(body, "text_1"), second = required_texts(body, "text_2");
   if (first.size() != second.size() && first.size() != 1)

@@ -82,7 +82,7 @@ public:
   stream_acceptor acceptor;
   asio::steady_timer grace;
   worker_lane brief, lengthy; // parse short and long requests
-  worker_lane arduous;        // what may take seconds: adapters' files
+  worker_lane arduous;        // what may take seconds: files of models' variants
   worker_lane reports;        // asks the engine for statistics, and returns free memory
   std::uint16_t port = 0;
   std::string path;          // that is listened on; empty: an address

@@ -1,6 +1,6 @@
 #include "api/service/service.hpp"
 
-#include "runtime/adapters/adapter_library.hpp"
+#include "runtime/techniques/model_variants.hpp"
 
 namespace troupe {
 
@@ -9,7 +9,7 @@ namespace {
 bool is_named(const served_model& model, std::string_view name) {
   constexpr std::string_view latest = ":latest";
   return name == model.id || (name.ends_with(latest) && name.substr(0, name.size() - latest.size()) == model.id) ||
-    (model.adapters && model.adapters->find(std::string(name)));
+    variants_with(model.techniques, std::string(name));
 }
 
 } // namespace

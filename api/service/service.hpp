@@ -47,7 +47,7 @@ public:
   /// What the engine is doing now, for those who watch it. May block briefly. Throws failure(unavailable).
   virtual engine_snapshot look() const { return {}; }
 
-  /// The model by this name, which may be an adapter's or end in `:latest`, as Ollama's clients have it; empty: the
+  /// The model by this name, which may be a variant's or end in `:latest`, as Ollama's clients have it; empty: the
   /// first. Null: none that is loaded.
   std::shared_ptr<const served_model> find(std::string_view name) const;
 };

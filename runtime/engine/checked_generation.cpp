@@ -78,9 +78,6 @@ request check(const generation& asked, const generation_limits& limits) {
     throw failure(errc::bad_request, "`" + field + "` cannot be used, as nothing is generated", field);
   }
   sampling.techniques = asked.sampling.techniques.fitted(asked, limits.techniques);
-  std::shared_ptr<const packed_adapter> adapter;
-  if (!asked.adapter.empty() && !(adapter = limits.adapters ? limits.adapters->find(asked.adapter) : nullptr))
-    throw failure(errc::not_found, "the model `" + asked.adapter + "` does not exist", "model");
   auto context = limits.max_context;
   for (const auto& use : sampling.techniques)
     if (use->context() > 0)
@@ -96,16 +93,14 @@ request check(const generation& asked, const generation_limits& limits) {
   else if (negative.empty())
     negative = {asked.prompt.back()};
   sampling.max_tokens = std::min(sampling.max_tokens, limits.max_context - static_cast<int>(std::ssize(negative)));
-  row_features features{.adapter = std::move(adapter)};
+  row_features features;
   for (const auto& use : sampling.techniques)
-    if (use->changes_rows() || !use->contrasts().empty()) {
+    if (use->of_rows()) {
       features.used.set(use);
       features.salt = salted(features.salt, use->salt());
       features.lasting = features.lasting && use->lasting();
     }
-  features.salt = salted(features.salt, features.adapter ? features.adapter->id : 0);
   features.salt = salted(features.salt, client_salt(asked.cache_salt));
-  features.lasting = features.lasting && !features.adapter; // whose ids are numbers of this process
   checked.timeout = timeout_of(asked.timeout, limits.timeout);
   if (features.salt != 0 || !features.used.empty()) // all others have a part in the salt
     checked.features = std::make_shared<const row_features>(std::move(features));

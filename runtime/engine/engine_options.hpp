@@ -21,15 +21,9 @@
 
 namespace troupe {
 
-class adapter_library; // runtime/adapters/adapter_library.hpp
-class chat_template;   // runtime/chat/chat_template.hpp
-class pooled_head;     // runtime/model/pooled_head.hpp
-struct pair_prompt;    // runtime/import/ranker_config.hpp
-
-/// A low-rank adapter: a folder of PEFT or a GGUF file, and the name of the model that it makes.
-struct adapter_source {
-  std::string name, path;
-};
+class chat_template; // runtime/chat/chat_template.hpp
+class pooled_head;   // runtime/model/pooled_head.hpp
+struct pair_prompt;  // runtime/import/ranker_config.hpp
 
 struct engine_options {
   std::string model;                       // a checkpoint's folder, or synthetic:SHAPE
@@ -61,8 +55,6 @@ struct engine_options {
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
   int draft_tokens = 0;                           // guesses of each sequence in each step; 0: as many as pay
   flag_values techniques = {};                    // what they load, by the names of their flags, with underscores
-  std::vector<adapter_source> lora = {};          // for requests to choose from
-  bool lora_endpoints = false;                    // clients may load and unload adapters, by paths of this machine
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };
 
@@ -107,8 +99,6 @@ struct model_info {
   std::shared_ptr<const pair_prompt> ranked_pair;     // how pairs are asked about; null: as two texts
   std::shared_ptr<const pooled_head> dense;           // layers that embeddings pass, once pooled; or null
   technique_values techniques;                        // what they have loaded
-  std::shared_ptr<adapter_library> adapters;          // null: none
-  bool lora_endpoints = false;                        // clients may change `adapters`
   std::optional<infill_tokens> infill;                // by which it fills in a middle; nothing: it was not taught to
   bool takes_embeddings = false;                      // rows of prompts may come from embeddings, on this device
   const answer_judge* judge = nullptr;                // can value the answers of searches; null: nobody

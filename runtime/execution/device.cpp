@@ -122,7 +122,7 @@ device_capabilities in_stages(std::span<const std::shared_ptr<const device>> dev
     all.schedule_invariant = all.schedule_invariant && own.schedule_invariant;
     all.own_memory = all.own_memory || own.own_memory;
     all.changes_rows = all.changes_rows && own.changes_rows;
-    all.adapters = all.adapters && own.adapters;
+    all.adds_products = all.adds_products && own.adds_products;
     all.looks_inside = all.looks_inside && own.looks_inside;
     all.step_times = all.step_times && own.step_times;
     all.ranks_by_kv_head = std::max(all.ranks_by_kv_head, own.ranks_by_kv_head);

@@ -33,7 +33,7 @@ struct device_capabilities {
   bool step_times = false;        // runners measure how long steps take on the device
   bool hidden_states = false;     // runners give the hidden states that plans want
   bool changes_rows = false;      // runners let techniques change rows between layers
-  bool adapters = false;          // runners add low-rank adapters to rows
+  bool adds_products = false;     // runners let techniques add to products of rows
   bool looks_inside = false;      // runners have inner_rows
   int ranks_by_kv_head = 1;       // models need as many KV heads
 };

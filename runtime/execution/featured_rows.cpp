@@ -28,11 +28,12 @@ std::vector<layer_hook> row_hooks(const step_plan& plan, kernels::backend& backe
   return result;
 }
 
-std::vector<adapted_rows> adapted_rows_of(const step_plan& plan) {
-  std::vector<adapted_rows> result;
+std::vector<added_rows> added_rows_of(const step_plan& plan) {
+  std::vector<added_rows> result;
   for (const auto& each : plan.featured)
-    if (const auto& by = each.features->adapter)
-      result.push_back({by, rows_of(plan, each).first_row, rows_of(plan, each).rows});
+    for (const auto& use : each.features->used)
+      if (const auto* by = use->products())
+        result.push_back({by, rows_of(plan, each).first_row, rows_of(plan, each).rows});
   return result;
 }
 

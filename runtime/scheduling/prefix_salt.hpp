@@ -11,7 +11,7 @@ namespace troupe {
 using prefix_salt = std::uint64_t;
 
 /// The number of sequences that a model beside the engine's computes, too (technique::run_beside), and has K and V of.
-/// Beyond those of other techniques and of adapters.
+/// Beyond those of other techniques.
 inline constexpr std::uint64_t second_salt = std::uint64_t{1} << 62;
 
 /// Below the numbers of rotations other than the first one, by which sequences beyond a border of LongRoPE have K.

@@ -37,7 +37,6 @@ struct generation {
   std::vector<token_id> shown_tokens = {};                // special ones that are part of the text all the same; sorted
   pooling embed = pooling::none;                          // other than none: of the prompt, and nothing is generated
   std::int32_t second = 0;                                // of two texts: where the second begins; 0: there is one
-  std::string adapter = {};                               // by its name; empty: the model itself
   std::vector<token_id> negative_prompt = {};             // with a guidance_scale; empty: the prompt's last token
   std::string client = {};                                // who asks: those who wait are served in turn by it
   bool begins_text = false; // the answer is a text of its own, as a chat's message is; else it continues the prompt's

@@ -12,13 +12,10 @@
 
 namespace troupe {
 
-struct packed_adapter; // runtime/adapters/packed_adapter.hpp
-
 struct row_features {
-  technique_uses used = {};                           // fitted to the model
-  std::shared_ptr<const packed_adapter> adapter = {}; // null: none
-  prefix_salt salt = 0;                               // of what K and V depend on, or are kept apart by
-  bool lasting = true;                                // the salt means the same in other processes
+  technique_uses used = {}; // fitted to the model
+  prefix_salt salt = 0;     // of what K and V depend on, or are kept apart by
+  bool lasting = true;      // the salt means the same in other processes
 };
 
 /// Null: none.

@@ -1,5 +1,6 @@
 #include "runtime/techniques/technique.hpp"
 
+#include "runtime/support/error.hpp"
 #include "runtime/techniques/repertoire.hpp"
 
 #include <charconv>
@@ -15,6 +16,18 @@ float number_of(const flag_values& flags, std::string_view name, float otherwise
   const auto text = text_of(flags, name);
   std::from_chars(text.data(), text.data() + text.size(), otherwise);
   return otherwise;
+}
+
+std::span<const std::string> texts_of(const flag_values& flags, std::string_view name) {
+  const auto found = flags.find(name);
+  return found == flags.end() ? std::span<const std::string>() : found->second;
+}
+
+std::pair<std::string, std::string> parse_named_file(std::string_view text) {
+  const auto sign = text.find('=');
+  if (sign == 0 || sign == text.npos || sign + 1 == text.size())
+    throw failure(errc::bad_request, "must be NAME=FILE, not " + std::string(text.substr(0, 80)));
+  return {std::string(text.substr(0, sign)), std::string(text.substr(sign + 1))};
 }
 
 void technique_values::set(const technique& of, std::shared_ptr<const void> value) {

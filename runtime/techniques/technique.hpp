@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/support/error.hpp"
+#include "runtime/support/log_line.hpp"
 #include "runtime/techniques/hooks.hpp"
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -24,12 +26,14 @@ class decoder;          // runtime/model/decoder/decoder.hpp
 struct engine_options;  // runtime/engine/engine_options.hpp
 class group_strategy;   // runtime/sampling/group_strategy.hpp
 class field_reader;     // runtime/support/json/field_reader.hpp
+class model_variants;   // model_variants.hpp
 struct generation;      // runtime/scheduling/request.hpp
 struct group_start;     // runtime/sampling/group_strategy.hpp
 struct judged_prompt;   // runtime/sampling/judging.hpp
 struct loaded_model;    // runtime/engine/loading/loaded_model.hpp
 struct model_config;    // runtime/model/model_config.hpp
 struct model_info;      // runtime/engine/engine_options.hpp
+struct product_terms;   // products.hpp
 struct sampling_params; // runtime/sampling/sampling_params.hpp
 class step_runner;      // runtime/execution/step_runner.hpp
 struct step_sizes;      // runtime/execution/step_runner.hpp
@@ -49,10 +53,14 @@ using flag_values = std::map<std::string, std::vector<std::string>, std::less<>>
 std::string text_of(const flag_values& flags, std::string_view name);
 /// The same as a number, which was checked when it was parsed; `otherwise` if it is not given.
 float number_of(const flag_values& flags, std::string_view name, float otherwise);
+/// Those of a flag; none if it is not given.
+std::span<const std::string> texts_of(const flag_values& flags, std::string_view name);
+/// The parts of NAME=FILE. Throws failure(bad_request).
+std::pair<std::string, std::string> parse_named_file(std::string_view text);
 
 /// One option of a technique. A field has its name, a flag dashes for its underscores.
 struct technique_option {
-  enum place : std::uint8_t {
+  enum place : std::uint16_t {
     completion = 1, // a field of requests for completions
     chat = 2,       // a field of chats
     run = 4,        // a flag of run and chat
@@ -60,7 +68,9 @@ struct technique_option {
     server = 16,    // a flag of serve
     several = 32,   // with `chat`: not of interfaces whose requests have one answer
     setting = 64,   // a number: a flag of run and chat among those of sampling, also in the form of the server's page
-    second = 128    // a flag of whatever loads a model, which names another to load beside it
+    second = 128,   // a flag of whatever loads a model, which names another to load beside it
+    served = 256,   // a flag of serve, of the model that it loads
+    bench = 512     // a flag of bench model
   };
   enum class kind : std::uint8_t { text, texts, on, integer, number, choice };
 
@@ -189,9 +199,15 @@ public:
   /// Contrasts `scores` [vocab], which are `logits` [vocab] after the request's edits, with such a row.
   virtual void contrast(std::span<const float> /*logits*/, std::span<const float> /*other*/,
                         std::span<float> /*scores*/) const {}
+  /// What is added to the products of the request's rows; null: nothing. At most one use of a request has any.
+  virtual const product_terms* products() const { return nullptr; }
+  /// Whether any of these concerns its rows.
+  bool of_rows() const { return changes_rows() || !contrasts().empty() || products() != nullptr; }
   /// Nothing: its sequences are not judged together.
   virtual std::optional<group_kind> group() const { return std::nullopt; }
   virtual std::unique_ptr<group_strategy> judge(group_start) const;
+  /// The name of the model in its answers, if it is another one than the engine's (model_variants).
+  virtual std::string_view answers_as() const { return {}; }
 };
 
 using technique_use_ptr = std::shared_ptr<const technique_use>;
@@ -204,12 +220,18 @@ struct given_prompt {
 
 // -- the technique itself ---------------------------------------------------------------------------------------------
 
-/// What a technique needs to know of an engine's model to load files for it.
+/// What a technique needs to know of a model to load files for it.
 struct technique_model {
-  int layers = 0, hidden = 0;
-  bool changes_rows = false; // the device calls change_rows
-  bool own_memory = false;   // which is not the host's
-  std::string device;
+  const model_config& config;
+  std::string name = {};      // for clients
+  std::string device = {};    // as the log describes it
+  bool changes_rows = false;  // which calls change_rows
+  bool adds_products = false; // and adds technique_use::products
+  bool own_memory = false;    // which is not the host's
+  bool one_device = true;     // has all layers
+  kernels::dtype compute;
+  std::function<std::unique_ptr<kernels::backend>()> open = {}; // a backend of the kind that computes
+  log_sink log = {};
 };
 
 /// Values the answers of groups (group_kind::judged) by a model of its own, in an engine of its own (actors/judge.hpp).
@@ -253,8 +275,13 @@ struct technique {
   technique_use_ptr (*of_flags)(const flag_values&) = nullptr;
   /// What an engine keeps for it; null: nothing. Throws failure.
   std::shared_ptr<const void> (*load)(const flag_values&, const technique_model&) = nullptr;
+  /// The models that it makes of the engine's; null: it has none.
+  model_variants* (*variants)(const technique_values&) = nullptr;
   /// What a server keeps for it; null: nothing. Throws failure.
   std::shared_ptr<const void> (*serve)(const flag_values&) = nullptr;
+
+  /// Fitted uses with random contents, which the sequences of `bench model` have in turn. Throws failure.
+  std::vector<technique_use_ptr> (*samples)(const flag_values&, const technique_model&) = nullptr;
 
   /// Changes rows between layers; a row's results depend on its own use alone. For backends whose device memory is the
   /// host's. `rows` live as long as the hook. `scale`: of the model's embeddings.

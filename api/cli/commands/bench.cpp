@@ -1,6 +1,7 @@
 #include "api/cli/command.hpp"
 #include "api/cli/commands/model_bench.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/technique_options.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
@@ -150,9 +151,7 @@ command add_bench_model(CLI::App& bench) {
     ->type_name("LIST")
     ->capture_default_str();
   count("--repeat", options->repeat, 1, "Runs to take medians of");
-  add_integer(*app, "--adapters", options->adapters, 0, 64,
-              "Random LoRA adapters, shared out among the sequences in turn");
-  add_integer(*app, "--rank", options->rank, 1, 512, "With --adapters: their rank");
+  add_technique_options(*app, options->techniques, technique_option::bench, "Options");
   count("--step-tokens", options->step_tokens, 1, "Most rows of a prefill step");
   app->add_flag("--json", options->json, "Print one JSON object per batch size, not a table")->group(output_group);
   app

@@ -6,8 +6,8 @@
 #include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/engine/loading/weight_loading.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/adapter_target.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -27,25 +27,6 @@ using milliseconds = std::chrono::duration<double, std::milli>;
 
 std::size_t size(int n) { return static_cast<std::size_t>(n); }
 
-/// Small values for all projections.
-adapter_weights random_weights(const adapter_target& target, int rank, unsigned seed) {
-  std::minstd_rand random(seed);
-  std::uniform_real_distribution<float> value(-0.01f, 0.01f);
-  adapter_weights result;
-  for (const auto& layer : target.layers) {
-    auto& to = result.layers.emplace_back();
-    for (std::size_t p = 0; p < projection_count; ++p)
-      if (layer[p].outputs > 0) {
-        to[p].rank = size(rank);
-        std::ranges::generate(to[p].a = std::vector<float>(size(rank) * layer[p].inputs),
-                              [&] { return value(random); });
-        std::ranges::generate(to[p].b = std::vector<float>(size(rank) * layer[p].outputs),
-                              [&] { return value(random); });
-      }
-  }
-  return result;
-}
-
 /// Bytes. Not getrusage's figure, which starts with the parent process's.
 std::size_t peak_rss() {
   std::ifstream in("/proc/self/status");
@@ -62,12 +43,11 @@ std::size_t peak_rss() {
 struct model_bench::run {
   run(const model_bench& bench, int batch, int max_rows, int blocks_each)
     : options(bench.options_),
+      features(bench.features_),
       recurrent(bench.weights_in_memory_->config.recurrent),
       vocab(bench.weights_in_memory_->config.vocab),
       batch(batch),
       blocks_each(blocks_each) {
-    for (const auto& adapter : bench.adapters_)
-      features.push_back(std::make_shared<const row_features>(row_features{.adapter = adapter}));
     const auto& device = *bench.device_;
     runner = device.make_runner({bench.weights_in_memory_,
                                  bench.precision_,
@@ -110,7 +90,7 @@ struct model_bench::run {
   void finish() { wait_for(std::exchange(last, {})); }
 
   const model_bench_options& options;
-  std::vector<row_features_ptr> features; // an adapter each; or empty
+  const std::vector<row_features_ptr>& features;
   bool recurrent;
   int vocab, batch, blocks_each;
   std::unique_ptr<step_runner> runner;
@@ -187,15 +167,18 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
   threads_ = options.threads > 0 ? options.threads : cores;
   weights_in_memory_ = load_weights(source, options, precision_, *backend, progress, log, {}, budget);
   load_seconds_ += std::chrono::duration<double>(clock::now() - loading).count();
-  if (options.adapters > 0 && !device_->capabilities().adapters)
-    throw failure(errc::unsupported,
-                  "`adapters` needs the CPU (--device cpu): " + device_->description() + " does not support adapters",
-                  "adapters");
-  const auto target = adapter_target_of(source.config);
-  for (int i = 0; i < options.adapters; ++i)
-    adapters_.push_back(std::make_shared<const packed_adapter>(
-      pack_adapter(random_weights(target, options.rank, static_cast<unsigned>(i + 1)), target, *backend,
-                   precision_.compute, static_cast<std::uint64_t>(i + 1))));
+  const technique_model described{.config = source.config,
+                                  .name = name_,
+                                  .device = device_->description(),
+                                  .changes_rows = device_->capabilities().changes_rows,
+                                  .adds_products = device_->capabilities().adds_products,
+                                  .compute = precision_.compute,
+                                  .open = [this] { return device_->open(); },
+                                  .log = log};
+  for (const auto* each : repertoire())
+    if (each->samples)
+      for (auto& use : each->samples(options.techniques, described))
+        features_.push_back(std::make_shared<const row_features>(row_features{.used = technique_uses(use)}));
 }
 
 memory_estimate model_bench::memory_of(const kernels::backend& backend, int batch, int rows) const {

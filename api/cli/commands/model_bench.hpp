@@ -2,12 +2,12 @@
 // fixed batches, like llama-bench and llama-batched-bench.
 #pragma once
 
-#include "runtime/adapters/packed_adapter.hpp"
 #include "runtime/checkpoint/packed/packed_cache.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/decoder/memory_estimate.hpp"
 #include "runtime/model/decoder/model_work.hpp"
+#include "runtime/techniques/technique.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -22,9 +22,8 @@ struct model_bench_options : compute_options {
   int prompt = 512;      // tokens per sequence; 0: measure decoding only
   int generate = 128;    // tokens per sequence; 0: measure prefill only
   int repeat = 3;
-  int adapters = 0;   // random ones of all projections, which the sequences have in turn; 0: none
-  int rank = 16;      // of adapters
-  bool peaks = false; // first measure the device's peaks
+  bool peaks = false;          // first measure the device's peaks
+  flag_values techniques = {}; // what the sequences use, by the names of their flags
 };
 
 /// Medians over the repetitions. A rate is 0 if there was nothing to measure.
@@ -89,7 +88,7 @@ private:
   std::shared_ptr<const troupe::device> device_;
   troupe::device_peaks peaks_;
   std::shared_ptr<const model_weights> weights_in_memory_;
-  std::vector<std::shared_ptr<const packed_adapter>> adapters_;
+  std::vector<row_features_ptr> features_; // that sequences have in turn; none: they have none
 };
 
 } // namespace troupe::cli

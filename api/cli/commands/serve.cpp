@@ -532,7 +532,7 @@ command add_serve(CLI::App& troupe, reader again) {
   add_server_options(*app, *options);
   add_engine_options(*app, options->engine);
   add_chat_template_option(*app, options->engine);
-  add_lora_options(*app, options->engine);
+  add_technique_options(*app, options->engine.techniques, technique_option::served, model_group);
   app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
   const auto format = [&](const char* flag, std::string& value, std::vector<std::string> names, const char* help) {
     app->add_option(flag, value, help)

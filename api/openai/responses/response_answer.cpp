@@ -22,8 +22,7 @@ public:
                   const response_shelf& stored)
     : stored_(stored),
       id_(object_id("resp_")),
-      model_(
-        to_utf8(request.asked.prompts.front().adapter.empty() ? model->id : request.asked.prompts.front().adapter)),
+      model_(name_in_answers(request.asked, *model)),
       created_(std::time(nullptr)),
       stream_(request.asked.stream),
       store_(request.store),

@@ -9,8 +9,8 @@ namespace troupe {
 // models.cpp
 reply list_models(const call& c);
 reply tell_model(const call& c);
-reply load_adapter(const call& c);
-reply unload_adapter(const call& c);
+reply load_variant(const call& c);
+reply unload_variant(const call& c);
 
 // tokens.cpp
 reply tokenize(const call& c);

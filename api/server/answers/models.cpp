@@ -2,12 +2,12 @@
 #include "api/openai/fields/known_fields.hpp"
 #include "api/server/answers/answers.hpp"
 #include "api/server/answers/request_of.hpp"
-#include "runtime/adapters/adapter_library.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/support/json/json_object.hpp"
 #include "runtime/support/text/number_text.hpp"
 #include "runtime/support/text/percent_encoding.hpp"
 #include "runtime/support/text/utf8.hpp"
+#include "runtime/techniques/model_variants.hpp"
 
 #include <algorithm>
 #include <array>
@@ -30,12 +30,12 @@ json_object sampling_of(const served_model& model) {
     .text("source", source_of_sampling(model.defaults));
 }
 
-/// A model, or an adapter of it.
-std::string model_object(const served_model& model, const std::string& adapter = {}) {
+/// A model, or a variant of it.
+std::string model_object(const served_model& model, const std::string& variant = {}) {
   static const auto started = std::time(nullptr);
   json_object result;
-  result.text("id", to_utf8(adapter.empty() ? model.id : adapter));
-  if (!adapter.empty())
+  result.text("id", to_utf8(variant.empty() ? model.id : variant));
+  if (!variant.empty())
     result.text("parent", to_utf8(model.id));
   result.text("object", "model")
     .number("created", started)
@@ -48,12 +48,12 @@ std::string model_object(const served_model& model, const std::string& adapter =
 }
 
 /// The object of a model for Anthropic's clients. What this server does not know of a model is null.
-std::string anthropic_model(const served_model& model, const std::string& adapter = {}) {
+std::string anthropic_model(const served_model& model, const std::string& variant = {}) {
   static const auto started = std::time(nullptr);
   std::tm parts{};
   gmtime_r(&started, &parts);
   const auto created = to_date("%Y-%m-%dT%H:%M:%SZ", parts).value();
-  const auto name = to_utf8(adapter.empty() ? model.id : adapter);
+  const auto name = to_utf8(variant.empty() ? model.id : variant);
   return json_object()
     .text("type", "model")
     .text("id", name)
@@ -71,15 +71,15 @@ std::string anthropic_model(const served_model& model, const std::string& adapte
 struct listed_model {
   std::string id;
   std::shared_ptr<const served_model> model;
-  std::string adapter;
+  std::string variant;
 };
 
 std::vector<listed_model> all_models(const call& c) {
   std::vector<listed_model> all;
   for (const auto& model : c.models.all()) {
     all.push_back({model->id, model, {}});
-    if (model->adapters)
-      for (const auto& name : model->adapters->names())
+    for (const auto* each : variants_of(model->techniques))
+      for (const auto& name : each->names())
         all.push_back({name, model, name});
   }
   return all;
@@ -112,7 +112,7 @@ reply list_for_anthropic(const call& c) {
   }
   std::vector<std::string> page;
   for (auto i = first; i < last; ++i)
-    page.push_back(anthropic_model(*all[i].model, all[i].adapter));
+    page.push_back(anthropic_model(*all[i].model, all[i].variant));
   return reply::json(json_object()
                        .raw("data", json_list(page))
                        .flag("has_more", more)
@@ -121,11 +121,14 @@ reply list_for_anthropic(const call& c) {
                        .str());
 }
 
-/// The request to change adapters.
+/// The request to change adapters, which are the variants that clients may change.
 struct change : request_of {
   change(const call& c, std::span<const std::string_view> fields)
     : request_of(c), notes(notes_on_members(body, model->unknown, fields)) {
-    if (!model->lora_endpoints || !model->adapters)
+    for (auto* each : variants_of(model->techniques))
+      if (each->changeable())
+        of = each;
+    if (of == nullptr)
       throw failure(errc::not_found, "clients may change this server's adapters only if it runs with --lora-endpoints");
     name = text("lora_name");
   }
@@ -148,6 +151,7 @@ struct change : request_of {
 
   std::vector<std::string> notes;
   std::string name;
+  model_variants* of = nullptr;
 };
 
 } // namespace
@@ -157,7 +161,7 @@ reply list_models(const call& c) {
     return list_for_anthropic(c);
   std::vector<std::string> all;
   for (const auto& one : all_models(c))
-    all.push_back(model_object(*one.model, one.adapter));
+    all.push_back(model_object(*one.model, one.variant));
   return reply::json(json_object().text("object", "list").raw("data", json_list(all)).str());
 }
 
@@ -165,7 +169,7 @@ reply tell_model(const call& c) {
   const std::string name(c.id);
   const auto object = c.as_anthropic ? anthropic_model : model_object;
   for (const auto& model : c.models.all()) {
-    if (model->adapters && model->adapters->find(name))
+    if (variants_with(model->techniques, name))
       return reply::json(object(*model, name));
     if (name == model->id)
       return reply::json(object(*model, {}));
@@ -173,11 +177,11 @@ reply tell_model(const call& c) {
   throw failure(errc::not_found, "the model `" + name + "` does not exist", "model");
 }
 
-reply load_adapter(const call& c) {
+reply load_variant(const call& c) {
   const change asked(c, std::array<std::string_view, 2>{"lora_name", "lora_path"});
   std::string remarks;
   try {
-    for (const auto& line : asked.model->adapters->load(asked.name, asked.text("lora_path")))
+    for (const auto& line : asked.of->load(asked.name, asked.text("lora_path")))
       remarks += ' ' + to_utf8(line) + '.';
   } catch (const failure& f) { // the client's file, not the server's
     const auto& why = f.what_failed();
@@ -188,9 +192,9 @@ reply load_adapter(const call& c) {
   return asked.succeeded("added", remarks);
 }
 
-reply unload_adapter(const call& c) {
+reply unload_variant(const call& c) {
   const change asked(c, std::array<std::string_view, 2>{"lora_name", "lora_int_id"});
-  asked.model->adapters->unload(asked.name);
+  asked.of->unload(asked.name);
   return asked.succeeded("removed");
 }
 

@@ -31,7 +31,6 @@ generation_limits loaded_model::allows() const {
           .timeout = request_timeout,
           .has_draft = draft != nullptr,
           .embeds = capabilities.hidden_states,
-          .adapters = info.adapters.get(),
           .generates = info.generates,
           .has_mtp = mtp != nullptr,
           .techniques = {.layers = info.layers,

@@ -1,5 +1,5 @@
-// A model in memory: what all replicas share, and what each has of its own. Immutable but for the guides' cache and the
-// adapters; shared by actors on any thread. A restarted replica finds its weights here.
+// A model in memory: what all replicas share, and what each has of its own. Immutable but for the guides' cache and what
+// techniques keep; shared by actors on any thread. A restarted replica finds its weights here.
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"

@@ -1,13 +1,11 @@
 #include "runtime/engine/loading/opened_model.hpp"
 
-#include "runtime/adapters/adapter_library.hpp"
 #include "runtime/chat/output/find_chat_format.hpp"
 #include "runtime/engine/loading/layer_layout.hpp"
 #include "runtime/engine/loading/memory_ledger.hpp"
 #include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/import/answer_ends.hpp"
-#include "runtime/model/adapter_target.hpp"
 #include "runtime/support/kv_blocks.hpp"
 #include "runtime/support/types.hpp"
 #include "runtime/techniques/repertoire.hpp"
@@ -23,32 +21,6 @@ std::size_t elements_of(const tensor_info& tensor) {
   for (const auto size : tensor.shape)
     result *= size;
   return result;
-}
-
-/// Null without any, unless clients may load some.
-std::shared_ptr<adapter_library> load_adapters(const engine_options& options, const std::string& base,
-                                               const model_config& config, const opened_model& opened,
-                                               const log_sink& log) {
-  if (options.lora.empty() && !options.lora_endpoints)
-    return nullptr;
-  if (config.recurrent)
-    throw failure(errc::unsupported,
-                  "`lora` does not support models with recurrent layers yet, such as those of the family `" +
-                    config.family + "`",
-                  "lora");
-  const auto& last = opened.last();
-  if (!opened.capabilities.adapters)
-    throw failure(errc::unsupported,
-                  "`lora` needs the CPU (--device cpu): " + opened.info.device + " does not support adapters", "lora");
-  for (const auto& each : opened.stages)
-    if (each.device != last.device)
-      throw failure(errc::unsupported, "`lora` needs all layers on one device, not " + opened.info.device, "lora");
-  auto adapters = std::make_shared<adapter_library>(base, adapter_target_of(config), last.precision.compute,
-                                                    [device = last.device] { return device->open(); });
-  for (const auto& [name, path] : options.lora)
-    for (auto& line : adapters->load(name, path))
-      log(std::move(line));
-  return adapters;
 }
 
 /// The facts in the configuration and the headers of weights.
@@ -231,6 +203,26 @@ std::string described_stages(const std::vector<opened_stage>& stages) {
   return line;
 }
 
+/// What techniques keep for the model.
+void load_techniques(const engine_options& options, opened_model& opened, const log_sink& log) {
+  auto& info = opened.info;
+  const auto& last = opened.last();
+  const technique_model model{
+    .config = opened.source.config,
+    .name = info.id,
+    .device = info.device,
+    .changes_rows = opened.capabilities.changes_rows,
+    .adds_products = opened.capabilities.adds_products,
+    .own_memory = opened.capabilities.own_memory,
+    .one_device = std::ranges::all_of(opened.stages, [&](const opened_stage& s) { return s.device == last.device; }),
+    .compute = last.precision.compute,
+    .open = [device = last.device] { return device->open(); },
+    .log = log};
+  for (const auto* each : repertoire())
+    if (each->load)
+      info.techniques.set(*each, each->load(options.techniques, model));
+}
+
 } // namespace
 
 opened_model open_for(const engine_options& options, const log_sink& log) {
@@ -266,20 +258,10 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
     info.device += (opened.stages.size() > 1 ? " of each of " : ", divided among ") + std::to_string(replicas) +
       " replicas" + (options.roles.empty() ? "" : " (" + options.roles + ")");
   info.schedule_invariant = capabilities.schedule_invariant;
-  for (const auto* each : repertoire())
-    if (each->load)
-      info.techniques.set(*each,
-                          each->load(options.techniques,
-                                     {.layers = source.config.layers,
-                                      .hidden = source.config.hidden,
-                                      .changes_rows = capabilities.changes_rows,
-                                      .own_memory = capabilities.own_memory,
-                                      .device = info.device}));
+  load_techniques(options, opened, log);
   const auto& precision = opened.first().precision;
   info.dtype = kernels::to_string(precision.compute);
   info.weights = weights_kind(*source.tensors, precision.weights);
-  info.adapters = load_adapters(options, info.id, source.config, opened, log);
-  info.lora_endpoints = options.lora_endpoints;
   // Who can change the rows between layers can put others in their place.
   info.takes_embeddings = capabilities.changes_rows && source.config.positions != position_type::learned;
   opened.draft = open_second(options.draft, nullptr, source, info.tokenizer.get());

@@ -60,7 +60,7 @@ public:
 
   std::string description() const override { return description_; }
   device_capabilities capabilities() const override {
-    return {.hidden_states = true, .changes_rows = true, .adapters = true, .looks_inside = true};
+    return {.hidden_states = true, .changes_rows = true, .adds_products = true, .looks_inside = true};
   }
   std::unique_ptr<kernels::backend> open() const override { return make_backend(ranks_, team_of_this_thread()); }
   std::shared_ptr<const device> part_of(const core_layout& layout, int replica, int stage) const override {
@@ -149,7 +149,7 @@ private:
   }
 
   /// A thread does one thing at a time, so its backends (of a model and one beside it) share their threads. Those of
-  /// other threads (a draft model, adapters that are being loaded) compute at the same time.
+  /// other threads (a draft model, files of techniques that are being loaded) compute at the same time.
   shared_team team_of_this_thread() const {
     const std::lock_guard lock(mutex_);
     std::erase_if(teams_, [](const auto& each) { return each.second.expired(); });

@@ -71,9 +71,8 @@ step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before
     take_tokens(plan);
     decoder_.embed(tokens_, who);
   }
-  adapters_.begin(adapted_rows_of(plan));
-  decoder_.run(who, *cache_, hook_of(plan, before), adapters_.empty() ? nullptr : &adapters_);
-  adapters_.begin({}); // an adapter that is unloaded lives until its last step
+  added_products added(added_rows_of(plan));
+  decoder_.run(who, *cache_, hook_of(plan, before), added.empty() ? nullptr : &added);
   step_output output;
   if (config.part().heads)
     conclude(plan, output);

@@ -37,8 +37,7 @@ private:
   std::unique_ptr<kernels::backend> backend_;
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;
-  std::unique_ptr<kernels::state_cache> states_; // of recurrent layers; or null
-  adapter_products adapters_;
+  std::unique_ptr<kernels::state_cache> states_;   // of recurrent layers; or null
   std::vector<std::unique_ptr<inner_rows>> inner_; // of the techniques that have any
   std::size_t image_offset_;
   std::vector<token_id> slot_tokens_; // the token last sampled for each slot

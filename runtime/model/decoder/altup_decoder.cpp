@@ -149,7 +149,7 @@ void decoder::gate_gaussian(int i, const tensor& out, const tensor& normed) {
   const auto& mlp = weights_->layer(i).mlp;
   const auto ffn = out.cols;
   const auto both = buffer_rows(gates_, dtype::f32, rows_, 2 * ffn);
-  multiply(i, adapter_site::gate_up, both, normed, *mlp.gate_up, mlp.gate_up_bias, kernels::store::set);
+  multiply(i, product_site::gate_up, both, normed, *mlp.gate_up, mlp.gate_up_bias, kernels::store::set);
   const tensor gate{both.data, dtype::f32, rows_, ffn, 2 * ffn};
   const tensor up{static_cast<float*>(both.data) + ffn, dtype::f32, rows_, ffn, 2 * ffn};
   gaussian_->gate_gaussian(out, gate, up, config.gate_cutoffs[as_size(i)]);

@@ -1,6 +1,7 @@
 #include "runtime/model/decoder/decoder.hpp"
 
 #include "kernels/gaussian_gates.hpp"
+#include "kernels/low_rank.hpp"
 #include "runtime/model/decoder/decoder_tensors.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/support/kv_blocks.hpp"
@@ -79,14 +80,15 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   recurrent_low_ = allocate(bytes.recurrent_low);
   if (config.recurrent || config.attention_gate)
     recurrence_ = &dynamic_cast<kernels::recurrent_ops&>(backend);
+  low_rank_ = dynamic_cast<kernels::low_rank_products*>(&backend);
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
                       std::span<const std::int32_t> logit_rows, kernels::kv_cache& cache, const tensor& logits,
                       std::span<const std::int32_t> hidden_rows, const tensor& hidden, const layer_hook& hook,
-                      adapter_products* adapters) {
+                      added_products* added) {
   embed(tokens, who);
-  run(who, cache, hook, adapters);
+  run(who, cache, hook, added);
   conclude(logit_rows, logits, hidden_rows, hidden);
 }
 
@@ -97,9 +99,9 @@ void decoder::begin(std::size_t rows) {
 
 tensor decoder::residual() const { return buffer_rows(residual_, dtype::f32, rows_, as_size(weights_->config.hidden)); }
 
-void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const layer_hook& hook,
-                  adapter_products* adapters) {
-  adapters_ = adapters;
+void decoder::run(const kernels::batch& who, kernels::kv_cache& cache, const layer_hook& hook, added_products* added) {
+  require_in_decoder(!added || low_rank_, "products that the backend cannot add to");
+  added_ = added;
   check(who, cache);
   if (rows_ == 0)
     return;
@@ -195,15 +197,15 @@ void decoder::normalise(const tensor& to, const tensor& from, const norm_weights
     backend_.rms_norm(to, from, float_data(norm.weight), config.norm_eps, rows);
 }
 
-void decoder::multiply(int i, adapter_site site, const tensor& out, const tensor& in, const kernels::matrix& w,
+void decoder::multiply(int i, product_site site, const tensor& out, const tensor& in, const kernels::matrix& w,
                        const kernels::buffer& bias, kernels::store how) {
-  if (adapters_)
-    adapters_->linear(backend_, i, site, out, in, w, float_data(bias), how);
-  else
+  if (const auto added = added_at(i, site); added.empty())
     backend_.linear(out, in, w, float_data(bias), how);
+  else
+    low_rank_->linear_plus(out, in, w, float_data(bias), how, added);
 }
 
-void decoder::add_branch(int i, adapter_site site, const tensor& residual, const tensor& in, const kernels::matrix& w,
+void decoder::add_branch(int i, product_site site, const tensor& residual, const tensor& in, const kernels::matrix& w,
                          const kernels::buffer& bias, const norm_weights& norm, float scale) {
   const bool of_sum = weights_->config.norms == norm_place::sum;
   if ((!norm.weight || of_sum) && weights_->config.residual_scale * scale == 1) {

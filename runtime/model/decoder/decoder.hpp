@@ -3,11 +3,11 @@
 #pragma once
 
 #include "kernels/ops.hpp"
-#include "runtime/adapters/adapter_products.hpp"
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/model/decoder/weights.hpp"
 #include "runtime/support/types.hpp"
 #include "runtime/techniques/layer_hook.hpp"
+#include "runtime/techniques/products.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -15,8 +15,9 @@
 #include <vector>
 
 namespace troupe::kernels {
-class gaussian_gates; // kernels/gaussian_gates.hpp
-}
+class gaussian_gates;    // kernels/gaussian_gates.hpp
+class low_rank_products; // kernels/low_rank.hpp
+} // namespace troupe::kernels
 
 namespace troupe {
 
@@ -85,13 +86,14 @@ public:
   /// `who` cover the rows in order; the cache holds all their earlier positions. Writes the logits of `logit_rows`
   /// (indices into the rows; may be empty), in their order, to `logits`, f32 [logit_rows, vocab] in device memory, and
   /// likewise the hidden states behind the final norm of `hidden_rows` to `hidden`, f32 [hidden_rows, hidden]. Calls
-  /// `hook`, if there is one, ahead of the layers and behind each; adds `adapters`, null or not empty, to their rows.
+  /// `hook`, if there is one, ahead of the layers and behind each; adds `added`, null or not empty, to the products of
+  /// their rows.
   /// Of a model with recurrent layers, sequence i of a batch that says nothing of states has the i-th of the decoder's
   /// own, and goes on where it was.
   /// Throws failure(internal) if the arguments contradict each other or the sizes given at construction.
   void forward(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
                kernels::kv_cache& cache, const kernels::tensor& logits, std::span<const std::int32_t> hidden_rows = {},
-               const kernels::tensor& hidden = {}, const layer_hook& hook = {}, adapter_products* adapters = nullptr);
+               const kernels::tensor& hidden = {}, const layer_hook& hook = {}, added_products* added = nullptr);
 
   // A decoder of a span of layers (model_config::span) runs in parts: `embed`, or `receive` with what the span before
   // it gave; `run`; `conclude`, or `residual` for the span behind. `forward` does all of it. Conditions are the same.
@@ -106,7 +108,7 @@ public:
 
   /// The span's layers. `cache` has them alone.
   void run(const kernels::batch& who, kernels::kv_cache& cache, const layer_hook& hook = {},
-           adapter_products* adapters = nullptr);
+           added_products* added = nullptr);
 
   /// The residual stream of the step's rows, f32 [rows, hidden]; valid until the next step.
   kernels::tensor residual() const;
@@ -195,12 +197,17 @@ private:
   /// Fills `qkv_`: queries in the space of latents, the key and the value of each row.
   void make_latents(const layer_weights& layer, const kernels::tensor& normed);
 
-  /// out (+)= in · wᵀ + bias + adapters of a site of layer `i`.
-  void multiply(int i, adapter_site site, const kernels::tensor& out, const kernels::tensor& in,
+  /// What is added to a product of layer `i`, for `low_rank_`; mostly empty.
+  std::span<const kernels::row_group> added_at(int i, product_site site) const {
+    return added_ ? added_->at(i, site) : std::span<const kernels::row_group>();
+  }
+
+  /// out (+)= in · wᵀ + bias, and what is added to that product of layer `i`.
+  void multiply(int i, product_site site, const kernels::tensor& out, const kernels::tensor& in,
                 const kernels::matrix& w, const kernels::buffer& bias, kernels::store how);
 
   /// residual += the product of a site of layer `i`, normalised and scaled as the model asks.
-  void add_branch(int i, adapter_site site, const kernels::tensor& residual, const kernels::tensor& in,
+  void add_branch(int i, product_site site, const kernels::tensor& residual, const kernels::tensor& in,
                   const kernels::matrix& w, const kernels::buffer& bias, const norm_weights& norm, float scale = 1);
   void add_changed(const kernels::tensor& residual, const kernels::tensor& branch, const norm_weights& norm,
                    float scale = 1);
@@ -255,11 +262,12 @@ private:
   kernels::buffer streams_, predictions_, routed_, laurel_, laurel_down_, laurel_low_, gates_;
   kernels::gaussian_gates* gaussian_ = nullptr;      // the backend's, if the model needs them
   kernels::recurrent_ops* recurrence_ = nullptr;     // likewise
+  kernels::low_rank_products* low_rank_ = nullptr;   // the backend's, if it has them
   std::unique_ptr<kernels::state_cache> own_states_; // of batches that bring none
   kernels::buffer slopes_;                           // of ALiBi, [heads]
   std::size_t rows_ = 0;                             // of the step at hand
   std::vector<float> growth_;                        // of the step's queries, less 1; or empty
-  adapter_products* adapters_ = nullptr;             // likewise, or null
+  added_products* added_ = nullptr;                  // likewise, or null
 };
 
 } // namespace troupe

@@ -25,7 +25,7 @@ void decoder::add_attention(int i, const tensor& residual, const tensor& normed,
   attend(i, normed, attended, cache, who);
   if (config.parallel && !config.shared_norm)
     normalise(normed, residual, layer.post_norm);
-  add_branch(i, adapter_site::o, residual, attended, *layer.o, layer.o_bias, layer.attention_norm,
+  add_branch(i, product_site::o, residual, attended, *layer.o, layer.o_bias, layer.attention_norm,
              config.recurrent.attention_scale);
 }
 
@@ -40,7 +40,7 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
   const auto all = buffer_rows(qkv_, dtype::f32, normed.rows, q + 2 * kv + (config.attention_gate ? q : 0));
   const auto qkv = column_part(all, 0, q + 2 * kv);
   const int window = config.windows[as_size(i)], cached = config.cache_layer_of(i);
-  multiply(i, adapter_site::qkv, all, normed, *layer.qkv, layer.qkv_bias, kernels::store::set);
+  multiply(i, product_site::qkv, all, normed, *layer.qkv, layer.qkv_bias, kernels::store::set);
   normalise_heads(i, qkv);
   grow_queries(i, column_part(qkv, 0, q));
   kernels::head_norm norm;

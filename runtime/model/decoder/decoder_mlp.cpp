@@ -1,5 +1,6 @@
 // The part of class decoder that computes MLPs, and mixtures of experts in their place.
 #include "kernels/activation_sparsity.hpp"
+#include "kernels/low_rank.hpp"
 #include "runtime/model/decoder/decoder.hpp"
 #include "runtime/model/decoder/decoder_tensors.hpp"
 
@@ -30,12 +31,12 @@ void decoder::add_mlp(int i, const tensor& residual, const tensor& normed) {
   const auto* bias = float_data(layer.mlp.gate_up_bias);
   if (config.cuts_gates(i))
     gate_gaussian(i, ffn, normed);
-  else if (adapters_)
-    adapters_->linear_activated(backend_, i, ffn, normed, first, layer.act, config.gated, bias);
+  else if (const auto added = added_at(i, product_site::gate_up); !added.empty())
+    low_rank_->linear_activated_plus(ffn, normed, first, layer.act, config.gated, bias, added);
   else
     backend_.linear_activated(ffn, normed, first, layer.act, config.gated, bias);
   drop_smallest(ffn, weights_->sparsity.down, *layer.mlp.down);
-  add_branch(i, adapter_site::down, residual, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
+  add_branch(i, product_site::down, residual, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
 }
 
 void decoder::drop_smallest(const tensor& in, float share, const kernels::matrix& w) {

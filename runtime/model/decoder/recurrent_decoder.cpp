@@ -87,7 +87,7 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
     recurrence_->multiply(x, x, before);
     recurrence_->convolve(convolved, x, convolution, states, own);
     recurrence_->multiply(mixed, convolved, behind);
-    return add_branch(i, adapter_site::o, residual, mixed, *w.out, w.out_bias, {}, r.out_scale);
+    return add_branch(i, product_site::o, residual, mixed, *w.out, w.out_bias, {}, r.out_scale);
   }
   const auto recurred = buffer_rows(recurred_, dtype::f32, rows, inner);
   tensor gate, x, rates, betas;
@@ -131,7 +131,7 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
                      .eps = config.norm_eps,
                      .group = as_size(r.norm_group),
                      .sigmoid = r.sigmoid_gate});
-  add_branch(i, adapter_site::o, residual, mixed, *w.out, w.out_bias, {}, r.out_scale);
+  add_branch(i, product_site::o, residual, mixed, *w.out, w.out_bias, {}, r.out_scale);
 }
 
 void decoder::gate_attention(const tensor& attended, const tensor& gate) {

@@ -72,7 +72,7 @@ std::vector<length_model::feature> length_model::features_of(const length_signs&
                               {4, of.chat ? 1.0 : 0.0},
                               {5, of.prompt_tokens > of.most ? 1.0 : 0.0}};
   std::size_t first = 6;
-  for (const auto name : {of.adapter, of.client}) {
+  for (const auto name : {of.variant, of.client}) {
     if (name != 0)
       result.push_back({first + static_cast<std::size_t>(name * 0x9E3779B97F4A7C15 >> 60), 1});
     first += named;

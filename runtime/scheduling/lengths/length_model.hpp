@@ -28,7 +28,7 @@ struct length_signs {
   std::int32_t prompt_tokens = 0;
   std::int32_t most = 1; // tokens at which its answer is cut
   bool guided = false, chat = false;
-  std::uint64_t adapter = 0, client = 0; // hashes of their names; 0: none
+  std::uint64_t variant = 0, client = 0; // hashes of their names; 0: none
 };
 
 /// How good the predictions were, in sums over answers that ended.

@@ -1,3 +1,4 @@
+#include "runtime/model/model_config.hpp"
 #include "runtime/support/json/field_reader.hpp"
 #include "runtime/support/text/integer_text.hpp"
 #include "runtime/techniques/steering/steering_library.hpp"
@@ -80,22 +81,21 @@ technique_use_ptr read(const field_reader& body, const technique_facts& model) {
 
 technique_use_ptr of_flags(const flag_values& flags) {
   std::vector<steering_choice> choices;
-  if (const auto given = flags.find("steering"); given != flags.end())
-    for (const auto& text : given->second)
-      choices.push_back(parse_steering_choice(text));
+  for (const auto& text : texts_of(flags, "steering"))
+    choices.push_back(parse_steering_choice(text));
   return steered_by(std::move(choices));
 }
 
 std::shared_ptr<const void> load(const flag_values& flags, const technique_model& model) {
-  const auto given = flags.find("steer");
-  if (given == flags.end() || given->second.empty())
+  const auto given = texts_of(flags, "steer");
+  if (given.empty())
     return nullptr;
   if (!model.changes_rows)
     throw failure(errc::unsupported,
                   "`steer` needs the CPU (--device cpu): " + model.device + " does not support steering vectors",
                   "steer");
-  auto vectors = std::make_shared<steering_library>(model.layers, model.hidden);
-  for (const auto& text : given->second) {
+  auto vectors = std::make_shared<steering_library>(model.config.layers, model.config.hidden);
+  for (const auto& text : given) {
     const auto [name, file] = parse_named_file(text);
     vectors->add(name, file);
   }
@@ -133,13 +133,6 @@ std::span<const steering_choice> choices_of(const technique_use* use) {
   if (!use)
     return {};
   return static_cast<const steering_use*>(use)->choices();
-}
-
-std::pair<std::string, std::string> parse_named_file(std::string_view text) {
-  const auto sign = text.find('=');
-  if (sign == 0 || sign == text.npos || sign + 1 == text.size())
-    throw failure(errc::bad_request, "must be NAME=FILE, not " + std::string(text.substr(0, 80)));
-  return {std::string(text.substr(0, sign)), std::string(text.substr(sign + 1))};
 }
 
 steering_choice parse_steering_choice(std::string_view text) {

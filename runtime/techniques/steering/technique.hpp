@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -33,10 +32,7 @@ technique_use_ptr steered_by(std::vector<steering_choice> choices);
 /// The choices of a use of this technique. Null: none.
 std::span<const steering_choice> choices_of(const technique_use* use);
 
-// Flags; they throw failure(bad_request):
-/// The parts of NAME=FILE.
-std::pair<std::string, std::string> parse_named_file(std::string_view text);
-/// NAME, NAME=STRENGTH or NAME=STRENGTH@FIRST-LAST.
+/// A flag: NAME, NAME=STRENGTH or NAME=STRENGTH@FIRST-LAST. Throws failure(bad_request).
 steering_choice parse_steering_choice(std::string_view text);
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 #include "api/embed/engine_internals.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
+#include "runtime/techniques/adapters/technique.hpp"
 #include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
@@ -219,8 +220,9 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
       const auto* beams = beams_of(work.back().sampling);
       taken.diverse += beams && beams->groups > 1;
       taken.pairs += work.back().sampling.paired();
-      if (!alone.lora.empty() && pick(0, 3) > 0) {
-        work.back().adapter = alone.lora[static_cast<std::size_t>(pick(0, 100)) % alone.lora.size()].name;
+      if (const auto lora = texts_of(alone.techniques, "lora"); !lora.empty() && pick(0, 3) > 0) {
+        const auto& file = lora[static_cast<std::size_t>(pick(0, 100)) % lora.size()];
+        work.back().sampling.techniques.set(adapted_by(parse_named_file(file).first));
         ++taken.adapted;
       }
       taken.layered += work.back().sampling.techniques.find(dola_technique) != nullptr;
@@ -324,7 +326,7 @@ TEST_CASE("crowds of requests with and without adapters give every request the s
   for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "auto"}}) {
     CAPTURE(types.quantize);
     auto options = without_guesses(golden("llama-gqa"), types, devices().back());
-    options.lora = lora;
+    options.techniques["lora"] = lora;
     const auto taken = check_crowds(options, options, 2);
     CHECK(taken.adapted > 6);
     CHECK(taken.preemptions > 0);
@@ -342,11 +344,11 @@ TEST_CASE("crowds on two ranks give every request the bits that it has alone on 
       CAPTURE(types.quantize);
       auto alone = without_guesses(test_data() + "/" + model, types, devices().back());
       if (model == "golden/llama-gqa")
-        alone.lora = lora;
+        alone.techniques["lora"] = lora;
       auto crowded = alone;
       crowded.compute.tensor_parallel = 2;
       const auto taken = check_crowds(alone, crowded, 2);
-      CHECK(taken.adapted > (alone.lora.empty() ? -1 : 6));
+      CHECK(taken.adapted > (alone.techniques.contains("lora") ? 6 : -1));
       CHECK(taken.preemptions > 0);
       CHECK(taken.cached_tokens > 0);
       CHECK(taken.accepted > 0);
@@ -356,7 +358,7 @@ TEST_CASE("crowds on two ranks give every request the bits that it has alone on 
 TEST_CASE("crowds in stages give every request the bits that it has alone in one") {
   const test::temp_folder folder;
   auto alone = without_guesses(golden("llama-gqa"), {"bf16", "int8", "int8"}, devices().back());
-  alone.lora = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two", "three"});
+  alone.techniques["lora"] = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two", "three"});
   auto crowded = alone;
   crowded.stages = 2;
   unsigned blocks = 18;
@@ -517,7 +519,7 @@ TEST_CASE("crowds of requests with and without a contrast give every request the
 TEST_CASE("crowds on two replicas give every request the same bits as alone on one") {
   const test::temp_folder folder;
   auto alone = without_guesses(golden("llama-gqa"), {"bf16", "int8", "auto"}, devices().back());
-  alone.lora = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two"});
+  alone.techniques["lora"] = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two"});
   auto crowded = alone;
   crowded.replicas = 2;
   SUBCASE("with guesses of its own") {}
@@ -531,7 +533,7 @@ TEST_CASE("crowds on two replicas give every request the same bits as alone on o
 TEST_CASE("crowds whose prompts and answers are computed by different replicas have the bits of one alone") {
   const test::temp_folder folder;
   auto alone = without_guesses(golden("llama-gqa"), {"bf16", "int8", "auto"}, devices().back());
-  alone.lora = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two"});
+  alone.techniques["lora"] = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two"});
   auto crowded = alone;
   crowded.roles = "prefill:1,decode:1";
   unsigned few_blocks = 18;

@@ -2,22 +2,24 @@
 #pragma once
 
 #include "runtime/checkpoint/gguf_writer.hpp"
-#include "runtime/engine/engine_options.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/adapter_target.hpp"
+#include "runtime/model/model_products.hpp"
 
 #include <algorithm>
 #include <filesystem>
 #include <random>
+#include <string>
+#include <vector>
 
 namespace troupe::testing {
 
-/// One file for each of `names` in `folder`, of ranks 4, 5, ..., for all projections that take adapters.
-inline std::vector<adapter_source> adapters_for(const std::string& model, const std::filesystem::path& folder,
-                                                const std::vector<std::string>& names) {
+/// One file for each of `names` in `folder`, of ranks 4, 5, ..., for all projections that take adapters. For the flag
+/// `lora`.
+inline std::vector<std::string> adapters_for(const std::string& model, const std::filesystem::path& folder,
+                                             const std::vector<std::string>& names) {
   constexpr const char* stored[] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
-  const auto target = adapter_target_of(open_model(model).config);
-  std::vector<adapter_source> sources;
+  const auto target = products_of(open_model(model).config);
+  std::vector<std::string> sources;
   for (const auto& name : names) {
     std::mt19937 random(static_cast<unsigned>(sources.size() + 1));
     std::normal_distribution<float> value(0, 0.2f);
@@ -41,7 +43,7 @@ inline std::vector<adapter_source> adapters_for(const std::string& model, const 
         }
     const auto file = folder / name;
     writer.write(file, [&](std::size_t i) { return std::as_bytes(std::span(all[i])); });
-    sources.push_back({name, file.string()});
+    sources.push_back(name + "=" + file.string());
   }
   return sources;
 }

@@ -1,6 +1,6 @@
 // Reading adapters of PEFT and llama.cpp, and refusing what is none.
-#include "runtime/adapters/adapter_file.hpp"
 #include "runtime/checkpoint/gguf_writer.hpp"
+#include "runtime/techniques/adapters/adapter_file.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <limits>
@@ -14,8 +14,8 @@ namespace {
 using peft_tensors = std::map<std::string, std::pair<std::vector<std::size_t>, std::vector<float>>>;
 
 /// Two layers; the second one takes no adapters in its MLP. Heads of 4 rows.
-adapter_target small_target() {
-  adapter_target target;
+model_products small_target() {
+  model_products target;
   target.pair_order = {0, 2, 1, 3};
   target.layers = {{{{8, 6}, {4, 6}, {4, 6}, {6, 8}, {5, 6}, {5, 6}, {6, 5}}},
                    {{{8, 6}, {4, 6}, {4, 6}, {6, 8}, {0, 0}, {0, 0}, {0, 0}}}};
@@ -113,7 +113,7 @@ TEST_CASE("PEFT adapters: ranks and alphas of modules, and rank-stabilised scale
         doctest::Approx(8 / std::sqrt(2.0)));
 
   auto reordered = small_target();
-  reordered.folders_pair = true;
+  reordered.family_pairs = true;
   write_peft(folder.path(), small_config, small_tensors());
   const auto other = read_adapter(folder.path(), reordered);
   CHECK(part_of(other, projection::q).b[2] == 5 * 4.0f); // row 1 is stored as row 2
@@ -200,16 +200,13 @@ TEST_CASE("Modules to save of which none is saved are a remark, and saved ones a
   config.insert(config.find('{') + 1, R"("modules_to_save":["lm_head","embed_tokens"],)");
   const temp_folder folder;
   write_peft(folder.path(), config, small_tensors());
-  std::vector<std::string> said;
-  const auto read = read_adapter(folder.path(), small_target(), said);
-  CHECK(said ==
+  const auto read = read_adapter(folder.path(), small_target());
+  CHECK(read.remarks ==
         std::vector{(folder.path() / "adapter_config.json").string() +
                     ": `modules_to_save` is set, but no module is saved; it has no effect"});
   CHECK(part_of(read, projection::q).rank == 2);
-  said.clear();
   write_peft(folder.path(), small_config, small_tensors());
-  read_adapter(folder.path(), small_target(), said);
-  CHECK(said.empty());
+  CHECK(read_adapter(folder.path(), small_target()).remarks.empty());
   for (const std::string saved :
        {"base_model.model.lm_head.weight", "base_model.model.lm_head.modules_to_save.weight"}) {
     auto tensors = small_tensors();

@@ -1,6 +1,5 @@
-#include "runtime/adapters/adapter_file.hpp"
+#include "runtime/techniques/adapters/adapter_file.hpp"
 
-#include "runtime/adapters/adapter.hpp"
 #include "runtime/checkpoint/gguf_file.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/text_tensors.hpp"
@@ -58,7 +57,7 @@ using adapter_pairs = std::map<std::pair<std::size_t, std::size_t>, adapter_pair
 /// Where tensors of one format belong.
 class pair_collector {
 public:
-  pair_collector(std::string file, const adapter_target& target, bool gguf)
+  pair_collector(std::string file, const model_products& target, bool gguf)
     : file_(std::move(file)), target_(target), gguf_(gguf) {}
 
   void add(const std::string& name, const tensor_info& info, const std::byte* bytes) {
@@ -122,7 +121,7 @@ private:
   }
 
   std::string file_;
-  const adapter_target& target_;
+  const model_products& target_;
   bool gguf_;
   adapter_pairs pairs_;
 };
@@ -157,7 +156,7 @@ void reorder_heads(std::vector<float>& b, std::size_t rank, std::span<const std:
 
 /// `scale_of`(pair, rank) checks the rank as well.
 template <class ScaleOf>
-adapter_weights read_pairs(const std::string& file, const adapter_pairs& pairs, const adapter_target& target,
+adapter_weights read_pairs(const std::string& file, const adapter_pairs& pairs, const model_products& target,
                            std::span<const std::uint32_t> order, const ScaleOf& scale_of) {
   adapter_weights result;
   result.layers.resize(target.layers.size());
@@ -262,11 +261,11 @@ void check_plain_lora(const json::reader& config, std::vector<std::string>& rema
   }
 }
 
-adapter_weights read_peft(const std::filesystem::path& folder, const adapter_target& target,
-                          std::vector<std::string>& remarks) {
+adapter_weights read_peft(const std::filesystem::path& folder, const model_products& target) {
   const auto document = json::document::load(folder / "adapter_config.json");
   const json::reader config(document);
   config.object();
+  std::vector<std::string> remarks;
   check_plain_lora(config, remarks);
   constexpr double most_alpha = 1e6;
   const auto most_rank = static_cast<int>(most_adapter_rank);
@@ -280,20 +279,22 @@ adapter_weights read_peft(const std::filesystem::path& folder, const adapter_tar
   pair_collector pairs(file.string(), target, false);
   for (const auto& [name, tensor] : read_safetensors_header(map.bytes(), file.string()))
     pairs.add(name, tensor.info, map.bytes().data() + tensor.offset);
-  return read_pairs(file.string(), pairs.done(), target, target.folders_pair ? target.pair_order : target.half_order,
-                    [&](const adapter_pair& pair, std::size_t rank) {
-                      const auto wanted = ranks.of(pair.module, r);
-                      if (static_cast<double>(rank) != wanted)
-                        refuse_adapter_tensor(file.string(), pair.a.name,
-                                              "has the rank " + std::to_string(rank) + ", expected " +
-                                                std::to_string(static_cast<int>(wanted)) +
-                                                " as adapter_config.json says");
-                      const auto by = rooted ? std::sqrt(wanted) : wanted;
-                      return static_cast<float>(alphas.of(pair.module, alpha) / by);
-                    });
+  const auto scale_of = [&](const adapter_pair& pair, std::size_t rank) {
+    const auto wanted = ranks.of(pair.module, r);
+    if (static_cast<double>(rank) != wanted)
+      refuse_adapter_tensor(file.string(), pair.a.name,
+                            "has the rank " + std::to_string(rank) + ", expected " +
+                              std::to_string(static_cast<int>(wanted)) + " as adapter_config.json says");
+    const auto by = rooted ? std::sqrt(wanted) : wanted;
+    return static_cast<float>(alphas.of(pair.module, alpha) / by);
+  };
+  auto result = read_pairs(file.string(), pairs.done(), target,
+                           target.family_pairs ? target.pair_order : target.half_order, scale_of);
+  result.remarks = std::move(remarks);
+  return result;
 }
 
-adapter_weights read_gguf_adapter(const std::filesystem::path& path, const adapter_target& target) {
+adapter_weights read_gguf_adapter(const std::filesystem::path& path, const model_products& target) {
   const gguf_file file(path);
   const auto& about = file.metadata();
   const auto require_text = [&](const char* key, std::string_view wanted) {
@@ -324,16 +325,10 @@ adapter_weights read_gguf_adapter(const std::filesystem::path& path, const adapt
 
 } // namespace
 
-adapter_weights read_adapter(const std::filesystem::path& path, const adapter_target& target) {
-  std::vector<std::string> ignored;
-  return read_adapter(path, target, ignored);
-}
-
-adapter_weights read_adapter(const std::filesystem::path& path, const adapter_target& target,
-                             std::vector<std::string>& remarks) {
+adapter_weights read_adapter(const std::filesystem::path& path, const model_products& target) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    return read_peft(path, target, remarks);
+    return read_peft(path, target);
   if (read_start(path, 4) == "GGUF")
     return read_gguf_adapter(path, target);
   throw failure(errc::bad_file,

@@ -1,8 +1,9 @@
 // Adapters in the decoder against the same model with its matrices merged, and their schedule invariance.
-#include "runtime/adapters/adapter_products.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/model/adapter_target.hpp"
+#include "runtime/model/measuring/forwarding_backend.hpp"
+#include "runtime/model/model_products.hpp"
 #include "runtime/model/tensor_names.hpp"
+#include "runtime/techniques/adapters/adapter_library.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 
 #include <map>
@@ -13,7 +14,7 @@ using namespace troupe::test;
 namespace {
 
 /// Of rank `rank` for those projections of the target that `which` has.
-adapter_weights random_adapter(const adapter_target& target, unsigned seed, std::size_t rank, unsigned which = 0x7f) {
+adapter_weights random_adapter(const model_products& target, unsigned seed, std::size_t rank, unsigned which = 0x7f) {
   std::mt19937 random(seed);
   std::normal_distribution<float> values(0, 0.15f);
   adapter_weights result;
@@ -111,22 +112,22 @@ struct adapted_decoder {
     std::vector<token_id> tokens;
     std::vector<std::int32_t> tables, wanted;
     std::vector<kernels::sequence_rows> sequences;
-    std::vector<adapted_rows> adapted;
+    std::vector<added_rows> adapted;
     for (std::size_t i = 0; i < chunks.size(); ++i) {
       const auto& c = chunks[i];
       const auto first = static_cast<std::int32_t>(tokens.size()), rows = static_cast<std::int32_t>(c.tokens.size());
       sequences.push_back({first, rows, c.first_position, static_cast<std::int32_t>(tables.size())});
       if (by[i])
-        adapted.push_back({by[i], first, rows});
+        adapted.push_back({by[i].get(), first, rows});
       tokens.insert(tokens.end(), c.tokens.begin(), c.tokens.end());
       tables.insert(tables.end(), c.blocks.begin(), c.blocks.end());
     }
     wanted.resize(tokens.size());
     std::iota(wanted.begin(), wanted.end(), 0);
     const auto memory = backend->allocate(wanted.size() * vocab * sizeof(float));
-    adapters.begin(adapted);
+    added_products added(adapted);
     graph.forward(tokens, {sequences, tables}, wanted, *cache, {memory.get(), dtype::f32, wanted.size(), vocab, vocab},
-                  {}, {}, {}, adapters.empty() ? nullptr : &adapters);
+                  {}, {}, {}, added.empty() ? nullptr : &added);
     std::vector<row_logits> result;
     for (std::size_t r = 0; r < wanted.size(); ++r) {
       const auto* row = static_cast<const float*>(memory.get()) + r * vocab;
@@ -138,11 +139,10 @@ struct adapted_decoder {
   std::unique_ptr<kernels::backend> backend;
   decoder graph;
   std::unique_ptr<kernels::kv_cache> cache;
-  adapter_products adapters = {};
   std::size_t vocab;
 };
 
-std::shared_ptr<const packed_adapter> packed_for(const adapter_weights& weights, const adapter_target& target,
+std::shared_ptr<const packed_adapter> packed_for(const adapter_weights& weights, const model_products& target,
                                                  dtype compute, std::uint64_t id) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   return std::make_shared<const packed_adapter>(pack_adapter(weights, target, *backend, compute, id));
@@ -152,15 +152,15 @@ std::shared_ptr<const packed_adapter> packed_for(const adapter_weights& weights,
 
 TEST_CASE("The order of q and k in files of adapters is that of their own format, wherever the model comes from") {
   auto config = open("tiny_families/glm").config;
-  const auto glm = adapter_target_of(config);
-  CHECK(glm.folders_pair);
+  const auto glm = products_of(config);
+  CHECK(glm.family_pairs);
   CHECK(glm.pair_order == rotated_order(config.rope, config.head_dim));
   config = open("golden/llama-gqa").config;
   config.family = "granite";
   for (const bool from_gguf : {false, true}) { // whose files pair neighbours, as GGUF adapters do
     config.rope.interleaved = from_gguf;
-    const auto granite = adapter_target_of(config);
-    CHECK(!granite.folders_pair);
+    const auto granite = products_of(config);
+    CHECK(!granite.family_pairs);
     CHECK(granite.half_order.empty());
     REQUIRE(granite.pair_order.size() == as_size(config.head_dim));
     CHECK(granite.pair_order[1] == 2);
@@ -172,7 +172,7 @@ TEST_CASE("Models with latent attention take adapters of its output and of dense
     CAPTURE(model);
     const auto source = open(std::string("tiny_families/") + model);
     const auto& config = source.config;
-    const auto target = adapter_target_of(config);
+    const auto target = products_of(config);
     const auto shape = [&](projection which) { return target.layers[0][static_cast<std::size_t>(which)]; };
     for (const auto which : {projection::q, projection::k, projection::v})
       CHECK(shape(which).outputs == 0);
@@ -186,7 +186,7 @@ TEST_CASE("Logits of adapted rows are those of a model with merged matrices; row
                             "tiny_families/glm", "tiny_families/deepseek-v2"}) {
     CAPTURE(model);
     const auto source = open(model);
-    const auto target = adapter_target_of(source.config);
+    const auto target = products_of(source.config);
     std::mt19937 random(5);
     const auto prompt = random_tokens(random, 21, source.config.vocab);
     const auto blocks = first_blocks(prompt.size());
@@ -224,7 +224,7 @@ TEST_CASE("Logits of adapted rows are those of a model with merged matrices; row
 
 TEST_CASE("Rows of different adapters do not change each other's bits, in any chunks and on any threads") {
   const auto source = open("golden/llama-gqa");
-  const auto target = adapter_target_of(source.config);
+  const auto target = products_of(source.config);
   std::mt19937 random(11);
   for (const auto how :
        {precision{dtype::f32}, precision{dtype::bf16}, precision{dtype::f32, kernels::quantization::int8},
@@ -270,4 +270,23 @@ TEST_CASE("Rows of different adapters do not change each other's bits, in any ch
       CHECK(equal);
     }
   }
+}
+
+TEST_CASE("A decoder whose backend cannot add to products refuses rows that ask for it") {
+  const auto source = open("golden/llama-gqa");
+  const auto inner = kernels::make_cpu_backend({.threads = 1});
+  forwarding_backend backend(*inner);
+  decoder graph(load_weights(*source.tensors, source.config, backend, precision{dtype::f32}), backend, 8, 8);
+  const auto cache = backend.make_kv_cache(kv_shape_of(source.config, precision{dtype::f32}, 1));
+  const auto target = products_of(source.config);
+  const auto adapter = packed_for(random_adapter(target, 1, 4), target, dtype::f32, 1);
+  const std::vector<token_id> tokens{5};
+  const std::vector<kernels::sequence_rows> sequences{{0, 1, 0, 0}};
+  const std::vector<std::int32_t> tables{0};
+  const std::vector<added_rows> rows{{adapter.get(), 0, 1}};
+  added_products added(rows);
+  CHECK(failure_of([&] {
+          graph.forward(tokens, {sequences, tables}, {}, *cache, {}, {}, {}, {}, &added);
+        }).find("products that the backend cannot add to") != std::string::npos);
+  CHECK(failure_of([&] { graph.forward(tokens, {sequences, tables}, {}, *cache, {}); }).empty());
 }

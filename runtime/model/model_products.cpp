@@ -1,4 +1,4 @@
-#include "runtime/model/adapter_target.hpp"
+#include "runtime/model/model_products.hpp"
 
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/types.hpp"
@@ -9,23 +9,23 @@
 
 namespace troupe {
 
-adapter_target adapter_target_of(const model_config& config) {
+model_products products_of(const model_config& config) {
   const tensor_names names(config);
-  adapter_target target;
-  target.layers.resize(as_size(config.layers));
+  model_products result;
+  result.layers.resize(as_size(config.layers));
   if (config.positions == position_type::rotary && !config.latent) {
-    auto rope = config.rope; // in whose order the base is stored, which adapters need not share
+    auto rope = config.rope; // in whose order the base is stored, which other files need not share
     rope.interleaved = false;
-    target.half_order = rotated_order(rope, config.head_dim);
+    result.half_order = rotated_order(rope, config.head_dim);
     rope.interleaved = true;
-    target.pair_order = rotated_order(rope, config.head_dim);
+    result.pair_order = rotated_order(rope, config.head_dim);
     constexpr std::array<std::string_view, 7> pairing{"glm",      "glm4",         "cohere",     "cohere2",
                                                       "ernie4_5", "ernie4_5_moe", "llama4_text"};
-    target.folders_pair = std::ranges::find(pairing, config.family) != pairing.end();
+    result.family_pairs = std::ranges::find(pairing, config.family) != pairing.end();
   }
   for (int i = 0; i < config.layers; ++i) {
     const auto parts = config.parts_of(i);
-    auto& layer = target.layers[as_size(i)];
+    auto& layer = result.layers[as_size(i)];
     const auto put = [&](projection which, const wanted_tensor& w) {
       layer[static_cast<std::size_t>(which)] = {w.shape[0], w.shape[1]};
     };
@@ -47,7 +47,7 @@ adapter_target adapter_target_of(const model_config& config) {
     put(projection::up, gate_up.back());
     put(projection::down, names.down(i).front());
   }
-  return target;
+  return result;
 }
 
 } // namespace troupe

@@ -1,0 +1,12 @@
+// Finds the matrices of a model to whose products techniques may add.
+#pragma once
+
+#include "runtime/model/model_config.hpp"
+#include "runtime/techniques/products.hpp"
+
+namespace troupe {
+
+/// Those of q, k, v, o and of MLPs that every row reads; experts and what makes latents are none.
+model_products products_of(const model_config& config);
+
+} // namespace troupe
