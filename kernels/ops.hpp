@@ -313,6 +313,9 @@ public:
   /// tanh(x / soft_cap). f32.
   virtual void scale(const tensor& /*x*/, float /*factor*/, float /*soft_cap*/ = 0) { lacks("scaled activations"); }
 
+  /// x = min(max(x, -limit), limit), f32; NaN stays.
+  virtual void clamp(const tensor& /*x*/, float /*limit*/) { lacks("clipped activations"); }
+
   /// to[rows[i]] += factor * factors[i] * x[i], f32. Null `rows`: i; null `factors`: 1. Both in host memory; no row
   /// twice.
   virtual void add_rows(const tensor& /*to*/, const tensor& /*x*/, float /*factor*/,

@@ -168,6 +168,14 @@ public:
     });
   }
 
+  void clamp(const tensor& x, float limit) override {
+    expect(x.type == dtype::f32, "clamp: the tensor must be f32");
+    for_rows(pool_, x.rows, [&](std::size_t r) {
+      for (float& value : std::span(row_of<float>(x, r), x.cols))
+        value = std::clamp(value, -limit, limit);
+    });
+  }
+
   void add_rows(const tensor& to, const tensor& x, float factor, const std::int32_t* rows,
                 const float* factors) override {
     expect(to.type == dtype::f32 && x.type == dtype::f32 && to.cols == x.cols,

@@ -294,6 +294,11 @@ public:
     scale_rows(stream_, x, factor, soft_cap);
   }
 
+  void clamp(const tensor& x, float limit) override {
+    expect(x.type == dtype::f32, "clamp: the tensor must be f32");
+    clamp_rows(stream_, x, limit);
+  }
+
   void add_rows(const tensor& to, const tensor& x, float factor, const std::int32_t* rows,
                 const float* factors) override {
     expect(to.type == dtype::f32 && x.type == dtype::f32 && to.cols == x.cols,

@@ -260,6 +260,7 @@ public:
     ranks_[0].backend->layer_norm(out, x, weight, bias, eps, rows);
   }
   void scale(const tensor& x, float factor, float soft_cap) override { ranks_[0].backend->scale(x, factor, soft_cap); }
+  void clamp(const tensor& x, float limit) override { ranks_[0].backend->clamp(x, limit); }
   void add_rows(const tensor& to, const tensor& x, float factor, const std::int32_t* rows,
                 const float* factors) override {
     ranks_[0].backend->add_rows(to, x, factor, rows, factors);

@@ -114,6 +114,11 @@ public:
     });
   }
 
+  void clamp(const tensor& x, float limit) override {
+    ranks_.rows(x.rows,
+                [&](rank& r, std::size_t first, std::size_t end) { r.device->clamp(rows_of(x, first, end), limit); });
+  }
+
   void add_rows(const tensor& to, const tensor& x, float factor, const std::int32_t* rows,
                 const float* factors) override {
     ranks_.rows(x.rows, [&](rank& r, std::size_t first, std::size_t end) {

@@ -28,7 +28,8 @@ std::vector<float> scores_of(const expert_config& config, std::span<const float>
       for (float& s : scores)
         s = 1 / (1 + std::exp(-s));
       break;
-    case router_scores::chosen: break;
+    case router_scores::chosen:
+    case router_scores::mixed: break;
   }
   return scores;
 }
@@ -63,6 +64,15 @@ void keep_groups(const expert_config& config, std::vector<float>& ranks) {
       ranks[i] = least;
 }
 
+/// The weight of the best of `scores`, among those that are nearly as good. `all` has those chosen before, too.
+float mixed_weight(const std::vector<float>& scores, std::span<const float> all, float best, float margin) {
+  float sum = 0;
+  for (std::size_t i = 0; i < scores.size(); ++i)
+    if ((best - all[i]) / std::max(std::abs(all[i]), best) <= margin)
+      sum += std::exp(scores[i] - best);
+  return 1 / sum;
+}
+
 } // namespace
 
 expert_choice choose_experts(const expert_config& config, std::span<const float> logits,
@@ -80,6 +90,13 @@ expert_choice choose_experts(const expert_config& config, std::span<const float>
     choice.weights.push_back(scores[static_cast<std::size_t>(e)]);
   if (config.scores == router_scores::chosen)
     softmax(choice.weights);
+  if (config.scores == router_scores::mixed) {
+    auto left = scores;
+    for (std::size_t i = 0; i < choice.experts.size(); ++i) {
+      choice.weights[i] = mixed_weight(left, scores, choice.weights[i], config.margin);
+      left[static_cast<std::size_t>(choice.experts[i])] = least;
+    }
+  }
   if (config.renormalise) {
     const float sum = std::accumulate(choice.weights.begin(), choice.weights.end(), 0.0f);
     for (float& w : choice.weights)

@@ -12,7 +12,9 @@ namespace troupe {
 enum class router_scores : std::uint8_t {
   softmax, // over all experts
   chosen,  // softmax over the chosen ones: what softmax and `renormalise` give, computed as gpt-oss does
-  sigmoid
+  sigmoid,
+  mixed // SparseMixer (https://arxiv.org/abs/2409.12136): each weight is a softmax over the experts nearly as good that
+        // no earlier choice took
 };
 
 struct expert_config {
@@ -25,6 +27,7 @@ struct expert_config {
   bool router_bias = false; // added to the logits
   bool correction = false;  // a bias that is added to scores for the choice only
   router_scores scores = router_scores::softmax;
+  float margin = 0;          // mixed: how much less is nearly as good, as a share
   bool renormalise = false;  // the weights of a row sum to 1
   float scale = 1;           // of the weights
   bool weigh_inputs = false; // weights multiply what experts read instead of what they give

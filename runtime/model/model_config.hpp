@@ -88,6 +88,7 @@ struct model_config {
   bool qk_norm_behind = false;  // with qk_norm: behind the rotation
   bool qk_norm_plain = false;   // with qk_norm: without weights
   bool qk_norm_rotated = false; // with qk_norm: in layers with rotation only
+  float qkv_clip = 0;           // q, k and v are cut to this magnitude, behind norms of whole q and k; 0: not
   bool value_norm = false;      // RMS norm of each head's v, without weights
   bool tied = false;            // the head is the embedding matrix
   float norm_eps = 1e-6f;
@@ -98,12 +99,14 @@ struct model_config {
 
   norm_type norm = norm_type::rms;
   norm_place norms = norm_place::before;
-  bool norm_bias = false;        // layer norm
-  bool plain_norm = false;       // norms have no weights
-  bool parallel = false;         // attention and MLP read the same residual, and both are added to it
-  bool shared_norm = false;      // with `parallel`: both read the same norm
-  bool skips_first_norm = false; // the first layer's attention reads the residual itself
-  bool embedding_norm = false;   // of the embeddings
+  bool norm_bias = false;            // layer norm
+  bool plain_norm = false;           // norms have no weights
+  bool parallel = false;             // attention and MLP read the same residual, and both are added to it
+  bool shared_norm = false;          // with `parallel`: both read the same norm
+  bool skips_first_norm = false;     // the first layer's attention reads the residual itself
+  bool embedding_norm = false;       // of the embeddings
+  bool embedding_norm_plain = false; // without weights
+  float after_eps = 0;               // the epsilon of norms of what attention and MLP give; 0: norm_eps
   bool final_norm = true;
 
   bool encoder = false;  // every token sees the whole text (or `window` - 1 each side), and there is no output head

@@ -1,11 +1,8 @@
 #include "runtime/model/model_products.hpp"
 
+#include "runtime/model/families/family.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/types.hpp"
-
-#include <algorithm>
-#include <array>
-#include <string_view>
 
 namespace troupe {
 
@@ -19,9 +16,10 @@ model_products products_of(const model_config& config) {
     result.half_order = rotated_order(rope, config.head_dim);
     rope.interleaved = true;
     result.pair_order = rotated_order(rope, config.head_dim);
-    constexpr std::array<std::string_view, 7> pairing{"glm",      "glm4",         "cohere",     "cohere2",
-                                                      "ernie4_5", "ernie4_5_moe", "llama4_text"};
-    result.family_pairs = std::ranges::find(pairing, config.family) != pairing.end();
+    const auto heads = head_order_of(config);
+    result.family_pairs = heads == head_order::pairs;
+    for (int i = 0; heads == head_order::exchanged && i < config.head_dim; ++i)
+      result.half_order.push_back(static_cast<std::uint32_t>((i + config.head_dim / 2) % config.head_dim));
   }
   for (int i = 0; i < config.layers; ++i) {
     const auto parts = config.parts_of(i);

@@ -53,7 +53,7 @@ std::vector<wanted_tensor> tensor_names::all() const {
     result.push_back(positions());
   if (part.embeds && config_.token_types > 0)
     result.push_back(token_types());
-  if (part.embeds && config_.embedding_norm && !config_.plain_norm)
+  if (part.embeds && config_.embedding_norm && !config_.plain_norm && !config_.embedding_norm_plain)
     add({embedding_norm()}, config_.norm_bias);
   if (config_.layer_inputs > 0)
     add({layer_inputs(), layer_projection(), layer_projection_norm()}, false);

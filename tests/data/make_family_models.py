@@ -161,6 +161,22 @@ LATER = {
                                      intermediate_size=[24] * 4 + [40] * 2,
                                      activation_sparsity_pattern=[0.5, 0.0, 0.9, 0.0, 0.7, 0.0],
                                      layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2)),
+    "gptj": ("gptj", dict(hidden_size=32, n_embd=32, n_layer=2, n_head=4, n_inner=24, n_positions=128, rotary_dim=4)),
+    "gpt-bigcode": ("gpt_bigcode", dict(hidden_size=32, n_embd=32, n_layer=2, n_head=4, n_inner=24, n_positions=64)),
+    "gpt-bigcode-heads": ("gpt_bigcode", dict(n_embd=16, n_layer=2, n_head=2, num_attention_heads=2, n_positions=64,
+                                              multi_query=False)),
+    "mpt": ("mpt", dict(hidden_size=24, d_model=24, n_layers=2, n_heads=6, num_attention_heads=6, max_seq_len=128,
+                        attn_config=dict(clip_qkv=0.8))),
+    "internlm3": ("internlm3", dict(head_dim=8, attention_bias=True, mlp_bias=True,
+                                    rope_parameters=PLAIN | {"rope_type": "dynamic", "factor": 6.0})),
+    "granite-swa": ("granite_swa", dict(hidden_size=32, num_hidden_layers=5, sliding_window=7, embedding_multiplier=3.0,
+                                        logits_scaling=2.0, residual_multiplier=0.7, attention_multiplier=0.4,
+                                        layer_rope_theta=[50000.0, 10000.0, 0, 10000.0, 50000.0])),
+    "solar-open": ("solar_open", dict(head_dim=8, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3,
+                                      n_group=2, topk_group=1, moe_intermediate_size=12, routed_scaling_factor=1.5)),
+    "phimoe": ("phimoe", dict(hidden_size=32, num_local_experts=4, num_experts_per_tok=2, router_jitter_noise=0.2,
+                              attention_bias=True, lm_head_bias=True)),
+    "olmoe": ("olmoe", dict(num_key_value_heads=4, num_experts=6, num_experts_per_tok=2)),
 }
 
 

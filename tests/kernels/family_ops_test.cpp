@@ -347,6 +347,16 @@ TEST_CASE("xIELU agrees with its definition, and rows are multiplied element by 
   }
 }
 
+TEST_CASE("rows are clipped; NaN stays") {
+  const auto device = make_backend(tested_isas().back());
+  numbers x(dtype::f32, {-3, -1.5f, -0.5f, 0, 1, 1.75f, NAN, INFINITY, 0.25f, -INFINITY});
+  device->clamp({x.data(), dtype::f32, 2, 4, 5}, 1.5f); // the last column is another's
+  CHECK(x.values()[0] == -1.5);
+  CHECK(std::isnan(x.values()[6]));
+  x.wide[6] = 2;
+  CHECK(x.values() == std::vector<double>{-1.5, -1.5, -0.5, 0, 1, 1.5, 2, 1.5, 0.25, -INFINITY});
+}
+
 TEST_CASE("rows are scaled, capped, added and copied; a factor of 0 clears even NaN") {
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);

@@ -119,6 +119,18 @@ struct scale_op {
   }
 };
 
+struct clamp_op {
+  static constexpr const char* name = "clamp";
+  float* x;
+  std::size_t stride;
+  float limit;
+
+  TROUPE_DEVICE void operator()(std::size_t row, std::size_t c) const {
+    float& at = x[row * stride + c];
+    at = at < -limit ? -limit : at > limit ? limit : at;
+  }
+};
+
 struct add_rows_op {
   static constexpr const char* name = "add_rows";
   float* to;
@@ -190,6 +202,10 @@ void gate_gaussian(const stream& on, const tensor& out, const tensor& gate, cons
 
 void scale_rows(const stream& on, const tensor& x, float factor, float cap) {
   launch_rows(on, scale_op{static_cast<float*>(x.data), x.stride, factor, cap}, x.rows, x.cols);
+}
+
+void clamp_rows(const stream& on, const tensor& x, float limit) {
+  launch_rows(on, clamp_op{static_cast<float*>(x.data), x.stride, limit}, x.rows, x.cols);
 }
 
 void add_rows(const stream& on, const tensor& to, const tensor& x, float factor, const std::int32_t* indices,

@@ -26,6 +26,9 @@ void layer_norm(const stream& on, const layer_norm_params& params);
 /// x *= factor; then x = cap * tanh(x / cap), unless cap is 0. f32. A factor of 0 gives 0 even for NaN.
 void scale_rows(const stream& on, const tensor& x, float factor, float cap);
 
+/// x = min(max(x, -limit), limit), f32.
+void clamp_rows(const stream& on, const tensor& x, float limit);
+
 // `indices` and `factors` are in device memory, or null; see backend::add_rows, multiply_rows and gather_rows.
 void add_rows(const stream& on, const tensor& to, const tensor& x, float factor, const std::int32_t* indices,
               const float* factors);

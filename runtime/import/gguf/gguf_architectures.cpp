@@ -161,6 +161,11 @@ void describe_olmo2(const architecture_keys& keys, model_config& model) {
   }
 }
 
+void describe_olmoe(const architecture_keys& keys, model_config& model) {
+  model.qk_norm = model.qk_norm_whole = true;
+  describe_experts(keys, model);
+}
+
 void describe_granite(const architecture_keys& keys, model_config& model) {
   model.embedding_scale = number(keys, "embedding_scale", 1);
   model.residual_scale = number(keys, "residual_scale", 1);
@@ -206,6 +211,12 @@ void describe_gpt2(const architecture_keys& keys, model_config& model) {
     throw failure(errc::bad_file, keys.file().name() + ": tensor `position_embd.weight` is missing or not a matrix");
   model.position_rows = table->info.shape[0];
   model.max_context = static_cast<int>(std::min<std::size_t>(as_size(model.max_context), model.position_rows));
+}
+
+void describe_bloom(const architecture_keys& keys, model_config& model) {
+  describe_ungated(keys, model, gelu_tanh);
+  model.positions = position_type::alibi;
+  model.embedding_norm = true;
 }
 
 void describe_gpt_neox(const architecture_keys& keys, model_config& model) {
@@ -311,19 +322,21 @@ constexpr gguf_architecture architectures[] = {
   {"bert", "roberta"},
   {"bert", "xlm-roberta"},
   {"gemma3n", "gemma3n_text", 0, describe_gemma3n},
-  {"gemma4", "gemma4_text", 0, describe_gemma4},
+  {"gemma4", "gemma4_text", wide_heads, describe_gemma4},
   {"jina-bert-v3", "jina_embeddings_v3", layer_norm | fused_qkv, describe_jina_bert},
   {"modern-bert", "modernbert", layer_norm | fused_qkv | fused_up, describe_modern_bert},
   {"nomic-bert", "nomic_bert", layer_norm | fused_qkv, describe_nomic_bert},
   {"arcee", "arcee", pairs, describe_arcee},
+  {"bloom", "bloom", layer_norm | fused_qkv, describe_bloom},
   {"chatglm", "glm", partial | pairs | fused_qkv | fused_up},
   {"cohere2", "cohere2", layer_norm | pairs, describe_cohere2},
   {"command-r", "cohere", layer_norm | pairs, describe_cohere},
   {"deepseek2", "deepseek_v3", latent | pairs, describe_deepseek2},
   {"deepseek2", "deepseek_v2"},
+  {"deepseek2", "glm4_moe_lite"},
   {"dots1", "dots1", 0, describe_corrected},
   {"ernie4_5", "ernie4_5", pairs},
-  {"ernie4_5-moe", "ernie4_5_moe", pairs, describe_ernie_moe},
+  {"ernie4_5-moe", "ernie4_5_moe", pairs | says_interval, describe_ernie_moe},
   {"exaone4", "exaone4", 0, describe_exaone4},
   {"falcon", "falcon", layer_norm | fused_qkv, describe_falcon},
   {"gemma", "gemma", 0, describe_gemma},
@@ -333,25 +346,25 @@ constexpr gguf_architecture architectures[] = {
   {"glm4", "glm4", partial | pairs | fused_up, describe_glm4},
   {"glm4moe", "glm4_moe", partial | named_by_place, describe_corrected},
   {"falcon-h1", "falcon_h1", 0, describe_falcon_h1},
-  {"granitehybrid", "granitemoehybrid", partial | pairs, describe_granite_hybrid},
+  {"granitehybrid", "granitemoehybrid", partial | pairs | multiplies, describe_granite_hybrid},
   {"granitehybrid", "bamba", pairs},
   {"kimi-linear", "kimi_linear", latent, describe_kimi_linear},
   {"lfm2", "lfm2", 0, describe_lfm2},
   {"lfm2moe", "lfm2_moe", 0, describe_lfm2moe},
   {"mamba2", "mamba2", without_attention, describe_mamba2},
-  {"nemotron_h", "nemotron_h", named_by_place, describe_nemotron_h},
+  {"nemotron_h", "nemotron_h", named_by_place | lists_mlps, describe_nemotron_h},
   {"nemotron_h_moe", "nemotron_h", 0, describe_nemotron_h},
   {"qwen35", "qwen3_5_text", partial | named_by_place, describe_qwen35},
   {"qwen35moe", "qwen3_5_moe_text", partial | named_by_place, describe_qwen35moe},
   {"qwen3next", "qwen3_next", partial | named_by_place, describe_qwen3next},
-  {"gpt-oss", "gpt_oss", named_by_place, describe_gpt_oss},
+  {"gpt-oss", "gpt_oss", named_by_place | untruncated, describe_gpt_oss},
   {"gpt2", "gpt2", layer_norm | fused_qkv, describe_gpt2},
-  {"gptneox", "gpt_neox", layer_norm | partial | fused_qkv, describe_gpt_neox},
-  {"granite", "granite", pairs, describe_granite},
-  {"granitemoe", "granitemoe", pairs, describe_granitemoe},
+  {"gptneox", "gpt_neox", layer_norm | partial | fused_qkv | says_parallel, describe_gpt_neox},
+  {"granite", "granite", pairs | multiplies, describe_granite},
+  {"granitemoe", "granitemoe", pairs | multiplies, describe_granitemoe},
   {"hunyuan-dense", "hunyuan_v1_dense", 0, describe_hunyuan},
   {"hunyuan-moe", "hunyuan_v1_moe", 0, describe_hunyuan_moe},
-  {"llama4", "llama4_text", pairs, describe_llama4},
+  {"llama4", "llama4_text", pairs | says_interval, describe_llama4},
   {"minimax-m2", "minimax_m2", partial, describe_minimax},
   {"mistral3", "llama", pairs, describe_mistral3},
   {"mistral3", "ministral3", pairs},
@@ -359,6 +372,7 @@ constexpr gguf_architecture architectures[] = {
   {"nemotron", "nemotron", layer_norm | partial, describe_nemotron},
   {"olmo2", "olmo2", 0, describe_olmo2},
   {"olmo2", "olmo3"},
+  {"olmoe", "olmoe", 0, describe_olmoe},
   {"phi2", "phi", layer_norm | partial | fused_qkv, describe_phi2},
   {"phi3", "phi3", partial | fused_qkv | fused_up},
   {"qwen2moe", "qwen2_moe", 0, describe_qwen2moe},
@@ -370,6 +384,7 @@ constexpr gguf_architecture architectures[] = {
   {"smallthinker", "smallthinker", 0, describe_smallthinker},
   {"smollm3", "smollm3", pairs, describe_smollm3},
   {"stablelm", "stablelm", layer_norm | partial, describe_stablelm},
+  {"starcoder", "gpt_bigcode", layer_norm | fused_qkv, describe_gpt2},
   {"starcoder2", "starcoder2", layer_norm, describe_starcoder2},
   {own_architecture, ""}, // of any family: gguf_own
 };

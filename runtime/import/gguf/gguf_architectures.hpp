@@ -20,6 +20,12 @@ struct gguf_architecture {
     fused_qkv = 32,        // written as one tensor; readers see what there is
     fused_up = 64,         // likewise gate and up
     named_by_place = 128,  // the norm ahead of the MLP is called after its place behind attention
+    wide_heads = 256,      // of as many dimensions as latents
+    untruncated = 512,     // YaRN is without `truncate`, which no key says
+    multiplies = 1024,     // multipliers have keys of their own, also those of 1
+    says_interval = 2048,  // a key says which layers have experts
+    says_parallel = 4096,  // a key says whether attention and MLP are side by side
+    lists_mlps = 8192,     // their widths layer by layer, and the norms' epsilon under both names
   };
 
   bool is(form what) const { return (forms & what) != 0; }

@@ -59,6 +59,8 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
       same("how positions rotate",
            rotate_alike(rope_of(config, slides), rope_of(made_of, slides), dim, made_of.max_context), true);
   }
+  same("which dimensions rotate together", made_of.latent && config.rope.interleaved != made_of.rope.interleaved,
+       false);
   same("how positions enter", config.positions, made_of.positions);
   same("how many positions there are", config.max_context >= made_of.max_context, true);
   same("whether tokens see what follows", std::tuple(config.encoder, config.token_types, config.embedding_norm),
@@ -68,9 +70,10 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
   same("which activation", config.act, made_of.act);
   same("where norms are", std::tuple(config.norms, config.skips_first_norm, config.final_norm),
        std::tuple(made_of.norms, made_of.skips_first_norm, made_of.final_norm));
-  same("which heads are normed",
-       std::tuple(config.qk_norm, config.qk_norm_whole, config.qk_norm_behind, config.value_norm),
-       std::tuple(made_of.qk_norm, made_of.qk_norm_whole, made_of.qk_norm_behind, made_of.value_norm));
+  same(
+    "which heads are normed",
+    std::tuple(config.qk_norm, config.qk_norm_whole, config.qk_norm_behind, config.value_norm, config.qkv_clip),
+    std::tuple(made_of.qk_norm, made_of.qk_norm_whole, made_of.qk_norm_behind, made_of.value_norm, made_of.qkv_clip));
   const auto widths = [](const model_config& c) {
     std::vector<std::tuple<int, int, int, int>> layers;
     for (int i = 0; i < c.layers; ++i)

@@ -110,7 +110,7 @@ std::optional<int> most_of(const architecture_keys& keys, std::string_view key, 
   return most;
 }
 
-void read_heads(const architecture_keys& keys, model_config& model) {
+void read_heads(const architecture_keys& keys, const gguf_architecture& architecture, model_config& model) {
   model.kv_heads = most_of(keys, "attention.head_count_kv", 1, max_heads).value_or(model.heads);
   if (model.heads % model.kv_heads != 0)
     throw failure(errc::bad_file,
@@ -124,7 +124,7 @@ void read_heads(const architecture_keys& keys, model_config& model) {
                     shown(keys.full("attention.head_count")) + " where " + shown(keys.full("attention.key_length")) +
                     " is not given, found " + std::to_string(model.hidden) + " and " + std::to_string(model.heads));
   model.head_dim = key_length.value_or(model.hidden / model.heads);
-  const int most = model.family == "gemma4_text" ? max_latent_dim : max_head_dim;
+  const int most = architecture.is(gguf_architecture::wide_heads) ? max_latent_dim : max_head_dim;
   if (model.head_dim % 2 != 0 || model.head_dim > most)
     throw failure(errc::unsupported,
                   keys.file().name() + ": heads of " + std::to_string(model.head_dim) +
@@ -191,7 +191,7 @@ model_config parse_gguf_config(const gguf_file& file) {
     if (latent)
       read_latent_heads(keys, model);
     else
-      read_heads(keys, model);
+      read_heads(keys, architecture, model);
   } else { // nothing of these
     model.heads = model.kv_heads = 1;
     model.head_dim = 2;

@@ -1,4 +1,5 @@
 // The configuration of a model as keys of llama.cpp's.
+#include "runtime/import/gguf/gguf_architectures.hpp"
 #include "runtime/import/gguf/gguf_layout.hpp"
 #include "runtime/import/gguf/gguf_recurrent_layout.hpp"
 #include "runtime/import/gguf_model.hpp"
@@ -26,9 +27,11 @@ double latent_growth(const model_config& config) {
   return growth > 1e-5 ? growth : 0; // what is less is rounding
 }
 
+const gguf_architecture& form_of(const model_config& config) { return *gguf_architecture_of_family(config.family); }
+
 void describe_rope(gguf_writer& to, const std::string& prefix, const model_config& config, const std::string& name) {
   const auto& rope = config.rope;
-  const bool implied = config.family == "gpt_oss"; // whose files are never truncated
+  const bool implied = form_of(config).is(gguf_architecture::untruncated);
   to.add(prefix + "rope.freq_base", static_cast<float>(rope.theta));
   if (rope.type == rope_type::dynamic || (rope.type == rope_type::yarn && !rope.truncate && !implied))
     throw failure(errc::unsupported,
@@ -94,7 +97,7 @@ void describe_experts(gguf_writer& to, const architecture_key& key, const model_
     to.add(key("expert_group_count"), u32(experts.groups));
     to.add(key("expert_group_used_count"), u32(experts.chosen_groups));
   }
-  if (config.family == "ernie4_5_moe" || config.family == "llama4_text")
+  if (form_of(config).is(gguf_architecture::says_interval))
     to.add(key("interleave_moe_layer_step"),
            u32(dense + 1 < std::ssize(config.sparse) && !config.is_sparse(static_cast<int>(dense) + 1) ? 2 : 1));
 }
@@ -131,7 +134,7 @@ void describe_kinds(gguf_writer& to, const architecture_key& key, const model_co
   // llama.cpp looks for the K and V of others in the last layer that has its own, and if they have a window, in the one
   // before. In Gemma 3n it counts on as many layers as published models have.
   const int own = config.layers - shared;
-  for (int i = own; config.family == "gemma4_text" && i < config.layers; ++i)
+  for (int i = own; !config.altup && i < config.layers; ++i)
     if (config.kv_layer_of(i) != own - (config.slides(i) ? 2 : 1))
       throw failure(errc::unsupported,
                     name + ": GGUF cannot say that layer " + std::to_string(i) + " reads K and V of layer " +
@@ -146,8 +149,8 @@ void describe_differences(gguf_writer& to, const architecture_key& key, const mo
   const int window = *std::ranges::max_element(config.windows);
   if (!std::ranges::all_of(config.windows, [&](int w) { return w == 0 || w == window; }))
     throw failure(errc::unsupported, name + ": GGUF cannot say that sliding windows are of several lengths");
-  constexpr int window_of_smallthinker = 4096; // whatever the key says
-  if (config.family == "smallthinker" && window > 0 && window != window_of_smallthinker)
+  const bool implied = config.experts.early;   // of SmallThinker layers with a window are always the same,
+  if (implied && window > 0 && window != 4096) // and so long, whatever the key says
     throw failure(errc::unsupported,
                   name + ": llama.cpp takes every window of this architecture for 4096 tokens, here it has " +
                     std::to_string(window));
@@ -155,7 +158,7 @@ void describe_differences(gguf_writer& to, const architecture_key& key, const mo
     to.add(key("attention.sliding_window"), u32(config.encoder ? 2 * (window - 1) : window));
   if (const int period = config.encoder ? period_of(config) : 0; window > 0 && period > 0) {
     to.add(key("attention.sliding_window_pattern"), u32(period));
-  } else if (window > 0 && config.family != "smallthinker" && // whose layers with a window are always the same
+  } else if (window > 0 && !implied &&
              (std::ranges::find(config.windows, 0) != config.windows.end() || config.layer_inputs > 0 ||
               config.layer_scales)) {
     std::vector<std::byte> slides;
@@ -168,9 +171,9 @@ void describe_differences(gguf_writer& to, const architecture_key& key, const mo
     to.add(key("rope.freq_base_swa"), static_cast<float>(config.local_rope->theta));
   if (config.attention_cap > 0)
     to.add(key("attn_logit_softcapping"), config.attention_cap);
-  if (config.logit_cap > 0 || config.family == "gemma4_text") // whose logits llama.cpp caps at 30 if it is not told
+  if (config.logit_cap > 0 || config.layer_scales) // Gemma 4's, which llama.cpp caps at 30 if it is not told
     to.add(key("final_logit_softcapping"), config.logit_cap);
-  if (config.family.starts_with("granite")) {
+  if (form_of(config).is(gguf_architecture::multiplies)) {
     to.add(key("embedding_scale"), config.embedding_scale);
     to.add(key("residual_scale"), config.residual_scale);
     to.add(key("logit_scale"), 1 / config.logit_scale);
@@ -178,11 +181,12 @@ void describe_differences(gguf_writer& to, const architecture_key& key, const mo
   } else if (config.logit_scale != 1) {
     to.add(key("logit_scale"), config.logit_scale);
   }
-  if (config.family == "gpt_neox")
+  if (form_of(config).is(gguf_architecture::says_parallel))
     to.add(key("use_parallel_residual"), config.parallel);
-  if (config.growth && config.family != "llama4_text")
-    to.add(key("attention.temperature_scale"), config.growth.rate);
-  if (config.family == "ministral3" && config.rope.type == rope_type::yarn)
+  if (!config.growth || config.growth.unrotated) // as Llama 4's
+    return;
+  to.add(key("attention.temperature_scale"), config.growth.rate);
+  if (!config.latent && config.rope.type == rope_type::yarn)
     to.add(key("rope.scaling.yarn_log_multiplier"), 1.0f);
 }
 
@@ -205,8 +209,10 @@ void describe_model(gguf_writer& to, const model_config& config, const std::stri
       values.push_back(value_of(i));
     to.add(key(name), values);
   };
-  const bool listed = config.recurrent && attends && config.family != "falcon_h1" && !config.attention_gate;
-  if (config.family == "nemotron_h")
+  const bool turns = std::ranges::any_of(config.parts, [](const auto& p) { return p.recurrence && !p.attention; });
+  const bool listed = config.recurrent && attends && turns && !config.attention_gate;
+  const bool lists_mlps = form_of(config).is(gguf_architecture::lists_mlps);
+  if (lists_mlps)
     of_layers("feed_forward_length", [&](int i) {
       return !config.parts_of(i).mlp ? 0 : config.is_sparse(i) ? config.experts.ffn : config.ffn;
     });
@@ -221,7 +227,7 @@ void describe_model(gguf_writer& to, const model_config& config, const std::stri
   to.add(key("attention.head_count"), u32(attends ? config.heads : 0));
   to.add(key(config.norm == norm_type::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
          config.norm_eps);
-  if (config.family == "nemotron_h") // whose files have it under this name
+  if (lists_mlps)
     to.add(key("attention.layer_norm_epsilon"), config.norm_eps);
   if (config.latent)
     describe_latent(to, key, config);
@@ -237,7 +243,7 @@ void describe_model(gguf_writer& to, const model_config& config, const std::stri
     to.add(key("attention.value_length"), u32(config.head_dim));
     to.add(key("rope.dimension_count"), u32(config.rope.dims > 0 ? config.rope.dims : config.head_dim));
   }
-  if (config.family == "gemma4_text" || config.family == "gemma3n_text")
+  if (config.layer_scales || config.altup)
     describe_kinds(to, key, config, name);
   describe_rope(to, architecture + ".", config, name);
   describe_experts(to, key, config);

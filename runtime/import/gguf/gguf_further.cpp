@@ -250,7 +250,8 @@ void describe_smallthinker(const architecture_keys& keys, model_config& model) {
 
 namespace {
 
-void arrange_gemma4(const checkpoint& stored, const model_config& model, arrangement& how) {
+/// Layers of two kinds, some with one tensor for K and V.
+void arrange_kinds(const checkpoint& stored, const model_config& model, arrangement& how) {
   tensor_arranger tensors(model, how, "blk.");
   how.prefixes.clear(); // the checkpoint has translated its names
   for (int layer = 0; layer < model.layers; ++layer) {
@@ -318,8 +319,8 @@ void arrange_gguf_further(const checkpoint& stored, const model_config& model, a
     for (const auto& [name, from] : {std::pair("model.altup_projections.", "altup_proj.weight"),
                                      std::pair("model.altup_unembed_projections.", "altup_unembd_proj.weight")})
       how.tensors[name + std::to_string(i) + ".weight"] = {.name = from, .slices = others, .slice = i};
-  if (model.family == "gemma4_text")
-    arrange_gemma4(stored, model, how);
+  if (model.layer_scales)
+    arrange_kinds(stored, model, how);
 }
 
 // ModernBERT's heads read the mean of all states unless a key says otherwise, the others' the first.

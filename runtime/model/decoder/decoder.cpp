@@ -187,14 +187,16 @@ void decoder::project(const tensor& logits, const tensor& states) {
 
 void decoder::enter_head() { walk_.enter(weights_->layers.size()); }
 
-void decoder::normalise(const tensor& to, const tensor& from, const norm_weights& norm, const std::int32_t* rows) {
+void decoder::normalise(const tensor& to, const tensor& from, const norm_weights& norm, const std::int32_t* rows,
+                        float eps) {
   const auto& config = weights_->config;
+  eps = eps > 0 ? eps : config.norm_eps;
   if (!norm.weight)
     backend_.gather_rows(to, from, rows);
   else if (config.norm == norm_type::layer)
-    backend_.layer_norm(to, from, float_data(norm.weight), float_data(norm.bias), config.norm_eps, rows);
+    backend_.layer_norm(to, from, float_data(norm.weight), float_data(norm.bias), eps, rows);
   else
-    backend_.rms_norm(to, from, float_data(norm.weight), config.norm_eps, rows);
+    backend_.rms_norm(to, from, float_data(norm.weight), eps, rows);
 }
 
 void decoder::multiply(int i, product_site site, const tensor& out, const tensor& in, const kernels::matrix& w,
@@ -221,7 +223,7 @@ void decoder::add_branch(int i, product_site site, const tensor& residual, const
 
 void decoder::add_changed(const tensor& residual, const tensor& branch, const norm_weights& norm, float scale) {
   if (norm.weight)
-    normalise(branch, branch, norm);
+    normalise(branch, branch, norm, nullptr, weights_->config.after_eps);
   backend_.add_rows(residual, branch, weights_->config.residual_scale * scale);
 }
 

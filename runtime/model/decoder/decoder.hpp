@@ -171,7 +171,7 @@ private:
   void gate_attention(const kernels::tensor& attended, const kernels::tensor& gate);
 
   void normalise(const kernels::tensor& to, const kernels::tensor& from, const norm_weights& norm,
-                 const std::int32_t* rows = nullptr);
+                 const std::int32_t* rows = nullptr, float eps = 0);
 
   /// attended = attention of layer `i`, which reads `normed`.
   void attend(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,

@@ -42,6 +42,8 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
   const int window = config.windows[as_size(i)], cached = config.cache_layer_of(i);
   multiply(i, product_site::qkv, all, normed, *layer.qkv, layer.qkv_bias, kernels::store::set);
   normalise_heads(i, qkv);
+  if (config.qkv_clip > 0)
+    backend_.clamp(qkv, config.qkv_clip);
   grow_queries(i, column_part(qkv, 0, q));
   kernels::head_norm norm;
   if (config.qk_normed(i) && !config.qk_norm_whole) {

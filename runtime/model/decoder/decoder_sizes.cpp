@@ -16,7 +16,8 @@ bool needs_family_ops(const model_config& config) {
     !config.chunks.empty() || config.growth || config.encoder || config.qk_norm_behind || config.qk_norm_plain ||
     config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
     !config.kv_layers.empty() || config.layer_inputs > 0 || config.layer_scales || config.embedding_norm ||
-    config.token_types > 0 || config.skips_first_norm || config.recurrent || config.attention_gate || config.altup;
+    config.token_types > 0 || config.skips_first_norm || config.recurrent || config.attention_gate || config.altup ||
+    config.qkv_clip > 0;
 }
 
 bool host_takes_part(const model_config& config) {

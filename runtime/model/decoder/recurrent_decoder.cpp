@@ -75,6 +75,7 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
   const auto rows = normed.rows, channels = as_size(recurrent_channels(config)), inner = as_size(r.inner()),
              heads = as_size(r.heads);
   const int own = config.state_layer(i);
+  const auto& norm = weights_->layer(i).attention_norm; // behind
   const auto projected = buffer_rows(recurrent_in_, dtype::f32, rows, w.in->outputs);
   const auto convolved = buffer_rows(convolved_, dtype::f32, rows, channels);
   const auto mixed = buffer_rows(attended_, weights_->compute, rows, as_size(recurrent_inner(config)));
@@ -87,7 +88,7 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
     recurrence_->multiply(x, x, before);
     recurrence_->convolve(convolved, x, convolution, states, own);
     recurrence_->multiply(mixed, convolved, behind);
-    return add_branch(i, product_site::o, residual, mixed, *w.out, w.out_bias, {}, r.out_scale);
+    return add_branch(i, product_site::o, residual, mixed, *w.out, w.out_bias, norm, r.out_scale);
   }
   const auto recurred = buffer_rows(recurred_, dtype::f32, rows, inner);
   tensor gate, x, rates, betas;
@@ -131,7 +132,7 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
                      .eps = config.norm_eps,
                      .group = as_size(r.norm_group),
                      .sigmoid = r.sigmoid_gate});
-  add_branch(i, product_site::o, residual, mixed, *w.out, w.out_bias, {}, r.out_scale);
+  add_branch(i, product_site::o, residual, mixed, *w.out, w.out_bias, norm, r.out_scale);
 }
 
 void decoder::gate_attention(const tensor& attended, const tensor& gate) {

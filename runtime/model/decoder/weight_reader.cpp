@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/packed/packed_cache.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/types.hpp"
 
 #include <algorithm>
 
@@ -95,9 +96,12 @@ kernels::buffer weight_reader::bias(const std::vector<wanted_tensor>& matrices, 
   return present ? vector(tensor_names::biases(matrices)) : nullptr;
 }
 
-norm_weights weight_reader::norm(const wanted_tensor& weight) {
-  if (config_.plain_norm)
-    return {upload(std::vector<float>(weight.shape[0], 1)), nullptr};
+norm_weights weight_reader::norm(const wanted_tensor& weight, bool plain) {
+  if (plain || config_.plain_norm) {
+    if (!ones_)
+      ones_ = backend_.upload(std::vector<float>(as_size(config_.hidden), 1));
+    return {ones_, nullptr};
+  }
   return {vector({weight}), bias({weight}, config_.norm_bias)};
 }
 

@@ -28,7 +28,7 @@ public:
   kernels::buffer bias(const std::vector<wanted_tensor>& matrices, bool present);
 
   /// Norms without weights get ones.
-  norm_weights norm(const wanted_tensor& weight);
+  norm_weights norm(const wanted_tensor& weight, bool plain = false);
 
   kernels::buffer upload(const std::vector<float>& values);
 
@@ -62,7 +62,8 @@ private:
   const std::vector<packed_group> groups_; // in the order of the file, about that of loading
   std::size_t next_ = 0;                   // of them, behind the one that was packed last
   const progress_fn& progress_;
-  packed_cache* cache_; // or null
+  packed_cache* cache_;  // or null
+  kernels::buffer ones_; // of all norms without weights; not counted
   std::set<std::string> done_names_;
   std::size_t done_ = 0, total_ = 0; // bytes as stored
   std::size_t bytes_ = 0;

@@ -46,7 +46,7 @@ private:
     if (part.embeds && config.token_types > 0)
       to_.token_types = table(names_.token_types(), to_.token_types_memory);
     if (part.embeds && config.embedding_norm)
-      to_.embedding_norm = norm(names_.embedding_norm());
+      to_.embedding_norm = norm(names_.embedding_norm(), config.embedding_norm_plain);
     if (config.layer_inputs > 0) {
       to_.layer_inputs = table(names_.layer_inputs(), to_.layer_inputs_memory);
       to_.layer_projection = matrix(layer_projection_group(names_, precision_));

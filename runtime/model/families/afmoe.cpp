@@ -26,6 +26,15 @@ void read_afmoe(const reader& config, model_config& model) {
   read_experts_of_groups(config, model, 64, 6, 1408, 2, 1,
                          {.shared = "num_shared_experts", .dense = "num_dense_layers", .scale = "route_scale"});
   read_corrected_router(config, model, true);
+  for (const char* key : {"n_group", "topk_group", "num_expert_groups", "num_limited_groups"})
+    require_number(config, key, 1);
+  require_word(config, "score_func", {"sigmoid", "softmax"});
+  if (config.string("score_func") == "softmax") {
+    model.experts.scores = router_scores::softmax;
+    model.experts.renormalise = false;
+  } else {
+    model.experts.renormalise = config.boolean("route_norm", true);
+  }
 }
 
 void arrange_afmoe(const model_config& model, const checkpoint& stored, arrangement& to) {

@@ -47,6 +47,8 @@ void read_cohere2(const reader& config, model_config& model) {
 /// Experts averaged with a shared one, behind dense layers with an MLP of another width.
 void read_cohere2_moe(const reader& config, model_config& model) {
   read_cohere2(config, model);
+  const int period = config.integer("sliding_window_pattern", 1, config_limits::max_layers, 4),
+            window = read_window(config, 4096);
   if (config.has("rms_norm_eps")) {
     model.norm = norm_type::rms;
     model.norm_eps = static_cast<float>(config.number("rms_norm_eps", 1e-12, 1).value_or(1e-5));
@@ -60,9 +62,15 @@ void read_cohere2_moe(const reader& config, model_config& model) {
   if (const auto types = read_mlp_types(config, model.layers))
     model.sparse = *types;
   model.ffn = config.integer("prefix_dense_intermediate_size", 1, config_limits::max_ffn, model.ffn);
-  const bool rotates = config.integer("prefix_dense_sliding_window_pattern", 1, config_limits::max_layers, 1) == 1;
+  const int prefix_period = config.integer("prefix_dense_sliding_window_pattern", 1, config_limits::max_layers, 1);
+  if (!config.has("layer_types")) // dense layers and the others alternate windows by themselves
+    for (int i = 0; i < model.layers; ++i) {
+      const bool slides = i < dense ? (i + 1) % prefix_period != 0 : (i - dense + 1) % period != 0;
+      model.windows[as_size(i)] = slides ? window : 0;
+      model.unrotated[as_size(i)] = !slides;
+    }
   for (int i = 0; i < model.layers; ++i)
-    if (rotates && !model.is_sparse(i))
+    if (prefix_period == 1 && !model.is_sparse(i))
       model.unrotated[as_size(i)] = false;
   const auto how = config.string("expert_selection_fn").value_or("softmax");
   if (how != "softmax" && how != "sigmoid")

@@ -1,10 +1,12 @@
 #include "runtime/model/families/config_reading.hpp"
 
 #include "runtime/model/config_limits.hpp"
+#include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace troupe::families {
 
@@ -15,6 +17,7 @@ namespace {
 [[noreturn]] void contradiction(const std::string& what) { throw failure(errc::bad_file, what); }
 
 constexpr double most = 1e30;
+constexpr int most_of_any = std::numeric_limits<int>::max();
 
 std::vector<float> read_divisors(const reader& given, const char* key, std::size_t count) {
   std::vector<float> divisors;
@@ -216,6 +219,58 @@ void read_layer_positions(const reader& config, model_config& model, const posit
     model.local_rope = local;
 }
 
+rope_config read_proportional(const reader& config, const char* kind, double theta, double portion) {
+  rope_config rope;
+  rope.theta = theta;
+  const auto all = config.object("rope_parameters");
+  const auto given = all ? all->object(kind) : std::nullopt;
+  const auto type = given ? given->string("rope_type").value_or("default") : portion == 1 ? "default" : "proportional";
+  if (given) {
+    rope.theta = given->number("rope_theta", 1.000001, most).value_or(theta);
+    portion = given->number("partial_rotary_factor", 1e-3, 1).value_or(1);
+    rope.factor = given->number("factor", 1e-3, 1e6).value_or(1);
+  }
+  if (type == "default")
+    return rope;
+  if (type != "proportional")
+    throw failure(errc::unsupported,
+                  given->label("rope_type") + " is `" + type + "`, supported are default and proportional");
+  rope.type = rope_type::proportional;
+  rope.portion = portion;
+  return rope;
+}
+
+bool read_layer_thetas(const reader& config, model_config& model) {
+  constexpr const char* key = "layer_rope_theta";
+  const auto given = config.child(key);
+  if (!given)
+    return false;
+  const auto listed = given->items();
+  if (listed.size() != as_size(model.layers))
+    contradiction(config.label(key) + " must hold " + std::to_string(model.layers) + " numbers, found " +
+                  std::to_string(listed.size()));
+  double full = 0, sliding = 0;
+  for (int i = 0; i < model.layers; ++i) {
+    const double theta = listed[as_size(i)].number(0, most);
+    model.unrotated.push_back(theta == 0);
+    auto& own = model.slides(i) ? sliding : full;
+    if (theta != 0 && (theta <= 1 || (own != 0 && own != theta)))
+      throw failure(errc::unsupported,
+                    config.label(key) +
+                      " must hold 0 or numbers above 1, of which layers with a window share one, and so do the others");
+    own = theta != 0 ? theta : own;
+  }
+  if (std::ranges::find(model.unrotated, true) == model.unrotated.end())
+    model.unrotated.clear();
+  const double of_rope = full != 0 ? full : sliding;
+  model.rope.theta = of_rope != 0 ? of_rope : model.rope.theta;
+  if (full != 0 && sliding != 0 && full != sliding) {
+    model.local_rope = model.rope;
+    model.local_rope->theta = sliding;
+  }
+  return true;
+}
+
 namespace {
 
 /// Which of two words a list has for each layer: whether it is the second. Nothing if the key is absent.
@@ -249,25 +304,20 @@ std::optional<std::vector<bool>> read_mlp_types(const reader& config, int layers
   return read_layer_words(config, "mlp_layer_types", layers, "dense", "sparse");
 }
 
-namespace {
-
-/// null: no window.
-int window_of(const reader& config, int fallback) {
+int read_window(const reader& config, int fallback) {
   return config.contains("sliding_window") ? config.integer("sliding_window", 1, max_positions, 0) : fallback;
 }
 
-} // namespace
-
 void read_one_window(const reader& config, model_config& model, int fallback) {
-  std::ranges::fill(model.windows, window_of(config, fallback));
+  std::ranges::fill(model.windows, read_window(config, fallback));
 }
 
-void read_alternating_windows(const reader& config, model_config& model, int fallback, int period) {
-  const int window = window_of(config, fallback);
+void read_alternating_windows(const reader& config, model_config& model, int fallback, int period, int before) {
+  const int window = read_window(config, fallback);
   const auto types = read_layer_types(config, model.layers);
   for (int i = 0; i < model.layers; ++i) {
     const auto layer = static_cast<std::size_t>(i);
-    model.windows[layer] = (types ? (*types)[layer] : (i + 1) % period != 0) ? window : 0;
+    model.windows[layer] = (types ? (*types)[layer] : (before + i + 1) % period != 0) ? window : 0;
   }
 }
 
@@ -288,7 +338,7 @@ void read_kv_sharing(const reader& config, model_config& model, int fallback) {
 }
 
 void read_late_windows(const reader& config, model_config& model, int fallback) {
-  const int window = window_of(config, fallback);
+  const int window = read_window(config, fallback);
   const bool used = config.boolean("use_sliding_window", false) && window != 0;
   const int first = config.integer("max_window_layers", 0, max_layers, 28);
   const auto types = read_layer_types(config, model.layers);
@@ -319,6 +369,23 @@ void require(const reader& config, const char* key, bool expected) {
   if (config.boolean(key, expected) != expected)
     throw failure(errc::unsupported,
                   config.label(key) + " is " + (expected ? "false" : "true") + ", which is not supported");
+}
+
+void require_word(const reader& config, const char* key, std::initializer_list<std::string_view> known) {
+  const auto found = config.string(key);
+  if (!found || std::ranges::find(known, *found) != known.end())
+    return;
+  std::string list;
+  for (const auto word : known)
+    list += (list.empty() ? "" : " and ") + std::string(word);
+  throw failure(errc::unsupported,
+                config.label(key) + " is `" + *found + "`, supported " + (known.size() > 1 ? "are " : "is ") + list);
+}
+
+void require_number(const reader& config, const char* key, int expected) {
+  if (const int found = config.integer(key, 0, most_of_any, expected); found != expected)
+    throw failure(errc::unsupported,
+                  config.label(key) + " is " + std::to_string(found) + ", supported is " + std::to_string(expected));
 }
 
 void read_expert_counts(const reader& config, model_config& model, std::initializer_list<const char*> count_keys,

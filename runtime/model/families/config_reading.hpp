@@ -5,6 +5,7 @@
 #include "runtime/model/model_config.hpp"
 #include "runtime/support/json/json_reader.hpp"
 
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -51,6 +52,14 @@ void read_layer_positions(const reader& config, model_config& model, const posit
 rope_config read_rope(const reader& config, const std::optional<reader>& given, int head_dim, int positions,
                       const position_rules& rules);
 
+/// `layer_rope_theta`: the base of each layer's rotation, where 0 is none; at most one for layers with a window, and one
+/// for the others. False if the key is absent.
+bool read_layer_thetas(const reader& config, model_config& model);
+
+/// Rotation of a kind of layers ("full_attention"), perhaps proportional; `portion`: of the pairs of dimensions that
+/// rotate, where `rope_parameters` says nothing of the kind.
+rope_config read_proportional(const reader& config, const char* kind, double theta, double portion);
+
 /// `llama_4_scaling_beta` of the parameters of positions; none: no growth.
 query_growth read_growth(const reader& config);
 
@@ -63,11 +72,15 @@ std::optional<std::vector<bool>> read_layer_types(const reader& config, int laye
 /// `mlp_layer_types`: whether each layer has experts ("sparse", else "dense"). Nothing if the key is absent.
 std::optional<std::vector<bool>> read_mlp_types(const reader& config, int layers);
 
+/// `sliding_window`, where null is none, which is 0.
+int read_window(const reader& config, int fallback);
+
 /// One window for all layers: `sliding_window`, where null is none.
 void read_one_window(const reader& config, model_config& model, int fallback);
 
-/// `sliding_window` for the layers that slide by `layer_types`, else all but every `period`-th.
-void read_alternating_windows(const reader& config, model_config& model, int fallback, int period);
+/// `sliding_window` for the layers that slide by `layer_types`, else all but every `period`-th, counted from `before`
+/// layers ahead of the first.
+void read_alternating_windows(const reader& config, model_config& model, int fallback, int period, int before = 0);
 
 /// Windows of the Qwen lineage: `use_sliding_window`, then `layer_types`, else the layers from `max_window_layers` on.
 void read_late_windows(const reader& config, model_config& model, int fallback);
@@ -82,6 +95,12 @@ void read_activation(const reader& config, model_config& model, const char* key,
 
 /// Refuses a boolean key that is not `expected` where it is there.
 void require(const reader& config, const char* key, bool expected);
+
+/// Refuses a word that is not one of `known` where it is there.
+void require_word(const reader& config, const char* key, std::initializer_list<std::string_view> known);
+
+/// Refuses a number that is not `expected` where it is there.
+void require_number(const reader& config, const char* key, int expected);
 
 /// Number of experts, and of those that a row chooses.
 void read_expert_counts(const reader& config, model_config& model, std::initializer_list<const char*> count_keys,

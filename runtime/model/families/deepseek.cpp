@@ -75,8 +75,7 @@ void read_experts_of_groups(const reader& config, model_config& model, int defau
                   config.label(keys.shared) + " is " + std::to_string(shared) +
                     ", which times `moe_intermediate_size` is more than the supported " + std::to_string(max_ffn));
   experts.shared_ffn = shared * experts.ffn;
-  if (config.integer("moe_layer_freq", 1, max_layers, 1) != 1)
-    throw failure(errc::unsupported, config.label("moe_layer_freq") + " other than 1 is not supported");
+  require_number(config, "moe_layer_freq", 1);
   const int dense = config.integer(keys.dense, 0, max_layers, default_dense);
   for (int i = 0; i < model.layers; ++i)
     model.sparse[as_size(i)] = i >= dense;
@@ -108,19 +107,10 @@ void bound_latent_attention(const model_config& model, const std::string& file) 
                     std::to_string(max_ffn) + " rows of a layer");
 }
 
-namespace {
-
-void require_word(const reader& config, const char* key, const char* expected) {
-  if (const auto found = config.string(key); found && *found != expected)
-    throw failure(errc::unsupported, config.label(key) + " is `" + *found + "`, supported is " + expected);
-}
-
-} // namespace
-
-namespace {} // namespace
-
-void read_corrected_router(const reader& config, model_config& model, bool renormalise) {
-  require_word(config, "scoring_func", "sigmoid");
+void read_corrected_router(const reader& config, model_config& model, bool renormalise,
+                           std::initializer_list<std::string_view> scores) {
+  require_word(config, "scoring_func", scores);
+  require_word(config, "topk_method", {"noaux_tc"});
   auto& experts = model.experts;
   experts.group_by_two = experts.correction = true;
   experts.scores = router_scores::sigmoid;
@@ -134,7 +124,7 @@ void read_deepseek_v2(const reader& config, model_config& model) {
   read_latent_attention(config, model, {.positions = 2048});
   config.size("num_experts_per_tok", max_experts);
   read_experts_of_groups(config, model, 64, 1, 1407, 2, 0);
-  require_word(config, "scoring_func", "softmax");
+  require_word(config, "scoring_func", {"softmax"});
   require(config, "norm_topk_prob", false);
   const auto method = config.string("topk_method").value_or("greedy");
   if (method == "group_limited_greedy")
@@ -151,7 +141,6 @@ void read_deepseek_v3(const reader& config, model_config& model) {
   read_latent_attention(config, model, {});
   model.experts.scale = 2.5f;
   read_experts_of_groups(config, model, 256, 8, 2048, 1, 3);
-  require_word(config, "topk_method", "noaux_tc");
   read_groups(config, model, 8, 4);
   read_corrected_router(config, model, true);
 }
@@ -164,6 +153,7 @@ void read_mistral4(const reader& config, model_config& model) {
   model.growth = read_growth(config);
   read_experts_of_groups(config, model, 128, 4, 2048, 1, 0);
   read_groups(config, model, 1, 1);
+  require_word(config, "scoring_func", {"softmax"});
   model.experts.group_by_two = true;
   model.experts.renormalise = config.boolean("norm_topk_prob", true);
 }
@@ -195,7 +185,7 @@ void read_dots1(const reader& config, model_config& model) {
   read_positions(config, model);
   read_experts_of_groups(config, model, 1, 1, 1408, 0, 0);
   read_groups(config, model, 1, 1);
-  read_corrected_router(config, model, false);
+  read_corrected_router(config, model, false, {"sigmoid", "noaux_tc"}); // published files name the method there
 }
 
 namespace {

@@ -32,6 +32,8 @@ void read_ernie4_5_moe(const reader& config, model_config& model) {
                     ", which times `moe_intermediate_size` is more than the supported " + std::to_string(max_ffn));
   experts.shared_ffn = shared * experts.ffn;
   experts.correction = experts.renormalise = true;
+  require_word(config, "moe_gate_act", {"softmax"});
+  require(config, "moe_norm_gate_logits", true);
   const int first = config.integer("moe_layer_start_index", 0, max_layers, 1);
   const int last = config.integer("moe_layer_end_index", -1, max_layers, -1);
   const int interval = config.integer("moe_layer_interval", 1, max_layers, 1);

@@ -1,5 +1,5 @@
-// EXAONE 4 and its mixture of experts: in EXAONE 4 norms only of what attention and MLP give, q/k norm; where windows alternate, only layers that have one
-// rotate.
+// EXAONE 4 and its mixture of experts: q/k norm; where windows alternate, only layers that have one rotate. Norms are
+// those of what attention and MLP give, in the mixture of what they read.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 #include "runtime/model/families/mixture_reading.hpp"
@@ -20,10 +20,6 @@ int period_of(const reader& config) {
     return static_cast<int>(std::min<std::size_t>(given->string().size(), config_limits::max_layers));
   return config.integer(key, 0, config_limits::max_layers, 4);
 }
-
-} // namespace
-
-namespace {
 
 void read_attention(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");

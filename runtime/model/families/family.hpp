@@ -11,6 +11,10 @@
 
 namespace troupe {
 
+/// Which dimensions of a head of q and k rotate together in a family's folders: those half a head apart, neighbours, or
+/// those half a head apart the other way round.
+enum class head_order : std::uint8_t { halves, pairs, exchanged };
+
 struct family {
   std::string_view name; // `model_type`
 
@@ -19,10 +23,15 @@ struct family {
 
   /// Adds the tensors whose names or layouts differ from tensor_names'; null: none do. Of `stored`, only the headers.
   void (*arrange)(const model_config& model, const checkpoint& stored, arrangement& to) = nullptr;
+
+  head_order heads = head_order::halves; // for adapters, which do not go through `arrange`
 };
 
 /// All of them, in the order of messages.
 std::span<const family> all_families();
+
+/// Of a configuration that has been read.
+head_order head_order_of(const model_config& model);
 
 /// Throws failure(bad_file | unsupported) if `model_type` is missing or unknown.
 const family& family_of(const json::reader& config);

@@ -73,27 +73,6 @@ void read_heads(const reader& config, model_config& model) {
   model.full_kv_heads = kv_heads;
 }
 
-rope_config read_rotation(const reader& config, const char* kind, double theta, double portion) {
-  rope_config rope;
-  rope.theta = theta;
-  const auto all = config.object("rope_parameters");
-  const auto given = all ? all->object(kind) : std::nullopt;
-  const auto type = given ? given->string("rope_type").value_or("default") : portion == 1 ? "default" : "proportional";
-  if (given) {
-    rope.theta = given->number("rope_theta", 1.000001, 1e30).value_or(theta);
-    portion = given->number("partial_rotary_factor", 1e-3, 1).value_or(1);
-    rope.factor = given->number("factor", 1e-3, 1e6).value_or(1);
-  }
-  if (type == "default")
-    return rope;
-  if (type != "proportional")
-    throw failure(errc::unsupported,
-                  given->label("rope_type") + " is `" + type + "`, supported are default and proportional");
-  rope.type = rope_type::proportional;
-  rope.portion = portion;
-  return rope;
-}
-
 /// MLPs of layers that read K and V of earlier ones may be twice as wide.
 void read_wide_mlps(const reader& config, model_config& model) {
   const bool wide = config.boolean("use_double_wide_mlp", false);
@@ -132,8 +111,8 @@ void read_gemma4(const reader& config, model_config& model) {
   read_alternating_windows(config, model, 512, 6);
   model.max_context = config.integer("max_position_embeddings", 1, max_positions, 131072);
   read_heads(config, model);
-  model.rope = read_rotation(config, "full_attention", 1000000, 0.25);
-  model.local_rope = read_rotation(config, "sliding_attention", 10000, 1);
+  model.rope = read_proportional(config, "full_attention", 1000000, 0.25);
+  model.local_rope = read_proportional(config, "sliding_attention", 10000, 1);
   read_kv_sharing(config, model, 0);
   read_wide_mlps(config, model);
   if (config.boolean("enable_moe_block", false))

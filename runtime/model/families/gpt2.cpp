@@ -1,4 +1,4 @@
-// GPT-2 and OPT: learned positions, layer norm, MLPs without a gate.
+// GPT-2, GPT-BigCode (StarCoder) and OPT: learned positions, layer norm, MLPs without a gate.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
@@ -53,6 +53,30 @@ void arrange_gpt2(const model_config& model, const checkpoint& stored, arrangeme
     tensors.transpose(layer, "self_attn.o_proj", "attn.c_proj");
     tensors.transpose(layer, "mlp.up_proj", "mlp.c_fc");
     tensors.transpose(layer, "mlp.down_proj", "mlp.c_proj");
+  }
+}
+
+/// Matrices as outputs by inputs, and one head of keys and values.
+void read_gpt_bigcode(const reader& config, model_config& model) {
+  read_gpt2(config, model);
+  if (config.boolean("multi_query", true))
+    model.kv_heads = 1;
+}
+
+void arrange_gpt_bigcode(const model_config& model, const checkpoint&, arrangement& to) {
+  tensor_arranger tensors(model, to, "transformer.h.");
+  tensors.rename("model.embed_tokens", "transformer.wte");
+  tensors.rename("model.position_embeddings", "transformer.wpe");
+  tensors.rename("model.norm", "transformer.ln_f");
+  const auto how = model.kv_heads == 1 ? tensor_arranger::fusion::stacked : tensor_arranger::fusion::grouped;
+  for (int layer = 0; layer < model.layers; ++layer) {
+    tensors.rename(layer,
+                   {{"input_layernorm", "ln_1"},
+                    {"post_attention_layernorm", "ln_2"},
+                    {"self_attn.o_proj", "attn.c_proj"},
+                    {"mlp.up_proj", "mlp.c_fc"},
+                    {"mlp.down_proj", "mlp.c_proj"}});
+    tensors.split_qkv(layer, "attn.c_attn", how);
   }
 }
 

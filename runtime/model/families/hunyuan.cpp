@@ -69,6 +69,7 @@ void read_hunyuan_moe(const reader& config, model_config& model) {
                     " in all");
   experts.ffn = experts.shared_ffn = model.ffn;
   experts.renormalise = true;
+  require(config, "norm_topk_prob", true);
   model.sparse.assign(static_cast<std::size_t>(model.layers), true);
 }
 

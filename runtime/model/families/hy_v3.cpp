@@ -16,6 +16,10 @@ void read_hy_v3(const reader& config, model_config& model) {
   read_experts_of_groups(config, model, 192, 8, 1536, 1, 1,
                          {.shared = "num_shared_experts", .scale = "router_scaling_factor"});
   read_corrected_router(config, model, true);
+  require(config, "moe_router_use_sigmoid", true);
+  require(config, "qk_norm", true);
+  model.experts.renormalise = config.boolean("route_norm", true);
+  model.experts.correction = config.boolean("moe_router_enable_expert_bias", true);
 }
 
 void arrange_hy_v3(const model_config& model, const checkpoint& stored, arrangement& to) {

@@ -54,6 +54,8 @@ void read_kimi_experts(const reader& config, model_config& model) {
   const char* shared = config.has("num_shared_experts") ? "num_shared_experts" : "n_shared_experts";
   experts.shared_ffn = static_cast<int>(
     std::min<std::int64_t>(std::int64_t{config.integer(shared, 0, max_experts, 1)} * experts.ffn, max_ffn));
+  require_word(config, "moe_router_activation_func", {"sigmoid"});
+  require_number(config, "moe_layer_freq", 1);
   experts.scores = router_scores::sigmoid;
   experts.correction = true;
   const char* renormalise = config.has("moe_renormalize") ? "moe_renormalize" : "norm_topk_prob";
@@ -80,6 +82,7 @@ void read_kimi_linear(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu", true);
   read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2, .default_norm_eps = 1e-5});
   require(config, "attention_bias", false);
+  require(config, "mla_use_nope", true);
   const char* context = config.has("model_max_length") ? "model_max_length" : "max_position_embeddings";
   model.max_context = config.integer(context, 1, max_positions, 1048576);
   const auto linear = config.object("linear_attn_config");

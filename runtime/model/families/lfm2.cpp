@@ -1,4 +1,5 @@
-// LFM 2: gated short convolutions beside attention, and its mixture of experts.
+// LFM 2: gated short convolutions beside attention, and its mixture of experts. LFM 3: windows, rotations by kind of
+// layer, a gate for each head, and norms behind, too.
 #include "runtime/model/config_limits.hpp"
 #include "runtime/model/families/recurrent_reading.hpp"
 #include "runtime/support/types.hpp"
@@ -33,6 +34,12 @@ void read_lfm2_layers(const reader& config, model_config& model, const char* ffn
   read_positions(config, model, {.default_context = 128000, .theta = 1000000});
 }
 
+void arrange_lfm2_convolution(tensor_arranger& tensors, int layer) {
+  tensors.rename(
+    layer,
+    {{"recurrent.in_proj", "conv.in_proj"}, {"recurrent.conv", "conv.conv"}, {"recurrent.out_proj", "conv.out_proj"}});
+}
+
 /// Matrices of the layer alike in both.
 void arrange_lfm2_mixers(const model_config& model, tensor_arranger& tensors, arrangement& to) {
   to.names["model.embedding_norm.weight"] = "model.norm.weight";
@@ -44,10 +51,7 @@ void arrange_lfm2_mixers(const model_config& model, tensor_arranger& tensors, ar
                       {"self_attn.k_norm", "self_attn.k_layernorm"},
                       {"self_attn.o_proj", "self_attn.out_proj"}});
     else
-      tensors.rename(layer,
-                     {{"recurrent.in_proj", "conv.in_proj"},
-                      {"recurrent.conv", "conv.conv"},
-                      {"recurrent.out_proj", "conv.out_proj"}});
+      arrange_lfm2_convolution(tensors, layer);
   }
 }
 
@@ -87,6 +91,63 @@ void read_lfm2_moe(const reader& config, model_config& model) {
   const int dense = config.integer("num_dense_layers", 0, max_layers, 2);
   for (int i = 0; i < model.layers; ++i)
     model.sparse[as_size(i)] = i >= dense;
+}
+
+void read_lfm3(const reader& config, model_config& model) {
+  read_sizes(
+    config, model,
+    {.default_kv_heads = 4, .default_head_dim = 128, .norm_eps = "norm_eps", .default_norm_eps = 1e-5, .tied = true});
+  model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
+  model.qk_norm = true;
+  model.norms = config.boolean("use_sandwich_norm", true) ? norm_place::both : norm_place::before;
+  model.attention_gate = config.boolean("use_attention_gate", true);
+  auto& r = model.recurrent;
+  r.type = recurrent_type::short_convolution;
+  r.taps = config.integer("conv_L_cache", 1, max_taps, 7);
+  r.conv_bias = r.projection_bias = config.boolean("conv_bias", false);
+  auto words = read_layer_words(config, "layer_types");
+  if (!words) {
+    words.emplace();
+    for (int i = 0; i < model.layers; ++i)
+      words->push_back(i % 4 == 2 ? "full_attention" : i % 4 == 0 && i > 0 ? "sliding_attention" : "conv");
+  }
+  const int window = read_window(config, 256);
+  for (std::size_t i = 0; i < std::min(words->size(), model.windows.size()); ++i)
+    if ((*words)[i] == "sliding_attention") {
+      (*words)[i] = "full_attention";
+      model.windows[i] = window;
+    }
+  set_layer_parts(config, model, "layer_types", *words);
+  model.max_context = config.integer("max_position_embeddings", 1, max_positions, 128000);
+  model.rope = read_proportional(config, "full_attention", 1000000, 0.5);
+  model.local_rope = read_proportional(config, "sliding_attention", 10000, 1);
+}
+
+void arrange_lfm3(const model_config& model, const checkpoint&, arrangement& to) {
+  tensor_arranger tensors(model, to);
+  to.names["model.embedding_norm.weight"] = "model.norm.weight";
+  const bool both = model.norms == norm_place::both;
+  const auto dim = as_size(model.head_dim);
+  std::vector<std::uint32_t> gates; // one for all dimensions of a head
+  for (std::size_t i = 0; i < as_size(model.heads) * dim; ++i)
+    gates.push_back(static_cast<std::uint32_t>(i / dim));
+  const auto repeated = std::make_shared<const std::vector<std::uint32_t>>(std::move(gates));
+  for (int layer = 0; layer < model.layers; ++layer) {
+    tensors.rename(layer,
+                   {{"input_layernorm", "operator_norm"},
+                    {both ? "pre_feedforward_layernorm" : "post_attention_layernorm", "ffn_norm"}});
+    if (both)
+      tensors.rename(
+        layer, {{"post_attention_layernorm", "post_operator_norm"}, {"post_feedforward_layernorm", "post_ffn_norm"}});
+    arrange_lfm2_mlp(tensors, layer, "mlp.", "feed_forward.");
+    if (!model.parts_of(layer).attention)
+      arrange_lfm2_convolution(tensors, layer);
+    else if (model.attention_gate)
+      tensors.add(layer, "self_attn.attn_gate.weight",
+                  {.name = tensors.stored(layer, "self_attn.gate_proj.weight"),
+                   .rows = repeated,
+                   .of_rows = as_size(model.heads)});
+  }
 }
 
 void arrange_lfm2(const model_config& model, const checkpoint&, arrangement& to) {

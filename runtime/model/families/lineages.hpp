@@ -80,6 +80,8 @@ void read_arcee(const reader&, model_config&);
 void read_apertus(const reader&, model_config&);
 void arrange_apertus(const model_config&, const checkpoint&, arrangement&);
 void read_granite(const reader&, model_config&);
+void read_granite_swa(const reader&, model_config&);
+void read_internlm3(const reader&, model_config&);
 void read_granitemoe(const reader&, model_config&);
 void arrange_granitemoe(const model_config&, const checkpoint&, arrangement&);
 
@@ -118,6 +120,13 @@ void read_glm4_moe_lite(const reader&, model_config&);
 void read_youtu(const reader&, model_config&);
 void read_minicpm3(const reader&, model_config&);
 void arrange_latent(const model_config&, const checkpoint&, arrangement&);
+void read_gptj(const reader&, model_config&);
+void arrange_gptj(const model_config&, const checkpoint&, arrangement&);
+void read_mpt(const reader&, model_config&);
+void arrange_mpt(const model_config&, const checkpoint&, arrangement&);
+void read_muse_glimmer(const reader&, model_config&);
+void arrange_muse_glimmer(const model_config&, const checkpoint&, arrangement&);
+void read_solar_open(const reader&, model_config&);
 void read_afmoe(const reader&, model_config&);
 void arrange_afmoe(const model_config&, const checkpoint&, arrangement&);
 void read_llama4(const reader&, model_config&);
@@ -164,6 +173,8 @@ void arrange_phi(const model_config&, const checkpoint&, arrangement&);
 void read_phi3(const reader&, model_config&);
 void arrange_phi3(const model_config&, const checkpoint&, arrangement&);
 
+void read_phimoe(const reader&, model_config&);
+
 void read_olmo2(const reader&, model_config&);
 void read_olmoe(const reader&, model_config&);
 void read_olmo3(const reader&, model_config&);
@@ -174,6 +185,8 @@ void arrange_glm(const model_config&, const checkpoint&, arrangement&);
 
 void read_gpt2(const reader&, model_config&);
 void arrange_gpt2(const model_config&, const checkpoint&, arrangement&);
+void read_gpt_bigcode(const reader&, model_config&);
+void arrange_gpt_bigcode(const model_config&, const checkpoint&, arrangement&);
 void read_opt(const reader&, model_config&);
 void arrange_opt(const model_config&, const checkpoint&, arrangement&);
 
@@ -190,6 +203,8 @@ void arrange_nemotron(const model_config&, const checkpoint&, arrangement&);
 void read_lfm2(const reader&, model_config&);
 void read_lfm2_moe(const reader&, model_config&);
 void arrange_lfm2(const model_config&, const checkpoint&, arrangement&);
+void read_lfm3(const reader&, model_config&);
+void arrange_lfm3(const model_config&, const checkpoint&, arrangement&);
 void read_qwen3_next(const reader&, model_config&);
 void read_qwen3_5(const reader&, model_config&);
 void read_qwen3_5_moe(const reader&, model_config&);

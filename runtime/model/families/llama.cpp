@@ -22,6 +22,15 @@ void read_llama(const reader& config, model_config& model) {
   read_positions(config, model);
 }
 
+/// A llama whose biases have two names, those of older files first.
+void read_internlm3(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 2, .default_head_dim = 128, .default_norm_eps = 1e-5});
+  model.qkv_bias = config.boolean("qkv_bias", config.boolean("attention_bias", false));
+  model.o_bias = model.mlp_bias = config.boolean("bias", config.boolean("mlp_bias", false));
+  read_positions(config, model, {.default_context = 32768});
+}
+
 void read_mistral(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu", true);
   read_sizes(config, model, {.default_kv_heads = 8});
@@ -102,13 +111,10 @@ void arrange_apertus(const model_config& model, const checkpoint&, arrangement& 
                    {{"input_layernorm", "attention_layernorm"}, {"post_attention_layernorm", "feedforward_layernorm"}});
 }
 
-/// Multipliers of embeddings, scores, residuals and logits.
-void read_granite(const reader& config, model_config& model) {
-  read_activation(config, model, "hidden_act", "silu");
-  read_sizes(config, model);
-  read_attention_bias(config, model);
-  model.mlp_bias = config.boolean("mlp_bias", false);
-  read_positions(config, model);
+namespace {
+
+/// Of embeddings, scores, residuals and logits.
+void read_multipliers(const reader& config, model_config& model) {
   const auto multiplier = [&](const char* key) {
     return static_cast<float>(config.number(key, 1e-9, 1e9).value_or(1));
   };
@@ -116,6 +122,30 @@ void read_granite(const reader& config, model_config& model) {
   model.attention_scale = multiplier("attention_multiplier");
   model.residual_scale = multiplier("residual_multiplier");
   model.logit_scale = 1 / multiplier("logits_scaling");
+}
+
+} // namespace
+
+void read_granite(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model);
+  read_attention_bias(config, model);
+  model.mlp_bias = config.boolean("mlp_bias", false);
+  read_positions(config, model);
+  read_multipliers(config, model);
+}
+
+/// A granite with windows in three of four layers, a rotation of its own in each, and sinks in all.
+void read_granite_swa(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 4, .default_norm_eps = 1e-5, .tied = true});
+  read_attention_bias(config, model);
+  model.mlp_bias = config.boolean("mlp_bias", false);
+  model.attention_sinks = true;
+  read_positions(config, model, {.default_context = 8192});
+  read_alternating_windows(config, model, 128, 4, 3);
+  read_layer_thetas(config, model);
+  read_multipliers(config, model);
 }
 
 /// A granite whose MLP is a mixture of experts, stored as three-dimensional tensors.

@@ -50,6 +50,8 @@ void read_minimax_m2(const reader& config, model_config& model) {
   read_expert_counts(config, model, {"num_local_experts", "num_experts"}, 256, 8);
   model.experts.scores = router_scores::sigmoid;
   model.experts.correction = model.experts.renormalise = true;
+  require_word(config, "scoring_func", {"sigmoid"});
+  require_word(config, "qk_norm_type", {"per_layer"});
 }
 
 void arrange_minimax_m2(const model_config& model, const checkpoint& stored, arrangement& to) {

@@ -5,6 +5,9 @@
 #include "runtime/model/model_config.hpp"
 #include "runtime/support/json/json_reader.hpp"
 
+#include <initializer_list>
+#include <string_view>
+
 namespace troupe::families {
 
 using json::reader;
@@ -29,7 +32,8 @@ void read_experts_of_groups(const reader& config, model_config& model, int defau
 
 void read_groups(const reader& config, model_config& model, int default_groups, int default_chosen);
 
-/// A sigmoid, and a correction for the choice only.
-void read_corrected_router(const reader& config, model_config& model, bool renormalise);
+/// A sigmoid, and a correction for the choice only. `scores`: what `scoring_func` may call it.
+void read_corrected_router(const reader& config, model_config& model, bool renormalise,
+                           std::initializer_list<std::string_view> scores = {"sigmoid"});
 
 } // namespace troupe::families

@@ -28,12 +28,11 @@ void read_olmo3(const reader& config, model_config& model) {
   read_layer_positions(config, model, {.theta = 500000}, config.number("rope_theta", 1.000001, 1e30).value_or(500000));
 }
 
-/// Norms ahead of attention and MLP, and experts whose weights keep their sum.
+/// Norms ahead of attention and MLP, q, k and v cut to a magnitude, and experts whose weights keep their sum.
 void read_olmoe(const reader& config, model_config& model) {
   read_common(config, model);
   model.norms = norm_place::before;
-  if (config.has("clip_qkv"))
-    throw failure(errc::unsupported, config.label("clip_qkv") + " is supported as null only");
+  model.qkv_clip = static_cast<float>(config.number("clip_qkv", 0, 1e9, true).value_or(0));
   read_positions(config, model, {.default_context = 4096});
   read_expert_counts(config, model, {"num_experts", "num_local_experts"}, 64, 8);
   model.sparse.assign(static_cast<std::size_t>(model.layers), true);

@@ -118,6 +118,7 @@ void read_qwen3_5_moe(const reader& config, model_config& model) {
   read_hybrid(config, model, nullptr, 2);
   read_hybrid_experts(config, model, 256, 8);
   model.ffn = model.experts.ffn;
+  require(config, "norm_topk_prob", true);
   model.experts.renormalise = true;
 }
 

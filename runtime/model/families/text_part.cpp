@@ -90,6 +90,9 @@ constexpr std::array text_types{
 "num_attention_heads":16,"num_key_value_heads":8,"rms_norm_eps":1e-5,"max_position_embeddings":131072,
 "partial_rotary_factor":1})",
             R"({"attention_bias":false})", true},
+  text_type{"muse_glimmer_text", "muse_glimmer_text",
+            R"({"vocab_size":202048,"hidden_size":6656,"intermediate_size":19968,"num_hidden_layers":52,
+"num_attention_heads":32,"eos_token_id":200001})"},
   text_type{"phi4_multimodal", "phi3", phi4},
   text_type{"phi4mm", "phi3", phi4},
 };

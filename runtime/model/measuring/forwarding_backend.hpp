@@ -73,6 +73,7 @@ public:
     inner_.shaped_attention(out, qkv, heads, scores, cache, layer, step);
   }
   void scale(const kernels::tensor& x, float factor, float soft_cap) override { inner_.scale(x, factor, soft_cap); }
+  void clamp(const kernels::tensor& x, float limit) override { inner_.clamp(x, limit); }
   void add_rows(const kernels::tensor& to, const kernels::tensor& x, float factor, const std::int32_t* rows,
                 const float* factors) override {
     inner_.add_rows(to, x, factor, rows, factors);

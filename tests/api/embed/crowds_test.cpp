@@ -426,11 +426,48 @@ TEST_CASE("crowds of layers that see chunks, or read K and V of others, give eve
   }
 }
 
+TEST_CASE("crowds of further families give every request the bits that it has alone, in every layout") {
+  struct layout {
+    const char* name;
+    void (*change)(engine_options&);
+    unsigned seeds;
+  };
+  const layout layouts[] = {{"one", [](engine_options&) {}, 2}, // with and without the prefix cache
+                            {"ranks", [](engine_options& o) { o.compute.tensor_parallel = 2; }, 1},
+                            {"stages", [](engine_options& o) { o.stages = 2; }, 1},
+                            {"replicas", [](engine_options& o) { o.replicas = 2; }, 1}};
+  crowd_vocabulary = 640;
+  unsigned turn = 0; // each family has one of the types
+  for (const std::string model : {"afmoe", "bloom", "cohere2-moe", "exaone-moe", "glm4-moe-lite", "hy-v3", "mellum",
+                                  "minicpm3", "muse-glimmer", "nanochat", "olmoe", "youtu"}) {
+    const test::temp_folder folder;
+    const auto& types = all_numbers[turn++ % std::size(all_numbers)];
+    auto alone = without_guesses(test_data() + "/families/" + model, types, devices().back());
+    alone.lora = adapters_for(alone.model, folder.path(), {"one", "two", "three"});
+    paths taken;
+    for (const auto& layout : layouts) {
+      CAPTURE(model);
+      CAPTURE(types.quantize);
+      CAPTURE(std::string(layout.name));
+      auto crowded = alone;
+      layout.change(crowded);
+      const auto some = check_crowds(alone, crowded, layout.seeds, 36);
+      taken.cached_tokens += some.cached_tokens;
+      taken.accepted += some.accepted;
+      taken.adapted += some.adapted;
+    }
+    CHECK(taken.cached_tokens > 0);
+    CHECK(taken.accepted > 0);
+    CHECK(taken.adapted > 6);
+  }
+  crowd_vocabulary = 695;
+}
+
 TEST_CASE("crowds of models with recurrent layers give every request the same bits as alone") {
   crowd_vocabulary = 640;
   std::uint64_t swapped_in = 0;
   for (const std::string model :
-       {"families/qwen3-5", "families/lfm2", "families/granite-hybrid", "families/nemotron-h"})
+       {"families/qwen3-5", "families/lfm2", "families/lfm3", "families/granite-hybrid", "families/nemotron-h"})
     for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "int8"}}) {
       CAPTURE(model);
       CAPTURE(types.quantize);

@@ -350,6 +350,21 @@ TEST_CASE("CUDA: q and k may be normed behind the rotation, q alone leaves the c
   CHECK(image(0) == after);
 }
 
+TEST_CASE("CUDA: rows are clipped; NaN stays") {
+  const auto device = make_device();
+  generator random;
+  const std::size_t rows = 3, cols = 1053;
+  auto values = random.normal(rows * cols, 4);
+  values[7] = NAN;
+  const device_tensor x(*device, wide(values), rows);
+  device->clamp(x.view, 1.5f);
+  const auto got = x.read();
+  CHECK(std::isnan(got.wide[7]));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (i != 7 && got.wide[i] != std::clamp(values[i], -1.5f, 1.5f))
+      REQUIRE(got.wide[i] == std::clamp(values[i], -1.5f, 1.5f));
+}
+
 TEST_CASE("CUDA: rows are scaled, capped, added, multiplied and copied; a factor of 0 clears even NaN") {
   const auto device = make_device();
   generator random;

@@ -178,6 +178,7 @@ TEST_CASE("ops on rows are divided by rows, in order or by a list") {
       layers.add(out, what);
       device.add_rows(to.rows(rows), from.rows(rows), 0.5f, named, factors.data());
       device.scale(to.rows(rows), 0.3f, 20);
+      device.clamp(to.rows(rows), 0.5f);
       sums.add(to, what);
       device.gather_rows(narrow.rows(rows), from.rows(rows), named);
       copies.add(narrow, what);

@@ -28,12 +28,14 @@ const technique first{.name = "a", .change_rows = note_rows}, second{.name = "b"
 
 class noted_use final : public technique_use {
 public:
-  explicit noted_use(const technique& of) : of_(of) {}
+  explicit noted_use(const technique& of, const product_terms* terms = nullptr) : of_(of), terms_(terms) {}
   const technique& of() const override { return of_; }
   bool changes_rows() const override { return true; }
+  const product_terms* products() const override { return terms_; }
 
 private:
   const technique& of_;
+  const product_terms* terms_;
 };
 
 technique_uses uses(std::initializer_list<technique_use_ptr> all) {
@@ -46,19 +48,24 @@ technique_uses uses(std::initializer_list<technique_use_ptr> all) {
 } // namespace
 
 TEST_CASE("each feature finds the rows of the sequences that have it") {
-  const auto a = std::make_shared<noted_use>(first), b = std::make_shared<noted_use>(second);
+  const product_terms terms{};
+  const auto a = std::make_shared<noted_use>(first), b = std::make_shared<noted_use>(second),
+             adding = std::make_shared<noted_use>(second, &terms);
   step_plan plan;
   plan.sequences = {{0, 3, 0, 0}, {3, 1, 17, 1}, {4, 2, 4, 3}};
   plan.featured = {{features({.used = uses({b, contrasted_with(dola_layers({0, 1}))})}), 0, 2, 1},
-                   {features({.contrasted = true}), 1},
-                   {features({.used = uses({b, a, contrasted_with(dola_layers({1}))}), .contrasted = true}), 2}};
+                   {features({.salt = 7}), 1},
+                   {features({.used = uses({adding, a, contrasted_with(dola_layers({1}))})}), 2}};
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   seen.clear();
   for (const auto& hook : row_hooks(plan, *backend, 1))
     hook(0, {});
   CHECK(seen == "a 4+2@4;b 0+3@0 4+2@4;"); // by name, whoever comes first
-  CHECK(adapted_rows_of(plan).empty());
-  CHECK(contrasted_places(plan) == std::vector<std::int32_t>{1, 2});
+  const auto added = added_rows_of(plan);
+  REQUIRE(added.size() == 1);
+  CHECK(added[0].by == &terms);
+  CHECK(added[0].first_row == 4);
+  CHECK(added[0].rows == 2);
   const auto layered = layered_logits_of(plan); // the third sequence samples nothing
   REQUIRE(layered.size() == 1);
   CHECK(layered[0].logit_row == 2);
@@ -70,7 +77,6 @@ TEST_CASE("a plan without features has no such rows") {
   plan.sequences = {{0, 3, 0, 0}};
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   CHECK(row_hooks(plan, *backend, 1).empty());
-  CHECK(adapted_rows_of(plan).empty());
-  CHECK(contrasted_places(plan).empty());
+  CHECK(added_rows_of(plan).empty());
   CHECK(layered_logits_of(plan).empty());
 }

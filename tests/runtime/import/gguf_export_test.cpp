@@ -245,10 +245,12 @@ TEST_CASE("4-bit codes are searched for: the error is below that of the plain sc
   }
 }
 
-TEST_CASE("Every family that GGUF knows is written as it is read: the same tensors, and the same description") {
+TEST_CASE("Families are written as they are read: the same tensors, and the same description") {
   kernels::thread_pool pool(2);
-  const std::vector<std::string> models{"cohere2", "exaone4", "gemma3",  "glm4-moe", "gpt-neox", "gpt-oss",
-                                        "gpt2",    "granite", "mixtral", "olmo2",    "phi3",     "qwen3-moe"};
+  const std::vector<std::string> models{"afmoe",   "bloom",    "cohere2",       "cohere2-moe", "exaone-moe", "exaone4",
+                                        "gemma3",  "glm4-moe", "glm4-moe-lite", "gpt-neox",    "gpt-oss",    "gpt2",
+                                        "granite", "hy-v3",    "mellum",        "minicpm3",    "mixtral",    "nanochat",
+                                        "olmo2",   "olmoe",    "phi3",          "qwen3-moe",   "youtu"};
   for (const auto& model : models) {
     CAPTURE(model);
     const temp_folder folder;
@@ -256,7 +258,7 @@ TEST_CASE("Every family that GGUF knows is written as it is read: the same tenso
     const auto from = (data() / "families" / model).string();
     export_gguf(from, named("q8_0"), file, pool);
     const auto original = open_model(from), written = open_model(file.string());
-    CHECK(written.config.family == original.config.family);
+    CHECK(written.config.family == (model == "glm4-moe-lite" ? "deepseek_v3" : original.config.family));
     CHECK(check_tensors(*written.tensors, written.config).empty());
     for (const auto& name : tensors_used(original.config)) {
       CAPTURE(name);

@@ -24,6 +24,19 @@ struct form_case {
 };
 
 constexpr form_case form_cases[] = {
+  {"families/afmoe", "troupe"},
+  {"families/bloom", "bloom"},
+  {"families/cohere2-moe", "troupe"},
+  {"families/exaone-moe", "troupe"},
+  {"families/glm4-moe-lite", "deepseek2"},
+  {"families/hy-v3", "troupe"},
+  {"families/lfm3", "troupe"},
+  {"families/mellum", "troupe"},
+  {"families/minicpm3", "troupe"},
+  {"families/muse-glimmer", "troupe"},
+  {"families/nanochat", "troupe"},
+  {"families/olmoe", "troupe"}, // which clips, as llama.cpp does not
+  {"families/youtu", "troupe"},
   {"families/opt", "troupe"},
   {"families/smollm3", "troupe"},
   {"tiny_encoders/bert", "bert"},
@@ -45,8 +58,17 @@ constexpr form_case form_cases[] = {
   {"tiny_families/gemma4", "gemma4"},
   {"tiny_families/gemma4-experts", "gemma4"},
   {"tiny_families/gemma4-keys", "gemma4"},
+  {"tiny_families/gpt-bigcode", "starcoder"},
+  {"tiny_families/gpt-bigcode-heads", "starcoder"},
+  {"tiny_families/gptj", "troupe"},
+  {"tiny_families/granite-swa", "troupe"},
+  {"tiny_families/internlm3", "troupe"},
+  {"tiny_families/mpt", "troupe"},
+  {"tiny_families/phimoe", "troupe"},
+  {"tiny_families/solar-open", "troupe"},
   {"tiny_families/llama4", "troupe"},
   {"tiny_families/mistral4", "mistral4"},
+  {"tiny_families/olmoe", "olmoe"},
   {"tiny_families/phi3-longrope", "phi3"},
   {"tiny_families/qwen2.5-vl", "troupe"},
   {"tiny_families/smallthinker", "troupe"}, // whose windows llama.cpp would take for others

@@ -42,6 +42,20 @@ TEST_CASE("Renormalised weights and a softmax over the chosen experts are the sa
   CHECK(chosen.weights[0] + chosen.weights[1] == doctest::Approx(1));
 }
 
+TEST_CASE("SparseMixer weighs each choice among the experts that are nearly as good and not yet chosen") {
+  auto config = four_experts(router_scores::mixed);
+  config.margin = 0.1f;
+  // 4 and 3.8 are nearly as good as 4, and 3.8 and 3.5 as 3.8.
+  const auto close = choose_experts(config, std::vector<float>{3.8f, 1, 4, 3.5f});
+  CHECK(close.experts == std::vector<int>{2, 0});
+  CHECK(close.weights[0] == doctest::Approx(1 / (1 + std::exp(-0.2))));
+  CHECK(close.weights[1] == doctest::Approx(1 / (1 + std::exp(-0.3))));
+  const auto apart = choose_experts(config, std::vector<float>{-1, -2, 2, -1.05f});
+  CHECK(apart.experts == std::vector<int>{2, 0});
+  CHECK(apart.weights[0] == 1);
+  CHECK(apart.weights[1] == doctest::Approx(1 / (1 + std::exp(-0.05))));
+}
+
 TEST_CASE("A correction changes the choice, not the weights; the scale multiplies them") {
   auto config = four_experts(router_scores::sigmoid);
   config.scale = 2.5f;

@@ -9,10 +9,10 @@ using namespace troupe::test;
 namespace {
 
 const std::vector<std::string> family_models{
-  "afmoe",    "bloom",         "cohere2-moe",   "nanochat",  "exaone-moe", "glm4-moe-lite", "hy-v3",  "mellum",
-  "minicpm3", "youtu",         "cohere2",       "exaone4",   "gemma2",     "gemma3",        "gemma4", "glm4-moe",
-  "gpt-neox", "gpt-oss",       "gpt2",          "granite",   "llama4",     "mixtral",       "olmo2",  "opt",
-  "phi3",     "phi3-longrope", "phi4-longrope", "qwen3-moe", "smollm3"};
+  "afmoe",    "bloom",        "cohere2-moe", "nanochat",      "exaone-moe",    "glm4-moe-lite", "hy-v3",  "mellum",
+  "minicpm3", "muse-glimmer", "olmoe",       "youtu",         "cohere2",       "exaone4",       "gemma2", "gemma3",
+  "gemma4",   "glm4-moe",     "gpt-neox",    "gpt-oss",       "gpt2",          "granite",       "llama4", "mixtral",
+  "olmo2",    "opt",          "phi3",        "phi3-longrope", "phi4-longrope", "qwen3-moe",     "smollm3"};
 
 /// Random, of a few kB (make_family_models.py).
 const std::vector<std::string> tiny_family_models{
@@ -23,6 +23,8 @@ const std::vector<std::string> tiny_family_models{
   "apertus", "arcee", "cohere", "cohere-normed", "dots1", "ernie4.5", "ernie4.5-moe", "exaone4-full", "gemma4",
   "gemma3n", "gemma4-experts", "gemma4-keys", "glm4-moe-grouped", "hunyuan", "hunyuan-moe", "llama4", "minimax-m2",
   "ministral3", "mistral4", "seed-oss", "smallthinker", "smallthinker-softmax",
+  // Of late 2026, and older ones that were left out.
+  "gpt-bigcode", "gpt-bigcode-heads", "gptj", "granite-swa", "internlm3", "mpt", "olmoe", "phimoe", "solar-open",
   // The texts of multimodal models.
   "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
@@ -165,8 +167,8 @@ TEST_CASE("Families: computed in bf16, logits stay within what rounding explains
 TEST_CASE("Families: memory estimates are what loading takes, also of experts and learned positions") {
   for (const std::string model :
        {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3",
-        "families/gemma4", "families/llama4", "tiny_families/apertus", "tiny_encoders/bert", "tiny_encoders/modernbert",
-        "tiny_families/gemma3n"})
+        "families/gemma4", "families/llama4", "families/nanochat", "tiny_families/apertus", "tiny_encoders/bert",
+        "tiny_encoders/modernbert", "tiny_families/gemma3n"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);

@@ -1,5 +1,6 @@
 // Configurations of the families of 2025 and 2026, and of encoders: what they mean, and what is refused by name.
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/model_products.hpp"
 #include "runtime/model/precision.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -107,6 +108,111 @@ TEST_CASE("SmallThinker: lists of layers, and how experts are weighed") {
   CHECK(refused(R"("moe_num_primary_experts":4,"moe_num_active_primary_experts":5)")
           .find("moe_num_active_primary_experts") != std::string::npos);
   CHECK(refusal_of_later("smallthinker", R"("head_dim":8)").find("moe_ffn_hidden_size") != std::string::npos);
+}
+
+TEST_CASE("Routers: what a configuration says of scores, norms and groups counts, or is refused by key and value") {
+  const std::string small = R"("num_experts":8,"num_experts_per_tok":2,"num_key_value_heads":2,"head_dim":8)";
+  const auto softmax = config_of_family("afmoe", small + R"(,"score_func":"softmax","route_norm":true)").experts;
+  CHECK(softmax.scores == router_scores::softmax);
+  CHECK(softmax.correction);
+  CHECK_FALSE(softmax.renormalise); // as its authors' code has it
+  CHECK(config_of_family("afmoe", small).experts.renormalise);
+  CHECK_FALSE(config_of_family("afmoe", small + R"(,"route_norm":false)").experts.renormalise);
+  CHECK_FALSE(config_of_family("hy_v3", small + R"(,"route_norm":false)").experts.renormalise);
+  CHECK_FALSE(config_of_family("hy_v3", small + R"(,"moe_router_enable_expert_bias":false)").experts.correction);
+  CHECK(config_of_family("dots1", R"("num_key_value_heads":2,"scoring_func":"noaux_tc")").experts.scores ==
+        router_scores::sigmoid);
+  const auto says = [&](const char* family, const std::string& key, const std::string& value, const std::string& what) {
+    CAPTURE(family);
+    CHECK(refusal_of_later(family, small + ",\"" + key + "\":" + value) == "config.json: `" + key + "` is " + what);
+  };
+  says("afmoe", "score_func", R"("tanh")", "`tanh`, supported are sigmoid and softmax");
+  for (const char* key : {"num_expert_groups", "num_limited_groups", "topk_group", "n_group"})
+    says("afmoe", key, "2", "2, supported is 1");
+  says("hy_v3", "moe_router_use_sigmoid", "false", "false, which is not supported");
+  says("hy_v3", "qk_norm", "false", "false, which is not supported");
+  for (const char* family : {"exaone_moe", "glm4_moe", "dots1", "hy_v3"})
+    says(family, "topk_method", R"("greedy")", "`greedy`, supported is noaux_tc");
+  says("minimax_m2", "scoring_func", R"("softmax")", "`softmax`, supported is sigmoid");
+  says("ernie4_5_moe", "moe_gate_act", R"("sigmoid")", "`sigmoid`, supported is softmax");
+  says("ernie4_5_moe", "moe_norm_gate_logits", "false", "false, which is not supported");
+  says("hunyuan_v1_moe", "norm_topk_prob", "false", "false, which is not supported");
+  says("kimi_linear", "moe_router_activation_func", R"("softmax")", "`softmax`, supported is sigmoid");
+  says("kimi_linear", "mla_use_nope", "false", "false, which is not supported");
+}
+
+TEST_CASE("Adapters' rows of q and k stand as the family's own do in its folders") {
+  const auto target = [](const char* family, const char* more) { return products_of(config_of_family(family, more)); };
+  for (const auto& [family, more] :
+       {std::pair("cohere2_moe", R"("first_k_dense_replace":6)"),
+        std::pair("gptj", R"("n_embd":16,"n_layer":6,"n_head":4,"rotary_dim":4)"), std::pair("cohere", "")}) {
+    CAPTURE(family);
+    CHECK(target(family, more).family_pairs);
+    CHECK(target(family, more).pair_order == std::vector<std::uint32_t>{0, 2, 1, 3});
+  }
+  const auto turned = target("nanochat", ""); // the other way round
+  CHECK_FALSE(turned.family_pairs);
+  CHECK(turned.half_order == std::vector<std::uint32_t>{2, 3, 0, 1});
+  CHECK(target("hy_v3", R"("num_key_value_heads":2)").half_order.empty());
+}
+
+TEST_CASE("Command A's mixture: dense layers and the others alternate windows by themselves") {
+  const auto alternating = config_of_family("cohere2_moe", R"("sliding_window":9,"first_k_dense_replace":2,
+"prefix_dense_sliding_window_pattern":2,"sliding_window_pattern":3)");
+  CHECK(alternating.windows == std::vector<int>{9, 0, 9, 9, 0, 9});
+  CHECK(alternating.unrotated == std::vector<bool>{false, true, false, false, true, false});
+  const auto plain = config_of_family("cohere2_moe", R"("sliding_window":9,"first_k_dense_replace":1)");
+  CHECK(plain.windows == std::vector<int>{0, 9, 9, 9, 0, 9});
+  CHECK(plain.unrotated == std::vector<bool>{false, false, false, false, true, false});
+}
+
+TEST_CASE("Families of late 2026, and older ones: what absent keys mean, and what is refused") {
+  const auto biases = config_of_family("internlm3", R"("num_key_value_heads":2,"qkv_bias":true,"bias":false)");
+  CHECK(biases.qkv_bias);
+  CHECK_FALSE(biases.o_bias);
+  CHECK_FALSE(biases.mlp_bias);
+  const auto muse = config_of_family("muse_glimmer_text", R"("sliding_window":9,"num_key_value_heads":2)");
+  CHECK(muse.windows == std::vector<int>{9, 0, 9, 9, 9, 0});
+  CHECK(muse.unrotated == std::vector<bool>{false, true, false, false, false, true});
+  const std::string swa = R"("sliding_window":9,"num_key_value_heads":2,"layer_rope_theta":)";
+  const auto granite = config_of_family("granite_swa", swa + "[0,100,100,100,5000,100]");
+  CHECK(granite.windows == std::vector<int>{0, 9, 9, 9, 0, 9});
+  CHECK(granite.unrotated == std::vector<bool>{true, false, false, false, false, false});
+  CHECK(granite.rope.theta == 5000);
+  REQUIRE(granite.local_rope);
+  CHECK(granite.local_rope->theta == 100);
+  CHECK_FALSE(config_of_family("granite_swa", swa + "[7,7,7,7,7,7]").local_rope);
+  CHECK(
+    refusal_of_later("granite_swa", swa + "[0,100,200,100,0,100]") ==
+    "config.json: `layer_rope_theta` must hold 0 or numbers above 1, of which layers with a window share one, and so "
+    "do the others");
+  CHECK(refusal_of_later("granite_swa", swa + "[100]") ==
+        "config.json: `layer_rope_theta` must hold 6 numbers, found 1");
+  const auto lfm3 = config_of_family("lfm3", R"("num_key_value_heads":2,"head_dim":8,"sliding_window":9)");
+  CHECK(lfm3.windows == std::vector<int>{0, 0, 0, 0, 9, 0});
+  CHECK(lfm3.parts_of(2).attention);
+  CHECK_FALSE(lfm3.parts_of(0).attention);
+  CHECK(lfm3.rope.type == rope_type::proportional);
+  CHECK(lfm3.attention_gate);
+  const std::string mpt = R"("d_model":16,"n_layers":2,"n_heads":4,)";
+  CHECK(config_of_family("mpt", mpt + R"("attn_config":{"clip_qkv":6})").qkv_clip == 6);
+  CHECK(refusal_of_later("mpt", mpt + R"("logit_scale":0.5)") ==
+        "config.json: `logit_scale` is 0.5, supported is null");
+  CHECK(refusal_of_later("mpt", mpt + R"("attn_config":{"alibi":false})") ==
+        "config.json: `attn_config`: `alibi` is false, which is not supported");
+  CHECK(refusal_of_later("mpt", mpt + R"("attn_config":{"alibi_bias_max":16})") ==
+        "config.json: `attn_config`: `alibi_bias_max` is 16, supported is 8");
+  const auto longrope = [](const char* shorter) {
+    return R"("num_key_value_heads":4,"rope_scaling":{"type":"longrope","short_factor":[1,1],"long_factor":[2,3],
+"original_max_position_embeddings":16,"long_mscale":1.25,"short_mscale":)" +
+      std::string(shorter) + "}";
+  };
+  CHECK(config_of_family("phimoe", longrope("1.25")).rope.attention_factor == 1.25);
+  CHECK(refusal_of_later("phimoe", longrope("1.5")) ==
+        "config.json: `rope_scaling`: `short_mscale` and `long_mscale` must be there and alike");
+  CHECK(refusal_of_later("phimoe", R"("num_key_value_heads":4,"num_experts_per_tok":1)") ==
+        "config.json: `num_experts_per_tok` is 1, supported is 2");
+  CHECK(refusal_of_later("olmoe", R"("clip_qkv":-1)").find("`clip_qkv` must be") != std::string::npos);
 }
 
 TEST_CASE("What later families cannot do yet, or contradicts itself, is refused with the key") {

@@ -9,7 +9,8 @@ using namespace troupe::test;
 
 namespace {
 
-const std::vector<std::string> recurrent_models{"granite-hybrid", "lfm2", "nemotron-h", "qwen3-5", "qwen3-next"};
+const std::vector<std::string> recurrent_models{"granite-hybrid", "lfm2",    "lfm3",
+                                                "nemotron-h",     "qwen3-5", "qwen3-next"};
 
 /// Random, of a few kB (make_recurrent_models.py).
 const std::vector<std::string> tiny_recurrent_models{
