@@ -25,16 +25,16 @@ constexpr auto table = std::to_array<option>({
    "it"},
 });
 
-constexpr answer_judge judge{.flag = reward_flag,
-                             .name = "reward model",
-                             .options = reward_options,
-                             .require = require_judge,
-                             .question = question,
-                             .value = judged_value};
+constexpr answer_judge reward_judge{.flag = reward_flag,
+                                    .name = "reward model",
+                                    .options = reward_options,
+                                    .require = require_judge,
+                                    .question = question,
+                                    .value = judged_value};
 
 } // namespace
 
 extern const technique reward_technique;
-const technique reward_technique{.name = "reward", .options = table, .judge = &judge};
+const technique reward_technique{.name = "reward", .options = table, .judge = &reward_judge};
 
 } // namespace troupe

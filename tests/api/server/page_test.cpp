@@ -59,6 +59,8 @@ TEST_CASE(
   const auto settings = get_page(live.port(), "/page/settings.json");
   CHECK(settings.headers.at("content-type") == "application/json");
   CHECK(settings.body.find(R"({"name":"top_k","whole":true,"least":-1,)") != settings.body.npos);
+  CHECK(settings.body.find(R"({"name":"contrastive_beta","whole":false,"least":0,"most":100,"initial":0,)") !=
+        settings.body.npos);
   CHECK(settings.body.find("max_tokens") == settings.body.npos); // not under this name in requests' table
   CHECK(get_page(live.port(), "/page/nothing.js").status == 404);
   CHECK(get_page(live.port(), "/page/../main.js").status == 404);
