@@ -156,10 +156,8 @@ private:
 
   // It is loaded first, as it takes a known part of the memory, of which the model's KV cache takes what there is.
   void judge_loaded() {
-    const bool was_in_trouble = !judge_->trouble().empty();
-    judge_->ready();
-    if (was_in_trouble && model_)
-      report_ready("the judge is loaded again");
+    if (auto line = judge_->ready(); !line.empty() && model_)
+      report_ready(std::move(line));
     if (!to_load_ || failed_ || stopping_)
       return;
     try {

@@ -48,9 +48,9 @@ bool kept_judge::lose(const caf::actor_addr& actor) {
   return true;
 }
 
-void kept_judge::ready() {
+std::string kept_judge::ready() {
   ready_ = engine_->clock().now();
-  trouble_.clear();
+  return std::exchange(trouble_, {}).empty() ? "" : "the " + name() + " is loaded again";
 }
 
 std::chrono::milliseconds kept_judge::wait_after(const fault& f) {
@@ -58,15 +58,15 @@ std::chrono::milliseconds kept_judge::wait_after(const fault& f) {
   const auto now = engine_->clock().now();
   const auto wait = policy_.after(now - std::exchange(ready_, std::nullopt).value_or(now));
   if (restart_policy::is_long(wait))
-    trouble_ = "searches with a " + std::string(judge_of(options_.techniques)->name) +
-      " fail, as it fails again and again, and is loaded again " + restart_policy::every(wait) + ": " + why_;
+    trouble_ = "searches with a " + name() + " fail, as it fails again and again, and is loaded again " +
+      restart_policy::every(wait) + ": " + why_;
   return wait;
 }
 
 std::string kept_judge::load_again() {
   start([](const load_status&) {}); // the engine is ready all the same
   ++restarts_;
-  return "the " + std::string(judge_of(options_.techniques)->name) + " failed and is loaded again: " + why_;
+  return "the " + name() + " failed and is loaded again: " + why_;
 }
 
 } // namespace troupe

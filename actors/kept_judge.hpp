@@ -37,8 +37,8 @@ public:
   /// Whether it had this address; it has ended.
   bool lose(const caf::actor_addr& actor);
 
-  /// It can judge.
-  void ready();
+  /// It can judge. Returns what to tell a person; empty: nothing was amiss.
+  std::string ready();
 
   /// After its end: the wait before load_again().
   std::chrono::milliseconds wait_after(const fault& f);
@@ -56,6 +56,8 @@ public:
   std::uint64_t restarts() const { return restarts_; }
 
 private:
+  std::string name() const { return std::string(judge_of(options_.techniques)->name); }
+
   engine_actor::pointer engine_;
   engine_options options_;
   model_loader loader_;
