@@ -1,7 +1,7 @@
 #include "kernels/cpu/linear.hpp"
 
 #include "kernels/cpu/tensor_rows.hpp"
-#include "kernels/formats/weight_groups.hpp"
+#include "kernels/formats/codebooks.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -90,6 +90,7 @@ linear_plan plan_linear(const target& kernels, std::size_t cache, const packed_m
   op.pruned = weights.pruned;
   op.gated = weights.gated;
   op.words = weights.words;
+  op.codebook = codebook_of(weights.kind);
   op.cached = cache / 2 / sizeof(std::uint32_t);
   op.rows = rows;
   op.outputs = weights.outputs;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/packed_rows.hpp"
 
 #include "kernels/cpu/panel_packing.hpp"
+#include "kernels/formats/codebooks.hpp"
 #include "kernels/formats/e4m3.hpp"
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/weight_groups.hpp"
@@ -27,6 +28,7 @@ void read_codes(const char* from, int code_bits, std::uint8_t* codes) {
     std::uint32_t four = 0;
     switch (code_bits) {
       case 8: four = get(i); break;
+      case 1: four = bits_of(0, i, 1); break;
       case 3: four = bits_of(2, i, 1) << 2; [[fallthrough]];
       case 2: four |= bits_of(i / 4, i % 4 * 2, 3); break;
       default: four = bits_of(i % 4, i / 4 * 4, 15);
@@ -39,6 +41,31 @@ void read_codes(const char* from, int code_bits, std::uint8_t* codes) {
   }
 }
 
+/// Group `index` of column `column` of a panel of a kind with a codebook.
+weight_group coded_group_of(const char* panel, weight_kind kind, std::size_t index, std::size_t column) {
+  constexpr std::size_t n = quantised_panel_outputs;
+  const auto layout = layout_of(kind);
+  const auto shape = shape_of(kind);
+  const char* header = panel + layout.bytes(index / super_groups * super_groups);
+  const auto* from = reinterpret_cast<const std::uint8_t*>(header) + layout.header_bytes +
+    index % super_groups * layout.group_bytes;
+  coded_group to;
+  std::memcpy(&to.d, header + 2 * column, 2);
+  to.scales = from[column];
+  from += n;
+  const auto* high = from + shape.entries() * n + column;
+  for (int e = 0; e < shape.entries(); ++e) {
+    to.places[e] = from[e * n + column];
+    if (const int bit = e * shape.high_bits; shape.high_bits > 0)
+      to.places[e] = static_cast<std::uint16_t>(to.places[e] |
+                                                (high[bit / 8 * n] >> bit % 8 & ((1 << shape.high_bits) - 1)) << 8);
+  }
+  const auto* signs = from + (shape.entries() + shape.high_bytes()) * n + column * 4;
+  for (int i = 0; shape.signs && i < 32; ++i)
+    to.signs |= static_cast<std::uint32_t>(signs[i % 4] >> i / 4 & 1) << i;
+  return decoded(kind, to);
+}
+
 /// Group `index` of column `column` of a panel, as `stored_group` gives it but for codes that count from another zero.
 weight_group packed_group(const char* panel, const quantised_layout& layout, std::size_t index, std::size_t column) {
   constexpr std::size_t n = quantised_panel_outputs;
@@ -48,19 +75,26 @@ weight_group packed_group(const char* panel, const quantised_layout& layout, std
                                   : panel + layout.bytes(index);
   weight_group to;
   to.zero = layout.zero;
-  to.bf16_scale = layout.bf16_scales;
+  to.scale = layout.e4m3_scales ? scale_type::e4m3_halves : layout.bf16_scales ? scale_type::bf16 : scale_type::f16;
+  to.unit = layout.unit;
   read_codes(from + column * 4, layout.code_bits, to.codes);
   if (layout.table != nullptr)
     for (auto& code : to.codes)
       code = layout.table[code];
   const char* scales = layout.super ? header : from + layout.code_bytes;
-  std::memcpy(&to.d, scales + 2 * column, 2);
+  if (layout.e4m3_scales)
+    to.d = static_cast<std::uint16_t>(static_cast<std::uint8_t>(scales[column]) |
+                                      static_cast<std::uint8_t>(scales[n + column]) << 8);
+  else
+    std::memcpy(&to.d, scales + 2 * column, 2);
   if (layout.minimum)
     std::memcpy(&to.m, scales + 2 * n + 2 * column, 2);
   if (!layout.super) {
     to.minima[0] = to.minima[1] = layout.minimum ? 1 : 0;
     return to;
   }
+  if (layout.group_bytes == layout.code_bytes)
+    return to;
   const auto* factors = reinterpret_cast<const std::int8_t*>(from + layout.code_bytes);
   for (int half = 0; half < 2; ++half) {
     const int part = layout.parts == 2 ? half : 0;
@@ -113,7 +147,9 @@ void expand_packed_row(const packed_matrix& m, std::size_t row, std::size_t firs
     constexpr std::size_t n = quantised_panel_outputs;
     const auto* panel = static_cast<const char*>(m.data.get()) + row / n * layout.bytes(m.words);
     for (std::size_t i = 0; i < count; i += group_inputs)
-      dequantise(packed_group(panel, layout, (first + i) / group_inputs, row % n), to + i);
+      dequantise(has_codebook(m.kind) ? coded_group_of(panel, m.kind, (first + i) / group_inputs, row % n)
+                                      : packed_group(panel, layout, (first + i) / group_inputs, row % n),
+                 to + i);
     return;
   }
   if (is_fp8(m.kind))

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/memory.hpp"
 #include "kernels/formats/bf16.hpp"
+#include "kernels/formats/codebooks.hpp"
 #include "kernels/formats/e4m3.hpp"
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/pruned_weights.hpp"
@@ -236,6 +237,7 @@ void place_codes(char* to, int code_bits, const std::uint8_t* codes) {
       for (std::size_t i = 0; i < 8; ++i)
         put(i, four[i]);
       return;
+    case 1: return put(0, joined(0, 8, 0, 1, 1));
     case 3: put(2, joined(0, 8, 2, 1, 1)); [[fallthrough]];
     case 2: // lines of bit pairs, then one of third bits
       put(0, joined(0, 4, 0, 3, 2));
@@ -271,16 +273,54 @@ void place(char* panel, const quantised_layout& layout, const inverse_table& pla
       codes[i] = static_cast<std::uint8_t>(group.codes[i] + layout.zero - group.zero);
   place_codes(to + column * 4, layout.code_bits, codes);
   char* scales = layout.super ? header : to + layout.code_bytes;
+  if (layout.e4m3_scales) {
+    scales[column] = static_cast<char>(group.d);
+    scales[n + column] = static_cast<char>(group.d >> 8);
+    return;
+  }
   std::memcpy(scales + 2 * column, &group.d, 2);
   if (layout.minimum)
     std::memcpy(scales + 2 * n + 2 * column, &group.m, 2);
-  if (!layout.super)
+  if (!layout.super || layout.group_bytes == layout.code_bytes)
     return;
   char* factors = to + layout.code_bytes;
   for (int part = 0; part < layout.parts; ++part)
     factors[part * n + column] = group.scales[part];
   for (int part = 0; layout.minimum && part < layout.parts; ++part)
     factors[(layout.parts + part) * n + column] = group.minima[part];
+}
+
+/// Writes column `column` of group `index` of a panel of a kind with a codebook.
+void place(char* panel, weight_kind kind, std::size_t index, std::size_t column, const coded_group& group) {
+  constexpr std::size_t n = quantised_panel_outputs;
+  const auto layout = layout_of(kind);
+  const auto shape = shape_of(kind);
+  char* header = panel + layout.bytes(index / super_groups * super_groups);
+  char* to = header + layout.header_bytes + index % super_groups * layout.group_bytes;
+  std::memcpy(header + 2 * column, &group.d, 2);
+  to[column] = static_cast<char>(group.scales);
+  to += n;
+  for (int e = 0; e < shape.entries(); ++e) {
+    to[e * n + column] = static_cast<char>(group.places[e]);
+    if (shape.high_bits > 0) {
+      char& high = to[(shape.entries() + e * shape.high_bits / 8) * n + column];
+      high = static_cast<char>(high | (group.places[e] >> 8) << e * shape.high_bits % 8);
+    }
+  }
+  char* signs = to + (shape.entries() + shape.high_bytes()) * n + column * 4;
+  for (int i = 0; shape.signs && i < 32; ++i)
+    signs[i % 4] = static_cast<char>(signs[i % 4] | (group.signs >> i & 1) << i / 4);
+}
+
+/// A panel of rows in formats with a codebook, whose codes only change places.
+void pack_codes(char* panel, weight_kind kind, std::span<const stored_row> rows, std::size_t groups) {
+  for (std::size_t index = 0; index < groups; ++index)
+    for (std::size_t column = 0; column < rows.size(); ++column)
+      if (const auto& row = rows[column]; row.data != nullptr) {
+        const auto* block = reinterpret_cast<const std::uint8_t*>(row.data) +
+          index / super_groups * block_bytes(row.format);
+        place(panel, kind, index, column, stored_codes(row.format, block, static_cast<int>(index % super_groups)));
+      }
 }
 
 /// A panel of rows that are stored in Q8_0: their codes only change places. Some groups at a time, which stay in L1.
@@ -340,6 +380,8 @@ void fill_panels(packed_matrix& to, std::span<const stored_matrix> stacked, cons
       };
       if (to.kind == weight_kind::q8 && std::all_of(rows, rows + columns, is_q8_0))
         return pack_q8_0(base, {rows, columns}, to.words);
+      if (has_codebook(to.kind))
+        return pack_codes(base, to.kind, {rows, columns}, to.words);
       const auto layout = layout_of(to.kind);
       weight_group groups[quantised_panel_outputs];
       for (std::size_t index = 0; index < to.words; ++index) {

@@ -48,7 +48,11 @@ inline constexpr float fp8_unit = 256;
 // outputs, the operand of integer dot instructions. Narrower codes have their lower 4 bits there, with the inputs 16
 // further on in the upper halves of the bytes. The fifth or fifth and sixth bits follow in lines of the same shape: a
 // byte holds those of 8 or 4 codes from inputs 4 apart, lowest bits first. Codes of 2 or 3 bits have two lines of bit
-// pairs, 4 codes in a byte, and one of third bits, 8 in a byte, in the same way.
+// pairs, 4 codes in a byte, and one of third bits, 8 in a byte, in the same way, codes of 1 bit one line.
+//
+// Kinds with codebooks have, for each group, [32 outputs] bytes of scales, those of the first half in the lower 4 bits;
+// [entries][32] lower bytes of places; [32] bytes of the bits above them, for as many entries as fill a byte; and a line
+// of signs like that of third bits.
 
 inline constexpr std::size_t quantised_panel_outputs = 32;
 
@@ -74,6 +78,8 @@ struct quantised_layout {
   bool minimum = false;
   bool super = false;
   bool bf16_scales = false; // not f16
+  bool e4m3_scales = false; // [parts][32]
+  float unit = 1;           // of scales
   bool has_table = false;   // and not `table != nullptr`, which is no constant to GCC 12 with -fsanitize=undefined
   const std::uint8_t* table = nullptr; // codes are places in it: 16 weights plus 128
   std::size_t code_bytes = 0;
@@ -106,11 +112,35 @@ constexpr quantised_layout layout_of(weight_kind kind) {
     case weight_kind::mx4:
       to.code_bits = 4, to.zero = 128, to.has_table = true, to.table = mx4_table, to.bf16_scales = true;
       break;
+    case weight_kind::q1: to.code_bits = 1, to.zero = 16, to.has_table = true, to.table = q1_table; break;
+    case weight_kind::tq2:
+      to.code_bits = 2, to.zero = 16, to.has_table = true, to.table = tq2_table, to.super = true;
+      break;
+    case weight_kind::nv4:
+      to.code_bits = 4, to.zero = 16, to.has_table = true, to.table = nv4_table, to.parts = 2, to.e4m3_scales = true;
+      to.unit = 0.5f;
+      break;
+    case weight_kind::iq1:
+    case weight_kind::iq2_xxs:
+    case weight_kind::iq2_xs:
+    case weight_kind::iq2_s:
+    case weight_kind::iq3_xxs:
+    case weight_kind::iq3_s:
+      to.zero = shape_of(kind).zero, to.code_bits = to.zero == 16 ? 5 : 7, to.super = true; // of the bytes
+      to.parts = shape_of(kind).parts, to.unit = shape_of(kind).unit;
+      break;
     default: break;
   }
-  const std::size_t scales = 2 * quantised_panel_outputs * (to.minimum ? 2 : 1);
-  const std::size_t factors = quantised_panel_outputs * (to.parts * (to.minimum ? 2 : 1));
+  const std::size_t scales = quantised_panel_outputs * (to.e4m3_scales ? to.parts : to.minimum ? 4 : 2);
+  std::size_t factors = quantised_panel_outputs * (to.parts * (to.minimum ? 2 : 1));
   to.code_bytes = 32 * quantised_panel_outputs * to.code_bits / 8;
+  if (has_codebook(kind)) {
+    const auto shape = shape_of(kind);
+    to.code_bytes = quantised_panel_outputs * (shape.entries() + shape.high_bytes() + (shape.signs ? 4 : 0));
+    factors = quantised_panel_outputs;
+  }
+  if (kind == weight_kind::tq2) // all of a super-block have the scale in its header
+    factors = 0;
   to.group_bytes = to.code_bytes + (to.super ? factors : scales);
   to.header_bytes = to.super ? scales : 0;
   return to;
@@ -136,12 +166,13 @@ struct row_addend;
 struct linear_op {
   const void* weights = nullptr;
   weight_kind kind = weight_kind::f32;
-  bool pruned = false;   // float weights of which 2 of 4 are stored
-  bool gated = false;    // half of a panel are gate outputs, the other half the matching up outputs
-  bool add = false;      // out += instead of out =
-  activation act;        // of the sums; if gated, of gate
-  bool out_bf16 = false; // else f32
-  std::size_t words = 0; // of K; groups if quantised
+  bool pruned = false;                     // float weights of which 2 of 4 are stored
+  bool gated = false;                      // half of a panel are gate outputs, the other half the matching up outputs
+  bool add = false;                        // out += instead of out =
+  activation act;                          // of the sums; if gated, of gate
+  bool out_bf16 = false;                   // else f32
+  std::size_t words = 0;                   // of K; groups if quantised
+  const std::uint32_t* codebook = nullptr; // of kinds that have one
   const std::uint32_t* activations = nullptr;
   std::size_t activation_block = 0;    // words from one block of K to the next
   const std::uint32_t* kept = nullptr; // [kept_words], ascending words of K; null: all

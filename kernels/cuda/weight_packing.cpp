@@ -230,9 +230,8 @@ void pack_codes(uploader& to, weight_part& part, std::span<const stored_matrix> 
 
 table_group table_group_of(const weight_group& from) {
   table_group to;
-  const float d = scale_of(from);
-  to.scales[0] = d * from.scales[0];
-  to.scales[1] = d * from.scales[1];
+  to.scales[0] = scale_of(from, 0) * from.scales[0];
+  to.scales[1] = scale_of(from, 1) * from.scales[1];
   to.minimum = from_f16(from.m) * from.minima[0];
   for (std::size_t k = 0; k < group_inputs; ++k)
     to.codes[k] = static_cast<std::int8_t>(from.codes[k] - from.zero);

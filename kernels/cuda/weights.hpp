@@ -56,7 +56,16 @@ constexpr packed_layout layout_of(weight_kind kind) {
     case weight_kind::q3_k:
     case weight_kind::q2_k:
     case weight_kind::iq4:
-    case weight_kind::mx4: break;
+    case weight_kind::mx4:
+    case weight_kind::q1:
+    case weight_kind::tq2:
+    case weight_kind::nv4:
+    case weight_kind::iq1:
+    case weight_kind::iq2_xxs:
+    case weight_kind::iq2_xs:
+    case weight_kind::iq2_s:
+    case weight_kind::iq3_xxs:
+    case weight_kind::iq3_s: break;
   }
   return {};
 }

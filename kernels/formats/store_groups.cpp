@@ -142,6 +142,17 @@ void store_groups(weight_format f, const weight_group* groups, std::uint8_t* blo
     case weight_format::iq4_nl: put_half(block, groups->d); return put_nibbles(block + 2, *groups, table_place);
     case weight_format::iq4_xs: return store_iq4_super(groups, block);
     case weight_format::mxfp4:
+    case weight_format::nvfp4:
+    case weight_format::q1_0:
+    case weight_format::tq1_0:
+    case weight_format::tq2_0:
+    case weight_format::iq1_s:
+    case weight_format::iq1_m:
+    case weight_format::iq2_xxs:
+    case weight_format::iq2_xs:
+    case weight_format::iq2_s:
+    case weight_format::iq3_xxs:
+    case weight_format::iq3_s:
     case weight_format::f32:
     case weight_format::f16:
     case weight_format::bf16:

@@ -40,6 +40,13 @@ constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
 ///   of
 ///          nibbles.                                                      w = d * (scale - 32) * iq4_table[q]
 ///   mxfp4 32 weights, 17: u8 e; 16 of nibbles.                           w = 2^(e - 128) * mx4_table[q]
+///   nvfp4 64 weights, 36: 4 u8 scales in E4M3 without sign; 4 of 8 of nibbles, for 16 weights each.
+///                                                                        w = scale * mx4_table[q] / 2
+///   q1_0 128 weights, 18: f16 d; 16 of bits.                             w = d * (2 * q - 1)
+///   tq2_0 256 weights, 66: 64 of bit pairs; f16 d.                       w = d * (q - 1)
+///   tq1_0 256 weights, 54: 32 of five, 16 of five and 4 of four digits of base 3, the first n of n bytes before their
+///   second; f16 d. A byte is 256 / 243 of the number, rounded up.        w = d * (q - 1)
+///   iq1_s to iq3_s have codebooks and are described in codebooks.hpp.
 /// The checkpoint readers convert FP8 checkpoints to a format of Troupe's own:
 ///   fp8  a row: f32 scale; a byte per weight, in E4M3 (e4m3.hpp).        w = scale * q
 /// and matrices of which 2 of every 4 inputs are stored to
@@ -65,6 +72,17 @@ enum class weight_format : std::uint8_t {
   iq4_nl,
   iq4_xs,
   mxfp4,
+  nvfp4,
+  q1_0,
+  tq1_0,
+  tq2_0,
+  iq1_s,
+  iq1_m,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
   f32_24,
   f16_24,
   bf16_24
@@ -80,7 +98,8 @@ struct weight_format_traits {
   std::size_t block_inputs = 1;
   std::size_t block_bytes = 0;
   std::size_t row_header = 0; // bytes before a row's first block
-  // The kinds that hold the weights exactly, but that GPUs round q2_k's. Backends may pack floats in another.
+  // The kinds that hold the weights exactly, but that GPUs round those of formats in few bits to bf16. Backends may pack
+  // floats in another.
   weight_kind on_cpu = weight_kind::f32;
   weight_kind on_gpu = weight_kind::f32;
 };
@@ -105,6 +124,17 @@ inline constexpr weight_format_traits weight_formats[] = {
   {weight_format::iq4_nl, "iq4_nl", "IQ4_NL",  false, 20,  32,    18,   0,     weight_kind::iq4,    weight_kind::q8},
   {weight_format::iq4_xs, "iq4_xs", "IQ4_XS",  false, 23,  256,   136,  0,     weight_kind::iq4_k,  weight_kind::iq4_k},
   {weight_format::mxfp4,  "mxfp4",  "MXFP4",   false, 39,  32,    17,   0,     weight_kind::mx4,    weight_kind::bf16},
+  {weight_format::nvfp4,  "nvfp4",  "NVFP4",   false, 40,  64,  36,    0,     weight_kind::nv4,    weight_kind::bf16},
+  {weight_format::q1_0,   "q1_0",   "Q1_0",    false, 41,  128, 18,    0,     weight_kind::q1,     weight_kind::bf16},
+  {weight_format::tq1_0,  "tq1_0",  "TQ1_0",   false, 34,  256, 54,    0,     weight_kind::tq2,    weight_kind::bf16},
+  {weight_format::tq2_0,  "tq2_0",  "TQ2_0",   false, 35,  256, 66,    0,     weight_kind::tq2,    weight_kind::bf16},
+  {weight_format::iq1_s,  "iq1_s",  "IQ1_S",   false, 19,  256, 50,    0,     weight_kind::iq1,    weight_kind::bf16},
+  {weight_format::iq1_m,  "iq1_m",  "IQ1_M",   false, 29,  256, 56,    0,     weight_kind::iq1,    weight_kind::bf16},
+  {weight_format::iq2_xxs,"iq2_xxs","IQ2_XXS", false, 16,  256, 66,    0,     weight_kind::iq2_xxs,weight_kind::bf16},
+  {weight_format::iq2_xs, "iq2_xs", "IQ2_XS",  false, 17,  256, 74,    0,     weight_kind::iq2_xs, weight_kind::bf16},
+  {weight_format::iq2_s,  "iq2_s",  "IQ2_S",   false, 22,  256, 82,    0,     weight_kind::iq2_s,  weight_kind::bf16},
+  {weight_format::iq3_xxs,"iq3_xxs","IQ3_XXS", false, 18,  256, 98,    0,     weight_kind::iq3_xxs,weight_kind::bf16},
+  {weight_format::iq3_s,  "iq3_s",  "IQ3_S",   false, 21,  256, 110,   0,     weight_kind::iq3_s,  weight_kind::bf16},
   {weight_format::f32_24, "f32 2:4","F32 2:4", false, -1,  8,     17,   0,     weight_kind::f32,    weight_kind::bf16},
   {weight_format::f16_24, "f16 2:4","F16 2:4", false, -1,  8,     9,    0,     weight_kind::f16,    weight_kind::bf16},
   {weight_format::bf16_24,"bf16 2:4","BF16 2:4",false,-1,  8,     9,    0,     weight_kind::bf16,   weight_kind::bf16},
@@ -142,11 +172,13 @@ constexpr weight_format whole_format(weight_format f) {
   }
 }
 
-/// Inputs in a block: 1 (floats, fp8), 8 (of which 4 are stored), 32 or 256. A matrix's inputs are a multiple of it.
+/// Inputs in a block: 1 (floats, fp8), 8 (of which 4 are stored), or 32 to 256. A matrix's inputs are a multiple of it.
 constexpr std::size_t block_inputs(weight_format f) { return traits_of(f).block_inputs; }
 constexpr std::size_t block_bytes(weight_format f) { return traits_of(f).block_bytes; }
 /// Whether the halves of a group have minima of their own.
 constexpr bool has_half_minima(weight_format f) { return f == weight_format::q2_k; }
+/// Whether blocks are read but never written.
+constexpr bool is_only_read(weight_format f) { return f >= weight_format::mxfp4 && f <= weight_format::iq3_s; }
 /// Whether weights come in groups that `stored_group` reads.
 constexpr bool has_groups(weight_format f) { return block_inputs(f) >= 32; }
 /// Bytes of a row of `cols` inputs, a multiple of block_inputs(f).

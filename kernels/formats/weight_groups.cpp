@@ -1,5 +1,6 @@
 #include "kernels/formats/weight_groups.hpp"
 
+#include "kernels/formats/codebooks.hpp"
 #include "kernels/formats/e4m3.hpp"
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/pruned_weights.hpp"
@@ -152,10 +153,60 @@ weight_group iq4_super_group(const std::uint8_t* block, int index) {
 /// mxfp4: an exponent e for the scale 2^(e - 128), nibbles.
 weight_group mx4_group(const std::uint8_t* block) {
   weight_group to;
-  to.bf16_scale = true;
+  to.scale = scale_type::bf16;
   to.d = static_cast<std::uint16_t>(block[0] < 2 ? 0x20 << block[0] : (block[0] - 1) << 7);
   read_table(to, block + 1, mx4_table);
   return to;
+}
+
+/// nvfp4: four scales of 16 inputs each, then their nibbles, of inputs 0 to 7 in the low halves.
+weight_group nv4_group(const std::uint8_t* block, int index) {
+  weight_group to;
+  to.scale = scale_type::e4m3_halves;
+  to.unit = 0.5f;
+  to.zero = 16;
+  for (int half = 0; half < 2; ++half) {
+    const std::uint8_t d = block[2 * index + half];
+    to.d = static_cast<std::uint16_t>(to.d | (d == 0x7f ? 0 : d & 0x7f) << 8 * half); // which ggml reads so
+    const std::uint8_t* nibbles = block + 4 + (2 * index + half) * 8;
+    for (int i = 0; i < 8; ++i) {
+      to.codes[16 * half + i] = nv4_table[nibbles[i] & 15];
+      to.codes[16 * half + i + 8] = nv4_table[nibbles[i] >> 4];
+    }
+  }
+  return to;
+}
+
+/// Codes that all have the scale d.
+template <class Code>
+weight_group coarse_group(const std::uint8_t* d, const std::uint8_t (&table)[16], Code code) {
+  weight_group to;
+  to.d = load_u16(d);
+  to.zero = 16;
+  for (int i = 0; i < 32; ++i)
+    to.codes[i] = table[code(i)];
+  return to;
+}
+
+/// q1_0: d, 16 bytes of bits.
+weight_group one_bit_group(const std::uint8_t* block, int index) {
+  return coarse_group(block, q1_table, [&](int i) { return block[2 + index * 4 + i / 8] >> i % 8 & 1; });
+}
+
+/// tq2_0: 64 bytes of bit pairs, d.
+weight_group trit_group(const std::uint8_t* block, int index) {
+  return coarse_group(block + 64, tq2_table, [&](int i) { return block[index / 4 * 32 + i] >> index % 4 * 2 & 3; });
+}
+
+/// tq1_0: bytes of up to five digits of base 3, d. Times 3^n / 256, the next digit of a byte is before the point.
+weight_group packed_trit_group(const std::uint8_t* block, int index) {
+  constexpr int powers[] = {1, 3, 9, 27, 81};
+  return coarse_group(block + 52, tq2_table, [&](int i) {
+    const int input = 32 * index + i;
+    const int first = input < 160 ? 0 : input < 240 ? 32 : 48, bytes = input < 160 ? 32 : input < 240 ? 16 : 4;
+    const int place = input - 5 * first;
+    return (block[first + place % bytes] * powers[place / bytes] % 256) * 3 >> 8;
+  });
 }
 
 } // namespace
@@ -178,6 +229,17 @@ weight_group stored_group(weight_format f, const void* row, std::size_t index) {
     case weight_format::iq4_nl: return iq4_group(block);
     case weight_format::iq4_xs: return iq4_super_group(block, part);
     case weight_format::mxfp4: return mx4_group(block);
+    case weight_format::nvfp4: return nv4_group(block, part);
+    case weight_format::q1_0: return one_bit_group(block, part);
+    case weight_format::tq1_0: return packed_trit_group(block, part);
+    case weight_format::tq2_0: return trit_group(block, part);
+    case weight_format::iq1_s:
+    case weight_format::iq1_m:
+    case weight_format::iq2_xxs:
+    case weight_format::iq2_xs:
+    case weight_format::iq2_s:
+    case weight_format::iq3_xxs:
+    case weight_format::iq3_s: return decoded(traits_of(f).on_cpu, stored_codes(f, block, part));
     case weight_format::f32:
     case weight_format::f16:
     case weight_format::bf16:
@@ -189,21 +251,22 @@ weight_group stored_group(weight_format f, const void* row, std::size_t index) {
   return {};
 }
 
-float scale_of(const weight_group& group) {
-  if (!group.bf16_scale)
-    return from_f16(group.d);
-  const std::uint32_t bits = std::uint32_t(group.d) << 16;
+float scale_of(const weight_group& group, std::size_t half) {
+  if (group.scale == scale_type::f16)
+    return from_f16(group.d) * group.unit;
+  const bool whole = group.scale == scale_type::bf16;
+  const std::uint32_t bits = whole ? std::uint32_t(group.d) << 16 : std::uint32_t(group.d >> 8 * half & 0x7f) << 20;
   float d;
   std::memcpy(&d, &bits, sizeof d);
-  return d;
+  return d * (whole ? group.unit : group.unit * 0x1p120f); // the exponent of E4M3 has a bias of 7, that of f32 of 127
 }
 
 void dequantise(const weight_group& group, float* weights) {
-  const float d = scale_of(group), m = from_f16(group.m);
+  const float d[2] = {scale_of(group, 0), scale_of(group, 1)}, m = from_f16(group.m);
   // Without minima these are -0, which keeps a zero's sign.
   const float minima[2] = {-(m * static_cast<float>(-group.minima[0])), -(m * static_cast<float>(-group.minima[1]))};
   for (std::size_t i = 0; i < group_inputs; ++i)
-    weights[i] = d * group.scales[i / 16] * static_cast<float>(group.codes[i] - group.zero) + minima[i / 16];
+    weights[i] = d[i / 16] * group.scales[i / 16] * static_cast<float>(group.codes[i] - group.zero) + minima[i / 16];
 }
 
 void expand(weight_format f, const void* row, std::size_t first, std::size_t count, float* weights) {

@@ -21,10 +21,9 @@ constexpr std::uint64_t default_alignment = 32, max_alignment = 1 << 20;
 /// The name of a tensor type that is not supported by its number in files, for messages.
 std::string unsupported_name(std::uint32_t number) {
   constexpr std::pair<std::uint32_t, std::string_view> names[] = {
-    {4, "Q4_2"},      {5, "Q4_3"},   {9, "Q8_1"},   {15, "Q8_K"},       {16, "IQ2_XXS"},    {17, "IQ2_XS"},
-    {18, "IQ3_XXS"},  {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},      {24, "I8"},         {25, "I16"},
-    {26, "I32"},      {27, "I64"},   {28, "F64"},   {29, "IQ1_M"},      {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
-    {33, "Q4_0_8_8"}, {34, "TQ1_0"}, {35, "TQ2_0"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}};
+    {4, "Q4_2"},      {5, "Q4_3"},      {9, "Q8_1"},        {15, "Q8_K"},       {24, "I8"},
+    {25, "I16"},      {26, "I32"},      {27, "I64"},        {28, "F64"},        {31, "Q4_0_4_4"},
+    {32, "Q4_0_4_8"}, {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}};
   static_assert(std::ranges::none_of(names, [](auto& name) {
     return std::ranges::any_of(kernels::weight_formats,
                                [&](auto& f) { return f.ggml_type == static_cast<int>(name.first); });

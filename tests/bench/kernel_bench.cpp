@@ -49,8 +49,9 @@ std::vector<std::uint8_t> random_weights(weight_format format, std::size_t rows,
     std::memcpy(to.data(), x.data(), to.size());
   } else {
     std::minstd_rand engine(1);
+    const int bits = has_codebook(traits_of(format).on_cpu) ? 0xff : 0x3f; // any places; their scales may be anything
     for (auto& byte : to)
-      byte = static_cast<std::uint8_t>(engine() >> 8 & 0x3f);
+      byte = static_cast<std::uint8_t>(engine() >> 8 & bits);
   }
   return to;
 }
@@ -97,6 +98,51 @@ void linear(backend& device, const machine_peaks& peak, weight_format stored, dt
     std::fflush(stdout);
   }
   std::printf("\n");
+}
+
+/// Every format of blocks in turn with q4_k: how many times as fast it is, medians of neighbours.
+void beside_q4_k(backend& device) {
+  const std::size_t inputs = 2048, outputs = 8192, most = 512, rounds = 15;
+  device_tensor in(device, dtype::f32, most, inputs), out(device, dtype::f32, most, outputs);
+  const auto x = random_floats(most * inputs);
+  std::copy(x.begin(), x.end(), static_cast<float*>(in.view.data));
+  const auto packed = [&](weight_format format, std::size_t copies) {
+    const auto data = random_weights(format, outputs, inputs);
+    const stored_matrix w{data.data(), format, outputs, inputs};
+    std::vector<std::unique_ptr<matrix>> all; // more than caches hold
+    for (std::size_t i = 0; i < copies; ++i)
+      all.push_back(device.pack({&w, 1}, dtype::f32));
+    return all;
+  };
+  const auto q4_k = packed(weight_format::q4_k, 10);
+  for (const auto& traits : weight_formats) {
+    if (!has_groups(traits.format))
+      continue;
+    const auto others = packed(traits.format, 16);
+    const double bits = 8.0 / double(inputs * outputs);
+    std::printf("%s: %.2f bits stored, %.2f packed (q4_k %.2f), times as fast:", traits.name,
+                8 * double(traits.block_bytes) / double(traits.block_inputs), bits * double(others[0]->bytes),
+                bits * double(q4_k[0]->bytes));
+    for (const std::size_t rows : {1, 2, 8, 512}) {
+      in.view.rows = out.view.rows = rows;
+      const std::size_t products = rows == 512 ? 1 : 10;
+      const auto seconds = [&](const auto& weights) {
+        const double start = now();
+        for (std::size_t i = 0; i < products; ++i)
+          device.linear(out.view, in.view, *weights[i % weights.size()]);
+        return now() - start;
+      };
+      std::vector<double> ratios;
+      for (std::size_t i = 0; i < (rows == 512 ? rounds / 3 : rounds); ++i) {
+        const double before = seconds(q4_k), time = seconds(others), after = seconds(q4_k);
+        ratios.push_back((before + after) / 2 / time);
+      }
+      std::sort(ratios.begin(), ratios.end());
+      std::printf("  %zu: %.2f (%.2f to %.2f)", rows, ratios[ratios.size() / 2], ratios.front(), ratios.back());
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
 }
 
 /// The down projection behind ReLU: what skipping the weights of zeros gains, by their share and the rows of a step.
@@ -224,7 +270,7 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, codes, threshold, sparse, inputs, pruned, int4,
+/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, codes, threshold, sparse, inputs, pruned, int4, beside (only if named),
 /// the name of a weight format, or f32 for all products in f32.
 int main(int argc, char** argv) {
   cpu_options options;
@@ -260,6 +306,8 @@ int main(int argc, char** argv) {
   for (const auto& traits : weight_formats)
     if (has_groups(traits.format) && wanted(traits.name))
       linear(*device, peak, traits.format, dtype::bf16);
+  if (only == "beside")
+    beside_q4_k(*device);
   if (wanted("sparse"))
     for (const auto& [stored, compute] :
          {std::pair{weight_format::bf16, dtype::bf16}, {weight_format::f32, dtype::f32}})

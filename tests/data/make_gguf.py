@@ -219,9 +219,12 @@ def forward(config, weights, ids, divisors=None, floats=()):
 
 
 QUANTISED = [T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K,
-             T.Q2_K, T.Q3_K, T.IQ4_NL, T.IQ4_XS, T.MXFP4]  # fmt: skip
+             T.Q2_K, T.Q3_K, T.IQ4_NL, T.IQ4_XS, T.MXFP4,
+             T.NVFP4, T.Q1_0, T.TQ1_0, T.TQ2_0, T.IQ1_S, T.IQ1_M, T.IQ2_XXS, T.IQ2_XS, T.IQ2_S, T.IQ3_XXS, T.IQ3_S]  # fmt: skip
 F16_FIELDS = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208],
-              T.Q2_K: [80, 82], T.Q3_K: [108], T.IQ4_NL: [0], T.IQ4_XS: [0], T.MXFP4: []}  # fmt: skip
+              T.Q2_K: [80, 82], T.Q3_K: [108], T.IQ4_NL: [0], T.IQ4_XS: [0], T.MXFP4: [],
+              T.NVFP4: [], T.Q1_0: [0], T.TQ1_0: [52], T.TQ2_0: [64], T.IQ1_S: [0], T.IQ1_M: [], T.IQ2_XXS: [0],
+              T.IQ2_XS: [0], T.IQ2_S: [0], T.IQ3_XXS: [0], T.IQ3_S: [0]}  # fmt: skip
 
 
 def random_blocks(random, kind, rows, columns, scale):
@@ -233,6 +236,15 @@ def random_blocks(random, kind, rows, columns, scale):
     return blocks.reshape(rows, -1)
 
 
+def weights_of(blocks, kind):
+    if kind != T.Q1_0:
+        return dequantize(blocks, kind)
+    blocks = blocks.reshape(-1, 18)  # gguf-py names the type, but does not read it
+    scales = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
+    bits = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little")
+    return scales * (2 * bits.astype(np.float32) - 1)
+
+
 def write_blocks(file):
     random = np.random.default_rng(1)
     w = GGUFWriter(file, "none")
@@ -241,11 +253,13 @@ def write_blocks(file):
         blocks = random_blocks(random, kind, 1, count, 0.1)
         if kind == T.MXFP4:
             blocks[0, :: GGML_QUANT_SIZES[kind][1]] = [0, 1, 2, 120, 250]  # exponents, two of subnormal scales
-        else:
+        elif kind == T.IQ1_M:
+            blocks[0, 55 :: GGML_QUANT_SIZES[kind][1]] &= 0xBF  # the byte with the scale's exponent: a number below 2
+        elif kind != T.NVFP4:
             tiny = F16_FIELDS[kind][0]
             blocks[0, tiny : tiny + 2] = [3, 0]  # a subnormal scale
         w.add_tensor(kind.name, blocks, raw_dtype=kind)
-        w.add_tensor(f"{kind.name}.f32", dequantize(blocks, kind).reshape(1, count))
+        w.add_tensor(f"{kind.name}.f32", weights_of(blocks, kind).reshape(1, count))
     finish(w)
 
 

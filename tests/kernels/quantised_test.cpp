@@ -59,10 +59,10 @@ struct quantised_weights {
     for (std::size_t r = 0; r < rows; ++r)
       for (std::size_t first = 0; first < cols; first += group_inputs) {
         const auto g = group(r, first / group_inputs);
-        const double d = reference::value(&g.d, g.bf16_scale ? dtype::bf16 : dtype::f16, 0);
         const double m = reference::value(&g.m, dtype::f16, 0);
         for (std::size_t i = 0; i < group_inputs && first + i < cols; ++i) {
-          const double product = d * g.scales[i / 16] * (g.codes[i] - g.zero), minimum = m * g.minima[i / 16];
+          const double product = double(scale_of(g, i / 16)) * g.scales[i / 16] * (g.codes[i] - g.zero),
+                       minimum = m * g.minima[i / 16];
           all[r * cols + first + i] = magnitudes ? std::abs(product) + std::abs(minimum) : product + minimum;
         }
       }
@@ -91,8 +91,17 @@ const std::vector<kind> kinds = [] {
 
 /// Inputs that share a scale: a group, or half of one where the weights have scales for halves.
 std::size_t inputs_of_scale(weight_format format) {
-  const bool halves = format == weight_format::q2_k || format == weight_format::q3_k || format == weight_format::q6_k;
-  return halves ? group_inputs / 2 : group_inputs;
+  switch (format) {
+    case weight_format::q2_k:
+    case weight_format::q3_k:
+    case weight_format::q6_k:
+    case weight_format::nvfp4:
+    case weight_format::iq1_s: // as iq1_m
+    case weight_format::iq1_m:
+    case weight_format::iq2_xs:
+    case weight_format::iq2_s: return group_inputs / 2;
+    default: return group_inputs;
+  }
 }
 
 /// Rounded to int8 with one f32 scale for `together` inputs, as the backends do.

@@ -57,7 +57,7 @@ struct generator {
   }
 };
 
-/// Byte offsets of a block's f16 scales and minima. Those of mxfp4 are a byte, set by `set_exponent`.
+/// Byte offsets of a block's f16 scales and minima, but for those that `set_exponent` sets.
 inline std::vector<std::size_t> f16_offsets(weight_format f) {
   switch (f) {
     case weight_format::q4_1:
@@ -67,15 +67,25 @@ inline std::vector<std::size_t> f16_offsets(weight_format f) {
     case weight_format::q6_k: return {208};
     case weight_format::q2_k: return {80, 82};
     case weight_format::q3_k: return {108};
+    case weight_format::tq1_0: return {52};
+    case weight_format::tq2_0: return {64};
+    case weight_format::iq1_m:
+    case weight_format::nvfp4:
     case weight_format::mxfp4: return {};
     default: return {0};
   }
 }
 
-/// Makes a block's exponent, if it has one, moderate: 2^-13 to 2^-6.
+/// Makes the exponents of scales that are not in f16, or not in one place, moderate: 2^-13 to 2^-6.
 inline void set_exponent(weight_format f, std::uint8_t* block) {
   if (f == weight_format::mxfp4)
     block[0] = static_cast<std::uint8_t>(115 + block[0] % 8);
+  for (int i = 0; f == weight_format::nvfp4 && i < 4; ++i)
+    block[i] %= 16;
+  if (f == weight_format::iq1_m) { // 2^-8
+    block[55] = static_cast<std::uint8_t>((block[55] & 0x8f) | 0x10);
+    block[53] |= 0xc0;
+  }
 }
 
 /// Numbers as stored in a checkpoint or an activation tensor.

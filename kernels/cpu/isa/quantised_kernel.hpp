@@ -3,6 +3,7 @@
 // and the instructions of the dots cannot change a bit. Only for the target units.
 #pragma once
 
+#include "kernels/cpu/isa/expanded_blocks.hpp"
 #include "kernels/cpu/isa/linear_store.hpp"
 #include "kernels/cpu/isa/quantise.hpp"
 #include "kernels/cpu/isa/quantised_tiles.hpp"
@@ -29,9 +30,18 @@ constexpr int quantised_tile_rows() {
   return register_rows<Kind>;
 }
 
-/// Calls f.template operator()<Kind>() for a quantised kind.
+/// Calls f.template operator()<Kind>() for a quantised kind. Those that become bytes differ only in their zeros and
+/// parts then, so four stand for all.
 template <class F>
 inline auto with_kind(weight_kind kind, const F& f) {
+  if (is_expanded(kind)) {
+    const auto layout = layout_of(kind);
+    if (layout.zero == 16)
+      return layout.parts == 1 ? f.template operator()<weight_kind::iq3_s>()
+                               : f.template operator()<weight_kind::iq1>();
+    return layout.parts == 1 ? f.template operator()<weight_kind::iq3_xxs>()
+                             : f.template operator()<weight_kind::iq2_s>();
+  }
   switch (kind) {
     case weight_kind::q8: return f.template operator()<weight_kind::q8>();
     case weight_kind::q5: return f.template operator()<weight_kind::q5>();
@@ -53,18 +63,31 @@ int quantised_rows(weight_kind kind) {
   return with_kind(kind, []<weight_kind Kind>() { return quantised_tile_rows<Kind>(); });
 }
 
-/// All rows of the task, in tiles of `tile_rows`, times one block of one panel. c: [rows][32]. Calls `finish(row,
+/// Codes of the multiplied kind as bytes, factors and minima as floats. `change` is applied to the codes.
+template <weight_kind Kind, class Change>
+inline void unpack_block(const linear_op& op, unpacked_block& to, const unsigned char* block, std::size_t groups,
+                         const Change& change) {
+  if constexpr (is_expanded(Kind))
+    expand_block(op.kind, op.codebook, to, block, groups, change);
+  else
+    unpack<Kind>(to, block, groups, change);
+}
+
+/// All rows of the task, in tiles of op.tile_rows, times one block of one panel. c: [rows][32]. Calls `finish(row,
 /// rows)` for rows with complete sums.
 template <weight_kind Kind, class Finish>
-inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activations, std::size_t tile_rows,
+inline void accumulate_block(const linear_op& op, float* c, bool fresh, const std::uint32_t* activations,
                              std::size_t rows, const unsigned char* block, std::size_t groups,
                              quantised_scratch& scratch, const Finish& finish) {
+  const std::size_t tile_rows = op.tile_rows;
+  const std::size_t bytes = layout_of(is_expanded(Kind) ? op.kind : Kind).bytes(groups);
   std::size_t done = 0;
 #if defined(__AMX_INT8__)
   if constexpr (in_amx_tiles<Kind>)
     if (rows >= amx_rows) {
       done = rows / amx_rows * amx_rows;
-      accumulate_amx<Kind>(c, fresh, activations, done, block, groups, scratch);
+      unpack_block<Kind>(op, scratch.weights, block, groups, signed_codes<layout_of(Kind).zero>);
+      accumulate_amx(c, fresh, activations, done, block + bytes, bytes, groups, scratch);
       finish(0, done);
       if (done == rows)
         return;
@@ -81,12 +104,11 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
       }
     }
   };
-  const bool unpacks = rows - done > 2 * R;
+  const bool unpacks = is_expanded(Kind) || rows - done > 2 * R;
   std::size_t passes = 0; // over the block
   for_chunks([&](const std::uint32_t*, std::size_t, std::size_t count) {
     passes += static_cast<std::size_t>(quantised_vectors / quantised_tile_vectors(count));
   });
-  const std::size_t bytes = layout_of(Kind).bytes(groups);
   further_weights further{block + bytes, (bytes / (passes * groups) + 64) & ~std::size_t(63), false}; // whole lines
   if (!unpacks && (passes == 1 || register_vectors == quantised_vectors))
     further = {block + fetch_distance, 0, true}; // the first pass prefetches all
@@ -106,9 +128,10 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
     });
   };
   if (unpacks) {
-    unpack<Kind>(scratch.weights, block, groups, [](ivec codes) { return wide<Kind> ? signed_wide(codes) : codes; });
+    unpack_block<Kind>(op, scratch.weights, block, groups,
+                       [](ivec codes) { return wide<Kind> ? signed_wide(codes) : codes; });
     run(unpacked_groups<Kind>(scratch.weights));
-  } else {
+  } else if constexpr (!is_expanded(Kind)) {
     run(stored_groups<Kind>(block));
   }
 }
@@ -117,7 +140,7 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
 /// in L2 for all panels. Sums are [panels][rows][32], each stored as soon as it is complete.
 template <weight_kind Kind>
 void accumulate_quantised(const linear_op& op, const linear_task& task, float* sums) {
-  constexpr auto layout = layout_of(Kind);
+  const auto layout = layout_of(is_expanded(Kind) ? op.kind : Kind);
   quantised_scratch scratch;
   const auto* weights = static_cast<const unsigned char*>(op.weights) + task.first_panel * layout.bytes(op.words);
   const std::size_t first_row = first_row_of(op, task.first_tile);
@@ -133,7 +156,7 @@ void accumulate_quantised(const linear_op& op, const linear_task& task, float* s
         const auto* activations = op.activations + k / group_block * op.activation_block + first_row * activation_row;
         float* c = sums + panel * rows * quantised_panel_outputs;
         const bool last = k + groups == op.words;
-        accumulate_block<Kind>(c, k == 0, activations, op.tile_rows, rows,
+        accumulate_block<Kind>(op, c, k == 0, activations, rows,
                                weights + panel * layout.bytes(op.words) + layout.bytes(k), groups, scratch,
                                [&](std::size_t row, std::size_t count) {
                                  if (last)

@@ -76,7 +76,13 @@ public:
       return nibble_codes(line, vector);
   }
   [[gnu::always_inline]] vec factor(int part, int vector) const {
+    if constexpr (layout.e4m3_scales) {
+      const auto* codes = reinterpret_cast<const std::int8_t*>(scales());
+      return load_e4m3(codes + part * quantised_panel_outputs + vector * lanes) * broadcast(256 * layout.unit);
+    }
     const vec d = layout.bf16_scales ? load_bf16(scales() + vector * lanes) : load_f16(scales() + vector * lanes);
+    if constexpr (layout.group_bytes == layout.code_bytes)
+      return d;
     return layout.super ? d * load_bytes(factors() + part * quantised_panel_outputs + vector * lanes) : d;
   }
   [[gnu::always_inline]] vec minimum(int part, int vector) const {
@@ -105,10 +111,14 @@ private:
     else
       return add_high_bits(low, stored_line(4 + line * more / 8, vector), line * more % 8, (16 << more) - 16);
   }
-  /// Codes of 2 or 3 bits.
+  /// Codes of 1 to 3 bits, or what the table has for them.
   [[gnu::always_inline]] ivec narrow_codes(int line, int vector) const {
+    if constexpr (layout.code_bits == 1)
+      return looked_up(layout.table, bits_of(stored_line(0, vector), line, 1));
     const ivec pairs = bits_of(stored_line(line / 4, vector), line % 4 * 2, 3);
-    if constexpr (layout.code_bits == 2)
+    if constexpr (layout.has_table)
+      return looked_up(layout.table, pairs);
+    else if constexpr (layout.code_bits == 2)
       return pairs;
     else
       return joined(pairs, bits_of(stored_line(2, vector), line - 2, 4));

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Fits one block of `format`, which has groups and is not mxfp4, to its block_inputs(format) `weights`. Minimises the
+/// Fits one block of `format`, which has groups and is not only read, to its block_inputs(format) `weights`. Minimises the
 /// sum of importance * error^2; all importances are finite and positive. Weights that are not finite give a block of
 /// NaN. `groups`: block_inputs(format) / 32.
 void fit_block(kernels::weight_format format, const float* weights, const float* importance,

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// Whether `quantise_row` writes the format: all but mxfp4 and fp8.
+/// Whether `quantise_row` writes the format: all but fp8 and those that are only read.
 bool can_be_written(kernels::weight_format format);
 
 /// Writes row_bytes(format, cols) bytes; cols is a multiple of block_inputs(format). Scales and minima of formats with

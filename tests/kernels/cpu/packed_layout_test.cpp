@@ -246,9 +246,18 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
     {"fp8 gated", 2736151117},
     {"fp8 gated, pairs", 2197490981},
     {"fp8 int8", 1156858687},
+    {"iq1_m", 3400653564},
+    {"iq1_s", 691847677},
+    {"iq2_s", 2473369521},
+    {"iq2_xs", 2040792162},
+    {"iq2_xxs", 1336928932},
+    {"iq3_s", 2057702567},
+    {"iq3_xxs", 1668529580},
     {"iq4_nl", 1690917001}, // as q4_0
     {"iq4_xs", 950531293},
     {"mxfp4", 1897299503},
+    {"nvfp4", 1608371179},
+    {"q1_0", 3334419872},
     {"q2_k", 797181693},
     {"q3_k", 1101239751},
     {"q4_0", 1690917001},
@@ -266,6 +275,8 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
     {"q8_0 f32 q5_1, pairs", 1783619318},
     {"q8_0 three", 2005170426},
     {"q8_0", 2115152630},
+    {"tq1_0", 570195256},
+    {"tq2_0", 445025690},
   };
   for (const isa target : available_isas()) {
     const auto device = make_backend(target);

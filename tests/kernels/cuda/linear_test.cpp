@@ -97,11 +97,12 @@ struct random_weights {
         const auto g = !is_float(format) ? stored_group(format, view().row(r), first / group_inputs)
           : how == quantization::int8    ? quantise_int8(wide)
                                          : quantise_int4(wide);
-        const double d = scale_of(g), m = reference::value(&g.m, dtype::f16, 0);
+        const double m = reference::value(&g.m, dtype::f16, 0);
         const bool rounds = compute == dtype::bf16 && !is_float(format) &&
           traits_of(format).on_gpu == weight_kind::bf16;
         for (std::size_t i = 0; i < n; ++i) {
-          const double product = d * g.scales[i / 16] * (g.codes[i] - g.zero), minimum = m * g.minima[i / 16];
+          const double product = double(scale_of(g, i / 16)) * g.scales[i / 16] * (g.codes[i] - g.zero),
+                       minimum = m * g.minima[i / 16];
           const double sum = product + minimum;
           all[r * cols + first + i] = magnitudes ? std::abs(product) + std::abs(minimum)
             : rounds                             ? numbers(dtype::bf16, std::vector<float>{static_cast<float>(sum)})[0]

@@ -1,4 +1,5 @@
 // Stored blocks are read as ggml defines them.
+#include "kernels/formats/codebooks.hpp"
 #include "kernels/formats/store_groups.hpp"
 #include "kernels/formats/weight_groups.hpp"
 #include "tests/kernels/reference.hpp"
@@ -9,6 +10,8 @@
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
+#include <map>
+#include <set>
 #include <vector>
 
 using namespace troupe::kernels;
@@ -35,6 +38,17 @@ struct counted_block {
   }
   int bit(std::size_t index) const { return bytes[index / 8] >> index % 8 & 1; }
 };
+
+/// Entries of a codebook; of iq1, both halves.
+std::size_t entries_in(weight_kind kind) {
+  switch (kind) {
+    case weight_kind::iq1: return 4096;
+    case weight_kind::iq2_s: return 1024;
+    case weight_kind::iq2_xs:
+    case weight_kind::iq3_s: return 512;
+    default: return 256;
+  }
+}
 
 } // namespace
 
@@ -110,10 +124,51 @@ TEST_CASE("blocks of places in a table have the table's weights times a scale") 
   }
 }
 
+TEST_CASE("blocks of codebooks, digits of base 3 and NVFP4 have the weights of gguf-py, bit for bit, with all codes") {
+  // Printed by tests/data/make_codebooks.py.
+  const std::map<weight_format, std::uint32_t> known{
+    {weight_format::iq1_s, 1477327962u},  {weight_format::iq1_m, 4010451169u}, {weight_format::iq2_xxs, 354021031u},
+    {weight_format::iq2_xs, 1599527631u}, {weight_format::iq2_s, 1183916147u}, {weight_format::iq3_xxs, 795714333u},
+    {weight_format::iq3_s, 2028955103u},  {weight_format::tq1_0, 3004418601u}, {weight_format::tq2_0, 2800794282u},
+    {weight_format::nvfp4, 1941435111u},
+  };
+  for (const auto& [format, checksum] : known) {
+    CAPTURE(to_string(format));
+    std::vector<std::uint8_t> blocks(2048 * block_bytes(format));
+    std::uint32_t state = 1, value = 0x811c9dc5;
+    for (auto& byte : blocks)
+      byte = static_cast<std::uint8_t>((state = state * 1664525 + 1013904223) >> 24);
+    const auto offsets = troupe::kernels::testing::f16_offsets(format);
+    std::set<std::uint16_t> places;
+    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format)) {
+      if (format != weight_format::nvfp4)
+        blocks[at + (offsets.empty() ? 55 : offsets[0] + 1)] &= 0xbf;
+      for (int part = 0; has_codebook(traits_of(format).on_cpu) && part < 8; ++part)
+        for (const auto place : stored_codes(format, &blocks[at], part).places)
+          places.insert(place);
+    }
+    std::vector<float> weights(2048 * block_inputs(format));
+    expand(format, blocks.data(), 0, weights.size(), weights.data());
+    std::vector<std::uint8_t> bytes(4 * weights.size());
+    std::memcpy(bytes.data(), weights.data(), bytes.size());
+    for (const auto byte : bytes)
+      value = (value ^ byte) * 0x01000193;
+    CHECK(value == checksum);
+    if (const auto kind = traits_of(format).on_cpu; has_codebook(kind))
+      CHECK(places.size() == entries_in(kind));
+  }
+}
+
+TEST_CASE("a block of bits has a weight's two signs") {
+  const counted_block q1(weight_format::q1_0, {0.5f});
+  for (int i = 0; i < 128; ++i)
+    CHECK(q1.weights[i] == (q1.bit(16 + i) ? 0.5f : -0.5f));
+}
+
 TEST_CASE("blocks that are read as groups are written back byte for byte") {
   troupe::kernels::testing::generator random(7);
   for (const auto& traits : weight_formats) {
-    if (!has_groups(traits.format) || traits.format == weight_format::mxfp4)
+    if (!has_groups(traits.format) || is_only_read(traits.format))
       continue;
     CAPTURE(traits.name);
     for (int round = 0; round < 20; ++round) {

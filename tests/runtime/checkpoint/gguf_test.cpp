@@ -120,18 +120,18 @@ TEST_CASE("GGUF: malformed files are refused naming file, key or tensor, with wh
   CHECK(tensors({tensor_entry("t", {}, 0, 0)}, 0) == "m.gguf: tensor `t` has 0 dimensions, expected 1 to 4");
   CHECK(tensors({tensor_entry("t", {1, 1, 1, 1, 1}, 0, 0)}, 4) ==
         "m.gguf: tensor `t` has 5 dimensions, expected 1 to 4");
-  CHECK(tensors({tensor_entry("t", {256}, 16, 0)}, 256)
-          .starts_with("m.gguf: tensor `t` is stored as IQ2_XXS, supported are F32, "));
-  CHECK(tensors({tensor_entry("t", {256}, 21, 0)}, 256)
-          .starts_with("m.gguf: tensor `t` is stored as IQ3_S, supported are"));
-  CHECK(tensors({tensor_entry("t", {256}, 34, 0)}, 256)
-          .starts_with("m.gguf: tensor `t` is stored as TQ1_0, supported are"));
+  CHECK(tensors({tensor_entry("t", {256}, 31, 0)}, 256)
+          .starts_with("m.gguf: tensor `t` is stored as Q4_0_4_4, supported are F32, "));
+  CHECK(
+    tensors({tensor_entry("t", {256}, 24, 0)}, 256).starts_with("m.gguf: tensor `t` is stored as I8, supported are"));
   CHECK(tensors({tensor_entry("t", {256}, 4711, 0)}, 256)
           .starts_with("m.gguf: tensor `t` is stored as the unknown type 4711, supported are"));
   CHECK(tensors({tensor_entry("t", {48, 2}, 8, 0)}, 256) ==
         "m.gguf: tensor `t` has rows of 48 weights, expected a multiple of the 32 in a block of Q8_0");
   CHECK(tensors({tensor_entry("t", {128}, 12, 0)}, 256) ==
         "m.gguf: tensor `t` has rows of 128 weights, expected a multiple of the 256 in a block of Q4_K");
+  CHECK(tensors({tensor_entry("t", {128}, 16, 0)}, 256) ==
+        "m.gguf: tensor `t` has rows of 128 weights, expected a multiple of the 256 in a block of IQ2_XXS");
   CHECK(tensors({tensor_entry("t", {std::uint64_t{1} << 32, std::uint64_t{1} << 32}, 0, 0)}, 4) ==
         "m.gguf: tensor `t` has the shape [4294967296, 4294967296], which is more than memory can hold");
   CHECK(tensors({tensor_entry("t", {4}, 0, 8)}, 64) == "m.gguf: tensor `t` begins at 8, expected a multiple of 32");

@@ -98,13 +98,11 @@ inline void add_dots(float* c, bool fresh, const std::uint32_t* rows, const unpa
       store(c + r * quantised_panel_outputs + v * lanes, sums[r][v]);
 }
 
-/// `rows`, a multiple of 16, times a block. Meanwhile prefetches the block behind it.
-template <weight_kind Kind>
+/// `rows`, a multiple of 16, times an unpacked block of signed codes. Meanwhile prefetches the block behind it, at
+/// `next`.
 inline void accumulate_amx(float* c, bool fresh, const std::uint32_t* activations, std::size_t rows,
-                           const unsigned char* block, std::size_t groups, quantised_scratch& scratch) {
-  unpack<Kind>(scratch.weights, block, groups, signed_codes<layout_of(Kind).zero>);
-  const std::size_t bytes = layout_of(Kind).bytes(groups);
-  const unsigned char* next = block + bytes;
+                           const unsigned char* next, std::size_t bytes, std::size_t groups,
+                           quantised_scratch& scratch) {
   const std::size_t steps = rows / amx_rows * ((groups + amx_step - 1) / amx_step);
   const std::size_t fetch_lines = bytes / 64 / (4 * steps) + 1; // at a time: more would delay other loads
   struct {
