@@ -92,8 +92,6 @@ constexpr auto iq1_moved_entries = [] {
   return all;
 }();
 
-std::uint16_t load_u16(const std::uint8_t* p) { return static_cast<std::uint16_t>(p[0] | p[1] << 8); }
-
 /// Little-endian.
 std::uint32_t load_u32(const std::uint8_t* p) {
   return load_u16(p) | static_cast<std::uint32_t>(load_u16(p + 2)) << 16;

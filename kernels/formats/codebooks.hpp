@@ -20,6 +20,9 @@
 
 namespace troupe::kernels {
 
+/// The two bytes of a block at p, the lower one first.
+inline std::uint16_t load_u16(const std::uint8_t* p) { return static_cast<std::uint16_t>(p[0] | p[1] << 8); }
+
 /// 32 inputs as a block with a codebook stores them.
 struct coded_group {
   std::uint16_t places[8] = {}; // of entries; the first four if these have eight weights

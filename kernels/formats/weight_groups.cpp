@@ -11,8 +11,6 @@ namespace troupe::kernels {
 
 namespace {
 
-std::uint16_t load_u16(const std::uint8_t* p) { return static_cast<std::uint16_t>(p[0] | p[1] << 8); }
-
 /// q8_0: d, 32 signed codes.
 weight_group byte_group(const std::uint8_t* block) {
   weight_group to;
