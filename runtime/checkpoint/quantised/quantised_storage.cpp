@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-constexpr int most_block = 1 << 20;
+constexpr int most_size = 1 << 20;
 
 [[noreturn]] void refuse_value(const json::reader& config, const char* key, const std::string& value,
                                const char* supported) {
@@ -33,7 +33,7 @@ std::optional<std::array<std::size_t, 2>> read_block(const json::reader& config,
       sizes = {};
   } else if (const auto items = found->items(); items.size() == 2) {
     for (std::size_t i = 0; i < 2; ++i)
-      sizes[i] = static_cast<int>(items[i].integer(1, most_block));
+      sizes[i] = static_cast<int>(items[i].integer(1, most_size));
   }
   if (sizes[0] < 1 || sizes[1] < 1)
     found->expected("two sizes");
@@ -97,7 +97,7 @@ void read_gptq_or_awq(const json::reader& config, bool awq, quantised_storage& t
   if (awq && to.bits != 4)
     refuse_value(config, "bits", std::to_string(to.bits), "4");
   check_gptq_bits(config, to.bits);
-  if (const int group = config.integer("group_size", -1, most_block, 128); group == 0)
+  if (const int group = config.integer("group_size", -1, most_size, 128); group == 0)
     refuse_value(config, "group_size", "0", "a positive number or -1");
   else
     to.group = group < 0 ? 0 : static_cast<std::size_t>(group);
