@@ -81,7 +81,7 @@ public:
   void begin(double now, std::map<std::uint64_t, job>& jobs) {
     if (result_ || !sched.wants_step())
       return;
-    auto next = sched.begin_step();
+    scheduler::next next = sched.begin_step();
     while (auto* wanted = std::get_if<block_request>(&next)) {
       const auto grant = manager_.serve(*wanted);
       reporter_.granted(grant);
@@ -105,7 +105,7 @@ public:
       token.id = 7;
       if (++emitted == jobs.at(d.sequence.request).length)
         token.finish = sampled_token::finish::eos;
-      result_->sampled.push_back({d.sequence, d.slot, token});
+      result_->sampled.push_back(sequence_sample{.sequence = d.sequence, .slot = d.slot, .token = token});
       if (emitted == jobs.at(d.sequence.request).length)
         jobs.at(d.sequence.request).ended = ends;
     }

@@ -32,7 +32,7 @@ load_report quiet_report(int replica) {
 }
 
 /// Answers of so many tokens have ended.
-void teach(router& r, int tokens) {
+void answers_became(router& r, int tokens) {
   for (int i = 0; i < 64; ++i)
     r.lengths().learn({.most = 100'000}, tokens, false, r.lengths().predict({.most = 100'000}));
 }
@@ -54,7 +54,7 @@ router one_of_each(int answers_under_way = 0, bool strict = false) {
   r.start(answerer, 1, capacity_of(replica_role::decode));
   r.take(quiet_report(prefiller));
   r.take(answering(answerer, answers_under_way));
-  teach(r, 100);
+  answers_became(r, 100);
   return r;
 }
 
