@@ -1,4 +1,5 @@
 #include "api/openai/responses/response_request.hpp"
+#include "api/openai/fields/known_fields.hpp"
 
 #include "api/openai/responses/conversation.hpp"
 #include "api/openai/responses/item_fields.hpp"

@@ -10,6 +10,7 @@ struct request; // runtime/scheduling/request.hpp
 struct expected_answer {
   length_signs signs;
   answer_length length;
+  bool learned = false; // from enough answers to hold others back by it
 };
 
 /// The signs of a request that generates something.

@@ -3,6 +3,7 @@
 #include "runtime/scheduling/blocks/block_chain.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace troupe {
@@ -33,10 +34,22 @@ void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
         s.id.request, s.moves_to,
         s.known() == s.prompt_tokens() ? prompt_of(s) : std::make_shared<const std::vector<token_id>>(s.tokens),
         d.salt});
-    // Leave a block per running sequence, so that the new one is not preempted again at once.
-    d.reserve = table_.running_count();
+    d.reserve = blocks_until_first_end();
   }
   draft_.demand(std::move(d), s.scoring() ? std::max(s.planned + rows - std::max(s.planned, s.scored), 0) : 0);
+}
+
+// So that a new sequence is not preempted again at once: a quarter of what those that run will take until the one that is
+// expected to end first has ended, and at least a block for each. All of it would leave blocks idle, and first tokens
+// waiting (tests/runtime/scheduling/length_placement_test.cpp).
+std::int32_t row_demands::blocks_until_first_end() const {
+  auto first = std::numeric_limits<double>::infinity();
+  for (const auto& s : table_.running())
+    if (s.expected && s.expected->learned)
+      first = std::min(first, s.left());
+  const auto running = table_.running_count();
+  const auto blocks = std::isfinite(first) ? std::ceil(running * first / (4 * kernels::block_tokens)) : 0;
+  return std::max(running, static_cast<std::int32_t>(std::min(blocks, 1e6)));
 }
 
 void row_demands::of_group(const sequence_group& g) {

@@ -6,6 +6,12 @@
 
 namespace troupe {
 
+namespace {
+
+constexpr std::uint64_t fewest_learned = 32; // answers
+
+} // namespace
+
 scheduler::scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses)
   : limits_(std::move(limits)),
     budget_({limits_.step_tokens, limits_.measured_budget, limits_.step_target_ms}),
@@ -56,7 +62,8 @@ std::optional<error> scheduler::submit(admission a) {
   if (!s.embeds() && params.max_tokens > 0) {
     auto signs = signs_of(asked);
     const auto length = lengths_.predict(signs);
-    s.expected = std::make_shared<const expected_answer>(expected_answer{std::move(signs), length});
+    s.expected = std::make_shared<const expected_answer>(
+      expected_answer{std::move(signs), length, lengths_.seen() >= fewest_learned});
   }
   s.moves_to = s.grouped() || s.embeds() ? -1 : a.moves_to;
   auto* group = s.grouped() ? &table_.add_group(a.request) : nullptr;

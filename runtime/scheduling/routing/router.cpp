@@ -142,8 +142,7 @@ void router::learn(const ended_answer& ended) {
   const auto found = awaited_.find(ended.request);
   if (found == awaited_.end())
     return;
-  const auto& [signs, length] = found->second;
-  lengths_.learn(signs, ended.tokens, ended.cut, length);
+  lengths_.learn(found->second.signs, ended.tokens, ended.cut, found->second.length);
   awaited_.erase(found);
 }
 

@@ -443,7 +443,7 @@ TEST_CASE("crowds of further families give every request the bits that it has al
     const test::temp_folder folder;
     const auto& types = all_numbers[turn++ % std::size(all_numbers)];
     auto alone = without_guesses(test_data() + "/families/" + model, types, devices().back());
-    alone.lora = adapters_for(alone.model, folder.path(), {"one", "two", "three"});
+    alone.techniques["lora"] = adapters_for(alone.model, folder.path(), {"one", "two", "three"});
     paths taken;
     for (const auto& layout : layouts) {
       CAPTURE(model);

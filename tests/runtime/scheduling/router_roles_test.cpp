@@ -42,7 +42,8 @@ load_report answering(int replica, int sequences) {
   r.running = sequences;
   r.free_slots -= sequences;
   r.free_blocks -= 10 * sequences;
-  r.left.assign(static_cast<std::size_t>(sequences), 100);
+  for (int i = 1; i <= sequences; ++i)
+    r.left.push_back(100.0 * i / sequences);
   for (int i = 0; i < sequences; ++i)
     r.decodes += shape_of(100, 1, 1);
   return r;

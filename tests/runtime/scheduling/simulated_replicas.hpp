@@ -24,7 +24,10 @@ namespace troupe::testing {
 struct simulated_request {
   double at = 0; // ms
   std::vector<token_id> prompt;
-  int answer = 1;
+  int answer = 1; // tokens
+  int most = 0;   // that it asks for; 0: as many
+
+  int limit() const { return std::max(most, answer); }
 };
 
 /// What came of a request.
@@ -43,7 +46,8 @@ public:
     submission a;
     a.request = a.arrival = id;
     a.prompt = what.prompt;
-    a.sampling.max_tokens = what.answer;
+    a.sampling.max_tokens = what.limit();
+    answers_[id] = what.answer;
     a.expected_cached = expected_cached;
     a.again = true;
     REQUIRE_FALSE(sched_.submit(a).has_value());
@@ -76,10 +80,10 @@ public:
     result.step = plan->step;
     for (const auto& d : plan->samples) {
       if (d.start)
-        left_[d.sequence.request] = d.start->asked->sampling.max_tokens - static_cast<int>(d.start->emitted.size());
+        left_[d.sequence.request] = answers_.at(d.sequence.request) - static_cast<int>(d.start->emitted.size());
       const bool last = --left_.at(d.sequence.request) == 0;
       sampled_token token{.id = static_cast<token_id>(20 + d.sequence.request % 500)};
-      token.finish = last ? sampled_token::finish::length : sampled_token::finish::none;
+      token.finish = last ? sampled_token::finish::eos : sampled_token::finish::none;
       result.sampled.push_back({d.sequence, d.slot, token});
       sampled(d.sequence.request, last);
     }
@@ -93,6 +97,8 @@ public:
                          load_reporter::time_point(duration_cast<nanoseconds>(duration<double, std::milli>(now))));
   }
 
+  scheduler& sched() { return sched_; }
+
 private:
   load_reporter reporter_;
 
@@ -104,7 +110,7 @@ private:
   double slowness_;
   std::shared_ptr<const step_plan> step_;
   double took_ = 0, ends_ = 0;
-  std::map<std::uint64_t, int> left_; // tokens, by request
+  std::map<std::uint64_t, int> answers_, left_; // tokens, by request
 };
 
 class simulation {
@@ -150,6 +156,8 @@ public:
   /// What is to happen when a request has ended.
   std::function<void(std::uint64_t id, double now)> on_end;
 
+  std::function<void()> on_step; // after each event
+
   /// Runs until nothing is left to do, or for so long.
   double run(double until = 1e12) {
     for (;;) {
@@ -178,7 +186,23 @@ public:
           router_.take(*report);
         }
       }
+      if (on_step)
+        on_step();
     }
+  }
+
+  /// Calls `teach` with what predicts the lengths of answers, in the router and in each replica.
+  void with_lengths(const std::function<void(length_model&)>& teach) {
+    teach(router_.lengths());
+    for (auto& [_, r] : replicas_)
+      teach(r->sched().lengths());
+  }
+
+  std::uint64_t preemptions() const {
+    std::uint64_t all = 0;
+    for (auto& [_, r] : replicas_)
+      all += r->sched().counters().preemptions;
+    return all;
   }
 
   /// Times to the first token, ascending.
@@ -213,7 +237,12 @@ private:
     const auto& what = requests_.at(id - 1);
     const auto tokens = static_cast<std::int32_t>(what.prompt.size());
     const auto to = router_.choose(
-      id, {.chain = block_chain(what.prompt, 0), .tokens = tokens, .most_cached = tokens, .most_answer = what.answer});
+      id,
+      {.chain = block_chain(what.prompt, 0),
+       .tokens = tokens,
+       .most_cached = tokens,
+       .signs = {.chain = block_chain(what.prompt, 0), .prompt_tokens = tokens, .most = what.limit()},
+       .most_answer = what.limit()});
     REQUIRE(to.has_value());
     answer.replica = choose_ ? choose_(id) : to->replica;
     ++answer.sent;
