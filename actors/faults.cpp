@@ -80,9 +80,8 @@ fault fault_of(const caf::error& reason, const caf::actor_system& system) {
   if (reason.category() != category::value || !reason.context().match_elements<std::string>())
     return {{errc::internal, "a part of the engine was ended: " + system.render(reason), {}}, true, false};
   const auto what = static_cast<kind>(reason.code() & ~of_constructor);
-  return {{code_of(what), reason.context().get_as<std::string>(0), {}},
-          what != kind::lost_device,
-          (reason.code() & of_constructor) == 0};
+  const bool starting = (reason.code() & of_constructor) != 0;
+  return {{code_of(what), reason.context().get_as<std::string>(0), {}}, what != kind::lost_device, !starting, starting};
 }
 
 } // namespace troupe

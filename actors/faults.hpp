@@ -24,6 +24,7 @@ struct fault {
   error why;
   bool recoverable = true; // false: the device's context is lost, and the weights with it
   bool at_work = true;     // false: it could not start, or was ended from outside, which no request can cause
+  bool starting = false;   // it could not start
 };
 
 /// Reads any exit reason, CAF's own included.

@@ -173,9 +173,15 @@ std::optional<error> replica::fail(const fault& f) {
     why.message = "the device is lost: " + why.message;
     return why;
   }
+  const auto life = engine_->clock().now() - started_;
+  const auto wait = policy_.after(life);
+  has_run_ = has_run_ || life >= restart_policy::least_life || f.at_work;
+  if (f.starting && !has_run_ && restart_policy::is_long(wait)) { // here it never will, and requests wait for it
+    failed_ = true;
+    return f.why;
+  }
   ++seen_.restarts;
-  restarting_ = {"a part of the engine failed and was restarted: " + f.why.message, f.why.message,
-                 policy_.after(engine_->clock().now() - started_)};
+  restarting_ = {"a part of the engine failed and was restarted: " + f.why.message, f.why.message, wait};
   return std::nullopt;
 }
 

@@ -125,7 +125,8 @@ private:
     std::make_shared<former_lives<scheduler_counters>>();
   std::shared_ptr<former_lives<block_counters>> former_blocks_ = std::make_shared<former_lives<block_counters>>();
   std::optional<pending_restart> restarting_;
-  bool failed_ = false; // and is not started again
+  bool has_run_ = false; // once, as it seems
+  bool failed_ = false;  // and is not started again
 };
 
 } // namespace troupe

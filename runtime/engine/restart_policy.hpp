@@ -13,6 +13,7 @@ public:
   using milliseconds = std::chrono::milliseconds;
 
   static constexpr milliseconds first_wait{50}, longest_wait{5000}; // after a start at once; doubled in between
+  static constexpr milliseconds least_life{500};                    // of a part that runs, as it seems
 
   /// After a failure of a part that had run for so long: the wait before it is started again. One that has run for ten
   /// times as long as the last wait is worth a start at once.
@@ -36,8 +37,6 @@ public:
   }
 
 private:
-  static constexpr milliseconds least_life{500};
-
   milliseconds last_{}, next_{};
 };
 
