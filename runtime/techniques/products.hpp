@@ -27,6 +27,8 @@ struct model_products {
     std::size_t outputs = 0, inputs = 0; // 0: the layer has none, or one that stays as it is
   };
   std::vector<std::array<shape, projection_count>> layers;
+  // Outputs of a layer's gate of attention, which follow those of q, k and v and stay as they are; empty: none has any.
+  std::vector<std::size_t> gates = {};
   // Where files keep the rows of a head of q and k: row i, as kernels rotate, is row order[i]; empty: in order.
   std::vector<std::uint32_t> half_order = {}, pair_order = {}; // files that pair halves of a head, or neighbours
   bool family_pairs = false;                                   // checkpoints of the model's family pair neighbours

@@ -24,7 +24,7 @@ constexpr std::array<site_range, product_site_count> site_ranges{{{projection::q
 
 product_terms::term pack_site(const std::array<low_rank, projection_count>& layer,
                               const std::array<model_products::shape, projection_count>& shapes, site_range range,
-                              kernels::low_rank_products& backend, kernels::dtype compute) {
+                              std::size_t behind, kernels::low_rank_products& backend, kernels::dtype compute) {
   std::vector<kernels::low_rank_pair> pairs;
   std::size_t outputs = 0, inputs = 0;
   for (auto p = static_cast<std::size_t>(range.first); p <= static_cast<std::size_t>(range.last); ++p) {
@@ -36,7 +36,7 @@ product_terms::term pack_site(const std::array<low_rank, projection_count>& laye
     outputs += shapes[p].outputs;
   }
   const bool gated = range.first == projection::gate && shapes[static_cast<std::size_t>(projection::gate)].outputs > 0;
-  return pairs.empty() ? nullptr : backend.pack_low_rank(pairs, inputs, outputs, compute, gated);
+  return pairs.empty() ? nullptr : backend.pack_low_rank(pairs, inputs, outputs + behind, compute, gated);
 }
 
 } // namespace
@@ -49,7 +49,9 @@ packed_adapter pack_adapter(const adapter_weights& weights, const model_products
   for (std::size_t i = 0; i < weights.layers.size(); ++i) {
     auto& layer = result.layers.emplace_back();
     for (std::size_t s = 0; s < product_site_count; ++s) {
-      layer[s] = pack_site(weights.layers[i], target.layers[i], site_ranges[s], products, compute);
+      const bool of_attention = s == static_cast<std::size_t>(product_site::qkv);
+      const auto behind = of_attention && !target.gates.empty() ? target.gates[i] : 0;
+      layer[s] = pack_site(weights.layers[i], target.layers[i], site_ranges[s], behind, products, compute);
       result.bytes += layer[s] ? layer[s]->bytes : 0;
     }
   }

@@ -231,6 +231,8 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
         work.back().sampling.techniques = {};
         expected.back() = run(reference, work.back());
       }
+      if (const auto& failed = expected.back().failed)
+        FAIL(failed->message);
       REQUIRE(expected.back().done.has_value());
       CHECK(expected.back().done->embedding.empty() == (work.back().embed == pooling::none));
     }

@@ -150,6 +150,10 @@ TEST_CASE("Adapters' rows of q and k stand as the family's own do in its folders
     CHECK(target(family, more).family_pairs);
     CHECK(target(family, more).pair_order == std::vector<std::uint32_t>{0, 2, 1, 3});
   }
+  CHECK(target("cohere", "").gates.empty());
+  const auto gated = target("afmoe", R"("num_key_value_heads":2)"); // whose gate follows q, k and v
+  REQUIRE(!gated.gates.empty());
+  CHECK(gated.gates.front() == gated.layers.front()[0].outputs);
   const auto turned = target("nanochat", ""); // the other way round
   CHECK_FALSE(turned.family_pairs);
   CHECK(turned.half_order == std::vector<std::uint32_t>{2, 3, 0, 1});
