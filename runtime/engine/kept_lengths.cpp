@@ -5,6 +5,7 @@
 #include "runtime/support/files/atomic_file.hpp"
 #include "runtime/support/files/file_reading.hpp"
 
+#include <string_view>
 #include <utility>
 
 namespace troupe {
@@ -12,23 +13,24 @@ namespace troupe {
 namespace {
 
 constexpr file_kind saved_lengths{"a model of answers' lengths", std::size_t(4) << 20};
+constexpr std::string_view any_version = "troupe lengths "; // with which length_model::saved() begins
 
 } // namespace
 
 kept_lengths::kept_lengths(std::filesystem::path file, const log_sink& log) : file_(std::move(file)) {
   if (file_.empty() || !std::filesystem::exists(file_))
     return;
-  try {
-    auto bytes = read_file(file_, saved_lengths);
-    if (length_model model; model.load(bytes)) {
-      learned_ = std::move(bytes);
-      seen_ = model.seen();
-    } else if (log) {
-      log(warning(file_.string() + " is not a model of answers' lengths of this version: it is replaced at the end"));
-    }
-  } catch (const failure& f) {
-    if (log)
-      log(warning(f.what()));
+  auto bytes = read_file(file_, saved_lengths);
+  if (!bytes.empty() && !bytes.starts_with(any_version))
+    throw failure(errc::bad_request,
+                  "`length_model` must name a file that it has written itself, or a new one, which " + file_.string() +
+                    " is not",
+                  "length_model");
+  if (length_model model; model.load(bytes)) {
+    learned_ = std::move(bytes);
+    seen_ = model.seen();
+  } else if (!bytes.empty() && log) {
+    log(warning(file_.string() + " is damaged, or of another version: it is replaced at the end"));
   }
 }
 

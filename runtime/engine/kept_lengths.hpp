@@ -16,8 +16,9 @@ class length_model; // runtime/scheduling/lengths/length_model.hpp
 
 class kept_lengths {
 public:
-  /// `file`: empty: none. One that is not there yet is made at the end; what cannot be believed is told to `log` and
-  /// replaced then.
+  /// `file`: empty: none. One that is not there yet, or is empty, is made at the end. One of ours that is damaged, or of
+  /// another version, is told to `log` and replaced then. Throws failure(bad_request | bad_file) for anything else that
+  /// is there: it is somebody's own.
   explicit kept_lengths(std::filesystem::path file = {}, const log_sink& log = nullptr);
 
   /// length_model::saved() of whoever had seen most answers at its end; empty: nothing is known.

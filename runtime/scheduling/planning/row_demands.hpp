@@ -26,13 +26,13 @@ public:
   /// Of all sequences that have no demand in this step yet.
   void of_all();
 
-  std::int32_t blocks_until_first_end() const;
   void of(const scheduled_sequence& s, std::int32_t rows);
 
   /// The last rows of a group, all or none of which will be granted.
   void of_group(const sequence_group& g);
 
 private:
+  std::int32_t blocks_until_first_end() const;
   void of_decoding();
   void of_prompts(row_shares& shares);
   void of_waiting(row_shares& shares);

@@ -1,6 +1,7 @@
 #include "runtime/engine/kept_lengths.hpp"
 
 #include "runtime/scheduling/lengths/length_model.hpp"
+#include "runtime/support/error.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -44,10 +45,21 @@ TEST_CASE("who has seen most answers is kept, over restarts and in the file") {
   CHECK(again.learned() == taught(9).saved());
 }
 
-TEST_CASE("a file that is something else is told of, and replaced at the end") {
+TEST_CASE("somebody's own file is refused and left alone; a damaged one of ours is told of, and replaced at the end") {
   const test::temp_folder folder;
-  const auto file = folder.path() / "lengths";
-  std::ofstream(file) << "not that";
+  const auto file = folder.path() / "lengths", own = folder.path() / "own";
+  std::ofstream(own) << "dear diary";
+  try {
+    kept_lengths kept(own);
+    FAIL("it was taken");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().code == errc::bad_request);
+    CHECK(f.what_failed().param == "length_model");
+  }
+  CHECK_THROWS_AS(kept_lengths(folder.path()), failure);
+  auto damaged = taught(2).saved();
+  damaged.back() ^= 1;
+  std::ofstream(file) << damaged;
   std::vector<std::string> told;
   kept_lengths kept(file, [&](log_line line) { told.push_back(line.text); });
   REQUIRE(told.size() == 1);
