@@ -45,7 +45,7 @@ void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
 std::int32_t row_demands::blocks_until_first_end() const {
   auto first = std::numeric_limits<double>::infinity();
   for (const auto& s : table_.running())
-    if (s.expected && s.expected->learned)
+    if (s.expected && s.expected->learned && !s.gives_way())
       first = std::min(first, s.left());
   const auto running = table_.running_count();
   const auto blocks = std::isfinite(first) ? std::ceil(running * first / (4 * kernels::block_tokens)) : 0;

@@ -107,8 +107,9 @@ public:
   /// Why each sequence has nothing to do, where it has nothing to do; at most `most`, those first that run.
   std::vector<step_lane> idle_lanes(std::size_t most) const { return table_.idle_lanes(most); }
 
-  /// For the router, but for blocks, who reports what, and what has ended.
+  /// For the router, but for blocks, who reports what, what has ended, and lengths, which few reports are asked for.
   load_report load() const;
+  void add_lengths(load_report& to) const { table_.add_lengths(to); }
   std::vector<ended_answer> take_ended() { return booking_.take_ended(); }
 
   /// How long answers become, as far as they have ended here.

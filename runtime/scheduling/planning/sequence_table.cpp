@@ -192,10 +192,6 @@ void sequence_table::add_load(load_report& to) const {
     const auto with_slots = static_cast<std::int32_t>(s.sibling_slots.size());
     to.running += (s.running() ? 1 : 0) + with_slots;
     to.waiting += (s.running() ? 0 : 1) + s.siblings - with_slots;
-    if (s.running() && s.expected) {
-      to.left.push_back(s.left());
-      to.growth += s.expected->length.quantile_left(0.8, s.answered());
-    }
     if (s.running() && s.decodes()) {
       to.decodes += shape_of(s.known() - 1, 1, 1);
       continue;
@@ -204,6 +200,14 @@ void sequence_table::add_load(load_report& to) const {
     to.prompts += shape_of(done, s.known() - done, 1);
   }
   to.free_slots = free_slots();
+}
+
+void sequence_table::add_lengths(load_report& to) const {
+  for (const auto& s : running())
+    if (s.expected && !s.gives_way()) {
+      to.left.push_back(s.left());
+      to.growth += s.expected->length.quantile_left(0.8, s.answered());
+    }
   std::ranges::sort(to.left);
   to.left.resize(std::min(to.left.size(), load_report::most_left));
 }

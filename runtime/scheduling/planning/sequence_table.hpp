@@ -56,6 +56,8 @@ public:
   void count(scheduler_counters& into) const;
   std::vector<step_lane> idle_lanes(std::size_t most) const;
   void add_load(load_report& to) const;
+  /// What is left of those that run, as far as it is expected.
+  void add_lengths(load_report& to) const;
 
   /// Grows whenever something has happened that may allow, or forbid, to plan a step.
   std::uint64_t version() const { return version_; }

@@ -54,6 +54,7 @@ std::optional<load_report> load_reporter::due(scheduler& of, time_point now) {
   sent_ = now;
   report.received = std::exchange(received_, {});
   report.ended = of.take_ended();
+  of.add_lengths(report);
   return report;
 }
 

@@ -535,6 +535,7 @@ TEST_CASE("the load of a scheduler is what it has left to compute, as far as it 
   CHECK(load.decodes.rows == 1);
   CHECK(load.decodes.read == 41);
   CHECK(load.generated_tokens == 1);
+  m.sched.add_lengths(load);
   CHECK(load.left.size() == 2);
   CHECK(load.left.front() >= 1);
   CHECK(load.left.back() <= 4);
@@ -544,6 +545,7 @@ TEST_CASE("the load of a scheduler is what it has left to compute, as far as it 
   load = m.sched.load();
   CHECK(load.running + load.waiting == 0);
   CHECK(load.prompts.rows == 0);
+  m.sched.add_lengths(load);
   CHECK(load.left.empty());
   const auto ended = m.sched.take_ended();
   REQUIRE(ended.size() == 3);
