@@ -111,7 +111,8 @@ arm() {
 }
 
 asan() {
-  built asan -- || return
+  built release -DTROUPE_INSTRUCTION_SETS=all -- troupe_test_cases || return # compiled once for both
+  built asan "-DTROUPE_TEST_OBJECTS=$PWD/build/release" -- || return
   finish_e2e
   run_tests asan env ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
     ctest --preset asan --parallel "$(nproc)" --verbose --timeout 3600

@@ -18,6 +18,7 @@
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/actors/faulty_device.hpp"
 #include "tests/listener.hpp"
+#include "tests/sanitized.hpp"
 #include "tests/test_data.hpp"
 
 #include <algorithm>
@@ -358,11 +359,7 @@ TEST_CASE("what was counted before a restart stays counted") {
 }
 
 TEST_CASE("a fault in any step of any work changes no event that clients receive") {
-#if defined(__SANITIZE_ADDRESS__)
-  const int stride = 5;
-#else
-  const int stride = 1;
-#endif
+  const int stride = troupe::testing::address_sanitized() ? 5 : 1;
   const auto all = with_faults_everywhere(mixed_work(), stride, small());
   CHECK(all.restarts * 2 > static_cast<std::uint64_t>(all.runs)); // how much fits a step is a matter of timing
 }

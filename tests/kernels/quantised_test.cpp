@@ -2,6 +2,7 @@
 // activations.
 #include "kernels/formats/quantise_groups.hpp"
 #include "tests/kernels/support.hpp"
+#include "tests/sanitized.hpp"
 
 #include <array>
 
@@ -258,11 +259,8 @@ TEST_CASE("a gated quantised layer agrees with exact arithmetic") {
 }
 
 TEST_CASE("a row's bits with quantised weights do not depend on the other rows, their number, or the threads") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) // a hundred times slower without vectors
-  const std::size_t outputs = 66, most = 20;
-#else
-  const std::size_t outputs = 130, most = 40;
-#endif
+  const bool slow = troupe::testing::sanitized(); // a hundred times slower without vectors
+  const std::size_t outputs = slow ? 66 : 130, most = slow ? 20 : 40;
   for (const isa target : tested_isas())
     for (const auto& k : kinds)
       for (const bool gated : {false, true}) {

@@ -4,6 +4,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/formats/quantise_groups.hpp"
 #include "tests/kernels/reference.hpp"
+#include "tests/sanitized.hpp"
 
 #include <doctest/doctest.h>
 
@@ -31,9 +32,8 @@ inline std::unique_ptr<backend> make_backend(isa target, int threads = 2, std::s
 /// not depend on the target. Programs with emulated sets (tests/emulation) leave `portable` to the others.
 inline std::vector<isa> tested_isas() {
   auto tested = available_isas();
-#if defined(__SANITIZE_THREAD__)
-  tested.erase(tested.begin(), tested.end() - 1);
-#endif
+  if (troupe::testing::thread_sanitized())
+    tested.erase(tested.begin(), tested.end() - 1);
   const bool emulated = tested.size() > 1 && tested[1] > isa::avx2; // every real list has avx2 or neon here
   if (emulated)
     tested.erase(tested.begin());

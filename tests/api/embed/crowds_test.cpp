@@ -16,6 +16,7 @@
 #include "tests/rounds.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
+#include "tests/sanitized.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -174,9 +175,8 @@ std::vector<std::string> devices() {
   auto targets = kernels::available_isas();
   if (targets.size() > 1 && targets[1] > kernels::isa::avx2) // emulated: other programs test `portable`
     targets.erase(targets.begin());
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  targets.erase(targets.begin(), targets.end() - 1);
-#endif
+  if (sanitized())
+    targets.erase(targets.begin(), targets.end() - 1);
   std::vector<std::string> all;
   for (auto target : targets)
     all.push_back("cpu:" + std::string(kernels::to_string(target)));

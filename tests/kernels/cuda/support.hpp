@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "tests/kernels/support.hpp"
+#include "tests/sanitized.hpp"
 
 #include <numeric>
 
@@ -18,11 +19,7 @@ inline bool is_emulated() {
 }
 
 /// AddressSanitizer makes emulated threads so slow that tests run fewer cases.
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool is_sanitized = true;
-#else
-inline constexpr bool is_sanitized = false;
-#endif
+inline const bool is_sanitized = troupe::testing::address_sanitized();
 
 inline std::unique_ptr<cuda_backend> make_device(bool deterministic = false,
                                                  std::optional<float> unified_maximum = {}) {

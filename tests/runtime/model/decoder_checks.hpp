@@ -7,6 +7,7 @@
 #include "runtime/model/decoder/decoder.hpp"
 #include "runtime/support/json/json.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
+#include "tests/sanitized.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -136,9 +137,8 @@ inline std::vector<token_id> random_tokens(std::mt19937& random, std::size_t cou
 /// own tests cover the others.
 inline std::vector<isa> targets() {
   auto all = kernels::available_isas();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  all.erase(all.begin(), all.end() - 1);
-#endif
+  if (troupe::testing::sanitized())
+    all.erase(all.begin(), all.end() - 1);
   return all;
 }
 
