@@ -1,5 +1,5 @@
 // Scores of attention on a text, and how small its weights are.
-#include "runtime/model/measuring/score_observer.hpp"
+#include "tests/bench/tools/score_observer.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/import/model_source.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/model/measuring/score_observer.hpp"
+#include "tests/bench/tools/score_observer.hpp"
 
 #include "runtime/model/measuring/forwarding_backend.hpp"
 #include "runtime/model/precision.hpp"
