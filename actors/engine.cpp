@@ -8,7 +8,7 @@
 #include "actors/messages/loading.hpp"
 #include "actors/messages/reminders.hpp"
 #include "actors/messages/roles.hpp"
-#include "actors/replica.hpp"
+#include "actors/replica_set.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/deadlines.hpp"
@@ -17,7 +17,6 @@
 #include "runtime/engine/suspects.hpp"
 #include "runtime/scheduling/cost/load_report.hpp"
 #include "runtime/scheduling/routing/route_query.hpp"
-#include "runtime/scheduling/routing/router.hpp"
 #include "runtime/scheduling/step_record.hpp"
 
 #include <caf/event_based_actor.hpp>
@@ -48,6 +47,11 @@ struct pending_request {
   route_query_ptr query = {}; // until it is admitted; null where there is one replica
   bool waiting = false;       // for a replica, with all that one needs to know
   bool refused = false;       // and about to end
+
+  void went(const admit_reply& with) {
+    replica = with.replica;
+    number = with.number;
+  }
 };
 
 /// What is to be loaded, and how.
@@ -97,10 +101,10 @@ public:
       [this](const admission_wanted& wanted) { handle_admit(wanted); },
       [this](const trial_ended& its) { end_trial(its.request, its.tokens); },
       [this](const move_wanted& its) { consider_move(its.request, its.number, *its.query); },
-      [this](load_atom, const load_report_ptr& report) { router_.take(*report); },
+      [this](load_atom, const load_report_ptr& report) { replicas_.take(*report); },
       [this](const deadline_set& wanted) { set_deadline(wanted.ms, wanted.request); },
       [this](deadlines_due) { expire(); },
-      [this](const restart_due& due) { due.replica < 0 ? load_judge() : start_again(due.replica); },
+      [this](const restart_due& due) { due.replica < 0 ? load_judge() : restart(due.replica); },
       [this](const model_loaded& its) { finish_loading(its.model); },
       [this](const load_failed& failed) { fail(failed.why); },
       [this](judge_ready) { judge_loaded(); },
@@ -176,14 +180,11 @@ private:
     if (stopping_)
       return;
     model_ = model;
-    router_ = router(model_->strict_roles);
-    router_.lengths().load(model_->lengths->learned());
-    for (std::size_t i = 0; i < model_->replicas.size(); ++i)
-      replicas_.push_back(std::make_unique<replica>(self_, static_cast<int>(i), replica_of(model_, i)));
+    replicas_.make(model_);
     tell_who_judges();
     watch_steps();
-    for (auto& each : replicas_)
-      start(*each, {});
+    for (int i = 0; i < replicas_.size(); ++i)
+      take(replicas_.start_first(i, closed()));
     if (!failed_)
       report_ready({});
   }
@@ -224,7 +225,7 @@ private:
       take_back(pending, wanted);
     if (pending.refused)
       return;
-    if (has_router() && !wanted.query)
+    if (replicas_.has_router() && !wanted.query)
       return ask(pending);
     pending.query = wanted.query;
     send_to_replica(pending);
@@ -234,7 +235,7 @@ private:
   void take_back(pending_request& pending, const admission_wanted& wanted) {
     pending.replica = -1;
     if (wanted.tokens > std::exchange(pending.tokens, wanted.tokens))
-      forgive_all();
+      replicas_.forgive_all();
     suspects_.back(pending.arrival, wanted.tokens, wanted.ran);
     convict();
   }
@@ -257,9 +258,9 @@ private:
       return error{errc::unavailable, "the engine is stopping", {}};
     if (!model_)
       return error{errc::unavailable, "the model is still loading", {}};
-    if (const auto unable = is_new ? why_unable() : std::string(); !unable.empty())
+    if (const auto unable = is_new ? replicas_.why_unable() : std::string(); !unable.empty())
       return error{errc::unavailable, unable, {}};
-    if (!running_replica() && is_new && requests_.size() >= model_->room())
+    if (!replicas_.running() && is_new && requests_.size() >= model_->room())
       return error{
         errc::overloaded, "the queue is full: " + std::to_string(requests_.size()) + " requests wait already", {}};
     return std::nullopt;
@@ -299,24 +300,17 @@ private:
   // While it has no replica, the request gets the model, so that it is validated and its deadline runs.
   void send_to_replica(pending_request& pending) {
     admit_reply reply{.model = model_, .arrival = pending.arrival};
-    router_.end(pending.number);
+    replicas_.end(pending.number);
     reply.tried = suspects_.trial() == pending.arrival;
-    const auto* to = reply.tried || !suspects_.holds(pending.arrival) ? choose_replica(pending, reply) : nullptr;
-    if (to) {
-      admit_to(*to, pending, reply);
+    const bool sent = (reply.tried || !suspects_.holds(pending.arrival)) &&
+      replicas_.choose(pending.query.get(), reply);
+    if (sent) {
+      pending.went(reply);
       pending.moves_to = reply.moves_to;
       pending.query = {};
     }
-    pending.waiting = to == nullptr;
+    pending.waiting = !sent;
     self_->send(pending.request, admit_atom::value, std::make_shared<const admit_reply>(std::move(reply)));
-  }
-
-  /// By the last number.
-  void admit_to(const replica& to, pending_request& pending, admit_reply& reply) const {
-    reply.scheduler = to.running()->scheduler;
-    reply.guides = to.running()->guides;
-    reply.replica = pending.replica = to.number();
-    reply.number = pending.number = last_number_;
   }
 
   // Its blocks are in the other replica. Without an answer, the request stays where it is.
@@ -326,67 +320,28 @@ private:
       return;
     auto& pending = known->second;
     const auto from = pending.replica, to = std::exchange(pending.moves_to, -1);
-    const auto choice = router_.move(from, to, number, ++last_number_, query);
-    auto& counted = replicas_.at(static_cast<std::size_t>(from))->moves();
-    switch (choice.why) {
-      case move_choice::reason::gone: ++counted.gone; return;
-      case move_choice::reason::dearer: ++counted.dearer; return;
-      case move_choice::reason::moves: ++counted.moved; break;
-    }
-    admit_reply reply{.model = model_, .expected_cached = choice.to->cached_tokens, .arrival = pending.arrival};
-    admit_to(*replicas_.at(static_cast<std::size_t>(to)), pending, reply);
+    admit_reply reply{.model = model_, .arrival = pending.arrival};
+    if (!replicas_.move(from, to, number, query, reply))
+      return;
+    pending.went(reply);
     self_->send(request, admit_atom::value, std::make_shared<const admit_reply>(std::move(reply)));
-  }
-
-  bool has_router() const { return replicas_.size() > 1; }
-
-  /// For the next number. Null if none runs that takes it.
-  const replica* choose_replica(const pending_request& pending, admit_reply& reply) {
-    ++last_number_;
-    if (reply.tried && proving_ground_)
-      return replicas_.at(static_cast<std::size_t>(*proving_ground_)).get();
-    if (!has_router())
-      return proving_ground_ ? nullptr : running_replica();
-    const auto to = router_.choose(last_number_, *pending.query);
-    if (!to)
-      return nullptr;
-    reply.expected_cached = to->cached_tokens;
-    reply.moves_to = to->moves_to;
-    return replicas_.at(static_cast<std::size_t>(to->replica)).get();
-  }
-
-  /// Null if none runs.
-  const replica* running_replica() const {
-    const auto found = std::ranges::find_if(replicas_, [](auto& each) { return each->running() != nullptr; });
-    return found == replicas_.end() ? nullptr : found->get();
   }
 
   // -- replicas -------------------------------------------------------------------------------------------------------
 
-  /// `line`: the reason for this start, for a person; empty: it is the first.
-  void start(replica& which, std::string line) {
-    try {
-      which.start(has_router() ? ++lives_ : 0);
-    } catch (...) {
-      const auto why = error_of(std::current_exception());
-      if (!line.empty()) {
-        which.put_off(why);
-        return restart_when_ended(which);
-      }
-      which.give_up();
-      return all_failed() ? fail(why) : fail_one(which, why);
-    }
-    const bool closed = suspects_.awaits() || (suspects_.pending() && !suspects_.trial());
-    if (closed && !proving_ground_)
-      proving_ground_ = which.number();
-    if (has_router() && proving_ground_ != which.number())
-      open_route(which);
-    introduce(which);
-    if (!line.empty())
-      report_ready(std::move(line));
+  void take(replica_set::change its) {
+    if (its.failed)
+      return fail(*its.failed);
+    if (its.told)
+      report_ready(std::move(its.line));
+    if (!its.started)
+      return;
     admit_waiting();
     try_next();
   }
+
+  /// Whether a replica that starts now takes nobody but who is tried.
+  bool closed() const { return suspects_.awaits() || (suspects_.pending() && !suspects_.trial()); }
 
   void admit_waiting() {
     for (auto& [_, pending] : requests_)
@@ -394,107 +349,26 @@ private:
         send_to_replica(pending);
   }
 
-  void open_route(const replica& to) {
-    const auto& plan = model_->replicas.at(static_cast<std::size_t>(to.number()));
-    router_.start(to.number(), to.life(),
-                  {.blocks = plan.blocks,
-                   .slots = plan.limits.max_sequences,
-                   .queue = plan.limits.max_queue,
-                   .step_rows = plan.limits.step_tokens,
-                   .role = plan.role,
-                   .block_copy_ms = plan.exchange.copy_ms});
-  }
-
-  // Those that prefill, to those that decode.
-  void introduce(const replica& started) {
-    const auto know = [](replica& from, const replica& to) {
-      if (from.role() == replica_role::prefill && to.role() == replica_role::decode && from.running() && to.running())
-        from.know(to);
-    };
-    for (auto& each : replicas_) {
-      if (each.get() == &started)
-        continue;
-      know(*each, started);
-      know(*replicas_.at(static_cast<std::size_t>(started.number())), *each);
-    }
-  }
-
-  // Requests notice the scheduler's end and ask the engine again.
   void replica_lost(replica& which, const fault& f) {
-    router_.stop(which.number());
-    if (proving_ground_ == which.number())
-      proving_ground_.reset();
+    replicas_.close(which);
     if (which.running() && f.at_work)
       suspect_all_in(which, f.why);
-    if (auto why = which.fail(f); why && all_failed())
-      return fail(*why);
-    else if (why)
-      return fail_one(which, *why);
-    restart_when_ended(which);
+    take(replicas_.fail(which, f, closed()));
   }
 
-  void restart_when_ended(replica& which) {
-    auto next = which.take_restart();
-    if (!next)
-      return;
-    if (has_router())
-      next->line = "replica " + std::to_string(which.number()) + ": " + next->line;
-    if (next->wait.count() == 0)
-      return start(which, std::move(next->line));
-    self_->delayed_send(self_, next->wait, restart_due{which.number()});
-    const bool is_long = restart_policy::is_long(next->wait);
-    restarts_.insert_or_assign(which.number(), *std::move(next));
-    if (is_long)
-      report_ready({});
-  }
-
-  void start_again(int number) {
-    auto due = restarts_.extract(number);
-    if (!stopping_ && due)
-      start(*replicas_.at(static_cast<std::size_t>(number)), std::move(due.mapped().line));
-  }
-
-  // Others go on.
-  void fail_one(const replica& which, const error& why) {
-    const auto left = std::ranges::count_if(replicas_, [](auto& each) { return !each->has_failed(); });
-    lost_ = std::to_string(left) + " of " + std::to_string(replicas_.size()) + " replicas are left: replica " +
-      std::to_string(which.number()) + ": " + why.message;
-    report_ready(lost_);
-  }
-
-  /// Why there will be no replica for a while; empty: there is one, or soon.
-  std::string why_unable() const {
-    const replica::pending_restart* longest = nullptr;
-    for (const auto& each : replicas_) {
-      if (each->has_failed())
-        continue;
-      const auto waits = restarts_.find(each->number());
-      if (waits == restarts_.end() || !restart_policy::is_long(waits->second.wait))
-        return {};
-      if (!longest || waits->second.wait > longest->wait)
-        longest = &waits->second;
-    }
-    return longest ? "the engine is not able to run: a part of it fails again and again, and is started again " +
-        restart_policy::every(longest->wait) + ": " + longest->why
-                   : std::string();
+  void restart(int number) {
+    if (!stopping_)
+      take(replicas_.start_again(number, closed()));
   }
 
   /// Why not all of it serves; empty: it does.
   std::string degraded() const {
-    std::vector<std::string> all{lost_, why_unable(), judge_ ? judge_->trouble() : std::string()};
-    if (all[1].empty())
-      for (const auto& [number, its] : restarts_)
-        if (restart_policy::is_long(its.wait))
-          all.push_back("replica " + std::to_string(number) + " fails again and again, and is started again " +
-                        restart_policy::every(its.wait) + ": " + its.why);
+    auto all = replicas_.troubles();
+    all.push_back(judge_ ? judge_->trouble() : std::string());
     std::string text;
     for (const auto& each : all)
       text += (text.empty() || each.empty() ? "" : "; ") + each;
     return text;
-  }
-
-  bool all_failed() const {
-    return std::ranges::all_of(replicas_, [](auto& each) { return each->has_failed(); });
   }
 
   // -- requests at which replicas seem to fail (runtime/engine/suspects.hpp) ------------------------------------------
@@ -512,15 +386,15 @@ private:
   void try_next() {
     if (stopping_ || failed_)
       return;
-    if (!suspects_.pending() && proving_ground_)
-      return open_proving_ground();
+    if (!suspects_.pending() && replicas_.alone())
+      return end_alone();
     std::vector<std::uint64_t> waiting;
     if (suspects_.pending())
       for (const auto& [_, pending] : requests_)
         if (pending.waiting)
           waiting.push_back(pending.arrival);
     const auto next = suspects_.next(waiting);
-    if (!next || std::ranges::find(waiting, *next) == waiting.end() || !(proving_ground_ || running_replica()))
+    if (!next || std::ranges::find(waiting, *next) == waiting.end() || !(replicas_.alone() || replicas_.running()))
       return;
     auto& pending = of_arrival(*next)->second;
     suspects_.begin_trial(*next, pending.tokens);
@@ -532,15 +406,13 @@ private:
     if (known == requests_.end() || suspects_.trial() != known->second.arrival)
       return;
     if (tokens > known->second.tokens)
-      forgive_all();
+      replicas_.forgive_all();
     suspects_.end_trial(known->second.arrival, tokens);
-    known->second.replica == proving_ground_ ? open_proving_ground() : try_next();
+    known->second.replica == replicas_.alone() ? end_alone() : try_next();
   }
 
-  // To all others.
-  void open_proving_ground() {
-    if (const auto number = std::exchange(proving_ground_, std::nullopt); number && has_router())
-      open_route(*replicas_.at(static_cast<std::size_t>(*number)));
+  void end_alone() {
+    replicas_.end_alone();
     admit_waiting();
     try_next();
   }
@@ -554,12 +426,7 @@ private:
     known->second.refused = true;
     refuse(known->second.request,
            {errc::poisoned, "a part of the engine failed each time that it ran this request: " + last_fault_, {}});
-    forgive_all();
-  }
-
-  void forgive_all() {
-    for (auto& each : replicas_)
-      each->forgive();
+    replicas_.forgive_all();
   }
 
   std::map<caf::actor_addr, pending_request>::iterator of_arrival(std::uint64_t arrival) {
@@ -599,8 +466,7 @@ private:
 
   void tell_who_judges() {
     if (judge_)
-      for (auto& each : replicas_)
-        each->judge_by(judge_->now());
+      replicas_.judge_by(judge_->now());
   }
 
   // -- those who watch steps ------------------------------------------------------------------------------------------
@@ -621,10 +487,7 @@ private:
       watch_steps();
   }
 
-  void watch_steps() {
-    for (auto& each : replicas_)
-      each->watch_steps(!watchers_.empty());
-  }
+  void watch_steps() { replicas_.watch_steps(!watchers_.empty()); }
 
   void pass_on(const step_record_ptr& record) {
     if (!record->remark.empty())
@@ -635,18 +498,10 @@ private:
 
   caf::result<engine_snapshot_ptr> look() {
     auto promise = self_->make_response_promise<engine_snapshot_ptr>();
-    const auto seen = std::make_shared<engine_snapshot>();
-    seen->actors = actor_counts::all();
-    if (replicas_.empty())
-      promise.deliver(engine_snapshot_ptr(seen));
-    for (auto& each : replicas_)
-      each->look([promise, seen, all = replicas_.size()](replica_snapshot its) mutable {
-        seen->replicas.push_back(std::move(its));
-        if (seen->replicas.size() < all)
-          return;
-        std::ranges::sort(seen->replicas, {}, &replica_snapshot::number);
-        promise.deliver(engine_snapshot_ptr(seen));
-      });
+    replicas_.look([promise, actors = actor_counts::all()](std::vector<replica_snapshot> seen) mutable {
+      promise.deliver(engine_snapshot_ptr(
+        std::make_shared<const engine_snapshot>(engine_snapshot{std::move(seen), std::move(actors)})));
+    });
     return promise;
   }
 
@@ -661,7 +516,7 @@ private:
   }
 
   void tell(log_line line) {
-    if (!running_replica() || stopping_)
+    if (!replicas_.running() || stopping_)
       return;
     load_status status;
     status.now = load_status::stage::ready;
@@ -689,22 +544,14 @@ private:
 
   caf::result<engine_stats> stats() {
     auto promise = self_->make_response_promise<engine_stats>();
-    if (!running_replica()) {
+    if (!replicas_.running()) {
       promise.deliver(caf::make_error(caf::sec::unexpected_message, "there is no model"));
       return promise;
     }
-    const auto counted = std::make_shared<std::map<int, replica_stats>>();
-    for (auto& each : replicas_)
-      each->count([this, promise, counted, all = replicas_.size()](const replica_stats& its) mutable {
-        counted->emplace(its.number, its);
-        if (counted->size() < all)
-          return;
-        std::vector<replica_stats> replicas;
-        for (const auto& [_, one] : *counted)
-          replicas.push_back(one);
-        add_judge(replicas.front());
-        promise.deliver(in_all(std::move(replicas)));
-      });
+    replicas_.count([this, promise](std::vector<replica_stats> replicas) mutable {
+      add_judge(replicas.front());
+      promise.deliver(in_all(std::move(replicas)));
+    });
     return promise;
   }
 
@@ -720,7 +567,7 @@ private:
 
   void child_ended(const caf::down_msg& down) {
     if (const auto request = requests_.find(down.source); request != requests_.end()) {
-      router_.end(request->second.number);
+      replicas_.end(request->second.number);
       const auto arrival = request->second.arrival;
       requests_.erase(request);
       suspects_.gone(arrival);
@@ -736,9 +583,8 @@ private:
     }
     if (judge_ && judge_->lose(down.source))
       judge_lost(fault_of(down.reason, self_->system()));
-    for (auto& each : replicas_)
-      if (each->lose(down.source) && !stopping_)
-        replica_lost(*each, fault_of(down.reason, self_->system()));
+    if (auto* replica = replicas_.lose(down.source); replica && !stopping_)
+      replica_lost(*replica, fault_of(down.reason, self_->system()));
     if (stopping_)
       quit_when_done();
   }
@@ -756,21 +602,14 @@ private:
   // Requests first, so that each client receives its last event; then replicas. The loader polls `abandoned_`, so that
   // it reports no progress after the engine has reported its end.
   void quit_when_done() {
-    if (!requests_.empty() || loader_ || !is_flushed())
-      return;
-    bool ended = true;
-    for (auto& each : replicas_) {
-      each->end();
-      ended = ended && each->has_ended();
-    }
-    if (!ended)
+    if (!requests_.empty() || loader_ || !replicas_.is_flushed([this] { quit_when_done(); }) || !replicas_.end())
       return;
     if (judge_ && judge_->now())
       return judge_->end();
     load_status status;
     status.now = load_status::stage::stopped;
     if (model_) {
-      model_->lengths->keep(router_.lengths());
+      model_->lengths->keep(replicas_.lengths());
       status.line = model_->lengths->write();
       status.level = log_level::warn;
     }
@@ -778,49 +617,23 @@ private:
     self_->quit(*stopping_);
   }
 
-  /// Whether what is kept on a disk is written, or has had its time.
-  bool is_flushed() {
-    if (std::exchange(flush_begun_, true) || !model_ || !model_->kv_disk)
-      return flushing_ == 0;
-    const auto done = [this] {
-      --flushing_;
-      quit_when_done();
-    };
-    for (auto& each : replicas_)
-      if (const auto* running = each->running()) {
-        ++flushing_;
-        self_->request(running->blocks, flush_deadline, flush_atom::value)
-          .then([done](bool) { done(); }, [done](caf::error&) { done(); });
-      }
-    return flushing_ == 0;
-  }
-
-  static constexpr auto flush_deadline = std::chrono::seconds(10);
-
   engine_actor::pointer self_;
   engine_listener on_status_;
   std::optional<load_order> to_load_; // until it loads
   // Set when the load is no longer wanted.
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   loaded_model_ptr model_;
-  std::vector<std::unique_ptr<replica>> replicas_;
-  router router_;                                    // of several replicas
-  std::uint64_t lives_ = 0;                          // of all of them
-  std::map<int, replica::pending_restart> restarts_; // that wait, by replica
-  std::string lost_;                                 // why fewer serve than there were
+  replica_set replicas_{self_};
   suspects suspects_;
-  std::optional<int> proving_ground_; // a replica that takes nobody but who is tried
-  std::string last_fault_;            // by an exception
-  caf::actor_addr loader_;            // while it loads
-  std::optional<kept_judge> judge_;   // if somebody values answers
+  std::string last_fault_;          // by an exception
+  caf::actor_addr loader_;          // while it loads
+  std::optional<kept_judge> judge_; // if somebody values answers
   std::map<caf::actor_addr, pending_request> requests_;
   deadlines<caf::actor_addr> deadlines_;
   std::map<caf::actor_addr, step_watcher_actor> watchers_;
-  std::uint64_t arrivals_ = 0, last_number_ = 0;
+  std::uint64_t arrivals_ = 0;
   std::optional<error> failed_;
   std::optional<caf::error> stopping_;
-  bool flush_begun_ = false;
-  int flushing_ = 0; // replicas
 };
 
 } // namespace

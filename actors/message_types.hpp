@@ -23,8 +23,8 @@ struct kv_fetch;
 struct stage_work;
 
 struct block_image;     // runtime/scheduling/block_image.hpp
-struct draft_reply;     // runtime/speculation/draft_request.hpp
-struct draft_request;   // likewise
+struct guess_reply;     // runtime/techniques/guess_request.hpp
+struct guess_request;   // likewise
 struct engine_snapshot; // runtime/engine/engine_snapshot.hpp
 struct hypothesis;      // runtime/sampling/group_strategy.hpp
 struct load_report;     // runtime/scheduling/cost/load_report.hpp
@@ -63,8 +63,8 @@ using block_arrival_ptr = std::shared_ptr<const block_arrival>;
 using block_moves_ptr = std::shared_ptr<const std::vector<block_move>>;
 using block_images_ptr = std::shared_ptr<std::vector<std::shared_ptr<block_image>>>; // of its receiver
 using kv_fetch_ptr = std::shared_ptr<const kv_fetch>;
-using draft_request_ptr = std::shared_ptr<const draft_request>;
-using draft_reply_ptr = std::shared_ptr<const draft_reply>;
+using guess_request_ptr = std::shared_ptr<const guess_request>;
+using guess_reply_ptr = std::shared_ptr<const guess_reply>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
 using admit_reply_ptr = std::shared_ptr<const admit_reply>;
 using route_query_ptr = std::shared_ptr<const route_query>;
@@ -98,8 +98,8 @@ struct model_loaded;
 struct guide_compiled; // actors/messages/guides.hpp
 struct guide_ordered;
 struct guide_settled;
-struct drafts_wanted; // actors/messages/drafting.hpp
-struct tokens_drafted;
+struct guesses_wanted; // actors/messages/guessing.hpp
+struct guesses_made;
 struct blocks_missing; // actors/messages/disk.hpp
 struct fetch_done;
 struct images_filled;
@@ -179,8 +179,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_scores_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_embedding_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_arrival_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_moves_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guess_request_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guess_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::route_query_ptr)

@@ -71,7 +71,7 @@ using scheduler_actor = caf::typed_actor<
   gets<moves_atom, block_moves_ptr>,                            // kv_block_manager: moves that belong to no grant
   gets<fetch_done>, gets<chain_arrived>,                        // kv_mover or kv_block_manager; that of another replica
   gets<result_atom, step_result_ptr>, gets<late_tokens_sampled>, // sampler: the tokens of a step
-  gets<tokens_drafted>,                                         // drafter
+  gets<guesses_made>,                                           // guess_worker
   gets<watch_atom, bool>,                                       // engine: whether to send it a record of each step
   gets<fetch_overdue>,                                          // itself
   caf::replies_to<stats_atom>::with<scheduler_counters>>;       // engine
@@ -118,9 +118,9 @@ using sampler_actor = caf::typed_actor<
   gets<mask_ready>, gets<order_settled>, gets<sample_done>,     // thread that makes masks; judge; device
   gets<masks_overdue>, gets<device_check_due>>;                 // itself
 
-/// Guesses of a draft model, for a part of the scheduler's interface.
-using draft_reply_actor = caf::typed_actor<gets<tokens_drafted>>;
-using drafter_actor = caf::typed_actor<gets<drafts_wanted>>;    // scheduler
+/// Computes guesses, for a part of the scheduler's interface.
+using guess_reply_actor = caf::typed_actor<gets<guesses_made>>;
+using guess_worker_actor = caf::typed_actor<gets<guesses_wanted>>; // scheduler
 
 /// Compiles the guides of requests, each on a thread of a guide_worker.
 using guide_compiler_actor = caf::typed_actor<

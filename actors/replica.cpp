@@ -1,7 +1,7 @@
 #include "actors/replica.hpp"
 
-#include "actors/drafter.hpp"
 #include "actors/executor.hpp"
+#include "actors/guess_worker.hpp"
 #include "actors/guide_compiler.hpp"
 #include "actors/kv_block_manager.hpp"
 #include "actors/kv_mover.hpp"
@@ -62,11 +62,11 @@ replica::workers replica::spawn(std::uint64_t life) {
   w.executor = stages.back();
   w.last = stages.front();
   watch(w.guides = spawn_guide_compiler(system, model));
-  drafter_actor drafter;
-  if (what_.drafts())
-    watch(drafter = spawn_drafter(system, what_));
-  watch(w.scheduler = spawn_scheduler(system, plan.limits, {w.blocks, w.executor, w.sampler, drafter, reader},
-                                      plan.swap, model->speculation,
+  guess_worker_actor guess_worker;
+  if (model->guesses.make_model)
+    watch(guess_worker = spawn_guess_worker(system, what_));
+  watch(w.scheduler = spawn_scheduler(system, plan.limits, {w.blocks, w.executor, w.sampler, guess_worker, reader},
+                                      plan.swap, model->guesses.make,
                                       {.engine = engine,
                                        .replica = number_,
                                        .life = life,

@@ -1,8 +1,8 @@
 #include "actors/scheduler.hpp"
 
 #include "actors/messages/disk.hpp"
-#include "actors/messages/drafting.hpp"
 #include "actors/messages/endings.hpp"
+#include "actors/messages/guessing.hpp"
 #include "actors/messages/introductions.hpp"
 #include "actors/messages/reminders.hpp"
 #include "actors/messages/roles.hpp"
@@ -33,11 +33,10 @@ public:
   using accompanies = companion;
 
   scheduler_state(scheduler_actor::pointer self, scheduler_limits limits, scheduler_peers peers, swap_rates rates,
-                  speculation_settings speculation, scheduler_place place)
+                  const make_guesser& guesses, scheduler_place place)
     : self_(self),
-      speculator_(
-        std::make_shared<speculator>(std::move(speculation), [this](int rows) { return scheduler_.estimate(rows); })),
-      scheduler_(limits, speculator_),
+      guesser_(guesses ? guesses([this](int rows) { return scheduler_.estimate(rows); }) : nullptr),
+      scheduler_(limits, guesser_),
       swap_(rates),
       peers_(std::move(peers)),
       place_(std::move(place)) {
@@ -71,7 +70,7 @@ public:
       [this](grant_atom, const block_grant_ptr& grant) { apply_grant(*grant); },
       [this](result_atom, const step_result_ptr& result) { finish_step(*result); },
       [this](const late_tokens_sampled& late) { finish_late(*late.result); },
-      [this](const tokens_drafted& drafted) { take_drafts(*drafted.reply); },
+      [this](const guesses_made& its) { take_guesses(*its.reply); },
       [this](watch_atom, bool watched) { watch(watched); },
       [this](moves_atom, const block_moves_ptr& moves) { move_blocks(*moves); },
       [this](const fetch_done& its) { stop_holding(its.request); },
@@ -248,17 +247,17 @@ private:
                   std::make_shared<const step_record>(std::move(r)));
   }
 
-  void take_drafts(const draft_reply& reply) {
-    speculator_->deliver(reply);
+  void take_guesses(const guess_reply& reply) {
+    guesser_->deliver(reply);
     scheduler_.replied();
     plan_step();
   }
 
   void plan_step() {
-    if (peers_.drafter)
-      if (auto request = scheduler_.collect_draft_request())
-        self_->send(peers_.drafter,
-                    drafts_wanted{std::make_shared<const draft_request>(std::move(*request)), scheduler_actor(self_)});
+    if (peers_.guess_worker)
+      if (auto request = scheduler_.collect_guess_request())
+        self_->send(peers_.guess_worker,
+                    guesses_wanted{std::make_shared<const guess_request>(std::move(*request)), scheduler_actor(self_)});
     if (scheduler_.wants_step())
       request_blocks(scheduler_.begin_step());
   }
@@ -310,7 +309,7 @@ private:
   };
 
   scheduler_actor::pointer self_;
-  std::shared_ptr<speculator> speculator_;
+  std::shared_ptr<guesser> guesser_; // null: none
   scheduler scheduler_;
   step_times times_;
   std::optional<clock::time_point> busy_since_; // the end of the last step, or when the next one could begin
@@ -327,8 +326,8 @@ private:
 } // namespace
 
 scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, scheduler_peers peers,
-                                swap_rates rates, speculation_settings speculation, scheduler_place place) {
-  return spawn_state<scheduler_actor, scheduler_state>(system, limits, std::move(peers), rates, std::move(speculation),
+                                swap_rates rates, make_guesser guesses, scheduler_place place) {
+  return spawn_state<scheduler_actor, scheduler_state>(system, limits, std::move(peers), rates, std::move(guesses),
                                                        std::move(place));
 }
 

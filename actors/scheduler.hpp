@@ -6,7 +6,7 @@
 #include "runtime/engine/kept_lengths.hpp"
 #include "runtime/scheduling/cost/swap_policy.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
-#include "runtime/speculation/speculator.hpp"
+#include "runtime/techniques/guesser.hpp"
 
 namespace troupe {
 
@@ -21,17 +21,16 @@ struct scheduler_place {
   std::shared_ptr<kept_lengths> lengths = {};                    // what is known of answers' lengths; or null
 };
 
-/// The other actors of the group. `drafter`: null without a draft model.
+/// The other actors of the group. `guess_worker`: null if guesses need none.
 struct scheduler_peers {
   kv_block_manager_actor blocks;
   executor_actor executor;
   sampler_actor sampler;
-  drafter_actor drafter = {};
+  guess_worker_actor guess_worker = {};
   kv_mover_actor reader = {}; // of files of kept blocks; null: there are none
 };
 
 scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, scheduler_peers peers,
-                                swap_rates rates = {}, speculation_settings speculation = {},
-                                scheduler_place place = {});
+                                swap_rates rates = {}, make_guesser guesses = {}, scheduler_place place = {});
 
 } // namespace troupe

@@ -7,7 +7,6 @@
 #include "runtime/checkpoint/packed/cache_folder.hpp"
 #include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/speculation/speculation_names.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -189,30 +188,7 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   command.add_option("--model-name", options.model_name, "The model's name for clients [its folder's name]")
     ->type_name("NAME")
     ->group(model_group);
-  command
-    .add_option("--draft", options.draft,
-                "A smaller model with the same vocabulary that guesses tokens ahead, so that one step can check "
-                "several; none: no draft")
-    ->type_name("PATH")
-    ->default_str("the bundled storyteller's, for the storyteller")
-    ->group(model_group);
   add_technique_options(command, options.techniques, technique_option::second, model_group);
-  std::vector<std::string> kinds;
-  for (const auto& [name, kind] : speculation_names)
-    kinds.emplace_back(name);
-  command
-    .add_option_function<std::string>(
-      "--speculate", [&](const std::string& name) { options.speculate = *speculation_of(name); },
-      "Where guesses come from: the draft model, the model's own layers of multi-token prediction (mtp), earlier text "
-      "that continues the last words (ngram), the model's own corrections of a window of guesses (jacobi), also as "
-      "n-grams (lookahead), or off; auto: whatever guesses best, as long as it pays. Answers stay the same")
-    ->check(one_of(std::move(kinds)))
-    ->type_name("HOW")
-    ->default_str("auto")
-    ->group(model_group);
-  add_integer(command, "--draft-tokens", options.draft_tokens, 0, 16,
-              "Guess so many tokens of each answer in each step, also where it does not pay; 0: as many as pay")
-    ->group(model_group);
   add_integer(command, "--replicas", options.replicas, 1, 1024,
               "On a CPU, run so many copies of the model side by side: they share weights, and divide threads and KV "
               "cache. Requests go where they are expected to be answered first")
@@ -346,16 +322,17 @@ std::string example_configuration() {
   return fs::exists(beside / ".." / file, ignored) ? file.string() : file.filename().string();
 }
 
-engine_options with_bundled_draft(engine_options options) {
+engine_options with_bundled_second(engine_options options) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  if (options.draft == "none")
-    options.draft.clear();
-  else if (const auto bundled = bundled_model(); options.draft.empty() && options.speculate != speculation::off &&
-           options.speculate != speculation::mtp && options.model == bundled)
+  const auto how = text_of(options.techniques, "speculate"), draft = text_of(options.techniques, "draft");
+  if (draft == "none")
+    options.techniques.erase("draft");
+  else if (const auto bundled = bundled_model();
+           draft.empty() && how != "off" && how != "mtp" && options.model == bundled)
     for (const auto* beside : {"draft", "storyteller-draft"})
       if (const auto folder = fs::path(bundled).parent_path() / beside; fs::exists(folder / "config.json", ignored))
-        options.draft = folder.string();
+        options.techniques["draft"] = {folder.string()};
   return options;
 }
 

@@ -42,8 +42,8 @@ std::string bundled_model();
 /// server.toml of the examples of configuration files, as it is to be typed: below the sources, or of the installation.
 std::string example_configuration();
 
-/// Takes the bundled model's draft for it, unless another one or none was asked for.
-engine_options with_bundled_draft(engine_options options);
+/// Takes what is bundled beside the bundled model for it, unless another one or none was asked for.
+engine_options with_bundled_second(engine_options options);
 
 /// Throws failure(not_found) if no model was given and none is bundled.
 void require_model(const std::string& model);

@@ -30,8 +30,6 @@ constexpr auto others = std::to_array<pair>({
   {"chat-template-file", "chat-template"},
   {"grammar-file", "grammar"},
   {"json-schema-file", "json-schema"},
-  {"model-draft", "draft"},
-  {"speculative-model", "draft"},
   {"cache-type-k", "kv-dtype"},
   {"cache-type-v", "kv-dtype"},
   {"kv-cache-dtype", "kv-dtype"},
@@ -74,6 +72,16 @@ constexpr auto habits = std::to_array<pair>({
    "`--chat-template`, `--temperature`; `troupe quantize` writes a GGUF file"},
 });
 
+bool is_word_of(std::string_view words, std::string_view one) {
+  for (auto rest = words; !rest.empty();) {
+    const auto end = std::min(rest.find(' '), rest.size());
+    if (rest.substr(0, end) == one)
+      return true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return false;
+}
+
 } // namespace
 
 std::string_view instead_of(std::string_view command) {
@@ -84,7 +92,7 @@ std::string_view instead_of(std::string_view command) {
 std::string_view name_here(std::string_view elsewhere) {
   for (const auto* each : repertoire())
     for (const auto& option : each->options)
-      if (option.elsewhere == elsewhere)
+      if (is_word_of(option.elsewhere, elsewhere))
         return option.name;
   const auto found = std::ranges::find(others, elsewhere, &pair::first);
   return found == others.end() ? std::string_view() : found->second;

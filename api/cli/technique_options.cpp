@@ -72,7 +72,7 @@ void add_option(CLI::App& command, flag_values& to, const technique_option& opti
     case technique_option::kind::number:
       added->check(number_between(option.least, option.most))->type_name("NUMBER");
       break;
-    case technique_option::kind::choice: added->check(one_of(words_of(option.type)))->type_name("WHAT"); break;
+    case technique_option::kind::choice: added->check(one_of(words_of(option.type)))->type_name("HOW"); break;
     default: added->type_name(option.type);
   }
   if (*option.fallback && !setting)
@@ -83,10 +83,11 @@ void add_option(CLI::App& command, flag_values& to, const technique_option& opti
 } // namespace
 
 void add_technique_options(CLI::App& command, flag_values& to, technique_option::place place, const char* group) {
-  for (const auto* each : repertoire())
-    for (const auto& option : each->options)
-      if (option.in(place))
-        add_option(command, to, option, group);
+  for (const bool leading : {true, false})
+    for (const auto* each : repertoire())
+      for (const auto& option : each->options)
+        if (option.in(place) && option.in(technique_option::leading) == leading)
+          add_option(command, to, option, group);
 }
 
 } // namespace troupe::cli

@@ -66,13 +66,6 @@ request check(const generation& asked, const generation_limits& limits) {
   request checked{asked};
   auto& sampling = checked.sampling;
   sampling.validate(static_cast<std::size_t>(limits.vocab_size));
-  if (sampling.speculate == speculation::draft && !limits.has_draft)
-    throw failure(errc::bad_request, "`speculate` is \"draft\", but there is no draft model; give one with --draft",
-                  "speculate");
-  if (sampling.speculate == speculation::mtp && !limits.has_mtp)
-    throw failure(errc::bad_request,
-                  "`speculate` is \"mtp\", but no layers of multi-token prediction are loaded for this model",
-                  "speculate");
   if (asked.guide && sampling.scores_only()) {
     const auto field = asked.guide->field.empty() ? std::string("guide") : asked.guide->field;
     throw failure(errc::bad_request, "`" + field + "` cannot be used, as nothing is generated", field);

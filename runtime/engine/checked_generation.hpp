@@ -16,17 +16,15 @@ struct generation_limits {
   int vocab_size = 0;
   int max_context = 0;                  // tokens of prompt and answer
   std::chrono::milliseconds timeout{0}; // 0: none
-  bool has_draft = false;               // there is a draft model to speculate with
   bool embeds = true;                   // the device gives hidden states
   bool generates = true;                // it has an output head; an encoder has none
-  bool has_mtp = false;                 // there are layers of multi-token prediction to speculate with
   technique_limits techniques = {};
 };
 
 /// The request with its features, for the actor that makes it to complete. Throws failure(bad_request) that names the
 /// field if the prompt is empty, leaves no room for an answer or has ids outside the vocabulary, a sampling parameter is
-/// out of range, the timeout is longer than the limit, guesses need a second model that there is not, an
-/// embedding is asked for beside something generated or scored, or a technique refuses it.
+/// out of range, the timeout is longer than the limit, an embedding is asked for beside something generated or scored, or
+/// a technique refuses it.
 request check(const generation& asked, const generation_limits& limits);
 
 /// What a request for an answer gets from an encoder.

@@ -49,12 +49,9 @@ struct engine_options {
   int step_tokens = 0;                     // rows of one step at most; 0: by what steps cost, as measured
   std::chrono::microseconds itl_target{0}; // that a step may take; it has fewer rows of prompts then; 0: no target
   bool prefix_cache = true;
-  std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
-  int cached_sequences = 0;                       // of full length, for which kv_cache_bytes of 0 makes room at most;
-                                                  // 0: max_sequences
-  speculation speculate = speculation::automatic; // of requests that leave it to the engine
-  int draft_tokens = 0;                           // guesses of each sequence in each step; 0: as many as pay
-  flag_values techniques = {};                    // what they load, by the names of their flags, with underscores
+  int cached_sequences = 0;    // of full length, for which kv_cache_bytes of 0 makes room at most;
+                               // 0: max_sequences
+  flag_values techniques = {}; // what they load, by the names of their flags, with underscores
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };
 
@@ -80,7 +77,6 @@ struct model_info {
   std::string dtype;   // of computation
   std::string weights; // type of most: "BF16", "Q4_K", "int8"
   std::size_t weight_bytes = 0, kv_cache_bytes = 0;
-  std::string draft;                                  // the draft model's name; empty: none
   std::string device;                                 // "cpu, avx512-bf16, 2 threads"
   bool schedule_invariant = true;                     // results do not depend on other requests
   std::shared_ptr<const troupe::tokenizer> tokenizer; // null for synthetic models

@@ -23,9 +23,6 @@ enum class best_of_rank : std::uint8_t { cumulative, mean };
 /// "cumulative" or "mean". Throws failure(bad_request).
 best_of_rank parse_best_of_rank(std::string_view text);
 
-/// Where guesses of the next tokens come from. Tokens and log-probabilities do not depend on it.
-enum class speculation : std::uint8_t { automatic, off, draft, mtp, ngram, lookahead, jacobi };
-
 struct judged_prompt; // judging.hpp
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
@@ -80,8 +77,6 @@ struct sampling_params {
 
   technique_uses techniques = {};
   std::shared_ptr<const judged_prompt> judged_behind = {}; // what a judge reads ahead; null: the tokens' text
-
-  speculation speculate = speculation::automatic;
 
   /// Throws failure(bad_request, sentence, field) if a field is out of range or names an id outside the vocabulary.
   /// Takes no longer for long lists of ids.

@@ -9,9 +9,9 @@
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/scheduling/block_image.hpp"
 #include "runtime/scheduling/request.hpp"
-#include "runtime/speculation/draft_request.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
+#include "runtime/techniques/guess_request.hpp"
 
 #include <cstdint>
 #include <limits>
@@ -204,8 +204,8 @@ struct embed_demand {
   bool complete = false; // no more follow
 };
 
-/// The hidden states of all rows of a sequence, for its drafter: that at `position + i` is row `hidden_row + i`.
-struct drafter_rows {
+/// The hidden states of all rows of a sequence, for the guesser: that at `position + i` is row `hidden_row + i`.
+struct guesser_rows {
   sequence_id sequence;
   std::int32_t position = 0, hidden_row = 0, rows = 0;
   std::int32_t known = 0; // rows from here on are guesses
@@ -231,7 +231,7 @@ struct step_plan {
   std::vector<group_demand> groups;
   std::vector<score_demand> scores;
   std::vector<embed_demand> embeds;
-  std::vector<drafter_rows> for_drafter;
+  std::vector<guesser_rows> for_guesser;
   std::vector<sequence_id> ended; // since the last plan: their sampling state, or that of their group, can be dropped
 
   /// The token in the row of the i-th wanted logits.
@@ -279,8 +279,8 @@ struct prompt_embedding {
   std::vector<float> values; // [hidden]
 };
 
-/// The hidden states that a sequence's drafter wanted.
-struct drafter_states {
+/// The hidden states that the guesser wanted.
+struct guesser_states {
   sequence_id sequence;
   state_rows states;
   std::int32_t known = 0; // rows from here on are guesses
@@ -305,7 +305,7 @@ struct step_result {
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;
   std::vector<prompt_embedding> embeddings;
-  std::vector<drafter_states> for_drafter = {}; // for the scheduler
+  std::vector<guesser_states> for_guesser = {}; // for the scheduler
   double ms = 0;                                // that the step took; 0: not measured
   std::vector<double> stage_ms = {};            // of these, each stage; empty: there is one
   std::string news = {};                        // a line for the log; mostly empty

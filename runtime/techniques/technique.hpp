@@ -25,6 +25,7 @@ namespace troupe {
 class decoder;          // runtime/model/decoder/decoder.hpp
 struct engine_options;  // runtime/engine/engine_options.hpp
 class group_strategy;   // runtime/sampling/group_strategy.hpp
+class guess_part;       // runtime/engine/loading/guess_part.hpp
 class field_reader;     // runtime/support/json/field_reader.hpp
 class model_variants;   // model_variants.hpp
 struct generation;      // runtime/scheduling/request.hpp
@@ -33,6 +34,7 @@ struct judged_prompt;   // runtime/sampling/judging.hpp
 struct loaded_model;    // runtime/engine/loading/loaded_model.hpp
 struct model_config;    // runtime/model/model_config.hpp
 struct model_info;      // runtime/engine/engine_options.hpp
+struct opened_model;    // runtime/engine/loading/opened_model.hpp
 struct product_terms;   // products.hpp
 struct sampling_params; // runtime/sampling/sampling_params.hpp
 class step_runner;      // runtime/execution/step_runner.hpp
@@ -68,9 +70,10 @@ struct technique_option {
     server = 16,    // a flag of serve
     several = 32,   // with `chat`: not of interfaces whose requests have one answer
     setting = 64,   // a number: a flag of run and chat among those of sampling, also in the form of the server's page
-    second = 128,   // a flag of whatever loads a model, which names another to load beside it
+    second = 128,   // a flag of whatever loads a model, about another to load beside it
     served = 256,   // a flag of serve, of the model that it loads
-    bench = 512     // a flag of bench model
+    bench = 512,    // a flag of bench model
+    leading = 1024  // ahead of all others of its places
   };
   enum class kind : std::uint8_t { text, texts, on, integer, number, choice };
 
@@ -82,7 +85,7 @@ struct technique_option {
   void (*check)(std::string_view) = nullptr; // throws failure; null: whatever can be wrong is found later
   double least = 0, most = 0;                // of integers and numbers
   const char* fallback = "";                 // what the help shows beside the type; of a setting, its initial value
-  std::string_view elsewhere = {};           // what llama.cpp or vLLM call the flag
+  std::string_view elsewhere = {};           // what llama.cpp or vLLM call the flag; several with spaces between
 
   bool in(int places) const { return (where & places) != 0; }
 };
@@ -298,6 +301,10 @@ struct technique {
                                              int vocab_of_second) = nullptr;
 
   const answer_judge* judge = nullptr;
+
+  /// Opens what guesses how sequences of a model go on (guesser.hpp), where anything does; at most one technique of a
+  /// repertoire has this. The model outlives it. Throws failure.
+  std::unique_ptr<guess_part> (*guess)(const engine_options&, const opened_model&, const log_sink&) = nullptr;
 };
 
 } // namespace troupe

@@ -50,7 +50,7 @@ public:
     o.max_sequences = 16;
     o.kv_cache_bytes = std::size_t(2) << 30;
     o.prefix_cache = false;
-    o.speculate = speculation::off;
+    o.techniques["speculate"] = {"off"};
     std::promise<std::optional<error>> loaded;
     bool told = false;
     engine_ = spawn_engine(system_, std::move(o), [&, told](const load_status& s, const loaded_model_ptr&) mutable {

@@ -30,7 +30,7 @@ TEST_CASE("an engine without techniques answers, the same in a crowd as alone") 
     if (i % 4 == 2)
       g.sampling.n = 3, g.sampling.temperature = 1;
     if (i % 4 == 3)
-      g.sampling.speculate = speculation::ngram, g.sampling.logprobs = 2;
+      g.sampling.logprobs = 2;
     alone.push_back(run(e, g));
     REQUIRE(alone.back().done);
   }

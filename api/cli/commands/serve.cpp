@@ -300,7 +300,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     log->write(log_level::warn, "few file descriptors",
                {{"limit", limit}, {"wanted", most_descriptors(options.server)}});
   log->write(log_level::info, "loading", {{"model", options.engine.model}});
-  const auto engine = engine::start(with_bundled_draft(options.engine),
+  const auto engine = engine::start(with_bundled_second(options.engine),
                                     follow(log, options.is_verbose(), terminal, manager));
   catalogue models(engine);
   server listening(models, options.server);

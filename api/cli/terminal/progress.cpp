@@ -73,7 +73,7 @@ void task_progress::end() {
 engine start_engine(const engine_options& options, bool quiet, bool stages, const engine_internals& internals) {
   require_model(options.model);
   const auto shown = std::make_shared<progress>(quiet, stages);
-  auto started = start_with(internals, with_bundled_draft(options),
+  auto started = start_with(internals, with_bundled_second(options),
                             [shown](const load_status& status) { shown->show(status); });
   try {
     started.wait_until_ready();

@@ -42,7 +42,6 @@ constexpr auto fields = std::to_array<known_field>({
   {"prediction"},
   {"negative_prompt"},
   {"seed"},
-  {"speculate"},
   {"ignore_eos"},
   {"stop"},
   {"stop_token_ids"},

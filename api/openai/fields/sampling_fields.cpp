@@ -3,7 +3,6 @@
 #include "api/openai/fields/sampler_fields.hpp"
 #include "runtime/sampling/random_seed.hpp"
 #include "runtime/sampling/sampling_table.hpp"
-#include "runtime/speculation/speculation_names.hpp"
 #include "runtime/support/json/whole_number.hpp"
 #include "runtime/techniques/repertoire.hpp"
 
@@ -78,18 +77,6 @@ std::uint64_t read_seed(const field_reader& body) {
   return seed;
 }
 
-speculation read_speculate(const field_reader& body) {
-  const auto name = body.text("speculate");
-  if (!name)
-    return speculation::automatic;
-  if (const auto kind = speculation_of(*name))
-    return *kind;
-  std::string all;
-  for (const auto& [known, kind] : speculation_names)
-    all += (all.empty() ? "\"" : ", \"") + std::string(known) + '"';
-  body.refuse("speculate", "must be one of " + all + ", not \"" + std::string(*name) + '"');
-}
-
 /// llama.cpp's names of how far penalties look back; -1: all, 0: no penalty.
 void read_penalty_ranges(const field_reader& body, sampling_params& params) {
   const auto last = body.integer("repeat_last_n", -1, sampling_fields::most_int);
@@ -145,7 +132,6 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
     return body.has(field) || (field == "repetition_penalty" && body.has("repeat_penalty"));
   });
   result.seed = read_seed(body);
-  result.speculate = read_speculate(body);
   result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);
   if (auto ids = body.ids("stop_token_ids", 0, model.vocab_size - 1, most_stop_ids))
     result.stop_token_ids = std::move(*ids);

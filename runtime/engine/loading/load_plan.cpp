@@ -159,16 +159,8 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
     auto need = need_of(memory, result.step_tokens);
     result.kv_block += need.kv_whole;
     plan.weight_bytes += need.weights;
-    if (opened.draft && memory.has_last) {
-      opened.draft->prepare(options, *opened.last().device, *opened.last().backend, draft_rows(options), context);
-      need = opened.draft->with(need);
-    }
-    if (opened.mtp && memory.has_last) {
-      const auto& last = opened.last();
-      opened.mtp->prepare(*last.device, *last.backend, last.precision, draft_rows(options), options.max_sequences,
-                          context);
-      need = opened.mtp->with(need);
-    }
+    if (opened.guesses && memory.has_last)
+      need += opened.guesses->prepare(options, opened.last(), context);
     if (memory.has_last)
       for (auto& each : opened.seconds) {
         each.prepare(options, *opened.last().device, *opened.last().backend, result.step_tokens, context);
@@ -279,8 +271,9 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   const auto [memory, kv_block, step_tokens] = decide(options, opened, plan);
   plan.max_context = memory.max_context;
   plan.kv_cache_bytes = devices.size() * static_cast<std::size_t>(memory.blocks) * kv_block;
-  auto line = opened.info.weights + " " + memory.line +
-    (opened.draft ? "; with the draft model " + opened.info.draft : "");
+  auto line = opened.info.weights + " " + memory.line;
+  if (const auto name = opened.guesses ? opened.guesses->name() : std::string(); !name.empty())
+    line += "; with " + name;
   std::vector<const model_config*> models{&config};
   for (const auto& each : opened.seconds) {
     line += "; with the " + std::string(each.of()->name) + " model " + each.name();

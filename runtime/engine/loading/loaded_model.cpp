@@ -2,7 +2,6 @@
 
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/engine/checked_generation.hpp"
-#include "runtime/execution/mtp_runner.hpp"
 
 #include <algorithm>
 #include <set>
@@ -29,10 +28,8 @@ generation_limits loaded_model::allows() const {
   return {.vocab_size = info.vocab_size,
           .max_context = info.max_context,
           .timeout = request_timeout,
-          .has_draft = draft != nullptr,
           .embeds = capabilities.hidden_states,
           .generates = info.generates,
-          .has_mtp = mtp != nullptr,
           .techniques = {.layers = info.layers,
                          .hidden = info.takes_embeddings ? info.hidden : 0,
                          .tied = info.tied,
@@ -101,28 +98,6 @@ std::unique_ptr<step_runner> model_replica::make_runner(std::size_t stage) const
     own = second.of->run_beside(std::move(own), std::move(other), second.vocab);
   }
   return own;
-}
-
-draft_spec model_replica::drafting() const {
-  if (const auto& mtp = model->mtp) {
-    auto sampled = sampler();
-    sampled.guided = {};
-    return {.runner = {.weights = mtp->weights->layers,
-                       .precision = mtp->precision,
-                       .sizes = mtp->sizes,
-                       .blocks = plan.blocks},
-            .sampler = std::move(sampled),
-            .target_vocab = model->info.vocab_size,
-            .mtp = std::make_shared<const mtp_spec>(
-              mtp_spec{mtp->weights, model->stages.front().weights, model->stages.back().weights})};
-  }
-  const auto& draft = *model->draft;
-  return {
-    .runner = {.weights = draft.weights, .precision = draft.precision, .sizes = draft.sizes, .blocks = plan.blocks},
-    .sampler = {.eos_ids = model->info.defaults.stops,
-                .vocab = draft.vocab,
-                .max_sequences = plan.limits.max_sequences},
-    .target_vocab = model->info.vocab_size};
 }
 
 } // namespace troupe

@@ -6,22 +6,21 @@
 #include "runtime/engine/kept_lengths.hpp"
 #include "runtime/engine/loading/memory_ledger.hpp"
 #include "runtime/execution/device.hpp"
-#include "runtime/execution/draft_model.hpp"
 #include "runtime/execution/model_counters.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/kv/kv_disk.hpp"
-#include "runtime/model/decoder/mtp_layers.hpp"
 #include "runtime/model/decoder/weights.hpp"
 #include "runtime/scheduling/cost/swap_policy.hpp"
 #include "runtime/scheduling/routing/replica_role.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
-#include "runtime/speculation/speculator.hpp"
 #include "runtime/support/files/file_state.hpp"
+#include "runtime/techniques/guesser.hpp"
 
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -33,21 +32,22 @@ class guide_cache; // runtime/guide/guide_cache.hpp
 }
 
 struct generation_limits; // runtime/engine/checked_generation.hpp
+struct model_replica;
 
-/// A model beside the engine's: a draft, which guesses for it, or one that a technique runs beside it.
+/// A model beside the engine's, of a technique.
 struct loaded_second {
-  const technique* of = nullptr; // null: it is a draft
+  const technique* of = nullptr;
   std::shared_ptr<const model_weights> weights;
   troupe::precision precision = kernels::dtype::f32;
   step_sizes sizes;
   int vocab = 0;
 };
 
-/// Layers of multi-token prediction, which guess for the model whose they are.
-struct loaded_mtp {
-  std::shared_ptr<const mtp_weights> weights;
-  troupe::precision precision = kernels::dtype::f32;
-  step_sizes sizes;
+/// How a technique guesses, beside a model in memory.
+struct loaded_guesses {
+  make_guesser make = {};
+  /// What a guesser asks, beside a replica; empty: it needs nobody. Called by the thread that will use it.
+  std::function<std::unique_ptr<guess_model>(const model_replica&)> make_model = {};
 };
 
 /// A stage's layers in memory.
@@ -90,10 +90,8 @@ struct loaded_model {
   bool prefix_cache = true;
   bool strict_roles = false; // for tests
   std::chrono::milliseconds request_timeout{0};
-  std::shared_ptr<const loaded_second> draft; // null: none
-  std::shared_ptr<const loaded_mtp> mtp;      // null: none, or a draft guesses
-  std::vector<loaded_second> seconds;         // of techniques
-  speculation_settings speculation;
+  std::vector<loaded_second> seconds; // that techniques run beside it
+  loaded_guesses guesses;
   std::shared_ptr<kept_lengths> lengths = std::make_shared<kept_lengths>();
   std::shared_ptr<const troupe::kv_disk> kv_disk;            // where cached prefixes are kept; null: nowhere
   std::shared_ptr<guides::guide_cache> guides;               // compiles those of requests
@@ -124,12 +122,6 @@ struct model_replica {
   /// Runs a stage of the model's steps, and the last one also the models of techniques. Called by the thread that will
   /// use it.
   std::unique_ptr<step_runner> make_runner(std::size_t stage = 0) const;
-
-  /// Whether there is something for a draft_model.
-  bool drafts() const { return model->draft || model->mtp; }
-
-  /// For a draft_model. Its KV cache has as many blocks as the model's.
-  draft_spec drafting() const;
 };
 
 model_replica replica_of(std::shared_ptr<const loaded_model> model, std::size_t number = 0);

@@ -14,8 +14,6 @@ namespace troupe {
 
 namespace {
 
-constexpr int most_guesses = 16; // of a sequence in one step
-
 /// What the sink of a load is told: lines for the log, and how far the weights are.
 class load_progress {
 public:
@@ -45,7 +43,8 @@ private:
 };
 
 /// All weights, into `model`.
-void load_all(const engine_options& options, opened_model& from, load_progress& report, loaded_model& model) {
+void load_all(const engine_options& options, const engine_internals& internals, opened_model& from,
+              load_progress& report, loaded_model& model) {
   const auto show = [&](std::size_t done, std::size_t total) { report.show(done, total); };
   const auto log = [&](log_line line) { report.log(std::move(line)); };
   report.begin(from.info.id);
@@ -58,22 +57,10 @@ void load_all(const engine_options& options, opened_model& from, load_progress& 
                             stage.precision});
   }
   auto& backend = *from.last().backend;
-  if (from.draft) {
-    report.begin(from.draft->name());
-    model.draft = std::make_shared<const loaded_second>(from.draft->load(options, backend, show, log));
-  }
-  if (const auto& pager = model.stages.back().weights->pager; from.mtp && pager && pager->streams()) {
-    if (options.speculate == speculation::mtp)
-      throw failure(errc::unsupported,
-                    "`speculate` is mtp, but weights are read from a file step by step, so that no others can use the "
-                    "head beside the model",
-                    "speculate");
-    log("layers of multi-token prediction do not guess, as weights are read from a file step by step");
-  } else if (from.mtp) {
-    report.begin("layers of multi-token prediction");
-    model.mtp = from.mtp->load(backend, show);
-  }
-  model.speculation.mtp = model.mtp != nullptr;
+  if (from.guesses)
+    model.guesses = from.guesses->load(
+      options, internals.techniques, model,
+      {.backend = backend, .begin = [&](const std::string& name) { report.begin(name); }, .show = show, .log = log});
   for (auto& each : from.seconds) {
     report.begin(each.name());
     const auto& second = model.seconds.emplace_back(each.load(options, backend, show, log));
@@ -97,11 +84,6 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
   model.prefix_cache = options.prefix_cache;
   model.strict_roles = internals.strict_roles;
   model.request_timeout = options.request_timeout;
-  model.speculation = {.mode = options.speculate,
-                       .draft_model = opened.draft != nullptr,
-                       .most_guesses = opened.source.config.recurrent ? most_state_guesses : most_guesses,
-                       .custom = internals.drafter,
-                       .forced = internals.guesses > 0 ? internals.guesses : options.draft_tokens};
   model.guides = std::make_shared<guides::guide_cache>(model.info.tokenizer, model.info.defaults.stops,
                                                        guides::guide_cache::limits(), model.info.markers);
   model.replicas = std::move(plan.replicas);
@@ -125,7 +107,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
                                 [&](log_line line) { report.log(std::move(line)); });
   model->lengths = std::make_shared<kept_lengths>(options.length_model,
                                                   [&](log_line line) { report.log(std::move(line)); });
-  load_all(options, opened, report, *model);
+  load_all(options, internals, opened, report, *model);
   return model;
 }
 

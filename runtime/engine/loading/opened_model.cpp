@@ -264,13 +264,13 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
   info.weights = weights_kind(*source.tensors, precision.weights);
   // Who can change the rows between layers can put others in their place.
   info.takes_embeddings = capabilities.changes_rows && source.config.positions != position_type::learned;
-  opened.draft = open_second(options.draft, nullptr, source, info.tokenizer.get());
-  if (opened.draft)
-    info.draft = opened.draft->name();
-  opened.mtp = open_mtp(options, source, capabilities, info.device, log);
+  for (const auto* each : repertoire())
+    if (each->guess)
+      opened.guesses = each->guess(options, opened, log);
   for (const auto* each : repertoire())
     if (each->run_beside)
-      if (auto second = open_second(text_of(options.techniques, each->name), each, source, info.tokenizer.get()))
+      if (auto second = open_second(text_of(options.techniques, each->name), each, std::string(each->name), source,
+                                    info.tokenizer.get()))
         opened.seconds.push_back(std::move(*second));
   return opened;
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
-#include "runtime/engine/loading/mtp_part.hpp"
+#include "runtime/engine/loading/guess_part.hpp"
 #include "runtime/engine/loading/second_model.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
@@ -32,9 +32,8 @@ struct opened_model {
   device_capabilities capabilities; // of all together
   model_source source;
   model_info info;                     // all but what depends on the plan of its memory
-  std::unique_ptr<second_model> draft; // null: none
-  std::unique_ptr<mtp_part> mtp;       // null: there are no such layers, or they are not to guess
-  std::vector<second_model> seconds;   // of techniques
+  std::unique_ptr<guess_part> guesses; // null: no technique guesses
+  std::vector<second_model> seconds;   // that techniques run beside it
 
   const opened_stage& first() const { return stages.front(); }
 

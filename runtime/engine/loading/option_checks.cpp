@@ -3,6 +3,7 @@
 #include "runtime/engine/loading/layer_layout.hpp"
 #include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 namespace troupe {
 
@@ -31,8 +32,13 @@ void check_options(const engine_options& options) {
   check_at_least(options.step_tokens, 0, "step_tokens");
   check_at_least(options.itl_target.count(), 0, "itl_target");
   check_at_least(options.cached_sequences, 0, "cached_sequences");
-  check_at_least(options.draft_tokens, 0, "draft_tokens");
   check_at_least(options.request_timeout.count(), 0, "request_timeout");
+  for (const auto* each : repertoire())
+    for (const auto& option : each->options)
+      if (option.what == technique_option::kind::integer)
+        check_at_least(
+          static_cast<std::int64_t>(number_of(options.techniques, option.name, static_cast<float>(option.least))),
+          static_cast<std::int64_t>(option.least), std::string(option.name).c_str());
   check_at_least(options.compute.threads, 0, "threads");
   parse_sparsity(options.compute.sparsity);
 }

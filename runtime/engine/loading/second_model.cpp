@@ -27,11 +27,10 @@ std::optional<std::string> vocabulary_difference(const tokenizer& one, const tok
   return std::nullopt;
 }
 
-std::unique_ptr<second_model> open_second(const std::string& path, const technique* of, const model_source& target,
-                                          const tokenizer* target_tokenizer) {
+std::unique_ptr<second_model> open_second(const std::string& path, const technique* of, const std::string& role,
+                                          const model_source& target, const tokenizer* target_tokenizer) {
   if (path.empty())
     return nullptr;
-  const std::string role(of ? of->name : "draft");
   auto source = open_model(path);
   if (source.config.recurrent)
     throw failure(errc::unsupported,
@@ -53,8 +52,6 @@ std::unique_ptr<second_model> open_second(const std::string& path, const techniq
   }
   return std::make_unique<second_model>(std::move(source), of);
 }
-
-int draft_rows(const engine_options& options) { return std::max(128, options.max_sequences); }
 
 void second_model::prepare(const engine_options& options, const device& device, const kernels::backend& backend,
                            int rows, int context) {

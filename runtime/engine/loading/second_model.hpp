@@ -1,6 +1,6 @@
-// Opens, checks and loads a model beside the engine's, of the same vocabulary: the draft model that guesses
-// (engine_options::draft) and those of techniques (technique::run_beside). Used by load_model, which first plans the
-// memory of all.
+// Opens, checks and loads a model beside the engine's, of the same vocabulary, for a technique: one that it runs beside
+// the first (technique::run_beside), or that guesses (guess_part.hpp). Used by load_model, which first plans the memory
+// of all.
 #pragma once
 
 #include "runtime/checkpoint/packed/packed_cache.hpp"
@@ -25,7 +25,7 @@ public:
   void prepare(const engine_options& options, const device& device, const kernels::backend& backend, int rows,
                int context);
 
-  const technique* of() const { return loaded_.of; } // null: it is a draft
+  const technique* of() const { return loaded_.of; }
   const std::string& name() const { return source_.name; }
   const model_config& config() const { return source_.config; }
   const model_source& source() const { return source_; }
@@ -44,13 +44,9 @@ private:
   memory_estimate need_;
 };
 
-/// Null if `path` is empty. `of`: whose it is; null: it is a draft. Throws failure(bad_request) that names the technique
-/// or the draft if the vocabulary is not the target's, and as `open_model`. `target_tokenizer` may be null.
-std::unique_ptr<second_model> open_second(const std::string& path, const technique* of, const model_source& target,
-                                          const tokenizer* target_tokenizer);
-
-/// Rows of a draft model's pass. More would make short sequences wait for the prompts of others, fewer would compute
-/// prompts slowly.
-int draft_rows(const engine_options& options);
+/// Null if `path` is empty. `of`: whose it is; `role`: the option that names it. Throws failure(bad_request) that names
+/// the role if the vocabulary is not the target's, and as `open_model`. `target_tokenizer` may be null.
+std::unique_ptr<second_model> open_second(const std::string& path, const technique* of, const std::string& role,
+                                          const model_source& target, const tokenizer* target_tokenizer);
 
 } // namespace troupe

@@ -149,7 +149,7 @@ private:
   }
 
   /// A thread does one thing at a time, so its backends (of a model and one beside it) share their threads. Those of
-  /// other threads (a draft model, files of techniques that are being loaded) compute at the same time.
+  /// other threads (a model that guesses, files of techniques that are being loaded) compute at the same time.
   shared_team team_of_this_thread() const {
     const std::lock_guard lock(mutex_);
     std::erase_if(teams_, [](const auto& each) { return each.second.expired(); });

@@ -19,7 +19,7 @@ void append(step_result& to, step_result&& from) {
 }
 
 /// A copy, as what a runner lends is for one step.
-drafter_states states_of(const drafter_rows& demand, std::span<const float> hidden, std::size_t width) {
+guesser_states states_of(const guesser_rows& demand, std::span<const float> hidden, std::size_t width) {
   const auto rows = static_cast<std::size_t>(demand.rows);
   const auto from = hidden.subspan(static_cast<std::size_t>(demand.hidden_row) * width, rows * width);
   const auto copy = std::make_shared<const std::vector<float>>(from.begin(), from.end());
@@ -103,8 +103,8 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   }
   judge_.judge(plan, row, scratch_.front(), result);
   pooling_.add(plan, hidden, result);
-  for (const auto& each : plan.for_drafter)
-    result.for_drafter.push_back(states_of(each, hidden, hidden.size() / plan.hidden_rows.size()));
+  for (const auto& each : plan.for_guesser)
+    result.for_guesser.push_back(states_of(each, hidden, hidden.size() / plan.hidden_rows.size()));
   for (auto id : plan.ended) {
     sequences_.erase(id);
     guided_.forget(id);

@@ -82,7 +82,7 @@ public:
   /// be of the kind that the weights were packed for, and is used by the thread that calls `forward`.
   decoder(std::shared_ptr<const model_weights> weights, kernels::backend& backend, int max_rows, int max_context);
 
-  /// One forward pass over prefill chunks, decode rows and speculative rows alike. `tokens` [rows]; the sequences of
+  /// One forward pass over prefill chunks, decode rows and rows of guesses alike. `tokens` [rows]; the sequences of
   /// `who` cover the rows in order; the cache holds all their earlier positions. Writes the logits of `logit_rows`
   /// (indices into the rows; may be empty), in their order, to `logits`, f32 [logit_rows, vocab] in device memory, and
   /// likewise the hidden states behind the final norm of `hidden_rows` to `hidden`, f32 [hidden_rows, hidden]. Calls

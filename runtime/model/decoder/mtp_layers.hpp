@@ -1,6 +1,6 @@
 // Layers of multi-token prediction that a checkpoint has behind its own. They guess a token from the hidden state two
 // positions before it and the token between (https://arxiv.org/abs/2412.19437, section 2.2). Embedding and head are the
-// model's. Opened with a model's tensors; used by runtime/execution/mtp_runner.
+// model's. Opened with a model's tensors; used by runtime/techniques/speculation/mtp_runner.
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"

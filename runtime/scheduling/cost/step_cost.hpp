@@ -1,6 +1,6 @@
 // What a step costs on one executor, learned from its steps: milliseconds as a function of its rows, of the rows whose
 // logits are wanted, and of the context that attention reads. Whatever weighs cost against benefit asks it: the budget
-// of a step, speculation, swapping. Results never depend on it, schedules do. Owned by the scheduler; single-threaded.
+// of a step, guesses, swapping. Results never depend on it, schedules do. Owned by the scheduler; single-threaded.
 //
 // The time is piecewise linear in rows (reading the weights makes few rows cost as much as one; later each row costs
 // the same) and linear in the rest. A Kalman filter estimates all coefficients together. Its process noise lets the

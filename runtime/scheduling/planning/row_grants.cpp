@@ -18,8 +18,8 @@ void row_grants::count(scheduler_counters& into) const {
   into.prefill_rows = prefill_rows_;
   into.decode_rows = decode_rows_;
   into.prompt_tokens = prompt_tokens_;
-  into.drafts = drafts_;
-  into.draft_tokens = draft_tokens_;
+  into.guess_runs = guess_runs_;
+  into.guessed_tokens = guessed_tokens_;
 }
 
 // -- grants -----------------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ void row_grants::add_rows(scheduled_sequence& s, const block_answer& answer, con
   if (s.embeds())
     s.scored = draft_.add_hidden_rows(s, answer.rows);
   if (guesses_.want_states(s))
-    draft_.add_drafter_rows(s, answer.rows);
+    draft_.add_guesser_rows(s, answer.rows);
   s.planned += answer.rows;
   if (s.planned < s.known() || s.embeds())
     return;
@@ -108,8 +108,8 @@ void row_grants::add_samples(scheduled_sequence& s, std::int32_t guesses) {
   add_sample(s, logit_row, guesses);
   s.guesses = guesses;
   if (guesses > 0) {
-    ++drafts_;
-    draft_tokens_ += static_cast<std::uint64_t>(guesses);
+    ++guess_runs_;
+    guessed_tokens_ += static_cast<std::uint64_t>(guesses);
   }
   add_siblings(s, logit_row);
 }

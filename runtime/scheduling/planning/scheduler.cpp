@@ -12,7 +12,7 @@ constexpr std::uint64_t fewest_learned = 32; // answers
 
 } // namespace
 
-scheduler::scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses)
+scheduler::scheduler(scheduler_limits limits, std::shared_ptr<guesser> guesses)
   : limits_(std::move(limits)),
     budget_({limits_.step_tokens, limits_.measured_budget, limits_.step_target_ms}),
     guesses_(std::move(guesses), limits_, cost_),

@@ -32,7 +32,7 @@ namespace troupe {
 class scheduler {
 public:
   /// `guesses`: null for none.
-  explicit scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses = nullptr);
+  explicit scheduler(scheduler_limits limits, std::shared_ptr<guesser> guesses = nullptr);
   scheduler(const scheduler&) = delete; // parts refer to each other
   scheduler& operator=(const scheduler&) = delete;
 
@@ -76,8 +76,8 @@ public:
   /// The same of a late result: of sequences and groups that steps have deferred.
   void finished_late(const step_result& result) { booking_.book(result); }
 
-  /// What to ask the draft model before the next step is planned; `replied` once the proposer has its reply.
-  std::optional<draft_request> collect_draft_request() { return planner_.ask_draft_model(); }
+  /// What to ask the guess_model before the next step is planned; `replied` once the guesser has its reply.
+  std::optional<guess_request> collect_guess_request() { return planner_.ask_guess_model(); }
   void replied() { table_.changed(); }
 
   /// Learns what a step has cost. Returns a line for the log, mostly empty.

@@ -101,12 +101,12 @@ std::int32_t step_draft::add_hidden_rows(const scheduled_sequence& s, std::int32
   return complete ? scheduled_sequence::all : end;
 }
 
-void step_draft::add_drafter_rows(const scheduled_sequence& s, std::int32_t rows) {
+void step_draft::add_guesser_rows(const scheduled_sequence& s, std::int32_t rows) {
   const auto end = s.planned + rows, first = std::max(s.planned, s.known() - most_state_rows);
   if (first >= end)
     return;
   auto& plan = *plan_;
-  plan.for_drafter.push_back({s.id, first, static_cast<std::int32_t>(plan.hidden_rows.size()), end - first,
+  plan.for_guesser.push_back({s.id, first, static_cast<std::int32_t>(plan.hidden_rows.size()), end - first,
                               s.samples_in_flight > 0 ? end : s.known()});
   for (auto p = first; p < end; ++p)
     plan.hidden_rows.push_back(plan.sequences.back().first_row + p - s.planned);

@@ -73,8 +73,8 @@ public:
   /// Returns up to where the sequence is scored then.
   std::int32_t add_scores(const scheduled_sequence& s, std::int32_t rows);
   std::int32_t add_hidden_rows(const scheduled_sequence& s, std::int32_t rows);
-  /// The hidden states of the rows just added, for the sequence's drafter.
-  void add_drafter_rows(const scheduled_sequence& s, std::int32_t rows);
+  /// The hidden states of the rows just added, for the guesser.
+  void add_guesser_rows(const scheduled_sequence& s, std::int32_t rows);
   /// The logits of the last row added, and of so many guesses before it. Returns the place of the first.
   std::int32_t add_logits(const scheduled_sequence& s, std::int32_t guesses);
   /// The logits of the last row added, for a group.

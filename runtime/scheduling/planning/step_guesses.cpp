@@ -23,13 +23,13 @@ step_shape guesses_of(const step_plan& plan) {
 } // namespace
 
 void step_guesses::begin(const scheduled_sequence& s) {
-  if (proposer_ && s.guesses_help())
-    proposer_->begin(s.id, sampling_of(s.asked), s.tokens, s.prompt().size(), s.asked->prediction);
+  if (guesser_ && s.guesses_help())
+    guesser_->begin(s.id, sampling_of(s.asked), s.tokens, s.prompt().size(), s.asked->prediction);
 }
 
 void step_guesses::end(const scheduled_sequence& s) {
-  if (proposer_ && s.guesses_help())
-    proposer_->end(s.id);
+  if (guesser_ && s.guesses_help())
+    guesser_->end(s.id);
 }
 
 step_guesses::decoding_step step_guesses::decoding(const sequence_table& table, const row_rules& rules) {
@@ -50,33 +50,33 @@ step_guesses::decoding_step step_guesses::decoding(const sequence_table& table, 
 }
 
 bool step_guesses::wait(const sequence_table& table, const row_rules& rules) {
-  if (!proposer_)
+  if (!guesser_)
     return false;
   const auto next = decoding(table, rules);
   if (next.sequences.empty())
     return false;
-  return proposer_->asked() || (next.in_flight && proposer_->waits(next.step, next.sequences));
+  return guesser_->asked() || (next.in_flight && guesser_->waits(next.step, next.sequences));
 }
 
-std::optional<draft_request> step_guesses::ask_draft_model(const sequence_table& table, const row_rules& rules) {
-  if (!proposer_)
+std::optional<guess_request> step_guesses::ask_guess_model(const sequence_table& table, const row_rules& rules) {
+  if (!guesser_)
     return std::nullopt;
   const auto next = decoding(table, rules);
   if (next.sequences.empty() || next.in_flight)
     return std::nullopt;
-  return proposer_->collect(next.step, next.sequences, extra_logit_rows);
+  return guesser_->collect(next.step, next.sequences, extra_logit_rows);
 }
 
 std::int32_t step_guesses::propose(const sequence_table& table, const row_rules& rules, std::int32_t most,
                                    std::int32_t rows) {
   clear();
-  if (!proposer_)
+  if (!guesser_)
     return 0;
   const auto next = decoding(table, rules);
   if (next.sequences.empty() || next.in_flight)
     return 0;
   const auto room = std::min(most, rows - std::min(next.step.rows, rows));
-  auto proposals = proposer_->propose(next.step, next.sequences, room);
+  auto proposals = guesser_->propose(next.step, next.sequences, room);
   std::int32_t taken = 0;
   for (std::size_t i = 0; i < proposals.size(); ++i) {
     auto& guesses = proposals[i].tokens;
@@ -100,7 +100,7 @@ bool step_guesses::predicted(sequence_id id) const {
 }
 
 void step_guesses::planned(const step_plan& plan) {
-  if (!proposer_)
+  if (!guesser_)
     return;
   const auto with = shape_of(plan);
   auto without = with;
@@ -109,29 +109,29 @@ void step_guesses::planned(const step_plan& plan) {
 }
 
 void step_guesses::judged(const scheduled_sequence& s, std::span<const token_id> choices) {
-  if (proposer_ && s.running())
-    proposer_->judged(s.id, choices);
+  if (guesser_ && s.running())
+    guesser_->judged(s.id, choices);
 }
 
 void step_guesses::append(const scheduled_sequence& s, token_id token) {
-  if (proposer_ && s.running())
-    proposer_->append(s.id, std::span(&token, 1));
+  if (guesser_ && s.running())
+    guesser_->append(s.id, std::span(&token, 1));
 }
 
 void step_guesses::take_states(const step_result& result) {
-  for (const auto& of : result.for_drafter)
-    proposer_->take_states(of.sequence, of.states, of.known);
+  for (const auto& of : result.for_guesser)
+    guesser_->take_states(of.sequence, of.states, of.known);
 }
 
 void step_guesses::finished(double ms, double computed_ms) {
-  if (!proposer_ || in_flight_.empty())
+  if (!guesser_ || in_flight_.empty())
     return;
   const auto step = in_flight_.front();
   in_flight_.pop_front();
   const auto certain = [&](const step_shape& s) { return cost_.certain(static_cast<std::int32_t>(s.rows)); };
   const auto plain_ms = cost_.expected_ms(step.without);
-  proposer_->finished({step.plain, ms, computed_ms, plain_ms, cost_.expected_ms(step.with) - plain_ms,
-                       certain(step.without) && certain(step.with)});
+  guesser_->finished({step.plain, ms, computed_ms, plain_ms, cost_.expected_ms(step.with) - plain_ms,
+                      certain(step.without) && certain(step.with)});
 }
 
 step_estimate step_guesses::estimate(int rows) const {

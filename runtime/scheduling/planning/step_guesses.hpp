@@ -1,12 +1,12 @@
-// Guesses of the sequences that run, as far as the scheduler is concerned: tells the proposer who runs, what was chosen
+// Guesses of the sequences that run, as far as the scheduler is concerned: tells the guesser who runs, what was chosen
 // and what steps took, asks it whether to wait for guesses and which, and keeps them for the step being planned. Knows
-// nothing of where guesses come from; does nothing without a proposer. Owned by the scheduler; single-threaded.
+// nothing of where guesses come from; does nothing without a guesser. Owned by the scheduler; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/cost/step_cost.hpp"
 #include "runtime/scheduling/planning/row_rules.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
-#include "runtime/speculation/proposer.hpp"
+#include "runtime/techniques/guesser.hpp"
 
 #include <deque>
 #include <map>
@@ -20,8 +20,8 @@ namespace troupe {
 class step_guesses {
 public:
   /// `source`: null for no guesses at all.
-  step_guesses(std::shared_ptr<proposer> source, const scheduler_limits& limits, const step_cost& cost)
-    : proposer_(std::move(source)), limits_(limits), cost_(cost) {}
+  step_guesses(std::shared_ptr<guesser> source, const scheduler_limits& limits, const step_cost& cost)
+    : guesser_(std::move(source)), limits_(limits), cost_(cost) {}
 
   /// A sequence runs from now on, and runs no longer.
   void begin(const scheduled_sequence& s);
@@ -29,11 +29,11 @@ public:
 
   // -- before a step --------------------------------------------------------------------------------------------------
 
-  /// Whether to plan the next step only when all tokens of those in flight are known, or the draft model has replied.
+  /// Whether to plan the next step only when all tokens of those in flight are known, or the guess_model has replied.
   bool wait(const sequence_table& table, const row_rules& rules);
 
-  /// What to ask the draft model before the next step is planned; nothing while any of its sequences is in flight.
-  std::optional<draft_request> ask_draft_model(const sequence_table& table, const row_rules& rules);
+  /// What to ask the guess_model before the next step is planned; nothing while any of its sequences is in flight.
+  std::optional<guess_request> ask_guess_model(const sequence_table& table, const row_rules& rules);
 
   // -- planning a step ------------------------------------------------------------------------------------------------
 
@@ -47,8 +47,8 @@ public:
   /// Whether they are of its request's prediction.
   bool predicted(sequence_id id) const;
 
-  /// Whether the drafter of a sequence wants the hidden states of its rows.
-  bool want_states(const scheduled_sequence& s) const { return proposer_ && proposer_->wants_states(s.id); }
+  /// Whether the guesser wants the hidden states of a sequence's rows.
+  bool want_states(const scheduled_sequence& s) const { return guesser_ && guesser_->wants_states(s.id); }
 
   void planned(const step_plan& plan);
 
@@ -77,7 +77,7 @@ private:
     step_shape without, with; // guesses
   };
 
-  std::shared_ptr<proposer> proposer_;
+  std::shared_ptr<guesser> guesser_;
   const scheduler_limits& limits_;
   const step_cost& cost_;
   std::map<sequence_id, guess_run> guesses_;

@@ -132,7 +132,7 @@ void step_planner::balance_microbatches() {
 }
 
 // Whether the next step can do without the sequences that cannot be planned ahead. Those with guesses in flight are
-// waited for: the proposer has weighed what that costs when it made them.
+// waited for: the guesser has weighed what that costs when it made them.
 bool step_planner::can_do_without_unpredictable() const {
   int left_out = 0;
   for (auto& s : std::as_const(table_).running())
@@ -155,14 +155,14 @@ bool step_planner::can_do_without_unpredictable() const {
   return ahead_.leaves_out(cost_, rest, left_out, others);
 }
 
-std::optional<draft_request> step_planner::ask_draft_model() {
+std::optional<guess_request> step_planner::ask_guess_model() {
   if (awaiting_grant_ || (limits_.stages == 1 && !in_flight_.empty()))
     return std::nullopt;
   for (const auto turn : turns()) {
     take_turn(turn);
-    if (auto request = guesses_.ask_draft_model(table_, rules_)) {
+    if (auto request = guesses_.ask_guess_model(table_, rules_)) {
       table_.changed();
-      draft_model_asked_ = true;
+      guess_model_asked_ = true;
       return request;
     }
   }
@@ -172,7 +172,7 @@ std::optional<draft_request> step_planner::ask_draft_model() {
 void step_planner::finished(const step_result& result, double ms, double computed_ms) {
   policy_.finished(result.ms, result.stage_ms);
   decide_microbatches();
-  const bool asked = std::exchange(draft_model_asked_, false); // which takes time, too
+  const bool asked = std::exchange(guess_model_asked_, false); // which takes time, too
   if (in_flight_.empty())
     return;
   const auto step = in_flight_.front();

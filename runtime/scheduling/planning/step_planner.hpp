@@ -32,7 +32,7 @@ public:
   bool wants_step();
   block_request begin_step();
   next granted(const block_grant& grant);
-  std::optional<draft_request> ask_draft_model();
+  std::optional<guess_request> ask_guess_model();
 
   /// The oldest step in flight is over; its result is booked. As scheduler::finished.
   void finished(const step_result& result, double ms, double computed_ms);
@@ -86,7 +86,7 @@ private:
   std::deque<planned_step> in_flight_;
   std::uint64_t last_step_ = 0;
   bool awaiting_grant_ = false;    // a block request is unanswered
-  bool draft_model_asked_ = false; // since the last step was over
+  bool guess_model_asked_ = false; // since the last step was over
 };
 
 } // namespace troupe

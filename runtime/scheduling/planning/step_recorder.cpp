@@ -55,7 +55,7 @@ void step_recorder::planned(const step_plan& plan, const scheduler_counters& now
       planning_.lanes.push_back(lane);
   auto record = std::exchange(planning_, {});
   record.step = plan.step;
-  const auto guesses = now.draft_tokens - before_.draft_tokens;
+  const auto guesses = now.guessed_tokens - before_.guessed_tokens;
   record.rows.prefill = now.prefill_rows - before_.prefill_rows;
   record.rows.decode = now.decode_rows - before_.decode_rows - guesses;
   record.waits.preempted = now.preemptions - before_.preemptions;

@@ -7,6 +7,7 @@
 #include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 #include "runtime/techniques/stochastic_beams/technique.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
 #include "runtime/techniques/watermark/technique.hpp"
@@ -147,10 +148,10 @@ generation random_generation(std::mt19937& rng) {
 
 /// How it is to be run in a crowd: with guesses of any kind, and with a prediction that is partly right.
 generation with_guesses(generation g, const heard& alone, const engine_options& options, std::mt19937& rng) {
-  g.sampling.speculate = std::vector{speculation::automatic, speculation::off, speculation::ngram,
-                                     speculation::lookahead}[rng() % 4];
-  if (!options.draft.empty() && rng() % 2 == 0)
-    g.sampling.speculate = speculation::draft;
+  g.sampling.techniques.set(speculated_by(
+    std::vector{speculation::automatic, speculation::off, speculation::ngram, speculation::lookahead}[rng() % 4]));
+  if (options.techniques.contains("draft") && rng() % 2 == 0)
+    g.sampling.techniques.set(speculated_by(speculation::draft));
   if (rng() % 2 == 0 && alone.ids.contains(0)) {
     g.prediction = alone.ids.at(0);
     for (auto& id : g.prediction)
@@ -237,11 +238,12 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
       CHECK(expected.back().done->embedding.empty() == (work.back().embed == pooling::none));
     }
     auto options = crowded;
-    options.speculate = speculation::automatic;
+    options.techniques["speculate"] = {"auto"};
     options.prefix_cache = seed % 2 == 0 || crowded.swap_bytes > 0 || !crowded.kv_disk.empty() ||
       !crowded.roles.empty();
     // In one of four, how many is left to measured times.
-    const engine_internals internals{.guesses = static_cast<int>(seed % 4), .strict_roles = seed % 4 != 0};
+    options.techniques["draft_tokens"] = {std::to_string(seed % 4)};
+    const engine_internals internals{.strict_roles = seed % 4 != 0};
     const int stages = options.layers.empty() ? options.stages : 2;
     const int replicas = replica_count(options);
     options.compute.threads = replicas * stages * pick(1, 3) * options.compute.tensor_parallel;
@@ -277,7 +279,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     CHECK(idle(crowd));
     const auto s = crowd.stats().total;
     taken.preemptions += s.scheduler.preemptions;
-    taken.drafts += s.scheduler.drafts;
+    taken.drafts += s.scheduler.guess_runs;
     taken.accepted += s.scheduler.accepted_tokens;
     taken.cached_tokens += s.blocks.found_tokens;
     taken.kept += s.blocks.kept;
@@ -297,7 +299,7 @@ engine_options without_guesses(const std::string& model, const numbers& types, c
   o.compute.kv_dtype = types.kv_dtype;
   o.compute.device = device;
   o.prefix_cache = false;
-  o.speculate = speculation::off;
+  o.techniques["speculate"] = {"off"};
   o.techniques["steer"] = vectors_for(model);
   return o;
 }
@@ -368,7 +370,7 @@ TEST_CASE("crowds in stages give every request the bits that it has alone in one
   SUBCASE("one for each layer, with a draft model, and K and V in fp8") {
     alone.compute.kv_dtype = crowded.compute.kv_dtype = "fp8";
     crowded.stages = 3;
-    crowded.draft = golden("llama-gqa");
+    crowded.techniques["draft"] = {golden("llama-gqa")};
     blocks = 36;
   }
   SUBCASE("of two ranks each") { crowded.compute.tensor_parallel = 2; }
@@ -505,7 +507,7 @@ TEST_CASE("crowds of sequences that cross borders of LongRoPE give every request
     auto alone = without_guesses(model("phi3-longrope"), types, devices().back());
     alone.techniques["amateur"] = {model("phi4-longrope")}; // which has another border
     auto crowded = alone;
-    crowded.draft = model("phi4-longrope");
+    crowded.techniques["draft"] = {model("phi4-longrope")};
     const auto taken = check_crowds(alone, crowded, 4, 36);
     CHECK(taken.preemptions > 0);
     CHECK(taken.cached_tokens > 0);
@@ -533,7 +535,7 @@ TEST_CASE("crowds whose guesses a draft model draws give every request the same 
     CAPTURE(model);
     const auto alone = without_guesses(golden(model), {"bf16", "int8", "auto"}, devices().back());
     auto crowded = alone;
-    crowded.draft = golden(draft);
+    crowded.techniques["draft"] = {golden(draft)};
     const auto taken = check_crowds(alone, crowded, 2, 36);
     CHECK(taken.drafts > 0);
     CHECK(taken.preemptions > 0);
@@ -546,7 +548,7 @@ TEST_CASE("crowds of requests with and without a contrast give every request the
     auto alone = without_guesses(golden("qwen3"), types, devices().back());
     alone.techniques["amateur"] = {golden("qwen2")};
     auto crowded = alone;
-    crowded.draft = golden("qwen2");
+    crowded.techniques["draft"] = {golden("qwen2")};
     const auto taken = check_crowds(alone, crowded, 2, 28);
     CHECK(taken.contrasts > 6);
     CHECK(taken.preemptions > 0);
@@ -562,8 +564,8 @@ TEST_CASE("crowds on two replicas give every request the same bits as alone on o
   auto crowded = alone;
   crowded.replicas = 2;
   SUBCASE("with guesses of its own") {}
-  SUBCASE("with a draft model") { crowded.draft = golden("llama-gqa"); }
-  const auto taken = check_crowds(alone, crowded, 2, crowded.draft.empty() ? 18 : 36);
+  SUBCASE("with a draft model") { crowded.techniques["draft"] = {golden("llama-gqa")}; }
+  const auto taken = check_crowds(alone, crowded, 2, crowded.techniques.contains("draft") ? 36 : 18);
   CHECK(taken.adapted > 6);
   CHECK(taken.cached_tokens > 0);
   CHECK(taken.drafts > 0);
@@ -578,7 +580,7 @@ TEST_CASE("crowds whose prompts and answers are computed by different replicas h
   unsigned few_blocks = 18;
   SUBCASE("with guesses of their own") {}
   SUBCASE("with a draft model, and two replicas that decode") {
-    crowded.draft = golden("llama-gqa");
+    crowded.techniques["draft"] = {golden("llama-gqa")};
     crowded.roles = "prefill:1,decode:2";
     few_blocks = 36;
   }

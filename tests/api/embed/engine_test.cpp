@@ -104,7 +104,7 @@ TEST_CASE("who watches an engine gets a record of each step, until it says other
     CHECK(record.ms > 0);
     CHECK(record.stage_ms.size() == 1);
   }
-  CHECK(rows.decode + counted.draft_tokens == counted.decode_rows);
+  CHECK(rows.decode + counted.guessed_tokens == counted.decode_rows);
   CHECK(rows.prefill == counted.prefill_rows);
   CHECK(granted == 1);
   CHECK(records.back().sequences.running == 0);

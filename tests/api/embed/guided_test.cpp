@@ -5,6 +5,7 @@
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/guide/guide.hpp"
 #include "runtime/techniques/beams/technique.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 #include "runtime/techniques/stochastic_beams/technique.hpp"
 #include "runtime/techniques/watermark/technique.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
@@ -177,7 +178,7 @@ generation random_guided(std::mt19937& rng) {
 TEST_CASE("guided requests of every kind give the same bits in a crowd as alone, and follow their guides") {
   auto alone = guided_engine();
   alone.prefix_cache = false;
-  alone.speculate = speculation::off;
+  alone.techniques["speculate"] = {"off"};
   const auto reference = engine::start(alone);
   reference.wait_until_ready();
   std::uint64_t preemptions = 0;
@@ -193,7 +194,7 @@ TEST_CASE("guided requests of every kind give the same bits in a crowd as alone,
         check_follows(work.back(), expected.back());
     }
     auto options = alone;
-    options.speculate = speculation::automatic;
+    options.techniques["speculate"] = {"auto"};
     options.compute.threads = static_cast<int>(1 + seed % 3);
     options.step_tokens = seed == 2 ? 9 : 512;
     options.max_sequences = static_cast<int>(3 + 3 * seed);
@@ -208,7 +209,7 @@ TEST_CASE("guided requests of every kind give the same bits in a crowd as alone,
       std::vector<listener> listeners(work.size());
       for (std::size_t i = 0; i < work.size(); ++i) {
         auto g = work[i];
-        g.sampling.speculate = rng() % 2 ? speculation::automatic : speculation::lookahead;
+        g.sampling.techniques.set(speculated_by(rng() % 2 ? speculation::automatic : speculation::lookahead));
         if (rng() % 2 && expected[i].ids.contains(0))
           g.prediction = expected[i].ids.at(0);
         crowd.submit(g, listeners[i].sink());
@@ -229,7 +230,7 @@ TEST_CASE("a schema's answer is a whole document, and forced text takes fewer st
   e.wait_until_ready();
   auto g = guided_request(
     guide_of(guide_source::kind::regex, "The noble citizens of the noble friends shall make their heart\\."), 100);
-  g.sampling.speculate = speculation::off;
+  g.sampling.techniques.set(speculated_by(speculation::off));
   const auto before = e.stats().total.scheduler.steps;
   const auto h = answer_of(e, g);
   CHECK(h.text.at(0) == "The noble citizens of the noble friends shall make their heart.");

@@ -1,5 +1,5 @@
 // Guesses of layers of multi-token prediction: answers are the same bits, whatever runs beside them.
-#include "api/embed/engine_internals.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
 #include "tests/test_data.hpp"
 
@@ -12,12 +12,14 @@ using namespace troupe::testing;
 
 namespace {
 
-engine_options mtp_options(const std::string& model, speculation how) {
+/// `guesses`: of each sequence in a step, whatever they cost; 0: as many as pay.
+engine_options mtp_options(const std::string& model, speculation how, int guesses = 0) {
   engine_options o;
   o.model = test_data() + "/tiny_mtp/" + model;
   o.kv_cache_bytes = 1 << 20;
   o.compute.threads = 1;
-  o.speculate = how;
+  o.techniques["speculate"] = {std::string(name_of(how))};
+  o.techniques["draft_tokens"] = {std::to_string(guesses)};
   return o;
 }
 
@@ -40,8 +42,8 @@ TEST_CASE(
   "Multi-token prediction: answers are the same with and without, alone and in a crowd, and guesses come true") {
   for (const std::string model : {"deepseek-v3", "qwen3-5", "nemotron-h"}) {
     CAPTURE(model);
-    const auto plain = start_with({}, mtp_options(model, speculation::off));
-    const auto guessing = start_with({.guesses = 4}, mtp_options(model, speculation::mtp));
+    const auto plain = engine::start(mtp_options(model, speculation::off));
+    const auto guessing = engine::start(mtp_options(model, speculation::mtp, 4));
     plain.wait_until_ready();
     guessing.wait_until_ready();
     std::mt19937 random(7);
@@ -70,15 +72,15 @@ TEST_CASE(
 }
 
 TEST_CASE("Multi-token prediction: a request may ask for it by name where it is loaded") {
-  const auto without = start_with({}, mtp_options("qwen3-5", speculation::ngram));
+  const auto without = engine::start(mtp_options("qwen3-5", speculation::ngram));
   without.wait_until_ready();
   auto g = ask({5, 6, 7}, 20);
-  g.sampling.speculate = speculation::mtp;
+  g.sampling.techniques.set(speculated_by(speculation::mtp));
   const auto refused = run(without, g);
   REQUIRE(refused.failed.has_value());
   CHECK(refused.failed->message ==
         "`speculate` is \"mtp\", but no layers of multi-token prediction are loaded for this model");
-  const auto with = start_with({.guesses = 3}, mtp_options("qwen3-5", speculation::automatic));
+  const auto with = engine::start(mtp_options("qwen3-5", speculation::automatic, 3));
   with.wait_until_ready();
   const auto answered = run(with, g);
   CHECK(answered.done.has_value());

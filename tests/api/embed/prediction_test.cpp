@@ -1,4 +1,3 @@
-#include "api/embed/engine_internals.hpp"
 #include "tests/api/embed/small_engine.hpp"
 
 using namespace troupe;
@@ -6,8 +5,9 @@ using namespace troupe::testing;
 
 TEST_CASE("Guesses from a request's prediction are counted apart from the engine's own") {
   auto options = small();
-  options.speculate = speculation::ngram;
-  const auto e = start_with({.guesses = 4}, options);
+  options.techniques["speculate"] = {"ngram"};
+  options.techniques["draft_tokens"] = {"4"};
+  const auto e = engine::start(options);
   e.wait_until_ready();
   auto asked = ask({5, 6, 7, 8, 5, 6, 7, 8}, 60);
   asked.sampling.ignore_eos = true;

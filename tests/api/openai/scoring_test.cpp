@@ -1,6 +1,7 @@
 // `echo` with `logprobs`, `prompt_logprobs` and `max_tokens: 0`: what is asked of the engine, and what is answered.
 #include "api/openai/openai_response.hpp"
 #include "api/server/wire/websocket_frames.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>
@@ -217,7 +218,8 @@ TEST_CASE("A frame may ask for a prompt's scores, and gets them ahead of its tok
 
 TEST_CASE("speculate and prediction reach the engine") {
   const auto kind = [](const std::string& name) {
-    return completion("{\"prompt\":\"a\",\"speculate\":" + name + "}").prompts.at(0).sampling.speculate;
+    return speculation_of(
+      completion("{\"prompt\":\"a\",\"speculate\":" + name + "}").prompts.at(0).sampling.techniques);
   };
   CHECK(kind("null") == speculation::automatic);
   CHECK(kind(R"("auto")") == speculation::automatic);

@@ -219,7 +219,7 @@ public:
     s.running = 3, s.prompt_tokens = 10, s.step_rows = 96;
     s.cost.steps = 12, s.cost.knot_ms[0] = 62.5, s.cost.knot_ms[6] = 250;
     s.cost.logit_row_ms = 125, s.cost.attended_ms = 31.25, s.cost.read_ms = 15.625, s.cost.error = 0.125;
-    s.drafts = 11, s.draft_tokens = 44, s.accepted_tokens = 33;
+    s.guess_runs = 11, s.guessed_tokens = 44, s.accepted_tokens = 33;
     auto& b = one.blocks;
     b.looked_up_tokens = 10, b.found_tokens = 4;
     b.host_total = 8, b.host_in_use = 7, b.swapped_out = 6, b.swapped_in = 5;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/sampling/philox.hpp"
-#include "runtime/speculation/drafter.hpp"
+#include "runtime/techniques/speculation/drafter.hpp"
 
 #include <memory>
 

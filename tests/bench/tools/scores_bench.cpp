@@ -8,11 +8,11 @@
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/decoder/memory_estimate.hpp"
-#include "runtime/model/measuring/score_observer.hpp"
 #include "runtime/support/files/atomic_file.hpp"
 #include "runtime/support/files/file_reading.hpp"
 #include "runtime/support/json/json_text.hpp"
 #include "runtime/support/text/byte_size.hpp"
+#include "tests/bench/tools/score_observer.hpp"
 #include "tests/bench/tools/tools.hpp"
 
 #include <CLI/CLI.hpp>

@@ -4,9 +4,10 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/sampling/philox.hpp"
-#include "runtime/speculation/speculation_names.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json/json_text.hpp"
+#include "runtime/techniques/speculation/speculation_names.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 #include "tests/bench/tools/oracle_drafter.hpp"
 #include "tests/bench/tools/tools.hpp"
 
@@ -186,7 +187,7 @@ public:
   measurement measure(const source& from, int batch) {
     auto requests = requests_for(batch);
     for (auto& r : requests)
-      r.sampling.speculate = speculation::off;
+      r.sampling.techniques.set(speculated_by(speculation::off));
     const auto reference = run_batch(engine_, requests); // also warms up
     for (std::size_t i = 0; i < requests.size(); ++i)
       oracle_->record(requests[i].prompt, reference.tokens[i]);
@@ -194,12 +195,12 @@ public:
     std::vector<double> with, without, ratios, whole_ratios;
     for (int round = 0; round < options_.repeat; ++round) {
       for (auto& r : requests) {
-        r.sampling.speculate = speculation::off;
+        r.sampling.techniques.set(speculated_by(speculation::off));
         r.prediction.clear();
       }
       const auto plain = run_batch(engine_, requests);
       for (std::size_t i = 0; i < requests.size(); ++i) {
-        requests[i].sampling.speculate = from.kind;
+        requests[i].sampling.techniques = technique_uses(speculated_by(from.kind));
         if (from.predicted)
           requests[i].prediction = reference.tokens[i];
       }
@@ -224,9 +225,12 @@ public:
 
 private:
   engine_internals with_oracle() const {
-    return {.drafter = [oracle = oracle_](sequence_id id, std::span<const token_id> prompt) {
-      return oracle->make(id, prompt);
-    }};
+    engine_internals internals;
+    internals.techniques.set(
+      speculation_technique,
+      std::make_shared<const guessing_internals>(guessing_internals{
+        [oracle = oracle_](sequence_id id, std::span<const token_id> prompt) { return oracle->make(id, prompt); }}));
+    return internals;
   }
 
   std::vector<generation> requests_for(int batch) const {

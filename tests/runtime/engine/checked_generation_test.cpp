@@ -1,6 +1,7 @@
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 
 #include <doctest/doctest.h>
 
@@ -110,10 +111,12 @@ TEST_CASE("A prediction is refused when it is longer than the context or has unk
 
 TEST_CASE("Guesses of a draft model need one") {
   auto asked = ask({1});
-  asked.sampling.speculate = speculation::draft;
+  asked.sampling.techniques.set(speculated_by(speculation::draft));
   CHECK(refusal(asked).param == "speculate");
   auto with_draft = limits;
-  with_draft.has_draft = true;
+  technique_values values;
+  values.set(speculation_technique, std::make_shared<const guessing_models>(guessing_models{.draft = "small"}));
+  with_draft.techniques.values = &values;
   CHECK_NOTHROW(check(asked, with_draft));
 }
 

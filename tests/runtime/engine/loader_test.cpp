@@ -39,7 +39,7 @@ TEST_CASE("options that make no sense are refused by name, before anything is re
   CHECK(blamed([](auto& o) { o.itl_target = microseconds(-1); }) == "itl_target");
   CHECK(blamed([](auto& o) { o.itl_target = microseconds::min(); }) == "itl_target");
   CHECK(blamed([](auto& o) { o.cached_sequences = -1; }) == "cached_sequences");
-  CHECK(blamed([](auto& o) { o.draft_tokens = -1; }) == "draft_tokens");
+  CHECK(blamed([](auto& o) { o.techniques["draft_tokens"] = {"-1"}; }) == "draft_tokens");
   CHECK(blamed([](auto& o) { o.request_timeout = std::chrono::milliseconds(-1); }) == "request_timeout");
   CHECK(blamed([](auto& o) { o.step_tokens = -1; }) == "step_tokens");
   CHECK(blamed([](auto& o) { o.max_context = -1; }) == "max_context");

@@ -1,6 +1,8 @@
 #include "runtime/engine/loading/second_model.hpp"
 
 #include "runtime/engine/loading/loader.hpp"
+#include "runtime/techniques/speculation/draft_model.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 
 #include "tests/test_data.hpp"
 
@@ -13,7 +15,8 @@ namespace {
 engine_options with_draft(const std::string& model, const std::string& draft) {
   engine_options o;
   o.model = golden(model);
-  o.draft = draft;
+  if (!draft.empty())
+    o.techniques["draft"] = {draft};
   o.compute.device = "cpu";
   o.compute.threads = 1;
   o.kv_cache_bytes = 4 << 20;
@@ -27,7 +30,7 @@ std::string refusal_of(const engine_options& options) {
     load_model(options, {});
   } catch (const failure& f) {
     CHECK((f.what_failed().code == errc::not_found ||
-           f.what_failed().param == (options.draft.empty() ? "amateur" : "draft")));
+           f.what_failed().param == (options.techniques.contains("draft") ? "draft" : "amateur")));
     return f.what();
   }
   return {};
@@ -37,19 +40,18 @@ std::string refusal_of(const engine_options& options) {
 
 TEST_CASE("a draft model is loaded with its target, and both KV caches fit in what was asked for") {
   const auto alone = load_model(with_draft("llama-gqa", ""), {});
-  CHECK_FALSE(alone->draft);
-  CHECK_FALSE(alone->speculation.draft_model);
+  CHECK_FALSE(alone->guesses.make_model);
   std::string lines;
   const auto both = load_model(with_draft("llama-gqa", golden("llama-gqa")),
                                [&](const load_status& s) { lines += s.line + "\n"; });
-  REQUIRE(both->draft);
-  CHECK(both->speculation.draft_model);
-  CHECK(both->info.draft == "llama-gqa");
+  REQUIRE(both->guesses.make_model);
+  CHECK(both->info.techniques.find<guessing_models>(speculation_technique)->draft == "llama-gqa");
   const auto own = replica_of(both);
   CHECK(own.plan.blocks == replica_of(alone).plan.blocks / 2); // the draft is as large as its target
   CHECK(both->info.weight_bytes == alone->info.weight_bytes);
   CHECK(lines.find("with the draft model llama-gqa") != std::string::npos);
-  const auto spec = own.drafting();
+  const auto guesses = both->guesses.make_model(own);
+  const auto& spec = static_cast<const draft_model&>(*guesses).spec();
   CHECK(spec.runner.blocks == own.plan.blocks);
   CHECK(spec.runner.sizes.context == 128);
   CHECK(spec.sampler.eos_ids == own.sampler().eos_ids);
@@ -58,7 +60,7 @@ TEST_CASE("a draft model is loaded with its target, and both KV caches fit in wh
 
 TEST_CASE("an amateur is loaded beside model and draft, and all KV caches fit in what was asked for") {
   auto options = with_draft("llama-gqa", golden("llama-gqa"));
-  options.techniques["amateur"] = {options.draft};
+  options.techniques["amateur"] = options.techniques["draft"];
   std::string lines;
   const auto all = load_model(options, [&](const load_status& s) { lines += s.line + "\n"; });
   REQUIRE(all->seconds.size() == 1);

@@ -84,11 +84,11 @@ inline std::vector<std::vector<token_id>> solo_group(const submission& a) {
   }
 }
 
-/// Guesses that are right with a given probability, wrong or missing else; now and then the draft model is asked, and
+/// Guesses that are right with a given probability, wrong or missing else; now and then a guess_model is asked, and
 /// replies later.
-class test_proposer : public proposer {
+class test_guesser : public guesser {
 public:
-  test_proposer(unsigned seed, double right) : rng_(seed), right_(right) {}
+  test_guesser(unsigned seed, double right) : rng_(seed), right_(right) {}
 
   void begin(sequence_id id, std::shared_ptr<const sampling_params> params, std::span<const token_id> known,
              std::size_t prompt_tokens, std::span<const token_id>) override {
@@ -105,13 +105,14 @@ public:
     REQUIRE(step.sequences == static_cast<int>(decoding.size()));
     return rng_() % 3 > 0;
   }
-  std::optional<draft_request> collect(const plain_step&, std::span<const decoding_sequence>, int) override {
+  std::optional<guess_request> collect(const plain_step&, std::span<const decoding_sequence>, int) override {
     if (asked_ || rng_() % 3 > 0)
       return std::nullopt;
     asked_ = true;
-    return draft_request{};
+    return guess_request{};
   }
   bool asked() const override { return asked_; }
+  void deliver(const guess_reply&) override { asked_ = false; }
   bool reply() { return std::exchange(asked_, false); }
 
   std::vector<guess_run> propose(const plain_step&, std::span<const decoding_sequence> decoding, int) override {

@@ -26,7 +26,7 @@ class machine {
 public:
   /// `snapshots`: of states, where limits.recurrent.
   machine(int blocks, bool cache, scheduler_limits limits, int host_blocks = 0,
-          std::shared_ptr<test_proposer> guesses = nullptr, int snapshots = 8)
+          std::shared_ptr<test_guesser> guesses = nullptr, int snapshots = 8)
     : manager(blocks, cache, host_blocks),
       sched(limits, guesses),
       guesses_(std::move(guesses)),
@@ -43,7 +43,7 @@ public:
   }
 
   bool plan() {
-    if (sched.collect_draft_request())
+    if (sched.collect_guess_request())
       return true;
     if (!sched.wants_step()) {
       if (!guesses_ || !guesses_->reply())
@@ -441,7 +441,7 @@ private:
     bool ahead = false, guides = false;
   };
 
-  std::shared_ptr<test_proposer> guesses_;
+  std::shared_ptr<test_guesser> guesses_;
   int budget_;
   std::vector<stage> stages_;
   std::uint64_t tokens_known_of_ = 0; // the last step

@@ -97,7 +97,7 @@ TEST_CASE("beams and siblings cross a border, also with few blocks") {
 TEST_CASE("guesses end at a border") {
   const restored_borders restore;
   const auto limits = with_border(64);
-  const auto guesses = std::make_shared<test_proposer>(3, 1.0);
+  const auto guesses = std::make_shared<test_guesser>(3, 1.0);
   machine m(100, true, limits, 0, guesses);
   const auto a = make(1, tokens(40), 50);
   submit(m, a);

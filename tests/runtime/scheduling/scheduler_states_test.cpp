@@ -128,7 +128,7 @@ TEST_CASE("a preempted sequence goes on from its last snapshot") {
 
 TEST_CASE("wrong guesses leave no trace in a state") {
   const restored_borders restore;
-  const auto guesses = std::make_shared<test_proposer>(3, 0.6);
+  const auto guesses = std::make_shared<test_guesser>(3, 0.6);
   machine m(100, true, with_states(), 0, guesses);
   const auto a = make(1, numbered_tokens(40), 50), b = make(2, numbered_tokens(40), 50, 3);
   submit(m, a);

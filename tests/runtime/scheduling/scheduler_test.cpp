@@ -35,7 +35,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     std::mt19937 rng(static_cast<unsigned>(seed));
     auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
     scheduler_limits limits{pick(0, 4) == 0 ? 1 : pick(1, 100), pick(0, 4) == 0 ? 1 : pick(1, 12), 1000, pick(1, 3)};
-    const auto guesses = pick(0, 1) ? std::make_shared<test_proposer>(static_cast<unsigned>(seed), 0.25 * pick(0, 4))
+    const auto guesses = pick(0, 1) ? std::make_shared<test_guesser>(static_cast<unsigned>(seed), 0.25 * pick(0, 4))
                                     : nullptr;
     rope_borders.clear();
     for (int i = pick(0, 2), from = 0; i > 0 && from < 140; --i)

@@ -35,7 +35,7 @@ TEST_CASE("a record has the rows, blocks and waits of its own step") {
   grant = {};
   grant.acquired = 1;
   recorder.granted(grant);
-  counted.decode_rows += 7, counted.prefill_rows += 16, counted.draft_tokens += 4, counted.preemptions += 1;
+  counted.decode_rows += 7, counted.prefill_rows += 16, counted.guessed_tokens += 4, counted.preemptions += 1;
   recorder.planned(plan_of(8), counted);
   counted.decode_rows += 2;
   recorder.planned(plan_of(9), counted); // ahead of the result of the first

@@ -1,8 +1,8 @@
 // The draft model on the emulated GPU, whose work runs late and in any order that events allow.
-#include "runtime/execution/draft_model.hpp"
+#include "runtime/techniques/speculation/draft_model.hpp"
 
-#include "tests/runtime/execution/draft_model_cases.hpp"
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
+#include "tests/runtime/techniques/speculation/draft_model_cases.hpp"
 
 using namespace troupe;
 

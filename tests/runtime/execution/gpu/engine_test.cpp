@@ -1,5 +1,6 @@
 // The whole engine on the emulated GPU: tokens do not depend on the order in which streams progress.
 #include "runtime/techniques/beams/technique.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 #include "tests/actors/faulty_device.hpp"
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
@@ -130,7 +131,7 @@ TEST_CASE("steady decoding on a GPU waits for nothing, allocates nothing and lau
   REQUIRE(engine.status().now == load_status::stage::ready);
   auto g = ask({0, 54, 51}, 56);
   g.sampling.ignore_eos = true;
-  g.sampling.speculate = speculation::off; // steps with guesses are no recorded ones
+  g.sampling.techniques.set(speculated_by(speculation::off)); // steps with guesses are no recorded ones
   listener l;
   engine.submit(g, l);
   REQUIRE(l.wait_for_tokens(10));
@@ -212,7 +213,7 @@ TEST_CASE("sums that a unified maximum does not suit are counted, over steps of 
     auto options = on_gpu("qwen3"); // whose heads are as tensor cores take them
     options.compute.dtype = "bf16";
     options.compute.unified_maximum = maximum;
-    options.speculate = speculation::off;
+    options.techniques["speculate"] = {"off"};
     gpu_engine engine(options);
     REQUIRE(engine.status().now == load_status::stage::ready);
     const auto layers = 2u, heads = 4u;

@@ -1,6 +1,7 @@
 // Families that need more than a Llama, in the engine on the emulated GPU: transformers' greedy tokens, the same tokens
 // together and alone; hidden states.
 #include "runtime/techniques/beams/technique.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 #include "tests/runtime/execution/gpu/tiny_engine.hpp"
 
 #include <algorithm>
@@ -65,8 +66,9 @@ TEST_CASE("mixtures of experts on a GPU: random requests give the same tokens in
       auto o = tiny.options();
       o.step_tokens = std::array{24, 5, 9}[schedule - 1];
       o.max_sequences = schedule == 2 ? 3 : 6;
-      o.draft_tokens = schedule == 1 ? 2 : 0; // else only where guesses pay, which a busy machine may deny
-      if (schedule == 3)                      // few blocks
+      o.techniques["draft_tokens"] = {
+        schedule == 1 ? "2" : "0"}; // else only where guesses pay, which a busy machine may deny
+      if (schedule == 3)            // few blocks
         o.kv_cache_bytes = 5 * block_bytes;
       auto crowd = work;
       auto wanted = expected;
@@ -113,7 +115,7 @@ TEST_CASE("families on a GPU whose streams run late give transformers' tokens, t
       work.push_back(ask(test::list<token_id>(c["ids"]), 2));
       work.back().sampling.ignore_eos = true;
       work.back().sampling.logprobs = 2;
-      work.back().sampling.speculate = speculation::off;
+      work.back().sampling.techniques.set(speculated_by(speculation::off));
     }
     work.back().sampling.temperature = 0.9f;
     work.back().sampling.seed = 3;
@@ -153,7 +155,7 @@ TEST_CASE("decode steps are recorded for families in which the host takes no par
     REQUIRE(engine.status().now == load_status::stage::ready);
     auto g = ask({5, 54, 51}, 8);
     g.sampling.ignore_eos = true;
-    g.sampling.speculate = speculation::off;
+    g.sampling.techniques.set(speculated_by(speculation::off));
     const auto before = counted();
     CHECK(engine.run(g).done.has_value());
     CHECK((counted().replays > before.replays) == recorded);

@@ -66,7 +66,7 @@ TEST_CASE("with layers on the GPU and on the CPU, requests get the same tokens t
     alone.compute.graphs = false;
     alone.compute.threads = 2;
     alone.prefix_cache = false;
-    alone.speculate = speculation::off;
+    alone.techniques["speculate"] = {"off"};
     std::size_t block_bytes = 0;
     {
       gpu_engine reference(alone);

@@ -4,6 +4,7 @@
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/techniques/beams/technique.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 #include "tests/emulation/cuda/memory.hpp"
 #include "tests/runtime/execution/gpu/tiny_engine.hpp"
 
@@ -59,7 +60,7 @@ TEST_CASE("models with recurrent layers on a GPU whose streams run late give the
       for (int round = 0; round < 2; ++round)
         run_together(engine, work, expected);
       const auto stats = engine.stats().total;
-      guessed += stats.scheduler.draft_tokens;
+      guessed += stats.scheduler.guessed_tokens;
       accepted += stats.scheduler.accepted_tokens;
       preempted += stats.scheduler.preemptions;
       if (seed == 1) {
@@ -119,7 +120,7 @@ TEST_CASE("steady decoding of a model with recurrent layers on a GPU waits for n
   gpu_engine engine(tiny.options());
   REQUIRE(engine.status().now == load_status::stage::ready);
   auto g = ignoring_eos({3, 14, 21}, 40);
-  g.sampling.speculate = speculation::off; // steps with guesses are no recorded ones
+  g.sampling.techniques.set(speculated_by(speculation::off)); // steps with guesses are no recorded ones
   listener l;
   engine.submit(g, l);
   REQUIRE(l.wait_for_tokens(10));
@@ -138,7 +139,7 @@ TEST_CASE("states and snapshots of recurrent layers on a GPU take what the memor
   o.compute.dtype = "bf16";
   o.max_sequences = 3;
   o.step_tokens = 27;
-  o.speculate = speculation::off;
+  o.techniques["speculate"] = {"off"};
   const auto device = open_device(o.compute, o.open_gpu);
   const auto source = open_model(o.model);
   const auto need = estimate_memory(*source.tensors, source.config,

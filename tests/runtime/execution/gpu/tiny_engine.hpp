@@ -59,7 +59,7 @@ inline std::vector<token_id> tiny_prompt(std::size_t length, token_id seed) {
 inline std::vector<heard> alone(engine_options o, const std::vector<generation>& work) {
   o.prefix_cache = false;
   o.compute.graphs = false;
-  o.speculate = speculation::off;
+  o.techniques["speculate"] = {"off"};
   gpu_engine reference(o); // runs work when it is queued
   if (const auto& why = reference.status().why)
     FAIL(why->message);

@@ -2,7 +2,7 @@
 #include "runtime/techniques/amateur/contrasting_runner.hpp"
 
 #include "runtime/techniques/amateur/technique.hpp"
-#include "tests/runtime/execution/draft_model_cases.hpp"
+#include "tests/runtime/techniques/speculation/draft_model_cases.hpp"
 
 #include <random>
 

@@ -70,7 +70,7 @@ TEST_CASE("A reward model's engine has the types and the device of the first, an
   engine_options options;
   options.model = "big";
   options.techniques["reward_model"] = {"judge"};
-  options.draft = "small";
+  options.techniques["draft"] = {"small"};
   options.compute.quantize = "int8";
   options.compute.weights = "mapped";
   options.max_context = 4096;
@@ -78,7 +78,6 @@ TEST_CASE("A reward model's engine has the types and the device of the first, an
   const auto own = reward_options(options);
   CHECK(own.model == "judge");
   CHECK(own.techniques.empty()); // or it would have one, too
-  CHECK(own.draft.empty());
   CHECK(own.roles.empty());
   CHECK(own.compute.quantize == "int8");
   CHECK(own.compute.weights == "auto");

@@ -1,0 +1,59 @@
+// What the guesser of a scheduler asks the model that computes guesses for it (guesser.hpp), and the reply. One request
+// serves all sequences; at most one is unanswered.
+#pragma once
+
+#include "runtime/support/types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+struct sampling_params; // runtime/sampling/sampling_params.hpp
+
+/// Hidden states behind the model's final norm, of neighbouring positions: what a guess_model may read
+/// beside the tokens that follow.
+struct state_rows {
+  std::int32_t position = 0;           // of the first
+  std::int32_t rows = 0;               // more than 0
+  std::shared_ptr<const float> values; // [rows, hidden], host memory
+
+  std::int32_t end() const { return position + rows; }
+};
+
+/// How many of a prompt's last tokens need states. Guesses do not see those before them.
+inline constexpr std::int32_t most_state_rows = 512;
+
+struct guess_demand {
+  sequence_id sequence;
+  std::shared_ptr<const sampling_params> params; // the target's: a guess is drawn with its random numbers
+  std::size_t prompt_tokens = 0;                 // of the transcript
+  std::size_t known = 0;                         // tokens of the transcript that earlier demands have brought
+  std::vector<token_id> tokens;                  // that follow those
+  int guesses = 0;                               // wanted
+  std::vector<state_rows> states = {};           // ascending; since the last demand; if they are wanted
+};
+
+struct guess_request {
+  std::uint64_t number = 0;
+  std::vector<guess_demand> demands = {};
+  std::vector<sequence_id> ended = {}; // since the last request
+};
+
+struct guess_answer {
+  sequence_id sequence;
+  std::vector<token_id> guesses = {}; // at most as many as wanted
+  bool behind = false;                // more of the transcript must be computed before there can be guesses
+};
+
+struct guess_reply {
+  std::uint64_t number = 0;
+  std::vector<guess_answer> answers = {}; // one per demand, in order
+  // Milliseconds: of passes that computed what was behind, in so many rows, and of passes that drew guesses.
+  double catch_up_ms = 0, drawing_ms = 0;
+  int catch_up_rows = 0, passes = 0;
+};
+
+} // namespace troupe

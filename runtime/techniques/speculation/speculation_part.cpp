@@ -1,0 +1,109 @@
+#include "runtime/techniques/speculation/speculation_part.hpp"
+
+#include "runtime/checkpoint/packed/weight_pager.hpp"
+#include "runtime/engine/loading/opened_model.hpp"
+#include "runtime/model/recurrent_config.hpp"
+#include "runtime/techniques/speculation/draft_model.hpp"
+#include "runtime/techniques/speculation/mtp_runner.hpp"
+#include "runtime/techniques/speculation/speculator.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr int usual_most_guesses = 16;
+
+/// Rows of a draft model's pass. More would make short sequences wait for the prompts of others, fewer would compute
+/// prompts slowly.
+int draft_rows(const engine_options& options) { return std::max(128, options.max_sequences); }
+
+/// Its KV cache has as many blocks as the model's.
+draft_spec spec_of(const model_replica& of, const loaded_second& draft) {
+  return {
+    .runner = {.weights = draft.weights, .precision = draft.precision, .sizes = draft.sizes, .blocks = of.plan.blocks},
+    .sampler = {.eos_ids = of.model->info.defaults.stops,
+                .vocab = draft.vocab,
+                .max_sequences = of.plan.limits.max_sequences},
+    .target_vocab = of.model->info.vocab_size};
+}
+
+draft_spec spec_of(const model_replica& of, const loaded_mtp& mtp) {
+  auto sampled = of.sampler();
+  sampled.guided = {};
+  const auto& stages = of.model->stages;
+  return {
+    .runner = {.weights = mtp.weights->layers,
+               .precision = mtp.precision,
+               .sizes = mtp.sizes,
+               .blocks = of.plan.blocks},
+    .sampler = std::move(sampled),
+    .target_vocab = of.model->info.vocab_size,
+    .mtp = std::make_shared<const mtp_spec>(mtp_spec{mtp.weights, stages.front().weights, stages.back().weights})};
+}
+
+template <class Loaded>
+auto beside(std::shared_ptr<const Loaded> what) {
+  return [what = std::move(what)](const model_replica& replica) -> std::unique_ptr<guess_model> {
+    return std::make_unique<draft_model>(replica.plan.last(), spec_of(replica, *what));
+  };
+}
+
+} // namespace
+
+speculation_part::speculation_part(const engine_options& options, const opened_model& of, const log_sink& log)
+  : draft_(open_second(text_of(options.techniques, draft_flag), &speculation_technique, draft_flag, of.source,
+                       of.info.tokenizer.get())),
+    mtp_(open_mtp(options, of.source, of.capabilities, of.info.device, log)),
+    most_guesses_(of.source.config.recurrent ? most_state_guesses : usual_most_guesses) {}
+
+std::string speculation_part::name() const { return draft_ ? "the draft model " + draft_->name() : std::string(); }
+
+memory_estimate speculation_part::prepare(const engine_options& options, const opened_stage& last, int context) {
+  if (draft_) {
+    draft_->prepare(options, *last.device, *last.backend, draft_rows(options), context);
+    return draft_->with({});
+  }
+  return mtp_
+    ? mtp_->prepare(*last.device, *last.backend, last.precision, draft_rows(options), options.max_sequences, context)
+    : memory_estimate();
+}
+
+loaded_guesses speculation_part::load(const engine_options& options, const technique_values& internals,
+                                      loaded_model& model, const part_loading& with) {
+  loaded_guesses result;
+  speculation_settings settings{.mode = speculation_of(options.techniques), .most_guesses = most_guesses_};
+  settings.forced = static_cast<int>(number_of(options.techniques, draft_tokens_flag, 0));
+  if (const auto* inside = internals.find<guessing_internals>(speculation_technique))
+    settings.custom = inside->drafter;
+  if (draft_) {
+    with.begin(draft_->name());
+    settings.draft_model = true;
+    result.make_model = beside(
+      std::make_shared<const loaded_second>(draft_->load(options, with.backend, with.show, with.log)));
+  }
+  if (const auto& pager = model.stages.back().weights->pager; mtp_ && pager && pager->streams()) {
+    if (settings.mode == speculation::mtp)
+      throw failure(errc::unsupported,
+                    "`speculate` is mtp, but weights are read from a file step by step, so that no others can use the "
+                    "head beside the model",
+                    speculate_flag);
+    with.log("layers of multi-token prediction do not guess, as weights are read from a file step by step");
+  } else if (mtp_) {
+    with.begin("layers of multi-token prediction");
+    settings.mtp = true;
+    result.make_model = beside(mtp_->load(with.backend, with.show));
+  }
+  model.info.techniques.set(
+    speculation_technique,
+    std::make_shared<const guessing_models>(guessing_models{draft_ ? draft_->name() : std::string(), settings.mtp}));
+  result.make = [settings = std::move(settings)](step_cost_fn cost) {
+    return std::make_shared<speculator>(settings, std::move(cost));
+  };
+  return result;
+}
+
+} // namespace troupe

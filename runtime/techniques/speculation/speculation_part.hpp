@@ -1,0 +1,30 @@
+// What guesses for a model that is being loaded: a draft model, or the model's own layers of multi-token prediction, or
+// nothing but the texts. Makes the speculators of its schedulers and the draft_models of its replicas.
+#pragma once
+
+#include "runtime/engine/loading/guess_part.hpp"
+#include "runtime/engine/loading/second_model.hpp"
+#include "runtime/techniques/speculation/mtp_part.hpp"
+
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+class speculation_part final : public guess_part {
+public:
+  /// Throws failure for a draft model of another vocabulary, and where guesses are asked for that cannot be.
+  speculation_part(const engine_options& options, const opened_model& of, const log_sink& log);
+
+  std::string name() const override;
+  memory_estimate prepare(const engine_options& options, const opened_stage& last, int context) override;
+  loaded_guesses load(const engine_options& options, const technique_values& internals, loaded_model& model,
+                      const part_loading& with) override;
+
+private:
+  std::unique_ptr<second_model> draft_; // null: none
+  std::unique_ptr<mtp_part> mtp_;       // null: there are no such layers, or they are not to guess
+  int most_guesses_;                    // of a sequence in one step
+};
+
+} // namespace troupe

@@ -1,0 +1,351 @@
+#include "runtime/techniques/speculation/speculator.hpp"
+
+#include "runtime/sampling/sampling_params.hpp"
+#include "runtime/techniques/speculation/lookahead_drafter.hpp"
+#include "runtime/techniques/speculation/ngram_drafter.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t little_lag = 64;      // tokens that the draft model computes beside its first guess
+constexpr int most_unmeasured_passes = 4;   // of the draft model, before it is known how long they take
+constexpr int usual_answer = 256;           // tokens: many requests end before their max_tokens
+constexpr double least_catch_up_return = 2; // tokens' time to be gained, over what the draft model's prefill takes
+
+/// Sum of the probabilities of the first guesses to be right.
+double expected_tokens(double acceptance, int guesses) {
+  double sum = 0, p = 1;
+  for (int i = 0; i < guesses; ++i)
+    sum += p *= acceptance;
+  return sum;
+}
+
+speculation mode_of(const speculation_settings& settings, const sampling_params& params) {
+  const auto asked = speculation_of(params.techniques);
+  return asked == speculation::automatic ? settings.mode : asked;
+}
+
+} // namespace
+
+speculator::speculator(speculation_settings settings, step_cost_fn cost)
+  : settings_(std::move(settings)), cost_(std::move(cost)), policy_({.forced = settings_.forced}) {
+  counters_.accepted_at.resize(as_size(settings_.most_guesses));
+  const auto expect = [this](source from, std::initializer_list<double> acceptance) {
+    for (std::size_t grade = 0; grade < acceptance.size(); ++grade)
+      policy_.expect(from, grade, acceptance.begin()[grade]);
+  };
+  expect(ngram, {0.3, 0.5, 0.6, 0.7});
+  expect(lookahead, {0.05, 0.2, 0.4});
+  expect(jacobi, {0.05});
+  expect(draft, {0.6});
+}
+
+speculator::~speculator() = default;
+
+// -- sequences --------------------------------------------------------------------------------------------------------
+
+// A source of guesses is made here.
+void speculator::begin(sequence_id id, std::shared_ptr<const sampling_params> params, std::span<const token_id> known,
+                       std::size_t prompt_tokens, std::span<const token_id> prediction) {
+  const auto mode = mode_of(settings_, *params);
+  if (mode == speculation::off || settings_.most_guesses <= 0)
+    return;
+  sequence s;
+  if (settings_.custom)
+    s.drafters[custom] = settings_.custom(id, known.first(prompt_tokens));
+  const auto wants = [&](speculation kind) {
+    return !s.drafters[custom] && (mode == speculation::automatic || mode == kind);
+  };
+  if (wants(speculation::ngram))
+    s.drafters[ngram] = std::make_unique<ngram_drafter>(prediction, prompt_tokens + as_size(params->max_tokens));
+  if (wants(speculation::lookahead))
+    s.drafters[lookahead] = std::make_unique<lookahead_drafter>();
+  if (mode == speculation::jacobi && !s.drafters[custom]) // `lookahead` guesses the same and more
+    s.drafters[jacobi] = std::make_unique<lookahead_drafter>(false);
+  s.drafts = (settings_.draft_model && wants(speculation::draft)) || (settings_.mtp && wants(speculation::mtp));
+  s.prompt_tokens = prompt_tokens;
+  s.params = std::move(params);
+  gain(s, known.first(prompt_tokens));
+  gain(s, known.subspan(prompt_tokens));
+  policy_.begin(id);
+  sequences_.insert_or_assign(id, std::move(s));
+  waits_.reset();
+}
+
+void speculator::end(sequence_id id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end())
+    return;
+  proposals_ -= found->second.proposed.has_value();
+  if (found->second.drafts && found->second.unsent.size() < found->second.tokens) // the draft model knows it
+    ended_.push_back(id);
+  sequences_.erase(found);
+  policy_.end(id);
+  waits_.reset();
+}
+
+void speculator::gain(sequence& s, std::span<const token_id> tokens) {
+  if (tokens.empty())
+    return;
+  for (auto& d : s.drafters)
+    if (d)
+      d->append(tokens);
+  s.tokens += tokens.size();
+  if (s.drafts) {
+    s.unsent.insert(s.unsent.end(), tokens.begin(), tokens.end());
+    s.lag += tokens.size();
+    if (settings_.mtp)
+      s.lag = std::min<std::size_t>(s.lag, most_state_rows);
+  }
+  s.drawn.reset();
+  waits_.reset();
+}
+
+bool speculator::wants_states(sequence_id id) const {
+  if (!settings_.mtp)
+    return false;
+  const auto found = sequences_.find(id);
+  return found != sequences_.end() && found->second.drafts;
+}
+
+// Those behind the first wrong guess are of another text. Kept are those of the last tokens alone, where a sequence has
+// no guesses for long.
+void speculator::take_states(sequence_id id, const state_rows& states, std::int32_t known) {
+  if (!wants_states(id))
+    return;
+  auto& s = sequences_.at(id);
+  auto valid = states;
+  valid.rows = std::min(states.end(), std::max(known, static_cast<std::int32_t>(s.tokens) - 1)) - states.position;
+  if (valid.rows <= 0)
+    return;
+  s.states.push_back(std::move(valid));
+  std::erase_if(s.states, [&](const state_rows& old) { return old.end() + most_state_rows < s.states.back().end(); });
+}
+
+// -- decisions --------------------------------------------------------------------------------------------------------
+
+guess_option speculator::option(const sequence& s, const decoding_sequence& d, source from) const {
+  guess_option o{d.id, 0, std::min(d.most, settings_.most_guesses), 0};
+  if (from != draft) {
+    o.acceptance = policy_.acceptance(d.id, from, s.drafters[from]->grade());
+    return o;
+  }
+  o.acceptance = policy_.acceptance(d.id, draft, 0);
+  if (s.drawn) {
+    o.most = std::min(o.most, static_cast<int>(s.drawn->size()));
+  } else {
+    o.pass_ms = pass_ms_.value();
+    if (pass_ms_.value() == 0)
+      o.most = std::min(o.most, most_unmeasured_passes);
+  }
+  return o;
+}
+
+// Whether the draft model's prefill of a transcript costs less than the guesses of it will gain.
+bool speculator::worth_catching_up(const sequence& s, const decoding_sequence& d, const plain_step& step) const {
+  if (s.lag <= little_lag || row_ms_.value() == 0 || settings_.forced > 0)
+    return true;
+  const auto emitted = static_cast<int>(s.tokens - s.prompt_tokens);
+  const int left = std::min(s.params->max_tokens - emitted, usual_answer);
+  const auto unit = policy_.unit_ms(step, cost_);
+  constexpr int guesses = 3;
+  const auto tokens = 1 + expected_tokens(policy_.acceptance(d.id, draft, 0), guesses);
+  const auto ms = unit + guesses * pass_ms_.value() + policy_.added_ms(step, cost_, guesses);
+  const auto gained = left * (unit - ms / tokens) / step.sequences;
+  return gained > least_catch_up_return * static_cast<double>(s.lag) * row_ms_.value();
+}
+
+// The source whose guesses promise most tokens; of a sequence without any for long, each in turn.
+std::optional<speculator::source> speculator::choose(const sequence& s, const decoding_sequence& d,
+                                                     const plain_step& step, bool ask) const {
+  std::array<source, sources> there{};
+  std::size_t count = 0;
+  for (const auto from : {ngram, lookahead, jacobi, custom})
+    if (s.drafters[from] && s.drafters[from]->ready())
+      there[count++] = from;
+  if (s.drawn ? !s.drawn->empty() : ask && s.drafts && worth_catching_up(s, d, step))
+    there[count++] = draft;
+  if (count == 0)
+    return std::nullopt;
+  if (s.drawn && !s.drawn->empty()) // paid for
+    return draft;
+  if (policy_.due(d.id))
+    return there[s.turn % count];
+  const auto unit = policy_.unit_ms(step, cost_);
+  const auto promise = [&](source from) {
+    const auto o = option(s, d, from);
+    return expected_tokens(o.acceptance, std::min(o.most, 4)) * std::max(1 - o.pass_ms / unit, 0.0);
+  };
+  return *std::max_element(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(count),
+                           [&](source a, source b) { return promise(a) < promise(b); });
+}
+
+speculator::plan speculator::decide(const plain_step& step, std::span<const decoding_sequence> decoding, int room,
+                                    bool ask) const {
+  plan p{std::vector<source>(decoding.size()), std::vector<int>(decoding.size())};
+  std::vector<guess_option> options;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < decoding.size(); ++i) {
+    const auto& d = decoding[i];
+    const auto s = sequences_.find(d.id);
+    if (s == sequences_.end() || d.most <= 0)
+      continue;
+    if (const auto from = choose(s->second, d, step, ask)) {
+      p.from[i] = *from;
+      options.push_back(option(s->second, d, *from));
+      places.push_back(i);
+    }
+  }
+  if (options.empty())
+    return p;
+  const auto counts = policy_.plan(step, cost_, options, room);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    p.guesses[places[i]] = counts[i];
+    p.any = p.any || counts[i] > 0;
+  }
+  return p;
+}
+
+// -- a step -----------------------------------------------------------------------------------------------------------
+
+bool speculator::waits(const plain_step& step, std::span<const decoding_sequence> decoding) {
+  if (asked_ || proposals_ > 0)
+    return true;
+  if (sequences_.empty())
+    return false;
+  if (!waits_)
+    waits_ = decide(step, decoding, settings_.most_guesses * step.sequences, true).any;
+  held_ = held_ || *waits_;
+  return *waits_;
+}
+
+std::optional<guess_request> speculator::collect(const plain_step& step, std::span<const decoding_sequence> decoding,
+                                                 int room) {
+  if (!(settings_.draft_model || settings_.mtp) || asked_ || sequences_.empty())
+    return std::nullopt;
+  const auto p = decide(step, decoding, room, true);
+  guess_request request;
+  for (std::size_t i = 0; i < decoding.size(); ++i) {
+    if (p.guesses[i] == 0 || p.from[i] != draft)
+      continue;
+    auto& s = sequences_.at(decoding[i].id);
+    if (s.drawn)
+      continue;
+    const auto known = s.tokens - s.unsent.size();
+    request.demands.push_back({decoding[i].id, s.params, s.prompt_tokens, known, std::exchange(s.unsent, {}),
+                               p.guesses[i], std::exchange(s.states, {})});
+  }
+  if (request.demands.empty())
+    return std::nullopt;
+  request.number = ++last_request_;
+  request.ended = std::exchange(ended_, {});
+  asked_ = true;
+  return request;
+}
+
+void speculator::deliver(const guess_reply& reply) {
+  if (!asked_ || reply.number != last_request_)
+    return;
+  asked_ = false;
+  waits_.reset();
+  for (const auto& answer : reply.answers) {
+    const auto s = sequences_.find(answer.sequence);
+    if (s == sequences_.end() || !s->second.unsent.empty()) // ended, or gone on
+      continue;
+    s->second.drawn = answer.guesses;
+    if (!answer.behind)
+      s->second.lag = 0;
+  }
+  if (reply.passes > 0)
+    pass_ms_.add(reply.drawing_ms / reply.passes);
+  if (as_size(reply.catch_up_rows) > little_lag)
+    row_ms_.add(reply.catch_up_ms / reply.catch_up_rows);
+  drawing_ms_ += reply.drawing_ms;
+  catch_up_ms_ += reply.catch_up_ms;
+}
+
+std::vector<guess_run> speculator::propose(const plain_step& step, std::span<const decoding_sequence> decoding,
+                                           int room) {
+  std::vector<guess_run> proposals(decoding.size());
+  if (sequences_.empty())
+    return proposals;
+  const auto p = decide(step, decoding, room, false);
+  for (std::size_t i = 0; i < decoding.size(); ++i) {
+    if (p.guesses[i] == 0)
+      continue;
+    auto& s = sequences_.at(decoding[i].id);
+    proposal next{p.from[i], 0, {}};
+    if (next.from == draft) {
+      next.guesses = *s.drawn;
+      next.guesses.resize(std::min(next.guesses.size(), as_size(p.guesses[i])));
+    } else {
+      next.grade = s.drafters[next.from]->grade();
+      proposals[i].predicted = s.drafters[next.from]->predicts();
+      s.drafters[next.from]->propose(as_size(p.guesses[i]), next.guesses);
+    }
+    if (next.guesses.empty())
+      continue;
+    proposals[i].tokens = next.guesses;
+    proposals_ += !s.proposed;
+    s.proposed = std::move(next);
+  }
+  return proposals;
+}
+
+std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end() || choices.empty())
+    return 0;
+  auto& s = found->second;
+  if (!s.proposed || choices.size() == 1) {
+    append(id, choices.first(1));
+    return 0;
+  }
+  const auto proposed = *std::exchange(s.proposed, std::nullopt);
+  --proposals_;
+  const auto rows = std::min(choices.size() - 1, proposed.guesses.size());
+  std::size_t accepted = 0;
+  while (accepted < rows && proposed.guesses[accepted] == choices[accepted])
+    ++counters_.accepted_at[accepted++];
+  if (auto& d = s.drafters[proposed.from])
+    d->observe(choices.first(rows + 1));
+  policy_.judged(id, proposed.from, proposed.grade, rows, accepted);
+  ++s.turn;
+  ++counters_.drafts;
+  counters_.proposed += rows;
+  counters_.accepted += accepted;
+  guesses_ += static_cast<int>(rows);
+  accepted_ += static_cast<int>(accepted);
+  gain(s, choices.first(accepted + 1));
+  return accepted;
+}
+
+void speculator::append(sequence_id id, std::span<const token_id> tokens) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end())
+    return;
+  proposals_ -= std::exchange(found->second.proposed, std::nullopt).has_value();
+  policy_.plain(id);
+  gain(found->second, tokens);
+}
+
+void speculator::finished(const finished_step& step) {
+  auto own = step;
+  own.ms = std::max(step.ms - catch_up_ms_, 0.0);
+  policy_.finished({own, guesses_, accepted_, drawing_ms_, held_}, cost_);
+  pass_ms_.fade();
+  row_ms_.fade();
+  waits_.reset();
+  held_ = guesses_ > 0; // the next one is not planned ahead either
+  guesses_ = accepted_ = 0;
+  drawing_ms_ = catch_up_ms_ = 0;
+}
+
+} // namespace troupe
