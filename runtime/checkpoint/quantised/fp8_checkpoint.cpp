@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <span>
 
 namespace troupe {
 
@@ -31,8 +33,9 @@ public:
     const auto* scales = stored.find(scale_);
     if (!scales)
       fail(scale_, "is missing");
-    if (scales->type != tensor_type::f32 && scales->type != tensor_type::bf16 && scales->type != tensor_type::f16)
-      fail(scale_, "is " + std::string(to_string(scales->type)) + ", expected F32, BF16 or F16");
+    if (scales->type != tensor_type::f32 && scales->type != tensor_type::bf16 && scales->type != tensor_type::f16 &&
+        !powers_of_two(*scales))
+      fail(scale_, "is " + std::string(to_string(scales->type)) + ", expected F32, BF16, F16, F8_E8M0 or U8");
     read_grid(codes.shape, scales->shape, block);
     info_.type = block_[1] >= codes.shape[1] ? tensor_type::fp8 : tensor_type::bf16;
     info_.shape = codes.shape;
@@ -42,10 +45,10 @@ public:
   const tensor_info& info() const { return info_; }
 
   tensor_data unpack() const {
-    const auto codes = stored_.read(weight_), stored_scales = stored_.read(scale_);
+    const auto codes = stored_.read(weight_);
     const auto outputs = info_.shape[0], inputs = info_.shape[1], columns = (inputs + block_[1] - 1) / block_[1];
     std::vector<float> scales((outputs + block_[0] - 1) / block_[0] * columns);
-    to_floats(*weight_format_of(stored_.find(scale_)->type), stored_scales.get(), scales.size(), scales.data());
+    read_scales(scales);
     std::shared_ptr<std::byte[]> to(new std::byte[info_.bytes]);
     auto* row = to.get();
     const auto* code = static_cast<const std::uint8_t*>(codes.get());
@@ -68,6 +71,21 @@ public:
 private:
   [[noreturn]] void fail(const std::string& tensor, const std::string& what) const {
     throw failure(errc::bad_file, stored_.where(weight_) + ": tensor " + shown(tensor) + " " + what);
+  }
+
+  /// Of MXFP8, and of DeepSeek since V3.1: exponents alone.
+  static bool powers_of_two(const tensor_info& scales) {
+    return scales.type == tensor_type::f8_e8m0 || scales.type == tensor_type::u8;
+  }
+
+  void read_scales(std::vector<float>& to) const {
+    const auto& info = *stored_.find(scale_);
+    const auto data = stored_.read(scale_);
+    if (!powers_of_two(info))
+      return to_floats(*weight_format_of(info.type), data.get(), to.size(), to.data());
+    constexpr int bias = 127;
+    std::ranges::transform(std::span(static_cast<const std::uint8_t*>(data.get()), to.size()), to.begin(),
+                           [](std::uint8_t exponent) { return std::ldexp(1.0f, exponent - bias); });
   }
 
   /// Sets the outputs and inputs that share a scale.
