@@ -9,10 +9,11 @@ using namespace troupe::test;
 namespace {
 
 const std::vector<std::string> family_models{
-  "afmoe",    "bloom",        "cohere2-moe", "nanochat",      "exaone-moe",    "glm4-moe-lite", "hy-v3",  "mellum",
-  "minicpm3", "muse-glimmer", "olmoe",       "youtu",         "cohere2",       "exaone4",       "gemma2", "gemma3",
-  "gemma4",   "glm4-moe",     "gpt-neox",    "gpt-oss",       "gpt2",          "granite",       "llama4", "mixtral",
-  "olmo2",    "opt",          "phi3",        "phi3-longrope", "phi4-longrope", "qwen3-moe",     "smollm3"};
+  "afmoe",   "bloom",         "cohere2-moe",   "nanochat",  "exaone-moe",   "glm4-moe-lite", "hy-v3",
+  "mellum",  "deepseek-v32",  "glm-moe-dsa",   "minicpm3",  "muse-glimmer", "olmoe",         "youtu",
+  "cohere2", "exaone4",       "gemma2",        "gemma3",    "gemma4",       "glm4-moe",      "gpt-neox",
+  "gpt-oss", "gpt2",          "granite",       "llama4",    "mixtral",      "olmo2",         "opt",
+  "phi3",    "phi3-longrope", "phi4-longrope", "qwen3-moe", "smollm3"};
 
 /// Random, of a few kB (make_family_models.py).
 const std::vector<std::string> tiny_family_models{
