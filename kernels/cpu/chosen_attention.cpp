@@ -254,8 +254,9 @@ layer_cache chosen_attention::gather(const call& call, const head_group& of, int
   const auto* positions = call.chosen->of(static_cast<std::size_t>(of.row->row)) + partition * partition_tokens;
   const auto count = static_cast<std::size_t>(
     std::min(partition_tokens, call.chosen->most - partition * partition_tokens));
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto position = static_cast<std::size_t>(positions[i]);
+  // The last block is filled up with numbers that are finite, too: unseen tokens are multiplied by 0.
+  for (std::size_t i = 0; i < ceil_div(count, block_positions) * block_positions; ++i) {
+    const auto position = static_cast<std::size_t>(positions[std::min(i, count - 1)]);
     const auto block = static_cast<std::size_t>(
       call.blocks[static_cast<std::size_t>(of.row->sequence->first_block) + position / block_tokens]);
     copy_token(from.type, static_cast<std::size_t>(from.head_dim), to.data + i / block_tokens * from.key_bytes,

@@ -154,7 +154,7 @@ TEST_CASE("FP8 checkpoints with scales that are missing, misshapen or mistyped a
         "model.safetensors: tensor `" + q +
           "weight_scale` has the shape [1, 128], expected one scale, [128, 1] or one for each block");
   CHECK(fp8_refusal(q + R"(weight_scale": {"dtype": "F32")", q + R"(weight_scale": {"dtype": "I32")") ==
-        "model.safetensors: tensor `" + q + "weight_scale` is I32, expected F32, BF16 or F16");
+        "model.safetensors: tensor `" + q + "weight_scale` is I32, expected F32, BF16, F16, F8_E8M0 or U8");
   CHECK(fp8_refusal(q + R"(weight": {"dtype": "F8_E4M3")", q + R"(weight": {"dtype": "F8_E5M2")") ==
         "model.safetensors: tensor `" + q + "weight` is stored as F8_E5M2, supported are F32, F16 and BF16");
 }

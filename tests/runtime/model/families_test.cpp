@@ -9,11 +9,11 @@ using namespace troupe::test;
 namespace {
 
 const std::vector<std::string> family_models{
-  "afmoe",   "bloom",         "cohere2-moe",   "nanochat",  "exaone-moe",   "glm4-moe-lite", "hy-v3",
-  "mellum",  "deepseek-v32",  "glm-moe-dsa",   "minicpm3",  "muse-glimmer", "olmoe",         "youtu",
-  "cohere2", "exaone4",       "gemma2",        "gemma3",    "gemma4",       "glm4-moe",      "gpt-neox",
-  "gpt-oss", "gpt2",          "granite",       "llama4",    "mixtral",      "olmo2",         "opt",
-  "phi3",    "phi3-longrope", "phi4-longrope", "qwen3-moe", "smollm3"};
+  "afmoe",    "bloom",        "cohere2-moe",   "nanochat",      "exaone-moe",    "glm4-moe-lite", "hy-v3",
+  "mellum",   "deepseek-v32", "mimo-v2-flash", "step3p7",       "glm-moe-dsa",   "minicpm3",      "muse-glimmer",
+  "olmoe",    "youtu",        "cohere2",       "exaone4",       "gemma2",        "gemma3",        "gemma4",
+  "glm4-moe", "gpt-neox",     "gpt-oss",       "gpt2",          "granite",       "llama4",        "mixtral",
+  "olmo2",    "opt",          "phi3",          "phi3-longrope", "phi4-longrope", "qwen3-moe",     "smollm3"};
 
 /// Random, of a few kB (make_family_models.py).
 const std::vector<std::string> tiny_family_models{
@@ -26,6 +26,7 @@ const std::vector<std::string> tiny_family_models{
   "ministral3", "mistral4", "seed-oss", "smallthinker", "smallthinker-softmax",
   // Of late 2026, and older ones that were left out.
   "gpt-bigcode", "gpt-bigcode-heads", "gptj", "granite-swa", "internlm3", "mpt", "olmoe", "phimoe", "solar-open",
+  "axk1",
   // The texts of multimodal models.
   "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
