@@ -2,6 +2,7 @@
 
 #include "kernels/formats/bf16.hpp"
 #include "kernels/formats/e4m3.hpp"
+#include "kernels/formats/f16.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/support/error.hpp"
@@ -37,7 +38,8 @@ public:
         !powers_of_two(*scales))
       fail(scale_, "is " + std::string(to_string(scales->type)) + ", expected F32, BF16, F16, F8_E8M0 or U8");
     read_grid(codes.shape, scales->shape, block);
-    info_.type = block_[1] >= codes.shape[1] ? tensor_type::fp8 : tensor_type::bf16;
+    wide_ = codes.type == tensor_type::f8_e5m2;
+    info_.type = block_[1] >= codes.shape[1] && !wide_ ? tensor_type::fp8 : tensor_type::bf16;
     info_.shape = codes.shape;
     info_.bytes = codes.shape[0] * kernels::row_bytes(*weight_format_of(info_.type), codes.shape[1]);
   }
@@ -59,7 +61,7 @@ public:
         std::memcpy(row + sizeof(float), code, inputs);
       } else {
         for (std::size_t i = 0; i < inputs; ++i) {
-          const auto half = kernels::to_bf16(kernels::from_e4m3(code[i]) * scale[i / block_[1]]);
+          const auto half = kernels::to_bf16(value_of(code[i]) * scale[i / block_[1]]);
           std::memcpy(row + i * sizeof half, &half, sizeof half);
         }
       }
@@ -113,7 +115,13 @@ private:
 
   const checkpoint& stored_;
   std::string weight_, scale_;
+  /// E5M2 is the upper half of f16.
+  float value_of(std::uint8_t code) const {
+    return wide_ ? kernels::from_f16(static_cast<std::uint16_t>(code << 8)) : kernels::from_e4m3(code);
+  }
+
   std::array<std::size_t, 2> block_{};
+  bool wide_ = false; // E5M2
   tensor_info info_;
 };
 
@@ -122,7 +130,8 @@ public:
   fp8_checkpoint(std::unique_ptr<const checkpoint> stored, std::array<std::size_t, 2> block)
     : rewritten_checkpoint(std::move(stored)) {
     for (const auto& name : stored_->tensors())
-      if (name.ends_with(suffix) && stored_->find(name)->type == tensor_type::f8_e4m3)
+      if (const auto type = stored_->find(name)->type;
+          name.ends_with(suffix) && (type == tensor_type::f8_e4m3 || type == tensor_type::f8_e5m2))
         matrices_.try_emplace(name, *stored_, name, block);
   }
 

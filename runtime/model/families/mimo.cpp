@@ -95,7 +95,7 @@ void read_mimo_v2_flash(const reader& config, model_config& model) {
   model.experts.ffn = config.integer("moe_intermediate_size", 1, max_ffn, 2048);
   require_number(config, "n_shared_experts", 0);
   model.experts.scale = static_cast<float>(config.number("routed_scaling_factor", 0, 1e6).value_or(1));
-  std::ranges::fill(model.sparse, true);
+  model.sparse.assign(as_size(model.layers), true);
   if (const auto types = read_mlp_types(config, model.layers))
     model.sparse = *types;
   else if (!read_ones(config, "moe_layer_freq", model.sparse))
