@@ -163,6 +163,10 @@ TEST_CASE("CUDA: activations are accurate over the whole range, alone and as gat
   check_close(out.read().values(), want, tolerance, "xIELU");
   device->linear_activated(out.view, in.view, *pair, clamped, true);
   check_close(out.read().values(), want_gated, tolerance_gated, "clamped SwiGLU");
+  for (std::size_t i = 0; i < want_gated.size(); ++i)
+    want_gated[i] = reference::gated(cut, inputs[i], inputs[i]);
+  device->linear_activated(out.view, in.view, *pair, cut, true);
+  check_close(out.read().values(), want_gated, tolerance_gated, "cut SwiGLU");
 }
 
 TEST_CASE("CUDA: a layer without a gate has the bits of its activation in any number of rows, through every kernel") {

@@ -110,6 +110,23 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
   basic_backend backend;
   CHECK(failure_of([&] { load_weights(*gates.tensors, gates.config, backend, dtype::f32); }) ==
         "models of the family `gemma3n_text` need gates that few inputs pass; this is basic");
+  const auto indexed = open("families/deepseek-v32");
+  CHECK(failure_of([&] { load_weights(*indexed.tensors, indexed.config, backend, dtype::f32); }) ==
+        "models of the family `deepseek_v32` need attention over positions that an indexer chooses, which only CPUs "
+        "compute so far; this is basic");
+  auto later = open("families/glm-moe-dsa");
+  later.config.span = layer_span{1, 4, false, true};
+  const auto cpu = kernels::make_cpu_backend({.threads = 1});
+  CHECK(failure_of([&] { load_weights(*later.tensors, later.config, *cpu, dtype::f32); }) ==
+        "models of the family `glm_moe_dsa` cannot be divided ahead of layer 1, which takes the choice of positions of "
+        "the layer before");
+  CHECK(failure_of([&] {
+          precision few(dtype::f32);
+          few.attention_threshold = 0.1f;
+          load_weights(*indexed.tensors, indexed.config, *cpu, few);
+        }) ==
+        "`attention_threshold` is not for models of the family `deepseek_v32`, whose attention sees chosen positions "
+        "alone");
 }
 
 TEST_CASE("Tiny families: transformers' logits at several positions, in f32 on every target") {
@@ -169,8 +186,9 @@ TEST_CASE("Families: computed in bf16, logits stay within what rounding explains
 TEST_CASE("Families: memory estimates are what loading takes, also of experts and learned positions") {
   for (const std::string model :
        {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3",
-        "families/gemma4", "families/llama4", "families/nanochat", "tiny_families/apertus", "tiny_encoders/bert",
-        "tiny_encoders/modernbert", "tiny_families/gemma3n"})
+        "families/gemma4", "families/llama4", "families/nanochat", "families/deepseek-v32", "families/mimo-v2-flash",
+        "families/step3p7", "tiny_families/apertus", "tiny_encoders/bert", "tiny_encoders/modernbert",
+        "tiny_families/gemma3n"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);
