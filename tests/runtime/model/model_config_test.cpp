@@ -158,7 +158,7 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
     {with(R"("max_position_embeddings": 0)"), "`max_position_embeddings` must be from 1"},
     {with(R"("quantization_config": {"quant_method": "hqq"})"),
      "weights quantised by `hqq` are not supported, only by gptq, awq, bitsandbytes, compressed-tensors, torchao, "
-     "fbgemm_fp8, fp8 and mxfp4"},
+     "modelopt, fbgemm_fp8, fp8 and mxfp4"},
     {with(R"("quantization_config": {"quant_method": "compressed-tensors", "format": "marlin-24"})"),
      "`format` is `marlin-24`, supported is float-quantized"},
     {with(
