@@ -76,6 +76,12 @@ using buffer = std::shared_ptr<void>;
 struct kv_heads_shape {
   int heads = 0;
   int dim = 0;
+  bool values = true; // or K alone (sparse_attention.hpp)
+
+  /// Bytes of one token.
+  std::size_t bytes(kv_type type) const {
+    return static_cast<std::size_t>(heads) * (values ? kv_bytes(type, dim) : key_bytes(type, dim));
+  }
 
   bool operator==(const kv_heads_shape&) const = default;
 };
@@ -96,8 +102,7 @@ struct kv_shape {
   std::size_t block_bytes_before(int layer) const {
     std::size_t bytes = 0;
     for (int i = 0; i < (own.empty() ? 1 : layer); ++i)
-      bytes += std::size_t(block_tokens) * static_cast<std::size_t>(this->layer(i).heads) *
-        kv_bytes(type, this->layer(i).dim);
+      bytes += std::size_t(block_tokens) * this->layer(i).bytes(type);
     return own.empty() ? bytes * static_cast<std::size_t>(layer) : bytes;
   }
 

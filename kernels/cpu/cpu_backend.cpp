@@ -3,6 +3,7 @@
 #include "kernels/activation_sparsity.hpp"
 #include "kernels/block_transfer.hpp"
 #include "kernels/cpu/attention.hpp"
+#include "kernels/cpu/chosen_attention.hpp"
 #include "kernels/cpu/dispatch.hpp"
 #include "kernels/cpu/gaussian_rows.hpp"
 #include "kernels/cpu/grouped_linear.hpp"
@@ -18,6 +19,7 @@
 #include "kernels/formats/bf16.hpp"
 #include "kernels/formats/weight_groups.hpp"
 #include "kernels/gaussian_gates.hpp"
+#include "kernels/sparse_attention.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -33,7 +35,8 @@ class cpu_backend : public backend,
                     public activation_sparsity,
                     public gaussian_gates,
                     public block_transfer,
-                    public recurrent_ops {
+                    public recurrent_ops,
+                    public sparse_attention {
 public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target),
@@ -45,6 +48,7 @@ public:
       grouped_(kernels_, pool_, options.cache),
       low_rank_(kernels_, pool_),
       attention_(kernels_, pool_),
+      chosen_(kernels_, pool_),
       recurrence_(options.target, pool_) {}
 
   std::string description() const override {
@@ -330,6 +334,20 @@ public:
     attention_.run(out, qkv, heads, scores, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step);
   }
 
+  void choose_positions(position_choice& to, const tensor& queries, const tensor& weights, int heads,
+                        const kv_cache& cache, int layer, const batch& step) override {
+    chosen_.choose(to, queries, weights, heads, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step);
+  }
+
+  void attend_chosen(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                     const position_choice& chosen, const kv_cache& cache, int layer, const batch& step) override {
+    const auto keys = dynamic_cast<const cpu_kv_cache&>(cache).layer(layer);
+    rows_before_choice(step, chosen.most, before_choice_);
+    if (!before_choice_.empty())
+      attention_.run(out, qkv, heads, scores, keys, {before_choice_, step.block_tables});
+    chosen_.attend(out, qkv, heads, scores, chosen, keys, step);
+  }
+
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
     dynamic_cast<cpu_kv_cache&>(cache).copy(copies, pool_);
   }
@@ -390,6 +408,8 @@ private:
   cpu_grouped_linear grouped_;
   cpu_low_rank low_rank_;
   cpu_attention attention_;
+  chosen_attention chosen_;
+  std::vector<sequence_rows> before_choice_;
   cpu_recurrence recurrence_;
 };
 

@@ -10,7 +10,7 @@ cpu_kv_cache::cpu_kv_cache(const kv_shape& wanted) {
   shape = wanted;
   expect(shape.own.empty() || shape.own.size() == static_cast<std::size_t>(shape.layers), "a KV cache of other layers");
   for (int i = 0; i < (shape.own.empty() ? 1 : shape.layers); ++i) {
-    const auto [heads, dim] = shape.layer(i);
+    const auto [heads, dim, values] = shape.layer(i);
     expect(shape.layers > 0 && heads > 0, "a KV cache needs layers and heads");
     expect(dim > 0 && dim % 2 == 0 && dim <= max_head_dim,
            "the CPU backend's attention takes an even head_dim of at most 640");
@@ -19,12 +19,12 @@ cpu_kv_cache::cpu_kv_cache(const kv_shape& wanted) {
 }
 
 layer_cache cpu_kv_cache::layer(int index) const {
-  const auto [heads, dim] = shape.layer(index);
-  const std::size_t head_block = kv_bytes(shape.type, dim) * block_tokens;
+  const auto [heads, dim, values] = shape.layer(index);
+  const std::size_t head_block = (values ? kv_bytes(shape.type, dim) : key_bytes(shape.type, dim)) * block_tokens;
   const std::size_t scales = is_scaled(shape.type) ? 2 * block_tokens * sizeof(float) : 0;
   layer_cache layer;
   layer.head_bytes = head_block * shape.blocks;
-  layer.value_bytes = (head_block - scales) / 2;
+  layer.value_bytes = values ? (head_block - scales) / 2 : 0;
   layer.key_bytes = head_block - layer.value_bytes;
   layer.value_offset = layer.key_bytes * shape.blocks;
   layer.data = static_cast<char*>(data_.get()) + shape.block_bytes_before(index) * shape.blocks;

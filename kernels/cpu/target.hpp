@@ -249,6 +249,7 @@ struct norm_op {
 ///   f32   K [head_dim][16 tokens], V [16 tokens][head_dim]
 ///   bf16  K [head_dim / 2][16 tokens][2 dimensions], V [8 pairs of tokens][head_dim][2 tokens]
 ///   int8, fp8  as f32, but before K are the scales: of K [16 tokens], of V [16 tokens], f32
+/// A layer may have K alone; value_bytes are 0 then.
 /// Stored numbers are always finite, so that tokens which a query does not see can be multiplied by 0.
 struct layer_cache {
   char* data = nullptr;
@@ -350,6 +351,12 @@ struct target {
   /// Attends to one partition of the context and stores the result in `state`. Returns the bytes of V that were not
   /// read because all queries' weights were 0.
   std::size_t (*attend_partition)(const attention_op&, const attention_tile&, int partition, attention_state state);
+
+  /// For each position of a partition that query 0 of the tile sees: the sum of the queries' scores that are above 0
+  /// times their weights, in order; `first`: else what `sums` has is the sum so far. Positions behind them in the same
+  /// block get any number. `sums` [partition_tokens], aligned to 64 bytes.
+  void (*score_positions)(const attention_op&, const attention_tile&, int partition, const float* weights, bool first,
+                          float* sums);
 
   /// Merges the later `part` into `state`, for `queries` queries.
   void (*merge)(const attention_op&, int queries, attention_state state, attention_state part);

@@ -39,7 +39,7 @@ public:
     return static_cast<unsigned char*>(data_.get()) + shape.block_bytes_before(layer) * shape.blocks;
   }
   layer_cache layer(int index) const {
-    const auto [heads, dim] = shape.layer(index);
+    const auto [heads, dim, values] = shape.layer(index);
     return {data(index), heads, dim, shape.type};
   }
 

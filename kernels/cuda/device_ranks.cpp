@@ -204,7 +204,7 @@ public:
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope, kv_cache& cache,
                      int layer, const batch& step) override {
     auto& whole = dynamic_cast<sharded_cache&>(cache);
-    const auto [kv_heads, head_dim] = whole.shape.layer(layer);
+    const auto [kv_heads, head_dim, values] = whole.shape.layer(layer);
     const int group = heads / kv_heads;
     const auto dim = static_cast<std::size_t>(head_dim);
     const bool queries_only = qkv.cols == static_cast<std::size_t>(heads) * dim;

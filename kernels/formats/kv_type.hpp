@@ -34,4 +34,10 @@ constexpr std::size_t kv_bytes(kv_type type, int head_dim) {
   return 0;
 }
 
+/// Bytes of K alone. Scaled types have room for both scales all the same, so that K is read in one way.
+constexpr std::size_t key_bytes(kv_type type, int head_dim) {
+  const auto scales = is_scaled(type) ? 2 * sizeof(float) : 0;
+  return (kv_bytes(type, head_dim) - scales) / 2 + scales;
+}
+
 } // namespace troupe::kernels

@@ -173,4 +173,35 @@ void sharded_attention::run(const tensor& out, const tensor& qkv, int heads, con
   });
 }
 
+namespace {
+
+sparse_attention& sparse(rank& r) { return dynamic_cast<sparse_attention&>(*r.device); }
+
+} // namespace
+
+void sharded_attention::choose(position_choice& to, const tensor& queries, const tensor& weights, int heads,
+                               const sharded_cache& cache, int layer, const batch& step) {
+  by_rows(step, 0, [&](rank& r, const batch& own) {
+    sparse(r).choose_positions(to, queries, weights, heads, *cache.parts.front(), layer, own);
+  });
+}
+
+void sharded_attention::attend_chosen(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                                      const position_choice& chosen, const sharded_cache& cache, int layer,
+                                      const batch& step) {
+  expect(!cache.divided(), "attend_chosen: every rank needs all of K and V");
+  const auto shape = cache.shape.layer(layer);
+  if (shape.heads > 1)
+    return by_rows(step, chosen.most, [&](rank& r, const batch& own) {
+      sparse(r).attend_chosen(out, qkv, heads, scores, chosen, *cache.parts.front(), layer, own);
+    });
+  const auto parts = std::min(static_cast<std::size_t>(heads), ranks_.size());
+  ranks_.each(parts, [&](rank& r, std::size_t i) {
+    const auto own = heads_of(heads, static_cast<int>(i), static_cast<int>(parts));
+    sparse(r).attend_chosen(heads_in(out, own.first, own.count, shape.dim),
+                            heads_in(qkv, own.first, own.count, shape.dim), own.count, scores_from(scores, own.first),
+                            chosen, *cache.parts.front(), layer, step);
+  });
+}
+
 } // namespace troupe::kernels

@@ -7,6 +7,7 @@
 #include "kernels/block_transfer.hpp"
 #include "kernels/sharded/rank_team.hpp"
 #include "kernels/sharded/sharded_cache.hpp"
+#include "kernels/sparse_attention.hpp"
 
 #include <cstdint>
 #include <span>
@@ -35,6 +36,13 @@ public:
   /// See backend::shaped_attention.
   void run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores, const sharded_cache& cache,
            int layer, const batch& step);
+
+  /// See sparse_attention. Ranks divide the rows of a choice, and rows or heads of attention; a cache with layers of K
+  /// alone is one for all of them.
+  void choose(position_choice& to, const tensor& queries, const tensor& weights, int heads, const sharded_cache& cache,
+              int layer, const batch& step);
+  void attend_chosen(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                     const position_choice& chosen, const sharded_cache& cache, int layer, const batch& step);
 
 private:
   /// Calls f(rank, batch) with the rows of each rank, so that these see as many positions, at most `window` of each.

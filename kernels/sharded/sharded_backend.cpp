@@ -17,7 +17,8 @@ class sharded_backend final : public backend,
                               public activation_sparsity,
                               public gaussian_gates,
                               public block_transfer,
-                              public recurrent_ops {
+                              public recurrent_ops,
+                              public sparse_attention {
 public:
   sharded_backend(std::vector<std::unique_ptr<backend>> ranks, const rank_leaders& leaders, std::size_t unit)
     : ranks_(std::move(ranks), leaders), linear_(ranks_, unit), attention_(ranks_) {}
@@ -236,6 +237,16 @@ public:
   void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                         const kv_cache& cache, int layer, const batch& step) override {
     attention_.run(out, qkv, heads, scores, dynamic_cast<const sharded_cache&>(cache), layer, step);
+  }
+
+  void choose_positions(position_choice& to, const tensor& queries, const tensor& weights, int heads,
+                        const kv_cache& cache, int layer, const batch& step) override {
+    attention_.choose(to, queries, weights, heads, dynamic_cast<const sharded_cache&>(cache), layer, step);
+  }
+
+  void attend_chosen(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                     const position_choice& chosen, const kv_cache& cache, int layer, const batch& step) override {
+    attention_.attend_chosen(out, qkv, heads, scores, chosen, dynamic_cast<const sharded_cache&>(cache), layer, step);
   }
 
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {

@@ -94,6 +94,8 @@ checkpoint_config read_config(const std::filesystem::path& folder) {
     generation = json::document::load(file);
   checkpoint_config result{parse_text(config), parse_generation_config(generation ? &*generation : nullptr, config),
                            parse_quantised_storage(config)};
+  if (const auto file = folder / "hf_quant_config.json"; !result.quantised && is_there(file))
+    result.quantised = parse_modelopt_storage(json::document::load(file));
   if (text)
     result.model.multimodal = text->whole;
   return result;

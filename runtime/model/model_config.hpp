@@ -45,6 +45,19 @@ struct latent_config {
   bool operator==(const latent_config&) const = default;
 };
 
+/// A learned indexer (DeepSeek V3.2, https://arxiv.org/abs/2512.02556, section 2.1): small heads with keys of their own
+/// score the context, and attention sees the positions of the highest scores alone.
+struct indexer_config {
+  int heads = 0;            // of queries, which share a key; 0: there is none
+  int dim = 0;              // of queries and keys; even
+  int top = 0;              // positions that a row attends to
+  bool pairs = false;       // checkpoints rotate neighbours together
+  std::vector<bool> shared; // [layers]: takes the choice of the layer before; or empty: none does
+
+  explicit operator bool() const { return heads > 0; }
+  bool operator==(const indexer_config&) const = default;
+};
+
 /// Scores of queries grow with their positions: by 1 + rate * log(1 + floor((position + first) / period)).
 struct query_growth {
   float rate = 0; // 0: they do not
@@ -100,6 +113,7 @@ struct model_config {
   norm_type norm = norm_type::rms;
   norm_place norms = norm_place::before;
   bool norm_bias = false;            // layer norm
+  bool mixture_norm = false;         // what experts give together is normed, too, even with norms `before` alone
   bool plain_norm = false;           // norms have no weights
   bool parallel = false;             // attention and MLP read the same residual, and both are added to it
   bool shared_norm = false;          // with `parallel`: both read the same norm
@@ -121,7 +135,9 @@ struct model_config {
   query_growth growth;
   // Layers with a window have other K and V than the others; 0: the same. Then `head_dim` and `kv_heads` are the most.
   int local_head_dim = 0, local_kv_heads = 0;
-  int full_kv_heads = 0;      // of layers without a window, if fewer than kv_heads; 0: kv_heads
+  int local_heads = 0;   // of queries in layers with a window; 0: heads
+  int value_dim = 0;     // of a head's values where it is less than head_dim; 0: head_dim. The cache has zeros behind
+  int full_kv_heads = 0; // of layers without a window, if fewer than kv_heads; 0: kv_heads
   std::vector<int> kv_layers; // [layers]: the layer whose K and V attention reads, at most its own; or empty: its own
   std::vector<int> ffns;      // [layers]: of the MLP; or empty: `ffn`
   int layer_inputs = 0;       // width of what each layer gets of each token beside the residual; 0: nothing
@@ -132,13 +148,18 @@ struct model_config {
   std::vector<float> gate_cutoffs; // [layers]: deviations above a row's mean from which on gates count; or empty
 
   latent_config latent;      // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
+  indexer_config indexer;    // of latent attention with a query rank
   float attention_scale = 0; // of q · k; 0: 1 / sqrt(head_dim)
   float attention_cap = 0;   // scores are cap * tanh(score / cap); 0: not
   bool attention_sinks = false;
-  float alibi_scale = 1; // alibi: of the distances, beside the heads' slopes
+  bool window_sinks = false; // in layers with a window
+  float alibi_scale = 1;     // alibi: of the distances, beside the heads' slopes
 
   bool gated = true; // MLP with gate and up
   kernels::activation act{kernels::activation_type::silu};
+  // [layers], where gates and ups are cut (activation_type::cut_swiglu) in MLPs and shared experts, and in experts; 0:
+  // they are not; or empty.
+  std::vector<float> mlp_limits, expert_limits;
 
   float embedding_scale = 1;
   float residual_scale = 1; // of what attention and MLP add
@@ -156,6 +177,16 @@ struct model_config {
 
   bool slides(int layer) const { return windows[static_cast<std::size_t>(layer)] > 0; }
   int head_dim_of(int layer) const { return local_head_dim > 0 && slides(layer) ? local_head_dim : head_dim; }
+  int heads_of(int layer) const { return local_heads > 0 && slides(layer) ? local_heads : heads; }
+  /// The width of a head's values as they are multiplied; the cache's is head_dim_of.
+  int value_dim_of(int layer) const { return latent ? latent.value : value_dim > 0 ? value_dim : head_dim_of(layer); }
+  /// Whether what a layer's MLP gives is normed.
+  bool norms_mlp(int layer) const { return norms != norm_place::before || (mixture_norm && is_sparse(layer)); }
+  bool has_sinks(int layer) const { return attention_sinks || (window_sinks && slides(layer)); }
+  /// How layers with a window rotate, or the others.
+  const rope_config& rope_of(int layer) const { return local_rope && slides(layer) ? *local_rope : rope; }
+  kernels::activation act_of(int layer) const { return cut(mlp_limits, layer); }
+  kernels::activation expert_act_of(int layer) const { return cut(expert_limits, layer); }
   int kv_heads_of(int layer) const {
     const int own = slides(layer) ? local_kv_heads : full_kv_heads;
     return own > 0 ? own : kv_heads;
@@ -170,6 +201,17 @@ struct model_config {
     int index = 0;
     for (int i = first; i < from; ++i)
       index += has_kv(i) ? 1 : 0;
+    return index;
+  }
+  /// Whether a layer has an indexer of its own.
+  bool indexes(int layer) const {
+    return indexer && (indexer.shared.empty() || !indexer.shared[static_cast<std::size_t>(layer)]);
+  }
+  /// The layer of the cache that has the keys of a layer's indexer: behind those of K and V.
+  int index_layer_of(int layer) const {
+    int index = cached_layers();
+    for (int i = part().first; i < layer; ++i)
+      index += indexes(i) ? 1 : 0;
     return index;
   }
   int ffn_of(int layer) const { return ffns.empty() ? ffn : ffns[static_cast<std::size_t>(layer)]; }
@@ -210,6 +252,12 @@ struct model_config {
   layer_span part() const { return span.value_or(layer_span{0, layers, true, true}); }
 
   bool operator==(const model_config&) const = default;
+
+private:
+  kernels::activation cut(const std::vector<float>& limits, int layer) const {
+    const float limit = limits.empty() ? 0 : limits[static_cast<std::size_t>(layer)];
+    return limit > 0 ? kernels::activation{kernels::activation_type::cut_swiglu, 1, limit} : act;
+  }
 };
 
 /// Reads a `config.json` as transformers 4 or 5 writes it. Absent keys take transformers' defaults, but sizes are

@@ -27,7 +27,10 @@ model_products products_of(const model_config& config) {
     const auto put = [&](projection which, const wanted_tensor& w) {
       layer[static_cast<std::size_t>(which)] = {w.shape[0], w.shape[1]};
     };
-    if (!config.latent && parts.attention) { // what makes latents has other names
+    // What makes latents has other names; and there is one order of rows for all layers.
+    const bool alike = config.rope_of(i) == config.rope ||
+      rotated_order(config.rope_of(i), config.head_dim_of(i)) == rotated_order(config.rope, config.head_dim_of(i));
+    if (!config.latent && parts.attention && alike) {
       const auto qkv = names.qkv(i);
       put(projection::q, qkv[0]);
       if (qkv.size() > 1) { // else the layer reads the K and V of another one

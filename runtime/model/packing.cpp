@@ -52,6 +52,18 @@ packed_group latent_value_group(const tensor_names& names, int layer, int head, 
   return {{names.latent_value(layer, head)}, int8_at_least(precision)};
 }
 
+packed_group index_q_group(const tensor_names& names, int layer, precision precision) {
+  return {{names.index_q(layer)}, int8_at_least(precision)};
+}
+
+packed_group index_key_group(const tensor_names& names, int layer, precision precision) {
+  return {{names.index_key(layer)}, int8_at_least(precision)};
+}
+
+packed_group index_weights_group(const tensor_names& names, int layer) {
+  return {{names.index_weights(layer)}, quantization::none};
+}
+
 packed_group layer_projection_group(const tensor_names& names, precision precision) {
   return {{names.layer_projection()}, int8_at_least(precision)};
 }
@@ -162,6 +174,11 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
       for (int h = 0; config.latent && h < config.heads; ++h) {
         add(latent_key_group(names, i, h, precision));
         add(latent_value_group(names, i, h, precision));
+      }
+      if (config.indexes(i)) {
+        add(index_q_group(names, i, precision));
+        add(index_key_group(names, i, precision));
+        add(index_weights_group(names, i));
       }
     }
     if (config.layer_inputs > 0) {

@@ -34,6 +34,11 @@ packed_group latent_q_group(const tensor_names& names, int layer, precision prec
 packed_group latent_key_group(const tensor_names& names, int layer, int head, precision precision);
 packed_group latent_value_group(const tensor_names& names, int layer, int head, precision precision);
 
+// Indexers, in int8 at least if weights are quantised; the heads' weights are not.
+packed_group index_q_group(const tensor_names& names, int layer, precision precision);
+packed_group index_key_group(const tensor_names& names, int layer, precision precision);
+packed_group index_weights_group(const tensor_names& names, int layer);
+
 // What layers get of each token beside the residual.
 packed_group layer_projection_group(const tensor_names& names, precision precision);
 packed_group input_gate_group(const tensor_names& names, int layer, precision precision);

@@ -36,6 +36,11 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
                   "`attention_threshold` needs the CPU (--device cpu): " + backend.description() +
                     " leaves out no weights",
                   "attention_threshold");
+  if (precision.attention_threshold > 0 && config.indexer)
+    throw failure(errc::unsupported,
+                  "`attention_threshold` is not for models of the family `" + config.family +
+                    "`, whose attention sees chosen positions alone",
+                  "attention_threshold");
   if (!precision.sparsity)
     return;
   if (dynamic_cast<const kernels::activation_sparsity*>(&backend) == nullptr)
@@ -75,12 +80,18 @@ std::string weights_kind(const checkpoint& tensors, quantization weights) {
 kernels::kv_shape kv_shape_of(const model_config& config, precision precision, std::size_t blocks) {
   // Without any attention, blocks are there to count what is cached.
   kernels::kv_shape shape{std::max(1, config.cached_layers()), config.kv_heads, config.head_dim, precision.kv, blocks};
-  if (config.kv_layers.empty() && config.local_head_dim == 0 && config.local_kv_heads == 0 && config.full_kv_heads == 0)
+  if (config.kv_layers.empty() && config.local_head_dim == 0 && config.local_kv_heads == 0 &&
+      config.full_kv_heads == 0 && !config.indexer)
     return shape;
   shape.layers = 0;
   for (int i = config.part().first; i < config.part().end; ++i)
     if (config.has_kv(i)) {
       shape.own.push_back({config.kv_heads_of(i), config.head_dim_of(i)});
+      ++shape.layers;
+    }
+  for (int i = config.part().first; i < config.part().end; ++i)
+    if (config.indexes(i)) {
+      shape.own.push_back({1, config.indexer.dim, false});
       ++shape.layers;
     }
   return shape;

@@ -30,10 +30,10 @@ std::vector<wanted_tensor> tensor_names::layer_norms(int layer) const {
     if (parts.mlp && !config_.shared_norm)
       result.push_back(post_norm(layer));
   }
-  if (config_.norms != norm_place::before) {
+  if (config_.norms != norm_place::before)
     result.push_back(attention_norm(layer));
+  if (config_.norms_mlp(layer))
     result.push_back(mlp_norm(layer));
-  }
   return result;
 }
 
@@ -81,7 +81,7 @@ std::vector<wanted_tensor> tensor_names::all() const {
     add(activation(layer), false);
     if (parts.attention) {
       add(qk_norms(layer), false);
-      if (config_.attention_sinks)
+      if (config_.has_sinks(layer))
         result.push_back(sinks(layer));
       add(qkv(layer), config_.qkv_bias);
       add(o(layer), config_.o_bias);
@@ -92,6 +92,10 @@ std::vector<wanted_tensor> tensor_names::all() const {
       result.push_back(latent_kv_norm(layer));
       for (int h = 0; h < config_.heads; ++h)
         add({latent_key(layer, h), latent_value(layer, h)}, false);
+    }
+    if (config_.indexes(layer)) {
+      add({index_q(layer), index_key(layer), index_weights(layer)}, false);
+      add({index_norm(layer)}, true);
     }
     if (!parts.mlp)
       continue;

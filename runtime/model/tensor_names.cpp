@@ -13,7 +13,7 @@ std::string prefix(int layer) { return "model.layers." + std::to_string(layer) +
 tensor_names::tensor_names(const model_config& config) : config_(config), hidden_(as_size(config.hidden)) {}
 
 std::size_t tensor_names::q_width(int layer) const {
-  return as_size(config_.heads) * as_size(config_.head_dim_of(layer));
+  return as_size(config_.heads_of(layer)) * as_size(config_.head_dim_of(layer));
 }
 
 std::size_t tensor_names::kv_width(int layer) const {
@@ -78,7 +78,7 @@ std::vector<wanted_tensor> tensor_names::qk_norms(int layer) const {
 }
 
 wanted_tensor tensor_names::sinks(int layer) const {
-  return {prefix(layer) + "self_attn.sinks", {as_size(config_.heads)}};
+  return {prefix(layer) + "self_attn.sinks", {as_size(config_.heads_of(layer))}};
 }
 
 std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
@@ -89,18 +89,19 @@ std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
     return {{p + (latent.q_rank > 0 ? "q_a_proj.weight" : "q_proj.weight"), {latent_queries(), hidden_}},
             {p + "kv_a_proj_with_mqa.weight", {down, hidden_}}};
   }
-  const auto q = q_width(layer), kv = kv_width(layer);
+  const auto q = q_width(layer), kv = kv_width(layer), value = as_size(config_.value_dim_of(layer));
   if (!config_.has_kv(layer))
     return {{p + "q_proj.weight", {q, hidden_}}};
-  std::vector<wanted_tensor> result{
-    {p + "q_proj.weight", {q, hidden_}}, {p + "k_proj.weight", {kv, hidden_}}, {p + "v_proj.weight", {kv, hidden_}}};
+  std::vector<wanted_tensor> result{{p + "q_proj.weight", {q, hidden_}},
+                                    {p + "k_proj.weight", {kv, hidden_}},
+                                    {p + "v_proj.weight", {as_size(config_.kv_heads_of(layer)) * value, hidden_}}};
   if (config_.attention_gate)
-    result.push_back({p + "attn_gate.weight", {q, hidden_}});
+    result.push_back({p + "attn_gate.weight", {as_size(config_.heads_of(layer)) * value, hidden_}});
   return result;
 }
 
 std::vector<wanted_tensor> tensor_names::o(int layer) const {
-  const auto given = config_.latent ? as_size(config_.heads) * as_size(config_.latent.value) : q_width(layer);
+  const auto given = as_size(config_.heads_of(layer)) * as_size(config_.value_dim_of(layer));
   return {{prefix(layer) + "self_attn.o_proj.weight", {hidden_, given}}};
 }
 
@@ -131,6 +132,24 @@ wanted_tensor tensor_names::latent_key(int layer, int head) const {
 wanted_tensor tensor_names::latent_value(int layer, int head) const {
   return {prefix(layer) + "self_attn.latent_value." + std::to_string(head) + ".weight",
           {as_size(config_.latent.value), as_size(config_.latent.kv_rank)}};
+}
+
+wanted_tensor tensor_names::index_q(int layer) const {
+  const auto& indexer = config_.indexer;
+  return {prefix(layer) + "self_attn.indexer.wq_b.weight",
+          {as_size(indexer.heads) * as_size(indexer.dim), as_size(config_.latent.q_rank)}};
+}
+
+wanted_tensor tensor_names::index_key(int layer) const {
+  return {prefix(layer) + "self_attn.indexer.wk.weight", {as_size(config_.indexer.dim), hidden_}};
+}
+
+wanted_tensor tensor_names::index_norm(int layer) const {
+  return {prefix(layer) + "self_attn.indexer.k_norm.weight", {as_size(config_.indexer.dim)}};
+}
+
+wanted_tensor tensor_names::index_weights(int layer) const {
+  return {prefix(layer) + "self_attn.indexer.weights_proj.weight", {as_size(config_.indexer.heads), hidden_}};
 }
 
 std::vector<wanted_tensor> tensor_names::mlp(int layer, const std::string& stem, std::size_t ffn) const {

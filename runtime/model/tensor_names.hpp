@@ -52,7 +52,13 @@ public:
   wanted_tensor latent_q(int layer) const;               // [heads * (plain + rotated), q_rank], if there is one
   wanted_tensor latent_key(int layer, int head) const;   // [kv_rank, plain], from queries to the space of latents
   wanted_tensor latent_value(int layer, int head) const; // [value, kv_rank]
-  std::vector<wanted_tensor> gate_up(int layer) const;   // only up if there is no gate
+  // Its indexer: queries of the queries' latent, [heads * dim, q_rank]; the key, [dim, hidden], and its layer norm, [dim];
+  // weights of the heads, [heads, hidden].
+  wanted_tensor index_q(int layer) const;
+  wanted_tensor index_key(int layer) const;
+  wanted_tensor index_norm(int layer) const;
+  wanted_tensor index_weights(int layer) const;
+  std::vector<wanted_tensor> gate_up(int layer) const; // only up if there is no gate
   std::vector<wanted_tensor> down(int layer) const;
 
   // What layers get of each token beside the residual, `width` = layer_inputs of each.

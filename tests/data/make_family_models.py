@@ -177,6 +177,8 @@ LATER = {
     "phimoe": ("phimoe", dict(hidden_size=32, num_local_experts=4, num_experts_per_tok=2, router_jitter_noise=0.2,
                               attention_bias=True, lm_head_bias=True)),
     "olmoe": ("olmoe", dict(num_key_value_heads=4, num_experts=6, num_experts_per_tok=2)),
+    "axk1": ("axk1", dict(LATENT, q_lora_rank=10, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=12,
+                          mlp_layer_types=["dense", "sparse"], n_group=4, topk_group=2, rope_parameters=PLAIN)),
 }
 
 

@@ -70,24 +70,25 @@ TEST_CASE("activations are accurate over the whole range, alone and as gates") {
 }
 
 TEST_CASE("clamped SwiGLU clamps gate from above and up on both sides") {
-  const activation act{activation_type::clamped_swiglu, 1.702f, 7};
   const std::size_t width = 37;
-  for (const isa target : tested_isas()) {
-    const auto device = make_backend(target);
-    generator random;
-    const auto gate = random.normal(width, 6), up = random.normal(width, 6), bias = random.normal(2 * width);
-    const auto packed = device->pack_gate_up({gate.data(), dtype::f32, width, 1}, {up.data(), dtype::f32, width, 1},
-                                             dtype::f32);
-    float in = 1;
-    numbers out(dtype::f32, width);
-    device->linear_activated(out.rows(1), {&in, dtype::f32, 1, 1, 1}, *packed, act, true, bias.data());
-    std::vector<double> want, tolerance;
-    for (std::size_t i = 0; i < width; ++i) {
-      want.push_back(reference::gated(act, double(gate[i]) + bias[i], double(up[i]) + bias[width + i]));
-      tolerance.push_back(std::abs(want.back()) * 20 * unit(dtype::f32) + 1e-6);
+  for (const isa target : tested_isas())
+    for (const activation act :
+         {activation{activation_type::clamped_swiglu, 1.702f, 7}, activation{activation_type::cut_swiglu, 1, 3}}) {
+      const auto device = make_backend(target);
+      generator random;
+      const auto gate = random.normal(width, 6), up = random.normal(width, 6), bias = random.normal(2 * width);
+      const auto packed = device->pack_gate_up({gate.data(), dtype::f32, width, 1}, {up.data(), dtype::f32, width, 1},
+                                               dtype::f32);
+      float in = 1;
+      numbers out(dtype::f32, width);
+      device->linear_activated(out.rows(1), {&in, dtype::f32, 1, 1, 1}, *packed, act, true, bias.data());
+      std::vector<double> want, tolerance;
+      for (std::size_t i = 0; i < width; ++i) {
+        want.push_back(reference::gated(act, double(gate[i]) + bias[i], double(up[i]) + bias[width + i]));
+        tolerance.push_back(std::abs(want.back()) * 20 * unit(dtype::f32) + 1e-6);
+      }
+      check_close(out.values(), want, tolerance, std::string(to_string(target)));
     }
-    check_close(out.values(), want, tolerance, std::string(to_string(target)));
-  }
 }
 
 TEST_CASE("a layer without a gate has the bits of its activation in any number of rows, of every kind of weights") {

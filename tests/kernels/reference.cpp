@@ -160,12 +160,16 @@ double activated(activation_type type, double x) {
     case activation_type::relu_squared: return std::max(x, 0.0) * std::max(x, 0.0);
     case activation_type::none:
     case activation_type::xielu:
+    case activation_type::cut_swiglu:
     case activation_type::clamped_swiglu: break;
   }
   return x;
 }
 
 double gated(const activation& act, double gate, double up) {
+  if (act.type == activation_type::cut_swiglu)
+    return std::min(activated(activation_type::silu, gate), double(act.limit)) *
+      std::clamp(up, -double(act.limit), double(act.limit));
   if (act.type != activation_type::clamped_swiglu)
     return activated(act.type, gate) * up;
   const double limit = act.limit, low = std::min(gate, limit);

@@ -28,10 +28,10 @@ std::vector<double> rms_norm(const std::vector<double>& x, const float* weight, 
 /// (x - mean) / sqrt(variance + eps) * weight + bias (or null).
 std::vector<double> layer_norm(const std::vector<double>& x, const float* weight, const float* bias, double eps);
 
-/// An activation of one sum; clamped_swiglu has none.
+/// An activation of one sum; clamped_swiglu and cut_swiglu have none.
 double activated(activation_type type, double x);
 
-/// act(gate) * up, or gpt-oss' clamped form.
+/// act(gate) * up, or gpt-oss' or Step's clamped form.
 double gated(const activation& act, double gate, double up);
 
 /// A gated expert in floats, and the rows that chose it.

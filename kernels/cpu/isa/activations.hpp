@@ -65,6 +65,9 @@ template <activation_type Act>
     gate = min(most, gate);
     up = min(most, max(broadcast(-act.limit), up));
     return swish(gate, broadcast(act.alpha) * gate) * (up + broadcast(1.0f));
+  } else if constexpr (Act == activation_type::cut_swiglu) {
+    const vec most = broadcast(act.limit);
+    return min(most, swish(gate, gate)) * min(most, max(broadcast(-act.limit), up));
   } else {
     return activated<Act>(act, gate) * up;
   }
@@ -82,6 +85,7 @@ template <class F>
     case relu: return f.template operator()<relu>();
     case relu_squared: return f.template operator()<relu_squared>();
     case clamped_swiglu: return f.template operator()<clamped_swiglu>();
+    case cut_swiglu: return f.template operator()<cut_swiglu>();
     case xielu: return f.template operator()<xielu>();
   }
 }

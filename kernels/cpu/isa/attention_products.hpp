@@ -65,6 +65,8 @@ public:
   /// The partition's blocks before `last` are read.
   partition_blocks(const attention_op& op, const attention_tile& tile, int partition, int last)
     : code_unit_(op.cache.type == kv_type::fp8 ? fp8_unit : 1),
+      scale_bytes_(op.cache.type == kv_type::int8 || op.cache.type == kv_type::fp8 ? 2 * block_size * sizeof(float)
+                                                                                   : 0),
       key_bytes_(op.cache.key_bytes),
       value_bytes_(op.cache.value_bytes),
       keys_(op.cache.data + tile.kv_head * op.cache.head_bytes),
@@ -74,7 +76,7 @@ public:
       last_(last),
       end_(tile.end_block - partition * blocks_per_partition) {}
 
-  const char* keys(int block) const { return scales(block) + key_bytes_ - value_bytes_; }
+  const char* keys(int block) const { return scales(block) + scale_bytes_; }
   const char* values(int block) const { return values_ + blocks_[block] * value_bytes_; }
 
   /// The memory to prefetch while the keys of `block` are read.
@@ -115,8 +117,8 @@ private:
   const char* scales(int block) const { return keys_ + blocks_[block] * key_bytes_; } // followed by the keys
 
   float code_unit_;
-  std::size_t key_bytes_, value_bytes_; // per block
-  const char *keys_, *values_;          // of this head
+  std::size_t scale_bytes_, key_bytes_, value_bytes_; // per block
+  const char *keys_, *values_;                        // of this head
   const std::int32_t* blocks_;
   bool all_values_; // or some may not be needed
   int last_, end_;

@@ -168,12 +168,13 @@ inline float quantise_head(std::int8_t* to, const float* x, int n) {
   return nothing ? 0 : most / Largest;
 }
 
-/// Writes K and V of one head, made finite, to `slot` of a block.
+/// Writes K and V of one head, made finite, to `slot` of a block. Null `v`: the layer has K alone.
 inline void write_f32(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
   auto* to = reinterpret_cast<float*>(keys);
   for (int d = 0; d < dim; ++d)
     to[d * 16 + slot] = k[d];
-  std::memcpy(reinterpret_cast<float*>(values) + slot * dim, v, dim * sizeof(float));
+  if (v != nullptr)
+    std::memcpy(reinterpret_cast<float*>(values) + slot * dim, v, dim * sizeof(float));
 }
 
 inline void write_bf16(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
@@ -181,7 +182,7 @@ inline void write_bf16(char* keys, char* values, const float* k, const float* v,
   for (int d = 0; d < dim; d += 2)
     pairs[d * 8 + slot] = to_bf16(k[d]) | std::uint32_t(to_bf16(k[d + 1])) << 16;
   auto* to = reinterpret_cast<std::uint16_t*>(values) + slot / 2 * 2 * dim + slot % 2;
-  for (int d = 0; d < dim; ++d)
+  for (int d = 0; v != nullptr && d < dim; ++d)
     to[2 * d] = to_bf16(v[d]);
 }
 
@@ -193,7 +194,8 @@ inline void write_codes(char* keys, char* values, const float* k, const float* v
   scales[slot] = quantise_head<Largest, Codes>(codes, k, dim);
   for (int d = 0; d < dim; ++d)
     to[d * 16 + slot] = codes[d];
-  scales[16 + slot] = quantise_head<Largest, Codes>(reinterpret_cast<std::int8_t*>(values) + slot * dim, v, dim);
+  if (v != nullptr)
+    scales[16 + slot] = quantise_head<Largest, Codes>(reinterpret_cast<std::int8_t*>(values) + slot * dim, v, dim);
 }
 
 void rope_write_kv(const rope_op& op, float* row, int position, int block) {
@@ -211,13 +213,14 @@ void rope_write_kv(const rope_op& op, float* row, int position, int block) {
   if (op.queries_only)
     return;
   float* k = row + op.heads * dim;
-  const int both = 2 * op.cache.kv_heads * dim;
+  const bool has_values = op.cache.value_bytes > 0;
+  const int both = (has_values ? 2 : 1) * op.cache.kv_heads * dim;
   for (int i = 0; i < both; i += lanes)
     store_some(k + i, finite(load_some(k + i, both - i)), both - i);
   char* keys = op.cache.data + block * op.cache.key_bytes;
   char* values = op.cache.data + op.cache.value_offset + block * op.cache.value_bytes;
   for (int head = 0; head < op.cache.kv_heads; ++head, k += dim) {
-    const float* v = k + op.cache.kv_heads * dim;
+    const float* v = has_values ? k + op.cache.kv_heads * dim : nullptr;
     switch (op.cache.type) {
       case kv_type::f32: write_f32(keys, values, k, v, dim, position % 16); break;
       case kv_type::bf16: write_bf16(keys, values, k, v, dim, position % 16); break;

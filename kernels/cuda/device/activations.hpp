@@ -47,18 +47,22 @@ TROUPE_DEVICE float activated(const activation& act, float x) {
     case activation_type::relu_squared: return relu(x) * relu(x);
     case activation_type::xielu: return xielu(act, x);
     case activation_type::none:
+    case activation_type::cut_swiglu:
     case activation_type::clamped_swiglu: break;
   }
   return x;
 }
 
 TROUPE_DEVICE float gated(const activation& act, float gate, float up) {
-  if (act.type != activation_type::clamped_swiglu)
+  if (act.type != activation_type::clamped_swiglu && act.type != activation_type::cut_swiglu)
     return activated(act, gate) * up;
   const float most = act.limit;
+  const bool cut = act.type == activation_type::cut_swiglu;
+  if (cut)
+    gate = swish(gate, gate);
   gate = gate > most ? most : gate;
   up = up > most ? most : up < -most ? -most : up;
-  return swish(gate, act.alpha * gate) * (up + 1);
+  return cut ? gate * up : swish(gate, act.alpha * gate) * (up + 1);
 }
 
 } // namespace troupe::kernels::cuda

@@ -1,6 +1,6 @@
 #include "runtime/checkpoint/quantised/compressed_checkpoint.hpp"
 
-#include "kernels/formats/e4m3.hpp"
+#include "runtime/checkpoint/quantised/fp4_tensors.hpp"
 #include "runtime/checkpoint/quantised/made_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/pruned_tensors.hpp"
 
@@ -9,7 +9,7 @@ namespace troupe {
 namespace {
 
 constexpr std::string_view packed_suffix = ".weight_packed", scale_suffix = ".weight_scale";
-constexpr std::size_t code_word_bits = 32, nv_group = 16, mx_group = 32;
+constexpr std::size_t code_word_bits = 32;
 
 bool any_float(const tensor_info& info) {
   return info.type == tensor_type::f32 || info.type == tensor_type::bf16 || info.type == tensor_type::f16;
@@ -198,65 +198,14 @@ void add_plain_integers(made_checkpoint& to, const std::string& weight, std::siz
   });
 }
 
-/// The value of an E2M1 code: half of what the table has.
-float fp4_value(int code) { return (static_cast<float>(kernels::mx4_table[code]) - 128) / 2; }
-
-/// Codes in bytes, the first of two in the low half. Groups of 16 with scales in E4M3 and one for the matrix (NVFP4),
-/// or groups of 32 with powers of two (MXFP4).
 void add_fp4(made_checkpoint& to, const std::string& packed) {
-  const auto& stored = to.stored();
   const auto stem = packed.substr(0, packed.size() - packed_suffix.size());
-  const auto scale_name = stem + std::string(scale_suffix), global_name = stem + ".weight_global_scale";
-  const auto& codes = *stored.find(packed);
-  require_matrix(stored, packed, packed, codes);
-  const auto outputs = codes.shape[0], inputs = 2 * codes.shape[1];
-  const bool nv = stored.find(global_name) != nullptr;
-  const auto group = nv ? nv_group : mx_group;
-  const auto& scales = nv ? require_part(stored, packed, scale_name, {tensor_type::f8_e4m3})
-                          : require_part(stored, packed, scale_name, {tensor_type::u8, tensor_type::f8_e8m0});
-  if (inputs % group != 0)
-    refuse_part(stored, packed, packed,
-                "has the shape " + to_string(codes.shape) + ", expected rows of whole groups of " +
-                  std::to_string(group) + " codes");
-  require_shape(stored, packed, scale_name, scales, {outputs, inputs / group});
-  tensor_info info;
-  info.shape = {outputs, inputs};
-  info.type = nv ? tensor_type::f16 : tensor_type::mxfp4;
-  info.bytes = outputs * kernels::row_bytes(*weight_format_of(info.type), inputs);
-  std::vector<std::string> parts{packed, scale_name};
+  const auto scales = stem + std::string(scale_suffix), global = stem + ".weight_global_scale";
   to.hide(stem + ".input_global_scale");
-  if (!nv) {
-    to.add(stem + ".weight", info, parts, [&stored, packed, scale_name, info]() -> tensor_data {
-      const auto data = stored.read(packed), exponents = stored.read(scale_name);
-      const auto* bytes = static_cast<const std::uint8_t*>(data.get());
-      std::shared_ptr<std::uint8_t[]> rows(new std::uint8_t[info.bytes]);
-      auto* place = rows.get();
-      for (std::size_t g = 0; g < info.shape[0] * info.shape[1] / mx_group; ++g, bytes += mx_group / 2) {
-        *place++ = static_cast<const std::uint8_t*>(exponents.get())[g];
-        const auto code = [&](std::size_t i) { return bytes[i / 2] >> i % 2 * 4 & 15; };
-        for (std::size_t i = 0; i < mx_group / 2; ++i)
-          *place++ = static_cast<std::uint8_t>(code(i) | code(i + mx_group / 2) << 4);
-      }
-      return rows;
-    });
-    return;
-  }
-  const auto& global = require_part(stored, packed, global_name, {tensor_type::f32});
-  const float whole = global.bytes == sizeof(float) ? float_values(stored, global_name)[0] : 0;
-  if (!(std::abs(whole) > 0) || std::isinf(whole))
-    refuse_part(stored, packed, global_name, "is no scale");
-  parts.push_back(global_name);
-  to.add(stem + ".weight", info, parts, [&stored, packed, scale_name, info, whole]() -> tensor_data {
-    const auto data = stored.read(packed), scales = stored.read(scale_name);
-    const auto* bytes = static_cast<const std::uint8_t*>(data.get());
-    const auto count = info.shape[0] * info.shape[1];
-    std::shared_ptr<std::uint16_t[]> rows(new std::uint16_t[count]);
-    for (std::size_t i = 0; i < count; ++i) {
-      const float scale = kernels::from_e4m3(static_cast<const std::uint8_t*>(scales.get())[i / nv_group]) / whole;
-      rows[i] = kernels::to_f16(fp4_value(bytes[i / 2] >> i % 2 * 4 & 15) * scale);
-    }
-    return rows;
-  });
+  if (to.stored().find(global))
+    add_nvfp4(to, stem + ".weight", {packed, scales, global, true});
+  else
+    add_mxfp4(to, stem + ".weight", packed, scales);
 }
 
 } // namespace

@@ -2,13 +2,16 @@
 
 #include "kernels/formats/bf16.hpp"
 #include "kernels/formats/e4m3.hpp"
+#include "kernels/formats/f16.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <span>
 
 namespace troupe {
 
@@ -31,10 +34,12 @@ public:
     const auto* scales = stored.find(scale_);
     if (!scales)
       fail(scale_, "is missing");
-    if (scales->type != tensor_type::f32 && scales->type != tensor_type::bf16 && scales->type != tensor_type::f16)
-      fail(scale_, "is " + std::string(to_string(scales->type)) + ", expected F32, BF16 or F16");
+    if (scales->type != tensor_type::f32 && scales->type != tensor_type::bf16 && scales->type != tensor_type::f16 &&
+        !powers_of_two(*scales))
+      fail(scale_, "is " + std::string(to_string(scales->type)) + ", expected F32, BF16, F16, F8_E8M0 or U8");
     read_grid(codes.shape, scales->shape, block);
-    info_.type = block_[1] >= codes.shape[1] ? tensor_type::fp8 : tensor_type::bf16;
+    wide_ = codes.type == tensor_type::f8_e5m2;
+    info_.type = block_[1] >= codes.shape[1] && !wide_ ? tensor_type::fp8 : tensor_type::bf16;
     info_.shape = codes.shape;
     info_.bytes = codes.shape[0] * kernels::row_bytes(*weight_format_of(info_.type), codes.shape[1]);
   }
@@ -42,10 +47,10 @@ public:
   const tensor_info& info() const { return info_; }
 
   tensor_data unpack() const {
-    const auto codes = stored_.read(weight_), stored_scales = stored_.read(scale_);
+    const auto codes = stored_.read(weight_);
     const auto outputs = info_.shape[0], inputs = info_.shape[1], columns = (inputs + block_[1] - 1) / block_[1];
     std::vector<float> scales((outputs + block_[0] - 1) / block_[0] * columns);
-    to_floats(*weight_format_of(stored_.find(scale_)->type), stored_scales.get(), scales.size(), scales.data());
+    read_scales(scales);
     std::shared_ptr<std::byte[]> to(new std::byte[info_.bytes]);
     auto* row = to.get();
     const auto* code = static_cast<const std::uint8_t*>(codes.get());
@@ -56,7 +61,7 @@ public:
         std::memcpy(row + sizeof(float), code, inputs);
       } else {
         for (std::size_t i = 0; i < inputs; ++i) {
-          const auto half = kernels::to_bf16(kernels::from_e4m3(code[i]) * scale[i / block_[1]]);
+          const auto half = kernels::to_bf16(value_of(code[i]) * scale[i / block_[1]]);
           std::memcpy(row + i * sizeof half, &half, sizeof half);
         }
       }
@@ -68,6 +73,21 @@ public:
 private:
   [[noreturn]] void fail(const std::string& tensor, const std::string& what) const {
     throw failure(errc::bad_file, stored_.where(weight_) + ": tensor " + shown(tensor) + " " + what);
+  }
+
+  /// Of MXFP8, and of DeepSeek since V3.1: exponents alone.
+  static bool powers_of_two(const tensor_info& scales) {
+    return scales.type == tensor_type::f8_e8m0 || scales.type == tensor_type::u8;
+  }
+
+  void read_scales(std::vector<float>& to) const {
+    const auto& info = *stored_.find(scale_);
+    const auto data = stored_.read(scale_);
+    if (!powers_of_two(info))
+      return to_floats(*weight_format_of(info.type), data.get(), to.size(), to.data());
+    constexpr int bias = 127;
+    std::ranges::transform(std::span(static_cast<const std::uint8_t*>(data.get()), to.size()), to.begin(),
+                           [](std::uint8_t exponent) { return std::ldexp(1.0f, exponent - bias); });
   }
 
   /// Sets the outputs and inputs that share a scale.
@@ -95,7 +115,13 @@ private:
 
   const checkpoint& stored_;
   std::string weight_, scale_;
+  /// E5M2 is the upper half of f16.
+  float value_of(std::uint8_t code) const {
+    return wide_ ? kernels::from_f16(static_cast<std::uint16_t>(code << 8)) : kernels::from_e4m3(code);
+  }
+
   std::array<std::size_t, 2> block_{};
+  bool wide_ = false; // E5M2
   tensor_info info_;
 };
 
@@ -104,7 +130,8 @@ public:
   fp8_checkpoint(std::unique_ptr<const checkpoint> stored, std::array<std::size_t, 2> block)
     : rewritten_checkpoint(std::move(stored)) {
     for (const auto& name : stored_->tensors())
-      if (name.ends_with(suffix) && stored_->find(name)->type == tensor_type::f8_e4m3)
+      if (const auto type = stored_->find(name)->type;
+          name.ends_with(suffix) && (type == tensor_type::f8_e4m3 || type == tensor_type::f8_e5m2))
         matrices_.try_emplace(name, *stored_, name, block);
   }
 

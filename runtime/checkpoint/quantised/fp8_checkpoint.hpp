@@ -1,4 +1,4 @@
-// Checkpoints with matrices in FP8: `X.weight` in F8_E4M3 and `X.weight_scale` or `X.weight_scale_inv`: one number, one
+// Checkpoints with matrices in FP8: `X.weight` in F8_E4M3, or F8_E5M2, and `X.weight_scale` or `X.weight_scale_inv`: one number, one
 // per output, or one per block of outputs and inputs, as compressed-tensors, fbgemm, AutoFP8 and DeepSeek write them.
 // Used by open_quantised.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// Presents rows in the kernels' fp8 format, with unchanged codes and scales; matrices with blocks in bf16. `block`:
+/// Presents rows in the kernels' fp8 format, with unchanged codes and scales; matrices with blocks, or in E5M2, in bf16. `block`:
 /// outputs and inputs that share a scale; if {0, 0}, scales may be of equal parts of rows. Scales of activations
 /// (`X.input_scale`) are ignored: each row of activations gets its own scale, or none. Other tensors are unchanged.
 /// Throws failure(bad_file | unsupported) naming the file and the tensor.

@@ -6,6 +6,7 @@
 #include "runtime/checkpoint/quantised/compressed_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/fp8_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/made_checkpoint.hpp"
+#include "runtime/checkpoint/quantised/modelopt_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/mxfp4_checkpoint.hpp"
 #include "runtime/checkpoint/quantised/torchao_checkpoint.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
@@ -318,6 +319,7 @@ std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoin
     case mxfp4: return open_mxfp4(std::move(stored));
     case bitsandbytes: return open_bitsandbytes(std::move(stored));
     case compressed: return open_fp8(open_compressed(std::move(stored), how.code_bits), how.scale_block);
+    case modelopt: return open_fp8(open_modelopt(std::move(stored)), how.scale_block);
     case torchao: return open_torchao(std::move(stored));
     case gptq:
     case awq: break;

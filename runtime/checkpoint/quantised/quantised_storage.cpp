@@ -117,7 +117,29 @@ void read_gptq_or_awq(const json::reader& config, bool awq, quantised_storage& t
   to.by_module = has_rules(config);
 }
 
+/// Which of these formats a matrix has, its tensors tell.
+void read_modelopt(const json::reader& config, quantised_storage& to) {
+  to.method = quantised_storage::method_name::modelopt;
+  constexpr std::array<std::string_view, 6> algorithms{
+    "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "MXFP8", "MIXED_PRECISION"};
+  const auto algorithm = config.string("quant_algo").value_or("?");
+  if (std::ranges::find(algorithms, algorithm) == algorithms.end())
+    refuse_value(config, "quant_algo", "`" + algorithm + "`",
+                 "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, NVFP4, MXFP8 or MIXED_PRECISION");
+  if (algorithm == "FP8_PB_WO")
+    to.scale_block = {128, 128};
+}
+
 } // namespace
+
+std::optional<quantised_storage> parse_modelopt_storage(const json::document& document) {
+  const auto config = json::reader(document).object("quantization");
+  if (!config || !config->has("quant_algo"))
+    return std::nullopt; // of the cache alone
+  quantised_storage result;
+  read_modelopt(*config, result);
+  return result;
+}
 
 std::optional<quantised_storage> parse_quantised_storage(const json::document& document) {
   using enum quantised_storage::method_name;
@@ -132,6 +154,8 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
   } else if (method == "fbgemm_fp8" || method == "fp8") {
     result.method = fp8;
     result.scale_block = read_block(*config, "weight_block_size").value_or(result.scale_block);
+  } else if (method == "modelopt" || method == "modelopt_fp4") {
+    read_modelopt(*config, result);
   } else if (method == "bitsandbytes") {
     result.method = bitsandbytes;
   } else if (method == "torchao") {
@@ -141,10 +165,11 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
   } else if (method == "gptq" || method == "awq") {
     read_gptq_or_awq(*config, method == "awq", result);
   } else {
-    throw failure(
-      errc::unsupported,
-      outer.label("quantization_config") + ": weights quantised by `" + method +
-        "` are not supported, only by gptq, awq, bitsandbytes, compressed-tensors, torchao, fbgemm_fp8, fp8 and mxfp4");
+    throw failure(errc::unsupported,
+                  outer.label("quantization_config") + ": weights quantised by `" + method +
+                    "` are not supported, only by gptq, awq, bitsandbytes, compressed-tensors, torchao, modelopt, "
+                    "fbgemm_fp8, fp8 and "
+                    "mxfp4");
   }
   return result;
 }

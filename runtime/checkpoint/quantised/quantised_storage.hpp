@@ -17,7 +17,7 @@ class document;
 inline constexpr std::array gptq_bits{2, 3, 4, 8};
 
 struct quantised_storage {
-  enum class method_name : std::uint8_t { gptq, awq, fp8, mxfp4, bitsandbytes, compressed, torchao };
+  enum class method_name : std::uint8_t { gptq, awq, fp8, mxfp4, bitsandbytes, compressed, torchao, modelopt };
   method_name method = method_name::gptq;
   // GPTQ and AWQ:
   int bits = 4;                // of a code
@@ -33,5 +33,8 @@ struct quantised_storage {
 
 /// Nothing if the configuration has none. Throws failure(bad_file | unsupported) naming the file and the key.
 std::optional<quantised_storage> parse_quantised_storage(const json::document& config);
+
+/// The same of an `hf_quant_config.json`, which NVIDIA's ModelOpt writes beside config.json.
+std::optional<quantised_storage> parse_modelopt_storage(const json::document& config);
 
 } // namespace troupe

@@ -64,6 +64,13 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   latent_queries_ = allocate(bytes.latent_queries);
   latents_ = allocate(bytes.latents);
   latent_inputs_ = allocate(bytes.latent_inputs);
+  spread_ = allocate(bytes.spread);
+  index_ = allocate(bytes.index);
+  index_weights_ = allocate(bytes.index_weights);
+  if (config.indexer) {
+    sparse_ = &dynamic_cast<kernels::sparse_attention&>(backend);
+    index_rope_ = rotation_of(config.rope, config.indexer.dim);
+  }
   streams_ = allocate(bytes.streams);
   predictions_ = allocate(bytes.streams);
   routed_ = allocate(bytes.routed);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/ops.hpp"
+#include "kernels/sparse_attention.hpp"
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/model/decoder/weights.hpp"
 #include "runtime/support/types.hpp"
@@ -28,6 +29,7 @@ struct activation_sizes {
   std::size_t normed = 0;   // [max_rows, hidden], compute type
   std::size_t qkv = 0;      // [max_rows, (heads + 2 kv_heads) * head_dim], f32
   std::size_t attended = 0; // [max_rows, heads * head_dim], compute type
+  std::size_t spread = 0;   // heads with narrow values: what qkv gives, f32, later [max_rows, heads * head_dim]
   std::size_t ffn = 0;      // [max_rows, ffn or that of all experts that a row chooses], compute type
   std::size_t branch = 0;   // [max_rows, hidden], f32: what attention or MLP give, if it is changed before it is added
   std::size_t router = 0;   // [max_rows, experts], f32
@@ -43,6 +45,11 @@ struct activation_sizes {
   std::size_t latent_queries = 0; // [max_rows, slots, plain + rotated], f32
   std::size_t latents = 0;        // [max_rows, slots, kv_rank], later [max_rows, heads * value], f32
   std::size_t latent_inputs = 0;  // [max_rows, widest input of a product of attention], compute type
+
+  // Indexers.
+  std::size_t index = 0;         // [max_rows, (heads + 1) * dim], f32: queries, then the key
+  std::size_t index_weights = 0; // [max_rows, heads], f32
+  std::size_t chosen = 0;        // [max_rows, top], int32
 
   // Alternating updates.
   std::size_t streams = 0;     // [streams, max_rows, hidden], f32; there are two of these
@@ -60,9 +67,9 @@ struct activation_sizes {
   std::size_t recurrent_low = 0;   // [max_rows, rank], compute type: channel_delta
 
   std::size_t total() const {
-    return rope + residual + normed + qkv + attended + ffn + branch + router + weighed + inputs + ones + latent_down +
-      latent_queries + latents + latent_inputs + 2 * streams + routed + laurel + laurel_down + laurel_low + gates +
-      recurrent_in + convolved + recurred + recurrent_rates + recurrent_low;
+    return rope + residual + normed + qkv + attended + spread + ffn + branch + router + weighed + inputs + ones +
+      latent_down + latent_queries + latents + latent_inputs + index + index_weights + chosen + 2 * streams + routed +
+      laurel + laurel_down + laurel_low + gates + recurrent_in + convolved + recurred + recurrent_rates + recurrent_low;
   }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);
@@ -177,6 +184,9 @@ private:
   void attend(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,
               const kernels::batch& who);
 
+  /// Puts what a product with qkv gives to where heads with narrow values have them, with zeros behind.
+  void spread_values(int i, const kernels::tensor& to, const kernels::tensor& product);
+
   /// Norms of q, k and v that are not part of the rotation.
   void normalise_heads(int i, const kernels::tensor& qkv);
 
@@ -193,6 +203,12 @@ private:
   /// `attended`.
   void attend_latent(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,
                      const kernels::batch& who);
+
+  /// What an indexer makes of rows, in `index_`: queries of its heads, then the key.
+  kernels::tensor index_rows(std::size_t rows) const;
+
+  /// The choice of positions of layer `i`, if it has an indexer of its own; `index_` has its queries.
+  void choose_positions(int i, const kernels::tensor& normed, kernels::kv_cache& cache, const kernels::batch& who);
 
   /// Fills `qkv_`: queries in the space of latents, the key and the value of each row.
   void make_latents(const layer_weights& layer, const kernels::tensor& normed);
@@ -241,7 +257,7 @@ private:
 
   /// to += what experts give, through the buffer `ffn`; `up` and `down` are groups of the same rows of `normed`.
   void add_experts(const kernels::tensor& to, const kernels::tensor& normed, std::span<const kernels::row_group> up,
-                   std::span<const kernels::row_group> down, kernels::store how);
+                   std::span<const kernels::row_group> down, const kernels::activation& act, kernels::store how);
 
   /// Brings the head's matrix into memory, if it is not there yet.
   void enter_head();
@@ -255,19 +271,22 @@ private:
   int max_rows_;
   int max_context_;
   // See activation_sizes.
-  rotation rope_, local_rope_, unrotated_;
+  rotation rope_, local_rope_, unrotated_, index_rope_;
   kernels::buffer residual_, normed_, qkv_, attended_, ffn_, branch_, router_, weighed_, inputs_, ones_;
   kernels::buffer latent_down_, latent_queries_, latents_, latent_inputs_;
+  kernels::buffer index_, index_weights_, spread_;
   kernels::buffer recurrent_in_, convolved_, recurred_, recurrent_rates_, recurrent_low_;
   kernels::buffer streams_, predictions_, routed_, laurel_, laurel_down_, laurel_low_, gates_;
   kernels::gaussian_gates* gaussian_ = nullptr;      // the backend's, if the model needs them
   kernels::recurrent_ops* recurrence_ = nullptr;     // likewise
+  kernels::sparse_attention* sparse_ = nullptr;      // likewise
   kernels::low_rank_products* low_rank_ = nullptr;   // the backend's, if it has them
   std::unique_ptr<kernels::state_cache> own_states_; // of batches that bring none
   kernels::buffer slopes_;                           // of ALiBi, [heads]
   std::size_t rows_ = 0;                             // of the step at hand
   std::vector<float> growth_;                        // of the step's queries, less 1; or empty
   added_products* added_ = nullptr;                  // likewise, or null
+  kernels::position_choice chosen_;                  // of the last layer with an indexer
 };
 
 } // namespace troupe

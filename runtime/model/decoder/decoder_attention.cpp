@@ -14,14 +14,17 @@ using kernels::tensor;
 /// The epsilon of the latents' norms, which no configuration changes.
 constexpr float latent_eps = 1e-6f;
 
+/// And of the norms of indexers' keys.
+constexpr float index_eps = 1e-6f;
+
 } // namespace
 
 void decoder::add_attention(int i, const tensor& residual, const tensor& normed, kernels::kv_cache& cache,
                             const kernels::batch& who) {
   const auto& config = weights_->config;
   const auto& layer = weights_->layer(i);
-  const int width = config.latent ? config.latent.value : config.head_dim_of(i);
-  const auto attended = buffer_rows(attended_, weights_->compute, rows_, as_size(config.heads) * as_size(width));
+  const auto attended = buffer_rows(attended_, weights_->compute, rows_,
+                                    as_size(config.heads_of(i)) * as_size(config.value_dim_of(i)));
   attend(i, normed, attended, cache, who);
   if (config.parallel && !config.shared_norm)
     normalise(normed, residual, layer.post_norm);
@@ -35,12 +38,17 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
   const auto& layer = weights_->layer(i);
   if (config.latent)
     return attend_latent(i, normed, attended, cache, who);
-  const auto dim = as_size(config.head_dim_of(i)), q = as_size(config.heads) * dim,
-             kv = config.has_kv(i) ? as_size(config.kv_heads_of(i)) * dim : 0;
-  const auto all = buffer_rows(qkv_, dtype::f32, normed.rows, q + 2 * kv + (config.attention_gate ? q : 0));
+  const auto dim = as_size(config.head_dim_of(i)), heads = as_size(config.heads_of(i)), q = heads * dim,
+             kv = config.has_kv(i) ? as_size(config.kv_heads_of(i)) * dim : 0,
+             gates = config.attention_gate ? attended.cols : 0;
+  const auto all = buffer_rows(qkv_, dtype::f32, normed.rows, q + 2 * kv + gates);
   const auto qkv = column_part(all, 0, q + 2 * kv);
   const int window = config.windows[as_size(i)], cached = config.cache_layer_of(i);
-  multiply(i, product_site::qkv, all, normed, *layer.qkv, layer.qkv_bias, kernels::store::set);
+  const bool narrow = attended.cols < q;
+  const auto product = narrow ? buffer_rows(spread_, dtype::f32, normed.rows, layer.qkv->outputs) : all;
+  multiply(i, product_site::qkv, product, normed, *layer.qkv, layer.qkv_bias, kernels::store::set);
+  if (narrow)
+    spread_values(i, all, product);
   normalise_heads(i, qkv);
   if (config.qkv_clip > 0)
     backend_.clamp(qkv, config.qkv_clip);
@@ -52,7 +60,7 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
             config.norm_eps, config.qk_norm_behind};
   }
   const auto& rope = config.is_unrotated(i) ? unrotated_ : window > 0 && config.local_rope ? local_rope_ : rope_;
-  backend_.rope_write_kv(qkv, config.heads, norm, rope.get(), cache, cached, who);
+  backend_.rope_write_kv(qkv, config.heads_of(i), norm, rope.get(), cache, cached, who);
   kernels::attention_scores scores{config.attention_scale != 0 ? config.attention_scale
                                                                : 1 / std::sqrt(static_cast<float>(dim)),
                                    window, config.attention_cap, float_data(slopes_), float_data(layer.sinks)};
@@ -60,15 +68,32 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
   scores.threshold = weights_->attention_threshold;
   if (config.encoder)
     scores.ahead = window > 0 ? window - 1 : kernels::all_ahead;
-  backend_.shaped_attention(attended, qkv, config.heads, scores, cache, cached, who);
+  const auto wide = narrow ? buffer_rows(spread_, weights_->compute, normed.rows, q) : attended;
+  backend_.shaped_attention(wide, qkv, config.heads_of(i), scores, cache, cached, who);
+  if (const auto value = attended.cols / heads; narrow)
+    for (std::size_t h = 0; h < heads; ++h)
+      backend_.gather_rows(column_part(attended, h * value, value), column_part(wide, h * dim, value));
   if (config.attention_gate)
-    gate_attention(attended, column_part(all, q + 2 * kv, q));
+    gate_attention(attended, column_part(all, q + 2 * kv, gates));
+}
+
+void decoder::spread_values(int i, const tensor& to, const tensor& product) {
+  const auto& config = weights_->config;
+  const auto dim = as_size(config.head_dim_of(i)), value = as_size(config.value_dim_of(i)),
+             kv_heads = as_size(config.kv_heads_of(i)), before = (as_size(config.heads_of(i)) + kv_heads) * dim;
+  backend_.gather_rows(column_part(to, 0, before), column_part(product, 0, before));
+  backend_.scale(column_part(to, before, kv_heads * dim), 0);
+  for (std::size_t h = 0; h < kv_heads; ++h)
+    backend_.gather_rows(column_part(to, before + h * dim, value), column_part(product, before + h * value, value));
+  if (const auto gates = to.cols - before - kv_heads * dim; gates > 0)
+    backend_.gather_rows(column_part(to, before + kv_heads * dim, gates),
+                         column_part(product, before + kv_heads * value, gates));
 }
 
 void decoder::normalise_heads(int i, const tensor& qkv) {
   const auto& config = weights_->config;
   const auto& layer = weights_->layer(i);
-  const auto dim = as_size(config.head_dim_of(i)), q = as_size(config.heads) * dim,
+  const auto dim = as_size(config.head_dim_of(i)), q = as_size(config.heads_of(i)) * dim,
              kv = as_size(config.kv_heads_of(i)) * dim;
   if (config.qk_norm_whole && config.qk_normed(i)) {
     const auto one = [&](std::size_t first, std::size_t width, const kernels::buffer& weights) {
@@ -112,6 +137,8 @@ void decoder::make_latents(const layer_weights& layer, const tensor& normed) {
     const auto own = buffer_rows(latent_inputs_, compute, rows, first);
     backend_.rms_norm(own, column_part(down, 0, first), float_data(w.q_norm), latent_eps);
     backend_.linear(queries, own, *w.q);
+    if (layer.indexer)
+      backend_.linear(column_part(index_rows(rows), 0, layer.indexer->q->outputs), own, *layer.indexer->q);
   } else {
     backend_.gather_rows(queries, column_part(down, 0, first));
   }
@@ -135,6 +162,29 @@ void decoder::make_latents(const layer_weights& layer, const tensor& normed) {
   }
 }
 
+tensor decoder::index_rows(std::size_t rows) const {
+  const auto& indexer = weights_->config.indexer;
+  return buffer_rows(index_, dtype::f32, rows, as_size(indexer.heads + 1) * as_size(indexer.dim));
+}
+
+void decoder::choose_positions(int i, const tensor& normed, kernels::kv_cache& cache, const kernels::batch& who) {
+  const auto& config = weights_->config;
+  if (!config.indexes(i))
+    return; // the layer before has chosen
+  const auto& w = *weights_->layer(i).indexer;
+  const auto rows = normed.rows, dim = as_size(config.indexer.dim), heads = as_size(config.indexer.heads);
+  const auto all = index_rows(rows), key = column_part(all, heads * dim, dim),
+             weights = buffer_rows(index_weights_, dtype::f32, rows, heads);
+  const int layer = config.index_layer_of(i);
+  backend_.linear(key, normed, *w.key);
+  backend_.layer_norm(key, key, float_data(w.key_norm.weight), float_data(w.key_norm.bias), index_eps);
+  backend_.linear(weights, normed, *w.head);
+  backend_.rope_write_kv(all, config.indexer.heads, {}, index_rope_.get(), cache, layer, who);
+  chosen_.reset(rows, config.indexer.top);
+  sparse_->choose_positions(chosen_, column_part(all, 0, heads * dim), weights, config.indexer.heads, cache, layer,
+                            who);
+}
+
 void decoder::attend_latent(int i, const tensor& normed, const tensor& attended, kernels::kv_cache& cache,
                             const kernels::batch& who) {
   const auto& config = weights_->config;
@@ -150,9 +200,14 @@ void decoder::attend_latent(int i, const tensor& normed, const tensor& attended,
   const int own = config.cache_layer_of(i);
   backend_.rope_write_kv(qkv, config.heads, {}, rope.get(), cache, own, who);
   kernels::attention_scores scores{config.attention_scale, 0, 0, nullptr, nullptr};
-  scores.threshold = weights_->attention_threshold;
-  backend_.shaped_attention(buffer_rows(attended_, compute, rows, heads * dim), qkv, config.heads, scores, cache, own,
-                            who);
+  scores.threshold = weights_->attention_threshold; // none with an indexer (check_sparsity)
+  const auto over = buffer_rows(attended_, compute, rows, heads * dim);
+  if (config.indexer) {
+    choose_positions(i, normed, cache, who);
+    sparse_->attend_chosen(over, qkv, config.heads, scores, chosen_, cache, own, who);
+  } else {
+    backend_.shaped_attention(over, qkv, config.heads, scores, cache, own, who);
+  }
   const auto seen = buffer_rows(attended_, compute, rows * heads, dim),
              means = buffer_rows(latent_inputs_, compute, rows * heads, rank);
   for (std::size_t h = 0; h < 2; ++h)

@@ -78,7 +78,7 @@ void decoder::add_chosen(const tensor& to, const tensor& normed, const mixture_w
     up.push_back({mlp.gate_up.get(), float_data(mlp.gate_up_bias), rows});
     down.push_back({mlp.down.get(), float_data(mlp.down_bias), rows, weights});
   }
-  add_experts(to, normed, up, down, kernels::store::set);
+  add_experts(to, normed, up, down, mixture.act, kernels::store::set);
 }
 
 void decoder::add_shared(const tensor& to, const tensor& normed, const mixture_weights& mixture, kernels::store how) {
@@ -95,7 +95,7 @@ void decoder::add_shared(const tensor& to, const tensor& normed, const mixture_w
   const auto& mlp = mixture.shared;
   const kernels::row_group shared_up{mlp.gate_up.get(), float_data(mlp.gate_up_bias), all};
   const kernels::row_group shared_down{mlp.down.get(), float_data(mlp.down_bias), all, factors};
-  add_experts(to, normed, {&shared_up, 1}, {&shared_down, 1}, how);
+  add_experts(to, normed, {&shared_up, 1}, {&shared_down, 1}, mixture.shared_act, how);
 }
 
 void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights& mixture, const layer_weights& layer,
@@ -160,17 +160,18 @@ void decoder::add_weighed(const tensor& to, const layer_weights& layer, const te
     down.push_back(
       {mlp.down.get(), float_data(mlp.down_bias), chosen[i].rows, std::span(ones).first(chosen[i].rows.size())});
   }
-  add_experts(to, inputs, up, down, kernels::store::set);
+  add_experts(to, inputs, up, down, layer.mixture->act, kernels::store::set);
 }
 
 void decoder::add_experts(const tensor& to, const tensor& normed, std::span<const kernels::row_group> up,
-                          std::span<const kernels::row_group> down, kernels::store how) {
+                          std::span<const kernels::row_group> down, const kernels::activation& act,
+                          kernels::store how) {
   const auto& config = weights_->config;
   std::size_t rows = 0;
   for (const auto& group : up)
     rows += group.rows.size();
   const auto ffn = buffer_rows(ffn_, weights_->compute, rows, down.front().w->inputs);
-  backend_.grouped_activated(ffn, normed, up, config.act, config.gated);
+  backend_.grouped_activated(ffn, normed, up, act, config.gated);
   backend_.grouped_sum(to, ffn, down, how);
 }
 

@@ -17,7 +17,7 @@ bool needs_family_ops(const model_config& config) {
     config.value_norm || config.local_head_dim > 0 || config.local_kv_heads > 0 || config.full_kv_heads > 0 ||
     !config.kv_layers.empty() || config.layer_inputs > 0 || config.layer_scales || config.embedding_norm ||
     config.token_types > 0 || config.skips_first_norm || config.recurrent || config.attention_gate || config.altup ||
-    config.qkv_clip > 0;
+    config.qkv_clip > 0 || config.value_dim > 0 || !config.mlp_limits.empty() || config.window_sinks;
 }
 
 bool host_takes_part(const model_config& config) {
@@ -48,7 +48,7 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
   const auto rows = as_size(max_rows), hidden = as_size(config.hidden), element = size_of(compute);
   std::size_t q = 0, kv = 0, dense = 0;
   for (int i = 0; i < config.layers; ++i) {
-    q = std::max(q, as_size(config.heads) * as_size(config.head_dim_of(i)));
+    q = std::max(q, as_size(config.heads_of(i)) * as_size(config.head_dim_of(i)));
     kv = std::max(kv, as_size(config.kv_heads_of(i)) * as_size(config.head_dim_of(i)));
     dense = std::max(dense, as_size(config.ffn_of(i)));
   }
@@ -61,6 +61,8 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
   bytes.normed = rows * hidden * element;
   bytes.qkv = rows * (q + 2 * kv + (config.attention_gate ? q : 0)) * sizeof(float);
   bytes.attended = rows * q * element;
+  if (config.value_dim > 0)
+    bytes.spread = bytes.qkv;
   bytes.ffn = rows * ffn * element;
   if (changes_branches(config))
     bytes.branch = rows * hidden * sizeof(float);
@@ -83,6 +85,13 @@ activation_sizes activation_bytes(const model_config& config, kernels::dtype com
     bytes.latents = rows * std::max((heads + 2) * rank, heads * value) * sizeof(float);
     bytes.latent_inputs = rows * std::max({q_rank, heads * query, heads * rank}) * element;
     bytes.attended = rows * std::max(q, heads * value) * element;
+  }
+  if (config.indexer) {
+    const auto heads = as_size(config.indexer.heads), dim = as_size(config.indexer.dim);
+    bytes.rope += (rope_border(config.rope, max_context) > 0 ? 2 : 1) * as_size(max_context) * dim * sizeof(float);
+    bytes.index = rows * (heads + 1) * dim * sizeof(float);
+    bytes.index_weights = rows * heads * sizeof(float);
+    bytes.chosen = rows * as_size(config.indexer.top) * sizeof(std::int32_t);
   }
   if (config.altup) {
     const auto rank = as_size(config.altup.laurel);

@@ -22,12 +22,13 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
   steps.logit_rows = steps.sequences = std::min(as_size(largest.logit_rows), steps.rows);
   steps.context = as_size(largest.context);
   steps.recurrent = config.state_layers() > 0;
-  steps.heads = config.heads;
+  steps.heads = std::max(config.heads, config.local_heads);
   steps.cache = kv_shape_of(config, precision, 0);
-  std::set<std::array<int, 4>> ways;
+  std::set<std::array<int, 5>> ways;
   for (int i = config.part().first; i < config.part().end; ++i)
     if (const int window = config.windows[as_size(i)];
-        ways.insert({window, config.chunk_of(i), config.kv_heads_of(i), config.head_dim_of(i)}).second)
+        ways.insert({window, config.chunk_of(i), config.kv_heads_of(i), config.head_dim_of(i), config.heads_of(i)})
+          .second)
       steps.windows.push_back(window);
   for (const auto& group : packed_groups(config, precision))
     steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows,

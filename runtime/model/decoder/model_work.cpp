@@ -107,10 +107,13 @@ std::size_t weight_bytes_read(const model_weights& weights, int rows) {
 
 std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int context) {
   std::size_t bytes = 0;
-  for (int i = 0; i < config.layers; ++i)
+  for (int i = 0; i < config.layers; ++i) {
     if (config.parts_of(i).attention)
       bytes += static_cast<std::size_t>(config.kv_heads_of(i)) * kernels::kv_bytes(type, config.head_dim_of(i)) *
-        static_cast<std::size_t>(seen(context, config.windows[static_cast<std::size_t>(i)]));
+        static_cast<std::size_t>(seen(context, config.indexer ? config.indexer.top : config.windows[as_size(i)]));
+    if (config.indexes(i))
+      bytes += kernels::key_bytes(type, config.indexer.dim) * as_size(context);
+  }
   return bytes;
 }
 
@@ -153,9 +156,15 @@ double prefill_operations(const model_config& config, int tokens) {
                                              : tokens * hidden *
         (config.is_sparse(i) ? parts * (double(experts.chosen) * experts.ffn + experts.shared_ffn) + experts.count
                              : parts * config.ffn);
-  for (int i = 0; i < config.layers; ++i)
+  for (int i = 0; i < config.layers; ++i) {
     if (config.parts_of(i).attention)
-      multiply_adds += 2 * q * seen_by_all(tokens, config.windows[as_size(i)]);
+      multiply_adds += 2 * q * seen_by_all(tokens, config.indexer ? config.indexer.top : config.windows[as_size(i)]);
+    if (config.indexes(i)) {
+      const double index = double(config.indexer.heads) * config.indexer.dim;
+      multiply_adds += index * seen_by_all(tokens, 0) +
+        tokens * (index * config.latent.q_rank + hidden * (config.indexer.dim + config.indexer.heads));
+    }
+  }
   return 2 * multiply_adds;
 }
 

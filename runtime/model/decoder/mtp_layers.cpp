@@ -89,8 +89,9 @@ std::unique_ptr<const checkpoint> rename_mtp_layers(std::unique_ptr<const checkp
 }
 
 std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_config& model, bool of_gguf) {
-  if (model.span || model.encoder || model.headless || model.layer_inputs > 0 || !model.kv_layers.empty() ||
-      model.norm != norm_type::rms || !stored.find(layer_prefix(model.layers) + std::string(joined)))
+  if (model.span || model.indexer || model.encoder || model.headless || model.layer_inputs > 0 ||
+      !model.kv_layers.empty() || model.norm != norm_type::rms ||
+      !stored.find(layer_prefix(model.layers) + std::string(joined)))
     return std::nullopt;
   mtp_layers found{.config = model};
   const bool nemotron = model.family == "nemotron_h", alone = nemotron && !of_gguf; // a layer is a mixer or an MLP

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/gaussian_gates.hpp"
+#include "kernels/sparse_attention.hpp"
 #include "runtime/checkpoint/packed/packed_cache.hpp"
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
@@ -83,10 +84,10 @@ private:
       if (parts.mlp && !config.shared_norm)
         layer.post_norm = norm(names_.post_norm(i));
     }
-    if (config.norms != norm_place::before) {
+    if (config.norms != norm_place::before)
       layer.attention_norm = norm(names_.attention_norm(i));
+    if (config.norms_mlp(i))
       layer.mlp_norm = norm(names_.mlp_norm(i));
-    }
     if (config.layer_inputs > 0) {
       layer.input_gate = matrix(input_gate_group(names_, i, precision_));
       layer.input_projection = matrix(input_projection_group(names_, i, precision_));
@@ -116,13 +117,15 @@ private:
       if (norms.size() > 1)
         layer.k_norm = vector({norms.back()});
     }
-    if (config.attention_sinks)
+    if (config.has_sinks(i))
       layer.sinks = vector({names_.sinks(i)});
     layer.qkv = matrix(qkv_group(names_, i, precision_));
     layer.qkv_bias = bias(names_.qkv(i), config.qkv_bias);
     layer.o = matrix(o_group(names_, i, precision_));
     if (config.latent)
       layer.latent = load_latent(i);
+    if (config.indexes(i))
+      layer.indexer = load_indexer(i);
     layer.o_bias = bias(names_.o(i), config.o_bias);
   }
 
@@ -198,9 +201,20 @@ private:
     return latent;
   }
 
+  std::unique_ptr<const index_weights> load_indexer(int i) {
+    auto indexer = std::make_unique<index_weights>();
+    indexer->q = matrix(index_q_group(names_, i, precision_));
+    indexer->key = matrix(index_key_group(names_, i, precision_));
+    indexer->key_norm = {vector({names_.index_norm(i)}), vector({tensor_names::bias(names_.index_norm(i))})};
+    indexer->head = matrix(index_weights_group(names_, i));
+    return indexer;
+  }
+
   std::unique_ptr<const mixture_weights> load_mixture(int i) {
     const auto& experts = to_.config.experts;
     auto mixture = std::make_unique<mixture_weights>();
+    mixture->act = to_.config.expert_act_of(i);
+    mixture->shared_act = to_.config.act_of(i);
     mixture->router = matrix(router_group(names_, i));
     mixture->router_bias = bias({names_.router(i)}, experts.router_bias);
     if (experts.correction) {
@@ -238,7 +252,7 @@ private:
 
   /// A learned activation's parameters are stored as the softplus gives them.
   kernels::activation activation(int i) {
-    auto act = to_.config.act;
+    auto act = to_.config.act_of(i);
     const auto stored = names_.activation(i);
     if (stored.empty())
       return act;
@@ -310,6 +324,8 @@ void check_backend(const model_config& config, const kernels::backend& backend) 
     refuse("gates of heads, which CPUs and NVIDIA GPUs compute");
   if (config.altup && dynamic_cast<const kernels::gaussian_gates*>(&backend) == nullptr)
     refuse("gates that few inputs pass");
+  if (config.indexer && dynamic_cast<const kernels::sparse_attention*>(&backend) == nullptr)
+    refuse("attention over positions that an indexer chooses, which only CPUs compute so far");
   if (needs_family_ops(config) && !backend.has_family_ops())
     refuse("operations that not every device has");
 }
@@ -322,6 +338,10 @@ std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, con
     throw failure(errc::unsupported,
                   "models of the family `" + config.family +
                     "` cannot be divided by layers: later ones read what earlier ones keep");
+  if (config.indexer && !config.indexes(config.part().first))
+    throw failure(errc::unsupported,
+                  "models of the family `" + config.family + "` cannot be divided ahead of layer " +
+                    std::to_string(config.part().first) + ", which takes the choice of positions of the layer before");
   check_sparsity(tensors, config, backend, precision);
   const auto weights = std::make_shared<model_weights>();
   weights->config = config;

@@ -37,6 +37,7 @@ struct mixture_weights {
   kernels::buffer router_bias;                   // or null
   std::vector<float> correction;                 // [experts], in host memory; or empty
   std::vector<mlp_weights> experts;
+  kernels::activation act, shared_act;                // of experts, of the shared one
   mlp_weights shared;                                 // or nulls
   std::unique_ptr<const kernels::matrix> shared_gate; // [1, hidden], or null
   // expert_config::apart, or nulls:
@@ -50,6 +51,14 @@ struct latent_weights {
   kernels::buffer q_norm, kv_norm;                                // [q_rank] or null, [kv_rank]
   std::unique_ptr<const kernels::matrix> q;                       // [heads * (plain + rotated), q_rank], or null
   std::vector<std::unique_ptr<const kernels::matrix>> key, value; // of each head: [kv_rank, plain], [value, kv_rank]
+};
+
+/// What chooses the positions that latent attention sees.
+struct index_weights {
+  std::unique_ptr<const kernels::matrix> q;    // [heads * dim, q_rank]
+  std::unique_ptr<const kernels::matrix> key;  // [dim, hidden]
+  norm_weights key_norm;                       // layer norm, [dim]
+  std::unique_ptr<const kernels::matrix> head; // [heads, hidden], the heads' weights
 };
 
 /// A recurrent layer's mixer.
@@ -80,6 +89,7 @@ struct layer_weights {
   std::unique_ptr<const kernels::matrix> o;                            // [hidden, heads * head_dim]
   std::unique_ptr<const recurrent_weights> recurrent;                  // or null
   std::unique_ptr<const latent_weights> latent;                        // or null
+  std::unique_ptr<const index_weights> indexer;                        // or null
   std::unique_ptr<const altup_weights> altup;                          // or null
   norm_weights input_norm, post_norm;                                  // of what attention and MLP read
   norm_weights attention_norm, mlp_norm;                               // of what they give

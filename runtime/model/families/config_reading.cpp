@@ -210,10 +210,13 @@ void read_layer_positions(const reader& config, model_config& model, const posit
   set_context(model, positions);
   rope_config local;
   local.theta = local_theta;
+  local.dims = rules.partial ? model.rope.dims : 0;
   if (sliding) {
     if (sliding->string("rope_type").value_or("default") != "default")
       throw failure(errc::unsupported, sliding->label("rope_type") + " of sliding layers is supported as default only");
     local.theta = sliding->number("rope_theta", 1.000001, most).value_or(local_theta);
+    if (const auto part = sliding->number("partial_rotary_factor", 0, 1); part && rules.partial)
+      local.dims = read_rotated(*sliding, *part, model.head_dim, rules);
   }
   if (local != model.rope)
     model.local_rope = local;

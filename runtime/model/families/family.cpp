@@ -19,6 +19,7 @@ constexpr std::array list{
   family{"afmoe", read_afmoe, arrange_afmoe},
   family{"apertus", read_apertus, arrange_apertus},
   family{"arcee", read_arcee},
+  family{"axk1", read_axk1, arrange_axk1},
   family{"bert", read_bert, arrange_bert},
   family{"bloom", read_bloom, arrange_bloom},
   family{"cohere", read_cohere, arrange_cohere, head_order::pairs},
@@ -26,6 +27,7 @@ constexpr std::array list{
   family{"cohere2_moe", read_cohere2_moe, arrange_cohere2_moe, head_order::pairs},
   family{"deepseek_v2", read_deepseek_v2, arrange_deepseek},
   family{"deepseek_v3", read_deepseek_v3, arrange_deepseek},
+  family{"deepseek_v32", read_deepseek_v32, arrange_indexed},
   family{"bamba", read_bamba, arrange_bamba},
   family{"dots1", read_dots1, arrange_shared_experts},
   family{"ernie4_5", read_ernie4_5, nullptr, head_order::pairs},
@@ -43,6 +45,7 @@ constexpr std::array list{
   family{"glm4", read_glm4, arrange_glm, head_order::pairs},
   family{"glm4_moe", read_glm4_moe, arrange_shared_experts},
   family{"glm4_moe_lite", read_glm4_moe_lite, arrange_latent},
+  family{"glm_moe_dsa", read_glm_moe_dsa, arrange_indexed},
   family{"gpt2", read_gpt2, arrange_gpt2},
   family{"gpt_bigcode", read_gpt_bigcode, arrange_gpt_bigcode},
   family{"gpt_neox", read_gpt_neox, arrange_gpt_neox},
@@ -56,6 +59,7 @@ constexpr std::array list{
   family{"hunyuan_v1_moe", read_hunyuan_moe, arrange_hunyuan},
   family{"llama4_text", read_llama4, arrange_llama4, head_order::pairs},
   family{"mellum", read_mellum},
+  family{"mimo_v2_flash", read_mimo_v2_flash, arrange_mimo_v2_flash},
   family{"minicpm3", read_minicpm3, arrange_latent},
   family{"minimax_m2", read_minimax_m2, arrange_minimax_m2},
   family{"ministral3", read_ministral3},
@@ -95,6 +99,7 @@ constexpr std::array list{
   family{"solar_open", read_solar_open, arrange_shared_experts},
   family{"stablelm", read_stablelm},
   family{"starcoder2", read_starcoder2, arrange_starcoder2},
+  family{"step3p5", read_step3p5, arrange_step3p5},
   family{"youtu", read_youtu, arrange_latent},
   family{"xlm-roberta", read_roberta, arrange_bert},
 };
@@ -134,30 +139,34 @@ const family& family_of(const json::reader& config) {
 }
 
 void arrange_rotation(const model_config& model, arrangement& to) {
-  const auto order = rotated_order(model.rope, model.head_dim);
-  if (model.latent || order.empty() || model.positions != position_type::rotary)
+  if (model.latent || model.positions != position_type::rotary)
     return;
-  std::map<std::pair<row_order, std::size_t>, row_order> known; // layers are alike
-  const auto reorder = [&](const std::string& name, std::size_t rows) {
+  std::map<std::pair<row_order, std::pair<std::size_t, bool>>, row_order> known; // layers of a kind are alike
+  const auto reorder = [&](const std::string& name, std::size_t rows, const std::vector<std::uint32_t>& order,
+                           bool local) {
     auto& part = to.tensors[name];
     if (part.name.empty()) {
       part.name = name;
       part.of_rows = rows;
     }
-    auto& done = known[{part.rows, rows}];
+    auto& done = known[{part.rows, {rows, local}}];
     part.rows = done ? done : done = reordered(part.rows, rows, order);
   };
-  const auto dim = as_size(model.head_dim);
   for (int layer = 0; layer < model.layers; ++layer) {
-    if (!model.parts_of(layer).attention)
+    const auto order = rotated_order(model.rope_of(layer), model.head_dim_of(layer));
+    if (!model.parts_of(layer).attention || order.empty())
       continue;
+    const bool local = model.slides(layer);
+    const auto dim = as_size(model.head_dim_of(layer));
     const auto prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
-    for (const auto& [name, heads] : {std::pair("q", model.heads), std::pair("k", model.kv_heads)}) {
-      reorder(prefix + name + "_proj.weight", as_size(heads) * dim);
+    for (const auto& [name, heads] :
+         {std::pair("q", model.heads_of(layer)), std::pair("k", model.kv_heads_of(layer))}) {
+      const auto rows = as_size(heads) * dim;
+      reorder(prefix + name + "_proj.weight", rows, order, local);
       if (model.qkv_bias)
-        reorder(prefix + name + "_proj.bias", as_size(heads) * dim);
+        reorder(prefix + name + "_proj.bias", rows, order, local);
       if (model.qk_norm)
-        reorder(prefix + name + "_norm.weight", model.qk_norm_whole ? as_size(heads) * dim : dim);
+        reorder(prefix + name + "_norm.weight", model.qk_norm_whole ? rows : dim, order, local);
     }
   }
 }

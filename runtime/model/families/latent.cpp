@@ -1,8 +1,11 @@
-// Families with DeepSeek's latent attention: GLM 4.7 Flash (glm4_moe_lite) with its experts, Youtu and MiniCPM 3 without;
+// Families with DeepSeek's latent attention: GLM 4.7 Flash (glm4_moe_lite) and A.X K1 with its experts, Youtu and MiniCPM 3
+// without;
 // MiniCPM scales embeddings, what attention and MLP add, and logits.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 #include "runtime/model/families/mixture_reading.hpp"
+
+#include "runtime/support/types.hpp"
 
 #include <cmath>
 
@@ -15,6 +18,19 @@ void read_glm4_moe_lite(const reader& config, model_config& model) {
   model.experts.scale = 1.8f;
   read_experts_of_groups(config, model, 64, 4, 1536, 1, 1);
   read_groups(config, model, 1, 1);
+  read_corrected_router(config, model, true);
+}
+
+/// V3 with a norm of what a mixture gives.
+void read_axk1(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2});
+  require(config, "mlp_bias", false);
+  read_latent_attention(config, model, {.positions = 32768});
+  model.mixture_norm = true;
+  model.experts.scale = 2.5f;
+  read_experts_of_groups(config, model, 192, 8, 2048, 1, 1);
+  read_groups(config, model, 8, 4);
   read_corrected_router(config, model, true);
 }
 
@@ -49,6 +65,30 @@ void read_minicpm3(const reader& config, model_config& model) {
 void arrange_latent(const model_config& model, const checkpoint& stored, arrangement& to) {
   arrange_latent_attention(model, to);
   arrange_shared_experts(model, stored, to);
+}
+
+/// Published files have a norm in dense layers, too, which nothing reads, and no corrections, which are 0 then.
+void arrange_axk1(const model_config& model, const checkpoint& stored, arrangement& to) {
+  arrange_deepseek(model, stored, to);
+  tensor_arranger tensors(model, to);
+  row_order first_column; // of the router
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto norm = tensors.stored(layer, "post_mlp_layernorm.weight");
+    if (!model.is_sparse(layer)) {
+      to.names[norm] = "unread." + norm;
+      continue;
+    }
+    const auto inner = tensors.stored(layer, "mlp.post_mlp_layernorm.weight");
+    tensors.add(layer, "post_feedforward_layernorm.weight", {.name = stored.find(inner) ? inner : norm});
+    const std::string correction = "mlp.gate.e_score_correction_bias", router = "mlp.gate.weight";
+    if (stored.find(tensors.stored(layer, correction)))
+      continue;
+    if (!first_column)
+      first_column = tensors.rows(0, as_size(model.experts.count), as_size(model.hidden));
+    const auto from = tensors.stored(layer, router);
+    tensors.add(layer, router, {.name = from});
+    tensors.add(layer, correction, {.name = from, .as_vector = true, .rows = first_column, .factor = 0});
+  }
 }
 
 } // namespace troupe::families

@@ -157,6 +157,15 @@ void arrange_gemma(const model_config&, const checkpoint&, arrangement&);
 
 void read_deepseek_v2(const reader&, model_config&);
 void read_deepseek_v3(const reader&, model_config&);
+void read_mimo_v2_flash(const reader&, model_config&);
+void arrange_mimo_v2_flash(const model_config&, const checkpoint&, arrangement&);
+void read_step3p5(const reader&, model_config&);
+void arrange_step3p5(const model_config&, const checkpoint&, arrangement&);
+void read_axk1(const reader&, model_config&);
+void arrange_axk1(const model_config&, const checkpoint&, arrangement&);
+void read_deepseek_v32(const reader&, model_config&);
+void read_glm_moe_dsa(const reader&, model_config&);
+void arrange_indexed(const model_config&, const checkpoint&, arrangement&);
 void arrange_deepseek(const model_config&, const checkpoint&, arrangement&);
 void read_mistral4(const reader&, model_config&);
 void read_glm4_moe(const reader&, model_config&);

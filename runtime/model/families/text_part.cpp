@@ -93,6 +93,9 @@ constexpr std::array text_types{
   text_type{"muse_glimmer_text", "muse_glimmer_text",
             R"({"vocab_size":202048,"hidden_size":6656,"intermediate_size":19968,"num_hidden_layers":52,
 "num_attention_heads":32,"eos_token_id":200001})"},
+  text_type{"step3p5", "step3p5",
+            R"({"vocab_size":128815,"hidden_size":4096,"intermediate_size":11264,"num_hidden_layers":45,
+"num_attention_heads":64,"eos_token_id":1})"},
   text_type{"phi4_multimodal", "phi3", phi4},
   text_type{"phi4mm", "phi3", phi4},
 };

@@ -5,6 +5,7 @@
 #include "kernels/gaussian_gates.hpp"
 #include "kernels/ops.hpp"
 #include "kernels/recurrent.hpp"
+#include "kernels/sparse_attention.hpp"
 
 #include <memory>
 #include <span>
@@ -12,7 +13,10 @@
 
 namespace troupe {
 
-class forwarding_backend : public kernels::backend, public kernels::recurrent_ops, public kernels::gaussian_gates {
+class forwarding_backend : public kernels::backend,
+                           public kernels::recurrent_ops,
+                           public kernels::gaussian_gates,
+                           public kernels::sparse_attention {
 public:
   explicit forwarding_backend(kernels::backend& inner) : inner_(inner) {}
 
@@ -106,6 +110,16 @@ public:
     gates().gate_gaussian(out, gate, up, deviations);
   }
 
+  void choose_positions(kernels::position_choice& to, const kernels::tensor& queries, const kernels::tensor& weights,
+                        int heads, const kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
+    choices().choose_positions(to, queries, weights, heads, cache, layer, step);
+  }
+  void attend_chosen(const kernels::tensor& out, const kernels::tensor& qkv, int heads,
+                     const kernels::attention_scores& scores, const kernels::position_choice& chosen,
+                     const kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
+    choices().attend_chosen(out, qkv, heads, scores, chosen, cache, layer, step);
+  }
+
   // Only for models with recurrent layers; the other backend then has them.
   std::unique_ptr<kernels::state_cache> make_state_cache(const kernels::state_shape& shape) override {
     return recurrence().make_state_cache(shape);
@@ -135,6 +149,7 @@ public:
 
 protected:
   kernels::gaussian_gates& gates() { return dynamic_cast<kernels::gaussian_gates&>(inner_); }
+  kernels::sparse_attention& choices() { return dynamic_cast<kernels::sparse_attention&>(inner_); }
   kernels::recurrent_ops& recurrence() { return dynamic_cast<kernels::recurrent_ops&>(inner_); }
 
   kernels::backend& inner_;

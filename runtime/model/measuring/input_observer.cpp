@@ -121,6 +121,10 @@ observing_backend::names matrices_of(const model_weights& weights) {
     add(layer.o, names.o(i));
     if (layer.latent && layer.latent->q)
       add(layer.latent->q, {names.latent_q(i)});
+    if (layer.indexer) {
+      add(layer.indexer->q, {names.index_q(i)});
+      add(layer.indexer->key, {names.index_key(i)});
+    }
     if (layer.recurrent) {
       const recurrent_tensors recurrent(weights.config, i);
       add(layer.recurrent->in, recurrent.in());

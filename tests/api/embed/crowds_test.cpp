@@ -442,8 +442,9 @@ TEST_CASE("crowds of further families give every request the bits that it has al
                             {"replicas", [](engine_options& o) { o.replicas = 2; }, 1}};
   crowd_vocabulary = 640;
   unsigned turn = 0; // each family has one of the types
-  for (const std::string model : {"afmoe", "bloom", "cohere2-moe", "exaone-moe", "glm4-moe-lite", "hy-v3", "mellum",
-                                  "minicpm3", "muse-glimmer", "nanochat", "olmoe", "youtu"}) {
+  for (const std::string model :
+       {"afmoe", "bloom", "cohere2-moe", "deepseek-v32", "exaone-moe", "glm4-moe-lite", "hy-v3", "mellum",
+        "mimo-v2-flash", "minicpm3", "muse-glimmer", "nanochat", "olmoe", "youtu"}) {
     const test::temp_folder folder;
     const auto& types = all_numbers[turn++ % std::size(all_numbers)];
     auto alone = without_guesses(test_data() + "/families/" + model, types, devices().back());

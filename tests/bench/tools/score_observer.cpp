@@ -24,7 +24,7 @@ public:
   void rope_write_kv(const tensor& qkv, int heads, const kernels::head_norm& norm, const kernels::rope_rows& rope,
                      kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
     inner_.rope_write_kv(qkv, heads, norm, rope, cache, layer, step);
-    const auto [kv_heads, dim] = cache.shape.layer(layer);
+    const auto [kv_heads, dim, values] = cache.shape.layer(layer);
     const auto q = as_size(heads) * as_size(dim), width = as_size(kv_heads) * as_size(dim);
     if (qkv.cols == q) // the layer reads keys of another
       return;
@@ -63,7 +63,7 @@ private:
   void look(const tensor& qkv, int heads, const kernels::attention_scores& how, const kernels::kv_cache& cache,
             int layer, const kernels::batch& step) {
     auto& kept = layers_[as_size(layer)];
-    const auto [kv_heads, dim] = cache.shape.layer(layer);
+    const auto [kv_heads, dim, values] = cache.shape.layer(layer);
     for (const auto& s : step.sequences)
       for (std::int32_t r = 0; r < s.rows; ++r) {
         const auto position = as_size(s.first_position + r);

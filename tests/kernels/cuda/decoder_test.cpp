@@ -113,9 +113,10 @@ void check(const std::string& model, dtype compute, bool deterministic, std::siz
 
 /// Of families that need more than a Llama.
 const std::vector<std::string> further_families{
-  "afmoe",    "bloom",         "cohere2",      "cohere2-moe", "exaone-moe", "exaone4", "gemma2", "gemma3",    "gemma4",
-  "glm4-moe", "glm4-moe-lite", "gpt-neox",     "gpt-oss",     "gpt2",       "granite", "hy-v3",  "llama4",    "mellum",
-  "minicpm3", "mixtral",       "muse-glimmer", "nanochat",    "olmo2",      "olmoe",   "opt",    "qwen3-moe", "youtu"};
+  "afmoe",  "bloom",    "cohere2",       "cohere2-moe", "exaone-moe", "exaone4", "gemma2",       "gemma3",
+  "gemma4", "glm4-moe", "glm4-moe-lite", "gpt-neox",    "gpt-oss",    "gpt2",    "granite",      "hy-v3",
+  "llama4", "mellum",   "mimo-v2-flash", "step3p7",     "minicpm3",   "mixtral", "muse-glimmer", "nanochat",
+  "olmo2",  "olmoe",    "opt",           "qwen3-moe",   "youtu"};
 /// With recurrent layers.
 const std::vector<std::string> recurrent_families{"granite-hybrid", "lfm2",    "lfm3",
                                                   "nemotron-h",     "qwen3-5", "qwen3-next"};
@@ -123,6 +124,7 @@ const std::vector<std::string> tiny_recurrent_families{
   "bamba",         "falcon-h1", "falcon-h1-normed", "granite-hybrid-dense", "kimi-linear",
   "lfm2-adjusted", "lfm2-moe",  "mamba2",           "nemotron-h-moe",       "qwen3-5-moe"};
 const std::vector<std::string> tiny_families{"apertus",
+                                             "axk1",
                                              "arcee",
                                              "cohere",
                                              "cohere-normed",

@@ -151,7 +151,7 @@ TEST_CASE("CUDA: activations are accurate over the whole range, alone and as gat
     device->linear_activated(out.view, in.view, *pair, {type}, true);
     check_close(out.read().values(), want_gated, tolerance_gated, what + " gated");
   }
-  const activation curve{xielu, 0.9f, -1e-6f, 0.5f, 1.3f}, clamped{clamped_swiglu, 1.702f, 7};
+  const activation curve{xielu, 0.9f, -1e-6f, 0.5f, 1.3f}, clamped{clamped_swiglu, 1.702f, 7}, cut{cut_swiglu, 1, 0.5f};
   std::vector<double> want, tolerance, want_gated, tolerance_gated;
   for (const float x : inputs) {
     want.push_back(x > 0 ? 0.9 * x * x + 0.5 * x : (std::expm1(std::min<double>(x, -1e-6)) - x) * 1.3 + 0.5 * x);
@@ -163,6 +163,10 @@ TEST_CASE("CUDA: activations are accurate over the whole range, alone and as gat
   check_close(out.read().values(), want, tolerance, "xIELU");
   device->linear_activated(out.view, in.view, *pair, clamped, true);
   check_close(out.read().values(), want_gated, tolerance_gated, "clamped SwiGLU");
+  for (std::size_t i = 0; i < want_gated.size(); ++i)
+    want_gated[i] = reference::gated(cut, inputs[i], inputs[i]);
+  device->linear_activated(out.view, in.view, *pair, cut, true);
+  check_close(out.read().values(), want_gated, tolerance_gated, "cut SwiGLU");
 }
 
 TEST_CASE("CUDA: a layer without a gate has the bits of its activation in any number of rows, through every kernel") {

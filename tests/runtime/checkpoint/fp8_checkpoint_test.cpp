@@ -154,9 +154,7 @@ TEST_CASE("FP8 checkpoints with scales that are missing, misshapen or mistyped a
         "model.safetensors: tensor `" + q +
           "weight_scale` has the shape [1, 128], expected one scale, [128, 1] or one for each block");
   CHECK(fp8_refusal(q + R"(weight_scale": {"dtype": "F32")", q + R"(weight_scale": {"dtype": "I32")") ==
-        "model.safetensors: tensor `" + q + "weight_scale` is I32, expected F32, BF16 or F16");
-  CHECK(fp8_refusal(q + R"(weight": {"dtype": "F8_E4M3")", q + R"(weight": {"dtype": "F8_E5M2")") ==
-        "model.safetensors: tensor `" + q + "weight` is stored as F8_E5M2, supported are F32, F16 and BF16");
+        "model.safetensors: tensor `" + q + "weight_scale` is I32, expected F32, BF16, F16, F8_E8M0 or U8");
 }
 
 TEST_CASE("FP8 with a scale for each block of outputs and inputs is expanded to bf16") {
@@ -198,6 +196,30 @@ TEST_CASE("FP8 with a scale for each block of outputs and inputs is expanded to 
         }) ==
         "m.safetensors: tensor `" + name +
           "_scale_inv` has the shape [3, 2], expected one scale, [5, 1] or one for each block of 128 x 128");
+}
+
+TEST_CASE("FP8 in E5M2 is expanded to bf16, whatever shares a scale") {
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  std::vector<std::uint8_t> codes;
+  for (int code = 0; code < 256; ++code)
+    if ((code & 0x7c) != 0x7c) // infinities and NaN
+      codes.push_back(static_cast<std::uint8_t>(code));
+  const std::size_t inputs = codes.size() / 4;
+  for (const std::size_t scales : {1, 4}) {
+    memory_checkpoint stored;
+    stored.put(name, tensor_type::f8_e5m2, {4, inputs}, codes);
+    stored.put(name + "_scale", tensor_type::f32, {scales, 1}, std::vector<float>{0.5f, 1, 2, 4});
+    stored.about(name + "_scale").bytes = scales * sizeof(float);
+    const auto opened = open_fp8(std::make_unique<memory_checkpoint>(stored));
+    CHECK(opened->find(name)->type == tensor_type::bf16);
+    const auto weights = presented_weights(*opened, name);
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      const int exponent = codes[i] >> 2 & 31, mantissa = codes[i] & 3;
+      const float size = exponent == 0 ? std::ldexp(float(mantissa), -16)
+                                       : std::ldexp(float(4 + mantissa), exponent - 17);
+      CHECK(weights[i] == (codes[i] & 0x80 ? -size : size) * std::ldexp(0.5f, scales == 1 ? 0 : int(i / inputs)));
+    }
+  }
 }
 
 TEST_CASE("Configurations say the blocks of fp8, or are refused by key") {

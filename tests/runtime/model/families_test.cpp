@@ -9,10 +9,11 @@ using namespace troupe::test;
 namespace {
 
 const std::vector<std::string> family_models{
-  "afmoe",    "bloom",        "cohere2-moe", "nanochat",      "exaone-moe",    "glm4-moe-lite", "hy-v3",  "mellum",
-  "minicpm3", "muse-glimmer", "olmoe",       "youtu",         "cohere2",       "exaone4",       "gemma2", "gemma3",
-  "gemma4",   "glm4-moe",     "gpt-neox",    "gpt-oss",       "gpt2",          "granite",       "llama4", "mixtral",
-  "olmo2",    "opt",          "phi3",        "phi3-longrope", "phi4-longrope", "qwen3-moe",     "smollm3"};
+  "afmoe",    "bloom",        "cohere2-moe",   "nanochat",      "exaone-moe",    "glm4-moe-lite", "hy-v3",
+  "mellum",   "deepseek-v32", "mimo-v2-flash", "step3p7",       "glm-moe-dsa",   "minicpm3",      "muse-glimmer",
+  "olmoe",    "youtu",        "cohere2",       "exaone4",       "gemma2",        "gemma3",        "gemma4",
+  "glm4-moe", "gpt-neox",     "gpt-oss",       "gpt2",          "granite",       "llama4",        "mixtral",
+  "olmo2",    "opt",          "phi3",          "phi3-longrope", "phi4-longrope", "qwen3-moe",     "smollm3"};
 
 /// Random, of a few kB (make_family_models.py).
 const std::vector<std::string> tiny_family_models{
@@ -25,6 +26,7 @@ const std::vector<std::string> tiny_family_models{
   "ministral3", "mistral4", "seed-oss", "smallthinker", "smallthinker-softmax",
   // Of late 2026, and older ones that were left out.
   "gpt-bigcode", "gpt-bigcode-heads", "gptj", "granite-swa", "internlm3", "mpt", "olmoe", "phimoe", "solar-open",
+  "axk1",
   // The texts of multimodal models.
   "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
@@ -108,6 +110,23 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
   basic_backend backend;
   CHECK(failure_of([&] { load_weights(*gates.tensors, gates.config, backend, dtype::f32); }) ==
         "models of the family `gemma3n_text` need gates that few inputs pass; this is basic");
+  const auto indexed = open("families/deepseek-v32");
+  CHECK(failure_of([&] { load_weights(*indexed.tensors, indexed.config, backend, dtype::f32); }) ==
+        "models of the family `deepseek_v32` need attention over positions that an indexer chooses, which only CPUs "
+        "compute so far; this is basic");
+  auto later = open("families/glm-moe-dsa");
+  later.config.span = layer_span{1, 4, false, true};
+  const auto cpu = kernels::make_cpu_backend({.threads = 1});
+  CHECK(failure_of([&] { load_weights(*later.tensors, later.config, *cpu, dtype::f32); }) ==
+        "models of the family `glm_moe_dsa` cannot be divided ahead of layer 1, which takes the choice of positions of "
+        "the layer before");
+  CHECK(failure_of([&] {
+          precision few(dtype::f32);
+          few.attention_threshold = 0.1f;
+          load_weights(*indexed.tensors, indexed.config, *cpu, few);
+        }) ==
+        "`attention_threshold` is not for models of the family `deepseek_v32`, whose attention sees chosen positions "
+        "alone");
 }
 
 TEST_CASE("Tiny families: transformers' logits at several positions, in f32 on every target") {
@@ -167,8 +186,9 @@ TEST_CASE("Families: computed in bf16, logits stay within what rounding explains
 TEST_CASE("Families: memory estimates are what loading takes, also of experts and learned positions") {
   for (const std::string model :
        {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3",
-        "families/gemma4", "families/llama4", "families/nanochat", "tiny_families/apertus", "tiny_encoders/bert",
-        "tiny_encoders/modernbert", "tiny_families/gemma3n"})
+        "families/gemma4", "families/llama4", "families/nanochat", "families/deepseek-v32", "families/mimo-v2-flash",
+        "families/step3p7", "tiny_families/apertus", "tiny_encoders/bert", "tiny_encoders/modernbert",
+        "tiny_families/gemma3n"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);

@@ -219,6 +219,100 @@ TEST_CASE("Families of late 2026, and older ones: what absent keys mean, and wha
   CHECK(refusal_of_later("olmoe", R"("clip_qkv":-1)").find("`clip_qkv` must be") != std::string::npos);
 }
 
+TEST_CASE("Indexers: which layers choose positions, what the cache holds for them, and what is refused by key") {
+  const std::string latent = R"("q_lora_rank":10,"kv_lora_rank":12,"qk_nope_head_dim":6,"qk_rope_head_dim":4,
+"v_head_dim":10,"n_group":1,"topk_group":1,"index_head_dim":8,"index_n_heads":3)";
+  const auto deepseek = config_of_family("deepseek_v32", latent);
+  CHECK(deepseek.indexer == indexer_config{.heads = 3, .dim = 8, .top = 2048});
+  CHECK(deepseek.indexes(5));
+  CHECK(deepseek.index_layer_of(0) == 6);
+  CHECK(deepseek.index_layer_of(5) == 11);
+  std::vector<kernels::kv_heads_shape> layers(6, {1, 16});
+  layers.resize(12, {1, 8, false});
+  CHECK(kv_shape_of(deepseek, kernels::dtype::f32, 3).own == layers);
+  const auto shared_of = [&](const std::string& more) {
+    return config_of_family("glm_moe_dsa", latent + more).indexer.shared;
+  };
+  using bits = std::vector<bool>;
+  CHECK(shared_of("").empty());
+  CHECK(shared_of(R"(,"indexer_types":["full","shared","shared","full","full","shared"])") ==
+        bits{false, true, true, false, false, true});
+  CHECK(shared_of(R"(,"index_topk_pattern":"FSFSSF")") == bits{false, true, false, true, true, false});
+  CHECK(shared_of(R"(,"index_topk_freq":3,"index_skip_topk_offset":2)") == bits{false, false, true, true, false, true});
+  auto half = config_of_family("glm_moe_dsa", latent + R"(,"index_topk_pattern":"FSFSSF")");
+  CHECK(half.index_layer_of(5) == 8);
+  half.span = layer_span{2, 6, false, true};
+  CHECK(half.index_layer_of(2) == 4);
+  CHECK(half.index_layer_of(5) == 5);
+  CHECK(kv_shape_of(half, kernels::dtype::f32, 3).layers == 6);
+  const auto says = [&](const char* family, const std::string& more, const std::string& what) {
+    CHECK(refusal_of_later(family, latent + "," + more) == "config.json: " + what);
+  };
+  const std::string each = " must say for each of 6 layers whether its indexer is full or shared, and the first one's "
+                           "is full";
+  says("glm_moe_dsa", R"("index_topk_pattern":"SFSFSF")", "`index_topk_pattern`" + each);
+  says("glm_moe_dsa", R"("indexer_types":["full"])", "`indexer_types`" + each);
+  says("deepseek_v32", R"("layer_types":["full_attention"])",
+       "`layer_types` has `full_attention`, supported is indexed_attention for this model_type");
+  CHECK(refusal_of_later("deepseek_v32", R"("index_head_dim":7,)" + latent) ==
+        "config.json: `index_head_dim` is 7, supported are even numbers from `qk_rope_head_dim`, 4, on");
+  CHECK(refusal_of_later("deepseek_v32", R"("q_lora_rank":null,)" + latent) ==
+        "config.json: `q_lora_rank` is null, but an indexer's queries are made of it");
+}
+
+TEST_CASE("MiMo and Step: heads, values and rotations by kind of layer, and cut activations by layer") {
+  const std::string small = R"("num_key_value_heads":1,"head_dim":8,"v_head_dim":6,"n_routed_experts":4,
+"num_experts_per_tok":2,"sliding_window":9)";
+  const auto mimo = config_of_family("mimo_v2_flash", small);
+  CHECK(mimo.windows == std::vector<int>{0, 9, 9, 9, 9, 0});
+  CHECK(mimo.kv_heads_of(0) == 1);
+  CHECK(mimo.kv_heads_of(1) == 2);
+  CHECK(mimo.value_dim_of(1) == 6);
+  CHECK(mimo.has_sinks(1));
+  CHECK_FALSE(mimo.has_sinks(0));
+  CHECK(mimo.sparse == std::vector<bool>{false, true, true, true, true, true});
+  CHECK(mimo.rope.dims == 2);
+  REQUIRE(mimo.local_rope);
+  CHECK(mimo.local_rope->theta == 10000);
+  CHECK(mimo.local_rope->dims == 2);
+  const auto authors = config_of_family("mimo_v2_flash",
+                                        small + R"(,"hybrid_layer_pattern":[0,1,0,1,0,1],"sliding_window_size":7,
+"moe_layer_freq":[0,0,1,1,1,1],"swa_num_key_value_heads":4,"swa_rope_theta":500,"routed_scaling_factor":null)");
+  CHECK(authors.windows == std::vector<int>{0, 8, 0, 8, 0, 8});
+  CHECK(authors.sparse == std::vector<bool>{false, false, true, true, true, true});
+  CHECK(authors.kv_heads_of(1) == 4);
+  CHECK(authors.local_rope->theta == 500);
+  CHECK(authors.experts.scale == 1);
+  CHECK(refusal_of_later("mimo_v2_flash", R"("v_head_dim":10,)" + small) ==
+        "config.json: `v_head_dim` is 10, supported is up to `head_dim`, 8");
+  CHECK(refusal_of_later("mimo_v2_flash", small + R"(,"swa_num_key_value_heads":3)").find("`num_key_value_heads`") !=
+        std::string::npos);
+
+  const std::string step = R"("num_key_value_heads":2,"head_dim":8,"n_routed_experts":4,"num_experts_per_tok":2,
+"sliding_window":9,"num_nextn_predict_layers":1,"layer_types":["full_attention","sliding_attention",
+"sliding_attention","full_attention","sliding_attention","full_attention","full_attention"])";
+  const auto legacy = config_of_family("step3p5", step + R"(,"attention_other_setting":{"num_attention_heads":6},
+"rope_theta":[500,100,100,500,100,500,7],"partial_rotary_factors":[0.5,1,1,0.5,1,0.5,1],"moe_layers_enum":"2,3,5",
+"swiglu_limits":[0,0,7,null,0,0,3],"swiglu_limits_shared":[0,0,0,0,16,0,0])");
+  CHECK(legacy.windows == std::vector<int>{0, 9, 9, 0, 9, 0});
+  CHECK(legacy.heads_of(0) == 4);
+  CHECK(legacy.heads_of(1) == 6);
+  CHECK(legacy.rope.theta == 500);
+  CHECK(legacy.rope.dims == 4);
+  CHECK(legacy.local_rope->theta == 100);
+  CHECK(legacy.local_rope->dims == 0);
+  CHECK(legacy.sparse == std::vector<bool>{false, false, true, true, false, true});
+  CHECK(legacy.expert_act_of(2) == kernels::activation{kernels::activation_type::cut_swiglu, 1, 7});
+  CHECK(legacy.expert_act_of(3).type == kernels::activation_type::silu);
+  CHECK(legacy.act_of(4).limit == 16);
+  CHECK(refusal_of_later("step3p5", step + R"(,"rope_theta":[500,100,200,500,100,500])") ==
+        "config.json: `rope_theta` must be the same for all layers of a kind");
+  CHECK(refusal_of_later("step3p5", step + R"(,"swiglu_limits":[1])") ==
+        "config.json: `swiglu_limits` must say something for each of 6 layers, found 1");
+  CHECK(refusal_of_later("step3p5", step + R"(,"moe_layers_enum":"2;3")") ==
+        "config.json: `moe_layers_enum` must be numbers of layers, with commas");
+}
+
 TEST_CASE("What later families cannot do yet, or contradicts itself, is refused with the key") {
   CHECK(refusal_of_later("gemma4_text", R"("head_dim":8,"num_key_value_heads":2,"global_head_dim":4)")
           .find("global_head_dim") != std::string::npos);

@@ -158,7 +158,7 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
     {with(R"("max_position_embeddings": 0)"), "`max_position_embeddings` must be from 1"},
     {with(R"("quantization_config": {"quant_method": "hqq"})"),
      "weights quantised by `hqq` are not supported, only by gptq, awq, bitsandbytes, compressed-tensors, torchao, "
-     "fbgemm_fp8, fp8 and mxfp4"},
+     "modelopt, fbgemm_fp8, fp8 and mxfp4"},
     {with(R"("quantization_config": {"quant_method": "compressed-tensors", "format": "marlin-24"})"),
      "`format` is `marlin-24`, supported is float-quantized"},
     {with(
@@ -223,9 +223,10 @@ TEST_CASE("Randomly damaged configurations give a failure or usable sizes") {
   std::vector<std::string> originals;
   for (const char* model : {"llama-mqa-rope3", "mistral-swa", "qwen2", "qwen3"})
     originals.push_back(content(data() / "golden" / model / "config.json"));
-  for (const char* model : {"afmoe",    "bloom",   "cohere2-moe", "exaone-moe", "gemma2",  "gemma3",   "glm4-moe-lite",
-                            "gpt-neox", "gpt-oss", "gpt2",        "hy-v3",      "mellum",  "minicpm3", "mixtral",
-                            "nanochat", "olmoe",   "opt",         "phi3",       "smollm3", "youtu"})
+  for (const char* model :
+       {"afmoe",    "bloom", "cohere2-moe", "exaone-moe", "gemma2",   "gemma3",  "glm4-moe-lite", "gpt-neox",
+        "gpt-oss",  "gpt2",  "hy-v3",       "mellum",     "minicpm3", "mixtral", "deepseek-v32",  "glm-moe-dsa",
+        "nanochat", "olmoe", "opt",         "phi3",       "smollm3",  "youtu"})
     originals.push_back(content(data() / "families" / model / "config.json"));
   for (const char* model : {"glm4v", "mistral3", "qwen2-vl", "qwen3-vl-moe"})
     originals.push_back(content(data() / "tiny_families" / model / "config.json"));

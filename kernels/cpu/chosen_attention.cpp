@@ -1,0 +1,278 @@
+#include "kernels/cpu/chosen_attention.hpp"
+
+#include "kernels/cpu/tensor_rows.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+
+namespace troupe::kernels {
+
+namespace {
+
+constexpr std::size_t partition_positions = partition_tokens, block_positions = block_tokens;
+
+constexpr std::size_t score_memory = std::size_t(8) << 20, // bytes of scores that are there at once
+  slot_memory = std::size_t(64) << 20;                     // and of states
+
+constexpr std::int32_t in_order[partition_tokens / block_tokens] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                                    8, 9, 10, 11, 12, 13, 14, 15};
+
+/// Copies `count` elements that are `stride` apart in both.
+template <class T>
+void copy_strided(char* to, const char* from, std::size_t count, std::size_t stride) {
+  auto* into = reinterpret_cast<T*>(to);
+  const auto* of = reinterpret_cast<const T*>(from);
+  for (std::size_t i = 0; i < count * stride; i += stride)
+    into[i] = of[i];
+}
+
+/// Copies K and V of one token, from `from_slot` of a block to `to_slot` of another.
+void copy_token(kv_type type, std::size_t dim, char* to_keys, char* to_values, std::size_t to_slot,
+                const char* from_keys, const char* from_values, std::size_t from_slot) {
+  constexpr std::size_t tokens = block_tokens, pair = 2;
+  if (type == kv_type::bf16) {
+    copy_strided<std::uint32_t>(to_keys + to_slot * 4, from_keys + from_slot * 4, dim / 2, tokens);
+    const auto at = [&](std::size_t slot) { return (slot / pair * pair * dim + slot % pair) * 2; };
+    copy_strided<std::uint16_t>(to_values + at(to_slot), from_values + at(from_slot), dim, pair);
+    return;
+  }
+  if (type == kv_type::f32) {
+    copy_strided<float>(to_keys + to_slot * 4, from_keys + from_slot * 4, dim, tokens);
+    std::memcpy(to_values + to_slot * dim * 4, from_values + from_slot * dim * 4, dim * 4);
+    return;
+  }
+  constexpr std::size_t scales = 2 * tokens * sizeof(float);
+  for (const std::size_t first : {std::size_t(0), tokens}) // of K, of V
+    std::memcpy(to_keys + (first + to_slot) * 4, from_keys + (first + from_slot) * 4, 4);
+  copy_strided<std::int8_t>(to_keys + scales + to_slot, from_keys + scales + from_slot, dim, tokens);
+  std::memcpy(to_values + to_slot * dim, from_values + from_slot * dim, dim);
+}
+
+/// Of numbers, the higher the higher; of one number, the earlier position.
+std::uint64_t key_of(float score, std::uint32_t position) {
+  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f); // -0 is 0
+  const auto ordered = bits & 0x80000000 ? ~bits : bits | 0x80000000;
+  return std::uint64_t{ordered} << 32 | ~position;
+}
+
+} // namespace
+
+void rows_before_choice(const batch& step, int most, std::vector<sequence_rows>& to) {
+  to.clear();
+  for (auto s : step.sequences) {
+    s.rows = std::min(s.rows, most - s.first_position);
+    if (s.rows > 0)
+      to.push_back(s);
+  }
+}
+
+chosen_attention::chosen_attention(const target& kernels, thread_pool& pool)
+  : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.size())) {}
+
+void chosen_attention::find_rows(const batch& step, int most) {
+  rows_.clear();
+  for (const auto& s : step.sequences)
+    for (std::int32_t r = std::max(0, most - s.first_position); r < s.rows; ++r)
+      rows_.push_back({&s, s.first_row + r, s.first_position + r});
+}
+
+void chosen_attention::choose(position_choice& to, const tensor& queries, const tensor& weights, int heads,
+                              const layer_cache& keys, const batch& step) {
+  expect(queries.type == dtype::f32 && weights.type == dtype::f32 && keys.kv_heads == 1 &&
+           weights.cols == static_cast<std::size_t>(heads) &&
+           queries.cols == static_cast<std::size_t>(heads) * static_cast<std::size_t>(keys.head_dim),
+         "choose_positions: queries and weights must be f32, of heads that share one key");
+  find_rows(step, to.most);
+  call call;
+  call.op.cache = keys;
+  call.op.scale = 0x1.62e43p-1f; // ln 2: kernels multiply queries by its inverse, and equal products stay equal
+  call.q = &queries;
+  call.blocks = step.block_tables.data();
+  call.tile_queries = keys.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
+  for (std::size_t first = 0; first < rows_.size();) {
+    // As many rows as there is memory for their scores, whole partitions of each.
+    std::size_t end = first, width = 0;
+    for (; end < rows_.size(); ++end) {
+      const auto needed = std::max(width,
+                                   ceil_div(static_cast<std::size_t>(rows_[end].position) + 1, partition_positions));
+      if (end > first && (end - first + 1) * needed * partition_tokens * sizeof(float) > score_memory)
+        break;
+      width = needed;
+    }
+    width *= partition_tokens;
+    auto* scores = scores_.reserve((end - first) * width);
+    parts_.clear();
+    for (std::size_t i = first; i < end; ++i)
+      for (int p = 0; p * partition_tokens <= rows_[i].position; ++p)
+        parts_.push_back({i, p});
+    pool_.parallel_for(parts_.size(), [&](std::size_t i, int) {
+      const auto& [at, partition] = parts_[i];
+      const auto& row = rows_[at];
+      score(call, row, row_of<float>(weights, static_cast<std::size_t>(row.row)), heads, partition,
+            scores + (at - first) * width + static_cast<std::size_t>(partition) * partition_tokens);
+    });
+    pool_.parallel_for(end - first, [&](std::size_t i, int thread) {
+      const auto& row = rows_[first + i];
+      choose_best(to.of(static_cast<std::size_t>(row.row)), to.most, scores + i * width, row.position + 1,
+                  scratch_[static_cast<std::size_t>(thread)].keys);
+    });
+    first = end;
+  }
+}
+
+void chosen_attention::score(const call& call, const choosing_row& row, const float* weights, int heads, int partition,
+                             float* sums) const {
+  const auto dim = static_cast<std::size_t>(call.op.cache.head_dim);
+  const auto* q = row_of<float>(*call.q, static_cast<std::size_t>(row.row));
+  attention_tile tile;
+  tile.blocks = call.blocks + row.sequence->first_block;
+  tile.end_block = row.position / block_tokens + 1;
+  for (int head = 0; head < heads; head += tile.count) {
+    tile.count = std::min(call.tile_queries, heads - head);
+    for (int i = 0; i < tile.count; ++i)
+      tile.queries[i] = {
+        q + static_cast<std::size_t>(head + i) * dim, nullptr, row.position, head + i, 0, row.position + 1};
+    kernels_.score_positions(call.op, tile, partition, weights + head, head == 0, sums);
+  }
+}
+
+void chosen_attention::choose_best(std::int32_t* to, int most, const float* scores, int count,
+                                   std::vector<std::uint64_t>& keys) const {
+  keys.clear();
+  for (int i = 0; i < count; ++i)
+    keys.push_back(key_of(scores[i], static_cast<std::uint32_t>(i)));
+  std::nth_element(keys.begin(), keys.begin() + most, keys.end(), std::greater<>());
+  std::transform(keys.begin(), keys.begin() + most, to,
+                 [](std::uint64_t key) { return static_cast<std::int32_t>(~static_cast<std::uint32_t>(key)); });
+  std::sort(to, to + most);
+}
+
+void chosen_attention::attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                              const position_choice& chosen, const layer_cache& cache, const batch& step) {
+  expect(heads % cache.kv_heads == 0, "attention: heads must be a multiple of the KV heads");
+  expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
+  expect(scores.window == 0 && scores.chunk == 0 && scores.ahead == 0 && scores.slopes == nullptr,
+         "attend_chosen: scores without windows, chunks and slopes");
+  find_rows(step, chosen.most);
+  call call;
+  call.op.cache = cache;
+  call.op.scale = scores.scale;
+  call.op.soft_cap = scores.soft_cap;
+  call.op.sinks = scores.sinks;
+  call.op.out_bf16 = out.type == dtype::bf16;
+  call.q = &qkv;
+  call.out = &out;
+  call.blocks = step.block_tables.data();
+  call.chosen = &chosen;
+  call.group = heads / cache.kv_heads;
+  call.tile_queries = cache.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
+  call.stride = state_stride(cache.head_dim);
+  groups_.clear();
+  for (const auto& row : rows_)
+    for (int head = 0; head < cache.kv_heads; ++head)
+      groups_.push_back({&row, head});
+  const auto partitions = ceil_div(static_cast<std::size_t>(chosen.most), partition_positions),
+             floats = static_cast<std::size_t>(call.group) * call.stride;
+  const auto add_part = [&](const head_group& of, float* states, float* part) {
+    for_tiles(call, of, 0, [&](const attention_tile& tile, std::size_t query) {
+      const auto at = query * call.stride;
+      kernels_.merge(call.op, tile.count, {states + at, call.stride}, {part + at, call.stride});
+    });
+  };
+  const auto finish = [&](const head_group& of, float* states) {
+    for_tiles(call, of, 0, [&](const attention_tile& tile, std::size_t query) {
+      kernels_.finish(call.op, tile, {states + query * call.stride, call.stride});
+    });
+  };
+  if (groups_.size() >= static_cast<std::size_t>(pool_.size())) {
+    pool_.parallel_for(groups_.size(), [&](std::size_t i, int thread) {
+      auto& own = scratch_[static_cast<std::size_t>(thread)];
+      auto *states = own.states.reserve(floats), *part = own.part.reserve(floats);
+      for (std::size_t p = 0; p < partitions; ++p) {
+        attend_part(call, groups_[i], static_cast<int>(p), p == 0 ? states : part, own);
+        if (p > 0)
+          add_part(groups_[i], states, part);
+      }
+      finish(groups_[i], states);
+    });
+    return;
+  }
+  // Too few for all threads: partitions are computed at once, as many as there is memory for.
+  const auto at_once = std::max<std::size_t>(1, slot_memory / (partitions * floats * sizeof(float)));
+  for (std::size_t first = 0; first < groups_.size(); first += at_once) {
+    const auto count = std::min(at_once, groups_.size() - first);
+    auto* slots = slots_.reserve(count * partitions * floats);
+    pool_.parallel_for(count * partitions, [&](std::size_t i, int thread) {
+      attend_part(call, groups_[first + i / partitions], static_cast<int>(i % partitions), slots + i * floats,
+                  scratch_[static_cast<std::size_t>(thread)]);
+    });
+    pool_.parallel_for(count, [&](std::size_t i, int) {
+      auto* states = slots + i * partitions * floats;
+      for (std::size_t p = 1; p < partitions; ++p)
+        add_part(groups_[first + i], states, states + p * floats);
+      finish(groups_[first + i], states);
+    });
+  }
+}
+
+template <class F>
+void chosen_attention::for_tiles(const call& call, const head_group& of, int partition, const F& f) const {
+  const auto dim = static_cast<std::size_t>(call.op.cache.head_dim);
+  const auto row = static_cast<std::size_t>(of.row->row);
+  const int seen = std::min(partition_tokens, call.chosen->most - partition * partition_tokens);
+  attention_tile tile;
+  tile.blocks = in_order;
+  tile.end_block = static_cast<int>(ceil_div(static_cast<std::size_t>(seen), block_positions));
+  for (int first = 0; first < call.group; first += tile.count) {
+    tile.count = std::min(call.tile_queries, call.group - first);
+    for (int i = 0; i < tile.count; ++i) {
+      const int head = of.kv_head * call.group + first + i;
+      const auto column = static_cast<std::size_t>(head) * dim;
+      tile.queries[i] = {row_of<float>(*call.q, row) + column,
+                         static_cast<char*>(row_of(*call.out, row)) + column * size_of(call.out->type),
+                         of.row->position,
+                         head,
+                         0,
+                         seen};
+    }
+    f(tile, static_cast<std::size_t>(first));
+  }
+}
+
+layer_cache chosen_attention::gather(const call& call, const head_group& of, int partition, thread_scratch& own) const {
+  const auto& from = call.op.cache;
+  constexpr std::size_t blocks = partition_tokens / block_tokens;
+  auto to = from;
+  to.data = own.gathered.reserve(blocks * (from.key_bytes + from.value_bytes) + cache_slack);
+  to.kv_heads = 1;
+  to.value_offset = blocks * from.key_bytes;
+  to.head_bytes = blocks * (from.key_bytes + from.value_bytes);
+  const char* keys = from.data + static_cast<std::size_t>(of.kv_head) * from.head_bytes;
+  const char* values = keys + from.value_offset;
+  const auto* positions = call.chosen->of(static_cast<std::size_t>(of.row->row)) + partition * partition_tokens;
+  const auto count = static_cast<std::size_t>(
+    std::min(partition_tokens, call.chosen->most - partition * partition_tokens));
+  // The last block is filled up with numbers that are finite, too: unseen tokens are multiplied by 0.
+  for (std::size_t i = 0; i < ceil_div(count, block_positions) * block_positions; ++i) {
+    const auto position = static_cast<std::size_t>(positions[std::min(i, count - 1)]);
+    const auto block = static_cast<std::size_t>(
+      call.blocks[static_cast<std::size_t>(of.row->sequence->first_block) + position / block_tokens]);
+    copy_token(from.type, static_cast<std::size_t>(from.head_dim), to.data + i / block_tokens * from.key_bytes,
+               to.data + to.value_offset + i / block_tokens * from.value_bytes, i % block_tokens,
+               keys + block * from.key_bytes, values + block * from.value_bytes, position % block_tokens);
+  }
+  return to;
+}
+
+void chosen_attention::attend_part(const call& call, const head_group& of, int partition, float* states,
+                                   thread_scratch& own) const {
+  auto op = call.op;
+  op.cache = gather(call, of, partition, own);
+  for_tiles(call, of, partition, [&](const attention_tile& tile, std::size_t query) {
+    kernels_.attend_partition(op, tile, 0, {states + query * call.stride, call.stride});
+  });
+}
+
+} // namespace troupe::kernels

@@ -1,0 +1,82 @@
+// Attention over chosen positions on the CPU: scores of an indexer, the choice, and attention over K and V that are
+// brought together, partition by partition, in blocks of a thread's own. Beside cpu_attention, which computes the rows
+// that see too few positions to choose.
+#pragma once
+
+#include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/target.hpp"
+#include "kernels/cpu/thread_pool.hpp"
+#include "kernels/sparse_attention.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace troupe::kernels {
+
+class chosen_attention {
+public:
+  chosen_attention(const target& kernels, thread_pool& pool);
+
+  /// See sparse_attention.
+  void choose(position_choice& to, const tensor& queries, const tensor& weights, int heads, const layer_cache& keys,
+              const batch& step);
+
+  /// The rows that choose; the others are not touched.
+  void attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+              const position_choice& chosen, const layer_cache& cache, const batch& step);
+
+private:
+  struct choosing_row {
+    const sequence_rows* sequence;
+    std::int32_t row;      // of the step
+    std::int32_t position; // of the sequence
+  };
+  struct row_part {
+    std::size_t row; // of the rows at hand
+    int partition;
+  };
+  /// The heads that share a KV head, of one row.
+  struct head_group {
+    const choosing_row* row;
+    int kv_head;
+  };
+  struct call {
+    attention_op op;
+    const tensor* q = nullptr;
+    const tensor* out = nullptr;
+    const std::int32_t* blocks = nullptr; // of the step
+    const position_choice* chosen = nullptr;
+    int group = 0;
+    int tile_queries = 0;
+    std::size_t stride = 0;
+  };
+  struct thread_scratch {
+    std::vector<std::uint64_t> keys; // of positions, the better the higher
+    scratch<char> gathered;          // K and V of a partition
+    scratch<float> states;
+    scratch<float> part;
+  };
+
+  void find_rows(const batch& step, int most);
+  void score(const call& call, const choosing_row& row, const float* weights, int heads, int partition,
+             float* sums) const;
+  void choose_best(std::int32_t* to, int most, const float* scores, int count, std::vector<std::uint64_t>& keys) const;
+  /// Brings the chosen positions of a partition together; returns the cache that has them.
+  layer_cache gather(const call& call, const head_group& of, int partition, thread_scratch& own) const;
+  /// states = attention of a group's heads over a partition.
+  void attend_part(const call& call, const head_group& of, int partition, float* states, thread_scratch& own) const;
+  template <class F>
+  void for_tiles(const call& call, const head_group& of, int partition, const F& f) const;
+
+  const target& kernels_;
+  thread_pool& pool_;
+  std::vector<choosing_row> rows_;
+  std::vector<row_part> parts_;
+  std::vector<head_group> groups_;
+  scratch<float> scores_;
+  scratch<float> slots_;
+  std::vector<thread_scratch> scratch_;
+};
+
+} // namespace troupe::kernels

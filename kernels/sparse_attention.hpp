@@ -1,0 +1,49 @@
+// Attention over some positions of the context, which a learned indexer chooses for each row (DeepSeek V3.2: small heads
+// with keys of their own, in a layer of the cache that has K alone). An optional interface of backends, beside `backend`.
+#pragma once
+
+#include "kernels/ops.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe::kernels {
+
+/// What the rows of a step attend to, in host memory. A row that sees at most `most` positions attends to all of them.
+struct position_choice {
+  int most = 0;
+  std::vector<std::int32_t> positions; // [rows, most], ascending; of rows that choose
+
+  /// Room for the choices of `rows` rows.
+  void reset(std::size_t rows, int top) {
+    most = top;
+    positions.resize(rows * static_cast<std::size_t>(top));
+  }
+  bool chooses(std::int32_t position) const { return position >= most; }
+  std::int32_t* of(std::size_t row) { return positions.data() + row * static_cast<std::size_t>(most); }
+  const std::int32_t* of(std::size_t row) const { return positions.data() + row * static_cast<std::size_t>(most); }
+};
+
+class sparse_attention {
+public:
+  virtual ~sparse_attention() = default;
+
+  /// Chooses for each row of the step that sees more than `to.most` positions those of the highest scores, ties by the
+  /// earlier position. A score is the sum over `heads` heads, in order, of weight * max(query · key, 0). `queries` f32
+  /// [rows, heads * dim], rotated; `weights` f32 [rows, heads]; the keys are in the cache's `layer`, one for all heads,
+  /// also those of the step's rows (backend::rope_write_kv, whose qkv has no values for a layer of K alone).
+  virtual void choose_positions(position_choice& to, const tensor& queries, const tensor& weights, int heads,
+                                const kv_cache& cache, int layer, const batch& step) = 0;
+
+  /// backend::shaped_attention of each row over its chosen positions. Partitions are counted among these: 256 after
+  /// 256 of them. Scores have no window, chunk, slopes or threshold.
+  virtual void attend_chosen(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                             const position_choice& chosen, const kv_cache& cache, int layer, const batch& step) = 0;
+};
+
+/// The rows of a step that attend to all that they see, as sequences of their own.
+void rows_before_choice(const batch& step, int most, std::vector<sequence_rows>& to);
+
+} // namespace troupe::kernels

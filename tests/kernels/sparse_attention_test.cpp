@@ -1,0 +1,271 @@
+// Attention over chosen positions: an indexer's choice against its definition, and attention with the bits that it has
+// where the chosen positions are all there is.
+#include "kernels/block_transfer.hpp"
+#include "kernels/sparse_attention.hpp"
+#include "tests/kernels/sharded/sharded_support.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+using namespace troupe::kernels;
+using namespace troupe::kernels::testing;
+
+namespace {
+
+constexpr int sp_tokens = 700, sp_heads = 19, sp_dim = 24; // of the indexer
+constexpr int sp_query_heads = 6, sp_kv_heads = 2, sp_width = 40;
+constexpr kv_type sp_types[] = {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8};
+
+/// Angles that turn nothing.
+std::vector<float> still(int dim) {
+  std::vector<float> rope;
+  for (int t = 0; t < sp_tokens; ++t)
+    for (int i = 0; i < dim; ++i)
+      rope.push_back(i < dim / 2 ? 1.0f : 0.0f);
+  return rope;
+}
+
+struct sparse_machine {
+  std::unique_ptr<backend> device;
+  std::unique_ptr<kv_cache> cache; // a layer of K and V, then one of K alone
+  std::vector<std::int32_t> table;
+
+  sparse_machine(std::unique_ptr<backend> made, kv_type type) : device(std::move(made)), table((sp_tokens + 15) / 16) {
+    kv_shape shape{2, sp_kv_heads, sp_width, type, table.size() + 2};
+    shape.own = {{sp_kv_heads, sp_width}, {1, sp_dim, false}};
+    cache = device->make_kv_cache(shape);
+    std::iota(table.begin(), table.end(), 1);
+    std::shuffle(table.begin(), table.end(), generator(5).engine);
+  }
+
+  sparse_attention& sparse() const { return dynamic_cast<sparse_attention&>(*device); }
+
+  static tensor rows_of(const std::vector<float>& all, int first, int rows) {
+    const auto columns = all.size() / sp_tokens;
+    return {const_cast<float*>(all.data()) + std::size_t(first) * columns, dtype::f32, std::size_t(rows), columns,
+            columns};
+  }
+
+  /// Writes keys (and values) of rows to their places. `heads`: of queries, ahead of the keys in each row.
+  void write(const std::vector<float>& rows, int heads, int layer, int first, int count) {
+    auto copy = rows;
+    const sequence_rows who{0, count, first, 0};
+    const auto rope = still(layer == 0 ? sp_width : sp_dim);
+    device->rope_write_kv(rows_of(copy, first, count), heads, {}, rope.data(), *cache, layer, {{&who, 1}, table});
+  }
+
+  position_choice choose(const std::vector<float>& rows, const std::vector<float>& weights, int most,
+                         std::span<const int> chunks) {
+    position_choice all;
+    all.reset(sp_tokens, most);
+    int first = 0;
+    for (const int count : chunks) {
+      write(rows, sp_heads, 1, first, count);
+      const sequence_rows who{0, count, first, 0};
+      auto q = rows_of(rows, first, count);
+      q.cols = sp_heads * sp_dim;
+      position_choice some;
+      some.reset(std::size_t(count), most);
+      sparse().choose_positions(some, q, rows_of(weights, first, count), sp_heads, *cache, 1, {{&who, 1}, table});
+      std::ranges::copy(some.positions, all.of(std::size_t(first)));
+      first += count;
+    }
+    REQUIRE(first == sp_tokens);
+    return all;
+  }
+};
+
+std::vector<std::unique_ptr<backend>> machines(isa target) {
+  std::vector<std::unique_ptr<backend>> all;
+  all.push_back(make_backend(target, 1));
+  all.push_back(make_backend(target, 3));
+  all.push_back(make_ranks(target, 2));
+  return all;
+}
+
+/// Scores of the positions that a row sees.
+std::vector<double> scores_of(const std::vector<float>& rows, const std::vector<float>& weights, int row) {
+  const std::size_t columns = (sp_heads + 1) * sp_dim;
+  std::vector<double> scores;
+  for (int t = 0; t <= row; ++t) {
+    double sum = 0;
+    for (std::size_t h = 0; h < sp_heads; ++h) {
+      double dot = 0;
+      for (std::size_t d = 0; d < sp_dim; ++d)
+        dot += double(rows[std::size_t(row) * columns + h * sp_dim + d]) *
+          rows[std::size_t(t) * columns + sp_heads * sp_dim + d];
+      sum += weights[std::size_t(row) * sp_heads + h] * std::max(dot, 0.0);
+    }
+    scores.push_back(sum);
+  }
+  return scores;
+}
+
+} // namespace
+
+TEST_CASE("An indexer chooses the highest scores, of equal ones the earlier positions, on every schedule") {
+  constexpr int most = 300;
+  generator random(3);
+  std::vector<float> rows, weights; // small whole numbers: products are exact, and many are alike
+  for (int i = 0; i < sp_tokens * (sp_heads + 1) * sp_dim; ++i)
+    rows.push_back(float(random.below(16) == 0 ? random.below(5) - 2 : 0));
+  for (int i = 0; i < sp_tokens * sp_heads; ++i)
+    weights.push_back(float(random.below(4) - 1));
+  std::vector<std::vector<std::int32_t>> expected(sp_tokens);
+  int ties = 0;
+  for (int row = most; row < sp_tokens; ++row) {
+    const auto scores = scores_of(rows, weights, row);
+    auto& order = expected[std::size_t(row)];
+    order.resize(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, [&](int a, int b) { return scores[std::size_t(a)] > scores[std::size_t(b)]; });
+    ties += scores[std::size_t(order[most - 1])] == scores[std::size_t(order[most])];
+    order.resize(most);
+    std::ranges::sort(order);
+  }
+  CHECK(ties > 100);
+  const std::vector<int> chunk_lists[] = {{sp_tokens}, {299, 1, 1, 1, 160, 238}};
+  for (const isa target : tested_isas())
+    for (const kv_type type : {kv_type::f32, kv_type::bf16})
+      for (const auto& chunks : chunk_lists) {
+        CAPTURE(std::string(to_string(target)));
+        CAPTURE(to_string(type));
+        for (auto& device : machines(target)) {
+          sparse_machine m(std::move(device), type);
+          const auto chosen = m.choose(rows, weights, most, chunks);
+          bool equal = true;
+          for (int row = most; row < sp_tokens; ++row)
+            equal = equal &&
+              std::ranges::equal(std::span(chosen.of(std::size_t(row)), most), expected[std::size_t(row)]);
+          CHECK(equal);
+        }
+      }
+}
+
+TEST_CASE("An indexer's choice is the best but for what its keys are rounded by") {
+  constexpr int most = 40;
+  generator random(4);
+  const auto rows = random.normal(sp_tokens * (sp_heads + 1) * sp_dim), weights = random.normal(sp_tokens * sp_heads);
+  for (const isa target : tested_isas())
+    for (const kv_type type : sp_types) {
+      CAPTURE(std::string(to_string(target)));
+      CAPTURE(to_string(type));
+      sparse_machine m(make_backend(target), type);
+      const int whole[] = {sp_tokens};
+      const auto chosen = m.choose(rows, weights, most, whole);
+      // Each head's product has dim terms of about 1; a term is off by the rounding of a key, and of a query in bf16.
+      const double share = type == kv_type::f32 ? 1e-6 : type == kv_type::fp8 ? 0x1p-4 + 0x1p-8 : 0x1p-7;
+      const double bound = 2 * share * 3 * std::sqrt(double(sp_heads) * sp_dim);
+      double worst = 0;
+      for (int row = most; row < sp_tokens; row += 13) {
+        const auto scores = scores_of(rows, weights, row);
+        const std::span picked(chosen.of(std::size_t(row)), most);
+        CHECK(std::ranges::adjacent_find(picked, std::greater_equal<>()) == picked.end());
+        double least = 1e9, best = -1e9;
+        for (int t = 0; t <= row; ++t)
+          if (std::ranges::binary_search(picked, t))
+            least = std::min(least, scores[std::size_t(t)]);
+          else
+            best = std::max(best, scores[std::size_t(t)]);
+        worst = std::max(worst, best - least);
+      }
+      CHECK(worst < bound);
+    }
+}
+
+TEST_CASE("Attention over chosen positions has the bits of attention over a context of these alone") {
+  constexpr int most = 290;
+  constexpr std::size_t columns = (sp_query_heads + 2 * sp_kv_heads) * sp_width, width = sp_query_heads * sp_width;
+  generator random(6);
+  const auto qkv = random.normal(sp_tokens * columns);
+  position_choice chosen;
+  chosen.reset(sp_tokens, most);
+  for (int row = most; row < sp_tokens; ++row) {
+    std::vector<std::int32_t> all(std::size_t(row) + 1);
+    std::iota(all.begin(), all.end(), 0);
+    std::shuffle(all.begin(), all.end(), random.engine);
+    std::sort(all.begin(), all.begin() + most);
+    std::copy_n(all.begin(), most, chosen.of(std::size_t(row)));
+  }
+  attention_scores scores;
+  scores.scale = 0.3f;
+  for (const isa target : tested_isas())
+    for (const kv_type type : sp_types)
+      for (const dtype out_type : compute_types) {
+        CAPTURE(std::string(to_string(target)));
+        CAPTURE(to_string(type));
+        CAPTURE(std::string(to_string(out_type)));
+        std::vector<numbers> results;
+        for (auto& device : machines(target)) {
+          sparse_machine m(std::move(device), type);
+          m.write(qkv, sp_query_heads, 0, 0, sp_tokens);
+          const auto attend = [&](std::span<const sequence_rows> who, int first, int count) {
+            numbers out(out_type, std::size_t(count) * width);
+            position_choice some;
+            some.reset(std::size_t(count), most);
+            std::copy_n(chosen.of(std::size_t(first)), std::size_t(count) * most, some.positions.begin());
+            m.sparse().attend_chosen(out.rows(std::size_t(count)), sparse_machine::rows_of(qkv, first, count),
+                                     sp_query_heads, scores, some, *m.cache, 0, {who, m.table});
+            return out;
+          };
+          const sequence_rows whole{0, sp_tokens, 0, 0}, last{0, 1, sp_tokens - 1, 0};
+          results.push_back(attend({&whole, 1}, 0, sp_tokens));
+          CHECK(attend({&last, 1}, sp_tokens - 1, 1) == results.back().slice((sp_tokens - 1) * width, width));
+          CHECK(results.back() == results.front());
+        }
+        // Rows that do not choose, and some that do, in a context of what they chose.
+        sparse_machine m(make_backend(target), type);
+        const auto dense = [&](const std::vector<float>& rows, int position) {
+          m.write(rows, sp_query_heads, 0, 0, most);
+          numbers out(out_type, width);
+          const sequence_rows who{0, 1, std::min(position, most - 1), 0};
+          m.device->shaped_attention(out.rows(1), sparse_machine::rows_of(qkv, position, 1), sp_query_heads, scores,
+                                     *m.cache, 0, {{&who, 1}, m.table});
+          return out;
+        };
+        for (const int row : {0, 17, 255, 289})
+          CHECK(dense(qkv, row) == results.front().slice(std::size_t(row) * width, width));
+        for (const int row : {290, 400, 699}) {
+          auto context = qkv;
+          for (int i = 0; i < most; ++i)
+            std::copy_n(&qkv[std::size_t(chosen.of(std::size_t(row))[i]) * columns], columns,
+                        &context[std::size_t(i) * columns]);
+          CHECK(dense(context, row) == results.front().slice(std::size_t(row) * width, width));
+        }
+      }
+}
+
+TEST_CASE("Blocks with a layer of K alone are copied, and leave and come, with their keys and no more bytes") {
+  for (const kv_type type : sp_types) {
+    CAPTURE(to_string(type));
+    generator random(7);
+    const auto rows = random.normal(sp_tokens * (sp_heads + 1) * sp_dim), weights = random.normal(sp_tokens * sp_heads);
+    const int whole[] = {sp_tokens};
+    sparse_machine m(make_backend(available_isas().back()), type);
+    const auto before = m.choose(rows, weights, 50, whole);
+    const auto scales = is_scaled(type) ? 2 * sizeof(float) : 0;
+    CHECK(m.cache->shape.block_bytes() ==
+          16 * (sp_kv_heads * kv_bytes(type, sp_width) + (kv_bytes(type, sp_dim) - scales) / 2 + scales));
+    auto& transfer = dynamic_cast<block_transfer&>(*m.device);
+    std::vector<char> form(m.cache->shape.block_bytes());
+    for (auto& block : m.table) { // block by block, by way of another cache's form
+      const block_export from{block, form.data()};
+      transfer.export_blocks(*m.cache, {&from, 1});
+      const auto to = static_cast<std::int32_t>(m.table.size() + 1);
+      const block_import into{form.data(), to};
+      transfer.import_blocks(*m.cache, {&into, 1});
+      const block_copy zeroed{0, block}, back{to, block};
+      m.device->copy_blocks(*m.cache, {&zeroed, 1});
+      m.device->copy_blocks(*m.cache, {&back, 1});
+    }
+    position_choice after;
+    after.reset(1, 50);
+    auto q = sparse_machine::rows_of(rows, sp_tokens - 1, 1);
+    q.cols = sp_heads * sp_dim;
+    const sequence_rows last{0, 1, sp_tokens - 1, 0};
+    m.sparse().choose_positions(after, q, sparse_machine::rows_of(weights, sp_tokens - 1, 1), sp_heads, *m.cache, 1,
+                                {{&last, 1}, m.table});
+    CHECK(std::ranges::equal(after.positions, std::span(before.of(sp_tokens - 1), 50)));
+  }
+}
