@@ -68,6 +68,7 @@ private:
     source from{};
     std::size_t grade = 0;
     std::vector<token_id> guesses;
+    std::vector<std::int32_t> parents; // of a tree: see guess_run
   };
 
   struct sequence {
@@ -95,6 +96,7 @@ private:
   std::optional<source> choose(const sequence& s, const decoding_sequence& d, const plain_step& step, bool ask) const;
   bool worth_catching_up(const sequence& s, const decoding_sequence& d, const plain_step& step) const;
   void gain(sequence& s, std::span<const token_id> tokens);
+  static std::vector<token_id> right_line(const proposal& proposed, std::span<const token_id> choices);
 
   speculation_settings settings_;
   step_cost_fn cost_;

@@ -32,6 +32,7 @@ struct scheduled_sequence {
   std::int32_t samples_in_flight = 0; // steps that will sample it
   std::uint64_t sampled_in = 0;       // the last of these
   std::int32_t guesses = 0;           // in flight, in the rows behind the known tokens
+  std::shared_ptr<const kernels::tree_lines> tree = {}; // of these, if they branch
   // Prompt tokens up to this position have their log-probabilities, or will; of embeddings, their hidden states.
   std::int32_t scored = all;
   bool deferred = false;      // its sample is late
