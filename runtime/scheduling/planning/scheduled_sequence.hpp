@@ -2,6 +2,7 @@
 // sequence_table; row_grants and result_booking write how far a sequence is, the table itself where it stands.
 #pragma once
 
+#include "kernels/tree_lines.hpp"
 #include "runtime/scheduling/lengths/expected_answer.hpp"
 #include "runtime/scheduling/request.hpp"
 

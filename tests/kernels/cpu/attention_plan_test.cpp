@@ -158,7 +158,7 @@ TEST_CASE("an attention plan reads the first blocks of a partition once, of whic
                      piece.finish});
   std::ranges::sort(found);
   CHECK(found == std::vector<std::vector<int>>{{1, 0, 1, 0, 1}, {1, 1, 2, 0, 0}, {1, 1, 2, 0, 0}, {3, 0, 1, 1, 0}});
-  attention_plan threads(4);
+  attention_plan threads(8);
   threads.make({8, 4, 0, 4}, who);
   int alone = 0; // a piece each, so that threads finish together
   for (const auto& piece : threads.pieces())
