@@ -66,7 +66,8 @@ tree_lines lines_of(const row_tree& tree) {
     if (row == 0) {
       result.tables.insert(result.tables.end(), table.begin(), table.begin() + block_of(last) + 1);
     } else {
-      for (std::int32_t block = 0; block < block_of(first); ++block) // that its parent's line has written, or the prefix
+      for (std::int32_t block = 0; block < block_of(first);
+           ++block) // that its parent's line has written, or the prefix
         result.tables.push_back(parent < 0 ? table[at(block)] : entry(result.line_of[at(parent)], block));
       const auto private_first = *spare;
       for (auto block = block_of(first); block <= block_of(last); ++block)

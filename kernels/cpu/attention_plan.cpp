@@ -83,9 +83,7 @@ int attention_plan::end_partition(int run) const {
   return (shape_.end_seen(last_position(runs_[run], shape_.group), sequence) - 1) / partition_tokens + 1;
 }
 
-bool attention_plan::sees_all(int run) const {
-  return shape_.first_seen(last_position(runs_[run], shape_.group)) == 0;
-}
+bool attention_plan::sees_all(int run) const { return shape_.first_seen(last_position(runs_[run], shape_.group)) == 0; }
 
 int attention_plan::whole_partitions(int run) const {
   return (runs_[run].sequence->first_position + 1) / partition_tokens;

@@ -56,7 +56,7 @@ void cpu_kv_cache::copy_tokens(int index, std::span<const token_copy> copies, th
   const auto layer = this->layer(index);
   const bool pairs = shape.type == kv_type::bf16, scaled = is_scaled(shape.type);
   const auto dim = static_cast<std::size_t>(layer.head_dim);
-  const std::size_t number = pairs ? 2 : scaled ? 1 : sizeof(float);          // bytes
+  const std::size_t number = pairs ? 2 : scaled ? 1 : sizeof(float);                 // bytes
   const std::size_t word = pairs ? 2 * number : number, words = dim * number / word; // of K, one for each token
   pool.parallel_for(static_cast<std::size_t>(layer.kv_heads), [&](std::size_t head, int) {
     char* const keys = layer.data + head * layer.head_bytes;

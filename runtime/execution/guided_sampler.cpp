@@ -121,8 +121,9 @@ void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, se
     next = following;
   }
   if (demand.guesses > 0) {
-    judged_guesses judged{demand.sequence,    demand.guesses, static_cast<std::int32_t>(taken.size()) - 1,
-                          std::move(choices), row,            demand.predicted};
+    judged_guesses judged{
+      demand.sequence, demand.guesses, static_cast<std::int32_t>(taken.size()) - 1, std::move(choices), row,
+      demand.predicted};
     if (goes_on && !right)
       guess_the_rest(demand, judged, [&](std::int32_t i, std::uint64_t ahead) {
         const auto its = rows(demand.logit_row + i);

@@ -58,7 +58,7 @@ struct guess_run {
   std::vector<token_id> tokens = {};
   std::vector<std::int32_t> parents = {}; // of each guess the one before it, which comes earlier; -1: the last known
                                           // token. Empty: each follows the one listed before it
-  bool predicted = false; // all are of the request's prediction, not of the server's own making
+  bool predicted = false;                 // all are of the request's prediction, not of the server's own making
 };
 
 class proposer {

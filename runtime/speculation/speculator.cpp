@@ -333,7 +333,8 @@ std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices
 // The choices along the guesses that were right: each of them, and the one that follows.
 std::vector<token_id> speculator::right_line(const proposal& proposed, std::span<const token_id> choices) {
   std::vector<token_id> line{choices.front()};
-  for (std::size_t guess = 0, after = 0; guess + 1 < choices.size(); ++guess) { // `after`: guesses up to the last right one
+  for (std::size_t guess = 0, after = 0; guess + 1 < choices.size();
+       ++guess) { // `after`: guesses up to the last right one
     const bool follows = proposed.parents.empty() ? guess == after
                                                   : proposed.parents[guess] == static_cast<std::int32_t>(after) - 1;
     if (!follows || proposed.guesses[guess] != line.back() || choices[guess + 1] < 0)

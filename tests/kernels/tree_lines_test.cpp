@@ -82,8 +82,8 @@ TEST_CASE("each line of a tree finds the prefix and its ancestors in its blocks,
       for (int i = 0; i < line.rows; ++i, ++row) {
         const int p = line.first_position + i;
         CHECK(p == prefix + depths[std::size_t(row - first_row)]);
-        memory[{tree.tables[std::size_t(line.first_block + p / block_tokens)], p % block_tokens}] =
-          1000 + row - first_row;
+        memory[{tree.tables[std::size_t(line.first_block + p / block_tokens)], p % block_tokens}] = 1000 + row -
+          first_row;
       }
     }
     CHECK(row == first_row + std::ssize(parents));
@@ -158,8 +158,8 @@ TEST_CASE("a row of a tree has the bits of the line that leads to it") {
             device->copy_tokens(*cache, 1, tree->common);
           const auto count = qkv.size() / columns;
           numbers out(dtype::f32, count * width);
-          device->attention(out.rows(count), {qkv.data(), dtype::f32, count, columns, columns}, heads, 0.25f, 0,
-                            *cache, 1, {who, tables});
+          device->attention(out.rows(count), {qkv.data(), dtype::f32, count, columns, columns}, heads, 0.25f, 0, *cache,
+                            1, {who, tables});
           return out;
         };
         const auto tree = lines_of({{0, rows, prefix, 0, 0}, parents, table});

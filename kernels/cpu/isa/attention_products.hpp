@@ -467,8 +467,8 @@ private:
         columns[v] = values + d + v * lanes;
         ahead[v] = distance(values, blocks.after_values(block));
       }
-      accumulate<Cells, true>(sums, weights(query, block), row_stride, columns, static_cast<std::size_t>(dim_), block_words,
-                              ahead);
+      accumulate<Cells, true>(sums, weights(query, block), row_stride, columns, static_cast<std::size_t>(dim_),
+                              block_words, ahead);
     }
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)

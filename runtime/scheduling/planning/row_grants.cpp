@@ -109,9 +109,10 @@ void row_grants::add_rows(scheduled_sequence& s, const block_demand& asked, cons
     return;
   s.microbatch = rules_.turn();
   if (!s.grouped())
-    add_samples(s, tree                        ? static_cast<std::int32_t>(guesses.tokens.size())
-                   : s.samples_in_flight > 0 ? 0
-                                               : s.planned - s.known());
+    add_samples(s,
+                tree                        ? static_cast<std::int32_t>(guesses.tokens.size())
+                  : s.samples_in_flight > 0 ? 0
+                                            : s.planned - s.known());
   else if (auto& g = table_.group_of(s); g.members.size() == 1)
     add_group(g, s.id.request, {draft_.add_logits()}); // its prompt
   else if (!draft_.is_last_row(s.id))

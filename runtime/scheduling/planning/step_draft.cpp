@@ -76,9 +76,8 @@ void step_draft::add_rows(const scheduled_sequence& s, const block_answer& answe
   mark_granted(s.id);
 }
 
-std::shared_ptr<const kernels::tree_lines> step_draft::add_tree(const scheduled_sequence& s,
-                                                                const block_answer& answer, const block_grant& grant,
-                                                                const guess_run& guesses) {
+std::shared_ptr<const kernels::tree_lines> step_draft::add_tree(const scheduled_sequence& s, const block_answer& answer,
+                                                                const block_grant& grant, const guess_run& guesses) {
   auto& plan = *plan_;
   const auto known = s.known() - s.planned, rows = known + static_cast<std::int32_t>(guesses.tokens.size());
   kernels::sequence_rows all;

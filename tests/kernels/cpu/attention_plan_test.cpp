@@ -154,8 +154,8 @@ TEST_CASE("an attention plan reads the first blocks of a partition once, of whic
   plan.make({8, 4, 0, 32}, who);
   std::vector<std::vector<int>> found; // runs, first partition, partitions, parting, finish
   for (const auto& piece : plan.pieces())
-    found.push_back({static_cast<int>(piece.members), piece.first_partition, piece.partitions, piece.parting,
-                     piece.finish});
+    found.push_back(
+      {static_cast<int>(piece.members), piece.first_partition, piece.partitions, piece.parting, piece.finish});
   std::ranges::sort(found);
   CHECK(found == std::vector<std::vector<int>>{{1, 0, 1, 0, 1}, {1, 1, 2, 0, 0}, {1, 1, 2, 0, 0}, {3, 0, 1, 1, 0}});
   attention_plan threads(8);
