@@ -10,7 +10,7 @@ namespace {
 constexpr int pieces_per_thread = 8; // the least, so that threads finish together
 constexpr int max_shared_rows = 8;   // rows of a sequence that shares blocks; more rows fill tiles alone
 constexpr int partition_blocks = partition_tokens / block_tokens;
-constexpr int least_shared = 2; // blocks of a partition; what fewer save is less than a state more for each query
+constexpr int least_shared = 4; // blocks of a partition; fewer save less than the cut of the products costs
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 

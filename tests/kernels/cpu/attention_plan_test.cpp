@@ -85,7 +85,7 @@ TEST_CASE("an attention plan covers every partition of every query once, in orde
         if (piece.parting)
           CHECK(piece.partitions == 1);
         if (runs.size() > 1)
-          CHECK(std::equal(blocks, blocks + (piece.parting ? 2 : piece.partitions * partition_blocks), others));
+          CHECK(std::equal(blocks, blocks + (piece.parting ? 4 : piece.partitions * partition_blocks), others));
         parting += piece.parting && runs.size() > 2;
         before += r.count;
       }
