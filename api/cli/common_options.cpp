@@ -213,6 +213,14 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   add_integer(command, "--draft-tokens", options.draft_tokens, 0, 16,
               "Guess so many tokens of each answer in each step, also where it does not pay; 0: as many as pay")
     ->group(model_group);
+  command
+    .add_option(
+      "--lookahead", options.lookahead,
+      "With --speculate lookahead, as published: each step corrects a window of W guesses at N - 1 levels and "
+      "verifies G n-grams of N tokens side by side, (W + G) * (N - 1) rows (at most 60), also where it does "
+      "not pay; none: one line of as many guesses as pay")
+    ->type_name("W,N,G")
+    ->group(model_group);
   add_integer(command, "--replicas", options.replicas, 1, 1024,
               "On a CPU, run so many copies of the model side by side: they share weights, and divide threads and KV "
               "cache. Requests go where they are expected to be answered first")

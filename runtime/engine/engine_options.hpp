@@ -54,6 +54,7 @@ struct engine_options {
                                                   // 0: max_sequences
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
   int draft_tokens = 0;                           // guesses of each sequence in each step; 0: as many as pay
+  std::string lookahead = {};                     // "W,N,G": shape of lookahead as published; empty: a line, as pays
   flag_values techniques = {};                    // what they load, by the names of their flags, with underscores
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };

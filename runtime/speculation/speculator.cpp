@@ -62,7 +62,9 @@ void speculator::begin(sequence_id id, std::shared_ptr<const sampling_params> pa
   };
   if (wants(speculation::ngram))
     s.drafters[ngram] = std::make_unique<ngram_drafter>(prediction, prompt_tokens + as_size(params->max_tokens));
-  if (wants(speculation::lookahead))
+  if (mode == speculation::lookahead && settings_.lookahead.window > 0 && !s.drafters[custom])
+    s.drafters[lookahead] = std::make_unique<lookahead_window>(settings_.lookahead);
+  else if (wants(speculation::lookahead))
     s.drafters[lookahead] = std::make_unique<lookahead_drafter>();
   if (mode == speculation::jacobi && !s.drafters[custom]) // `lookahead` guesses the same and more
     s.drafters[jacobi] = std::make_unique<lookahead_drafter>(false);
@@ -196,6 +198,11 @@ speculator::plan speculator::decide(const plain_step& step, std::span<const deco
       continue;
     if (const auto from = choose(s->second, d, step, ask)) {
       p.from[i] = *from;
+      if (*from == lookahead && s->second.drafters[lookahead]->branches()) { // of a fixed shape
+        room -= p.guesses[i] = std::min(settings_.lookahead.rows(), room);
+        p.any = p.any || p.guesses[i] > 0;
+        continue;
+      }
       options.push_back(option(s->second, d, *from));
       places.push_back(i);
     }

@@ -5,6 +5,7 @@
 
 #include "runtime/speculation/draft_request.hpp"
 #include "runtime/speculation/drafter.hpp"
+#include "runtime/speculation/lookahead_window.hpp"
 #include "runtime/speculation/proposer.hpp"
 #include "runtime/speculation/speculation_policy.hpp"
 
@@ -24,6 +25,7 @@ struct speculation_settings {
   bool draft_model = false;                  // there is one
   bool mtp = false;                          // in its place, the model's own layers of multi-token prediction
   int most_guesses = 16;                     // of a sequence in one step; 0: no speculation at all
+  lookahead_shape lookahead = {};            // of requests that ask for lookahead, whatever it costs
   drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
   int forced = 0;                            // guesses of each sequence, whatever they cost; 0: as many as pay
 };

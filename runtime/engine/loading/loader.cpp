@@ -6,7 +6,9 @@
 #include "runtime/engine/loading/option_checks.hpp"
 #include "runtime/engine/loading/weight_loading.hpp"
 #include "runtime/guide/guide_cache.hpp"
+#include "runtime/speculation/lookahead_window.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -97,9 +99,12 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
   model.prefix_cache = options.prefix_cache;
   model.strict_roles = internals.strict_roles;
   model.request_timeout = options.request_timeout;
+  const auto lookahead = lookahead_shape_of(options.lookahead).value_or(lookahead_shape());
   model.speculation = {.mode = options.speculate,
                        .draft_model = opened.draft != nullptr,
-                       .most_guesses = opened.source.config.recurrent ? most_state_guesses : most_guesses,
+                       .most_guesses = opened.source.config.recurrent ? most_state_guesses
+                                                                      : std::max(most_guesses, lookahead.rows()),
+                       .lookahead = lookahead,
                        .custom = internals.drafter,
                        .forced = internals.guesses > 0 ? internals.guesses : options.draft_tokens};
   model.guides = std::make_shared<guides::guide_cache>(model.info.tokenizer, model.info.defaults.stops,

@@ -3,6 +3,7 @@
 #include "runtime/engine/loading/layer_layout.hpp"
 #include "runtime/engine/loading/named_precision.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
+#include "runtime/speculation/lookahead_window.hpp"
 
 namespace troupe {
 
@@ -32,6 +33,12 @@ void check_options(const engine_options& options) {
   check_at_least(options.itl_target.count(), 0, "itl_target");
   check_at_least(options.cached_sequences, 0, "cached_sequences");
   check_at_least(options.draft_tokens, 0, "draft_tokens");
+  if (!options.lookahead.empty() && !lookahead_shape_of(options.lookahead))
+    throw failure(errc::bad_request,
+                  "`lookahead` must be W,N,G: a window of W places, n-grams of N tokens (2 to 8), G of them verified, "
+                  "and (W + G) * (N - 1) at most 60, not \"" +
+                    options.lookahead + "\"",
+                  "lookahead");
   check_at_least(options.request_timeout.count(), 0, "request_timeout");
   check_at_least(options.compute.threads, 0, "threads");
   parse_sparsity(options.compute.sparsity);
