@@ -132,11 +132,18 @@ struct sequence_rows {
   std::int32_t second = 0; // the position from which on tokens are of the second of two texts; 0: there is one text
 };
 
-/// The sequences of a step. Both arrays are in host memory and stay valid until the step's last op has been called.
+/// A token's K and V, of one layer, that belong in another block, too, at the same place.
+struct token_copy {
+  std::int32_t from = 0, to = 0; // blocks
+  std::int32_t place = 0;        // within them
+};
+
+/// The sequences of a step. All arrays are in host memory and stay valid until the step's last op has been called.
 struct batch {
   std::span<const sequence_rows> sequences;
   std::span<const std::int32_t> block_tables;
   const recurrent_step* recurrent = nullptr; // of models with recurrent layers
+  std::span<const token_copy> common = {};   // behind each layer's write of K and V; for trees of rows (tree_lines.hpp)
 };
 
 /// A whole block to copy (K and V of all layers) before a step writes to `to`: copy-on-write.
@@ -364,6 +371,13 @@ public:
 
   /// Copies f32 rows from device to host memory, synchronously.
   virtual void download(float* to, const tensor& from) = 0;
+
+  /// Copies between blocks of one layer, none of which reads what another writes. A backend may lack it, and then throws
+  /// device_error.
+  virtual void copy_tokens(kv_cache& /*cache*/, int /*layer*/, std::span<const token_copy> copies) {
+    if (!copies.empty())
+      lacks("trees of rows");
+  }
 
 private:
   [[noreturn]] void lacks(const char* what) const { throw device_error(description() + " has no " + what); }

@@ -148,6 +148,37 @@ void cpu_attention::add_queries(const call& call, const query_run& run, int kv_h
   }
 }
 
+void cpu_attention::divide(const call& call, const attention_piece& piece, thread_scratch& own) const {
+  own.stretches.clear();
+  const auto runs = plan_.runs_of(piece);
+  std::size_t run = 0;
+  int taken = 0; // queries of the run that earlier tiles have
+  for (auto& tile : own.tiles) {
+    own.readers.clear();
+    for (int left = tile.count; left > 0;) {
+      const auto& from = plan_.run(runs[run]);
+      const int queries = std::min(left, from.count - taken);
+      const auto* blocks = call.blocks + from.sequence->first_block +
+        piece.first_partition * (partition_tokens / block_tokens);
+      own.readers.push_back({blocks, queries, plan_.blocks_seen(runs[run], piece.first_partition)});
+      left -= queries;
+      taken += queries;
+      if (taken == from.count) {
+        ++run;
+        taken = 0;
+      }
+    }
+    const auto before = own.stretches.size();
+    add_stretches(own.readers, own.stretches);
+    tile.stretch_count = static_cast<int>(own.stretches.size() - before);
+  }
+  const auto* next = own.stretches.data();
+  for (auto& tile : own.tiles) {
+    tile.stretches = next;
+    next += tile.stretch_count;
+  }
+}
+
 void cpu_attention::attend(const call& call, const attention_piece& piece, int kv_head, thread_scratch& own) const {
   alignas(64) float memory[max_queries * state_stride(max_head_dim)];
   const attention_state part{memory, call.stride};
@@ -158,6 +189,8 @@ void cpu_attention::attend(const call& call, const attention_piece& piece, int k
   own.tiles.clear();
   for (const int run : runs)
     add_queries(call, plan_.run(run), kv_head, static_cast<int>(ceil_div(end, block_tokens)), own.tiles);
+  if (piece.parting)
+    divide(call, piece, own);
   float* states = piece.finish ? own.states.reserve(piece.queries * call.stride)
                                : call.slot(piece.slot + kv_head * piece.head_slots).data;
   for (int p = 0; p < piece.partitions; ++p)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/attention_plan.hpp"
+#include "kernels/cpu/attention_stretches.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/target.hpp"
 #include "kernels/cpu/thread_pool.hpp"
@@ -55,6 +56,8 @@ private:
 
   struct thread_scratch {
     std::vector<attention_tile> tiles;
+    std::vector<table_reader> readers;        // of a tile
+    std::vector<attention_stretch> stretches; // of all tiles
     scratch<float> states;
     std::size_t unread = 0; // bytes of V
   };
@@ -62,6 +65,9 @@ private:
   /// Appends a run's queries to tiles, filling the last one first.
   void add_queries(const call& call, const query_run& run, int kv_head, int end_block,
                    std::vector<attention_tile>& tiles) const;
+
+  /// Gives the tiles of a piece whose runs part their stretches.
+  void divide(const call& call, const attention_piece& piece, thread_scratch& own) const;
 
   /// Finds the largest scores of the first partition for queries whose pieces begin behind it, where small weights are
   /// left out: most partitions of a long context hold none that counts beside them.

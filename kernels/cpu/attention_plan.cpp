@@ -10,6 +10,7 @@ namespace {
 constexpr int pieces_per_thread = 8; // the least, so that threads finish together
 constexpr int max_shared_rows = 8;   // rows of a sequence that shares blocks; more rows fill tiles alone
 constexpr int partition_blocks = partition_tokens / block_tokens;
+constexpr int least_shared = 4; // blocks of a partition; fewer save less than the cut of the products costs
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
@@ -40,7 +41,7 @@ void attention_plan::make(const attention_shape& shape, const batch& step) {
   for (const auto& s : step.sequences) {
     const bool few = s.rows <= max_shared_rows;
     add_runs(s, few ? s.rows * shape.group : shape.tile_queries);
-    if (few && s.rows > 0 && whole_partitions(static_cast<int>(runs_.size()) - 1) > 0)
+    if (few && s.rows > 0 && sees_all(static_cast<int>(runs_.size()) - 1))
       candidates_.push_back(static_cast<int>(runs_.size()) - 1);
   }
   if (candidates_.size() > 1)
@@ -54,7 +55,10 @@ void attention_plan::make(const attention_shape& shape, const batch& step) {
     work += std::size_t(ceil_div(r.queries, shape.tile_queries)) * (r.last - r.first) * shape.kv_heads;
   const std::size_t fair = std::max<std::size_t>(1, work / (std::size_t(pieces_per_thread) * threads_));
   for (const auto& r : ranges_)
-    cut(r, threads_ == 1 ? std::numeric_limits<int>::max() : static_cast<int>(fair));
+    if (threads_ == 1 || !r.parting)
+      cut(r, threads_ == 1 ? std::numeric_limits<int>::max() : static_cast<int>(fair));
+    else
+      cut_runs(r, static_cast<int>(fair) * shape.tile_queries);
 
   std::stable_sort(parts_.begin(), parts_.end(), [](const auto& a, const auto& b) { return a.run < b.run; });
   for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -79,9 +83,9 @@ int attention_plan::end_partition(int run) const {
   return (shape_.end_seen(last_position(runs_[run], shape_.group), sequence) - 1) / partition_tokens + 1;
 }
 
+bool attention_plan::sees_all(int run) const { return shape_.first_seen(last_position(runs_[run], shape_.group)) == 0; }
+
 int attention_plan::whole_partitions(int run) const {
-  if (shape_.first_seen(last_position(runs_[run], shape_.group)) > 0)
-    return 0;
   return (runs_[run].sequence->first_position + 1) / partition_tokens;
 }
 
@@ -90,6 +94,17 @@ bool attention_plan::same_blocks(int a, int b, int partition) const {
     return step_->block_tables.data() + runs_[run].sequence->first_block + partition * partition_blocks;
   };
   return std::equal(blocks(a), blocks(a) + partition_blocks, blocks(b));
+}
+
+int attention_plan::blocks_seen(int run, int partition) const {
+  const int end = shape_.end_seen(last_position(runs_[run], shape_.group), *runs_[run].sequence);
+  return std::clamp(ceil_div(end, block_tokens) - partition * partition_blocks, 0, partition_blocks);
+}
+
+std::span<const std::int32_t> attention_plan::seen_blocks(int run, int partition) const {
+  const auto first = runs_[run].sequence->first_block + partition * partition_blocks;
+  return step_->block_tables.subspan(static_cast<std::size_t>(first),
+                                     static_cast<std::size_t>(blocks_seen(run, partition)));
 }
 
 /// Finds the partitions that runs share from partition `first` on, given that they share all before it. Shared prefixes
@@ -114,14 +129,39 @@ void attention_plan::share(std::span<int> runs, int first) {
       share(rest.first(count), last);
     rest = rest.subspan(count);
   }
+  const auto parted = std::partition(runs.begin(), runs.end(), [&](int run) { return unshared_from_[run] == last; });
+  share_part({runs.begin(), parted}, last);
 }
 
-void attention_plan::add_range(std::span<const int> runs, int first, int last) {
-  range r{members_.size(), runs.size(), 0, first, last, false, false};
+/// Finds those of the runs that share at least the first blocks of a partition, but not all.
+void attention_plan::share_part(std::span<int> runs, int partition) {
+  std::ranges::sort(runs, [&](int a, int b) {
+    const auto of_a = seen_blocks(a, partition), of_b = seen_blocks(b, partition);
+    return std::ranges::lexicographical_compare(of_a, of_b);
+  });
+  for (std::size_t i = 0, count = 0; i < runs.size(); i += count) {
+    const auto rest = runs.subspan(i);
+    const auto first = seen_blocks(rest.front(), partition);
+    const auto other = std::ranges::find_if_not(rest.subspan(1), [&](int run) {
+      const auto blocks = seen_blocks(run, partition);
+      return first.size() >= least_shared && blocks.size() >= least_shared &&
+        std::equal(first.begin(), first.begin() + least_shared, blocks.begin());
+    });
+    count = static_cast<std::size_t>(other - rest.begin());
+    if (count == 1)
+      continue;
+    add_range(rest.first(count), partition, partition + 1, true);
+    for (const int run : rest.first(count))
+      unshared_from_[run] = partition + 1;
+  }
+}
+
+void attention_plan::add_range(std::span<const int> runs, int first, int last, bool parting) {
+  range r{members_.size(), runs.size(), 0, first, last, false, false, parting};
   for (const int run : runs)
     r.queries += runs_[run].count;
   r.start = first == first_partition(runs_[runs[0]], shape_);
-  r.all = runs.size() == 1 && r.start && last == end_partition(runs[0]);
+  r.all = r.start && std::ranges::all_of(runs, [&](int run) { return last == end_partition(run); });
   members_.insert(members_.end(), runs.begin(), runs.end());
   ranges_.push_back(r);
 }
@@ -133,10 +173,30 @@ void attention_plan::cut(const range& whole, int max_partitions) {
     add_piece(whole, whole.first + partitions * i / count, whole.first + partitions * (i + 1) / count);
 }
 
+/// By runs, where there are not several partitions.
+void attention_plan::cut_runs(const range& whole, int max_queries) {
+  auto part = whole;
+  part.members = 0;
+  part.queries = 0;
+  for (std::size_t i = 0; i < whole.members; ++i) {
+    const int queries = runs_[members_[whole.first_member + i]].count;
+    if (part.members > 0 && part.queries + queries > max_queries) {
+      add_piece(part, whole.first, whole.last);
+      part.first_member += part.members;
+      part.members = 0;
+      part.queries = 0;
+    }
+    ++part.members;
+    part.queries += queries;
+  }
+  add_piece(part, whole.first, whole.last);
+}
+
 void attention_plan::add_piece(const range& whole, int first, int last) {
   attention_piece piece{whole.first_member, whole.members, whole.queries, first, last - first};
   piece.finish = whole.all && first == whole.first && last == whole.last;
   piece.fold = piece.finish || (whole.start && first == whole.first);
+  piece.parting = whole.parting;
   if (!piece.finish) {
     const int kept = piece.fold ? 1 : piece.partitions;
     piece.slot = slots_;

@@ -1,6 +1,7 @@
 // Cuts the attention of a step into pieces of work: queries that visit the same partitions of the context together, and
 // slots that hold their partial states until these are merged. Sequences that begin with the same blocks read them once
-// (Hydragen: Juravsky et al. 2024). The plan decides the schedule only; no bit depends on it.
+// (Hydragen: Juravsky et al. 2024), also those of the partition in which they part. The plan decides the schedule only;
+// no bit depends on it.
 #pragma once
 
 #include "kernels/cpu/target.hpp"
@@ -41,13 +42,14 @@ struct query_run {
 
 /// Some runs over consecutive partitions. Each slot holds the state of one query: from `slot` on, those of all queries
 /// for the first partition, then for the next. With `fold`, the partitions are merged in the first one's slots. With
-/// `finish`, the piece covers all that its queries see, and uses no slots. For KV head h, slots are h * head_slots
-/// further on.
+/// `finish`, the piece covers all that its queries see, and uses no slots. With `parting`, it is one partition of which
+/// the runs share only the first blocks; those with more in common are neighbours. For KV head h, slots are
+/// h * head_slots further on.
 struct attention_piece {
   std::size_t first_member = 0, members = 0; // the runs, see `runs_of`
   int queries = 0;                           // total over the runs
   int first_partition = 0, partitions = 0;
-  bool fold = false, finish = false;
+  bool fold = false, finish = false, parting = false;
   std::size_t slot = 0, head_slots = 0;
 };
 
@@ -78,6 +80,9 @@ public:
   const attention_part& part(std::size_t index) const { return parts_[index].where; }
   std::size_t slots() const { return slots_; }
 
+  /// The blocks of a partition that a run sees.
+  int blocks_seen(int run, int partition) const;
+
 private:
   /// Runs that see the partitions [first, last) of the same blocks.
   struct range {
@@ -86,6 +91,7 @@ private:
     int first, last;
     bool start; // the first partitions that the runs see
     bool all;   // and the last
+    bool parting;
   };
   struct run_part {
     int run;
@@ -94,12 +100,16 @@ private:
 
   void add_runs(const sequence_rows& sequence, int queries_at_once);
   void share(std::span<int> runs, int first);
-  void add_range(std::span<const int> runs, int first, int last);
+  void share_part(std::span<int> runs, int partition);
+  void add_range(std::span<const int> runs, int first, int last, bool parting = false);
+  void cut_runs(const range& whole, int max_queries);
   void cut(const range& whole, int max_partitions);
   void add_piece(const range& whole, int first, int last);
+  bool sees_all(int run) const;
   int whole_partitions(int run) const;
   int end_partition(int run) const;
   bool same_blocks(int a, int b, int partition) const;
+  std::span<const std::int32_t> seen_blocks(int run, int partition) const;
 
   int threads_;
   attention_shape shape_;

@@ -352,6 +352,10 @@ public:
     dynamic_cast<cpu_kv_cache&>(cache).copy(copies, pool_);
   }
 
+  void copy_tokens(kv_cache& cache, int layer, std::span<const token_copy> copies) override {
+    dynamic_cast<cpu_kv_cache&>(cache).copy_tokens(layer, copies, pool_);
+  }
+
   void export_blocks(const kv_cache& cache, std::span<const block_export> blocks) override {
     dynamic_cast<const cpu_kv_cache&>(cache).export_blocks(blocks, pool_);
   }

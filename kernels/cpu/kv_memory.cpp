@@ -50,6 +50,36 @@ void cpu_kv_cache::copy(std::span<const block_copy> copies, thread_pool& pool) {
   });
 }
 
+void cpu_kv_cache::copy_tokens(int index, std::span<const token_copy> copies, thread_pool& pool) {
+  if (copies.empty())
+    return;
+  const auto layer = this->layer(index);
+  const bool pairs = shape.type == kv_type::bf16, scaled = is_scaled(shape.type);
+  const auto dim = static_cast<std::size_t>(layer.head_dim);
+  const std::size_t number = pairs ? 2 : scaled ? 1 : sizeof(float);                 // bytes
+  const std::size_t word = pairs ? 2 * number : number, words = dim * number / word; // of K, one for each token
+  pool.parallel_for(static_cast<std::size_t>(layer.kv_heads), [&](std::size_t head, int) {
+    char* const keys = layer.data + head * layer.head_bytes;
+    char* const values = keys + layer.value_offset;
+    for (const auto& copy : copies) {
+      const auto place = static_cast<std::size_t>(copy.place);
+      const auto move = [&](char* of_layer, std::size_t block_bytes, std::size_t at, std::size_t bytes) {
+        std::memcpy(of_layer + static_cast<std::size_t>(copy.to) * block_bytes + at,
+                    of_layer + static_cast<std::size_t>(copy.from) * block_bytes + at, bytes);
+      };
+      for (std::size_t i = 0; scaled && i < 2; ++i)
+        move(keys, layer.key_bytes, (i * block_tokens + place) * sizeof(float), sizeof(float));
+      const auto first = layer.key_bytes - layer.value_bytes; // behind the scales
+      for (std::size_t i = 0; i < words; ++i)
+        move(keys, layer.key_bytes, first + (i * block_tokens + place) * word, word);
+      if (!pairs)
+        move(values, layer.value_bytes, place * dim * number, dim * number);
+      for (std::size_t d = 0; pairs && d < dim; ++d)
+        move(values, layer.value_bytes, ((place / 2 * dim + d) * 2 + place % 2) * number, number);
+    }
+  });
+}
+
 /// Calls move(part of the cache, block, offset in its canonical form, bytes) for K and V of every layer, head and
 /// block.
 template <class Block, class Move>

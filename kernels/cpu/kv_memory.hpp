@@ -21,6 +21,9 @@ public:
   /// Copies whole blocks, K and V of all layers, in order.
   void copy(std::span<const block_copy> copies, thread_pool& pool);
 
+  /// See backend::copy_tokens.
+  void copy_tokens(int layer, std::span<const token_copy> copies, thread_pool& pool);
+
   /// Whole blocks in their canonical form.
   void export_blocks(std::span<const block_export> blocks, thread_pool& pool) const;
   void import_blocks(std::span<const block_import> blocks, thread_pool& pool);

@@ -301,6 +301,14 @@ struct attention_query {
   float highest = -__builtin_inff(); // a score, in units of ln 2, from which `least` counts where it is the larger one
 };
 
+/// Blocks [first, last) of a partition, which some neighbouring queries of a tile read from one table.
+struct attention_stretch {
+  const std::int32_t* blocks = nullptr; // from the partition's start
+  int first_query = 0, queries = 0;
+  int first = 0, last = 0;
+  bool end = false; // its queries see no further blocks of the partition
+};
+
 /// Queries that read the same blocks of one KV head, of one sequence or of several that share those blocks.
 struct attention_tile {
   attention_query queries[max_queries];
@@ -308,6 +316,10 @@ struct attention_tile {
   int kv_head = 0;
   const std::int32_t* blocks = nullptr; // block table from position 0
   int end_block = 0;                    // end of the table, which limits prefetching
+  /// Of a partition of which they do not share all blocks: a tree in preorder, so that each query has its stretches in
+  /// ascending order, and is in one with `end`. None: they share all.
+  const attention_stretch* stretches = nullptr;
+  int stretch_count = 0;
 };
 
 /// The softmax state of a tile's queries: running maximum m, sum l of exp(score - m), and output o, weighted by the

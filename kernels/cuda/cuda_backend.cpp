@@ -372,6 +372,14 @@ public:
     copy_together(on, cache, copies.subspan(first));
   }
 
+  void copy_tokens(kv_cache& cache, int layer, std::span<const token_copy> copies) override {
+    if (copies.empty())
+      return;
+    const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
+    cuda::copy_tokens(stream_, memory.layer(layer), copies_.upload(stream_, copies.data(), copies.size()),
+                      copies.size());
+  }
+
   void download(float* to, const tensor& from) override {
     expect(from.type == dtype::f32, "download: the tensor must be f32");
     const std::size_t row = from.cols * sizeof(float);

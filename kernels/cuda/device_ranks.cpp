@@ -322,6 +322,12 @@ public:
     });
   }
 
+  void copy_tokens(kv_cache& cache, int layer, std::span<const token_copy> copies) override {
+    auto& whole = dynamic_cast<sharded_cache&>(cache);
+    if (!copies.empty())
+      together([&](device_rank& r, std::size_t i) { r.backend->copy_tokens(*whole.parts[i], layer, copies); });
+  }
+
   // A block in host memory: the parts of the GPUs one after another.
   void save_block(const stream& on, const kv_cache& cache, std::int32_t block, void* host) override {
     const auto& whole = dynamic_cast<const sharded_cache&>(cache);

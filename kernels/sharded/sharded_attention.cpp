@@ -52,6 +52,11 @@ void sharded_attention::copy(sharded_cache& cache, std::span<const block_copy> c
     ranks_.each(cache.parts.size(), [&](rank& r, std::size_t i) { r.device->copy_blocks(*cache.parts[i], copies); });
 }
 
+void sharded_attention::copy_tokens(sharded_cache& cache, int layer, std::span<const token_copy> copies) {
+  for (std::size_t i = 0; i < cache.parts.size(); ++i) // too little for a barrier
+    ranks_[i].device->copy_tokens(*cache.parts[i], layer, copies);
+}
+
 namespace {
 
 /// Calls f(offset in a block's form, offset in the form of a part's block, bytes) for each layer.

@@ -21,6 +21,7 @@ public:
 
   std::unique_ptr<kv_cache> make_cache(const kv_shape& shape);
   void copy(sharded_cache& cache, std::span<const block_copy> copies);
+  void copy_tokens(sharded_cache& cache, int layer, std::span<const token_copy> copies);
 
   /// Move blocks as block_transfer does. The form is that of one rank.
   void export_blocks(const sharded_cache& cache, std::span<const block_export> blocks);

@@ -253,6 +253,10 @@ public:
     attention_.copy(dynamic_cast<sharded_cache&>(cache), copies);
   }
 
+  void copy_tokens(kv_cache& cache, int layer, std::span<const token_copy> copies) override {
+    attention_.copy_tokens(dynamic_cast<sharded_cache&>(cache), layer, copies);
+  }
+
   void export_blocks(const kv_cache& cache, std::span<const block_export> blocks) override {
     attention_.export_blocks(dynamic_cast<const sharded_cache&>(cache), blocks);
   }

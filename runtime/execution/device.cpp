@@ -125,6 +125,7 @@ device_capabilities in_stages(std::span<const std::shared_ptr<const device>> dev
     all.adds_products = all.adds_products && own.adds_products;
     all.looks_inside = all.looks_inside && own.looks_inside;
     all.step_times = all.step_times && own.step_times;
+    all.trees = all.trees && own.trees;
     all.ranks_by_kv_head = std::max(all.ranks_by_kv_head, own.ranks_by_kv_head);
   }
   return all;

@@ -35,6 +35,7 @@ struct device_capabilities {
   bool changes_rows = false;      // runners let techniques change rows between layers
   bool adds_products = false;     // runners let techniques add to products of rows
   bool looks_inside = false;      // runners have inner_rows
+  bool trees = false;             // runners and samplers take guesses that branch
   int ranks_by_kv_head = 1;       // models need as many KV heads
 };
 

@@ -1,5 +1,7 @@
 #include "runtime/execution/guided_sampler.hpp"
 
+#include "runtime/execution/host_judge.hpp"
+
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -47,7 +49,7 @@ void guided_sampler::prepare(const step_plan& plan) {
     std::vector<token_id> guesses;
     for (std::int32_t i = 1; i <= demand.guesses; ++i)
       guesses.push_back(plan.token_of(demand.logit_row + i));
-    found->second.text.guess(guesses);
+    found->second.text.guess(guesses, demand.parents ? *demand.parents : std::vector<std::int32_t>());
   }
 }
 
@@ -97,32 +99,38 @@ void guided_sampler::sample(const step_plan& plan, const sample_demand& demand, 
   }
 }
 
-// Takes tokens as long as the next row holds the one just taken, and the mask of that row is ready.
+// Takes tokens as long as a row that follows holds the one just taken, and the mask of that row is ready.
 void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, sequence& s, const next_tokens& first,
                           const rows_fn& rows, sampling_scratch& scratch, step_result& result) {
-  std::vector<token_id> taken;
+  std::vector<token_id> taken, choices(static_cast<std::size_t>(demand.guesses) + 1, -1);
   const auto* next = &first;
   bool goes_on = true, right = true;
-  for (std::int32_t i = 0; next; ++i) {
-    auto token = s.drawn ? *std::exchange(s.drawn, {}) : draw(s, *next, rows(demand.logit_row + i), masked_, scratch);
+  std::int32_t row = 0; // counted from that of the last known token
+  while (next) {
+    auto token = s.drawn ? *std::exchange(s.drawn, {}) : draw(s, *next, rows(demand.logit_row + row), masked_, scratch);
     taken.push_back(token.id);
+    choices[static_cast<std::size_t>(row)] = token.id;
     goes_on = token.finish == sampled_token::finish::none;
-    right = i < demand.guesses && token.id == plan.token_of(demand.logit_row + i + 1);
-    const auto* following = goes_on && right ? s.text.after_guess(static_cast<std::size_t>(i)) : nullptr;
+    const auto guess = right_guess(plan, demand, row, token.id);
+    right = guess.has_value();
+    const auto* following = goes_on && right ? s.text.after_guess(static_cast<std::size_t>(*guess) - 1) : nullptr;
+    row = following ? *guess : row;
     result.sampled.push_back({demand.sequence, demand.slot, std::move(token), following != nullptr});
     if (!following && goes_on && demand.guesses == 0)
       goes_on = append_forced(s, *next, demand, scratch, result);
     next = following;
   }
   if (demand.guesses > 0) {
-    judged_guesses judged{demand.sequence, demand.guesses, static_cast<std::int32_t>(taken.size()) - 1, taken,
-                          demand.predicted};
-    if (goes_on && !right) // also what would have followed the wrong guesses, had they been right
-      for (auto i = judged.accepted + 1; i <= demand.guesses; ++i) {
-        const auto row = rows(demand.logit_row + i);
-        judged.choices.push_back(
-          s.sampler.guess(row.logits, static_cast<std::uint64_t>(i - judged.accepted - 1), scratch, row.others));
-      }
+    judged_guesses judged{
+      demand.sequence, demand.guesses, static_cast<std::int32_t>(taken.size()) - 1, std::move(choices), row,
+      demand.predicted};
+    if (goes_on && !right)
+      guess_the_rest(demand, judged, [&](std::int32_t i, std::uint64_t ahead) {
+        const auto its = rows(demand.logit_row + i);
+        return s.sampler.guess(its.logits, ahead, scratch, its.others);
+      });
+    else if (!demand.parents) // those that were reached
+      judged.choices.resize(taken.size());
     result.judged.push_back(std::move(judged));
   } else if (!first.forced.empty() && goes_on && taken.size() == 1) {
     taken.assign(first.forced.begin(),

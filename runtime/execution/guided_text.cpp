@@ -200,16 +200,19 @@ void guided_text::append(std::span<const token_id> tokens) {
   });
 }
 
-void guided_text::guess(std::span<const token_id> tokens) {
+void guided_text::guess(std::span<const token_id> tokens, std::span<const std::int32_t> parents) {
   after_guesses_.clear();
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    after_guesses_.push_back(
-      begin([r = rules_, more = std::vector(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(i) + 1)](
-              text& t, next_tokens& next) {
-        auto ahead = t;
-        ahead.append(more, *r); // fails where a guess is wrong: its row is never reached
-        ahead.find_next(*r, next);
-      }));
+  std::vector<std::vector<token_id>> lines; // that lead to each guess
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto parent = parents.empty() ? static_cast<std::int32_t>(i) - 1 : parents[i];
+    auto& line = lines.emplace_back(parent < 0 ? std::vector<token_id>() : lines[static_cast<std::size_t>(parent)]);
+    line.push_back(tokens[i]);
+    after_guesses_.push_back(begin([r = rules_, more = line](text& t, next_tokens& next) {
+      auto ahead = t;
+      ahead.append(more, *r); // fails where a guess is wrong: its row is never reached
+      ahead.find_next(*r, next);
+    }));
+  }
 }
 
 guided_text guided_text::fork(token_id token) const {

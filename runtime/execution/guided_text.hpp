@@ -45,8 +45,9 @@ public:
   /// Appends tokens that may follow.
   void append(std::span<const token_id> tokens);
 
-  /// Begins to make what may follow each of these guesses, as far as they may follow one another.
-  void guess(std::span<const token_id> tokens);
+  /// Begins to make what may follow each of these guesses, as far as they may follow one another. `parents`: of each the
+  /// guess that it follows, which comes earlier; -1: the text. None: each follows the one before it.
+  void guess(std::span<const token_id> tokens, std::span<const std::int32_t> parents = {});
 
   /// What may follow the guess number `i`; null while it is being made, or if there is no such guess.
   const next_tokens* after_guess(std::size_t i) const;

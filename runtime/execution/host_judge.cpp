@@ -8,6 +8,15 @@
 
 namespace troupe {
 
+std::vector<std::int32_t> depths_of(const sample_demand& demand) {
+  std::vector<std::int32_t> depths{0};
+  for (std::int32_t guess = 0; guess < demand.guesses; ++guess) {
+    const auto before = demand.parents ? (*demand.parents)[static_cast<std::size_t>(guess)] + 1 : guess;
+    depths.push_back(depths[static_cast<std::size_t>(before)] + 1);
+  }
+  return depths;
+}
+
 std::vector<std::int32_t> host_judge::rows(const step_plan& plan) {
   std::vector<std::int32_t> all;
   for (const auto& g : plan.groups)

@@ -14,27 +14,61 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace troupe {
 
-/// Appends the tokens that one demand yields. `draw(i)` samples from the row of guess i - 1 (0: of the last known
-/// token), appends the token to the sequence and returns it. Returns whether the sequence goes on.
+/// The row of the guess `token` that follows the one in `row`, both counted from the row of the last known token (which
+/// is followed by the guesses' rows, in order). None: it was not guessed.
+inline std::optional<std::int32_t> right_guess(const step_plan& plan, const sample_demand& demand, std::int32_t row,
+                                               token_id token) {
+  for (auto next = row + 1; next <= demand.guesses; ++next) {
+    const bool follows = !demand.parents || (*demand.parents)[static_cast<std::size_t>(next) - 1] == row - 1;
+    if (follows && plan.token_of(demand.logit_row + next) == token)
+      return next;
+    if (!demand.parents)
+      break;
+  }
+  return std::nullopt;
+}
+
+/// How far the guesses' rows are behind that of the last known token, whose 0 is the first.
+std::vector<std::int32_t> depths_of(const sample_demand& demand);
+
+/// Appends the tokens that one demand yields. `draw(row)` samples from a row (0: of the last known token), appends the
+/// token to the sequence and returns it. Returns whether the sequence goes on.
 template <class Draw>
 bool take_tokens(const step_plan& plan, const sample_demand& demand, Draw draw, step_result& result) {
-  for (std::int32_t i = 0;; ++i) {
-    sampled_token token = draw(i);
+  std::vector<token_id> choices(demand.guesses > 0 ? static_cast<std::size_t>(demand.guesses) + 1 : 0, -1);
+  for (std::int32_t right = 0, row = 0;; ++right) {
+    sampled_token token = draw(row);
     const bool goes_on = token.finish == sampled_token::finish::none;
-    const bool more = goes_on && i < demand.guesses && token.id == plan.token_of(demand.logit_row + i + 1);
-    result.sampled.push_back({demand.sequence, demand.slot, std::move(token), more});
-    if (more)
-      continue;
+    const auto next = goes_on ? right_guess(plan, demand, row, token.id) : std::nullopt;
     if (demand.guesses > 0)
-      result.judged.push_back({demand.sequence, demand.guesses, i, {}, demand.predicted});
+      choices[static_cast<std::size_t>(row)] = token.id;
+    result.sampled.push_back({demand.sequence, demand.slot, std::move(token), next.has_value()});
+    if (next) {
+      row = *next;
+      continue;
+    }
+    if (demand.guesses > 0)
+      result.judged.push_back({demand.sequence, demand.guesses, right, std::move(choices), row, demand.predicted});
     return goes_on;
   }
+}
+
+/// Completes what a walk has left open: what would have followed each guess that was not reached, had it been right.
+/// `guess(row, ahead)`: as sequence_sampler::guess.
+template <class Guess>
+void guess_the_rest(const sample_demand& demand, judged_guesses& judged, Guess guess) {
+  const auto depths = depths_of(demand);
+  for (std::size_t row = 0; row < judged.choices.size(); ++row)
+    if (judged.choices[row] < 0)
+      judged.choices[row] = guess(static_cast<std::int32_t>(row),
+                                  static_cast<std::uint64_t>(std::int64_t(depths[row]) - judged.accepted - 1));
 }
 
 /// Samples what one demand yields on the host. `row(i)`: row i of the demand, a judged_logits or logits. Also reports
@@ -50,16 +84,11 @@ bool sample_on_host(const step_plan& plan, const sample_demand& demand, sequence
       return sequence.sample(r.logits, r.logits, scratch, r.others);
     },
     result);
-  if (demand.guesses == 0)
-    return goes_on;
-  auto& judged = result.judged.back();
-  for (auto i = result.sampled.size() - static_cast<std::size_t>(judged.accepted) - 1; i < result.sampled.size(); ++i)
-    judged.choices.push_back(result.sampled[i].token.id);
-  for (auto i = judged.accepted + 1; i <= demand.guesses; ++i) {
-    const judged_logits r = row(i);
-    judged.choices.push_back(
-      sequence.guess(r.logits, static_cast<std::uint64_t>(i - judged.accepted - 1), scratch, r.others));
-  }
+  if (demand.guesses > 0)
+    guess_the_rest(demand, result.judged.back(), [&](std::int32_t i, std::uint64_t ahead) {
+      const judged_logits r = row(i);
+      return sequence.guess(r.logits, ahead, scratch, r.others);
+    });
   return goes_on;
 }
 

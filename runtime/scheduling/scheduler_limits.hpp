@@ -21,6 +21,7 @@ struct scheduler_limits {
   bool whole_prompts = false;     // an encoder's: each is computed in one step, and none of its blocks serves another
   bool recurrent = false;         // sequences have states, one for each slot
   std::int32_t most_guesses = 64; // of a sequence in a step
+  bool trees = true;              // of guesses can be computed: whoever runs steps copies tokens between blocks
 };
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/recurrent.hpp"
+#include "kernels/tree_lines.hpp"
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampler.hpp"
@@ -66,6 +67,8 @@ struct block_demand {
   bool lasting = true;          // with `open`: the salt has the same meaning in other processes
   bool whole = false;           // never granted in part
   std::int32_t guesses = 0;     // of the rows, the last ones that may be taken back
+  std::int32_t branches = 0;    // of the step, further rows: guesses at the positions of others, in a tree
+  std::int32_t spare = 0;       // blocks for these behind the sequence's own, until its next demand: all or none
   block_destination_ptr destination = {}; // with `open`: where its blocks are sent; null: nowhere
 };
 
@@ -120,6 +123,7 @@ struct block_answer {
   std::int32_t rows = 0;           // granted; 0: refused
   std::int32_t first_block = 0;    // start of its block table in `tables`
   std::int32_t blocks = 0;
+  std::int32_t spare = 0;                 // of these, the last ones, as demanded
   std::int32_t snapshot = -1;             // after an `open`: the slot with the state behind its cached prefix; or none
   std::vector<snapshot_grant> saves = {}; // within the rows granted, ascending
 };
@@ -169,6 +173,9 @@ struct sampling_start {
   float mirostat_mu = 0; // after the last of them
 };
 
+/// Of each guess the one that it follows; -1: the last known token.
+using guess_parents = std::shared_ptr<const std::vector<std::int32_t>>;
+
 /// The next tokens of a sequence: one to be sampled from a row of logits and, as long as each equals the guess that the
 /// following row holds, more from the rows that follow. Several demands may share a row (n > 1).
 struct sample_demand {
@@ -177,6 +184,7 @@ struct sample_demand {
   std::int32_t logit_row = 0;                  // index into step_plan::logit_rows
   std::shared_ptr<const sampling_start> start; // on the first sample since the sequence was (re)admitted; else null
   std::int32_t guesses = 0;                    // rows that follow, each the guess of the token sampled before
+  guess_parents parents = {};                  // of a tree of guesses; null: each follows the one before it
   bool guided = false;                         // the sequence follows a guide
   bool predicted = false;                      // the guesses are of the request's prediction
 };
@@ -234,6 +242,8 @@ struct step_plan {
   std::vector<guesser_rows> for_guesser;
   std::vector<sequence_id> ended; // since the last plan: their sampling state, or that of their group, can be dropped
 
+  std::vector<kernels::token_copy> common = {}; // of trees of guesses: see kernels::batch
+
   /// The token in the row of the i-th wanted logits.
   token_id token_of(std::int32_t logit_row) const {
     return tokens[static_cast<std::size_t>(logit_rows[static_cast<std::size_t>(logit_row)])];
@@ -257,6 +267,7 @@ struct judged_guesses {
   sequence_id sequence;
   std::int32_t guesses = 0, accepted = 0;
   std::vector<token_id> choices; // sampled after the last known token and after each guess, also the wrong ones
+  std::int32_t last = 0;         // row of the last right guess, counted from that of the last known token
   bool predicted = false;        // they are of the request's prediction
 };
 

@@ -18,6 +18,7 @@
 #include "runtime/techniques/guess_request.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -54,13 +55,15 @@ struct finished_step {
 /// A sequence of a step being planned that decodes: all but its last known token are computed.
 struct decoding_sequence {
   sequence_id id;
-  int most = 0; // guesses that there is room for, in its context and its max_tokens
+  int most = 0; // guesses behind each other that there is room for, in its context and its max_tokens
 };
 
-/// Guesses of the tokens of one sequence that follow.
+/// Guesses of the tokens of one sequence that follow: a line, or a tree.
 struct guess_run {
   std::vector<token_id> tokens = {};
-  bool predicted = false; // all are of the request's prediction, not of the server's own making
+  std::vector<std::int32_t> parents = {}; // of each guess the one before it, which comes earlier; -1: the last known
+                                          // token. Empty: each follows the one listed before it
+  bool predicted = false;                 // all are of the request's prediction, not of the server's own making
 };
 
 class guesser {
@@ -97,12 +100,13 @@ public:
   /// Whether the guess_model has not replied yet.
   virtual bool asked() const = 0;
 
-  /// The guesses for each sequence, none for most; of all at most `room`. The scheduler may leave out the last ones.
+  /// The guesses for each sequence, none for most; of all at most `room`. The scheduler may leave out the last ones. It
+  /// leaves a tree its first guesses that are a line, where trees cannot be computed.
   virtual std::vector<guess_run> propose(const plain_step& step, std::span<const decoding_sequence> decoding,
                                          int room) = 0;
 
   /// What the model chose at the rows of a sequence that had guesses: choices[0] follows its last known token,
-  /// choices[i] its guess i. Returns how many guesses were right, and appends them and the choice that follows.
+  /// choices[i + 1] its guess i. Returns how many guesses were right, and appends them and the choice that follows.
   virtual std::size_t judged(sequence_id id, std::span<const token_id> choices) = 0;
 
   /// Tokens that a sequence has gained in a step in which it had no guesses.

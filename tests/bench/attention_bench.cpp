@@ -71,6 +71,15 @@ public:
     });
   }
 
+  /// Seconds that each of `layers` takes.
+  double attend_layers(std::span<const sequence_rows> who, std::span<const std::int32_t> tables) {
+    const double start = now();
+    for (int layer = 0; layer < layers; ++layer)
+      device_.attention(out_.view, q(who.back().first_row + who.back().rows), s_.heads, 0.125f, 0, *cache_, layer,
+                        {who, tables});
+    return (now() - start) / layers;
+  }
+
   const std::vector<std::int32_t>& table() const { return table_; }
   double token_bytes() const { return double(cache_->shape.block_bytes()) / layers / block_tokens; }
 
@@ -116,17 +125,26 @@ struct with_and_without {
   timing without, with;
 };
 
-/// 32 sequences with 2k common tokens and 64 of their own: with separate copies of the common blocks, and sharing them.
-with_and_without shared_prefix(backend& device, const shape& s, kv_type type) {
-  const int common = 2048 / block_tokens, own = 64 / block_tokens, sequences = 32;
-  attention_bench bench(device, s, type, sequences * (common + own) * block_tokens);
+/// A row each of some sequences, whose first tokens are common: with separate copies of their blocks, and sharing them.
+struct prefix_bench {
+  attention_bench bench;
   std::vector<sequence_rows> who;
-  std::vector<std::int32_t> shared = bench.table();
-  for (int i = 0; i < sequences; ++i) {
-    who.push_back({i, 1, (common + own) * block_tokens - 1, i * (common + own)});
-    std::copy_n(shared.begin(), common, shared.begin() + who.back().first_block);
+  std::vector<std::int32_t> shared;
+
+  prefix_bench(backend& device, const shape& s, kv_type type, int sequences, int common, int own)
+    : bench(device, s, type, sequences * blocks(common + own) * block_tokens), shared(bench.table()) {
+    for (int i = 0; i < sequences; ++i) {
+      who.push_back({i, 1, common + own - 1, i * blocks(common + own)});
+      std::copy_n(shared.begin(), common / block_tokens, shared.begin() + who.back().first_block);
+    }
   }
-  return {bench.attend(who, bench.table()), bench.attend(who, shared)};
+  static int blocks(int tokens) { return (tokens + block_tokens - 1) / block_tokens; }
+};
+
+/// 32 sequences with 2k common tokens and 64 of their own.
+with_and_without shared_prefix(backend& device, const shape& s, kv_type type) {
+  prefix_bench prefix(device, s, type, 32, 2048, 64);
+  return {prefix.bench.attend(prefix.who, prefix.bench.table()), prefix.bench.attend(prefix.who, prefix.shared)};
 }
 
 void print_shared_prefix(backend& device, const shape& s, kv_type type) {
@@ -277,6 +295,32 @@ void attention_codes(backend& device) {
     std::printf("\n");
     std::fflush(stdout);
   }
+}
+
+/// Prefixes of any length: the time of a layer, and against copies of the common blocks, in turn.
+void attention_prefixes(backend& device) {
+  constexpr int own = 40, rounds = 7;
+  for (const shape& s : {shape{32, 8, 64}, shape{16, 16, 64}})
+    for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
+      for (const int sequences : {8, 64}) {
+        std::printf("attention %d:%d x %d %s, %d sequences with %d tokens of their own:", s.heads, s.kv_heads, s.dim,
+                    to_string(type), sequences, own);
+        for (const int common : {100, 200, 300, 1000}) {
+          prefix_bench prefix(device, s, type, sequences, common, own);
+          std::vector<double> ratios, times;
+          for (int round = 0; round < rounds; ++round) {
+            const double apart = prefix.bench.attend_layers(prefix.who, prefix.bench.table());
+            times.push_back(prefix.bench.attend_layers(prefix.who, prefix.shared));
+            ratios.push_back(apart / times.back());
+          }
+          std::ranges::sort(ratios);
+          std::ranges::sort(times);
+          std::printf(" %d common %.0f us, %.2f times as fast as apart (%.2f to %.2f);", common,
+                      times[rounds / 2] * 1e6, ratios[rounds / 2], ratios[1], ratios[rounds - 2]);
+        }
+        std::printf("\n");
+        std::fflush(stdout);
+      }
 }
 
 void attention_thresholds(backend& device) {

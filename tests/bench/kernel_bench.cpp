@@ -270,7 +270,8 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, codes, threshold, sparse, inputs, pruned, int4, beside (only if named),
+/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, codes,
+/// prefixes, threshold, sparse, inputs, pruned, int4, beside (only if named),
 /// the name of a weight format, or f32 for all products in f32.
 int main(int argc, char** argv) {
   cpu_options options;
@@ -301,6 +302,8 @@ int main(int argc, char** argv) {
     attention(*device, peak);
   if (wanted("codes"))
     attention_codes(*device);
+  if (wanted("prefixes"))
+    attention_prefixes(*device);
   if (wanted("threshold"))
     attention_thresholds(*device);
   for (const auto& traits : weight_formats)

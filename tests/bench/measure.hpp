@@ -66,6 +66,9 @@ void attention_codes(kernels::backend& device);
 /// Measures what not reading values of small weights gains.
 void attention_thresholds(kernels::backend& device);
 
+/// The gain of common prefixes by their length.
+void attention_prefixes(kernels::backend& device);
+
 /// Measures attention at long contexts, and for many sequences with a common prompt.
 void attention(kernels::backend& device, const kernels::machine_peaks& peak);
 

@@ -1,6 +1,8 @@
 // Attention of a tile of queries over one partition of the context: scores of the whole partition, then their maximum,
 // exponentials and sum, then the weighted sum of V, without rescaling within a partition. A query's sums take its
-// tokens in ascending order whatever else is in the tile; tokens that only others see add exact zeros. Scores are in
+// tokens in ascending order whatever else is in the tile; tokens that only others see add exact zeros. Queries of
+// sequences that share the partition's first blocks read these together, and go on with their own: both products are
+// cut there, and no sum changes. Scores are in
 // units of ln 2, exponentials are powers of two. Only for the target units.
 #pragma once
 
@@ -131,29 +133,47 @@ std::size_t run_partition(const attention_op& op, const attention_tile& tile, in
     return 0;
   first = first / 16;
   last = (last + 15) / 16;
-  const partition_blocks blocks(op, tile, partition, last);
   const Products products(op, tile, scratch);
-  products.score(blocks, first, last);
+  constexpr int per_partition = partition_blocks::blocks_per_partition;
+  const attention_stretch whole{tile.blocks + partition * per_partition, 0, tile.count, first, last, true};
+  const auto* stretches = tile.stretch_count > 0 ? tile.stretches : &whole;
+  const int count = at_least(tile.stretch_count, 1);
+  const auto blocks_of = [&](const attention_stretch& s) {
+    const int end = &s == &whole ? tile.end_block - partition * per_partition : s.last;
+    return partition_blocks(op, tile, s.blocks, s.first, s.last, end);
+  };
   const bool shaped = op.soft_cap > 0 || op.slopes != nullptr;
   bool any = false; // weights that are not 0
-  for (int i = 0; i < tile.count; ++i) {
-    const float highest = tile.queries[i].highest;
-    if (shaped)
-      exponentiate(products, score_shape(op, tile.queries[i], partition), scratch, i, first, last, op.least, highest,
-                   state);
-    else
-      exponentiate(products, plain_scores(), scratch, i, first, last, op.least, highest, state);
-    any |= l_of(state, i) != 0;
+  for (const auto* s = stretches; s < stretches + count; ++s) {
+    products.score(blocks_of(*s), {s->first_query, s->queries}, s->first, s->last);
+    // At once: the scales of later stretches come in the place of these.
+    for (int i = s->first_query; s->end && i < s->first_query + s->queries; ++i) {
+      const float highest = tile.queries[i].highest;
+      if (shaped)
+        exponentiate(products, score_shape(op, tile.queries[i], partition), scratch, i, first, s->last, op.least,
+                     highest, state);
+      else
+        exponentiate(products, plain_scores(), scratch, i, first, s->last, op.least, highest, state);
+      any |= l_of(state, i) != 0;
+    }
   }
+  std::size_t unread = 0;
   if (!any) {
     for (int i = 0; i < tile.count; ++i)
       for (int d = 0; d < op.cache.head_dim; d += lanes)
         store(o_of(state, i) + d, zero());
-    for (int block = 0; block < partition_blocks::ahead; ++block)
-      blocks.next_keys(block).fetch();
-    return static_cast<std::size_t>(last - first) * blocks.value_bytes();
+    for (const auto* s = stretches; s < stretches + count; ++s) {
+      const auto blocks = blocks_of(*s);
+      for (int block = 0; block < partition_blocks::ahead; ++block)
+        blocks.next_keys(block).fetch();
+      unread += static_cast<std::size_t>(s->last - s->first) * blocks.value_bytes();
+    }
+    return unread;
   }
-  return products.weigh(blocks, first, last, o_of(state, 0), state.stride);
+  for (const auto* s = stretches; s < stretches + count; ++s)
+    unread += products.weigh(blocks_of(*s), {s->first_query, s->queries}, s->first, s->last, s->first > first,
+                             o_of(state, s->first_query), state.stride);
+  return unread;
 }
 
 std::size_t attend_partition(const attention_op& op, const attention_tile& tile, int partition, attention_state state) {

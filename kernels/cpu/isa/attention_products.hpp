@@ -26,6 +26,11 @@ struct token_range {
   int from, to;
 };
 
+/// Neighbouring queries of a tile.
+struct query_span {
+  int first, count;
+};
+
 /// The blocks of a partition in which some query has weights other than 0, and where: of words of V, which are tokens, or
 /// pairs of them in bf16.
 struct live_blocks {
@@ -62,8 +67,9 @@ struct stretch {
 /// tables are scattered, so the hardware prefetcher cannot guess.
 class partition_blocks {
 public:
-  /// The partition's blocks before `last` are read.
-  partition_blocks(const attention_op& op, const attention_tile& tile, int partition, int last)
+  /// The blocks [first, last) of `table`, which ends at `end`, are read.
+  partition_blocks(const attention_op& op, const attention_tile& tile, const std::int32_t* table, int first, int last,
+                   int end)
     : code_unit_(op.cache.type == kv_type::fp8 ? fp8_unit : 1),
       scale_bytes_(op.cache.type == kv_type::int8 || op.cache.type == kv_type::fp8 ? 2 * block_size * sizeof(float)
                                                                                    : 0),
@@ -71,10 +77,11 @@ public:
       value_bytes_(op.cache.value_bytes),
       keys_(op.cache.data + tile.kv_head * op.cache.head_bytes),
       values_(keys_ + op.cache.value_offset),
-      blocks_(tile.blocks + partition * blocks_per_partition),
+      blocks_(table),
       all_values_(op.least == -__builtin_inff()),
+      first_(first),
       last_(last),
-      end_(tile.end_block - partition * blocks_per_partition) {}
+      end_(end) {}
 
   const char* keys(int block) const { return scales(block) + scale_bytes_; }
   const char* values(int block) const { return values_ + blocks_[block] * value_bytes_; }
@@ -83,7 +90,7 @@ public:
   stretch after_keys(int block) const {
     if (block + ahead < last_)
       return {scales(block + ahead), key_bytes_};
-    const int next = block + ahead - last_;
+    const int next = first_ + block + ahead - last_;
     return all_values_ && next < last_ ? stretch{values(next), value_bytes_} : stretch{};
   }
   /// The keys of block `index` of the next partition.
@@ -110,10 +117,9 @@ public:
   }
 
   static constexpr int ahead = 4;
-
-private:
   static constexpr int blocks_per_partition = partition_size / block_size;
 
+private:
   const char* scales(int block) const { return keys_ + blocks_[block] * key_bytes_; } // followed by the keys
 
   float code_unit_;
@@ -121,7 +127,7 @@ private:
   const char *keys_, *values_;                        // of this head
   const std::int32_t* blocks_;
   bool all_values_; // or some may not be needed
-  int last_, end_;
+  int first_, last_, end_;
 };
 
 // Element types of K and V. `operand` is `steps` tokens or dimensions of 16 dimensions or tokens, a word, which has
@@ -322,43 +328,45 @@ public:
   static constexpr bool scaled = Cells::scaled;
 
   vector_products(const attention_op& op, const attention_tile& tile, tile_scratch& scratch)
-    : count_(tile.count), dim_(op.cache.head_dim), scratch_(scratch) {
+    : dim_(op.cache.head_dim), scratch_(scratch) {
     const vec scale = broadcast(query_scale(op));
     for (int i = 0; i < tile.count; ++i)
       for (int d = 0; d < dim_; d += lanes)
         Cells::put(scratch.q[i], d, load_some(tile.queries[i].q + d, dim_ - d) * scale);
   }
 
-  /// Scores of the blocks [first, last), for all queries and tokens.
-  void score(const partition_blocks& blocks, int first, int last) const {
-    with_rows<most_queries>(count_, [&]<int R>() {
+  /// Scores of the blocks [first, last), for some queries and all tokens.
+  void score(const partition_blocks& blocks, query_span of, int first, int last) const {
+    with_rows<most_queries>(of.count, [&]<int R>() {
       constexpr int V = vectors(R);
       int block = first;
       for (; block + V <= last; block += V)
-        score_blocks<R, V>(blocks, block);
+        score_blocks<R, V>(blocks, of.first, block);
       for (; block < last; ++block)
-        score_blocks<R, 1>(blocks, block);
+        score_blocks<R, 1>(blocks, of.first, block);
     });
   }
 
   /// Overwrites scores with weights, which take no more room.
   void put_weights(float* p, int token, vec weights) const { Cells::put(p, token, weights); }
 
-  /// o = weights * V over the blocks [first, last). Lanes beyond the last dimension hold no result. Values that no
-  /// query has a weight for would add exact zeros, and are not read. Returns their bytes.
-  std::size_t weigh(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride) const {
-    const auto live = find_live(first, last, !blocks.fetches_values());
+  /// o = weights * V over the blocks [first, last) for some queries, the first of which has its result at `o`; with
+  /// `more`, o += that, as if the blocks followed those before in one sum. Lanes beyond the last dimension hold no
+  /// result. Values that no query has a weight for would add exact zeros, and are not read. Returns their bytes.
+  std::size_t weigh(const partition_blocks& blocks, query_span of, int first, int last, bool more, float* o,
+                    std::size_t stride) const {
+    const auto live = find_live(of, first, last, !blocks.fetches_values());
     if (!live.whole || !blocks.fetches_values())
       fetch_live(blocks, live, 0, partition_blocks::ahead);
     for (int i = 0; !live.whole && i < partition_blocks::ahead; ++i)
       blocks.next_keys(i).fetch();
-    with_rows<most_queries>(count_, [&]<int R>() {
+    with_rows<most_queries>(of.count, [&]<int R>() {
       constexpr int V = vectors(R);
       int d = 0;
       for (; d + (V - 1) * lanes < dim_; d += V * lanes)
-        weigh_dimensions<R, V>(blocks, live, first, last, o, stride, d);
+        weigh_dimensions<R, V>(blocks, live, of.first, first, last, more, o, stride, d);
       for (; d < dim_; d += lanes)
-        weigh_dimensions<R, 1>(blocks, live, first, last, o, stride, d);
+        weigh_dimensions<R, 1>(blocks, live, of.first, first, last, more, o, stride, d);
     });
     if (live.whole)
       return 0;
@@ -375,15 +383,15 @@ private:
   }
 
   /// `list`: also if few words are not needed.
-  live_blocks find_live(int first, int last, bool list) const {
+  live_blocks find_live(query_span of, int first, int last, bool list) const {
     constexpr int in_block = block_words * Cells::weight_words;
     live_blocks live;
     alignas(64) std::uint32_t any[partition_size];
     for (int block = first; block < last; ++block) {
       std::uint32_t words[in_block] = {};
-      for (int r = 0; r < count_; ++r) {
+      for (int r = 0; r < of.count; ++r) {
         std::uint32_t row[in_block];
-        std::memcpy(row, weights(r, block), sizeof row);
+        std::memcpy(row, weights(of.first + r, block), sizeof row);
         for (int i = 0; i < in_block; ++i)
           words[i] |= row[i];
       }
@@ -418,7 +426,7 @@ private:
   }
 
   template <int R, int V>
-  void score_blocks(const partition_blocks& blocks, int block) const {
+  void score_blocks(const partition_blocks& blocks, int query, int block) const {
     vec sums[R][V];
     const element* k[V];
     std::ptrdiff_t ahead[V];
@@ -430,19 +438,19 @@ private:
       for (int r = 0; r < R; ++r)
         sums[r][v] = zero();
     }
-    accumulate<Cells, false>(sums, scratch_.q[0], query_stride, k, block_size, dim_ / Cells::steps, ahead);
+    accumulate<Cells, false>(sums, scratch_.q[query], query_stride, k, block_size, dim_ / Cells::steps, ahead);
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)
-        store(&scratch_.p[r][(block + v) * block_size], sums[r][v]);
+        store(&scratch_.p[query + r][(block + v) * block_size], sums[r][v]);
   }
 
   template <int R, int V>
-  void weigh_dimensions(const partition_blocks& blocks, const live_blocks& live, int first, int last, float* o,
-                        std::size_t stride, int d) const {
+  void weigh_dimensions(const partition_blocks& blocks, const live_blocks& live, int query, int first, int last,
+                        bool more, float* o, std::size_t stride, int d) const {
     vec sums[R][V];
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)
-        sums[r][v] = zero();
+        sums[r][v] = more ? load(o + r * stride + d + v * lanes) : zero();
     for (int i = 0; !live.whole && i < live.count; ++i) {
       const auto* values = reinterpret_cast<const element*>(blocks.values(live.block[i])) + d;
       const element* columns[V];
@@ -450,7 +458,7 @@ private:
         columns[v] = values + v * lanes;
       if (d == 0)
         fetch_live(blocks, live, i + partition_blocks::ahead, i + partition_blocks::ahead + 1);
-      accumulate_words<Cells>(sums, weights(0, live.block[i]), row_stride, columns, static_cast<std::size_t>(dim_),
+      accumulate_words<Cells>(sums, weights(query, live.block[i]), row_stride, columns, static_cast<std::size_t>(dim_),
                               live.words[i]);
     }
     for (int block = first; live.whole && block < last; ++block) {
@@ -461,8 +469,8 @@ private:
         columns[v] = values + d + v * lanes;
         ahead[v] = distance(values, blocks.after_values(block));
       }
-      accumulate<Cells, true>(sums, weights(0, block), row_stride, columns, static_cast<std::size_t>(dim_), block_words,
-                              ahead);
+      accumulate<Cells, true>(sums, weights(query, block), row_stride, columns, static_cast<std::size_t>(dim_),
+                              block_words, ahead);
     }
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)
@@ -474,7 +482,7 @@ private:
     return to.data == nullptr ? 0 : to.data - reinterpret_cast<const char*>(from);
   }
 
-  int count_, dim_;
+  int dim_;
   tile_scratch& scratch_;
 };
 

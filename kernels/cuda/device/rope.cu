@@ -208,7 +208,36 @@ void start(const stream& on, const rope_params& params) {
     paired ? start<Cell, true, usual>(on, params) : start<Cell, false, usual>(on, params);
 }
 
+/// A block per token and head. Bytes, as this happens for few tokens.
+struct copy_tokens_kernel {
+  static constexpr const char* name = "copy_tokens";
+  static constexpr unsigned threads = 128;
+  layer_cache cache;
+  const token_copy* copies;
+
+  TROUPE_DEVICE void operator()() const {
+    const token_copy copy = copies[simt::block_x()];
+    const int head = static_cast<int>(simt::block_y()), place = copy.place;
+    const auto from = cache.head(copy.from, head), to = cache.head(copy.to, head);
+    const int bytes = cache.type == kv_type::f32 ? 4 : cache.type == kv_type::bf16 ? 2 : 1;
+    for (int i = static_cast<int>(simt::thread()); i < cache.head_dim * bytes; i += static_cast<int>(threads)) {
+      const std::size_t key = from.key(place, i / bytes) * bytes + i % bytes;
+      const std::size_t value = from.value(place, i / bytes) * bytes + i % bytes;
+      to.data[key] = from.data[key];
+      to.data[value] = from.data[value];
+    }
+    const bool scaled = cache.type == kv_type::int8 || cache.type == kv_type::fp8;
+    if (const int i = static_cast<int>(simt::thread()); scaled && i < 2)
+      to.scales()[i * block_tokens + place] = from.scales()[i * block_tokens + place];
+  }
+};
+
 } // namespace
+
+void copy_tokens(const stream& on, const layer_cache& cache, const token_copy* copies, std::size_t count) {
+  launch(on, {static_cast<unsigned>(count), static_cast<unsigned>(cache.kv_heads)}, 0,
+         copy_tokens_kernel{cache, copies});
+}
 
 void rope_write_kv(const stream& on, const rope_params& params) {
   switch (params.cache.type) {

@@ -30,4 +30,7 @@ struct rope_params {
 };
 void rope_write_kv(const stream& on, const rope_params& params);
 
+/// Copies tokens' K and V between blocks of a layer. `copies` [count], device memory.
+void copy_tokens(const stream& on, const layer_cache& cache, const token_copy* copies, std::size_t count);
+
 } // namespace troupe::kernels::cuda

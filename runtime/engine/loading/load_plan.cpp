@@ -314,6 +314,7 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     auto& each = plan.replicas.emplace_back(replica);
     each.stages = devices[i];
+    each.limits.trees = in_stages(devices[i]).trees;
     each.role = roles[i];
     const auto alike = static_cast<int>(std::ranges::count(roles, roles[i])); // which share what waits
     each.limits.max_queue = (options.max_queue + alike - 1) / alike;

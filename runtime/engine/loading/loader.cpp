@@ -7,6 +7,7 @@
 #include "runtime/engine/loading/weight_loading.hpp"
 #include "runtime/guide/guide_cache.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 

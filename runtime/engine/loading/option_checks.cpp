@@ -34,11 +34,15 @@ void check_options(const engine_options& options) {
   check_at_least(options.cached_sequences, 0, "cached_sequences");
   check_at_least(options.request_timeout.count(), 0, "request_timeout");
   for (const auto* each : repertoire())
-    for (const auto& option : each->options)
+    for (const auto& option : each->options) {
+      if (option.check)
+        for (const auto& text : texts_of(options.techniques, option.name))
+          option.check(text);
       if (option.what == technique_option::kind::integer)
         check_at_least(
           static_cast<std::int64_t>(number_of(options.techniques, option.name, static_cast<float>(option.least))),
           static_cast<std::int64_t>(option.least), std::string(option.name).c_str());
+    }
   check_at_least(options.compute.threads, 0, "threads");
   parse_sparsity(options.compute.sparsity);
 }

@@ -60,7 +60,7 @@ public:
 
   std::string description() const override { return description_; }
   device_capabilities capabilities() const override {
-    return {.hidden_states = true, .changes_rows = true, .adds_products = true, .looks_inside = true};
+    return {.hidden_states = true, .changes_rows = true, .adds_products = true, .looks_inside = true, .trees = true};
   }
   std::unique_ptr<kernels::backend> open() const override { return make_backend(ranks_, team_of_this_thread()); }
   std::shared_ptr<const device> part_of(const core_layout& layout, int replica, int stage) const override {

@@ -61,7 +61,7 @@ step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before
   const auto began = std::chrono::steady_clock::now();
   const auto& config = decoder_.weights().config;
   const kernels::recurrent_step recurrent{states_.get(), plan.states, plan.saves};
-  const kernels::batch who{plan.sequences, plan.block_tables, states_ ? &recurrent : nullptr};
+  const kernels::batch who{plan.sequences, plan.block_tables, states_ ? &recurrent : nullptr, plan.common};
   move(plan.moves);
   if (before) {
     tokens_ = before->tokens;

@@ -311,9 +311,8 @@ step_result gpu_step_sampler::collect() {
     };
     try {
       const bool goes_on = take_tokens(*d.plan, *demand, draw, result);
-      if (demand->guesses > 0)
-        for (const auto& row : std::span(first, static_cast<std::size_t>(demand->guesses + 1)))
-          result.judged.back().choices.push_back(row.token);
+      for (std::int32_t i = 0; demand->guesses > 0 && i <= demand->guesses; ++i)
+        result.judged.back().choices[static_cast<std::size_t>(i)] = first[i].token;
       if (!goes_on)
         sequences_.erase(found);
     } catch (const failure& f) {

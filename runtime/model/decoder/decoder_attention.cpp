@@ -61,6 +61,8 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
   }
   const auto& rope = config.is_unrotated(i) ? unrotated_ : window > 0 && config.local_rope ? local_rope_ : rope_;
   backend_.rope_write_kv(qkv, config.heads_of(i), norm, rope.get(), cache, cached, who);
+  if (kv > 0)
+    backend_.copy_tokens(cache, cached, who.common);
   kernels::attention_scores scores{config.attention_scale != 0 ? config.attention_scale
                                                                : 1 / std::sqrt(static_cast<float>(dim)),
                                    window, config.attention_cap, float_data(slopes_), float_data(layer.sinks)};
@@ -199,6 +201,7 @@ void decoder::attend_latent(int i, const tensor& normed, const tensor& attended,
   const auto& rope = config.is_unrotated(i) ? unrotated_ : rope_;
   const int own = config.cache_layer_of(i);
   backend_.rope_write_kv(qkv, config.heads, {}, rope.get(), cache, own, who);
+  backend_.copy_tokens(cache, own, who.common);
   kernels::attention_scores scores{config.attention_scale, 0, 0, nullptr, nullptr};
   scores.threshold = weights_->attention_threshold; // none with an indexer (check_sparsity)
   const auto over = buffer_rows(attended_, compute, rows, heads * dim);

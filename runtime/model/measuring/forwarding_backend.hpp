@@ -101,6 +101,9 @@ public:
   void copy_blocks(kernels::kv_cache& cache, std::span<const kernels::block_copy> copies) override {
     inner_.copy_blocks(cache, copies);
   }
+  void copy_tokens(kernels::kv_cache& cache, int layer, std::span<const kernels::token_copy> copies) override {
+    inner_.copy_tokens(cache, layer, copies);
+  }
   void download(float* to, const kernels::tensor& from) override { inner_.download(to, from); }
 
   // Only for models that need them; the other backend then has them.

@@ -202,8 +202,8 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     found = sequences_.try_emplace(d.sequence).first;
     found->second.lasting = d.lasting;
     hits = open(found->second, *d.open, d.from, d.salt, swap.swap_in);
-  } else if (d.from < found->second.length) {
-    truncate(found->second, d.from);
+  } else {
+    truncate(found->second, std::min(d.from, found->second.length));
   }
   auto& s = found->second;
   auto wanted = d.rows;
@@ -252,6 +252,10 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   s.length += a.rows;
   while (static_cast<std::int32_t>(s.table.size()) < blocks_for(s.length))
     s.table.push_back(acquire(swap, &grant));
+  if (d.spare > 0 && a.rows == d.rows && available() - d.reserve >= d.spare) {
+    for (a.spare = 0; a.spare < d.spare; ++a.spare)
+      s.table.push_back(acquire(swap, &grant));
+  }
   a.first_block = static_cast<std::int32_t>(grant.tables.size());
   a.blocks = static_cast<std::int32_t>(s.table.size());
   grant.tables.insert(grant.tables.end(), s.table.begin(), s.table.end());
@@ -260,7 +264,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   return a;
 }
 
-// Takes back what was granted for positions from `length` on.
+// Takes back what was granted for positions from `length` on, and spare blocks.
 void block_manager::truncate(sequence& s, std::int32_t length) {
   assert(length <= s.length && length / block_size >= s.committed_blocks);
   s.length = length;

@@ -94,8 +94,13 @@ step_shape shape_of(std::int32_t position, std::int32_t rows, std::int32_t logit
 
 step_shape shape_of(const step_plan& plan) {
   step_shape all;
-  for (const auto& s : plan.sequences)
-    all += shape_of(s.first_position, s.rows, 0);
+  for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
+    auto its = shape_of(plan.sequences[i].first_position, plan.sequences[i].rows, 0);
+    const bool branch = i > 0 && i < plan.states.size() && plan.states[i].slot == plan.states[i - 1].slot;
+    if (branch) // of a tree, whose lines are neighbours: the context is read with the first one's
+      its.read = plan.sequences[i].rows;
+    all += its;
+  }
   all.logit_rows = static_cast<double>(plan.logit_rows.size());
   return all;
 }

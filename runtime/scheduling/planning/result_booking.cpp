@@ -24,8 +24,10 @@ void result_booking::book(const step_result& result) {
   for (auto& outcome : result.judged) {
     accepted_ += static_cast<std::uint64_t>(outcome.accepted);
     with_guesses.insert(outcome.sequence);
-    if (const auto* s = table_.find(outcome.sequence))
+    if (auto* s = table_.find(outcome.sequence)) {
+      keep_line(*s, outcome);
       guesses_.judged(*s, outcome.choices);
+    }
   }
   for (auto& sampled : result.sampled)
     book(sampled, with_guesses.contains(sampled.sequence));
@@ -39,6 +41,14 @@ void result_booking::book(const step_result& result) {
       table_.cancel(failed.sequence.request);
     else
       table_.end(failed.sequence);
+}
+
+void result_booking::keep_line(scheduled_sequence& s, const judged_guesses& outcome) {
+  const auto tree = std::exchange(s.tree, nullptr);
+  if (!tree || !s.running())
+    return;
+  const auto last_known = static_cast<std::int32_t>(tree->line_of.size()) - 1 - outcome.guesses;
+  table_.keep(tree->keep(last_known + outcome.last));
 }
 
 void result_booking::learn(const scheduled_sequence& s, bool cut) {
@@ -84,6 +94,7 @@ void result_booking::defer(sequence_id id) {
     g->deferred = true;
   } else if (auto* s = table_.find(id)) {
     s->deferred = true;
+    s->tree.reset();
     if (std::exchange(s->guesses, 0) > 0 && s->running())
       s->planned = s->known();
   }

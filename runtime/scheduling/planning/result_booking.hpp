@@ -32,6 +32,7 @@ public:
   void count(scheduler_counters& into) const;
 
 private:
+  void keep_line(scheduled_sequence& s, const judged_guesses& outcome);
   void book(const sequence_sample& sampled, bool had_guesses);
   void book(const group_outcome& outcome);
   void learn(const scheduled_sequence& s, bool cut);

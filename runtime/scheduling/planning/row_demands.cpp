@@ -1,6 +1,7 @@
 #include "runtime/scheduling/planning/row_demands.hpp"
 
 #include "runtime/scheduling/blocks/block_chain.hpp"
+#include "runtime/scheduling/planning/guess_trees.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,9 +16,19 @@ void row_demands::of_all() {
   of_waiting(shares);
 }
 
-void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
-  budget_.demand(s.running() ? s.planned : s.known() - rows, rows, !s.running() || !s.decodes());
-  block_demand d{s.id, rows, nullptr, 0, s.planned};
+void row_demands::of(const scheduled_sequence& s, std::int32_t rows) { add({s.id, rows, nullptr, 0, s.planned}, s); }
+
+// A row for each of them, room for the longest line, and blocks for the others.
+void row_demands::of_tree(const scheduled_sequence& s, std::int32_t known, const guess_run& guesses) {
+  block_demand d{s.id, known + depth_of(guesses), nullptr, 0, s.planned};
+  d.branches = known + static_cast<std::int32_t>(guesses.tokens.size()) - d.rows;
+  d.spare = kernels::spare_blocks(row_parents(known, guesses.parents), s.planned);
+  add(std::move(d), s);
+}
+
+void row_demands::add(block_demand d, const scheduled_sequence& s) {
+  const auto rows = d.rows;
+  budget_.demand(s.running() ? s.planned : s.known() - rows, rows + d.branches, !s.running() || !s.decodes());
   if (s.running() && s.samples_in_flight == 0)
     d.guesses = std::max(s.planned + rows - s.known(), 0);
   if (!s.running()) {
@@ -74,7 +85,14 @@ void row_demands::of_decoding() {
       left -= static_cast<std::int32_t>(g->members.size());
       continue;
     }
-    const auto rows = std::min(wanted + static_cast<std::int32_t>(guesses_.of(s.id).size()), left);
+    const auto& guesses = guesses_.of(s.id);
+    if (const auto all = wanted + static_cast<std::int32_t>(guesses.tokens.size());
+        !guesses.parents.empty() && all <= left) {
+      of_tree(s, wanted, guesses);
+      left -= all;
+      continue;
+    }
+    const auto rows = std::min(wanted + first_line(guesses), left);
     of(s, rows);
     left -= rows;
   }

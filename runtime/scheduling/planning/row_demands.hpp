@@ -32,6 +32,8 @@ public:
   void of_group(const sequence_group& g);
 
 private:
+  void of_tree(const scheduled_sequence& s, std::int32_t known, const guess_run& guesses);
+  void add(block_demand d, const scheduled_sequence& s);
   std::int32_t blocks_until_first_end() const;
   void of_decoding();
   void of_prompts(row_shares& shares);

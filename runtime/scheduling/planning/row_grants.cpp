@@ -1,5 +1,7 @@
 #include "runtime/scheduling/planning/row_grants.hpp"
 
+#include "runtime/scheduling/planning/guess_trees.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -33,7 +35,7 @@ void row_grants::apply(const block_demand& asked, const block_answer& answer, co
   }
   if (asked.open)
     admit(*s, answer);
-  add_rows(*s, answer, grant);
+  add_rows(*s, asked, answer, grant);
 }
 
 void row_grants::admit(scheduled_sequence& s, const block_answer& answer) {
@@ -79,24 +81,38 @@ std::vector<std::uint64_t> row_grants::apply_groups(const std::vector<block_dema
 
 // -- what sequences have in the step ----------------------------------------------------------------------------------
 
-void row_grants::add_rows(scheduled_sequence& s, const block_answer& answer, const block_grant& grant) {
-  draft_.add_rows(s, answer, grant, guesses_.of(s.id));
+void row_grants::add_rows(scheduled_sequence& s, const block_demand& asked, const block_answer& answer,
+                          const block_grant& grant) {
+  const auto& guesses = guesses_.of(s.id);
+  const bool tree = asked.branches > 0 && answer.rows == asked.rows && answer.spare == asked.spare;
+  // Where there is not room for all, a tree's first guesses are a line, too.
+  auto granted = answer;
+  if (tree)
+    s.tree = draft_.add_tree(s, answer, grant, guesses);
+  else if (asked.branches > 0)
+    granted.rows = std::min(answer.rows, s.known() - s.planned + first_line(guesses));
+  if (!tree)
+    draft_.add_rows(s, granted, grant, guesses.tokens);
+  const auto rows = tree ? answer.rows + asked.branches : granted.rows;
   (s.planned >= s.prompt_tokens() && s.planned + answer.rows >= s.known()
      ? decode_rows_
-     : prefill_rows_) += static_cast<std::uint64_t>(answer.rows);
-  budget_.grant(s.planned, answer.rows, !s.decodes());
+     : prefill_rows_) += static_cast<std::uint64_t>(rows);
+  budget_.grant(s.planned, rows, !s.decodes());
   if (s.scoring())
-    s.scored = draft_.add_scores(s, answer.rows);
+    s.scored = draft_.add_scores(s, granted.rows);
   if (s.embeds())
-    s.scored = draft_.add_hidden_rows(s, answer.rows);
+    s.scored = draft_.add_hidden_rows(s, granted.rows);
   if (guesses_.want_states(s))
-    draft_.add_guesser_rows(s, answer.rows);
-  s.planned += answer.rows;
+    draft_.add_guesser_rows(s, granted.rows);
+  s.planned += granted.rows;
   if (s.planned < s.known() || s.embeds())
     return;
   s.microbatch = rules_.turn();
   if (!s.grouped())
-    add_samples(s, s.samples_in_flight > 0 ? 0 : s.planned - s.known());
+    add_samples(s,
+                tree                        ? static_cast<std::int32_t>(guesses.tokens.size())
+                  : s.samples_in_flight > 0 ? 0
+                                            : s.planned - s.known());
   else if (auto& g = table_.group_of(s); g.members.size() == 1)
     add_group(g, s.id.request, {draft_.add_logits()}); // its prompt
   else if (!draft_.is_last_row(s.id))
@@ -147,8 +163,11 @@ void row_grants::add_sample(scheduled_sequence& s, std::int32_t logit_row, std::
                   .logit_row = logit_row,
                   .start = nullptr,
                   .guesses = guesses,
+                  .parents = {},
                   .guided = s.asked->follows != nullptr,
-                  .predicted = guesses > 0 && guesses_.predicted(s.id)};
+                  .predicted = guesses > 0 && guesses_.of(s.id).predicted};
+  if (guesses > 0 && s.tree)
+    d.parents = std::make_shared<const std::vector<std::int32_t>>(guesses_.of(s.id).parents);
   if (!std::exchange(s.sampler_knows, true))
     d.start = start_of(s);
   ++s.samples_in_flight;

@@ -39,7 +39,7 @@ public:
 
 private:
   void admit(scheduled_sequence& s, const block_answer& answer);
-  void add_rows(scheduled_sequence& s, const block_answer& answer, const block_grant& grant);
+  void add_rows(scheduled_sequence& s, const block_demand& asked, const block_answer& answer, const block_grant& grant);
   void add_samples(scheduled_sequence& s, std::int32_t guesses);
   void add_sample(scheduled_sequence& s, std::int32_t logit_row, std::int32_t guesses);
   void add_siblings(scheduled_sequence& s, std::int32_t logit_row);

@@ -2,6 +2,7 @@
 // sequence_table; row_grants and result_booking write how far a sequence is, the table itself where it stands.
 #pragma once
 
+#include "kernels/tree_lines.hpp"
 #include "runtime/scheduling/lengths/expected_answer.hpp"
 #include "runtime/scheduling/request.hpp"
 
@@ -25,13 +26,14 @@ struct scheduled_sequence {
   std::shared_ptr<const expected_answer> expected = {}; // of its answer; null: nothing is expected
 
   // How far it is.
-  std::vector<token_id> tokens;       // known ones: prompt and sampled
-  float mirostat_mu = 0;              // after the last known token
-  std::int32_t planned = 0;           // positions computed or in flight
-  std::int32_t committed = 0;         // tokens that the block manager may index
-  std::int32_t samples_in_flight = 0; // steps that will sample it
-  std::uint64_t sampled_in = 0;       // the last of these
-  std::int32_t guesses = 0;           // in flight, in the rows behind the known tokens
+  std::vector<token_id> tokens;                         // known ones: prompt and sampled
+  float mirostat_mu = 0;                                // after the last known token
+  std::int32_t planned = 0;                             // positions computed or in flight
+  std::int32_t committed = 0;                           // tokens that the block manager may index
+  std::int32_t samples_in_flight = 0;                   // steps that will sample it
+  std::uint64_t sampled_in = 0;                         // the last of these
+  std::int32_t guesses = 0;                             // in flight, in the rows behind the known tokens
+  std::shared_ptr<const kernels::tree_lines> tree = {}; // of these, if they branch
   // Prompt tokens up to this position have their log-probabilities, or will; of embeddings, their hidden states.
   std::int32_t scored = all;
   bool deferred = false;      // its sample is late

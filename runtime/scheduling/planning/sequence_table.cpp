@@ -146,14 +146,19 @@ void sequence_table::reserve_slots(scheduled_sequence& s, std::int32_t slots) {
 
 void sequence_table::begin_step() {
   free(resting_slots_);
-  state_copies_.insert(state_copies_.end(), later_copies_.begin(), later_copies_.end());
+  copies_.insert(copies_.end(), later_copies_.begin(), later_copies_.end());
   later_copies_.clear();
+}
+
+void sequence_table::keep(std::span<const kernels::block_copy> line) {
+  for (const auto& copy : line)
+    copies_.push_back({block_move::kind::copy, copy.from, copy.to});
 }
 
 void sequence_table::fork_blocks(const scheduled_sequence& from, const scheduled_sequence& to, bool after_step) {
   later_.forks.push_back({from.id, to.id});
   if (recurrent_)
-    (after_step ? later_copies_ : state_copies_).push_back({block_move::kind::copy_state, from.slot, to.slot});
+    (after_step ? later_copies_ : copies_).push_back({block_move::kind::copy_state, from.slot, to.slot});
 }
 
 void sequence_table::commit(block_request& request) {

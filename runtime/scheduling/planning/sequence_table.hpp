@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <map>
 #include <ranges>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -116,8 +117,11 @@ public:
   /// A step is begun: slots that ended sequences had in the last one are free, and siblings forked from its rows can
   /// get their states.
   void begin_step();
-  /// States of sequences that were forked, from what is computed before the step that is planned now.
-  std::vector<block_move> take_state_copies() { return std::exchange(state_copies_, {}); }
+  /// States of sequences that were forked, and lines that are kept: copies of what is computed before the step that is
+  /// planned now.
+  std::vector<block_move> take_copies() { return std::exchange(copies_, {}); }
+  /// A tree's line was right: its blocks are copied to the sequence's own before any are used for something else.
+  void keep(std::span<const kernels::block_copy> line);
   /// Sequences of which the sampler has a state that it can drop.
   std::vector<sequence_id> take_ended() { return std::exchange(ended_, {}); }
   std::vector<std::pair<std::uint64_t, error>> take_failed() { return std::exchange(failed_, {}); }
@@ -151,7 +155,7 @@ private:
   std::uint64_t version_ = 0;
 
   const bool recurrent_;
-  std::vector<block_move> state_copies_, later_copies_;
+  std::vector<block_move> copies_, later_copies_;
   std::vector<std::int32_t> resting_slots_; // whose states the step that is planned may still use
   block_request later_;
   std::vector<sequence_id> ended_;

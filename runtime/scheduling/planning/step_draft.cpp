@@ -1,5 +1,7 @@
 #include "runtime/scheduling/planning/step_draft.hpp"
 
+#include "runtime/scheduling/planning/guess_trees.hpp"
+
 #include <algorithm>
 
 namespace troupe {
@@ -36,7 +38,7 @@ void step_draft::forget_demands() {
 std::int32_t step_draft::rows_left() const {
   auto left = rows_;
   for (auto& d : demands_)
-    left -= d.rows;
+    left -= d.rows + d.branches;
   return left;
 }
 
@@ -72,6 +74,35 @@ void step_draft::add_rows(const scheduled_sequence& s, const block_answer& answe
   }
   rows_ -= answer.rows;
   mark_granted(s.id);
+}
+
+std::shared_ptr<const kernels::tree_lines> step_draft::add_tree(const scheduled_sequence& s, const block_answer& answer,
+                                                                const block_grant& grant, const guess_run& guesses) {
+  auto& plan = *plan_;
+  const auto known = s.known() - s.planned, rows = known + static_cast<std::int32_t>(guesses.tokens.size());
+  kernels::sequence_rows all;
+  all.first_row = static_cast<std::int32_t>(plan.tokens.size());
+  all.rows = rows;
+  all.first_position = s.planned;
+  all.length = s.planned + answer.rows;
+  all.second = s.asked->second;
+  const std::span table(grant.tables.begin() + answer.first_block, static_cast<std::size_t>(answer.blocks));
+  auto tree = std::make_shared<const kernels::tree_lines>(
+    kernels::lines_of({all, row_parents(known, guesses.parents), table}));
+  for (auto line : tree->lines) {
+    line.first_block += static_cast<std::int32_t>(plan.block_tables.size());
+    plan.sequences.push_back(line);
+    plan.states.push_back({s.slot, 0});
+  }
+  plan.block_tables.insert(plan.block_tables.end(), tree->tables.begin(), tree->tables.end());
+  plan.common.insert(plan.common.end(), tree->common.begin(), tree->common.end());
+  for (const auto& copy : tree->before)
+    moves_.push_back({block_move::kind::copy, copy.from, copy.to});
+  plan.tokens.insert(plan.tokens.end(), s.tokens.end() - known, s.tokens.end());
+  plan.tokens.insert(plan.tokens.end(), guesses.tokens.begin(), guesses.tokens.end());
+  rows_ -= rows;
+  mark_granted(s.id);
+  return tree;
 }
 
 std::int32_t step_draft::add_scores(const scheduled_sequence& s, std::int32_t rows) {

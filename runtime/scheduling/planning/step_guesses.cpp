@@ -1,5 +1,7 @@
 #include "runtime/scheduling/planning/step_guesses.hpp"
 
+#include "runtime/scheduling/planning/guess_trees.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -43,6 +45,8 @@ step_guesses::decoding_step step_guesses::decoding(const sequence_table& table, 
     found.in_flight = found.in_flight || s.samples_in_flight > 0;
     context_ += s.planned;
     found.sequences.push_back({s.id, std::clamp(rules.end_of_rows(s) - s.planned - 1, 0, limits_.most_guesses)});
+    // What else goes with rows (layers' hooks, states of any kind) knows lines only.
+    found.trees.push_back(limits_.trees && !limits_.recurrent && !s.asked->features && !want_states(s));
   }
   found.step.rows = std::min(found.step.rows, limits_.step_tokens);
   found.step.sequences = decoding_ = static_cast<int>(found.sequences.size());
@@ -79,24 +83,18 @@ std::int32_t step_guesses::propose(const sequence_table& table, const row_rules&
   auto proposals = guesser_->propose(next.step, next.sequences, room);
   std::int32_t taken = 0;
   for (std::size_t i = 0; i < proposals.size(); ++i) {
-    auto& guesses = proposals[i].tokens;
-    const auto fit = std::min(next.sequences[i].most, most - taken);
-    guesses.resize(std::min(guesses.size(), static_cast<std::size_t>(fit)));
-    taken += static_cast<std::int32_t>(guesses.size());
-    if (!guesses.empty())
+    fit(proposals[i], most - taken, next.sequences[i].most, next.trees[i]);
+    taken += static_cast<std::int32_t>(proposals[i].tokens.size());
+    if (!proposals[i].tokens.empty())
       guesses_.emplace(next.sequences[i].id, std::move(proposals[i]));
   }
   return taken;
 }
 
-std::span<const token_id> step_guesses::of(sequence_id id) const {
+const guess_run& step_guesses::of(sequence_id id) const {
+  static const guess_run none;
   const auto found = guesses_.find(id);
-  return found == guesses_.end() ? std::span<const token_id>() : found->second.tokens;
-}
-
-bool step_guesses::predicted(sequence_id id) const {
-  const auto found = guesses_.find(id);
-  return found != guesses_.end() && found->second.predicted;
+  return found == guesses_.end() ? none : found->second;
 }
 
 void step_guesses::planned(const step_plan& plan) {

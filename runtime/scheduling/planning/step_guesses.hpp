@@ -43,9 +43,7 @@ public:
   void clear() { guesses_.clear(); }
 
   /// Of a sequence in the step being planned; mostly none.
-  std::span<const token_id> of(sequence_id id) const;
-  /// Whether they are of its request's prediction.
-  bool predicted(sequence_id id) const;
+  const guess_run& of(sequence_id id) const;
 
   /// Whether the guesser wants the hidden states of a sequence's rows.
   bool want_states(const scheduled_sequence& s) const { return guesser_ && guesser_->wants_states(s.id); }
@@ -68,7 +66,8 @@ private:
   struct decoding_step {
     plain_step step;
     std::vector<decoding_sequence> sequences;
-    bool in_flight = false; // tokens of some are not known
+    std::vector<bool> trees; // [sequences], that can be computed
+    bool in_flight = false;  // tokens of some are not known
   };
   decoding_step decoding(const sequence_table& table, const row_rules& rules);
 

@@ -186,7 +186,7 @@ void step_planner::finished(const step_result& result, double ms, double compute
 block_request step_planner::begin_step() {
   block_request request = table_.take_later();
   table_.begin_step();
-  draft_.add_moves(table_.take_state_copies());
+  draft_.add_moves(table_.take_copies());
   table_.commit(request);
   if (can_plan()) {
     microbatches_[as_size(rules_.turn())].stalled = table_.version(); // until there is a plan, or something changes
@@ -211,7 +211,7 @@ block_request step_planner::begin_step() {
 step_planner::next step_planner::granted(const block_grant& grant) {
   block_request next;
   const auto asked = draft_.take_demands();
-  draft_.add_moves(table_.take_state_copies());
+  draft_.add_moves(table_.take_copies());
   draft_.add_moves(grant.moves);
   // Grants first: a sequence that has rows in this step can no longer be preempted.
   for (std::size_t i = 0; i < asked.size(); ++i)

@@ -45,7 +45,7 @@ void step_recorder::add_lane(const block_answer& answer) {
 void step_recorder::planned(const step_plan& plan, const scheduler_counters& now, std::span<const step_lane> all) {
   // The last rows of a prompt are sampled from, too, and are more than a token and its guesses.
   for (const auto& sample : plan.samples)
-    if (auto* lane = lane_of(sample.sequence); lane && lane->rows == 1 + sample.guesses)
+    if (auto* lane = lane_of(sample.sequence); lane && (lane->rows == 1 + sample.guesses || sample.parents))
       lane->what = step_lane::kind::decode;
   std::set<sequence_id> named;
   for (const auto& lane : planning_.lanes)

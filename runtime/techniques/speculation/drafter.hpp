@@ -5,6 +5,7 @@
 #include "runtime/support/types.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -25,6 +26,21 @@ public:
   /// At most `most` guesses of the tokens that follow, appended to `guesses`; fewer, or none, if there is no good
   /// guess.
   virtual void propose(std::size_t most, std::vector<token_id>& guesses) = 0;
+
+  /// Whether `propose_tree` is called in place of `propose`, and `observe_tree` in place of `observe`.
+  virtual bool branches() const { return false; }
+
+  /// At most `room` guesses, at most `most` behind each other, as in guess_run.
+  virtual void propose_tree(std::size_t most, std::size_t room, std::vector<token_id>& guesses,
+                            std::vector<std::int32_t>& parents) {
+    static_cast<void>(room), static_cast<void>(parents);
+    propose(most, guesses);
+  }
+
+  /// What the model chose at the rows of the last proposal: choices[0] follows the last known token, choices[i + 1] its
+  /// guess i; fewer if guesses were left out at the end, below 0 where it is not known. Before the `append` of those
+  /// that were accepted.
+  virtual void observe_tree(std::span<const token_id> choices) { static_cast<void>(choices); }
 
   /// The grade of what `propose` would now propose, below `grades`. Acceptance is measured for each grade apart.
   virtual std::size_t grade() const { return 0; }

@@ -4,6 +4,7 @@
 #include "runtime/engine/loading/opened_model.hpp"
 #include "runtime/model/recurrent_config.hpp"
 #include "runtime/techniques/speculation/draft_model.hpp"
+#include "runtime/techniques/speculation/lookahead_window.hpp"
 #include "runtime/techniques/speculation/mtp_runner.hpp"
 #include "runtime/techniques/speculation/speculator.hpp"
 #include "runtime/techniques/speculation/technique.hpp"
@@ -58,7 +59,7 @@ speculation_part::speculation_part(const engine_options& options, const opened_m
   : draft_(open_second(text_of(options.techniques, draft_flag), &speculation_technique, draft_flag, of.source,
                        of.info.tokenizer.get())),
     mtp_(open_mtp(options, of.source, of.capabilities, of.info.device, log)),
-    most_guesses_(of.source.config.recurrent ? most_state_guesses : usual_most_guesses) {}
+    recurrent_(static_cast<bool>(of.source.config.recurrent)) {}
 
 std::string speculation_part::name() const { return draft_ ? "the draft model " + draft_->name() : std::string(); }
 
@@ -75,7 +76,11 @@ memory_estimate speculation_part::prepare(const engine_options& options, const o
 loaded_guesses speculation_part::load(const engine_options& options, const technique_values& internals,
                                       loaded_model& model, const part_loading& with) {
   loaded_guesses result;
-  speculation_settings settings{.mode = speculation_of(options.techniques), .most_guesses = most_guesses_};
+  const auto lookahead = lookahead_shape_of(text_of(options.techniques, lookahead_flag)).value_or(lookahead_shape());
+  speculation_settings settings{.mode = speculation_of(options.techniques),
+                                .most_guesses = recurrent_ ? most_state_guesses
+                                                           : std::max(usual_most_guesses, lookahead.rows()),
+                                .lookahead = lookahead};
   settings.forced = static_cast<int>(number_of(options.techniques, draft_tokens_flag, 0));
   if (const auto* inside = internals.find<guessing_internals>(speculation_technique))
     settings.custom = inside->drafter;

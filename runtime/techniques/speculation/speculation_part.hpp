@@ -24,7 +24,7 @@ public:
 private:
   std::unique_ptr<second_model> draft_; // null: none
   std::unique_ptr<mtp_part> mtp_;       // null: there are no such layers, or they are not to guess
-  int most_guesses_;                    // of a sequence in one step
+  bool recurrent_;                      // layers, which bound how many guesses a sequence may have
 };
 
 } // namespace troupe

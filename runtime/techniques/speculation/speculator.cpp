@@ -65,7 +65,9 @@ void speculator::begin(sequence_id id, std::shared_ptr<const sampling_params> pa
   };
   if (wants(speculation::ngram))
     s.drafters[ngram] = std::make_unique<ngram_drafter>(prediction, prompt_tokens + as_size(params->max_tokens));
-  if (wants(speculation::lookahead))
+  if (mode == speculation::lookahead && settings_.lookahead.window > 0 && !s.drafters[custom])
+    s.drafters[lookahead] = std::make_unique<lookahead_window>(settings_.lookahead);
+  else if (wants(speculation::lookahead))
     s.drafters[lookahead] = std::make_unique<lookahead_drafter>();
   if (mode == speculation::jacobi && !s.drafters[custom]) // `lookahead` guesses the same and more
     s.drafters[jacobi] = std::make_unique<lookahead_drafter>(false);
@@ -199,6 +201,11 @@ speculator::plan speculator::decide(const plain_step& step, std::span<const deco
       continue;
     if (const auto from = choose(s->second, d, step, ask)) {
       p.from[i] = *from;
+      if (*from == lookahead && s->second.drafters[lookahead]->branches()) { // of a fixed shape
+        room -= p.guesses[i] = std::min(settings_.lookahead.rows(), room);
+        p.any = p.any || p.guesses[i] > 0;
+        continue;
+      }
       options.push_back(option(s->second, d, *from));
       places.push_back(i);
     }
@@ -281,18 +288,23 @@ std::vector<guess_run> speculator::propose(const plain_step& step, std::span<con
     if (p.guesses[i] == 0)
       continue;
     auto& s = sequences_.at(decoding[i].id);
-    proposal next{p.from[i], 0, {}};
+    proposal next{p.from[i], 0, {}, {}};
     if (next.from == draft) {
       next.guesses = *s.drawn;
       next.guesses.resize(std::min(next.guesses.size(), as_size(p.guesses[i])));
     } else {
       next.grade = s.drafters[next.from]->grade();
       proposals[i].predicted = s.drafters[next.from]->predicts();
-      s.drafters[next.from]->propose(as_size(p.guesses[i]), next.guesses);
+      auto& d = *s.drafters[next.from];
+      if (d.branches())
+        d.propose_tree(as_size(decoding[i].most), as_size(p.guesses[i]), next.guesses, next.parents);
+      else
+        d.propose(as_size(p.guesses[i]), next.guesses);
     }
     if (next.guesses.empty())
       continue;
     proposals[i].tokens = next.guesses;
+    proposals[i].parents = next.parents;
     proposals_ += !s.proposed;
     s.proposed = std::move(next);
   }
@@ -311,11 +323,12 @@ std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices
   const auto proposed = *std::exchange(s.proposed, std::nullopt);
   --proposals_;
   const auto rows = std::min(choices.size() - 1, proposed.guesses.size());
-  std::size_t accepted = 0;
-  while (accepted < rows && proposed.guesses[accepted] == choices[accepted])
-    ++counters_.accepted_at[accepted++];
+  const auto line = right_line(proposed, choices.first(rows + 1));
+  const auto accepted = line.size() - 1;
+  for (std::size_t i = 0; i < accepted; ++i)
+    ++counters_.accepted_at[i];
   if (auto& d = s.drafters[proposed.from])
-    d->observe(choices.first(rows + 1));
+    d->branches() ? d->observe_tree(choices.first(rows + 1)) : d->observe(choices.first(rows + 1));
   policy_.judged(id, proposed.from, proposed.grade, rows, accepted);
   ++s.turn;
   ++counters_.drafts;
@@ -323,8 +336,23 @@ std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices
   counters_.accepted += accepted;
   guesses_ += static_cast<int>(rows);
   accepted_ += static_cast<int>(accepted);
-  gain(s, choices.first(accepted + 1));
+  gain(s, line);
   return accepted;
+}
+
+// The choices along the guesses that were right: each of them, and the one that follows.
+std::vector<token_id> speculator::right_line(const proposal& proposed, std::span<const token_id> choices) {
+  std::vector<token_id> line{choices.front()};
+  for (std::size_t guess = 0, after = 0; guess + 1 < choices.size();
+       ++guess) { // `after`: guesses up to the last right one
+    const bool follows = proposed.parents.empty() ? guess == after
+                                                  : proposed.parents[guess] == static_cast<std::int32_t>(after) - 1;
+    if (!follows || proposed.guesses[guess] != line.back() || choices[guess + 1] < 0)
+      continue;
+    line.push_back(choices[guess + 1]);
+    after = guess + 1;
+  }
+  return line;
 }
 
 void speculator::append(sequence_id id, std::span<const token_id> tokens) {

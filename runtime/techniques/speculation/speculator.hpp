@@ -6,6 +6,7 @@
 #include "runtime/techniques/guess_request.hpp"
 #include "runtime/techniques/guesser.hpp"
 #include "runtime/techniques/speculation/drafter.hpp"
+#include "runtime/techniques/speculation/lookahead_window.hpp"
 #include "runtime/techniques/speculation/speculation_names.hpp"
 #include "runtime/techniques/speculation/speculation_policy.hpp"
 
@@ -25,6 +26,7 @@ struct speculation_settings {
   bool draft_model = false;                  // there is one
   bool mtp = false;                          // in its place, the model's own layers of multi-token prediction
   int most_guesses = 16;                     // of a sequence in one step; 0: no speculation at all
+  lookahead_shape lookahead = {};            // of requests that ask for lookahead, whatever it costs
   drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
   int forced = 0;                            // guesses of each sequence, whatever they cost; 0: as many as pay
 };
@@ -69,6 +71,7 @@ private:
     source from{};
     std::size_t grade = 0;
     std::vector<token_id> guesses;
+    std::vector<std::int32_t> parents; // of a tree: see guess_run
   };
 
   struct sequence {
@@ -96,6 +99,7 @@ private:
   std::optional<source> choose(const sequence& s, const decoding_sequence& d, const plain_step& step, bool ask) const;
   bool worth_catching_up(const sequence& s, const decoding_sequence& d, const plain_step& step) const;
   void gain(sequence& s, std::span<const token_id> tokens);
+  static std::vector<token_id> right_line(const proposal& proposed, std::span<const token_id> choices);
 
   speculation_settings settings_;
   step_cost_fn cost_;

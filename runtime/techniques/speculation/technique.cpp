@@ -4,6 +4,7 @@
 #include "runtime/engine/loading/opened_model.hpp"
 #include "runtime/scheduling/request.hpp"
 #include "runtime/support/json/field_reader.hpp"
+#include "runtime/techniques/speculation/lookahead_window.hpp"
 #include "runtime/techniques/speculation/speculation_part.hpp"
 
 #include <array>
@@ -56,6 +57,15 @@ std::unique_ptr<guess_part> guess(const engine_options& options, const opened_mo
   return std::make_unique<speculation_part>(options, opened, log);
 }
 
+void check_lookahead(std::string_view shape) {
+  if (!lookahead_shape_of(shape))
+    throw failure(errc::bad_request,
+                  "`lookahead` must be W,N,G: a window of W places, n-grams of N tokens (2 to 8), G of them verified, "
+                  "and (W + G) * (N - 1) at most 60, not \"" +
+                    std::string(shape) + '"',
+                  lookahead_flag);
+}
+
 using option = technique_option;
 
 constexpr auto table = std::to_array<option>({
@@ -82,6 +92,13 @@ constexpr auto table = std::to_array<option>({
    .least = 0,
    .most = 16,
    .fallback = "0"},
+  {.name = lookahead_flag,
+   .where = option::second,
+   .type = "W,N,G",
+   .help = "With --speculate lookahead, as published: each step corrects a window of W guesses at N - 1 levels and "
+           "verifies G n-grams of N tokens side by side, (W + G) * (N - 1) rows (at most 60), also where it does "
+           "not pay; none: one line of as many guesses as pay",
+   .check = check_lookahead},
 });
 
 } // namespace

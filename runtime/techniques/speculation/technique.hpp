@@ -30,7 +30,8 @@ struct guessing_internals {
 };
 
 /// Flags, by which an engine is set up.
-inline constexpr auto draft_flag = "draft", speculate_flag = "speculate", draft_tokens_flag = "draft_tokens";
+inline constexpr auto draft_flag = "draft", speculate_flag = "speculate", draft_tokens_flag = "draft_tokens",
+                      lookahead_flag = "lookahead";
 
 /// What the flag says of requests that leave it to the engine. Throws failure(bad_request).
 speculation speculation_of(const flag_values& flags);

@@ -11,6 +11,7 @@
 #include "runtime/techniques/stochastic_beams/technique.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
 #include "runtime/techniques/watermark/technique.hpp"
+#include "tests/api/embed/branching_drafter.hpp"
 #include "tests/api/embed/small_adapters.hpp"
 #include "tests/api/embed/small_engine.hpp"
 #include "tests/api/embed/steering_vectors.hpp"
@@ -20,7 +21,9 @@
 #include "tests/sanitized.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <memory>
 #include <numeric>
 #include <random>
 
@@ -198,9 +201,10 @@ struct paths {
 
 /// Twelve random requests at a time: each has the same result alone, without guesses, and in batches of any shape.
 /// `crowded`: as `alone`, but for what only the crowd has. `few_blocks`: memory of so many blocks of the model alone,
-/// which hold one sequence of 256 tokens and little more; other models have their part of it.
-paths check_crowds(const engine_options& alone, const engine_options& crowded, unsigned seeds,
-                   unsigned few_blocks = 18) {
+/// which hold one sequence of 256 tokens and little more; other models have their part of it. `branched`: guesses are
+/// trees, of which it counts those that were right in a branch.
+paths check_crowds(const engine_options& alone, const engine_options& crowded, unsigned seeds, unsigned few_blocks = 18,
+                   std::shared_ptr<std::atomic<int>> branched = nullptr) {
   paths taken;
   auto reference = engine::start(alone);
   reference.wait_until_ready();
@@ -243,7 +247,17 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
       !crowded.roles.empty();
     // In one of four, how many is left to measured times.
     options.techniques["draft_tokens"] = {std::to_string(seed % 4)};
-    const engine_internals internals{.strict_roles = seed % 4 != 0};
+    engine_internals internals{.strict_roles = seed % 4 != 0};
+    if (branched) {
+      known_answers answers;
+      for (std::size_t i = 0; i < work.size(); ++i)
+        for (const auto& [index, ids] : expected[i].ids)
+          answers[{work[i].prompt, index}] = ids;
+      internals.techniques.set(speculation_technique,
+                               std::make_shared<const guessing_internals>(
+                                 guessing_internals{branching_drafters(std::move(answers), branched)}));
+      options.techniques["draft_tokens"] = {std::to_string(3 + seed % 4 * 5)};
+    }
     const int stages = options.layers.empty() ? options.stages : 2;
     const int replicas = replica_count(options);
     options.compute.threads = replicas * stages * pick(1, 3) * options.compute.tensor_parallel;
@@ -541,6 +555,29 @@ TEST_CASE("crowds whose guesses a draft model draws give every request the same 
     CHECK(taken.drafts > 0);
     CHECK(taken.preemptions > 0);
   }
+}
+
+TEST_CASE("crowds whose guesses branch give every request the same bits as alone") {
+  const auto branched = std::make_shared<std::atomic<int>>(0);
+  auto alone = without_guesses(golden("llama-gqa"), {"bf16", "int8", "auto"}, devices().back());
+  auto crowded = alone;
+  SUBCASE("in bf16") {}
+  SUBCASE("in f32") { alone.compute.dtype = crowded.compute.dtype = "f32"; }
+  SUBCASE("with K and V in int8, on two ranks") {
+    alone.compute.kv_dtype = crowded.compute.kv_dtype = "int8";
+    crowded.compute.tensor_parallel = 2;
+  }
+  SUBCASE("with K and V in fp8, in two stages") {
+    alone.compute.kv_dtype = crowded.compute.kv_dtype = "fp8";
+    crowded.stages = 2;
+  }
+  SUBCASE("of a model with recurrent layers, which takes their first lines") {
+    alone.model = crowded.model = test_data() + "/families/lfm2";
+  }
+  const auto taken = check_crowds(alone, crowded, 4, 24, branched);
+  CHECK(taken.preemptions > 0);
+  CHECK(taken.accepted > 0);
+  CHECK(*branched > (alone.model == golden("llama-gqa") ? 10 : -1));
 }
 
 TEST_CASE("crowds of requests with and without a contrast give every request the same bits as alone") {

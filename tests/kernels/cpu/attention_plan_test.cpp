@@ -1,4 +1,5 @@
 #include "kernels/cpu/attention_plan.hpp"
+#include "kernels/cpu/attention_stretches.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <map>
@@ -44,6 +45,7 @@ struct random_batch {
 
 TEST_CASE("an attention plan covers every partition of every query once, in order, in separate slots") {
   generator random(31);
+  int parting = 0;
   for (int round = 0; round < 300; ++round) {
     const random_batch who(random);
     const auto view = who.view();
@@ -76,12 +78,15 @@ TEST_CASE("an attention plan covers every partition of every query once, in orde
             for (int q = 0; q < r.count; ++q)
               CHECK(used.insert(slot + q + head * piece.head_slots).second);
         }
-        // Runs of a piece read the same blocks.
+        // Runs of a piece read the same blocks, or at least the first ones of a partition.
         const auto* blocks = who.tables.data() + r.sequence->first_block + piece.first_partition * partition_blocks;
         const auto* others = who.tables.data() + plan.run(runs[0]).sequence->first_block +
           piece.first_partition * partition_blocks;
+        if (piece.parting)
+          CHECK(piece.partitions == 1);
         if (runs.size() > 1)
-          CHECK(std::equal(blocks, blocks + piece.partitions * partition_blocks, others));
+          CHECK(std::equal(blocks, blocks + (piece.parting ? 4 : piece.partitions * partition_blocks), others));
+        parting += piece.parting && runs.size() > 2;
         before += r.count;
       }
       CHECK(before == piece.queries);
@@ -112,6 +117,7 @@ TEST_CASE("an attention plan covers every partition of every query once, in orde
       rows += s.rows;
     CHECK(queries == rows * shape.group);
   }
+  CHECK(parting > 100);
 }
 
 TEST_CASE("an attention plan reads shared partitions once, also when sequences branch") {
@@ -131,4 +137,70 @@ TEST_CASE("an attention plan reads shared partitions once, also when sequences b
     found.push_back({static_cast<int>(piece.members), piece.first_partition, piece.partitions});
   std::sort(found.begin(), found.end());
   CHECK(found == std::vector<std::vector<int>>{{1, 2, 2}, {1, 3, 1}, {1, 3, 1}, {2, 2, 1}, {3, 0, 2}});
+}
+
+TEST_CASE("an attention plan reads the first blocks of a partition once, of which sequences share no more") {
+  // Four sequences: 250 common tokens; two have 300 more of their own, one 3; the last one begins otherwise.
+  std::vector<std::int32_t> tables;
+  std::vector<sequence_rows> sequences;
+  for (const int position : {549, 252, 549, 252}) {
+    const int i = static_cast<int>(sequences.size()), blocks = position / block_tokens + 1;
+    sequences.push_back({i, 1, position, static_cast<int>(tables.size())});
+    for (int b = 0; b < blocks; ++b)
+      tables.push_back(b < 15 && i < 3 ? b : 1000 * (i + 1) + b);
+  }
+  attention_plan plan(1);
+  const batch who{sequences, tables};
+  plan.make({8, 4, 0, 32}, who);
+  std::vector<std::vector<int>> found; // runs, first partition, partitions, parting, finish
+  for (const auto& piece : plan.pieces())
+    found.push_back(
+      {static_cast<int>(piece.members), piece.first_partition, piece.partitions, piece.parting, piece.finish});
+  std::ranges::sort(found);
+  CHECK(found == std::vector<std::vector<int>>{{1, 0, 1, 0, 1}, {1, 1, 2, 0, 0}, {1, 1, 2, 0, 0}, {3, 0, 1, 1, 0}});
+  attention_plan threads(8);
+  threads.make({8, 4, 0, 4}, who);
+  int alone = 0; // a piece each, so that threads finish together
+  for (const auto& piece : threads.pieces())
+    alone += piece.parting && piece.members == 1;
+  CHECK(alone == 3);
+}
+
+TEST_CASE("queries read the blocks of a partition once, in order, and together with all neighbours that have them") {
+  generator random(47);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::vector<std::int32_t>> tables;
+    for (int i = 1 + random.below(10); i > 0; --i) {
+      auto& table = tables.emplace_back();
+      for (int b = 1 + random.below(16); b > 0; --b)
+        table.push_back(random.below(8) == 0 || table.empty() ? random.below(2) : table.back() + 2);
+    }
+    std::ranges::sort(tables);
+    std::vector<table_reader> readers;
+    for (const auto& table : tables)
+      readers.push_back({table.data(), 1 + random.below(3), static_cast<int>(table.size())});
+    std::vector<attention_stretch> stretches;
+    add_stretches(readers, stretches);
+    std::size_t read = 0;
+    std::set<std::vector<std::int32_t>> prefixes;
+    for (const auto& s : stretches)
+      read += static_cast<std::size_t>(s.last - s.first);
+    for (std::size_t i = 0, first = 0; i < readers.size(); first += std::size_t(readers[i++].queries)) {
+      std::vector<std::int32_t> seen;
+      int ends = 0;
+      for (const auto& s : stretches)
+        if (s.first_query <= static_cast<int>(first) && static_cast<int>(first) < s.first_query + s.queries) {
+          CHECK(s.first_query + s.queries >= static_cast<int>(first) + readers[i].queries);
+          CHECK(ends == 0);
+          CHECK(s.first == static_cast<int>(seen.size()));
+          seen.insert(seen.end(), s.blocks + s.first, s.blocks + s.last);
+          ends += s.end;
+        }
+      CHECK(ends == 1);
+      CHECK(seen == tables[i]);
+      for (std::size_t b = 1; b <= seen.size(); ++b)
+        prefixes.insert({seen.begin(), seen.begin() + std::ptrdiff_t(b)});
+    }
+    CHECK(read == prefixes.size());
+  }
 }

@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention_plan.hpp"
 #include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/tree_lines.hpp"
 #include "tests/kernels/cuda/support.hpp"
 
 #include <set>
@@ -546,3 +547,51 @@ TEST_CASE("CUDA: K and V that are zero, huge, infinite or NaN are cached as fini
 }
 
 TEST_SUITE_END();
+
+TEST_CASE("CUDA: a row of a tree has the bits of the line that leads to it") {
+  const shape s{6, 2, 32};
+  const std::vector<std::int32_t> parents{-1, 0, 1, 2, 0, 4, 1, -1, 7, 5};
+  const int rows = static_cast<int>(parents.size());
+  for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8})
+    for (const int prefix : {13, 254}) {
+      CAPTURE(to_string(type));
+      CAPTURE(prefix);
+      const sequence from(s, prefix + rows, 5);
+      const int spare = spare_blocks(parents, prefix) + 1;
+      const auto attend = [&](machine& m, const std::vector<float>& values, std::span<const sequence_rows> who,
+                              std::span<const std::int32_t> tables, const tree_lines* tree) {
+        const device_tensor before(*m.device, wide(from.rows(0, prefix)), prefix);
+        const sequence_rows context{0, prefix, 0, 0};
+        m.device->rope_write_kv(before.view, s.heads, {}, m.rope.floats(), *m.cache, 1, {{&context, 1}, m.table});
+        if (tree != nullptr)
+          m.device->copy_blocks(*m.cache, tree->before);
+        const auto count = values.size() / static_cast<std::size_t>(s.columns());
+        const device_tensor qkv(*m.device, wide(values), count), to(*m.device, dtype::f32, count, s.width());
+        m.device->rope_write_kv(qkv.view, s.heads, {}, m.rope.floats(), *m.cache, 1, {who, tables});
+        if (tree != nullptr)
+          m.device->copy_tokens(*m.cache, 1, tree->common);
+        m.device->attention(to.view, qkv.view, s.heads, 0.25f, 0, *m.cache, 1, {who, tables});
+        return to.read();
+      };
+      machine together(s, type, from.tokens, true, 3, spare);
+      const auto tree = lines_of({{0, rows, prefix, 0, 0}, parents, together.table});
+      CHECK(tree.lines.size() == 5);
+      const auto got = attend(together, from.rows(prefix, rows), tree.lines, tree.tables, &tree);
+      for (int leaf : {3, 6, 8, 9}) {
+        std::vector<int> path;
+        for (int row = leaf; row >= 0; row = parents[static_cast<std::size_t>(row)])
+          path.insert(path.begin(), row);
+        std::vector<float> values;
+        for (const int row : path) {
+          const auto one = from.rows(prefix + row, 1);
+          values.insert(values.end(), one.begin(), one.end());
+        }
+        machine alone(s, type, from.tokens, true, 7, spare);
+        const sequence_rows who{0, static_cast<std::int32_t>(path.size()), prefix, 0};
+        const auto want = attend(alone, values, {&who, 1}, alone.table, nullptr);
+        const auto width = static_cast<std::size_t>(s.width());
+        for (std::size_t i = 0; i < path.size(); ++i)
+          CHECK(got.slice(static_cast<std::size_t>(path[i]) * width, width) == want.slice(i * width, width));
+      }
+    }
+}

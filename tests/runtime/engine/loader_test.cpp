@@ -40,6 +40,8 @@ TEST_CASE("options that make no sense are refused by name, before anything is re
   CHECK(blamed([](auto& o) { o.itl_target = microseconds::min(); }) == "itl_target");
   CHECK(blamed([](auto& o) { o.cached_sequences = -1; }) == "cached_sequences");
   CHECK(blamed([](auto& o) { o.techniques["draft_tokens"] = {"-1"}; }) == "draft_tokens");
+  for (const char* shape : {"5", "5,3", "0,3,5", "5,1,5", "5,9,1", "5,3,5,", "5,3,5x", " 5,3,5", "20,4,20", "5,3,-1"})
+    CHECK(blamed([&](auto& o) { o.techniques["lookahead"] = {shape}; }) == "lookahead");
   CHECK(blamed([](auto& o) { o.request_timeout = std::chrono::milliseconds(-1); }) == "request_timeout");
   CHECK(blamed([](auto& o) { o.step_tokens = -1; }) == "step_tokens");
   CHECK(blamed([](auto& o) { o.max_context = -1; }) == "max_context");

@@ -84,8 +84,8 @@ inline std::vector<std::vector<token_id>> solo_group(const submission& a) {
   }
 }
 
-/// Guesses that are right with a given probability, wrong or missing else; now and then a guess_model is asked, and
-/// replies later.
+/// Guesses that are right with a given probability, wrong or missing else, in lines and in trees; now and then a
+/// guess_model is asked, and replies later.
 class test_guesser : public guesser {
 public:
   test_guesser(unsigned seed, double right) : rng_(seed), right_(right) {}
@@ -120,21 +120,31 @@ public:
     std::vector<guess_run> all;
     for (auto& d : decoding) {
       REQUIRE(d.most >= 0);
-      const auto& s = known_.at(d.id);
-      all.emplace_back();
-      for (std::size_t i = 0, n = rng_() % 6; i < n; ++i) { // now and then more than there is room for
-        const bool right = std::uniform_real_distribution<>()(rng_) < right_ && s.known + i < s.all.size();
-        all.back().tokens.push_back(right ? s.all[s.known + i] : token_id(5000 + rng_() % 3));
-      }
+      auto& s = known_.at(d.id);
+      s.proposed = rng_() % 2 == 0 ? line(s) : tree(s);
+      all.push_back(s.proposed);
     }
     return all;
   }
 
   std::size_t judged(sequence_id id, std::span<const token_id> choices) override {
     auto& s = known_.at(id);
-    std::size_t right = 0;
-    while (right < choices.size() && s.known < s.all.size() && choices[right] == s.all[s.known])
-      ++right, ++s.known;
+    REQUIRE(choices.size() <= s.proposed.tokens.size() + 1);
+    std::size_t right = 1;
+    CHECK(choices[0] == s.all.at(s.known++));
+    auto token = choices[0];
+    for (std::int32_t guess = 0, after = -1; guess + 1 < std::ssize(choices); ++guess) {
+      const auto place = static_cast<std::size_t>(guess);
+      const auto& parents = s.proposed.parents;
+      if ((parents.empty() ? guess - 1 : parents[place]) != after || s.proposed.tokens[place] != token ||
+          choices[place + 1] < 0)
+        continue;
+      branched += after >= 0 && guess != after + 1;
+      after = guess;
+      token = choices[place + 1];
+      CHECK(token == s.all.at(s.known++));
+      ++right;
+    }
     accepted += static_cast<int>(right) - 1;
     rejected += static_cast<int>(choices.size() - right);
     return right - 1;
@@ -155,13 +165,38 @@ public:
   std::size_t sequences() const { return known_.size(); }
 
   int accepted = 0, rejected = 0;
+  int branched = 0;           // right guesses that are not in the line of the guess before
   std::deque<int> plain_rows; // of the steps in flight, without their guesses
 
 private:
   struct state {
     std::vector<token_id> all;
     std::size_t known = 0;
+    guess_run proposed = {};
   };
+
+  /// A guess of the token `ahead` places behind the next one.
+  token_id guess(const state& s, std::size_t ahead) {
+    const bool right = std::uniform_real_distribution<>()(rng_) < right_ && s.known + ahead < s.all.size();
+    return right ? s.all[s.known + ahead] : token_id(5000 + rng_() % 3);
+  }
+  guess_run line(const state& s) {
+    guess_run run;
+    for (std::size_t i = 0, n = rng_() % 6; i < n; ++i) // now and then more than there is room for
+      run.tokens.push_back(guess(s, i));
+    return run;
+  }
+  guess_run tree(const state& s) {
+    guess_run run;
+    std::vector<std::size_t> depths;
+    for (std::size_t i = 0, n = rng_() % 20; i < n; ++i) {
+      const auto parent = rng_() % 3 > 0 ? std::int32_t(i) - 1 : std::int32_t(rng_() % (i + 1)) - 1;
+      depths.push_back(parent < 0 ? 0 : depths[std::size_t(parent)] + 1);
+      run.parents.push_back(parent);
+      run.tokens.push_back(guess(s, depths.back()));
+    }
+    return run;
+  }
   std::map<sequence_id, state> known_;
   std::mt19937 rng_;
   double right_;

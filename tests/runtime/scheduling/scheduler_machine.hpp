@@ -129,7 +129,9 @@ public:
       }
       stage.states.end();
     }
-    for (auto& s : plan->sequences)
+    for (auto& s : plan->sequences) {
+      for (const auto& copy : plan->common) // those of lines before
+        stage.kv[place_of(copy.to, copy.place)] = stage.kv[place_of(copy.from, copy.place)];
       for (int i = 0; i < s.rows; ++i) {
         auto r = static_cast<std::size_t>(s.first_row + i);
         auto p = s.first_position + i;
@@ -139,6 +141,8 @@ public:
         at(stage.kv, *plan, s, p) = rows[r] = seen_with(
           mix(seen + steered_by[r] + rotation_of(s.length), static_cast<std::uint64_t>(tokens[r])), behind[r]);
       }
+    }
+    trees += !plan->common.empty();
     overlapped += number > 0 && !stages_[number - 1].plans.empty();
     if (!last)
       stages_[number + 1].plans.push_back({plan, std::move(tokens)});
@@ -169,7 +173,6 @@ public:
         result.deferred.push_back(d.sequence);
         continue;
       }
-      const auto first = result.sampled.size();
       if (d.guided && d.guesses == 0) {
         take_forced(d, history(d.logit_row), result);
         continue;
@@ -177,12 +180,6 @@ public:
       const auto draw = [&](std::int32_t i) { return this->draw(d, history(d.logit_row + i)); };
       if (!take_tokens(plan, d, draw, result))
         emitted_.erase(d.sequence);
-      if (d.guesses > 0) {
-        auto& choices = result.judged.back().choices;
-        for (auto i = first; i < result.sampled.size(); ++i)
-          choices.push_back(result.sampled[i].token.id);
-        choices.resize(static_cast<std::size_t>(d.guesses) + 1, -7); // what would follow wrong guesses
-      }
     }
     for (auto& d : plan.groups) {
       if (d.start)
@@ -328,6 +325,7 @@ public:
   std::function<swap_decision()> swap;
   std::function<double(const step_plan&)> time; // that a step takes, in ms
   std::function<double(bool ahead)> gap;        // ms that pass before it
+  int trees = 0;                                // steps with guesses that branch, at a stage
   int overlapped = 0;                           // steps in a stage while the one before it had another
   int ahead_of_guides = 0;                      // plans made while sequences with guides, or groups, were in flight
 
@@ -424,10 +422,14 @@ private:
     REQUIRE(found == wanted);
   }
 
+  static std::size_t place_of(std::int32_t block, std::int32_t place) {
+    return static_cast<std::size_t>(block * kernels::block_tokens + place);
+  }
+
   static std::uint64_t& at(std::vector<std::uint64_t>& kv, const step_plan& plan, const kernels::sequence_rows& s,
                            int p) {
     auto block = plan.block_tables.at(static_cast<std::size_t>(s.first_block + p / kernels::block_tokens));
-    return kv.at(static_cast<std::size_t>(block * kernels::block_tokens + p % kernels::block_tokens));
+    return kv.at(place_of(block, p % kernels::block_tokens));
   }
 
   /// All stages compute the same, each from K/V that it alone has.

@@ -26,9 +26,9 @@ public:
   static constexpr bool scaled = Cells::scaled;
 
   tile_products(const attention_op& op, const attention_tile& tile, tile_scratch& scratch)
-    : count_(tile.count), dim_(op.cache.head_dim), steps_((dim_ + 31) / 32), scratch_(scratch) {
+    : dim_(op.cache.head_dim), steps_((dim_ + 31) / 32), scratch_(scratch) {
     const vec scale = broadcast(query_scale(op));
-    for (int i = 0; i < count_; ++i)
+    for (int i = 0; i < tile.count; ++i)
       for (int d = 0; d < steps_ * 32; d += lanes)
         put_bf16(reinterpret_cast<std::uint16_t*>(scratch.q[i]) + d,
                  (d < dim_ ? load_some(tile.queries[i].q + d, dim_ - d) : zero()) * scale);
@@ -37,10 +37,11 @@ public:
         std::memset(block + dim_ / 2 * 16, 0, (steps_ * 16 - dim_ / 2) * 64);
   }
 
-  void score(const partition_blocks& blocks, int first, int last) const {
+  void score(const partition_blocks& blocks, query_span of, int first, int last) const {
+    of_ = of;
     configure(16, 64);
     int block = first;
-    if (count_ > 16) {
+    if (of.count > 16) {
       for (; block + 2 <= last; block += 2)
         score_32_by_2(blocks, block);
       for (; block < last; ++block)
@@ -58,12 +59,15 @@ public:
     put_bf16(reinterpret_cast<std::uint16_t*>(p) + token, weights);
   }
 
-  /// All values are read: tiles are loaded with a fixed stride. Returns 0.
-  std::size_t weigh(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride) const {
+  /// As vector_products::weigh, but all values are read: tiles are loaded with a fixed stride. Returns 0.
+  std::size_t weigh(const partition_blocks& blocks, query_span of, int first, int last, bool more, float* o,
+                    std::size_t stride) const {
+    of_ = of;
+    more_ = more;
     configure(8, 32);
     const auto o_bytes = static_cast<long>(stride * sizeof(float));
     int d = 0;
-    if (count_ > 16) {
+    if (of.count > 16) {
       for (; d + 16 < dim_; d += 32)
         weigh_32_by_2(blocks, first, last, o + d, o_bytes, d);
       for (; d < dim_; d += 16)
@@ -83,15 +87,15 @@ private:
 
   /// `inner`: rows of K or V, bf16 pairs. `bytes`: of a row of queries or weights.
   void configure(int inner, int bytes) const {
-    const int low = at_most(count_, 16);
-    const int high = count_ > 16 ? count_ - 16 : low;
+    const int low = at_most(of_.count, 16);
+    const int high = of_.count > 16 ? of_.count - 16 : low;
     tile_configuration tiles;
     tiles.set(0, low, 64);
     tiles.set(1, low, 64);
     tiles.set(2, high, 64);
     tiles.set(3, high, 64);
     tiles.set(4, low, bytes);
-    if (count_ > 16)
+    if (of_.count > 16)
       tiles.set(5, high, bytes);
     else
       tiles.set(5, inner, 64);
@@ -101,10 +105,10 @@ private:
   }
 
   const char* queries(int query, int step) const {
-    return reinterpret_cast<const char*>(scratch_.q[query]) + step * 64;
+    return reinterpret_cast<const char*>(scratch_.q[of_.first + query]) + step * 64;
   }
   const char* weights(int query, int block) const {
-    return reinterpret_cast<const char*>(scratch_.p[query]) + block * 32;
+    return reinterpret_cast<const char*>(scratch_.p[of_.first + query]) + block * 32;
   }
 
   /// K of a block, [steps][16 rows][16 tokens][2 dimensions], with finite values beyond the last dimension. Codes are
@@ -171,7 +175,7 @@ private:
       next[3].fetch(step, steps_);
       tile_dot_bf16<3, 4, 5>();
     }
-    float* p = scratch_.p[0] + block * 16;
+    float* p = scratch_.p[of_.first] + block * 16;
     tile_store<0>(p, row_bytes);
     tile_store<1>(p + 16, row_bytes);
     tile_store<2>(p + 32, row_bytes);
@@ -188,7 +192,7 @@ private:
       tile_load<6>(k + step * 1024, 64);
       tile_dot_bf16<0, 4, 6>();
     }
-    tile_store<0>(scratch_.p[0] + block * 16, row_bytes);
+    tile_store<0>(scratch_.p[of_.first] + block * 16, row_bytes);
   }
 
   void score_32_by_2(const partition_blocks& blocks, int block) const {
@@ -211,8 +215,8 @@ private:
       tile_dot_bf16<2, 5, 6>();
       tile_dot_bf16<3, 5, 7>();
     }
-    float* p = scratch_.p[0] + block * 16;
-    float* other = scratch_.p[16] + block * 16;
+    float* p = scratch_.p[of_.first] + block * 16;
+    float* other = scratch_.p[of_.first + 16] + block * 16;
     tile_store<0>(p, row_bytes);
     tile_store<1>(p + 16, row_bytes);
     tile_store<2>(other, row_bytes);
@@ -232,15 +236,15 @@ private:
       tile_load<5>(queries(16, step), query_bytes);
       tile_dot_bf16<2, 5, 6>();
     }
-    tile_store<0>(scratch_.p[0] + block * 16, row_bytes);
-    tile_store<2>(scratch_.p[16] + block * 16, row_bytes);
+    tile_store<0>(scratch_.p[of_.first] + block * 16, row_bytes);
+    tile_store<2>(scratch_.p[of_.first + 16] + block * 16, row_bytes);
   }
 
   void weigh_16_by_4(const partition_blocks& blocks, int first, int last, float* o, long o_bytes, int d) const {
-    tile_zero<0>();
-    tile_zero<1>();
-    tile_zero<2>();
-    tile_zero<3>();
+    begin<0>(o, o_bytes);
+    begin<1>(o + 16, o_bytes);
+    begin<2>(o + 32, o_bytes);
+    begin<3>(o + 48, o_bytes);
     for (int block = first; block < last; ++block) {
       const auto v = values(blocks, block, d, 4);
       const auto next = d == 0 ? blocks.after_values(block) : stretch{};
@@ -265,7 +269,7 @@ private:
   }
 
   void weigh_16_by_1(const partition_blocks& blocks, int first, int last, float* o, long o_bytes, int d) const {
-    tile_zero<0>();
+    begin<0>(o, o_bytes);
     for (int block = first; block < last; ++block) {
       if (d == 0)
         blocks.after_values(block).fetch();
@@ -278,10 +282,11 @@ private:
   }
 
   void weigh_32_by_2(const partition_blocks& blocks, int first, int last, float* o, long o_bytes, int d) const {
-    tile_zero<0>();
-    tile_zero<1>();
-    tile_zero<2>();
-    tile_zero<3>();
+    char* other = reinterpret_cast<char*>(o) + 16 * o_bytes;
+    begin<0>(o, o_bytes);
+    begin<1>(o + 16, o_bytes);
+    begin<2>(other, o_bytes);
+    begin<3>(other + 64, o_bytes);
     for (int block = first; block < last; ++block) {
       if (d == 0)
         blocks.after_values(block).fetch();
@@ -295,7 +300,6 @@ private:
       tile_dot_bf16<2, 5, 6>();
       tile_dot_bf16<3, 5, 7>();
     }
-    char* other = reinterpret_cast<char*>(o) + 16 * o_bytes;
     tile_store<0>(o, o_bytes);
     tile_store<1>(o + 16, o_bytes);
     tile_store<2>(other, o_bytes);
@@ -303,8 +307,8 @@ private:
   }
 
   void weigh_32_by_1(const partition_blocks& blocks, int first, int last, float* o, long o_bytes, int d) const {
-    tile_zero<0>();
-    tile_zero<2>();
+    begin<0>(o, o_bytes);
+    begin<2>(reinterpret_cast<char*>(o) + 16 * o_bytes, o_bytes);
     for (int block = first; block < last; ++block) {
       if (d == 0)
         blocks.after_values(block).fetch();
@@ -319,7 +323,18 @@ private:
     tile_store<2>(reinterpret_cast<char*>(o) + 16 * o_bytes, o_bytes);
   }
 
-  int count_, dim_, steps_; // of 32 dimensions
+  /// Sums that begin at 0, or go on.
+  template <int T>
+  void begin(const void* o, long o_bytes) const {
+    if (more_)
+      tile_load<T>(o, o_bytes);
+    else
+      tile_zero<T>();
+  }
+
+  int dim_, steps_; // of 32 dimensions
+  mutable query_span of_ = {0, 0};
+  mutable bool more_ = false;
   tile_scratch& scratch_;
   alignas(64) mutable std::uint32_t wide_[scaled ? 4 : 1][scaled ? (max_head_dim / 2) * 16 : 1];
 };
