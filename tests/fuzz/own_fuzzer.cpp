@@ -1,6 +1,7 @@
 // Fuzzes without libFuzzer. Inputs that lead to new outcomes join the corpus; the same seed makes the same inputs. An
 // input that breaks something is written to a file.
-//   troupe_fuzz SECONDS [NAME]...        all targets, or these: the seeds, then so many seconds of CPU of mutations each
+//   troupe_fuzz SECONDS [NAME]...        all targets, or these: the seeds, then so many seconds of CPU of mutations each;
+//                                        what came of these is listed
 //   troupe_fuzz NAME FILE...             what comes of these inputs
 #include "tests/fuzz/fuzz_target.hpp"
 #include "tests/fuzz/mutator.hpp"
@@ -65,7 +66,7 @@ std::string run(const fuzz_target& target, const std::string& input) {
   return outcome;
 }
 
-void fuzz(const fuzz_target& target, double seconds) {
+void fuzz(const fuzz_target& target, double seconds, bool lists) {
   crash_file = "fuzz-" + std::string(target.name) + ".input";
   const auto begin = cpu_seconds();
   auto kept = seeds_of(target);
@@ -83,6 +84,9 @@ void fuzz(const fuzz_target& target, double seconds) {
   }
   std::printf("%-16.*s %4zu seeds in %4.1f s, then %6zu inputs, %4zu outcomes\n", static_cast<int>(target.name.size()),
               target.name.data(), seeds, replayed, executions, seen.size());
+  for (const auto& outcome : seen)
+    if (lists)
+      std::printf("  %s\n", outcome.c_str());
   std::fflush(stdout);
 }
 
@@ -111,6 +115,6 @@ int main(int count, char** arguments) {
       broken("there is no target " + std::string(arguments[i]));
   for (const auto& target : fuzz_targets())
     if (count <= 2 || std::find(arguments + 2, arguments + count, target.name) != arguments + count)
-      fuzz(target, seconds);
+      fuzz(target, seconds, count > 2);
   return 0;
 }
