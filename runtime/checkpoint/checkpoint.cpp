@@ -1,5 +1,8 @@
 #include "runtime/checkpoint/checkpoint.hpp"
 
+#include "runtime/support/text/visible_text.hpp"
+
+#include <algorithm>
 #include <iterator>
 
 namespace troupe {
@@ -62,10 +65,10 @@ std::string to_string(const std::vector<std::size_t>& shape) {
 
 std::string shown(std::string_view name) {
   constexpr std::size_t longest = 120;
-  std::string text = "`";
-  for (unsigned char c : name.substr(0, longest))
-    text += c < 0x20 || c == 0x7f ? '?' : static_cast<char>(c);
-  return text + (name.size() > longest ? "...`" : "`");
+  auto end = std::min(name.size(), longest);
+  while (end < name.size() && end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80)
+    --end; // to between two characters
+  return '`' + visible_name(name.substr(0, end)) + (end < name.size() ? "...`" : "`");
 }
 
 } // namespace troupe

@@ -83,7 +83,7 @@ struct tensor_info {
 /// "[128, 64]", for messages.
 std::string to_string(const std::vector<std::size_t>& shape);
 
-/// A name from a file, for one-line messages: in backquotes, shortened, without control characters.
+/// A name from a file, for one-line messages: in backquotes, shortened, valid UTF-8 without control characters.
 std::string shown(std::string_view name);
 
 /// A tensor's elements or blocks, as stored: row-major, aligned to the element's size (blocks are not aligned). Freed

@@ -765,6 +765,16 @@ s|length>5
 s|length > 5 and n>3
 d|length==3
 xs|first|string + 'x'
+d[:2]
+nothing[1:]
+n[::-1]
+(xs | select)[1:]
+d.items()[:1]
+nosuch is sequence
+d.nosuch is sequence
+nothing is sequence
+xs | unique | reverse
+words | select | reverse | first
 """ .strip("\n").split("\n")
 
 # Left out: whether these fail is a matter of taste or of Python's internals.

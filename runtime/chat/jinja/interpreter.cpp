@@ -50,7 +50,9 @@ public:
     try {
       run(body);
     } catch (const raised& r) {
-      throw failure(errc::bad_request, r.what());
+      const std::string said = r.what(); // up to a NUL, and so perhaps nothing
+      throw failure(errc::bad_request,
+                    said.empty() ? to_string(at_) + ": the template refuses without a reason" : said);
     } catch (const stopped& s) {
       throw failure(errc::cancelled, s.what());
     } catch (const fault& f) {

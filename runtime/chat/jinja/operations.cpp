@@ -173,8 +173,8 @@ value slice_of(context& c, const value& object, const value& start, const value&
   if (object.is_undefined())
     throw fault(object.why());
   const bool row = object.is(kind::sequence) && object.seq().indexable();
-  if (!row && !object.is_string()) // object[start:stop] fails, and there is no attribute of that name
-    return value::undefined(type_repr(object) + " has no element slice");
+  if (!row && !object.is_string()) // unlike other subscripts, slices are left to Python
+    throw fault("'" + object.type_name() + "' object is not subscriptable");
   const auto by = to_integer(step, 1);
   if (by == 0)
     throw fault("slice step cannot be zero");

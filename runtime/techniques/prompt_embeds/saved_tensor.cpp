@@ -1,6 +1,7 @@
 #include "runtime/techniques/prompt_embeds/saved_tensor.hpp"
 
 #include "runtime/support/error.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -76,7 +77,7 @@ public:
       }
       at += 46u + name_size + number_at<std::uint16_t>(bytes_, at + 30) + number_at<std::uint16_t>(bytes_, at + 32);
     }
-    no_tensor("it has no file `" + std::string(ending) + '`');
+    no_tensor("it has no file `" + visible_name(ending) + '`');
   }
 
 private:

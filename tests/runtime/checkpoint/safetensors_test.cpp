@@ -122,7 +122,8 @@ TEST_CASE("Every malformed safetensors header is refused with a sentence that sa
     {with(R"("__metadata__": 1)", 0), "`__metadata__` must be"},
     {with(R"("__metadata__": {"x": 1})", 0), "`__metadata__`: `x` must be a string, found an integer"},
     {with(R"("__metadata__": {}, "__metadata__": {})", 0), "header: `__metadata__` is given twice"},
-    {with(entry("a\\u0007\\n", "[1]", "[0,8]"), 8), "tensor `a??`: "},
+    {with(entry("a\\u0007\\n", "[1]", "[0,8]"), 8), "tensor `a\\x07\\n`: "},
+    {with(entry(std::string(119, 'x') + "\u00e9", "[1]", "[0,8]"), 8), "xxx...`: "}, // no half of a character
   };
   for (const auto& [file, message] : table) {
     const auto said = failure_of([&] { header_of(file); });

@@ -83,7 +83,8 @@ constexpr named_test tests[] = {
   {"sameas", [](context&, const value& v, const call_arguments& args) { return v.same(argument("sameas", args)); }},
   {"sequence",
    [](context&, const value& v, const call_arguments&) {
-     return v.is_string() || v.is(kind::dict) || (v.is(kind::sequence) && v.seq().indexable());
+     const bool row = v.is(kind::sequence) && v.seq().indexable();
+     return row || v.is_string() || v.is(kind::dict) || v.is_undefined(); // all that have a length and take subscripts
    }},
   {"string", is_kind<kind::string>},
   {"test", [](context& c, const value& v, const call_arguments&) { return find_test(c.string(v)) != nullptr; }},

@@ -234,7 +234,8 @@ value reverse(context& c, const value& v, const call_arguments& args) {
     return c.text_like(v, text::reverse(c, v.str()));
   auto all = c.items(v);
   std::ranges::reverse(all);
-  return c.list(std::move(all), shape::generator);
+  const bool once = v.is(kind::sequence) && v.seq().is == shape::generator; // which Python's reversed() does not take
+  return c.list(std::move(all), once ? shape::list : shape::generator);
 }
 
 std::size_t at_least_one(const value& v, const char* what) {
