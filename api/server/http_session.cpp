@@ -369,6 +369,7 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
                      .query = to.query,
                      .accept = form.accept,
                      .page = context_.options.page,
+                     .fault_injection = context_.options.fault_injection,
                      .engine = context_.engine,
                      .models = context_.models,
                      .counted = context_.counted,
