@@ -13,7 +13,7 @@ from websockets.sync.client import connect
 
 import heap
 from chaos_check import judge
-from crowd import Client, Crowd, requests
+from crowd import Client, Crowd, History, requests
 from server import GOLDEN, ROOT, Server, wait_until
 from test_lora import write_adapter
 from test_steering import made
@@ -81,6 +81,23 @@ def settled(server, before):
         return all(now[what] <= count + (2 if what == "descriptors" else 0) for what, count in before.items()) and \
             all(now.get(kind, 0) >= before[kind] for kind in before if kind not in ("descriptors", "threads"))
     wait_until(is_as_before, lambda: f"{before} to be held again, not {standing(server)}", 120)
+
+
+def history(text, end="whole", last_events=1, logprobs=("-0.5", "-1.25"), **more):
+    return History("chat", 0, {("text", 0): text, ("logprobs", 0): list(logprobs)}, end, last_events=last_events, **more)
+
+
+def test_the_checker_sees_whatever_differs():
+    alone = {("chat", 0): history("hello")}
+    assert judge([history("hello")], alone).wrong == []
+    assert judge([history("hel", "left", 0, ["-0.5"])], alone).wrong == []
+    lost = judge([history("hel", "error", 1, [], error={"message": "a fault was injected"})], alone)
+    assert lost.wrong == [] and lost.lost == {"requests that died themselves": 1}
+    for wrong in (history("hallo"), history("hell"), history("hello!"), history("hello", logprobs=["-0.5", "-1.26"]),
+                  history("hello", last_events=2), history("hello", last_events=0), history("ha", "left", 0, []),
+                  history("hello!", "cut", 0), history("hel", "cut", 1)):
+        assert len(judge([wrong], alone).wrong) == 1, wrong
+    assert judge([], {("chat", 0): history("hello", "error", 1)}).wrong
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
