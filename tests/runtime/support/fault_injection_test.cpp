@@ -65,7 +65,8 @@ TEST_CASE("a fault strikes its own kind, replica and stage alone") {
 }
 
 TEST_CASE("a handler that runs out of memory gets a little, never the same") {
-  fault_plan plan({{.kind = "sampler", .what = fault_rule::effect::out_of_memory, .every_passages = 1, .count = 2}}, {});
+  fault_plan plan({{.kind = "sampler", .what = fault_rule::effect::out_of_memory, .every_passages = 1, .count = 2}},
+                  {});
   const auto first = plan.pass("sampler", 0, 0, {}), second = plan.pass("sampler", 0, 0, {});
   REQUIRE(second);
   CHECK(first->bytes > 0);
