@@ -40,7 +40,8 @@ def requests(seed, *, features=()):
     yield "chat with a tool", "chat", chats, {**chat, "max_tokens": 250, "tools": [TOOL], "tool_choice": "required",
                                               "parallel_tool_calls": False, "ignore_eos": False}
     yield "completion", "completion", completion, {**text, "logprobs": 3}
-    yield "completion of a long prompt", "completion", completion, {**ids, "logprobs": 1, "prompt_logprobs": 1}
+    yield "completion of a long prompt", "completion", completion, {**ids, "logprobs": 1, "echo": True}
+    yield "scores of a prompt", "whole", completion, {**ids, "prompt_logprobs": 2, "max_tokens": 1}
     yield "completion by mirostat", "completion", completion, {**text, "mirostat": 2, "mirostat_tau": 4}
     yield "completion with penalties", "completion", completion, {
         **text, "repetition_penalty": 1.2, "frequency_penalty": 0.5, "top_k": 40, "dry_multiplier": 0.8}
@@ -52,10 +53,10 @@ def requests(seed, *, features=()):
     yield "completion with a mark", "completion", completion, {**text, "watermark": {"type": "gumbel", "key": "k"}}
     yield "completion that repeats", "completion", completion, {**text, **greedy, "speculate": "ngram", "logprobs": 0,
                                                                 "max_tokens": 200}
-    yield "beams", "completion", completion, {"prompt": f"{TEXT}{seed} ", "max_tokens": 30, "temperature": 0,
+    yield "beams", "whole", completion, {"prompt": f"{TEXT}{seed} ", "max_tokens": 30, "temperature": 0,
                                               "use_beam_search": True, "n": 3, "ignore_eos": True}
-    yield "best of four", "completion", completion, {**text, "best_of": 4, "n": 2, "max_tokens": 40}
-    yield "search", "completion", completion, {
+    yield "best of four", "whole", completion, {**text, "best_of": 4, "n": 2, "max_tokens": 40}
+    yield "search", "whole", completion, {
         "prompt": f"{TEXT}{seed} ", "max_tokens": 8, "temperature": 0, "n": 2, "ignore_eos": True,
         "search": {"simulations": 24, "branching": 4, "parallel": 6}}
     yield "two prompts", "completion", completion, {**text, "prompt": [TEXT, f"JULIET: {seed}"], "max_tokens": 60}
@@ -148,7 +149,6 @@ def see_response(of, event):
         of.add(kind, event["output_index"], event["delta"])
     elif kind in ("response.completed", "response.incomplete"):
         of.finish(0, kind)
-        of.done()
     elif kind in ("response.failed", "error"):
         of.fail(event.get("response", event).get("error", event))
 
@@ -274,7 +274,7 @@ class Client:
                 if leave_after is not None and events >= leave_after and of.end == "cut":
                     of.end = "left"
                     return
-                if pause:
+                if pause and line:
                     await asyncio.sleep(pause)
         finally:
             writer.close()
@@ -282,7 +282,9 @@ class Client:
     @staticmethod
     def _see(of, api, line):
         if api == "whole":
-            of.add("data", 0, [exact(line)["data"]])
+            event = exact(line)
+            of.add("data", 0, event.get("data"))
+            see_completion(of, event)
             return of.done()
         if api == "ollama":
             return see_ollama(of, exact(line))
@@ -347,7 +349,7 @@ class Crowd:
             request = rng.choice(self._kinds[seed])
             habit = rng.choices(("stays", "leaves", "slow", "returns"), (6, 1, 1, 1))[0]
             leaves = rng.randint(1, 40) if habit in ("leaves", "returns") else None
-            pause = rng.choice((0.01, 0.03)) if habit == "slow" else 0
+            pause = rng.choice((0.005, 0.02)) if habit == "slow" else 0
             self.histories.append(await self._client.ask(request, seed, leaves, pause))
             if habit == "returns":
                 self.histories.append(await self._client.ask(request, seed))

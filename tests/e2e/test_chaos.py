@@ -33,7 +33,9 @@ class Layout:
         self.kinds, self.features, self.without = kinds, features, without
 
     def start(self, folder):
-        flags = [*self.flags, "--kv-disk", str(folder / "kept"), "--fault-injection", "--log-level", "error"]
+        flags = [*self.flags, "--fault-injection", "--log-level", "error"]
+        if "kv_mover" in self.kinds:
+            flags += ["--kv-disk", str(folder / "kept")]
         if "adapter" in self.features:
             flags += ["--lora", f"one={write_adapter(folder / 'one', 1)}"]
         if "steering" in self.features:
@@ -50,9 +52,9 @@ class Layout:
 
 CPU = "--device", "cpu", "--threads", "2", "--max-sequences", "32"
 LAYOUTS = {
-    "replicas": Layout(GOLDEN, 12, *CPU, "--replicas", "2", "--draft", str(GOLDEN), "--draft-tokens", "3",
+    "replicas": Layout(GOLDEN, 10, *CPU, "--replicas", "2", "--draft", str(GOLDEN), "--draft-tokens", "2",
                        kinds=(*WORKERS, "drafter", "kv_mover", "judge"), features=("adapter", "steering", "judge")),
-    "stages of a recurrent model": Layout(RECURRENT, 6, *CPU, "--stages", "2", kinds=(*WORKERS, "kv_mover")),
+    "stages of a recurrent model": Layout(RECURRENT, 6, *CPU, "--stages", "2", without=("search",)),
     "roles": Layout(GOLDEN, 0, *CPU, "--roles", "prefill:1,decode:1", "--kv-cache", "8MiB", kinds=(*WORKERS, "kv_mover")),
     "ranks": Layout(GOLDEN, 0, *CPU, "--tensor-parallel", "2", "--kv-cache", "4MiB", kinds=(*WORKERS, "kv_mover")),
 }
@@ -67,9 +69,16 @@ def actors(server):
     return {each["kind"]: (each["alive"], each["queued"]) for each in frame["actors"]}
 
 
+def is_idle(server):
+    """Of all replicas."""
+    held = ("troupe_kv_blocks_in_use", "troupe_sequences_", "troupe_requests_in_flight")
+    return all(value == 0 for name, value in server.metrics().items()
+               if name.startswith(held) and "total" not in name)
+
+
 def standing(server):
     """What is held at rest: descriptors, threads, actors by kind."""
-    server.wait_until_idle(120)
+    wait_until(lambda: is_idle(server), "all blocks to be free and no request to run", 120)
     descriptors, threads = heap.resources(server.process.pid)
     return {"descriptors": descriptors, "threads": threads, **{kind: alive for kind, (alive, _) in actors(server).items()}}
 
