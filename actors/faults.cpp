@@ -1,9 +1,11 @@
 #include "actors/faults.hpp"
 
+#include "actors/fault_door.hpp"
 #include "kernels/ops.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/atom.hpp>
+#include <caf/exit_reason.hpp>
 #include <caf/message.hpp>
 
 #include <new>
@@ -53,6 +55,16 @@ cause cause_of(const std::exception_ptr& thrown) noexcept {
   }
 }
 
+bool is_kill(const std::exception_ptr& thrown) noexcept {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const killed_on_purpose&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 } // namespace
 
 error error_of(const std::exception_ptr& thrown) noexcept {
@@ -66,6 +78,8 @@ error error_of(const std::exception_ptr& thrown) noexcept {
 
 caf::error exit_reason_of(const std::exception_ptr& thrown, bool at_work) noexcept {
   try {
+    if (is_kill(thrown))
+      return caf::exit_reason::kill;
     const auto [what, sentence] = cause_of(thrown);
     const auto code = static_cast<unsigned>(what) | (at_work ? 0 : of_constructor);
     return {static_cast<std::uint8_t>(code), category::value, caf::make_message(std::string(sentence))};

@@ -1,6 +1,7 @@
 #include "actors/replica.hpp"
 
 #include "actors/executor.hpp"
+#include "actors/fault_door.hpp"
 #include "actors/guess_worker.hpp"
 #include "actors/guide_compiler.hpp"
 #include "actors/kv_block_manager.hpp"
@@ -39,6 +40,7 @@ void replica::start(std::uint64_t life) {
 replica::workers replica::spawn(std::uint64_t life) {
   auto& system = engine_->system();
   const auto& [model, plan] = what_;
+  const spawning_in here({number_});
   workers w;
   const auto engine = caf::actor_cast<caf::weak_actor_ptr>(engine_);
   const auto& disk = model->kv_disk;
@@ -55,6 +57,7 @@ replica::workers replica::spawn(std::uint64_t life) {
   watch(w.sampler = spawn_sampler(system, what_));
   std::vector<executor_actor> stages; // from the last to the first
   for (auto i = plan.stages.size(); i-- > 0;) {
+    const spawning_in its_stage({number_, static_cast<int>(i)});
     stages.push_back(spawn_executor(system, what_, i,
                                     stages.empty() ? stage_peers{{}, w.sampler, writer} : stage_peers{stages.back()}));
     watch(stages.back());

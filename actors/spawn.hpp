@@ -7,6 +7,7 @@
 
 #include "actors/actor_counts.hpp"
 #include "actors/companions.hpp"
+#include "actors/fault_door.hpp"
 #include "actors/faults.hpp"
 #include "runtime/support/machine/threads.hpp"
 
@@ -39,14 +40,14 @@ struct companion_base<State> {
   using type = typename State::accompanies;
 };
 
-/// Counts its messages while somebody watches (actor_counts.hpp).
+/// Counts its messages while somebody watches (actor_counts.hpp). Faults on purpose enter here (fault_door.hpp).
 template <class Interface, class State, class... Args>
 class counted_actor final : public Interface::template stateful_base<box<State>>, public companion_base<State>::type {
 public:
   using super = typename Interface::template stateful_base<box<State>>;
 
   explicit counted_actor(caf::actor_config& config, Args... args)
-    : super(config), arguments_(std::move(args)...), count_(kind()) {}
+    : super(config), arguments_(std::move(args)...), place_(spawning_in::now()), count_(kind()) {}
 
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* unit) override {
     if (actor_counts::watched())
@@ -58,7 +59,8 @@ public:
   // comes again.
   caf::invoke_message_result consume(caf::mailbox_element& what) override {
     const bool counted = count_.take();
-    const auto result = super::consume(what);
+    const auto handle = [&] { return super::consume(what); };
+    const auto result = fault_injection::armed() ? pass_fault_door(State::name, place_, handle) : handle();
     if (result == caf::invoke_message_result::skipped) {
       if (counted)
         count_.queued();
@@ -84,6 +86,7 @@ protected:
           state->on_exception(thrown);
       return exit_reason_of(thrown, state.has_value());
     });
+    const spawning_in here(place_);
     std::apply([this](Args&... args) { this->state.state.emplace(this, std::move(args)...); }, arguments_);
     return this->state.state->make_behavior();
   }
@@ -95,6 +98,7 @@ private:
   }
 
   std::tuple<Args...> arguments_;
+  const actor_place place_;
   mailbox_count count_;
 };
 

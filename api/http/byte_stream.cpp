@@ -87,11 +87,16 @@ void byte_stream::shutdown_send() {
   socket_.shutdown(stream_socket::shutdown_send, ec);
 }
 
+void byte_stream::break_off() {
+  boost::system::error_code ec;
+  socket_.shutdown(stream_socket::shutdown_both, ec);
+}
+
 void byte_stream::close() {
   if (client_)
     client_->close();
+  break_off();
   boost::system::error_code ec;
-  socket_.shutdown(stream_socket::shutdown_both, ec);
   socket_.close(ec);
 }
 

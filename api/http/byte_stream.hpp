@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/http/memory_client.hpp"
+#include "runtime/support/fault_injection.hpp"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/compose.hpp>
@@ -48,6 +49,8 @@ public:
   auto async_write_some(const Buffers& from, Token&& token) {
     if (client_)
       return client_->async_write_some(from, std::forward<Token>(token));
+    if (fault_injection::refuses("socket"))
+      break_off();
     return socket_.async_write_some(from, std::forward<Token>(token));
   }
 
@@ -73,6 +76,8 @@ public:
   void cancel();
   void shutdown_send();
   void close();
+  /// As if the network had failed: whoever waits here or at the other end sees the end of it.
+  void break_off();
 
   // Beast closes the layer below a WebSocket through these.
   friend void beast_close_socket(byte_stream& stream) { stream.close(); }

@@ -29,6 +29,7 @@ struct call {
   std::string_view query = {};  // "?limit=3"; empty: none
   std::string_view accept = {}; // the header
   bool page = true;             // server_options::page
+  bool fault_injection = false; // server_options::fault_injection
   const service& engine;
   const served_models& models;
   const metrics& counted;

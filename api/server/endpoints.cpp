@@ -93,6 +93,8 @@ constexpr auto rows = std::to_array<endpoint>({
    .path = "/debug/figures",
    .what = answered{tell_figures, thread_of::parsing},
    .needs = access::metrics},
+  {"GET", "/debug/faults", answered{tell_faults}},
+  {"POST", "/debug/faults", answered{set_faults, thread_of::reports}},
   // Ollama's
   ollama("POST", "/api/generate",
          generated{[](in c) { return ollama_job(ollama_call::generate, c.body, c.model, c.stop); }}),

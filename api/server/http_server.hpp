@@ -27,6 +27,7 @@ struct server_options {
   std::vector<std::string> cors_origins = {};  // browser origins that are allowed; "*": all
   std::vector<std::string> allowed_hosts = {}; // Host values allowed besides this machine's; "*": all
   bool page = true;                            // whether `GET /` serves the web page to browsers
+  bool fault_injection = false;                // whether clients may make parts fail (/debug/faults), for tests
   std::size_t max_header_bytes = 16 << 10;
   std::size_t max_body_bytes = 16 << 20;
   std::size_t max_frame_bytes = 1 << 20;      // per WebSocket message

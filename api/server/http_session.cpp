@@ -14,8 +14,10 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 
+#include <memory>
 #include <new>
 #include <optional>
+#include <utility>
 
 namespace troupe {
 
@@ -36,6 +38,14 @@ reply no_proxy() {
   result.headers.emplace_back("Allow", allowed_methods("*"));
   return result;
 }
+
+/// Of a connection that becomes a WebSocket.
+struct upgrade_request {
+  std::unique_ptr<const request_head> head;
+  std::string id;
+  std::string client;
+  request_record::origin from;
+};
 
 class http_session : public session, public std::enable_shared_from_this<http_session> {
 public:
@@ -61,6 +71,7 @@ public:
   asio::awaitable<void> run();
 
 private:
+  asio::awaitable<void> serve_websocket();
   asio::awaitable<bool> serve_and_record();
   asio::awaitable<bool> serve_one();
   request_record& begin_record(const request_head& head, std::string_view target);
@@ -72,7 +83,7 @@ private:
   asio::awaitable<bool> dispatch(const found_endpoint& to, held_text body, answer_form form);
   asio::awaitable<bool> send_answer(const found_endpoint& to, answered how, held_text body, answer_form form);
   worker_lane* lane_of(thread_of where, std::size_t bytes);
-  asio::awaitable<bool> upgrade(const request_head& head, upgraded kind, answer_form form);
+  asio::awaitable<bool> upgrade(request_parser& parser, upgraded kind, answer_form form);
 
   answer_form form_of(const request_parser& parser) const;
 
@@ -82,9 +93,10 @@ private:
   bool as_anthropic_ = false; // the request's client speaks Anthropic's API
   const std::string address_; // of the client
   std::shared_ptr<connection> link_;
-  std::shared_ptr<session> websocket_;   // once upgraded
-  std::optional<request_scope> request_; // the one being answered
-  key_ring::owner caller_;               // of the request being answered
+  std::shared_ptr<websocket_endpoint> websocket_; // once upgraded
+  std::optional<upgrade_request> upgrade_;        // what it is to accept
+  std::optional<request_scope> request_;          // the one being answered
+  key_ring::owner caller_;                        // of the request being answered
   bool idle_ = true;
   bool fresh_ = true; // nothing was received yet: its first request may be under way
   bool draining_ = false;
@@ -140,7 +152,19 @@ asio::awaitable<void> http_session::run() {
       more = false;
     }
   }
+  if (upgrade_)
+    co_await serve_websocket();
   link_->close();
+}
+
+asio::awaitable<void> http_session::serve_websocket() {
+  try {
+    auto its = *std::exchange(upgrade_, std::nullopt);
+    co_await websocket_->run(std::move(its.head), std::move(its.id), caller_, std::move(its.client),
+                             std::move(its.from));
+  } catch (const std::exception&) {
+    // The client is gone.
+  }
 }
 
 asio::awaitable<bool> http_session::serve_and_record() {
@@ -317,7 +341,7 @@ asio::awaitable<bool> http_session::serve_one() {
     co_return false;
   }
   if (std::holds_alternative<upgraded>(to->row->what))
-    co_return co_await upgrade(parser.get(), std::get<upgraded>(to->row->what), form);
+    co_return co_await upgrade(parser, std::get<upgraded>(to->row->what), form);
   co_return co_await dispatch(*to, std::move(parser.get().body()), form);
 }
 
@@ -369,6 +393,7 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
                      .query = to.query,
                      .accept = form.accept,
                      .page = context_.options.page,
+                     .fault_injection = context_.options.fault_injection,
                      .engine = context_.engine,
                      .models = context_.models,
                      .counted = context_.counted,
@@ -404,25 +429,23 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
   co_return form.keep_alive;
 }
 
-asio::awaitable<bool> http_session::upgrade(const request_head& head, upgraded kind, answer_form form) {
-  if (!boost::beast::websocket::is_upgrade(head) || link_->buffer().size() > 0) {
+/// Makes the WebSocket, which run() serves: it may be idle for long, and need not keep what read the request.
+asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kind, answer_form form) {
+  if (!boost::beast::websocket::is_upgrade(parser.get()) || link_->buffer().size() > 0) {
     auto why_not = refusal(426, "this endpoint is for WebSockets only");
     why_not.headers.emplace_back("Upgrade", "websocket");
     co_await link_->send(why_not, form);
     co_return form.keep_alive;
   }
   context_.counted.answered(101);
-  auto client = context_.client_of(caller_, link_->bytes());
-  auto socket = kind.to_responses ? make_responses_socket(context_, std::move(link_->bytes()))
-                                  : make_websocket_session(context_, std::move(link_->bytes()));
-  websocket_ = socket;
-  if (draining_)
-    socket->drain();
   link_->record().answered(101);
-  const auto id = link_->record().id();
-  const auto from = link_->record().from();
-  link_->end_record();
-  co_await socket->run(head, id, caller_, std::move(client), from);
+  upgrade_ = upgrade_request{std::make_unique<const request_head>(parser.release()), link_->record().id(),
+                             context_.client_of(caller_, link_->bytes()), link_->record().from()};
+  link_->buffer().shrink_to_fit();
+  websocket_ = kind.to_responses ? make_responses_socket(context_, std::move(link_->bytes()))
+                                 : make_websocket_session(context_, std::move(link_->bytes()));
+  if (draining_)
+    websocket_->drain();
   co_return false;
 }
 

@@ -53,8 +53,9 @@ void socket_session::abort() {
   asio::post(strand_, [self = shared_from_this()] { self->stream_.close(); });
 }
 
-asio::awaitable<void> socket_session::run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                                          key_ring::owner caller, std::string client, request_record::origin from) {
+asio::awaitable<void> socket_session::run(std::unique_ptr<const boost::beast::http::request<budgeted_body>> head,
+                                          std::string id, key_ring::owner caller, std::string client,
+                                          request_record::origin from) {
   using namespace asio::experimental::awaitable_operators;
   id_ = std::move(id);
   caller_ = std::move(caller);
@@ -71,10 +72,11 @@ asio::awaitable<void> socket_session::run(const boost::beast::http::request<budg
   requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
   account_->speak_for(client_);
   requests_->speak_for(client_);
-  const bool accepted = co_await stream_.accept(head, id_, live->header_timeout, live->idle_timeout,
+  const bool accepted = co_await stream_.accept(*head, id_, live->header_timeout, live->idle_timeout,
                                                 [this] { leave(); });
   if (!accepted)
     co_return;
+  head.reset();
   co_await (read_messages() && write_messages());
   co_await end_left();
 }

@@ -26,7 +26,7 @@ public:
   void drain() override;
   void cut() override;
   void abort() override;
-  asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
+  asio::awaitable<void> run(std::unique_ptr<const boost::beast::http::request<budgeted_body>> head, std::string id,
                             key_ring::owner caller, std::string client, request_record::origin from) override;
 
 protected:

@@ -9,6 +9,9 @@
 
 #include <boost/beast/http/message.hpp>
 
+#include <memory>
+#include <string>
+
 namespace troupe {
 
 class websocket_endpoint : public session {
@@ -16,8 +19,9 @@ public:
   /// Accepts the upgrade that `head` requests and serves until the connection is closed. `id` is the upgrade request's
   /// id, which the log lines of its frames share; `caller` is the owner of its API key, `client` who asks
   /// (server_context::client_of). Does not throw.
-  virtual asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                                    key_ring::owner caller, std::string client, request_record::origin from) = 0;
+  virtual asio::awaitable<void> run(std::unique_ptr<const boost::beast::http::request<budgeted_body>> head,
+                                    std::string id, key_ring::owner caller, std::string client,
+                                    request_record::origin from) = 0;
 };
 
 std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes);

@@ -1,6 +1,7 @@
 #include "runtime/kv/kv_store.hpp"
 
 #include "runtime/support/error.hpp"
+#include "runtime/support/fault_injection.hpp"
 #include "runtime/support/text/byte_size.hpp"
 
 #include <algorithm>
@@ -205,7 +206,7 @@ kv_store::outcome kv_store::read(block_image& image) {
   struct stat s {};
   // Sizes are those expected, or nothing is read.
   bool good = opened && fstat(opened.get(), &s) == 0 && s.st_size == static_cast<off_t>(sizeof(head) + block_bytes_) &&
-    image.bytes.size() == block_bytes_ && read_whole(opened, &found, sizeof found);
+    image.bytes.size() == block_bytes_ && !fault_injection::refuses("disk") && read_whole(opened, &found, sizeof found);
   if (good) {
     auto same = expected;
     same.checksum = found.checksum;
@@ -268,7 +269,9 @@ bool kv_store::write(const block_image& image) {
   const auto made = own_->create(beside);
   if (!made)
     return refuse();
-  const bool whole = write_whole(made, &h, sizeof h) && write_whole(made, image.bytes.data(), image.bytes.size());
+  errno = ENOSPC;
+  const bool whole = !fault_injection::refuses("disk") && write_whole(made, &h, sizeof h) &&
+    write_whole(made, image.bytes.data(), image.bytes.size());
   if (whole)
     touch(made.get(), image.place);
   if (!whole || renameat(own_->get(), beside.c_str(), own_->get(), name.c_str()) != 0) {

@@ -1,4 +1,4 @@
-"""Requests of every endpoint and kind, and what they leave in a server's heap. Used by test_leaks.py and tests/bench/soak.py."""
+"""Requests of every endpoint and kind, and what they leave in a server's heap. Used by test_leaks.py and tests/soak.py."""
 
 import http.client
 import json

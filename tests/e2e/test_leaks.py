@@ -1,4 +1,4 @@
-"""What requests leave behind. The short form of tests/bench/soak.py."""
+"""What requests leave behind. The short form of tests/soak.py."""
 
 import heap
 import pytest

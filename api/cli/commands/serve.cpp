@@ -217,6 +217,14 @@ void check_policy_keys(const std::string& file, const server_options& server) {
 
 bool has_keys(const server_options& options) { return !options.api_keys.empty() || !options.key_file.empty(); }
 
+/// Faults on purpose are for tests, on this machine alone.
+void check_fault_injection(const serve_options& options, const std::string& host) {
+  if (options.server.fault_injection && !is_loopback(host))
+    throw usage_failure("--fault-injection lets clients make parts of the server fail, so --host must be an address of "
+                        "this machine alone, as 127.0.0.1, which " +
+                        host + " is not");
+}
+
 /// Whether everybody who reaches the server from other machines is let in. Throws usage_failure if that is not wanted.
 bool check_access(const serve_options& options, const std::string& host) {
   const bool open_to_others = !has_keys(options.server) && !is_loopback(host);
@@ -291,6 +299,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   }
   const auto& host = options.server.host;
   const bool open_to_others = check_access(options, host);
+  check_fault_injection(options, host);
   const auto log = options.server.log;
   const service_manager manager;
   console terminal;
@@ -309,6 +318,9 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
   if (options.server.page && options.is_verbose() && listening.port() != 0)
     log->say(log_level::info, "page", "open " + local_url + " in a browser to chat and to watch the engine");
+  if (options.server.fault_injection)
+    log->say(log_level::warn, "faults",
+             "clients may make parts of this server fail (--fault-injection): it is for tests");
   if (open_to_others)
     log->say(log_level::warn, "anonymous",
              "without a key, everyone who can reach this address can use the server (--allow-anonymous)");
@@ -459,6 +471,13 @@ void add_server_options(CLI::App& command, serve_options& given) {
   command
     .add_flag_callback(
       "--no-page", [&options] { options.page = false; }, "Serve no web page at /, only the endpoints")
+    ->group(server_group);
+  command
+    .add_flag(
+      "--fault-injection", options.fault_injection,
+      "Let clients make parts of the server fail, by POST /debug/faults: for tests, on an address of this machine "
+      "alone, and not in a configuration file")
+    ->configurable(false)
     ->group(server_group);
   command
     .add_option("--cors-origin", options.cors_origins,

@@ -42,6 +42,10 @@ reply tell_ollama_version(const call& c);
 // debug.cpp
 reply tell_figures(const call& c);
 
+// faults.cpp
+reply tell_faults(const call& c);
+reply set_faults(const call& c);
+
 // page.cpp
 reply greet(const call& c);
 reply serve_page_file(const call& c);

@@ -17,7 +17,7 @@ namespace websocket = beast::websocket;
 
 namespace {
 
-constexpr std::size_t most_read_at_once = 64 << 10;
+constexpr std::size_t read_at_first = 64, most_read_at_once = 64 << 10; // while it waits, it has room for the first
 
 } // namespace
 
@@ -73,7 +73,7 @@ asio::awaitable<std::optional<websocket_stream::message>> websocket_stream::read
     boost::system::error_code ec;
     const auto room = max_bytes + 1 - text.size();
     auto buffer = asio::dynamic_buffer(text);
-    co_await stream.async_read_some(buffer, std::min(room, most_read_at_once),
+    co_await stream.async_read_some(buffer, std::min(room, text.empty() ? read_at_first : most_read_at_once),
                                     asio::redirect_error(asio::use_awaitable, ec));
     if (ec)
       co_return std::nullopt;

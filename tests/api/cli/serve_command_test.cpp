@@ -117,6 +117,24 @@ TEST_CASE("serve listens for other machines only with a key or --allow-anonymous
   CHECK(only_line(wrong.err).ends_with("wrong: line 1: a line must be `name=key`"));
 }
 
+TEST_CASE("faults are injected on this machine's addresses alone, never by a configuration file, and serve says so") {
+  const strings serve = strings{"serve", "--port", "0", "--model", golden("llama-gqa")} + small;
+  const auto refused = run_troupe(serve + strings{"--fault-injection", "--host", "0.0.0.0", "--api-key", "secret"});
+  CHECK(refused.status == 2);
+  CHECK(only_line(refused.err) ==
+        "troupe: --fault-injection lets clients make parts of the server fail, so --host must be an address of this "
+        "machine alone, as 127.0.0.1, which 0.0.0.0 is not");
+  const temporary_folder folder;
+  const auto file = folder.write("a.toml", "[serve]\nfault-injection = true\n");
+  const auto configured = run_troupe(serve + strings{"--config", file});
+  CHECK(configured.status == 2);
+  CHECK(only_line(configured.err) == "troupe: " + file + ": line 2: unknown key `serve.fault-injection`");
+  program server(TROUPE_PROGRAM, serve + strings{"--fault-injection"});
+  REQUIRE(server.prints("clients may make parts of this server fail (--fault-injection)"));
+  server.signal(SIGTERM);
+  CHECK(server.wait().status == 0);
+}
+
 TEST_CASE("serve prints its URL at once, and ends with status 0 on SIGINT and SIGTERM") {
   for (const int number : {SIGINT, SIGTERM}) {
     program server(TROUPE_PROGRAM, strings{"serve", "--port", "0", "--model", golden("llama-gqa")} + small);
