@@ -125,9 +125,9 @@ void observer::end() {
   caf::anon_send_exit(asker_, caf::exit_reason::user_shutdown);
   if (watcher_)
     caf::anon_send_exit(watcher_, caf::exit_reason::user_shutdown);
-  asker_ = {};
-  watcher_ = {};
-  engine_ = {};
+  asker_ = caf::actor();
+  watcher_ = step_watcher_actor();
+  engine_ = engine_actor();
 }
 
 } // namespace troupe::simulation

@@ -43,7 +43,8 @@ client_plan client_of(dice& d, int number, bool trouble) {
 
 scenario scenario_of(std::uint64_t seed) {
   dice d(seed);
-  scenario s{.seed = seed};
+  scenario s;
+  s.seed = seed;
   const bool trouble = !d.one_in(4);
   s.replicas = d.one_in(3) ? d.pick(2, 3) : 1;
   s.roles = s.replicas > 1 && d.one_in(2);

@@ -63,8 +63,11 @@ public:
       if (trouble_.empty() && !each->left)
         if (auto wrong = judge(*each, s_, faults_.seen); !wrong.empty())
           trouble_ = "client " + number_of(*each) + ": " + wrong;
-    outcome result{trouble_, jobs_, faults_.seen.messages,
-                   static_cast<std::uint64_t>(faults_.seen.exceptions + faults_.seen.kills)};
+    outcome result;
+    result.trouble = trouble_;
+    result.jobs = jobs_;
+    result.messages = faults_.seen.messages;
+    result.deaths = static_cast<std::uint64_t>(faults_.seen.exceptions + faults_.seen.kills);
     for (const auto& each : clients_)
       result.answers += each->heard.what().done.has_value();
     if (!clients_.empty())
@@ -237,13 +240,13 @@ private:
     for (auto& each : clients_) {
       if (each->actor)
         caf::anon_send_exit(each->actor, caf::exit_reason::user_shutdown);
-      each->request = {};
-      each->actor = {};
+      each->request = request_actor();
+      each->actor = client_actor();
     }
     if (observer_)
       observer_->end();
     caf::anon_send_exit(engine_, caf::exit_reason::user_shutdown);
-    engine_ = {};
+    engine_ = engine_actor();
     settle(std::chrono::seconds(60));
     if (!trouble_.empty())
       return;
