@@ -47,8 +47,8 @@ troublemaker::known& troublemaker::of(const char* kind, caf::local_actor& who) {
 }
 
 void troublemaker::queued(const char* kind, caf::local_actor& to) {
-  if (armed_)
-    return; // it may have no memory
+  if (armed_ || gone_.contains(to.id()))
+    return; // it may have no memory; nobody takes it
   auto& its = of(kind, to);
   seen.longest_mailbox = std::max(seen.longest_mailbox, ++its.queued);
   if (its.queued > most_queued && trouble.empty())
@@ -189,6 +189,7 @@ void troublemaker::ended(const char* kind, caf::local_actor& who) noexcept {
   if (found == actors_.end())
     return;
   --alive_[kind];
+  gone_.insert(found->first);
   actors_.erase(found);
   die_behind_ = false;
 }

@@ -77,6 +77,7 @@ private:
   bool die_behind_ = false, armed_ = false;
   actor_hooks* before_; // of a simulation that waits for this one
   std::map<caf::actor_id, known> actors_;
+  std::set<caf::actor_id> gone_;
   std::map<std::string, int> alive_; // by kind
 };
 

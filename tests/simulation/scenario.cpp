@@ -85,6 +85,7 @@ scenario scenario_of(std::uint64_t seed) {
 
 scenario calm_scenario(int request, bool recurrent) {
   scenario s;
+  s.calm = true;
   s.recurrent = recurrent;
   s.prefix_cache = false;
   s.blocks = 200;

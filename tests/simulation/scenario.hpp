@@ -48,7 +48,8 @@ struct scenario {
   int most_deaths = 0;
   bool engine_may_die = false, device_may_be_lost = false;
   int refusal_every = 0; // messages in which an allocation is refused, about; 0: none
-  bool observed = false;  // statistics and records are asked for
+  bool calm = false;     // alone: what comes of it is what others are compared with
+  bool observed = false; // statistics and records are asked for
 
   /// In one line.
   std::string describe() const;
