@@ -185,6 +185,7 @@ void troublemaker::follow(known& request, const caf::mailbox_element& what, cons
 }
 
 void troublemaker::ended(const char* kind, caf::local_actor& who) noexcept {
+  calm_down();
   const auto found = actors_.find(who.id());
   if (found == actors_.end())
     return;

@@ -53,6 +53,7 @@ scenario scenario_of(std::uint64_t seed) {
   s.recurrent = d.one_in(4);
   s.stages = !s.recurrent && !s.roles && d.one_in(6) ? 2 : 1;
   s.prefix_cache = !d.one_in(5);
+  s.disk = s.prefix_cache && !s.recurrent && s.stages == 1 && d.one_in(5);
   s.blocks = d.one_in(2) ? d.pick(24, 30) : d.pick(30, 90);
   s.host_blocks = d.one_in(3) ? d.pick(1, 12) : 0;
   s.snapshots = s.recurrent ? d.pick(1, 8) : 0;
@@ -101,14 +102,15 @@ std::string scenario::describe() const {
     std::to_string(host_blocks) + " in the host, " + std::to_string(limits.step_tokens) + " rows, " +
     std::to_string(limits.max_sequences) + " sequences, " + std::to_string(clients.size()) + " clients";
   for (const auto& [is, what] : {std::pair(asynchronous, ", asynchronous"), {late_masks, ", late masks"},
-                                 {recurrent, ", recurrent"}, {!prefix_cache, ", no prefix cache"},
+                                 {recurrent, ", recurrent"}, {disk, ", a disk"}, {!prefix_cache, ", no prefix cache"},
                                  {observed, ", observed"}, {death_every > 0, ", deaths"},
                                  {refusal_every > 0, ", refusals"}})
     text += is ? what : "";
   return text;
 }
 
-std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<outside_work>& work, int* alive) {
+std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<outside_work>& work, int* alive,
+                                       const std::string& folder) {
   auto model = std::make_shared<loaded_model>();
   auto& info = model->info;
   info.id = "hashes";
@@ -121,6 +123,9 @@ std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<
   model->strict_roles = true;
   model->speculation.forced = s.forced_guesses;
   model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops);
+  if (s.disk)
+    model->kv_disk = std::make_shared<const kv_disk>(
+      kv_disk{kv_store::open({folder}, numerics_id(), hash_block_bytes(), [](const log_line&) {})});
   for (int i = 0; i < s.stages; ++i) {
     auto weights = std::make_shared<model_weights>();
     weights->config.layers = 1;

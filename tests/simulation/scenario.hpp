@@ -38,6 +38,7 @@ struct scenario {
   int replicas = 1, stages = 1;
   bool roles = false;
   bool asynchronous = false, late_masks = false, recurrent = false, prefix_cache = true;
+  bool disk = false; // prefixes are kept
   std::int32_t blocks = 0, host_blocks = 0, snapshots = 0;
   scheduler_limits limits = {};
   int forced_guesses = 0;
@@ -60,8 +61,9 @@ scenario scenario_of(std::uint64_t seed);
 /// One request by itself, in an engine that nothing happens to.
 scenario calm_scenario(int request, bool recurrent);
 
-/// The model that engines of it load. `alive`: counts runners.
-std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<outside_work>& work, int* alive);
+/// The model that engines of it load. `alive`: counts runners. `folder`: for what is kept.
+std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<outside_work>& work, int* alive,
+                                        const std::string& folder);
 
 /// The request that a client sends.
 generation generation_of(const client_plan& c);

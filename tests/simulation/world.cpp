@@ -15,6 +15,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -47,6 +49,10 @@ public:
   }
 
   ~world() {
+    if (s_.disk) {
+      std::error_code ignored;
+      std::filesystem::remove_all(folder_, ignored);
+    }
     if (!sound_) { // what does not end by itself would be waited for
       system_->await_actors_before_shutdown(false);
       static_cast<void>(system_.release());
@@ -83,7 +89,7 @@ private:
     engine_options options;
     options.max_context = longest_context;
     auto load = [this](const engine_options&, const progress_sink&) -> loaded_model_ptr {
-      return model_of(s_, work_, &runners_);
+      return model_of(s_, work_, &runners_, folder_);
     };
     auto listen = [this](const load_status& status, const loaded_model_ptr&) {
       faults_.loaded = faults_.loaded || status.now == load_status::stage::ready;
@@ -297,6 +303,8 @@ private:
   std::size_t own_actors_;
   engine_actor engine_;
   std::optional<observer> observer_;
+  const std::string folder_ =
+    "/dev/shm/troupe_simulation_" + std::to_string(getpid()) + "_" + std::to_string(s_.seed);
   std::uint64_t jobs_ = 0;
   std::string trouble_;
   int heard_ = 0;
