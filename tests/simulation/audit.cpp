@@ -68,8 +68,8 @@ std::string block_audit::of(const block_manager& m) {
   if (m.snapshots_) {
     block_counters counted;
     m.snapshots_->count(counted);
-    if (counted.snapshots_in_use + pending_snapshots > counted.snapshots)
-      return "there are more snapshots than slots";
+    if (pending_snapshots > counted.snapshots_in_use || counted.snapshots_in_use > counted.snapshots)
+      return "snapshots are wanted in slots that are free";
   }
   return {};
 }

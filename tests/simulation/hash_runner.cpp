@@ -4,7 +4,7 @@
 #include "tests/simulation/hash_model.hpp"
 
 #include <cstring>
-#include <set>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -142,7 +142,7 @@ step_output hash_runner::run(const step_plan& plan, const stage_rows* before) {
   std::vector<std::uint64_t> salts(plan.sequences.size());
   for (const auto& f : plan.featured)
     salts.at(static_cast<std::size_t>(f.place)) = f.features ? f.features->salt : 0;
-  std::set<std::pair<std::int32_t, std::int32_t>> written;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t> written; // the same may be, twice
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     const auto& s = plan.sequences[i];
     const auto block_of = [&](std::int32_t position) {
@@ -157,11 +157,13 @@ step_output hash_runner::run(const step_plan& plan, const stage_rows* before) {
       const auto row = static_cast<std::size_t>(s.first_row + r);
       const auto p = s.first_position + r;
       expect(row < tokens.size() && tokens[row] >= 0 && tokens[row] < vocabulary, "has a row of no token");
-      expect(written.emplace(block_of(p), p % block_tokens).second, "writes two rows to one place");
       auto own = before ? inputs[row] : input_of(tokens[row], p, salts[i]);
       if (states_)
         own = mixed(own, states[row]);
-      context = mixed(context, at(cache_, block_of(p), p % block_tokens) = mixed(context, own));
+      const auto value = at(cache_, block_of(p), p % block_tokens) = mixed(context, own);
+      expect(written.try_emplace({block_of(p), p % block_tokens}, value).first->second == value,
+             "writes two rows to one place");
+      context = mixed(context, value);
       rows[row] = context;
     }
   }

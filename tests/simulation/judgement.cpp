@@ -4,6 +4,7 @@
 
 #include <map>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 namespace troupe::simulation {
@@ -42,16 +43,16 @@ bool is_explained(const error& why, const client& c, const scenario& s, const ha
 
 } // namespace
 
-const testing::heard& alone(int request, bool recurrent) {
-  static std::map<std::pair<int, bool>, testing::heard> known;
-  const auto found = known.find({request, recurrent});
+const testing::heard& alone(int request, bool recurrent, int stages) {
+  static std::map<std::tuple<int, bool, int>, testing::heard> known;
+  const auto found = known.find({request, recurrent, stages});
   if (found != known.end())
     return found->second;
-  const auto s = calm_scenario(request, recurrent);
+  const auto s = calm_scenario(request, recurrent, stages);
   auto result = simulate(s, false, nullptr);
   if (!result.trouble.empty())
     throw std::runtime_error("request " + std::to_string(request) + " alone: " + result.trouble);
-  return known.emplace(std::pair(request, recurrent), std::move(result.first)).first->second;
+  return known.emplace(std::tuple(request, recurrent, stages), std::move(result.first)).first->second;
 }
 
 std::string judge(const client& c, const scenario& s, const happened& what) {
@@ -64,7 +65,7 @@ std::string judge(const client& c, const scenario& s, const happened& what) {
     return "it got no last event";
   if (s.calm)
     return {};
-  const auto& expected = alone(c.plan.request, s.recurrent);
+  const auto& expected = alone(c.plan.request, s.recurrent, s.stages);
   if (heard.failed) {
     if (expected.failed)
       return expected.failed->message == heard.failed->message ? "" : "another error: " + heard.failed->message;

@@ -12,6 +12,6 @@ namespace troupe::simulation {
 std::string judge(const client& c, const scenario& s, const happened& what);
 
 /// What the request answers alone.
-const testing::heard& alone(int request, bool recurrent);
+const testing::heard& alone(int request, bool recurrent, int stages);
 
 } // namespace troupe::simulation

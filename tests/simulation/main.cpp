@@ -66,7 +66,7 @@ std::optional<arguments> parse(int argc, char** argv) {
 int replay(const arguments& a) {
   const auto s = scenario_of(*a.seed);
   for (const auto& c : s.clients) // so that these are no part of the trace
-    static_cast<void>(simulate(calm_scenario(c.request, s.recurrent), false, nullptr));
+    static_cast<void>(simulate(calm_scenario(c.request, s.recurrent, s.stages), false, nullptr));
   std::printf("%s\n", s.describe().c_str());
   const auto result = simulate(s, !a.quiet, nullptr);
   std::printf("%s, %llu jobs, %llu messages, %llu deaths, %llu answers\n",

@@ -84,13 +84,14 @@ scenario scenario_of(std::uint64_t seed) {
   return s;
 }
 
-scenario calm_scenario(int request, bool recurrent) {
+scenario calm_scenario(int request, bool recurrent, int stages) {
   scenario s;
   s.calm = true;
   s.recurrent = recurrent;
+  s.stages = stages;
   s.prefix_cache = false;
   s.blocks = 200;
-  s.limits = {.step_tokens = 64, .max_sequences = 8, .steps_ahead = 1, .recurrent = recurrent};
+  s.limits = {.step_tokens = 64, .max_sequences = 8, .steps_ahead = 1, .stages = stages, .recurrent = recurrent};
   s.how = picking::oldest;
   s.clients = {{.request = request, .speculate = speculation::off}};
   return s;

@@ -59,7 +59,7 @@ struct scenario {
 scenario scenario_of(std::uint64_t seed);
 
 /// One request by itself, in an engine that nothing happens to.
-scenario calm_scenario(int request, bool recurrent);
+scenario calm_scenario(int request, bool recurrent, int stages);
 
 /// The model that engines of it load. `alive`: counts runners. `folder`: for what is kept.
 std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<outside_work>& work, int* alive,
