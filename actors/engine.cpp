@@ -1,5 +1,6 @@
 #include "actors/engine.hpp"
 
+#include "actors/actor_hooks.hpp"
 #include "actors/faults.hpp"
 #include "actors/kept_judge.hpp"
 #include "actors/messages/admission.hpp"
@@ -154,6 +155,10 @@ private:
         self->send(engine, load_failed{error_of(std::current_exception())});
       }
     };
+    if (actor_hooks::now) {
+      loader_ = self_->spawn<caf::monitored>(work).address();
+      return;
+    }
     expect_threads(1);
     loader_ = self_->spawn<caf::detached + caf::monitored>(work).address();
   }

@@ -105,10 +105,14 @@ private:
 
   void pass_on_images(const step_plan& plan) {
     auto images = std::make_shared<std::vector<block_image_ptr>>();
-    std::map<block_destination_ptr, std::vector<block_image_ptr>> sent;
+    std::vector<std::pair<block_destination_ptr, std::vector<block_image_ptr>>> sent; // in the order of the moves
+    const auto of = [&](const block_destination_ptr& to) -> std::vector<block_image_ptr>& {
+      const auto known = std::ranges::find_if(sent, [&](const auto& each) { return each.first == to; });
+      return known != sent.end() ? known->second : sent.emplace_back(to, std::vector<block_image_ptr>()).second;
+    };
     for (const auto& move : plan.moves)
       if (move.what == block_move::kind::save)
-        (move.destination ? sent[move.destination] : *images).push_back(move.image);
+        (move.destination ? of(move.destination) : *images).push_back(move.image);
     if (images->empty() && sent.empty())
       return;
     const auto alive = caf::actor_cast<caf::strong_actor_ptr>(scheduler_);

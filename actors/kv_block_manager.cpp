@@ -77,6 +77,8 @@ public:
     };
   }
 
+  const block_manager& inner() const { return manager_; }
+
 private:
   void look_up(const kv_fetch& what, const kv_mover_actor& reader, const scheduler_actor& scheduler) {
     block_request request;

@@ -50,7 +50,8 @@ private:
   };
 
   void begin(const kv_fetch_ptr& what, const scheduler_actor& scheduler) {
-    chain_fetch chain(*store_, times_, *what->tokens, what->first, what->before, what->recompute_ms);
+    chain_fetch chain(*store_, times_, *what->tokens, what->first, what->before, what->recompute_ms,
+                      [this] { return self_->clock().now(); });
     readings_.push_back({what, scheduler, chain, what->first});
     if (readings_.size() == 1)
       read_some();

@@ -79,6 +79,8 @@ public:
     };
   }
 
+  const scheduler& inner() const { return scheduler_; }
+
 private:
   // Holds a request whose prompt may be on the disk, as long as computing it is expected to take.
   bool fetch(const admission_ptr& a, const request_actor& client) {

@@ -1,11 +1,13 @@
 // How actors are made here. The state is a plain class with `static constexpr const char* name`, a constructor
 // State(pointer self, args...) and `behavior_type make_behavior()`. It is built on the actor's own thread and may be
 // move-only. An exception of its constructor or of a handler becomes the actor's exit reason (faults.hpp) and does not
-// reach the spawner. A state may define `void on_exception(const std::exception_ptr&) noexcept` to see it first, and
-// `using accompanies = companion` if the executor's thread may run the actor (companions.hpp).
+// reach the spawner. A state may define `void on_exception(const std::exception_ptr&) noexcept` to see it first,
+// `using accompanies = companion` if the executor's thread may run the actor (companions.hpp), and `inner()`, what decides
+// within it, for simulations (actor_hooks.hpp).
 #pragma once
 
 #include "actors/actor_counts.hpp"
+#include "actors/actor_hooks.hpp"
 #include "actors/companions.hpp"
 #include "actors/fault_door.hpp"
 #include "actors/faults.hpp"
@@ -19,6 +21,7 @@
 #include <cstddef>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace troupe {
@@ -52,6 +55,8 @@ public:
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* unit) override {
     if (actor_counts::watched())
       count_.queued();
+    if (auto* hooks = actor_hooks::now)
+      hooks->queued(State::name, *this);
     super::enqueue(std::move(what), unit);
   }
 
@@ -59,8 +64,13 @@ public:
   // comes again.
   caf::invoke_message_result consume(caf::mailbox_element& what) override {
     const bool counted = count_.take();
+    auto* hooks = actor_hooks::now;
+    if (hooks)
+      hooks->before(seen(), what);
     const auto handle = [&] { return super::consume(what); };
     const auto result = fault_injection::armed() ? pass_fault_door(State::name, place_, handle) : handle();
+    if (hooks)
+      hooks->after(seen(), what, result);
     if (result == caf::invoke_message_result::skipped) {
       if (counted)
         count_.queued();
@@ -72,6 +82,8 @@ public:
 
   bool cleanup(caf::error&& why, caf::execution_unit* unit) override {
     count_.end();
+    if (auto* hooks = actor_hooks::now)
+      hooks->ended(State::name, *this);
     return super::cleanup(std::move(why), unit);
   }
 
@@ -92,6 +104,16 @@ protected:
   }
 
 private:
+  actor_hooks::handler seen() {
+    actor_hooks::handler who{State::name, *this};
+    if constexpr (requires(State & state) { state.inner(); })
+      if (auto& state = this->state.state) {
+        who.inner_type = &typeid(std::remove_cvref_t<decltype(state->inner())>);
+        who.inner = &state->inner();
+      }
+    return who;
+  }
+
   static actor_counts& kind() {
     static actor_counts made(State::name);
     return made;
@@ -104,8 +126,11 @@ private:
 
 template <class Interface, class State, caf::spawn_options Options = caf::no_spawn_options, class... Args>
 Interface spawn_state(caf::actor_system& system, Args... args) {
-  if constexpr (caf::has_detach_flag(Options))
+  if constexpr (caf::has_detach_flag(Options)) {
+    if (actor_hooks::now)
+      return spawn_state<Interface, State>(system, std::move(args)...);
     expect_threads(1);
+  }
   return system.spawn<counted_actor<Interface, State, Args...>, Options>(std::move(args)...);
 }
 

@@ -31,7 +31,7 @@ struct guiding {
 
   guiding(std::vector<token_id> eos, guided_settings settings)
     : eos_ids(std::move(eos)),
-      workers(std::make_shared<mask_workers>(settings.threads)),
+      workers(std::make_shared<mask_workers>(settings.threads, std::move(settings.elsewhere))),
       late(settings.late ? std::move(settings.late) : [] {}),
       judge(std::move(settings.judge)) {}
 };

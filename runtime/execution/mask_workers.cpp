@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-mask_workers::mask_workers(int threads) {
+mask_workers::mask_workers(int threads, runs_jobs elsewhere) : elsewhere_(std::move(elsewhere)) {
   const std::lock_guard hold(mutex_);
   threads_.reserve(static_cast<std::size_t>(threads));
   try {
@@ -29,6 +29,8 @@ mask_workers::~mask_workers() {
 }
 
 void mask_workers::post(const void* lane, std::function<void()> job) {
+  if (elsewhere_)
+    return elsewhere_(std::move(job));
   if (threads_.empty())
     return job();
   const std::lock_guard hold(mutex_);

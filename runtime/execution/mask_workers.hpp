@@ -17,7 +17,9 @@ namespace troupe {
 class mask_workers {
 public:
   /// Starts as many threads as can be had, `threads` at most. With none, a job runs when it is posted, on that thread.
-  explicit mask_workers(int threads);
+  /// `elsewhere`: runs jobs in place of threads; of simulations.
+  using runs_jobs = std::function<void(std::function<void()>)>;
+  explicit mask_workers(int threads, runs_jobs elsewhere = {});
   /// Waits for the jobs under way and drops the others.
   ~mask_workers();
   mask_workers(const mask_workers&) = delete;
@@ -32,6 +34,7 @@ private:
   };
   void work();
 
+  const runs_jobs elsewhere_;
   std::mutex mutex_; // of what follows
   std::condition_variable changed_;
   std::map<const void*, lane_jobs> lanes_;

@@ -13,13 +13,14 @@ constexpr std::size_t chain_block = kernels::block_tokens;
 } // namespace
 
 chain_fetch::chain_fetch(kv_store& store, read_time& times, std::span<const token_id> tokens, std::int32_t first,
-                         const block_key& before, double recompute_ms)
+                         const block_key& before, double recompute_ms, clock_fn now)
   : store_(store),
     times_(times),
     tokens_(tokens),
     place_(first),
     key_(before),
     recompute_ms_(recompute_ms),
+    now_(std::move(now)),
     goes_on_(times.less_than(recompute_ms)) {
   if (!goes_on_)
     times_.fade();
@@ -27,7 +28,7 @@ chain_fetch::chain_fetch(kv_store& store, read_time& times, std::span<const toke
 
 std::vector<block_image_ptr> chain_fetch::next(const image_pool& images, std::size_t most) {
   std::vector<block_image_ptr> read;
-  const auto began = std::chrono::steady_clock::now();
+  const auto began = now_();
   while (goes_on_ && read.size() < most) {
     const auto at = static_cast<std::size_t>(place_) * chain_block;
     if (at + chain_block > tokens_.size()) {
@@ -55,7 +56,7 @@ std::vector<block_image_ptr> chain_fetch::next(const image_pool& images, std::si
     ++place_;
   }
   if (!read.empty()) {
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+    const std::chrono::duration<double, std::milli> took = now_() - began;
     times_.observe(took.count() / static_cast<double>(read.size()));
     goes_on_ = goes_on_ && times_.less_than(recompute_ms_);
   }

@@ -6,7 +6,9 @@
 #include "runtime/scheduling/block_image.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -38,10 +40,12 @@ private:
 
 class chain_fetch {
 public:
+  using clock_fn = std::function<std::chrono::steady_clock::time_point()>;
+
   /// From the chain's place `first` on, whose predecessor has the key `before`. `recompute_ms`: of a block; 0: not
-  /// known.
+  /// known. `now`: by which reading is timed.
   chain_fetch(kv_store& store, read_time& times, std::span<const token_id> tokens, std::int32_t first,
-              const block_key& before, double recompute_ms);
+              const block_key& before, double recompute_ms, clock_fn now = std::chrono::steady_clock::now);
 
   /// Whether there may be more.
   bool goes_on() const { return goes_on_; }
@@ -57,6 +61,7 @@ private:
   std::int32_t place_;
   block_key key_;
   double recompute_ms_;
+  clock_fn now_;
   bool goes_on_;
 };
 

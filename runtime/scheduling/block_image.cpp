@@ -56,21 +56,23 @@ block_image_ptr image_pool::take() const {
     if (used)
       of->unused.push_back(std::move(used));
   };
+  std::unique_ptr<block_image> image;
   try {
     if (!bytes)
       bytes = std::make_unique_for_overwrite<std::byte[]>(bytes_);
-    auto image = std::make_unique<block_image>();
-    image->bytes = {bytes.get(), bytes_};
-    auto* lent = image.get();
-    block_image_ptr result(lent, [give_back, own = bytes.get()](block_image* i) {
+    image = std::make_unique<block_image>();
+  } catch (const std::bad_alloc&) {
+    give_back(std::move(bytes));
+    return nullptr;
+  }
+  image->bytes = {bytes.get(), bytes_};
+  auto* own = bytes.release();
+  try { // if there is no memory for the pointer, it gives the image back itself
+    return block_image_ptr(image.release(), [give_back, own](block_image* i) {
       give_back(std::unique_ptr<std::byte[]>(own));
       delete i;
     });
-    static_cast<void>(image.release());
-    static_cast<void>(bytes.release());
-    return result;
   } catch (const std::bad_alloc&) {
-    give_back(std::move(bytes));
     return nullptr;
   }
 }

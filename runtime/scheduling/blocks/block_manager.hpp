@@ -83,6 +83,8 @@ public:
   std::string map() const;
 
 private:
+  friend struct block_audit; // tests/simulation
+
   using block_id = std::int32_t;
   static constexpr std::int32_t block_size = kernels::block_tokens;
   static constexpr block_id none = -1;

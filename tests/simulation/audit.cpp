@@ -1,0 +1,77 @@
+#include "tests/simulation/audit.hpp"
+
+#include "runtime/support/kv_blocks.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+std::string block_audit::of(const block_manager& m) {
+  const auto all = m.blocks_.size();
+  std::vector<std::int32_t> references(all), places(all);
+  std::size_t pending_snapshots = 0;
+  std::set<std::int32_t> slots;
+  for (const auto& [id, s] : m.sequences_) {
+    const auto who = "sequence " + std::to_string(id.request) + "." + std::to_string(id.index) + " ";
+    for (const auto b : s.table)
+      if (b == block_manager::none || static_cast<std::size_t>(b) >= all)
+        return who + "has no block in its table";
+      else
+        ++references[static_cast<std::size_t>(b)];
+    if (static_cast<std::int32_t>(s.table.size()) != blocks_for(s.length))
+      return who + "has " + std::to_string(s.table.size()) + " blocks for " + std::to_string(s.length) + " positions";
+    if (s.committed_blocks > static_cast<std::int32_t>(s.table.size()) || s.tail.size() >= block_manager::block_size)
+      return who + "has committed more than it has";
+    for (const auto& each : s.saves)
+      if (++pending_snapshots; !slots.insert(each.slot).second)
+        return who + "shares a slot for a snapshot";
+  }
+  std::size_t in_use = 0, cached = 0, indexed = 0;
+  for (std::size_t i = 0; i < all; ++i) {
+    const auto& b = m.blocks_[i];
+    if (b.references != references[i])
+      return "block " + std::to_string(i) + " has " + std::to_string(b.references) + " references, and is in " +
+        std::to_string(references[i]) + " tables";
+    in_use += b.references > 0;
+    cached += b.references == 0 && b.content.id != 0;
+    indexed += b.content.id != 0;
+  }
+  for (const auto b : m.free_) {
+    const auto& free = m.blocks_.at(static_cast<std::size_t>(b));
+    if (++places[static_cast<std::size_t>(b)] > 1 || free.references > 0 || free.content.id != 0)
+      return "block " + std::to_string(b) + " is free, and is not";
+  }
+  std::size_t in_order = 0;
+  for (auto b = m.oldest_; b != block_manager::none && in_order <= all; ++in_order) {
+    const auto& one = m.blocks_.at(static_cast<std::size_t>(b));
+    if (one.references > 0 || one.content.id == 0)
+      return "block " + std::to_string(b) + " may be evicted, and may not";
+    b = one.newer;
+  }
+  if (in_use != m.counters_.in_use || cached != m.counters_.cached || in_order != cached)
+    return "counters say " + std::to_string(m.counters_.in_use) + " in use and " + std::to_string(m.counters_.cached) +
+      " cached, not " + std::to_string(in_use) + " and " + std::to_string(cached);
+  if (in_use + cached + m.free_.size() != all)
+    return "of " + std::to_string(all) + " blocks, " + std::to_string(in_use) + " are in use, " +
+      std::to_string(cached) + " cached and " + std::to_string(m.free_.size()) + " free";
+  if (m.index_.size() != indexed)
+    return "the index has " + std::to_string(m.index_.size()) + " entries for " + std::to_string(indexed) + " blocks";
+  for (const auto& [hash, b] : m.index_)
+    if (m.blocks_.at(static_cast<std::size_t>(b)).content.hash != hash)
+      return "the index has block " + std::to_string(b) + " in a wrong place";
+  for (const auto& [id, _] : m.shipments_)
+    if (!m.sequences_.contains(id))
+      return "a sequence is sent that there is not";
+  if (m.snapshots_) {
+    block_counters counted;
+    m.snapshots_->count(counted);
+    if (pending_snapshots > counted.snapshots_in_use || counted.snapshots_in_use > counted.snapshots)
+      return "snapshots are wanted in slots that are free";
+  }
+  return {};
+}
+
+} // namespace troupe

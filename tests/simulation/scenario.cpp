@@ -1,0 +1,171 @@
+#include "tests/simulation/scenario.hpp"
+
+#include "runtime/guide/guide_cache.hpp"
+#include "tests/simulation/dice.hpp"
+#include "tests/simulation/hash_model.hpp"
+#include "tests/simulation/templates.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace troupe::simulation {
+
+namespace {
+
+client_plan client_of(dice& d, int number, bool trouble) {
+  client_plan c;
+  c.request = d.pick(0, templates - 1);
+  c.at = d.one_in(2) ? d.pick(0, 20) : d.pick(0, 600);
+  c.is_actor = d.one_in(2);
+  c.priority = d.one_in(3) ? d.pick(-2, 2) : 0;
+  c.name = d.one_in(2) ? "" : "client " + std::to_string(number % 3);
+  constexpr std::array kinds{speculation::automatic, speculation::off, speculation::ngram, speculation::lookahead};
+  c.speculate = kinds[static_cast<std::size_t>(d.pick(0, 3))];
+  if (!trouble)
+    return c;
+  if (d.one_in(4))
+    for (int i = d.pick(1, 3), at = c.at; i > 0; --i) {
+      c.deeds.push_back({client_deed::kind::pause, at += d.pick(1, 200)});
+      c.deeds.push_back({client_deed::kind::go_on, at += d.pick(1, 300)});
+    }
+  if (d.one_in(7))
+    c.deeds.push_back({d.one_in(2) ? client_deed::kind::cancel : client_deed::kind::leave, c.at + d.pick(0, 400)});
+  std::ranges::stable_sort(c.deeds, {}, &client_deed::at);
+  if (d.one_in(10))
+    c.timeout_ms = d.pick(1, 60);
+  if (!c.is_actor && d.one_in(20))
+    c.throws_at = d.pick(1, 6);
+  return c;
+}
+
+} // namespace
+
+scenario scenario_of(std::uint64_t seed) {
+  dice d(seed);
+  scenario s;
+  s.seed = seed;
+  const bool trouble = !d.one_in(4);
+  s.replicas = d.one_in(3) ? d.pick(2, 3) : 1;
+  s.roles = s.replicas > 1 && d.one_in(2);
+  s.asynchronous = d.one_in(3);
+  s.late_masks = d.one_in(2);
+  s.recurrent = d.one_in(4);
+  s.stages = !s.recurrent && !s.roles && d.one_in(6) ? 2 : 1;
+  s.prefix_cache = !d.one_in(5);
+  s.disk = s.prefix_cache && !s.recurrent && s.stages == 1 && d.one_in(5);
+  s.blocks = d.one_in(2) ? d.pick(24, 30) : d.pick(30, 90);
+  s.host_blocks = d.one_in(3) ? d.pick(1, 12) : 0;
+  s.snapshots = s.recurrent ? d.pick(1, 8) : 0;
+  s.limits = {.step_tokens = d.pick(8, 64),
+              .max_sequences = d.pick(most_sequences, 10),
+              .max_queue = d.one_in(4) ? d.pick(1, 6) : 1000,
+              .steps_ahead = d.pick(1, 2),
+              .stages = s.stages,
+              .recurrent = s.recurrent};
+  if (s.recurrent)
+    s.limits.most_guesses = 8;
+  s.forced_guesses = d.one_in(2) ? d.pick(1, 4) : 0;
+  for (int i = d.pick(1, 10); i > 0; --i)
+    s.clients.push_back(client_of(d, i, trouble));
+  s.how = static_cast<picking>(d.pick(0, 3));
+  constexpr std::array kinds{"scheduler", "kv_block_manager", "sampler", "executor", "request", "engine", "guide_compiler"};
+  s.starved = kinds[static_cast<std::size_t>(d.pick(0, 6))];
+  if (trouble && !d.one_in(3)) {
+    constexpr std::array every{15, 60, 250, 800};
+    s.death_every = every[static_cast<std::size_t>(d.pick(0, 3))];
+    s.most_deaths = d.pick(1, 5);
+    s.engine_may_die = d.one_in(8);
+    s.device_may_be_lost = d.one_in(8);
+  }
+  if (trouble && d.one_in(8))
+    s.refusal_every = d.pick(20, 300);
+  s.observed = d.one_in(3);
+  return s;
+}
+
+scenario calm_scenario(int request, bool recurrent, int stages) {
+  scenario s;
+  s.calm = true;
+  s.recurrent = recurrent;
+  s.stages = stages;
+  s.prefix_cache = false;
+  s.blocks = 200;
+  s.limits = {.step_tokens = 64, .max_sequences = 8, .steps_ahead = 1, .stages = stages, .recurrent = recurrent};
+  s.how = picking::oldest;
+  s.clients = {{.request = request, .speculate = speculation::off}};
+  return s;
+}
+
+std::string scenario::describe() const {
+  std::string text = "seed " + std::to_string(seed) + ": " + std::to_string(replicas) + " replicas" +
+    (roles ? " with roles" : "") + ", " + std::to_string(stages) + " stages, " + std::to_string(blocks) + " blocks, " +
+    std::to_string(host_blocks) + " in the host, " + std::to_string(limits.step_tokens) + " rows, " +
+    std::to_string(limits.max_sequences) + " sequences, " + std::to_string(clients.size()) + " clients";
+  for (const auto& [is, what] : {std::pair(asynchronous, ", asynchronous"), {late_masks, ", late masks"},
+                                 {recurrent, ", recurrent"}, {disk, ", a disk"}, {!prefix_cache, ", no prefix cache"},
+                                 {observed, ", observed"}, {death_every > 0, ", deaths"},
+                                 {refusal_every > 0, ", refusals"}})
+    text += is ? what : "";
+  return text;
+}
+
+std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<outside_work>& work, int* alive,
+                                       const std::string& folder) {
+  auto model = std::make_shared<loaded_model>();
+  auto& info = model->info;
+  info.id = "hashes";
+  info.vocab_size = vocabulary;
+  info.max_context = info.own_context = longest_context;
+  info.tokenizer = hash_tokenizer();
+  info.defaults.stops = {end_token};
+  info.hidden = hidden_width;
+  model->prefix_cache = s.prefix_cache;
+  model->strict_roles = true;
+  model->speculation.forced = s.forced_guesses;
+  model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops);
+  if (s.disk)
+    model->kv_disk = std::make_shared<const kv_disk>(
+      kv_disk{kv_store::open({folder}, numerics_id(), hash_block_bytes(), [](const log_line&) {})});
+  for (int i = 0; i < s.stages; ++i) {
+    auto weights = std::make_shared<model_weights>();
+    weights->config.layers = 1;
+    weights->config.kv_heads = 1;
+    weights->config.head_dim = static_cast<int>(hash_block_bytes()) / kernels::block_tokens / 4 / 2; // K and V, f32
+    model->stages.push_back({std::move(weights)});
+  }
+  for (int r = 0; r < s.replicas; ++r) {
+    replica_plan plan;
+    for (int i = 0; i < s.stages; ++i)
+      plan.stages.push_back(make_hash_device({.asynchronous = s.asynchronous,
+                                              .late_masks = s.late_masks,
+                                              .last = i + 1 == s.stages,
+                                              .recurrent = s.recurrent,
+                                              .runners_alive = alive},
+                                             work));
+    plan.blocks = s.blocks;
+    plan.host_blocks = s.host_blocks;
+    plan.snapshots = s.snapshots;
+    if (s.host_blocks > 0)
+      plan.swap = {hash_block_bytes(), 1e12, 1e12};
+    plan.limits = s.limits;
+    if (s.roles) {
+      plan.role = r == 0 ? replica_role::prefill : replica_role::decode;
+      plan.exchange = {hash_block_bytes(), {1, 2}, 0.001};
+    }
+    model->replicas.push_back(std::move(plan));
+  }
+  model->capabilities = model->replicas.front().last().capabilities();
+  return model;
+}
+
+generation generation_of(const client_plan& c) {
+  auto g = request_of(c.request);
+  g.priority = c.priority;
+  g.client = c.name;
+  g.timeout = std::chrono::milliseconds(c.timeout_ms);
+  g.sampling.speculate = g.sampling.grouped() || g.embed != pooling::none ? speculation::automatic : c.speculate;
+  return g;
+}
+
+} // namespace troupe::simulation

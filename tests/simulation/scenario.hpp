@@ -1,0 +1,71 @@
+// What a seed decides before anything runs: the engine, its clients, and how much goes wrong.
+#pragma once
+
+#include "runtime/engine/generation.hpp"
+#include "runtime/engine/loading/loaded_model.hpp"
+#include "tests/simulation/hash_device.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::simulation {
+
+/// What a client does at a time: so many jobs of actors since the start.
+struct client_deed {
+  enum class kind : std::uint8_t { pause, go_on, cancel, leave } what = kind::pause;
+  int at = 0;
+};
+
+struct client_plan {
+  int request = 0;       // request_of
+  int at = 0;            // it sends it
+  bool is_actor = false; // else a function
+  int throws_at = 0;     // event at which that function throws; 0: never
+  int priority = 0;
+  int timeout_ms = 0;
+  std::string name = {};
+  speculation speculate = speculation::automatic;
+  std::vector<client_deed> deeds = {};
+};
+
+/// How the next job is chosen.
+enum class picking : std::uint8_t { any, newest, oldest, starve };
+
+struct scenario {
+  std::uint64_t seed = 0;
+  int replicas = 1, stages = 1;
+  bool roles = false;
+  bool asynchronous = false, late_masks = false, recurrent = false, prefix_cache = true;
+  bool disk = false; // prefixes are kept
+  std::int32_t blocks = 0, host_blocks = 0, snapshots = 0;
+  scheduler_limits limits = {};
+  int forced_guesses = 0;
+  std::vector<client_plan> clients;
+  picking how = picking::any;
+  std::string starved = {}; // kind of actor
+  int death_every = 0;      // messages, about; 0: nobody dies
+  int most_deaths = 0;
+  bool engine_may_die = false, device_may_be_lost = false;
+  int refusal_every = 0; // messages in which an allocation is refused, about; 0: none
+  bool calm = false;     // alone: what comes of it is what others are compared with
+  bool observed = false; // statistics and records are asked for
+
+  /// In one line.
+  std::string describe() const;
+};
+
+scenario scenario_of(std::uint64_t seed);
+
+/// One request by itself, in an engine that nothing happens to.
+scenario calm_scenario(int request, bool recurrent, int stages);
+
+/// The model that engines of it load. `alive`: counts runners. `folder`: for what is kept.
+std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<outside_work>& work, int* alive,
+                                        const std::string& folder);
+
+/// The request that a client sends.
+generation generation_of(const client_plan& c);
+
+} // namespace troupe::simulation
