@@ -4,7 +4,7 @@
 #include "actors/messages/admission.hpp"
 #include "actors/messages/arrivals.hpp"
 #include "actors/messages/disk.hpp"
-#include "actors/messages/drafting.hpp"
+#include "actors/messages/guessing.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/messages/guides.hpp"
 #include "actors/messages/introductions.hpp"
@@ -79,7 +79,7 @@ std::vector<known_kind> universe() {
     {"guide_compiler", interface_of<guide_compiler_actor>::messages(), load},
     {"guide_worker", interface_of<guide_worker_actor>::messages(), load},
     {"kv_mover", interface_of<kv_mover_actor>::messages(), load},
-    {"drafter", interface_of<drafter_actor>::messages(), load},
+    {"drafter", interface_of<guess_worker_actor>::messages(), load},
     {"judge", interface_of<judge_actor>::messages(), load},
   };
   return all;
