@@ -14,9 +14,10 @@ void sum_scores(const attention_op& op, const attention_tile& tile, int partitio
   tile_scratch scratch;
   const int seen = at_most(tile.queries[0].end - partition * partition_size, partition_size);
   const int last = (seen + block_size - 1) / block_size;
-  const partition_blocks blocks(op, tile, partition, last);
+  const int before = partition * partition_blocks::blocks_per_partition;
+  const partition_blocks blocks(op, tile, tile.blocks + before, 0, last, tile.end_block - before);
   const Products products(op, tile, scratch);
-  products.score(blocks, 0, last);
+  products.score(blocks, {0, tile.count}, 0, last);
   for (int t = 0; t < last * block_size; t += lanes) {
     vec sum = first ? zero() : load(sums + t);
     for (int i = 0; i < tile.count; ++i) {
