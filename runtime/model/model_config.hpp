@@ -48,11 +48,11 @@ struct latent_config {
 /// A learned indexer (DeepSeek V3.2, https://arxiv.org/abs/2512.02556, section 2.1): small heads with keys of their own
 /// score the context, and attention sees the positions of the highest scores alone.
 struct indexer_config {
-  int heads = 0;            // of queries, which share a key; 0: there is none
-  int dim = 0;              // of queries and keys; even
-  int top = 0;              // positions that a row attends to
-  bool pairs = false;       // checkpoints rotate neighbours together
-  std::vector<bool> shared; // [layers]: takes the choice of the layer before; or empty: none does
+  int heads = 0;                 // of queries, which share a key; 0: there is none
+  int dim = 0;                   // of queries and keys; even
+  int top = 0;                   // positions that a row attends to
+  bool pairs = false;            // checkpoints rotate neighbours together
+  std::vector<bool> shared = {}; // [layers]: takes the choice of the layer before; or empty: none does
 
   explicit operator bool() const { return heads > 0; }
   bool operator==(const indexer_config&) const = default;
