@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t partition_positions = partition_tokens, block_positions = block_tokens;
 
 constexpr std::size_t score_memory = std::size_t(8) << 20, // bytes of scores that are there at once
-  slot_memory = std::size_t(64) << 20;                     // and of states
+  slot_memory = std::size_t(16) << 20;                     // and of states
 
 constexpr std::int32_t in_order[partition_tokens / block_tokens] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                                     8, 9, 10, 11, 12, 13, 14, 15};

@@ -181,8 +181,10 @@ inline void write_bf16(char* keys, char* values, const float* k, const float* v,
   auto* pairs = reinterpret_cast<std::uint32_t*>(keys);
   for (int d = 0; d < dim; d += 2)
     pairs[d * 8 + slot] = to_bf16(k[d]) | std::uint32_t(to_bf16(k[d + 1])) << 16;
+  if (v == nullptr)
+    return;
   auto* to = reinterpret_cast<std::uint16_t*>(values) + slot / 2 * 2 * dim + slot % 2;
-  for (int d = 0; v != nullptr && d < dim; ++d)
+  for (int d = 0; d < dim; ++d)
     to[2 * d] = to_bf16(v[d]);
 }
 

@@ -70,6 +70,7 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   if (config.indexer) {
     sparse_ = &dynamic_cast<kernels::sparse_attention&>(backend);
     index_rope_ = rotation_of(config.rope, config.indexer.dim);
+    chosen_.reset(as_size(max_rows), config.indexer.top);
   }
   streams_ = allocate(bytes.streams);
   predictions_ = allocate(bytes.streams);
