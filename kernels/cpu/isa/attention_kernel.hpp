@@ -142,9 +142,18 @@ std::size_t run_partition(const attention_op& op, const attention_tile& tile, in
     const int end = &s == &whole ? tile.end_block - partition * per_partition : s.last;
     return partition_blocks(op, tile, s.blocks, s.first, s.last, end);
   };
+  /// Begins to load what is read first behind a stretch.
+  const auto fetch_behind = [&](const attention_stretch* s, stretch (partition_blocks::*of)(int) const) {
+    if (++s == stretches + count)
+      return;
+    const auto blocks = blocks_of(*s);
+    for (int block = s->first; block < at_most(s->first + partition_blocks::ahead, s->last); ++block)
+      (blocks.*of)(block).fetch();
+  };
   const bool shaped = op.soft_cap > 0 || op.slopes != nullptr;
   bool any = false; // weights that are not 0
   for (const auto* s = stretches; s < stretches + count; ++s) {
+    fetch_behind(s, &partition_blocks::keys_of);
     products.score(blocks_of(*s), {s->first_query, s->queries}, s->first, s->last);
     // At once: the scales of later stretches come in the place of these.
     for (int i = s->first_query; s->end && i < s->first_query + s->queries; ++i) {
@@ -170,9 +179,12 @@ std::size_t run_partition(const attention_op& op, const attention_tile& tile, in
     }
     return unread;
   }
-  for (const auto* s = stretches; s < stretches + count; ++s)
+  for (const auto* s = stretches; s < stretches + count; ++s) {
+    if (blocks_of(*s).fetches_values())
+      fetch_behind(s, &partition_blocks::values_of);
     unread += products.weigh(blocks_of(*s), {s->first_query, s->queries}, s->first, s->last, s->first > first,
                              o_of(state, s->first_query), state.stride);
+  }
   return unread;
 }
 

@@ -86,6 +86,9 @@ public:
   const char* keys(int block) const { return scales(block) + scale_bytes_; }
   const char* values(int block) const { return values_ + blocks_[block] * value_bytes_; }
 
+  stretch keys_of(int block) const { return {scales(block), key_bytes_}; }
+  stretch values_of(int block) const { return {values(block), value_bytes_}; }
+
   /// The memory to prefetch while the keys of `block` are read.
   stretch after_keys(int block) const {
     if (block + ahead < last_)

@@ -139,6 +139,34 @@ TEST_CASE("sequences that are divided over threads get the tokens that they get 
   }
 }
 
+TEST_CASE("a tree of guesses is walked by the tokens that are chosen, with the penalties of the line that is walked") {
+  cpu_step_sampler sampler({eos});
+  auto plan = plan_of({{first, 4, 0, start_of({.temperature = 0, .presence_penalty = 2, .max_tokens = 40}), 5}}, 6);
+  plan.tokens = {1, /* guesses */ 1, 2, 4, 5, 4};
+  plan.samples[0].parents = std::make_shared<const std::vector<std::int32_t>>(std::vector{-1, 0, -1, 2, 3});
+  std::vector<float> logits(6 * 8);
+  const auto set = [&](std::size_t row, std::size_t token, float logit) { logits[row * 8 + token] = logit; };
+  set(0, 4, 9);
+  set(1, 6, 9);
+  set(2, 7, 9);
+  set(3, 4, 9); // chosen before
+  set(3, 5, 8);
+  set(4, 6, 9);
+  set(5, 7, 9);
+  const auto result = sampler.sample(plan, logits);
+  REQUIRE(result.sampled.size() == 3);
+  CHECK(result.sampled[0].token.id == 4);
+  CHECK(result.sampled[1].token.id == 5);
+  CHECK(result.sampled[2].token.id == 6);
+  CHECK(result.sampled[1].more);
+  CHECK_FALSE(result.sampled[2].more);
+  REQUIRE(result.judged.size() == 1);
+  CHECK(result.judged[0].guesses == 5);
+  CHECK(result.judged[0].accepted == 2);
+  CHECK(result.judged[0].last == 4); // the row of the 5
+  CHECK(result.judged[0].choices == std::vector<token_id>{4, 6, 7, 5, 6, 7});
+}
+
 TEST_CASE("a search whose answers are judged elsewhere is deferred, and goes on once their values are known") {
   sampling_params p{.temperature = 0, .max_tokens = 3};
   p.techniques.set(searched_by({.simulations = 3, .branching = 2, .parallel = 1, .value = search_value::model}));

@@ -165,6 +165,36 @@ TEST_CASE("guesses are judged under the masks of their rows") {
   }
 }
 
+TEST_CASE("guesses that branch are judged under the masks of their own lines") {
+  const std::string regex = "[0-9]{8}";
+  const sampling_params params{.temperature = 0, .max_tokens = 20};
+  const auto logits = random_logits(6, 78);
+  const auto row = [&](std::size_t i) {
+    return std::vector<float>(logits.begin() + static_cast<std::ptrdiff_t>(i * words_in_vocabulary),
+                              logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * words_in_vocabulary));
+  };
+  cpu_step_sampler slow({last_token}), fast({last_token});
+  std::vector<token_id> expected;
+  for (const std::size_t of_line : {0, 3, 4, 5})
+    expected.push_back(slow.sample(guided_plan(expected.empty() ? guided_start(regex, params) : nullptr), row(of_line))
+                         .sampled[0]
+                         .token.id);
+  auto plan = guided_plan(guided_start(regex, params), {300, 301, expected[0], expected[1], expected[2]});
+  plan.samples[0].parents = std::make_shared<const std::vector<std::int32_t>>(std::vector{-1, 0, -1, 2, 3});
+  const auto result = fast.sample(plan, logits);
+  REQUIRE(result.failed.empty());
+  REQUIRE(result.sampled.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i)
+    CHECK(result.sampled[i].token.id == expected[i]);
+  REQUIRE(result.judged.size() == 1);
+  CHECK(result.judged[0].accepted == 3);
+  CHECK(result.judged[0].last == 5);
+  CHECK(result.judged[0].choices.size() == 6);
+  const auto after = random_logits(1, 5);
+  CHECK(fast.sample(guided_plan(nullptr), after).sampled[0].token.id ==
+        slow.sample(guided_plan(nullptr), after).sampled[0].token.id);
+}
+
 TEST_CASE("a mask that is late keeps nobody waiting, and changes no token") {
   const sampling_params params{.temperature = 0, .max_tokens = 10};
   auto logits = random_logits(1, 9);
