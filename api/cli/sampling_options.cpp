@@ -7,6 +7,7 @@
 #include "runtime/sampling/random_seed.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/text/visible_text.hpp"
 #include "runtime/techniques/repertoire.hpp"
 
 #include <CLI/CLI.hpp>
@@ -63,7 +64,7 @@ std::pair<std::string, float> parse_bias(const std::string& entry) {
   const char* end = entry.data() + entry.size();
   const char* begin = sign == entry.npos ? end : entry.data() + sign + 1;
   if (key.empty() || begin == end || std::from_chars(begin, end, bias).ptr != end)
-    throw failure(errc::bad_request, "--logit-bias must be TEXT=NUMBER or ID=NUMBER, not " + entry.substr(0, 80));
+    throw failure(errc::bad_request, "--logit-bias must be TEXT=NUMBER or ID=NUMBER, not " + visible_name(entry));
   return {std::move(key), bias};
 }
 

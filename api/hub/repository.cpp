@@ -5,6 +5,7 @@
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_names.hpp"
 #include "runtime/support/json/json_reader.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -145,7 +146,7 @@ model_request parse_model_request(std::string_view text, std::string_view endpoi
     result.format = rest.substr(colon + 1);
   if (!is_hub_id(result.id) || (colon != rest.npos && !is_safe_path(result.format)))
     throw failure(errc::bad_request,
-                  "`" + std::string(text.substr(0, 200)) +
+                  "`" + visible_name(text) +
                     "` is not a model of the hub; that is ORG/NAME, or ORG/NAME:FORMAT for one of several GGUF files");
   return result;
 }

@@ -2,6 +2,7 @@
 
 #include "runtime/support/error.hpp"
 #include "runtime/support/text/percent_encoding.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <algorithm>
 
@@ -13,7 +14,7 @@ constexpr std::string_view slashes = "//";
 constexpr std::size_t longest_url = 16384;
 
 [[noreturn]] void refuse_url(std::string_view text) {
-  throw failure(errc::bad_request, "`" + std::string(text.substr(0, 200)) + "` is not an address of HTTP or HTTPS");
+  throw failure(errc::bad_request, "`" + visible_name(text) + "` is not an address of HTTP or HTTPS");
 }
 
 bool is_alphanumeric(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }

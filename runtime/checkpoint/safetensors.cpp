@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/tensor_index.hpp"
 #include "runtime/support/files/mapped_file.hpp"
 #include "runtime/support/json/json.hpp"
+#include "runtime/support/json/json_brief.hpp"
 #include "runtime/support/json/not_a_model.hpp"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ struct entry_reader {
     for (json::value item : list) {
       std::uint64_t size = 0;
       if (item.get(size))
-        fail(shown(key) + " must hold non-negative integers, found " + simdjson::minify(item).substr(0, 40));
+        fail(shown(key) + " must hold non-negative integers, found " + json_brief(item));
       result.push_back(size);
     }
     return result;

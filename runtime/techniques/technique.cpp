@@ -1,6 +1,7 @@
 #include "runtime/techniques/technique.hpp"
 
 #include "runtime/support/error.hpp"
+#include "runtime/support/text/visible_text.hpp"
 #include "runtime/techniques/repertoire.hpp"
 
 #include <charconv>
@@ -26,7 +27,7 @@ std::span<const std::string> texts_of(const flag_values& flags, std::string_view
 std::pair<std::string, std::string> parse_named_file(std::string_view text) {
   const auto sign = text.find('=');
   if (sign == 0 || sign == text.npos || sign + 1 == text.size())
-    throw failure(errc::bad_request, "must be NAME=FILE, not " + std::string(text.substr(0, 80)));
+    throw failure(errc::bad_request, "must be NAME=FILE, not " + visible_name(text));
   return {std::string(text.substr(0, sign)), std::string(text.substr(sign + 1))};
 }
 

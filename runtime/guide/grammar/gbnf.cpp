@@ -78,7 +78,7 @@ private:
       else if (at_.at_end() || c == '|' || c == ')' || c == '\n' || c == '\r')
         break;
       else
-        at_.refuse("has an unexpected `" + std::string(1, c) + "`");
+        at_.refuse_character();
     }
     return tree_.sequence(std::move(parts));
   }

@@ -108,7 +108,7 @@ private:
     }
     at_.skip_space("//", false);
     if (!at_.at_end() && at_.peek() != '\n' && at_.peek() != '\r')
-      at_.refuse("has an unexpected `" + std::string(1, at_.peek()) + "`");
+      at_.refuse_character();
   }
 
   /// Reads a rule's attributes, as llguidance has them. What is captured matters to those who parse the answer.

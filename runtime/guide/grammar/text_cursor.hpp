@@ -29,6 +29,12 @@ public:
     pos_ += what.size();
     return true;
   }
+  /// For a character that cannot stand here.
+  [[noreturn]] void refuse_character() const {
+    auto end = pos_;
+    next_char(text_, end);
+    refuse("has an unexpected `" + std::string(text_.substr(pos_, end - pos_)) + "`");
+  }
   char32_t take_character() { return next_char(text_, pos_); }
   std::size_t position() const { return pos_; }
   void go_to(std::size_t position) { pos_ = position; }
@@ -69,6 +75,8 @@ public:
 
   /// Behind a backslash.
   char32_t escape() {
+    if (at_end())
+      refuse("has a malformed escape");
     const auto c = take_character();
     switch (c) {
       case 'n': return '\n';

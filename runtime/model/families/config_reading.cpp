@@ -1,6 +1,7 @@
 #include "runtime/model/families/config_reading.hpp"
 
 #include "runtime/model/config_limits.hpp"
+#include "runtime/support/json/json_brief.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
@@ -290,8 +291,8 @@ std::optional<std::vector<bool>> read_layer_words(const reader& config, const ch
     std::string_view type;
     if (item.get(type) || (type != first && type != second))
       throw failure(errc::unsupported,
-                    config.label(key) + " holds " + simdjson::minify(item).substr(0, 60) + ", supported are " +
-                      std::string(first) + " and " + std::string(second));
+                    config.label(key) + " holds " + json_brief(item, 60) + ", supported are " + std::string(first) +
+                      " and " + std::string(second));
     result.push_back(type == second);
   }
   return result;

@@ -2,6 +2,7 @@
 // matrix, perhaps cut to a magnitude.
 #include "runtime/model/families/config_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
+#include "runtime/support/json/json_brief.hpp"
 
 namespace troupe::families {
 
@@ -44,9 +45,7 @@ void read_mpt(const reader& config, model_config& model) {
   model.positions = position_type::alibi;
   read_attention(config, model);
   if (const auto scale = config.find("logit_scale")) // of which the authors' code makes something, but not transformers
-    throw failure(errc::unsupported,
-                  config.label("logit_scale") + " is " + simdjson::minify(*scale).substr(0, 40) +
-                    ", supported is null");
+    throw failure(errc::unsupported, config.label("logit_scale") + " is " + json_brief(*scale) + ", supported is null");
 }
 
 void arrange_mpt(const model_config& model, const checkpoint&, arrangement& to) {

@@ -7,6 +7,7 @@
 #include "runtime/support/error.hpp"
 #include "runtime/support/files/file_reading.hpp"
 #include "runtime/support/files/mapped_file.hpp"
+#include "runtime/support/json/json_brief.hpp"
 #include "runtime/support/json/json_reader.hpp"
 #include "runtime/support/types.hpp"
 
@@ -246,7 +247,7 @@ void check_plain_lora(const json::reader& config, std::vector<std::string>& rema
     unsupported("bias", shown(*bias));
   for (const auto* key : {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora"})
     if (const auto value = config.find(key); value && !(value->is_bool() && !bool(*value)))
-      unsupported(key, std::string(simdjson::minify(*value)).substr(0, 40));
+      unsupported(key, json_brief(*value));
   for (const auto* key :
        {"trainable_token_indices", "layer_replication", "alora_invocation_tokens", "target_parameters", "arrow_config"})
     if (is_set(config.find(key)))

@@ -1,6 +1,7 @@
 #include "runtime/techniques/dola/dola_layers.hpp"
 
 #include "runtime/support/error.hpp"
+#include "runtime/support/text/visible_text.hpp"
 
 #include <algorithm>
 #include <string>
@@ -51,7 +52,7 @@ std::vector<int> high_layers(int layers) { return every_other(layers > many ? la
 
 dola_layers::dola_layers(std::string_view word) : asked_(word == "low" ? part::low : part::high) {
   if (word != "low" && word != "high")
-    refuse_layers("must be \"low\", \"high\" or a list of layers, not \"" + std::string(word.substr(0, 80)) + '"');
+    refuse_layers("must be \"low\", \"high\" or a list of layers, not \"" + visible_name(word) + '"');
 }
 
 dola_layers::dola_layers(std::vector<int> layers) : shared_list(sorted(std::move(layers))), asked_(part::listed) {}

@@ -1,6 +1,7 @@
 #include "runtime/model/model_config.hpp"
 #include "runtime/support/json/field_reader.hpp"
 #include "runtime/support/text/integer_text.hpp"
+#include "runtime/support/text/visible_text.hpp"
 #include "runtime/techniques/steering/steering_library.hpp"
 
 #include <algorithm>
@@ -138,7 +139,7 @@ std::span<const steering_choice> choices_of(const technique_use* use) {
 steering_choice parse_steering_choice(std::string_view text) {
   const auto refuse = [text] {
     throw failure(errc::bad_request,
-                  "must be NAME, NAME=STRENGTH or NAME=STRENGTH@FIRST-LAST, not " + std::string(text.substr(0, 80)));
+                  "must be NAME, NAME=STRENGTH or NAME=STRENGTH@FIRST-LAST, not " + visible_name(text));
   };
   const auto sign = text.find('=');
   steering_choice result{std::string(text.substr(0, sign))};

@@ -137,6 +137,8 @@ TEST_CASE("names of models may have a format, and be pasted as addresses") {
                             "https://other/org/name", "org/na me"})
     CHECK_MESSAGE(
       failure_of([&] { parse_model_request(wrong, "http://mirror"); }).find("ORG/NAME") != std::string::npos, wrong);
+  CHECK(failure_of([] { parse_model_request("a\xff", "http://mirror"); }).starts_with("`a\\xff` is not a model"));
+  CHECK(failure_of([] { parse_url("a\xff"); }).starts_with("`a\\xff` is not an address"));
   CHECK(is_revision("refs/pr/1"));
   for (const char* wrong : {"", "../x", "-x", "a/../b", "a b", "/a"})
     CHECK_MESSAGE(!is_revision(wrong), wrong);

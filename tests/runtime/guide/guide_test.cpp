@@ -330,6 +330,11 @@ TEST_CASE("hostile sources are refused or bounded, with a sentence") {
   CHECK(refusal(grammar_of("root ::= \"a\" other")).find("`other`") != std::string::npos);
   CHECK(refusal(grammar_of("root ::= \"a\" root")).find("allows no text") != std::string::npos);
   CHECK(refusal(grammar_of("start: <|end|>")).find("line 1") != std::string::npos);
+  for (const auto* cut : {"root ::= \"\\", "root ::= [\\", "root ::= [a-\\", "root ::= [a", "start: \"\\",
+                          "start: \"a\"..\"\\", "start: /\\", "start: /a\\", "start: \"a\".."})
+    CHECK_MESSAGE(refusal(grammar_of(cut)).find("line 1") != std::string::npos, cut);
+  CHECK(refusal(grammar_of("root ::= “a”")) == "the GBNF grammar (line 1) has an unexpected `“`");
+  CHECK(refusal(grammar_of("start: \"a\" é")) == "the Lark grammar (line 1) has an unexpected `é`");
   CHECK(refusal(tag("{}")) != "accepted");
   CHECK(refusal({.what = source::kind::choice}).find("allows no text") != std::string::npos);
   std::string nested = R"({"type":"string","minLength":1})";

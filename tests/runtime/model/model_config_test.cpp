@@ -197,6 +197,7 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
     {with(R"("layer_types": ["full_attention", 1, "full_attention", "full_attention"])", "qwen3"),
      "`layer_types` holds 1"},
     {with(R"("num_hidden_layers": 1, "layer_types": ["linear_attention"])", "qwen3"), "holds \"linear_attention\""},
+    {with(R"("num_hidden_layers": 1, "layer_types": [")" + std::string(58, 'x') + R"(é"])", "qwen3"), "xxx, supported"},
     {with(R"("num_hidden_layers": 1, "layer_types": ["sliding_attention"])", "qwen2"), "switches it off"},
     {with(R"("hidden_activation": "mish")", "gemma2"), "`hidden_activation` is `mish`, supported are silu, gelu,"},
     {with(R"("query_pre_attn_scalar": 0)", "gemma2"), "`query_pre_attn_scalar` must be from"},
