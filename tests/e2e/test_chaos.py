@@ -159,10 +159,10 @@ LONG = {"type": "string", "minLength": 300, "maxLength": 320}
 
 
 @pytest.fixture(scope="module")
-def delayed(tmp_path_factory):
+def delayed():
     server = Server(GOLDEN, "--device", "cpu", "--threads", "2", "--replicas", "2", "--fault-injection", "--log-level", "error")
     yield server
-    server.wait_until_idle()
+    wait_until(lambda: is_idle(server), "all blocks to be free and no request to run")
     assert server.stop() == 0, "".join(server.err)
 
 
