@@ -15,6 +15,12 @@ server_options with_faults() {
   return options;
 }
 
+response ask_for_faults(std::uint16_t port, std::string_view body) {
+  raw_client client(port);
+  client.post("/debug/faults", body);
+  return client.read_response();
+}
+
 struct no_faults_after {
   ~no_faults_after() { fault_injection::set({}); }
 };
@@ -24,7 +30,7 @@ struct no_faults_after {
 TEST_CASE("a server injects no faults unless it was started for that") {
   live_server live;
   CHECK(get(live.port(), "/debug/faults").status == 404);
-  const auto refused = post(live.port(), "/debug/faults", R"({"faults":[{"kind":"disk","every_ms":1}]})");
+  const auto refused = ask_for_faults(live.port(), R"({"faults":[{"kind":"disk","every_ms":1}]})");
   CHECK(refused.status == 404);
   CHECK(refused.body.find("--fault-injection") != std::string::npos);
   CHECK_FALSE(fault_injection::armed());
@@ -33,7 +39,7 @@ TEST_CASE("a server injects no faults unless it was started for that") {
 TEST_CASE("faults are set as a list, and told with how often they struck when they are replaced") {
   const no_faults_after ends;
   live_server live(with_faults());
-  const auto set = [&](const std::string& body) { return post(live.port(), "/debug/faults", body); };
+  const auto set = [&](const std::string& body) { return ask_for_faults(live.port(), body); };
   CHECK(set(R"({"faults":[{"kind":"disk","every_messages":1,"count":2}]})").body == R"({"faults":[]})");
   CHECK(fault_injection::refuses("disk"));
   CHECK(get(live.port(), "/debug/faults").body == R"({"faults":[{"kind":"disk","count":2,"struck":1}]})");
@@ -58,7 +64,7 @@ TEST_CASE("a fault that cannot be is refused with the field that is wrong") {
   const no_faults_after ends;
   live_server live(with_faults());
   const auto refused = [&](const std::string& fault, const std::string& says) {
-    const auto answer = post(live.port(), "/debug/faults", R"({"faults":[)" + fault + "]}");
+    const auto answer = ask_for_faults(live.port(), R"({"faults":[)" + fault + "]}");
     CAPTURE(answer.body);
     CHECK(answer.status == 400);
     CHECK(answer.body.find(says) != std::string::npos);
@@ -70,6 +76,6 @@ TEST_CASE("a fault that cannot be is refused with the field that is wrong") {
   refused(R"({"kind":"disk","every_ms":1,"pause_ms":1})", "for a delay");
   refused(R"({"kind":"disk","every_ms":1,"period":1})", "period");
   refused(R"(1)", "faults[0]");
-  CHECK(post(live.port(), "/debug/faults", "{}").status == 400);
+  CHECK(ask_for_faults(live.port(), "{}").status == 400);
   CHECK_FALSE(fault_injection::armed());
 }
