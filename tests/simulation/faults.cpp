@@ -125,7 +125,7 @@ void troublemaker::before(const handler& who, const caf::mailbox_element& what) 
     say("   " + std::string(who.kind) + "#" + std::to_string(who.self.id()) + " <- " + name + " (" + state + ")");
   if (left_ > 0 && s_.death_every > 0 && may_die(who.kind) && !(is_system(name) && std::string_view(who.kind) != "engine") &&
       dice_.one_in(s_.death_every)) {
-    if (dice_.one_in(2))
+    if (what.mid.is_request() || dice_.one_in(2)) // whoever has answered cannot fail to
       fail(its, who.self.id());
     die_behind_ = true;
   }

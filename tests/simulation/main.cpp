@@ -67,6 +67,7 @@ int replay(const arguments& a) {
   const auto s = scenario_of(*a.seed);
   for (const auto& c : s.clients) // so that these are no part of the trace
     static_cast<void>(simulate(calm_scenario(c.request, s.recurrent, s.stages), false, nullptr));
+  std::setvbuf(stdout, nullptr, _IOLBF, 0); // also before a crash
   std::printf("%s\n", s.describe().c_str());
   const auto result = simulate(s, !a.quiet, nullptr);
   std::printf("%s, %llu jobs, %llu messages, %llu deaths, %llu answers\n",
