@@ -95,7 +95,8 @@ observer::observer(caf::actor_system& system, engine_actor engine, bool watches)
     return {
       [=](stats_atom) {
         self->request(engine, caf::infinite, stats_atom::value)
-          .then([=](const engine_stats& s) { --state->open, state->take(s); }, [=](const caf::error&) { --state->open; });
+          .then([=](const engine_stats& s) { --state->open, state->take(s); },
+                [=](const caf::error&) { --state->open; });
       },
       [=](look_atom) {
         self->request(engine, caf::infinite, look_atom::value)

@@ -97,8 +97,8 @@ int run_many(const arguments& a) {
       continue;
     ++failed;
     std::printf("seed %llu (schedule %llu) FAILED: %s\n  troupe_simulation --seed %llu shows it\n",
-                static_cast<unsigned long long>(s.seed), static_cast<unsigned long long>(run + 1), result.trouble.c_str(),
-                static_cast<unsigned long long>(s.seed));
+                static_cast<unsigned long long>(s.seed), static_cast<unsigned long long>(run + 1),
+                result.trouble.c_str(), static_cast<unsigned long long>(s.seed));
     std::fflush(stdout);
     if (!a.keep_on) {
       ++run;
