@@ -14,8 +14,8 @@ class actor_hooks {
 public:
   /// An actor as it handles a message.
   struct handler {
-    const char* kind;       // State::name
-    caf::local_actor& self; //
+    const char* kind;                           // State::name
+    caf::local_actor& self;                     //
     const std::type_info* inner_type = nullptr; // of what State::inner() gives; null: it has none, or is not made yet
     const void* inner = nullptr;
   };

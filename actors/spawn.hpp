@@ -65,8 +65,10 @@ public:
   caf::invoke_message_result consume(caf::mailbox_element& what) override {
     const bool counted = count_.take();
     auto* hooks = actor_hooks::now;
-    if (hooks)
+    if (hooks) {
+      this->current_element_ = &what; // which CAF answers where a handler throws
       hooks->before(seen(), what);
+    }
     const auto handle = [&] { return super::consume(what); };
     const auto result = fault_injection::armed() ? pass_fault_door(State::name, place_, handle) : handle();
     if (hooks)

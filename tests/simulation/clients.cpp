@@ -94,12 +94,11 @@ observer::observer(caf::actor_system& system, engine_actor engine, bool watches)
   asker_ = system.spawn([state = state_, engine = engine_](caf::event_based_actor* self) -> caf::behavior {
     return {
       [=](stats_atom) {
-        ++state->open;
         self->request(engine, caf::infinite, stats_atom::value)
-          .then([=](const engine_stats& s) { --state->open, state->take(s); }, [=](const caf::error&) { --state->open; });
+          .then([=](const engine_stats& s) { --state->open, state->take(s); },
+                [=](const caf::error&) { --state->open; });
       },
       [=](look_atom) {
-        ++state->open;
         self->request(engine, caf::infinite, look_atom::value)
           .then([=](const engine_snapshot_ptr&) { --state->open; }, [=](const caf::error&) { --state->open; });
       },
@@ -112,12 +111,18 @@ observer::observer(caf::actor_system& system, engine_actor engine, bool watches)
   });
 }
 
+// One at a time: answers to two may come in another order, each as of its time.
 void observer::ask() {
+  if (waits())
+    return;
   switch (watcher_ ? turn_++ % 4 : 0) {
-    case 1: caf::anon_send(asker_, look_atom::value); break;
+    case 1:
+      ++state_->open;
+      caf::anon_send(asker_, look_atom::value);
+      break;
     case 2: caf::anon_send(engine_, watch_atom::value, watcher_); break;
     case 3: caf::anon_send(engine_, unwatch_atom::value, watcher_); break;
-    default: caf::anon_send(asker_, stats_atom::value);
+    default: ++state_->open; caf::anon_send(asker_, stats_atom::value);
   }
 }
 

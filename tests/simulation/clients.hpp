@@ -18,11 +18,11 @@ struct client : std::enable_shared_from_this<client> {
   client_plan plan;
   generation_ptr asked;
   hearing heard;
-  request_actor request;       // null until it is known
+  request_actor request; // null until it is known
   caf::actor_id request_id = 0;
-  client_actor actor;          // that hears, if it is one
+  client_actor actor; // that hears, if it is one
   bool begun = false, left = false, cancelled = false, threw = false;
-  bool refused = false;        // the engine did not take the submission
+  bool refused = false; // the engine did not take the submission
   bool paused = false;
   int events = 0;
   std::size_t next_deed = 0;

@@ -70,7 +70,8 @@ std::vector<known_kind> universe() {
   const std::vector<std::string> load{"nobody", "one request", "several"};
   std::vector<known_kind> all{
     {"engine", interface_of<engine_actor>::messages(), {"loading", "all run", "some run", "none runs", "stopping"}},
-    {"request", interface_of<request_actor>::messages(),
+    {"request",
+     interface_of<request_actor>::messages(),
      {"new", "known", "compiling", "submitted", "started", "decoding", "paused", "ending"}},
     {"scheduler", interface_of<scheduler_actor>::messages(), {"idle", "waiting", "running", "busy", "paused"}},
     {"kv_block_manager", interface_of<kv_block_manager_actor>::messages(), {"empty", "cached", "in use", "short"}},
@@ -85,8 +86,8 @@ std::vector<known_kind> universe() {
   return all;
 }
 
-const std::vector<std::string> phases{"none",    "new",     "known",    "compiling", "submitted",
-                                      "started", "decoding", "paused"};
+const std::vector<std::string> phases{"none",      "new",     "known",    "compiling",
+                                      "submitted", "started", "decoding", "paused"};
 
 } // namespace
 
@@ -99,7 +100,9 @@ std::string message_name(const caf::mailbox_element& what) {
   const auto [number, type] = content.type(0);
   if (type != nullptr)
     return type_name(*type);
-  return content.match_element<caf::down_msg>(0) ? "down" : content.match_element<caf::exit_msg>(0) ? "exit" : "response";
+  return content.match_element<caf::down_msg>(0) ? "down"
+    : content.match_element<caf::exit_msg>(0)    ? "exit"
+                                                 : "response";
 }
 
 void coverage::add(const coverage& other) {
@@ -147,12 +150,16 @@ void coverage::report(std::ostream& to) const {
   to << "messages handled:                  " << percent(seen_messages, all_messages) << '\n'
      << "messages x states of the receiver: " << percent(seen, all) << '\n'
      << "deaths x phases of a request:      " << percent(seen_deaths, all_deaths) << '\n'
-     << "never handled:\n" << never << "never in these states:\n" << partly << "never died:\n" << undied;
+     << "never handled:\n"
+     << never << "never in these states:\n"
+     << partly << "never died:\n"
+     << undied;
 }
 
 void coverage::save(std::ostream& to) const {
   for (const auto& [key, count] : messages_)
-    to << "message\t" << std::get<0>(key) << '\t' << std::get<1>(key) << '\t' << std::get<2>(key) << '\t' << count << '\n';
+    to << "message\t" << std::get<0>(key) << '\t' << std::get<1>(key) << '\t' << std::get<2>(key) << '\t' << count
+       << '\n';
   for (const auto& [key, count] : deaths_)
     to << "death\t" << key.first << '\t' << key.second << "\t-\t" << count << '\n';
 }

@@ -30,7 +30,11 @@ bool is_system(const std::string& name) { return name == "exit" || name == "down
 } // namespace
 
 troublemaker::troublemaker(const scenario& s, bool traced)
-  : s_(s), traced_(traced), dice_(s.seed + 77), left_(s.most_deaths), refusal_every_(s.refusal_every),
+  : s_(s),
+    traced_(traced),
+    dice_(s.seed + 77),
+    left_(s.most_deaths),
+    refusal_every_(s.refusal_every),
     before_(std::exchange(actor_hooks::now, this)) {}
 
 troublemaker::~troublemaker() { actor_hooks::now = before_; }
@@ -63,7 +67,10 @@ std::string troublemaker::state_of(const handler& who) {
     if (!who.inner)
       return "idle";
     const auto c = static_cast<const scheduler*>(who.inner)->counters();
-    return c.paused > 0 ? "paused" : c.running > 0 ? (c.waiting > 0 ? "busy" : "running") : c.waiting > 0 ? "waiting" : "idle";
+    return c.paused > 0 ? "paused"
+      : c.running > 0   ? (c.waiting > 0 ? "busy" : "running")
+      : c.waiting > 0   ? "waiting"
+                        : "idle";
   }
   if (kind == "kv_block_manager") {
     if (!who.inner)
@@ -73,7 +80,11 @@ std::string troublemaker::state_of(const handler& who) {
   }
   if (kind == "engine") {
     const auto run = alive_["scheduler"];
-    return stopping ? "stopping" : !loaded ? "loading" : run == 0 ? "none runs" : run < s_.replicas ? "some run" : "all run";
+    return stopping       ? "stopping"
+      : !loaded           ? "loading"
+      : run == 0          ? "none runs"
+      : run < s_.replicas ? "some run"
+                          : "all run";
   }
   const auto requests = alive_["request"];
   return requests == 0 ? "nobody" : requests == 1 ? "one request" : "several";
@@ -123,9 +134,9 @@ void troublemaker::before(const handler& who, const caf::mailbox_element& what) 
   covered.handled(who.kind, name, state);
   if (traced_)
     say("   " + std::string(who.kind) + "#" + std::to_string(who.self.id()) + " <- " + name + " (" + state + ")");
-  if (left_ > 0 && s_.death_every > 0 && may_die(who.kind) && !(is_system(name) && std::string_view(who.kind) != "engine") &&
-      dice_.one_in(s_.death_every)) {
-    if (dice_.one_in(2))
+  if (left_ > 0 && s_.death_every > 0 && may_die(who.kind) &&
+      !(is_system(name) && std::string_view(who.kind) != "engine") && dice_.one_in(s_.death_every)) {
+    if (what.mid.is_request() || dice_.one_in(2)) // whoever has answered cannot fail to
       fail(its, who.self.id());
     die_behind_ = true;
   }

@@ -51,7 +51,7 @@ public:
 
   happened seen;
   coverage covered;
-  std::string trouble; // the first; empty: none
+  std::string trouble;                   // the first; empty: none
   bool stopping = false, loaded = false; // the engine
 
 private:

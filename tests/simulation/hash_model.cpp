@@ -9,8 +9,9 @@ namespace troupe::simulation {
 std::shared_ptr<const tokenizer> hash_tokenizer() {
   static const auto made = [] {
     const std::string characters = "{}\":,[] .-0123456789abcdefghijklmnopqrstuvwxyz?"; // one for each token from 1 on
-    std::string json = R"({"added_tokens":[{"id":0,"content":"<end>","special":true,"single_word":false,"lstrip":false,)"
-                       R"("rstrip":false,"normalized":false}],"decoder":{"type":"Fuse"},"model":{"type":"BPE","vocab":{)";
+    std::string json =
+      R"({"added_tokens":[{"id":0,"content":"<end>","special":true,"single_word":false,"lstrip":false,)"
+      R"("rstrip":false,"normalized":false}],"decoder":{"type":"Fuse"},"model":{"type":"BPE","vocab":{)";
     json += R"("<end>":0)";
     for (std::size_t i = 0; i < characters.size(); ++i)
       json += std::string(",\"") + (characters[i] == '"' ? "\\\"" : std::string(1, characters[i])) +

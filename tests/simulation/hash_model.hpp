@@ -11,7 +11,7 @@
 
 namespace troupe::simulation {
 
-inline constexpr int vocabulary = 48;  // tokens, each a character but for the first
+inline constexpr int vocabulary = 48; // tokens, each a character but for the first
 inline constexpr token_id end_token = 0;
 inline constexpr int hidden_width = 4; // of an embedding
 

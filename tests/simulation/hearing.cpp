@@ -39,7 +39,8 @@ bool begins(const testing::heard& part, const testing::heard& whole) {
     return a.size() <= b.size() && std::equal(a.begin(), a.end(), b.begin(), equal);
   };
   for (const auto& [index, ids] : part.ids)
-    if (const auto its = whole.ids.find(index); !ids.empty() && (its == whole.ids.end() || !prefix(ids, its->second, std::equal_to())))
+    if (const auto its = whole.ids.find(index);
+        !ids.empty() && (its == whole.ids.end() || !prefix(ids, its->second, std::equal_to())))
       return false;
   for (const auto& [index, tokens] : part.tokens)
     if (const auto its = whole.tokens.find(index);

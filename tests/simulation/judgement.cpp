@@ -67,13 +67,15 @@ std::string judge(const client& c, const scenario& s, const happened& what) {
     return {};
   const auto& expected = alone(c.plan.request, s.recurrent, s.stages);
   if (heard.failed) {
-    if (expected.failed)
-      return expected.failed->message == heard.failed->message ? "" : "another error: " + heard.failed->message;
+    if (expected.failed && expected.failed->message == heard.failed->message)
+      return {};
     if (!is_explained(*heard.failed, c, s, what))
       return "request " + std::to_string(c.plan.request) + " failed: " + heard.failed->message;
-    return begins(heard, expected) ? "" : "before it failed, other tokens:" + text_of(heard) + ", alone" + text_of(expected);
+    return begins(heard, expected) ? ""
+                                   : "before it failed, other tokens:" + text_of(heard) + ", alone" + text_of(expected);
   }
-  const bool cut = std::ranges::any_of(heard.finish, [](const auto& f) { return f.second == finish_reason::cancelled; }) &&
+  const bool cut = std::ranges::any_of(heard.finish,
+                                       [](const auto& f) { return f.second == finish_reason::cancelled; }) &&
     (c.cancelled || c.left);
   if (cut)
     return c.plan.request >= 0 && (begins(heard, expected) || generation_of(c.plan).sampling.ranked())

@@ -67,6 +67,7 @@ int replay(const arguments& a) {
   const auto s = scenario_of(*a.seed);
   for (const auto& c : s.clients) // so that these are no part of the trace
     static_cast<void>(simulate(calm_scenario(c.request, s.recurrent, s.stages), false, nullptr));
+  std::setvbuf(stdout, nullptr, _IOLBF, 0); // also before a crash
   std::printf("%s\n", s.describe().c_str());
   const auto result = simulate(s, !a.quiet, nullptr);
   std::printf("%s, %llu jobs, %llu messages, %llu deaths, %llu answers\n",
@@ -96,8 +97,8 @@ int run_many(const arguments& a) {
       continue;
     ++failed;
     std::printf("seed %llu (schedule %llu) FAILED: %s\n  troupe_simulation --seed %llu shows it\n",
-                static_cast<unsigned long long>(s.seed), static_cast<unsigned long long>(run + 1), result.trouble.c_str(),
-                static_cast<unsigned long long>(s.seed));
+                static_cast<unsigned long long>(s.seed), static_cast<unsigned long long>(run + 1),
+                result.trouble.c_str(), static_cast<unsigned long long>(s.seed));
     std::fflush(stdout);
     if (!a.keep_on) {
       ++run;

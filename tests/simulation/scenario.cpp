@@ -69,7 +69,8 @@ scenario scenario_of(std::uint64_t seed) {
   for (int i = d.pick(1, 10); i > 0; --i)
     s.clients.push_back(client_of(d, i, trouble));
   s.how = static_cast<picking>(d.pick(0, 3));
-  constexpr std::array kinds{"scheduler", "kv_block_manager", "sampler", "executor", "request", "engine", "guide_compiler"};
+  constexpr std::array kinds{"scheduler", "kv_block_manager", "sampler",       "executor",
+                             "request",   "engine",           "guide_compiler"};
   s.starved = kinds[static_cast<std::size_t>(d.pick(0, 6))];
   if (trouble && !d.one_in(3)) {
     constexpr std::array every{15, 60, 250, 800};
@@ -102,9 +103,13 @@ std::string scenario::describe() const {
     (roles ? " with roles" : "") + ", " + std::to_string(stages) + " stages, " + std::to_string(blocks) + " blocks, " +
     std::to_string(host_blocks) + " in the host, " + std::to_string(limits.step_tokens) + " rows, " +
     std::to_string(limits.max_sequences) + " sequences, " + std::to_string(clients.size()) + " clients";
-  for (const auto& [is, what] : {std::pair(asynchronous, ", asynchronous"), {late_masks, ", late masks"},
-                                 {recurrent, ", recurrent"}, {disk, ", a disk"}, {!prefix_cache, ", no prefix cache"},
-                                 {observed, ", observed"}, {death_every > 0, ", deaths"},
+  for (const auto& [is, what] : {std::pair(asynchronous, ", asynchronous"),
+                                 {late_masks, ", late masks"},
+                                 {recurrent, ", recurrent"},
+                                 {disk, ", a disk"},
+                                 {!prefix_cache, ", no prefix cache"},
+                                 {observed, ", observed"},
+                                 {death_every > 0, ", deaths"},
                                  {refusal_every > 0, ", refusals"}})
     text += is ? what : "";
   return text;

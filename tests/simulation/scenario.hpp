@@ -63,7 +63,7 @@ scenario calm_scenario(int request, bool recurrent, int stages);
 
 /// The model that engines of it load. `alive`: counts runners. `folder`: for what is kept.
 std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<outside_work>& work, int* alive,
-                                        const std::string& folder);
+                                       const std::string& folder);
 
 /// The request that a client sends.
 generation generation_of(const client_plan& c);

@@ -176,7 +176,8 @@ private:
     }
     const bool passed = clock.trigger_timeout();
     if (passed && faults_.traced())
-      faults_.say("-- " + std::to_string(std::chrono::duration<double, std::milli>(clock.now().time_since_epoch()).count()) +
+      faults_.say("-- " +
+                  std::to_string(std::chrono::duration<double, std::milli>(clock.now().time_since_epoch()).count()) +
                   " ms");
     return passed;
   }
@@ -214,10 +215,10 @@ private:
     if (dice_.one_in(3))
       coordinator_.advance_time(std::chrono::microseconds(dice_.pick(1, 400)));
     if (trouble_.empty())
-      trouble_ = !faults_.trouble.empty()        ? faults_.trouble
-        : !broken_promise::first.empty()         ? broken_promise::first
+      trouble_ = !faults_.trouble.empty()            ? faults_.trouble
+        : !broken_promise::first.empty()             ? broken_promise::first
         : observer_ && !observer_->trouble().empty() ? observer_->trouble()
-                                                 : std::string();
+                                                     : std::string();
     return true;
   }
 
@@ -240,6 +241,8 @@ private:
   void finish() {
     faults_.relent();
     settle(std::chrono::seconds(30));
+    if (trouble_.empty() && observer_ && observer_->waits())
+      trouble_ = "the engine has not answered a question";
     if (trouble_.empty() && !faults_.seen.engine_died)
       check_nothing_held();
     faults_.stopping = true;
@@ -267,8 +270,9 @@ private:
   /// Runs all there is to run, for so long of virtual time.
   void settle(std::chrono::seconds most) {
     const auto until = coordinator_.clock().now() + most;
-    while (trouble_.empty() && (run_outside(1) || run_job() ||
-                                (coordinator_.clock().now() < until && coordinator_.clock().trigger_timeout())))
+    while (
+      trouble_.empty() &&
+      (run_outside(1) || run_job() || (coordinator_.clock().now() < until && coordinator_.clock().trigger_timeout())))
       ;
   }
 
@@ -303,8 +307,7 @@ private:
   std::size_t own_actors_;
   engine_actor engine_;
   std::optional<observer> observer_;
-  const std::string folder_ =
-    "/dev/shm/troupe_simulation_" + std::to_string(getpid()) + "_" + std::to_string(s_.seed);
+  const std::string folder_ = "/dev/shm/troupe_simulation_" + std::to_string(getpid()) + "_" + std::to_string(s_.seed);
   std::uint64_t jobs_ = 0;
   std::string trouble_;
   int heard_ = 0;

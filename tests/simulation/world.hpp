@@ -2,9 +2,9 @@
 // one job at a time, chosen by the seed; time passes only between jobs.
 #pragma once
 
+#include "tests/listener.hpp"
 #include "tests/simulation/coverage.hpp"
 #include "tests/simulation/scenario.hpp"
-#include "tests/listener.hpp"
 
 #include <cstdint>
 #include <string>
