@@ -65,12 +65,13 @@ public:
   caf::invoke_message_result consume(caf::mailbox_element& what) override {
     const bool counted = count_.take();
     auto* hooks = actor_hooks::now;
-    if (hooks) {
-      this->current_element_ = &what; // which CAF answers where a handler throws
+    const bool armed = fault_injection::armed();
+    if (hooks || armed)
+      this->current_element_ = &what; // which CAF answers where something throws
+    if (hooks)
       hooks->before(seen(), what);
-    }
     const auto handle = [&] { return super::consume(what); };
-    const auto result = fault_injection::armed() ? pass_fault_door(State::name, place_, handle) : handle();
+    const auto result = armed ? pass_fault_door(State::name, place_, handle) : handle();
     if (hooks)
       hooks->after(seen(), what, result);
     if (result == caf::invoke_message_result::skipped) {
