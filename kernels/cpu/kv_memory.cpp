@@ -69,9 +69,11 @@ void cpu_kv_cache::copy_tokens(int index, std::span<const token_copy> copies, th
       };
       for (std::size_t i = 0; scaled && i < 2; ++i)
         move(keys, layer.key_bytes, (i * block_tokens + place) * sizeof(float), sizeof(float));
-      const auto first = layer.key_bytes - layer.value_bytes; // behind the scales
+      const std::size_t first = scaled ? 2 * block_tokens * sizeof(float) : 0; // behind the scales
       for (std::size_t i = 0; i < words; ++i)
         move(keys, layer.key_bytes, first + (i * block_tokens + place) * word, word);
+      if (layer.value_bytes == 0)
+        continue;
       if (!pairs)
         move(values, layer.value_bytes, place * dim * number, dim * number);
       for (std::size_t d = 0; pairs && d < dim; ++d)

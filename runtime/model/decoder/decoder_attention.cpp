@@ -182,6 +182,7 @@ void decoder::choose_positions(int i, const tensor& normed, kernels::kv_cache& c
   backend_.layer_norm(key, key, float_data(w.key_norm.weight), float_data(w.key_norm.bias), index_eps);
   backend_.linear(weights, normed, *w.head);
   backend_.rope_write_kv(all, config.indexer.heads, {}, index_rope_.get(), cache, layer, who);
+  backend_.copy_tokens(cache, layer, who.common);
   chosen_.reset(rows, config.indexer.top);
   sparse_->choose_positions(chosen_, column_part(all, 0, heads * dim), weights, config.indexer.heads, cache, layer,
                             who);

@@ -571,6 +571,10 @@ TEST_CASE("crowds whose guesses branch give every request the same bits as alone
     alone.compute.kv_dtype = crowded.compute.kv_dtype = "fp8";
     crowded.stages = 2;
   }
+  SUBCASE("of a model that chooses positions, with K and V in int8") {
+    alone.model = crowded.model = test_data() + "/families/deepseek-v32";
+    alone.compute.kv_dtype = crowded.compute.kv_dtype = "int8";
+  }
   SUBCASE("of a model with recurrent layers, which takes their first lines") {
     alone.model = crowded.model = test_data() + "/families/lfm2";
   }
