@@ -1,5 +1,6 @@
 #include "actors/guide_compiler.hpp"
 
+#include "actors/actor_hooks.hpp"
 #include "actors/faults.hpp"
 #include "actors/messages/guides.hpp"
 #include "actors/spawn.hpp"
@@ -24,7 +25,8 @@ public:
 
   guide_worker_state(guide_worker_actor::pointer self, loaded_model_ptr model)
     : self_(self), self_handle_(self), model_(std::move(model)) {
-    give_way();
+    if (!actor_hooks::now) // else the thread is everybody's
+      give_way();
   }
 
   guide_worker_actor::behavior_type make_behavior() {

@@ -19,6 +19,7 @@
 #include <caf/message.hpp>
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <istream>
 #include <ostream>
@@ -110,6 +111,17 @@ void coverage::add(const coverage& other) {
     messages_[key] += count;
   for (const auto& [key, count] : other.deaths_)
     deaths_[key] += count;
+}
+
+std::vector<std::string> coverage::unhandled() const {
+  std::vector<std::string> all;
+  for (const auto& each : universe())
+    for (const auto& message : each.messages)
+      if (std::ranges::none_of(each.states, [&](const auto& state) {
+            return messages_.contains({each.kind, message, state});
+          }))
+        all.push_back(std::string(each.kind) + " <- " + message);
+  return all;
 }
 
 void coverage::report(std::ostream& to) const {

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace troupe::simulation {
 
@@ -23,6 +24,9 @@ public:
   void died(const std::string& kind, const std::string& phase) { ++deaths_[{kind, phase}]; }
 
   void add(const coverage& other);
+
+  /// "scheduler <- submit": messages of the interfaces that no actor has handled.
+  std::vector<std::string> unhandled() const;
 
   /// In percent, and what was never reached.
   void report(std::ostream& to) const;
