@@ -482,6 +482,21 @@ TEST_CASE("crowds of further families give every request the bits that it has al
   crowd_vocabulary = 695;
 }
 
+TEST_CASE("crowds whose attention sees chosen positions have the same bits with roles, a disk, and other memory") {
+  const test::temp_folder folder;
+  crowd_vocabulary = 640;
+  const auto alone = without_guesses(test_data() + "/families/glm-moe-dsa", {"bf16", "int8", "int8"}, devices().back());
+  auto crowded = alone;
+  crowded.roles = "prefill:1,decode:1";
+  crowded.kv_disk = (std::filesystem::path(folder.path()) / "kv").string();
+  crowded.swap_bytes = 256 << 10;
+  const auto taken = check_crowds(alone, crowded, 2, 36);
+  CHECK(taken.moved > 5);
+  CHECK(taken.adopted > 5);
+  CHECK(taken.cached_tokens > 0);
+  crowd_vocabulary = 695;
+}
+
 TEST_CASE("crowds of models with recurrent layers give every request the same bits as alone") {
   crowd_vocabulary = 640;
   std::uint64_t swapped_in = 0;
