@@ -23,7 +23,9 @@ class Trouble:
 
     def __init__(self, url, kinds, seed, period=1.0, without=()):
         self._url, self._period, self._rng = url + "/debug/faults", period, random.Random(seed)
-        self._turn = [(kind, effect) for effect in EFFECTS for kind in kinds if (kind, effect) not in without]
+        turns = [(kind, EFFECTS[(place + turn + seed) % len(EFFECTS)])
+                 for turn in range(len(EFFECTS)) for place, kind in enumerate(kinds)]
+        self._turn = [one for one in turns if one not in without]
         self.struck = collections.Counter()  # by kind and effect
 
     async def run(self, seconds):
