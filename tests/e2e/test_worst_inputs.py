@@ -19,6 +19,7 @@ LONGEST = 15  # seconds of a quiet machine for the costly request
 OTHERS = 0.12  # seconds of a quiet machine: the 99th percentile of those of others
 SLOWER = 4  # or no more than so many times what others take at rest, which is as busy a machine
 IDLE = 5  # seconds of a quiet machine until nothing goes on behind a client that has left
+HANGS = 900  # seconds that only a fault reaches
 
 MINE, OTHER = {"Authorization": "Bearer mine"}, {"Authorization": "Bearer other"}
 
@@ -52,7 +53,7 @@ WORST = {
 def worst_server():
     server = Server(STORYTELLER, "--api-key", "mine", "--api-key", "other", "--threads", "1")
     yield server
-    server.wait_until_idle(headers=OTHER)
+    server.wait_until_idle(HANGS, headers=OTHER)
     assert server.stop() == 0, "".join(server.err)
 
 
@@ -66,7 +67,7 @@ class Others:
     def run(self):
         while not self.done and not self.wrong and len(self.took) != self.count:
             begun = time.monotonic()
-            answer = self.server.post("/v1/completions", {"prompt": "A fox", "max_tokens": 1}, headers=OTHER)
+            answer = self.server.post("/v1/completions", {"prompt": "A fox", "max_tokens": 1}, headers=OTHER, timeout=HANGS)
             self.took.append(time.monotonic() - begun)
             if answer.status_code != 200:
                 self.wrong = answer.text
@@ -90,7 +91,8 @@ def test_ten_megabytes_of_the_worst_delay_others_next_to_nothing(worst_server, n
             pass
         with Share() as share, Others(worst_server) as others:
             begun = time.monotonic()
-            answer = worst_server.post(path, content=body, headers={**MINE, "Content-Type": "application/json"})
+            answer = worst_server.post(path, content=body, headers={**MINE, "Content-Type": "application/json"},
+                                       timeout=HANGS)
             took = time.monotonic() - begun
         print(f"{name}: {answer.status_code}, {took:.2f} s; {len(others.took)} others: median {others.median:.3f} s, p99 "
               f"{others.p99:.3f} s, at rest {rest.median:.3f} s, {rest.p99:.3f} s; share {share.value:.2f}")
@@ -109,7 +111,7 @@ def test_work_for_clients_that_have_left_ends(worst_server):
                       f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
     begun = time.monotonic()
     with Share() as share:
-        wait_until(lambda: is_idle(worst_server), "the processor to be free")
+        wait_until(lambda: is_idle(worst_server), "the processor to be free", HANGS)
     assert (time.monotonic() - begun) * share.value < IDLE
 
 
