@@ -1,6 +1,7 @@
 #include "tests/simulation/scenario.hpp"
 
 #include "runtime/guide/guide_cache.hpp"
+#include "runtime/techniques/speculation/speculator.hpp"
 #include "tests/simulation/dice.hpp"
 #include "tests/simulation/hash_model.hpp"
 #include "tests/simulation/templates.hpp"
@@ -127,7 +128,9 @@ std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<
   info.hidden = hidden_width;
   model->prefix_cache = s.prefix_cache;
   model->strict_roles = true;
-  model->speculation.forced = s.forced_guesses;
+  model->guesses.make = [forced = s.forced_guesses](step_cost_fn cost) {
+    return std::make_shared<speculator>(speculation_settings{.forced = forced}, std::move(cost));
+  };
   model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops);
   if (s.disk)
     model->kv_disk = std::make_shared<const kv_disk>(
@@ -169,7 +172,8 @@ generation generation_of(const client_plan& c) {
   g.priority = c.priority;
   g.client = c.name;
   g.timeout = std::chrono::milliseconds(c.timeout_ms);
-  g.sampling.speculate = g.sampling.grouped() || g.embed != pooling::none ? speculation::automatic : c.speculate;
+  if (!g.sampling.grouped() && g.embed == pooling::none)
+    g.sampling.techniques.set(speculated_by(c.speculate));
   return g;
 }
 

@@ -3,6 +3,7 @@
 
 #include "runtime/engine/generation.hpp"
 #include "runtime/engine/loading/loaded_model.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 #include "tests/simulation/hash_device.hpp"
 
 #include <cstdint>

@@ -24,7 +24,7 @@ layer_hook note_rows(kernels::backend&, std::vector<used_rows> rows, float) {
   return [text](int, const kernels::tensor&) { seen += text + ";"; };
 }
 
-const technique first{.name = "a", .change_rows = note_rows}, second{.name = "b", .change_rows = note_rows};
+const technique technique_a{.name = "a", .change_rows = note_rows}, technique_b{.name = "b", .change_rows = note_rows};
 
 class noted_use final : public technique_use {
 public:
@@ -49,8 +49,8 @@ technique_uses uses(std::initializer_list<technique_use_ptr> all) {
 
 TEST_CASE("each feature finds the rows of the sequences that have it") {
   const product_terms terms{};
-  const auto a = std::make_shared<noted_use>(first), b = std::make_shared<noted_use>(second),
-             adding = std::make_shared<noted_use>(second, &terms);
+  const auto a = std::make_shared<noted_use>(technique_a), b = std::make_shared<noted_use>(technique_b),
+             adding = std::make_shared<noted_use>(technique_b, &terms);
   step_plan plan;
   plan.sequences = {{0, 3, 0, 0}, {3, 1, 17, 1}, {4, 2, 4, 3}};
   plan.featured = {{features({.used = uses({b, contrasted_with(dola_layers({0, 1}))})}), 0, 2, 1},
