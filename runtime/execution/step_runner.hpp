@@ -52,10 +52,10 @@ struct runner_spec {
 /// How a sampler follows guides.
 struct guided_settings {
   int threads = 0; // that make masks; 0: the sampler's own
-  // Runs the jobs of these threads in their place, in order; empty: there is nobody
-  std::function<void(std::function<void()>)> elsewhere = {};
   std::function<void()> late = {}; // called on any thread when there is something for step_sampler::collect_late
   judge_line judge = {};           // to whoever values answers
+  // Runs the jobs of these threads in their place, in order; empty: there is nobody
+  std::function<void(std::function<void()>)> elsewhere = {};
 };
 
 /// How long the sampling of a step that took `ms` waits for masks in all.
