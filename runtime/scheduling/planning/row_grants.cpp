@@ -87,10 +87,9 @@ void row_grants::add_rows(scheduled_sequence& s, const block_demand& asked, cons
   const bool tree = asked.branches > 0 && answer.rows == asked.rows && answer.spare == asked.spare;
   // Where there is not room for all, a tree's first guesses are a line, too.
   auto granted = answer;
-  if (tree)
-    s.tree = draft_.add_tree(s, answer, grant, guesses);
-  else if (asked.branches > 0)
+  if (!tree && asked.branches > 0)
     granted.rows = std::min(answer.rows, s.known() - s.planned + first_line(guesses));
+  s.tree = tree ? draft_.add_tree(s, answer, grant, guesses) : nullptr;
   if (!tree)
     draft_.add_rows(s, granted, grant, guesses.tokens);
   const auto rows = tree ? answer.rows + asked.branches : granted.rows;
