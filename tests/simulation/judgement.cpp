@@ -67,7 +67,7 @@ std::string judge(const client& c, const scenario& s, const happened& what) {
     return {};
   const auto& expected = alone(c.plan.request, s.recurrent, s.stages);
   // Candidates are ranked when all are final; of one that was ended early, those count that were.
-  if ((c.cancelled || heard.failed) && c.asked->sampling.best_of > c.asked->sampling.n && heard.finish.size() > 0)
+  if ((c.cancelled || heard.failed) && c.asked->sampling.best_of > c.asked->sampling.n)
     return heard.done || is_explained(*heard.failed, c, s, what) ? "" : "it failed: " + heard.failed->message;
   if (heard.failed) {
     if (expected.failed && expected.failed->message == heard.failed->message)
