@@ -51,7 +51,7 @@ struct runner_spec {
 
 /// How a sampler follows guides.
 struct guided_settings {
-  int threads = 0; // that make masks; 0: the sampler's own
+  int threads = 0;                 // that make masks; 0: the sampler's own
   std::function<void()> late = {}; // called on any thread when there is something for step_sampler::collect_late
   judge_line judge = {};           // to whoever values answers
   // Runs the jobs of these threads in their place, in order; empty: there is nobody
