@@ -120,7 +120,7 @@ void read_sizes(const reader& config, model_config& model, const size_rules& rul
 rope_config read_rope(const reader& config, const std::optional<reader>& given, int head_dim, int positions,
                       const position_rules& rules) {
   rope_config rope;
-  rope.theta = config.number("rope_theta", 1.000001, most).value_or(rules.theta);
+  rope.theta = rules.theta_by_layer ? rules.theta : config.number("rope_theta", 1.000001, most).value_or(rules.theta);
   auto partial = config.number("partial_rotary_factor", 0, 1);
   if (given) {
     rope.theta = given->number("rope_theta", 1.000001, most).value_or(rope.theta);

@@ -34,8 +34,9 @@ struct position_rules {
   const char* context = "max_position_embeddings";
   int default_context = 2048;
   double theta = 10000;
-  bool partial = false;       // parts of heads may be rotated
-  double default_partial = 1; // the part
+  bool theta_by_layer = false; // `rope_theta` lists one for each layer, and `theta` is what came of it
+  bool partial = false;        // parts of heads may be rotated
+  double default_partial = 1;  // the part
   bool interleaved = false;
   bool whole = false; // `partial_rotary_factor` is of something else than the rotated heads
 };

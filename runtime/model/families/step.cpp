@@ -87,8 +87,9 @@ void read_rotations(const reader& config, model_config& model) {
     position_rules rules{.partial = true};
     if (!given) {
       const auto theta = config.child("rope_theta");
-      const auto listed = number_of_kind(config, model, "rope_theta", slides);
-      rules.theta = listed ? *listed : theta && !theta->get().is_array() ? theta->number(1.000001, 1e30) : 10000;
+      rules.theta_by_layer = theta && theta->get().is_array();
+      if (rules.theta_by_layer)
+        rules.theta = number_of_kind(config, model, "rope_theta", slides).value_or(10000);
       rules.default_partial = number_of_kind(config, model, "partial_rotary_factors", slides).value_or(1);
     }
     // Scaling is that of layers without a window.

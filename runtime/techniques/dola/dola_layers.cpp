@@ -52,7 +52,7 @@ std::vector<int> high_layers(int layers) { return every_other(layers > many ? la
 
 dola_layers::dola_layers(std::string_view word) : asked_(word == "low" ? part::low : part::high) {
   if (word != "low" && word != "high")
-    refuse_layers("must be \"low\", \"high\" or a list of layers, not \"" + visible_name(word) + '"');
+    refuse_layers("must be \"low\", \"high\" or a list of layers, not \"" + visible_name(word.substr(0, 80)) + '"');
 }
 
 dola_layers::dola_layers(std::vector<int> layers) : shared_list(sorted(std::move(layers))), asked_(part::listed) {}

@@ -65,7 +65,7 @@ TEST_CASE("templates render as jinja2 renders them") {
 
 TEST_CASE("a template that refuses without a reason is named in a sentence") {
   for (const auto* source : {"{{ raise_exception('') }}", "{{ raise_exception('\\x00abc') }}"})
-    CHECK(template_error(source).message == "template line 1, column 4: the template refuses without a reason");
+    CHECK(template_error(source).message == "template line 1, column 19: the template refuses without a reason");
 }
 
 TEST_CASE("a fault is one sentence that begins with its line and column") {

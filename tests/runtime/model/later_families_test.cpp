@@ -254,9 +254,12 @@ TEST_CASE("Indexers: which layers choose positions, what the cache holds for the
   says("glm_moe_dsa", R"("indexer_types":["full"])", "`indexer_types`" + each);
   says("deepseek_v32", R"("layer_types":["full_attention"])",
        "`layer_types` has `full_attention`, supported is indexed_attention for this model_type");
-  CHECK(refusal_of_later("deepseek_v32", R"("index_head_dim":7,)" + latent) ==
+  const auto with = [](std::string text, const std::string& from, const std::string& to) {
+    return text.replace(text.find(from), from.size(), to);
+  };
+  CHECK(refusal_of_later("deepseek_v32", with(latent, R"("index_head_dim":8)", R"("index_head_dim":7)")) ==
         "config.json: `index_head_dim` is 7, supported are even numbers from `qk_rope_head_dim`, 4, on");
-  CHECK(refusal_of_later("deepseek_v32", R"("q_lora_rank":null,)" + latent) ==
+  CHECK(refusal_of_later("deepseek_v32", with(latent, R"("q_lora_rank":10)", R"("q_lora_rank":null)")) ==
         "config.json: `q_lora_rank` is null, but an indexer's queries are made of it");
 }
 
@@ -283,8 +286,8 @@ TEST_CASE("MiMo and Step: heads, values and rotations by kind of layer, and cut 
   CHECK(authors.kv_heads_of(1) == 4);
   CHECK(authors.local_rope->theta == 500);
   CHECK(authors.experts.scale == 1);
-  CHECK(refusal_of_later("mimo_v2_flash", R"("v_head_dim":10,)" + small) ==
-        "config.json: `v_head_dim` is 10, supported is up to `head_dim`, 8");
+  CHECK(refusal_of_later("mimo_v2_flash", R"("num_key_value_heads":1,"head_dim":8,"v_head_dim":10,"n_routed_experts":4,
+"num_experts_per_tok":2,"sliding_window":9)") == "config.json: `v_head_dim` is 10, supported is up to `head_dim`, 8");
   CHECK(refusal_of_later("mimo_v2_flash", small + R"(,"swa_num_key_value_heads":3)").find("`num_key_value_heads`") !=
         std::string::npos);
 
