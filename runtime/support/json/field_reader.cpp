@@ -4,10 +4,11 @@
 
 namespace troupe {
 
-field_reader::field_reader(json::value body, std::string path)
-  : json::reader(body, {}, std::move(path), json::body_wording) {
+field_reader::field_reader(json::value body, std::string path) : json::reader(body, {}, path, json::body_wording) {
   if (!body.is_object())
-    throw failure(errc::bad_request, "the body must be a JSON object, not " + std::string(json::kind_of(body)));
+    throw failure(errc::bad_request,
+                  (path.empty() ? "the body" : '`' + path + '`') + " must be a JSON object, not " +
+                    std::string(json::kind_of(body)));
 }
 
 void field_reader::refuse(std::string_view key, std::string_view wanted, json::value found) const {
