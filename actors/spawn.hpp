@@ -70,7 +70,15 @@ public:
       this->current_element_ = &what; // which CAF answers where something throws
     if (hooks)
       hooks->before(seen(), what);
-    const auto handle = [&] { return super::consume(what); };
+    const auto handle = [&] {
+      try {
+        return super::consume(what);
+      } catch (...) {
+        if (!what.sender) // it has been answered: CAF 0.17 would answer again, by the sender that it has moved away
+          what.mid = caf::make_message_id();
+        throw;
+      }
+    };
     const auto result = armed ? pass_fault_door(State::name, place_, handle) : handle();
     if (hooks)
       hooks->after(seen(), what, result);

@@ -1,5 +1,6 @@
 #include "tests/simulation/late_sampler.hpp"
 
+#include <new>
 #include <utility>
 
 namespace troupe::simulation {
@@ -54,6 +55,8 @@ step_tokens late_sampler::sample(const std::shared_ptr<const step_plan>& plan, c
 }
 
 step_result late_sampler::collect() {
+  if (core_->done.empty()) // sampling found no memory
+    throw std::bad_alloc();
   auto result = std::move(core_->done.front());
   core_->done.pop_front();
   if (--uncollected_ == 0)

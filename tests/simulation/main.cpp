@@ -23,8 +23,9 @@ using namespace troupe::simulation;
 namespace {
 
 constexpr auto usage =
-  "usage: troupe_simulation --seed N [--quiet]                       replays one schedule, with its trace\n"
+  "usage: troupe_simulation --seed N [--refuse] [--quiet]            replays one schedule, with its trace\n"
   "       troupe_simulation [--schedules N] [--seconds S] [--from N] [--keep-on] [--coverage FILE] [--report]\n"
+  "--refuse: allocations are refused where a seed has it so.\n"
   "--seconds: of CPU time. --from: the first seed; by default the clock chooses it. --keep-on: after a failure, too.\n"
   "--coverage: what was exercised is added to the file's. --gaps: messages that nobody handles must be named in this "
   "file,\n"
@@ -35,7 +36,7 @@ double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC
 struct arguments {
   std::optional<std::uint64_t> seed, from, schedules;
   double seconds = 0;
-  bool quiet = false, keep_on = false, report = false;
+  bool refuse = false, quiet = false, keep_on = false, report = false;
   std::string coverage_file, gaps_file;
 };
 
@@ -46,6 +47,8 @@ std::optional<arguments> parse(int argc, char** argv) {
     const bool has_value = i + 1 < argc;
     if (flag == "--quiet")
       a.quiet = true;
+    else if (flag == "--refuse")
+      a.refuse = true;
     else if (flag == "--keep-on")
       a.keep_on = true;
     else if (flag == "--report")
@@ -68,8 +71,15 @@ std::optional<arguments> parse(int argc, char** argv) {
   return a;
 }
 
+scenario chosen(std::uint64_t seed, const arguments& a) {
+  auto s = scenario_of(seed);
+  if (!a.refuse)
+    s.refusal_every = 0;
+  return s;
+}
+
 int replay(const arguments& a) {
-  const auto s = scenario_of(*a.seed);
+  const auto s = chosen(*a.seed, a);
   for (const auto& c : s.clients) // so that these are no part of the trace
     static_cast<void>(simulate(calm_scenario(c.request, s.recurrent, s.stages), false, nullptr));
   std::setvbuf(stdout, nullptr, _IOLBF, 0); // also before a crash
@@ -110,7 +120,7 @@ int run_many(const arguments& a) {
   std::fflush(stdout);
   std::uint64_t run = 0, failed = 0, jobs = 0, messages = 0, deaths = 0, answers = 0;
   for (; run < most && (a.seconds == 0 || cpu_seconds() < a.seconds); ++run) {
-    const auto s = scenario_of(from + run);
+    const auto s = chosen(from + run, a);
     const auto result = simulate(s, false, &covered);
     jobs += result.jobs;
     messages += result.messages;
@@ -119,9 +129,9 @@ int run_many(const arguments& a) {
     if (result.trouble.empty())
       continue;
     ++failed;
-    std::printf("seed %llu (schedule %llu) FAILED: %s\n  troupe_simulation --seed %llu shows it\n",
+    std::printf("seed %llu (schedule %llu) FAILED: %s\n  troupe_simulation --seed %llu%s shows it\n",
                 static_cast<unsigned long long>(s.seed), static_cast<unsigned long long>(run + 1),
-                result.trouble.c_str(), static_cast<unsigned long long>(s.seed));
+                result.trouble.c_str(), static_cast<unsigned long long>(s.seed), a.refuse ? " --refuse" : "");
     std::fflush(stdout);
     if (!a.keep_on) {
       ++run;
