@@ -19,8 +19,14 @@ public:
   watch(watch&& other) noexcept
     : self_(std::exchange(other.self_, nullptr)), watched_(std::exchange(other.watched_, Handle())) {}
   watch& operator=(watch&& other) noexcept {
+    const bool again = self_ && other.self_ && watched_ == other.watched_;
     std::swap(self_, other.self_);
     std::swap(watched_, other.watched_);
+    if (again) { // CAF ends both observations at once
+      other.self_ = nullptr;
+      self_->demonitor(watched_.address());
+      self_->monitor(watched_);
+    }
     return *this;
   }
   ~watch() {
