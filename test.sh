@@ -112,6 +112,7 @@ arm() {
 
 asan() {
   built release -DTROUPE_INSTRUCTION_SETS=all -- troupe_test_cases || return # compiled once for both
+  ninja -C build/release -t cleandead >/dev/null # objects of batches that are no more
   built asan "-DTROUPE_TEST_OBJECTS=$PWD/build/release" -- || return
   finish_e2e
   run_tests asan env ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
