@@ -546,8 +546,6 @@ TEST_CASE("CUDA: K and V that are zero, huge, infinite or NaN are cached as fini
     }
 }
 
-TEST_SUITE_END();
-
 TEST_CASE("CUDA: a row of a tree has the bits of the line that leads to it") {
   const shape s{6, 2, 32};
   const std::vector<std::int32_t> parents{-1, 0, 1, 2, 0, 4, 1, -1, 7, 5};
@@ -595,3 +593,5 @@ TEST_CASE("CUDA: a row of a tree has the bits of the line that leads to it") {
       }
     }
 }
+
+TEST_SUITE_END();
