@@ -3,6 +3,8 @@
 // where event-based actors do. Owned by the host, on its thread.
 #pragma once
 
+#include "actors/unwoken.hpp"
+
 #include <caf/actor_cast.hpp>
 #include <caf/actor_system.hpp>
 #include <caf/execution_unit.hpp>
@@ -12,6 +14,7 @@
 #include <caf/scheduler/abstract_coordinator.hpp>
 
 #include <deque>
+#include <new>
 #include <utility>
 
 namespace troupe {
@@ -50,10 +53,19 @@ private:
   // As CAF's workers do: a job brings a reference to its actor.
   void run(caf::resumable* job) {
     switch (job->resume(this, 1)) {
-      case caf::resumable::resume_later: system().scheduler().enqueue(job); break; // the host has other things to do
+      case caf::resumable::resume_later: hand_over(job); break; // the host has other things to do
       case caf::resumable::done:
       case caf::resumable::awaiting_message: intrusive_ptr_release(job); break;
       case caf::resumable::shutdown_execution_unit: break; // no actor returns it
+    }
+  }
+
+  void hand_over(caf::resumable* job) {
+    try {
+      system().scheduler().enqueue(job);
+    } catch (const std::bad_alloc&) {
+      if (auto* one = dynamic_cast<unwoken::entry*>(job))
+        unwoken::add(*one, job);
     }
   }
 

@@ -1,5 +1,6 @@
 #include "actors/judge.hpp"
 
+#include "actors/child.hpp"
 #include "actors/faults.hpp"
 #include "actors/messages/judging.hpp"
 #include "actors/messages/loading.hpp"
@@ -28,18 +29,16 @@ public:
     : self_(self), self_handle_(self), owner_(std::move(owner)), how_(*how), name_("the " + std::string(how->name)) {
     self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
-    engine_ = spawn_engine(
-      self_->system(), std::move(options),
-      [me = caf::actor_cast<caf::weak_actor_ptr>(self_), tell = std::move(progress)](
-        const load_status& now, const loaded_model_ptr& model) { hear(me, tell, now, model); },
-      std::move(loader));
-    self_->monitor(engine_);
+    engine_ = child::add(alive_, self_, [&] {
+      return spawn_engine(
+        self_->system(), std::move(options),
+        [me = caf::actor_cast<caf::weak_actor_ptr>(self_), tell = std::move(progress)](
+          const load_status& now, const loaded_model_ptr& model) { hear(me, tell, now, model); },
+        std::move(loader));
+    });
   }
 
-  ~judge_state() {
-    if (engine_)
-      caf::anon_send_exit(engine_, caf::exit_reason::user_shutdown);
-  }
+  ~judge_state() { end_engine(); }
 
   judge_actor::behavior_type make_behavior() {
     return {
@@ -179,7 +178,7 @@ private:
   }
 
   void peer_ended(const caf::down_msg& down) {
-    if (!engine_ || down.source != engine_.address())
+    if (!child::remove(alive_, down.source))
       return;
     engine_ = engine_actor();
     texts_.clear();
@@ -193,9 +192,14 @@ private:
       return;
     stopping_ = reason;
     if (engine_)
-      self_->send_exit(engine_, caf::exit_reason::user_shutdown);
+      end_engine();
     else
       self_->quit(reason);
+  }
+
+  void end_engine() noexcept {
+    for (auto& each : alive_)
+      each.end();
   }
 
   judge_actor::pointer self_;
@@ -203,8 +207,9 @@ private:
   judge_actor self_handle_;
   caf::weak_actor_ptr owner_;
   const answer_judge& how_;
-  const std::string name_; // in sentences
-  engine_actor engine_;
+  const std::string name_;   // in sentences
+  engine_actor engine_;      // null once it has ended
+  std::vector<child> alive_; // it, or nobody
   loaded_model_ptr model_;
   std::map<judge_order_ptr, open_order> orders_;
   std::map<std::uint64_t, open_text> texts_;

@@ -3,7 +3,6 @@
 #include "actors/judge.hpp"
 #include "runtime/engine/loading/loaded_model.hpp"
 
-#include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
 #include <memory>
@@ -32,17 +31,17 @@ kept_judge::kept_judge(engine_actor::pointer engine, engine_options options, mod
   : engine_(engine), options_(std::move(options)), loader_(always_the_same(std::move(loader))) {}
 
 void kept_judge::start(std::function<void(const load_status&)> progress) {
-  now_ = spawn_judge(engine_actor(engine_), options_, std::move(progress), loader_);
-  engine_->monitor(now_);
+  now_ = child::add(alive_, engine_,
+                    [&] { return spawn_judge(engine_actor(engine_), options_, std::move(progress), loader_); });
 }
 
-void kept_judge::end() {
-  if (now_)
-    caf::anon_send_exit(now_, caf::exit_reason::user_shutdown);
+void kept_judge::end() noexcept {
+  for (auto& each : alive_)
+    each.end();
 }
 
 bool kept_judge::lose(const caf::actor_addr& actor) {
-  if (!now_ || now_.address() != actor)
+  if (!child::remove(alive_, actor))
     return false;
   now_ = judge_actor();
   return true;

@@ -2,6 +2,7 @@
 // thread it is used; the engine passes it the ends of actors, and decides when it is loaded.
 #pragma once
 
+#include "actors/child.hpp"
 #include "actors/engine.hpp"
 #include "actors/faults.hpp"
 #include "actors/messages.hpp"
@@ -15,6 +16,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -29,7 +31,7 @@ public:
   void start(std::function<void(const load_status&)> progress);
 
   /// Ends it.
-  void end();
+  void end() noexcept;
 
   /// Null: nobody judges.
   const judge_actor& now() const { return now_; }
@@ -62,6 +64,7 @@ private:
   engine_options options_;
   model_loader loader_;
   judge_actor now_;
+  std::vector<child> alive_; // it, or nobody
   restart_policy policy_;
   std::optional<std::chrono::steady_clock::time_point> ready_; // since when it can judge
   std::string why_, trouble_;                                  // of its last end

@@ -41,42 +41,44 @@ replica::workers replica::spawn(std::uint64_t life) {
   auto& system = engine_->system();
   const auto& [model, plan] = what_;
   const spawning_in here({number_});
+  const auto make = [&](const auto& spawn) { return child::add(children_, engine_, spawn); };
   workers w;
   const auto engine = caf::actor_cast<caf::weak_actor_ptr>(engine_);
   const auto& disk = model->kv_disk;
-  watch(w.blocks = spawn_kv_block_manager(system, plan.blocks, model->prefix_cache, plan.host_blocks, former_blocks_,
-                                          disk ? std::optional(disk->keeping()) : std::nullopt, plan.sending(),
-                                          plan.limits.recurrent
-                                            ? std::optional(state_snapshots(plan.limits.max_sequences, plan.snapshots))
-                                            : std::nullopt));
+  w.blocks = make([&] {
+    return spawn_kv_block_manager(
+      system, plan.blocks, model->prefix_cache, plan.host_blocks, former_blocks_,
+      disk ? std::optional(disk->keeping()) : std::nullopt, plan.sending(),
+      plan.limits.recurrent ? std::optional(state_snapshots(plan.limits.max_sequences, plan.snapshots)) : std::nullopt);
+  });
   kv_mover_actor reader, writer;
-  if (disk) {
-    watch(reader = spawn_kv_mover(system, model, w.blocks, engine));
-    watch(writer = spawn_kv_mover(system, model, w.blocks, engine));
-  }
-  watch(w.sampler = spawn_sampler(system, what_));
+  if (disk)
+    for (auto* mover : {&reader, &writer})
+      *mover = make([&] { return spawn_kv_mover(system, model, w.blocks, engine); });
+  w.sampler = make([&] { return spawn_sampler(system, what_); });
   std::vector<executor_actor> stages; // from the last to the first
   for (auto i = plan.stages.size(); i-- > 0;) {
     const spawning_in its_stage({number_, static_cast<int>(i)});
-    stages.push_back(spawn_executor(system, what_, i,
-                                    stages.empty() ? stage_peers{{}, w.sampler, writer} : stage_peers{stages.back()}));
-    watch(stages.back());
+    const auto peers = stages.empty() ? stage_peers{{}, w.sampler, writer} : stage_peers{stages.back()};
+    stages.push_back(make([&] { return spawn_executor(system, what_, i, peers); }));
   }
   w.executor = stages.back();
   w.last = stages.front();
-  watch(w.guides = spawn_guide_compiler(system, model));
+  w.guides = make([&] { return spawn_guide_compiler(system, model); });
   guess_worker_actor guess_worker;
   if (model->guesses.make_model)
-    watch(guess_worker = spawn_guess_worker(system, what_));
-  watch(w.scheduler = spawn_scheduler(system, plan.limits, {w.blocks, w.executor, w.sampler, guess_worker, reader},
-                                      plan.swap, model->guesses.make,
-                                      {.engine = engine,
-                                       .replica = number_,
-                                       .life = life,
-                                       .blocks = plan.blocks,
-                                       .former = former_schedulers_,
-                                       .sends = plan.role == replica_role::prefill,
-                                       .lengths = model->lengths}));
+    guess_worker = make([&] { return spawn_guess_worker(system, what_); });
+  w.scheduler = make([&] {
+    return spawn_scheduler(system, plan.limits, {w.blocks, w.executor, w.sampler, guess_worker, reader}, plan.swap,
+                           model->guesses.make,
+                           {.engine = engine,
+                            .replica = number_,
+                            .life = life,
+                            .blocks = plan.blocks,
+                            .former = former_schedulers_,
+                            .sends = plan.role == replica_role::prefill,
+                            .lengths = model->lengths});
+  });
   engine_->send(w.sampler, scheduler_known{w.scheduler});
   engine_->send(stages.front(), scheduler_known{w.scheduler});
   if (judge_)
@@ -84,13 +86,6 @@ replica::workers replica::spawn(std::uint64_t life) {
   if (steps_watched_)
     engine_->send(w.scheduler, watch_atom::value, true);
   return w;
-}
-
-template <class Handle>
-void replica::watch(const Handle& child) {
-  // First, so that the child is ended even if monitor() throws.
-  children_.emplace(child.address(), caf::actor_cast<caf::actor>(child));
-  engine_->monitor(child);
 }
 
 // What former lives counted is read ahead of the answer: whoever answers is none of them.
@@ -160,10 +155,10 @@ void replica::judge_by(const judge_actor& judge) {
     engine_->send(workers_->sampler, judge_known{judge_});
 }
 
-void replica::end() {
+void replica::end() noexcept {
   workers_.reset();
-  for (auto& [_, child] : children_)
-    caf::anon_send_exit(child, caf::exit_reason::user_shutdown);
+  for (auto& each : children_)
+    each.end();
 }
 
 std::optional<error> replica::fail(const fault& f) {

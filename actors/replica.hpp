@@ -2,21 +2,21 @@
 // actor, on whose thread it is used; the engine passes it the ends of actors, and decides when it starts.
 #pragma once
 
+#include "actors/child.hpp"
 #include "actors/faults.hpp"
 #include "actors/messages.hpp"
 #include "runtime/engine/engine_snapshot.hpp"
 #include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/engine/restart_policy.hpp"
 
-#include <caf/actor.hpp>
 #include <caf/actor_addr.hpp>
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -83,10 +83,10 @@ public:
   void start(std::uint64_t life);
 
   /// Ends its actors. Requests notice the scheduler's end.
-  void end();
+  void end() noexcept;
 
   /// Whether one of its actors had this address; it has ended.
-  bool lose(const caf::actor_addr& actor) { return children_.erase(actor) > 0; }
+  bool lose(const caf::actor_addr& actor) { return child::remove(children_, actor); }
 
   /// Ends the other actors: without one of them they are useless. Returns why it cannot be started again, if so.
   std::optional<error> fail(const fault& f);
@@ -103,9 +103,6 @@ public:
 private:
   workers spawn(std::uint64_t life);
 
-  template <class Handle>
-  void watch(const Handle& child);
-
   template <class Handle, class Counters>
   void ask(const Handle& who, const former_lives<Counters>& former, Counters replica_stats::*what,
            const std::function<void()>& answered);
@@ -115,7 +112,7 @@ private:
   model_replica what_;
   judge_actor judge_;
   std::optional<workers> workers_;
-  std::map<caf::actor_addr, caf::actor> children_;
+  std::vector<child> children_;
   restart_policy policy_;
   std::chrono::steady_clock::time_point started_{};
   std::uint64_t life_ = 0;

@@ -11,6 +11,7 @@
 #include "actors/companions.hpp"
 #include "actors/fault_door.hpp"
 #include "actors/faults.hpp"
+#include "actors/unwoken.hpp"
 #include "runtime/support/machine/threads.hpp"
 
 #include <caf/actor_system.hpp>
@@ -45,9 +46,10 @@ struct companion_base<State> {
 
 /// Counts its messages while somebody watches (actor_counts.hpp). Faults on purpose enter here (fault_door.hpp).
 template <class Interface, class State, class... Args>
-class counted_actor final : public Interface::template stateful_base<box<State>>, public companion_base<State>::type {
+class counted_actor final : public wakeable<typename Interface::template stateful_base<box<State>>>,
+                            public companion_base<State>::type {
 public:
-  using super = typename Interface::template stateful_base<box<State>>;
+  using super = wakeable<typename Interface::template stateful_base<box<State>>>;
 
   explicit counted_actor(caf::actor_config& config, Args... args)
     : super(config), arguments_(std::move(args)...), place_(spawning_in::now()), count_(kind()) {}
@@ -63,6 +65,7 @@ public:
   // Every message passes here once, whether it is handled, dropped, or a response that came too late; what is skipped
   // comes again.
   caf::invoke_message_result consume(caf::mailbox_element& what) override {
+    const unwoken::later end(this->home_system());
     const bool counted = count_.take();
     auto* hooks = actor_hooks::now;
     const bool armed = fault_injection::armed();

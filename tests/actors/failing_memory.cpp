@@ -9,8 +9,11 @@ thread_local int* allocations_left = nullptr; // null: none fails
 
 /// Null if there is none, or if it is this allocation's turn to fail.
 void* try_allocate(std::size_t bytes) noexcept {
-  if (allocations_left && *allocations_left > 0 && --*allocations_left == 0)
+  if (allocations_left && *allocations_left > 0 && --*allocations_left == 0) {
+    if (troupe::test::failing_allocation::on_refusal)
+      troupe::test::failing_allocation::on_refusal();
     return nullptr;
+  }
   return std::malloc(bytes > 0 ? bytes : 1);
 }
 

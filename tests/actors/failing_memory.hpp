@@ -12,6 +12,9 @@ public:
   void disarm();
   bool happened() const { return left_ == 0; }
 
+  /// Called by the refused allocation; it may allocate.
+  static inline void (*on_refusal)() = nullptr;
+
 private:
   int left_;
 };

@@ -2,16 +2,35 @@
 
 #include "actors/client_line.hpp"
 #include "actors/request.hpp"
+#include "actors/unwoken.hpp"
 #include "runtime/scheduling/step_record.hpp"
 
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <functional>
 #include <stdexcept>
 #include <utility>
 
 namespace troupe::simulation {
+
+namespace {
+
+/// A program's own actor, which CAF would lose if it had no memory to wake it: this is not about those.
+class simulated_client final : public wakeable<client_actor::base> {
+public:
+  using body = std::function<behavior_type(client_actor::pointer)>;
+  simulated_client(caf::actor_config& config, body of) : wakeable(config), of_(std::move(of)) {}
+
+protected:
+  behavior_type make_behavior() override { return of_(this); }
+
+private:
+  body of_;
+};
+
+} // namespace
 
 void client::begin(caf::actor_system& system, const engine_actor& engine) {
   begun = true;
@@ -25,7 +44,7 @@ void client::begin(caf::actor_system& system, const engine_actor& engine) {
     }
     return;
   }
-  actor = system.spawn([me, engine](client_actor::pointer self) -> client_actor::behavior_type {
+  actor = system.spawn<simulated_client>([me, engine](client_actor::pointer self) -> client_actor::behavior_type {
     self->request(engine, caf::infinite, submit_atom::value, std::uint64_t(7), me->asked, client_actor(self))
       .then(
         [me](const request_actor& taken) {

@@ -11,7 +11,12 @@
 #include <caf/mailbox_element.hpp>
 #include <caf/send.hpp>
 
+#include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
 #include <new>
 #include <stdexcept>
 #include <string_view>
@@ -25,6 +30,21 @@ constexpr std::size_t most_queued = 2000; // in a mailbox; what a client can fil
 
 test::failing_allocation refusal(0);
 
+/// The functions that wanted the memory, from the inside out. Those of anonymous namespaces have no names here.
+void show_who_wanted_memory() {
+  std::array<void*, 40> frames{};
+  const auto many = backtrace(frames.data(), static_cast<int>(frames.size()));
+  for (int i = 3; i < many; ++i) { // those before allocate
+    Dl_info what{};
+    if (dladdr(frames.at(static_cast<std::size_t>(i)), &what) == 0 || !what.dli_sname)
+      continue;
+    int status = 0;
+    char* const name = abi::__cxa_demangle(what.dli_sname, nullptr, nullptr, &status);
+    std::printf("      in %.110s\n", name ? name : what.dli_sname);
+    std::free(name);
+  }
+}
+
 bool is_system(const std::string& name) { return name == "exit" || name == "down"; }
 
 } // namespace
@@ -35,7 +55,14 @@ troublemaker::troublemaker(const scenario& s, bool traced)
     dice_(s.seed + 77),
     left_(s.most_deaths),
     refusal_every_(s.refusal_every),
-    before_(std::exchange(actor_hooks::now, this)) {}
+    before_(std::exchange(actor_hooks::now, this)) {
+  if (!traced)
+    return;
+  test::failing_allocation::on_refusal = [] {
+    std::printf("!! an allocation is refused\n");
+    show_who_wanted_memory();
+  };
+}
 
 troublemaker::~troublemaker() { actor_hooks::now = before_; }
 
@@ -147,16 +174,15 @@ void troublemaker::before(const handler& who, const caf::mailbox_element& what) 
   }
 }
 
-void troublemaker::calm_down() {
+bool troublemaker::calm_down() {
   if (!armed_)
-    return;
+    return false;
   refusal.disarm();
   armed_ = false;
-  if (refusal.happened()) {
-    ++seen.refusals;
-    if (traced_)
-      say("!! an allocation was refused");
-  }
+  if (!refusal.happened())
+    return false;
+  ++seen.refusals;
+  return true;
 }
 
 void troublemaker::after(const handler& who, const caf::mailbox_element& what, caf::invoke_message_result) {
@@ -196,10 +222,11 @@ void troublemaker::follow(known& request, const caf::mailbox_element& what, cons
 }
 
 void troublemaker::ended(const char* kind, caf::local_actor& who) noexcept {
-  calm_down();
+  const bool had_no_memory = calm_down();
   const auto found = actors_.find(who.id());
   if (found == actors_.end())
     return;
+  seen.engine_died = seen.engine_died || (had_no_memory && std::string_view(kind) == "engine");
   --alive_[kind];
   gone_.insert(found->first);
   actors_.erase(found);

@@ -37,8 +37,8 @@ public:
   void after(const handler& who, const caf::mailbox_element& what, caf::invoke_message_result result) override;
   void ended(const char* kind, caf::local_actor& who) noexcept override;
 
-  /// Behind each job: no allocation is refused from here on.
-  void calm_down();
+  /// Behind each job: no allocation is refused from here on. Whether one was.
+  bool calm_down();
 
   /// Sometimes kills an actor from outside.
   void perhaps_kill();

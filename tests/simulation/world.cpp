@@ -212,6 +212,8 @@ private:
     }
     coordinator_.run_once();
     faults_.calm_down();
+    if (std::exchange(refusals_, faults_.seen.refusals) != faults_.seen.refusals)
+      mend_clock();
     if (dice_.one_in(3))
       coordinator_.advance_time(std::chrono::microseconds(dice_.pick(1, 400)));
     if (trouble_.empty())
@@ -220,6 +222,15 @@ private:
         : observer_ && !observer_->trouble().empty() ? observer_->trouble()
                                                      : std::string();
     return true;
+  }
+
+  /// Only the clock of CAF's test coordinator allocates on the threads of actors, and it forgets to link an entry that
+  /// had no memory for its index.
+  void mend_clock() {
+    auto& index = const_cast<caf::detail::test_actor_clock::actor_lookup_map&>(coordinator_.clock().actor_lookup());
+    for (const auto& [_, entry] : coordinator_.clock().schedule())
+      if (entry->backlink == caf::detail::test_actor_clock::actor_lookup_map::iterator())
+        entry->backlink = index.end();
   }
 
   std::size_t choose() {
@@ -310,7 +321,7 @@ private:
   const std::string folder_ = "/dev/shm/troupe_simulation_" + std::to_string(getpid()) + "_" + std::to_string(s_.seed);
   std::uint64_t jobs_ = 0;
   std::string trouble_;
-  int heard_ = 0;
+  int heard_ = 0, refusals_ = 0;
   caf::actor_clock::time_point since_{};
   bool sound_ = false;
 };

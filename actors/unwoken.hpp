@@ -1,0 +1,83 @@
+// Actors that have a message but could not be scheduled, because CAF had no memory to queue them: without this list
+// they would never run again, not even to end. Whoever handles a message schedules them when it is done. Any thread.
+#pragma once
+
+#include <caf/actor_system.hpp>
+#include <caf/execution_unit.hpp>
+#include <caf/mailbox_element.hpp>
+#include <caf/resumable.hpp>
+#include <caf/scheduler/abstract_coordinator.hpp>
+
+#include <atomic>
+#include <new>
+#include <utility>
+
+namespace troupe {
+
+class unwoken {
+public:
+  /// A base of actors that can stand in the list. It brings the link, as there is no memory for one.
+  class entry {
+    friend class unwoken;
+    caf::resumable* job_ = nullptr;
+    entry* next_ = nullptr;
+  };
+
+  /// `job` has the reference to its actor that it needs while it is queued, and is in no queue: only one thread has
+  /// found its actor asleep.
+  static void add(entry& of, caf::resumable* job) noexcept {
+    of.job_ = job;
+    of.next_ = first_.load(std::memory_order_relaxed);
+    while (!first_.compare_exchange_weak(of.next_, &of, std::memory_order_release, std::memory_order_relaxed))
+      ;
+  }
+
+  /// Schedules all of them; who cannot be scheduled yet stays.
+  static void wake(caf::actor_system& system) noexcept {
+    if (!first_.load(std::memory_order_relaxed))
+      return;
+    for (auto* each = first_.exchange(nullptr, std::memory_order_acquire); each;) {
+      auto* next = each->next_; // once it is scheduled, it may end
+      try {
+        system.scheduler().enqueue(each->job_);
+      } catch (const std::bad_alloc&) {
+        add(*each, each->job_);
+      }
+      each = next;
+    }
+  }
+
+  /// Wakes them at the end of a scope.
+  class later {
+  public:
+    explicit later(caf::actor_system& system) : system_(system) {}
+    ~later() { wake(system_); }
+    later(const later&) = delete;
+    later& operator=(const later&) = delete;
+
+  private:
+    caf::actor_system& system_;
+  };
+
+private:
+  static inline constinit std::atomic<entry*> first_ = nullptr;
+};
+
+/// An event-based actor that is woken so.
+template <class Base>
+class wakeable : public Base, public unwoken::entry {
+public:
+  using Base::Base;
+
+  void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* unit) override {
+    try {
+      Base::enqueue(std::move(what), unit);
+    } catch (const std::bad_alloc&) {
+      if (this->mailbox().closed()) // there was none for an answer from an actor that has ended
+        throw;
+      unwoken::add(*this, this); // it has the message, and CAF a reference for its way through the queue
+    }
+  }
+};
+
+} // namespace troupe
