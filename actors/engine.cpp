@@ -302,20 +302,28 @@ private:
     wait_for_deadline();
   }
 
-  // While it has no replica, the request gets the model, so that it is validated and its deadline runs.
+  // While it has no replica, the request gets the model, so that it is validated and its deadline runs. It is refused
+  // where there is no memory to tell it so: whoever waits with it must not be forgotten.
   void send_to_replica(pending_request& pending) {
     admit_reply reply{.model = model_, .arrival = pending.arrival};
     replicas_.end(pending.number);
     reply.tried = suspects_.trial() == pending.arrival;
-    const bool sent = (reply.tried || !suspects_.holds(pending.arrival)) &&
-      replicas_.choose(pending.query.get(), reply);
-    if (sent) {
-      pending.went(reply);
-      pending.moves_to = reply.moves_to;
-      pending.query = {};
+    try {
+      const bool chosen = (reply.tried || !suspects_.holds(pending.arrival)) &&
+        replicas_.choose(pending.query.get(), reply);
+      self_->send(pending.request, admit_atom::value, std::make_shared<const admit_reply>(reply));
+      if (chosen) {
+        pending.went(reply);
+        pending.moves_to = reply.moves_to;
+        pending.query = {};
+      }
+      pending.waiting = !chosen;
+    } catch (const std::bad_alloc&) {
+      replicas_.end(reply.number);
+      pending.waiting = false;
+      pending.refused = true;
+      refuse(pending.request, error_of(std::current_exception()));
     }
-    pending.waiting = !sent;
-    self_->send(pending.request, admit_atom::value, std::make_shared<const admit_reply>(std::move(reply)));
   }
 
   // Its blocks are in the other replica. Without an answer, the request stays where it is.
