@@ -73,7 +73,7 @@ void preemption::suspend_crossing(block_request& request) {
 const scheduled_sequence* preemption::first_waiting(const slots_by_client& held) const {
   fair_queue::turns turns(table_.waiting(), held);
   while (const auto id = turns.next())
-    if (const auto& s = table_.at(*id); rules_.admissible(s))
+    if (const auto& s = table_.at(*id); rules_.admissible(s) && table_.slots_needed(s) > 0)
       return &s;
   return nullptr;
 }
@@ -103,7 +103,7 @@ void preemption::make_room_for_waiting(block_request& request) {
   const auto* first = first_waiting(held);
   if (!first)
     return;
-  const auto wanted = first->slots_needed();
+  const auto wanted = table_.slots_needed(*first);
   auto slots = table_.free_slots();
   bool yielding = false;
   for (auto& s : table_.running())

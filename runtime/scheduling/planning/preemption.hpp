@@ -30,8 +30,9 @@ public:
   /// The one that gives way next. Null if all have rows in this step.
   scheduled_sequence* victim(const scheduled_sequence* newcomer = nullptr);
 
-  /// Preempts a sequence with its group. A group whose blocks can never be had fails.
-  void preempt(scheduled_sequence& s, block_request& request) { preempt(s, request, false); }
+  /// Preempts a sequence with its group. A group whose blocks can never be had fails. `fits`: it is preempted for others,
+  /// or waits for slots, not because its blocks could not be had.
+  void preempt(scheduled_sequence& s, block_request& request, bool fits = false);
 
   /// Nothing can be planned, although nothing is in flight that will change that.
   bool deadlocked() const;
@@ -39,8 +40,6 @@ public:
   std::uint64_t preempted() const { return preempted_; }
 
 private:
-  /// `fits`: it is preempted for others, not because its blocks could not be had.
-  void preempt(scheduled_sequence& s, block_request& request, bool fits);
   void preempt_group(std::uint64_t request_id, block_request& request, bool fits);
   const scheduled_sequence* first_waiting(const slots_by_client& held) const;
   scheduled_sequence* fair_victim(const scheduled_sequence& first, const slots_by_client& held);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 namespace troupe {
 
@@ -114,14 +115,25 @@ void row_demands::of_prompts(row_shares& shares) {
 
 void row_demands::of_waiting(row_shares& shares) {
   auto left = draft_.rows_left();
-  if (left <= 0 || slots_left() <= 0 || draft_.starved() || table_.waiting().empty())
+  if (left <= 0 || draft_.starved() || table_.waiting().empty())
     return;
+  for (const auto id : table_.with_reserved_slots()) {
+    const auto& s = table_.at(id);
+    if (!rules_.admissible(s) || draft_.demanded(id))
+      continue;
+    const auto rows = fitting(s, std::min({rules_.wanted(s), left, shares.left(s.asked->client)}));
+    if (rows <= 0)
+      continue;
+    shares.take(s.asked->client, rows);
+    of(s, rows);
+    left -= rows;
+  }
   fair_queue::turns turns(table_.waiting(), shares_.held());
   while (const auto id = turns.next()) {
     const auto& s = table_.at(*id);
-    if (!rules_.admissible(s) || draft_.demanded(s.id))
+    if (!rules_.admissible(s) || draft_.demanded(s.id) || has_reserved_slot(s))
       continue;
-    const auto slots = s.slots_needed();
+    const auto slots = s.grouped() && draft_.has_promise(s.id.request) ? 0 : table_.slots_needed(s);
     if (left <= 0 || slots_left() < slots)
       return;
     if (s.whole) { // beside others, as far as the step has room
@@ -129,7 +141,7 @@ void row_demands::of_waiting(row_shares& shares) {
       const bool alone = draft_.demands().empty();
       if (rows > left || (!alone && budget_.room(cost_, 0, rows) < rows))
         return;
-      draft_.promise_slots(slots);
+      draft_.promise_slots(s.id, slots);
       turns.take(slots);
       of(s, rows);
       left -= rows;
@@ -141,7 +153,7 @@ void row_demands::of_waiting(row_shares& shares) {
     const auto rows = fitting(s, std::min({rules_.wanted(s), left, share}));
     if (rows <= 0)
       return;
-    draft_.promise_slots(slots);
+    draft_.promise_slots(s.id, slots);
     turns.take(slots);
     shares.take(s.asked->client, rows);
     of(s, rows);
@@ -159,15 +171,20 @@ row_shares row_demands::divide_rows() {
   for (auto& s : table_.running())
     if (!s.decodes() && !draft_.demanded(s.id) && rules_.wanted(s) > 0)
       prompts.push_back(&s);
+  for (const auto id : table_.with_reserved_slots())
+    if (const auto& s = table_.at(id); rules_.admissible(s) && !draft_.demanded(id) && !draft_.starved())
+      prompts.push_back(&s);
   auto slots = slots_left();
   if (!table_.waiting().empty() && slots > 0 && !draft_.starved()) {
     fair_queue::turns turns(table_.waiting(), shares_.held());
+    std::set<std::uint64_t> groups; // that have their slots by now
     for (auto id = turns.next(); id && slots > 0; id = turns.next()) {
       const auto& s = table_.at(*id);
-      if (!rules_.admissible(s) || draft_.demanded(s.id))
+      if (!rules_.admissible(s) || draft_.demanded(s.id) || has_reserved_slot(s))
         continue;
-      slots -= s.slots_needed();
-      turns.take(s.slots_needed());
+      const auto wanted = s.grouped() && !groups.insert(id->request).second ? 0 : table_.slots_needed(s);
+      slots -= wanted;
+      turns.take(wanted);
       prompts.push_back(&s);
     }
   }

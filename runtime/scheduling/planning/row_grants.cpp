@@ -40,7 +40,7 @@ void row_grants::apply(const block_demand& asked, const block_answer& answer, co
 
 void row_grants::admit(scheduled_sequence& s, const block_answer& answer) {
   const auto cached = answer.first_position;
-  draft_.redeem_slots(s.slots_needed());
+  draft_.redeem_slots(s.id);
   table_.admit(s);
   table_.reserve_slots(s, shares_.for_siblings(s, draft_.slots_promised()));
   if (answer.snapshot >= 0)

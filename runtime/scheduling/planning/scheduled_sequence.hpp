@@ -75,8 +75,6 @@ struct scheduled_sequence {
   std::int32_t answered() const { return known() - prompt_tokens(); }
   /// Tokens that its answer is expected to take still.
   double left() const { return expected ? expected->length.mean_left(answered()) : 0; }
-  /// That it cannot start without.
-  std::int32_t slots_needed() const { return grouped() ? 1 + siblings : 1; }
 };
 
 /// Its request keeps it.
@@ -86,7 +84,8 @@ inline token_list prompt_of(const scheduled_sequence& s) { return {s.asked, &s.p
 /// together.
 struct sequence_group {
   std::vector<sequence_id> members; // in the strategy's order
-  std::vector<std::int32_t> spare_slots;
+  std::vector<std::int32_t>
+    spare_slots; // of members that wait, beside others that run, and of those still to be forked
   std::uint32_t next_index = 1;
   int losses = 0;        // preemptions since it was last judged
   bool judging = false;  // its rows are in flight

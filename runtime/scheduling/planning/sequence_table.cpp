@@ -3,6 +3,7 @@
 #include "runtime/scheduling/planning/step_guesses.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace troupe {
 
@@ -129,19 +130,48 @@ scheduled_sequence& sequence_table::add(scheduled_sequence s) {
 void sequence_table::admit(scheduled_sequence& s) {
   dequeue(s);
   waiting_.served(s.asked->client);
-  s.slot = take_slot();
+  if (s.grouped()) {
+    auto& g = group_of(s);
+    if (auto slots = slots_needed(s); slots > 0) {
+      for (; slots > 0; --slots)
+        g.spare_slots.push_back(take_slot());
+      at(g.members.front()).siblings = 0;
+      g.judged = 0;
+    }
+    s.slot = g.spare_slots.back();
+    g.spare_slots.pop_back();
+  } else {
+    s.slot = take_slot();
+  }
   enqueue(s);
   guesses_.begin(s);
 }
 
 void sequence_table::reserve_slots(scheduled_sequence& s, std::int32_t slots) {
-  auto& reserved = s.grouped() ? group_of(s).spare_slots : s.sibling_slots;
   for (; slots > 0; --slots)
-    reserved.push_back(take_slot());
-  if (s.grouped()) {
-    s.siblings = 0;
-    group_of(s).judged = 0;
-  }
+    s.sibling_slots.push_back(take_slot());
+}
+
+std::int32_t sequence_table::slots_needed(const scheduled_sequence& s) const {
+  if (!s.grouped())
+    return 1;
+  const auto& g = group_of(s);
+  return one_runs(g) ? 0 : static_cast<std::int32_t>(g.members.size()) + at(g.members.front()).siblings;
+}
+
+std::vector<sequence_id> sequence_table::with_reserved_slots() const {
+  std::vector<sequence_id> all;
+  for (const auto& [_, g] : groups_)
+    if (one_runs(g))
+      std::ranges::copy_if(g.members, std::back_inserter(all), [this](sequence_id id) {
+        const auto& s = at(id);
+        return !s.running() && !s.paused();
+      });
+  return all;
+}
+
+bool sequence_table::one_runs(const sequence_group& g) const {
+  return std::ranges::any_of(g.members, [this](sequence_id id) { return at(id).running(); });
 }
 
 void sequence_table::begin_step() {

@@ -72,6 +72,11 @@ public:
   /// To the queue or, with a slot, to those that run.
   scheduled_sequence& add(scheduled_sequence s);
 
+  /// Free slots without which one that waits cannot start. The first of a group takes them for all: parts of groups
+  /// would keep each other from those that they still lack.
+  std::int32_t slots_needed(const scheduled_sequence& s) const;
+  /// Those that wait for blocks alone: others of their groups run.
+  std::vector<sequence_id> with_reserved_slots() const;
   /// A sequence that waits gets a slot.
   void admit(scheduled_sequence& s);
   /// What has waited for `long_wait` steps gets the priority of the first that runs, for good. Call it now and then.
@@ -127,6 +132,8 @@ public:
   std::vector<std::pair<std::uint64_t, error>> take_failed() { return std::exchange(failed_, {}); }
 
 private:
+  bool one_runs(const sequence_group& g) const;
+
   using key = std::tuple<int, std::uint64_t, sequence_id>; // -priority, arrival, id: scheduling order
   using queue = std::map<key, scheduled_sequence*>;
 

@@ -6,10 +6,14 @@
 
 namespace troupe {
 
+sequence_id slot_shares::first_that_runs(const sequence_group& g) const {
+  return *std::ranges::find_if(g.members, [this](sequence_id id) { return table_.at(id).running(); });
+}
+
 std::int32_t slot_shares::held_by(const scheduled_sequence& s) const {
   auto slots = static_cast<std::int32_t>(1 + s.sibling_slots.size());
   if (s.grouped())
-    if (const auto& g = table_.group_of(s); g.members.front() == s.id)
+    if (const auto& g = table_.group_of(s); first_that_runs(g) == s.id)
       slots += static_cast<std::int32_t>(g.spare_slots.size());
   return slots;
 }
@@ -30,10 +34,10 @@ std::int32_t slot_shares::equal() const {
   return limits_.max_sequences / std::max(1, static_cast<std::int32_t>(waiting.size() + others.size()));
 }
 
-// Other clients keep what they need to start with, and share the rest with this one. A group has all or none.
+// Other clients keep what they need to start with, and share the rest with this one.
 std::int32_t slot_shares::for_siblings(const scheduled_sequence& s, std::int32_t promised) const {
-  if (s.siblings == 0 || s.grouped())
-    return s.siblings;
+  if (s.siblings == 0)
+    return 0;
   auto free = table_.free_slots() - promised;
   const auto held = this->held();
   bool alone = true;

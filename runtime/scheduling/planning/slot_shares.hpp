@@ -25,6 +25,8 @@ public:
   std::int32_t for_siblings(const scheduled_sequence& s, std::int32_t promised) const;
 
 private:
+  sequence_id first_that_runs(const sequence_group& g) const;
+
   const scheduler_limits& limits_;
   const sequence_table& table_;
 };

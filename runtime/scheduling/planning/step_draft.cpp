@@ -8,6 +8,7 @@ namespace troupe {
 
 void step_draft::begin_without() {
   rows_ = 0;
+  promises_.clear();
   slots_promised_ = 0;
   demanded_.clear();
   last_rows_.clear();

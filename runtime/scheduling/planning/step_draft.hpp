@@ -7,6 +7,7 @@
 #include "runtime/scheduling/step.hpp"
 #include "runtime/techniques/guesser.hpp"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -52,8 +53,16 @@ public:
   void take_extra_logits(std::int32_t rows) { extra_logits_ -= rows; }
   /// Free slots that demands of sequences that wait will take.
   std::int32_t slots_promised() const { return slots_promised_; }
-  void promise_slots(std::int32_t slots) { slots_promised_ += slots; }
-  void redeem_slots(std::int32_t slots) { slots_promised_ -= slots; }
+  void promise_slots(sequence_id to, std::int32_t slots) { slots_promised_ += promises_[to] = slots; }
+  bool has_promise(std::uint64_t request) const {
+    const auto first = promises_.lower_bound({request, 0});
+    return first != promises_.end() && first->first.request == request;
+  }
+  /// The sequence has got them, or was refused blocks.
+  void redeem_slots(sequence_id of) {
+    if (const auto promise = promises_.extract(of))
+      slots_promised_ -= promise.mapped();
+  }
   /// Sequences that wait were refused blocks. Remembered until the next step is begun.
   bool starved() const { return starved_; }
   void starve(bool starved) { starved_ = starved; }
@@ -99,7 +108,8 @@ private:
   std::int32_t rows_ = 0;         // not granted
   std::uint64_t number_ = 0;
   std::int32_t extra_logits_ = 0;
-  std::int32_t slots_promised_ = 0;
+  std::map<sequence_id, std::int32_t> promises_;
+  std::int32_t slots_promised_ = 0; // in all
   bool starved_ = false;
 };
 

@@ -227,7 +227,7 @@ step_planner::next step_planner::granted(const block_grant& grant) {
     budget_.settle();
     demands_.of_all();
     if (draft_.demands().empty() && in_flight_.empty() && preemption_.deadlocked() && !others_have_rows()) {
-      preemption_.preempt(*preemption_.victim(), next);
+      preemption_.preempt(*preemption_.victim(), next, !draft_.any_demanded());
       draft_.forget_demands();
       demands_.of_all();
     }
@@ -246,7 +246,7 @@ void step_planner::handle_refusal(const block_demand& refused, block_request& ne
   if (!s)
     return;
   if (refused.open) {
-    draft_.redeem_slots(s->slots_needed());
+    draft_.redeem_slots(s->id);
     draft_.starve(true);
     return;
   }

@@ -3,6 +3,9 @@
 #include "tests/rounds.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
+#include <random>
+#include <vector>
+
 using namespace troupe;
 using namespace troupe::testing;
 
@@ -136,6 +139,34 @@ TEST_CASE("beams give way to another client's request, too, and are found again"
   m.drain();
   CHECK(m.group_results.at(1) == solo_group(beams));
   check_transcripts(m, other);
+}
+
+TEST_CASE("beams that wait for slots beside each other all end, and none for lack of blocks") {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 rng(seed);
+    const auto any = [&](int most) { return static_cast<int>(rng() % static_cast<unsigned>(most)); };
+    machine m(1000, true, {48, 4, 100, 2});
+    std::vector<submission> all;
+    for (std::uint64_t id = 1; id <= 8; ++id) {
+      auto& a = all.emplace_back(of(any(2)     ? "a"
+                                      : any(2) ? "b"
+                                               : "c",
+                                    id, static_cast<std::size_t>(5 + any(45)), 1 + any(30), 1 + any(4)));
+      if (any(2))
+        a.sampling.n = 1, a.sampling.techniques.set(troupe::beams({.width = 2 + any(2)}));
+      submit(m, a);
+      for (auto steps = any(2) ? 0 : any(20); steps > 0; --steps)
+        step(m);
+    }
+    m.drain();
+    CHECK(m.sched.collect_failed().empty());
+    for (const auto& a : all)
+      if (a.sampling.group())
+        CHECK(m.group_results[a.request] == solo_group(a));
+      else
+        check_transcripts(m, a);
+  }
 }
 
 TEST_CASE("a short prompt does not wait until another client's long one is computed") {
