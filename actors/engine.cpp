@@ -47,6 +47,7 @@ struct pending_request {
   int moves_to = -1;          // where it may go on; -1: nowhere else
   route_query_ptr query = {}; // until it is admitted; null where there is one replica
   bool waiting = false;       // for a replica, with all that one needs to know
+  bool held = false;          // and it would not have waited, but that it is suspected
   bool refused = false;       // and about to end
 
   void went(const admit_reply& with) {
@@ -309,8 +310,8 @@ private:
     replicas_.end(pending.number);
     reply.tried = suspects_.trial() == pending.arrival;
     try {
-      const bool chosen = (reply.tried || !suspects_.holds(pending.arrival)) &&
-        replicas_.choose(pending.query.get(), reply);
+      pending.held = !reply.tried && suspects_.holds(pending.arrival);
+      const bool chosen = !pending.held && replicas_.choose(pending.query.get(), reply);
       self_->send(pending.request, admit_atom::value, std::make_shared<const admit_reply>(reply));
       if (chosen) {
         pending.went(reply);
@@ -402,10 +403,13 @@ private:
     if (!suspects_.pending() && replicas_.alone())
       return end_alone();
     std::vector<std::uint64_t> waiting;
-    if (suspects_.pending())
-      for (const auto& [_, pending] : requests_)
+    if (std::exchange(were_suspects_, suspects_.pending()) || suspects_.pending())
+      for (auto& [_, pending] : requests_) {
+        if (pending.waiting && pending.held && !suspects_.holds(pending.arrival)) // not any more
+          send_to_replica(pending);
         if (pending.waiting)
           waiting.push_back(pending.arrival);
+      }
     const auto next = suspects_.next(waiting);
     if (!next || std::ranges::find(waiting, *next) == waiting.end() || !(replicas_.alone() || replicas_.running()))
       return;
@@ -638,6 +642,7 @@ private:
   loaded_model_ptr model_;
   replica_set replicas_{self_};
   suspects suspects_;
+  bool were_suspects_ = false; // when somebody was to be tried last
   std::string last_fault_;          // by an exception
   caf::actor_addr loader_;          // while it loads
   std::optional<kept_judge> judge_; // if somebody values answers
