@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace {
 
@@ -40,5 +41,8 @@ namespace troupe::test {
 
 void failing_allocation::arm() { allocations_left = &left_; }
 void failing_allocation::disarm() { allocations_left = nullptr; }
+
+no_failing_allocation::no_failing_allocation() : armed_(std::exchange(allocations_left, nullptr)) {}
+no_failing_allocation::~no_failing_allocation() { allocations_left = armed_; }
 
 } // namespace troupe::test

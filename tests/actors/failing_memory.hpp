@@ -19,4 +19,16 @@ private:
   int left_;
 };
 
+/// While it lives, none fails on this thread.
+class no_failing_allocation {
+public:
+  no_failing_allocation();
+  ~no_failing_allocation();
+  no_failing_allocation(const no_failing_allocation&) = delete;
+  no_failing_allocation& operator=(const no_failing_allocation&) = delete;
+
+private:
+  int* armed_;
+};
+
 } // namespace troupe::test

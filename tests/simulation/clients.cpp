@@ -4,6 +4,7 @@
 #include "actors/request.hpp"
 #include "actors/unwoken.hpp"
 #include "runtime/scheduling/step_record.hpp"
+#include "tests/actors/failing_memory.hpp"
 
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>
@@ -61,6 +62,7 @@ void client::begin(caf::actor_system& system, const engine_actor& engine) {
 }
 
 void client::take(const event& e) {
+  const test::no_failing_allocation memory; // is the client's own affair
   heard.take(e);
   if (++events == plan.throws_at && std::holds_alternative<token_event>(e)) {
     threw = true;
