@@ -68,8 +68,9 @@ std::string block_audit::of(const block_manager& m) {
   if (m.snapshots_) {
     block_counters counted;
     m.snapshots_->count(counted);
-    if (pending_snapshots > counted.snapshots_in_use || counted.snapshots_in_use > counted.snapshots)
-      return "snapshots are wanted in slots that are free";
+    if (const auto known = pending_snapshots + m.snapshots_->attached(); known != counted.snapshots_in_use)
+      return std::to_string(counted.snapshots_in_use) + " slots for snapshots are taken, and " + std::to_string(known) +
+        " have or get one";
   }
   return {};
 }

@@ -159,6 +159,9 @@ void troublemaker::before(const handler& who, const caf::mailbox_element& what) 
   const auto name = message_name(what);
   const auto state = state_of(who);
   covered.handled(who.kind, name, state);
+  if (name == "compile" && what.sender)
+    if (const auto asks = actors_.find(what.sender->id()); asks != actors_.end())
+      asks->second.phase = "compiling";
   if (traced_)
     say("   " + std::string(who.kind) + "#" + std::to_string(who.self.id()) + " <- " + name + " (" + state + ")");
   if (left_ > 0 && s_.death_every > 0 && may_die(who.kind) &&
@@ -207,7 +210,9 @@ void troublemaker::follow(known& request, const caf::mailbox_element& what, cons
   const auto& content = const_cast<caf::mailbox_element&>(what).content();
   if (name == "admit" && content.match_element<admit_reply_ptr>(1)) {
     const auto& reply = content.get_as<admit_reply_ptr>(1);
-    phase = reply->scheduler ? (reply->guides ? "submitted" : "submitted") : "known";
+    phase = reply->scheduler ? "submitted" : "known";
+  } else if (name == "guide_compiled") {
+    phase = "submitted";
   } else if (name == "started") {
     phase = "started";
   } else if (name == "token_sampled") {

@@ -29,7 +29,7 @@ void hash_logits(std::uint64_t row, token_id last, std::span<float> logits) {
     logits[i] = static_cast<float>((h >> (16 * (i % 4))) & 0xffff) / 16384.0f; // below 4
   }
   if (const auto how = mixed(row, 1000) % 64; how < 44)
-    logits[1 + static_cast<std::size_t>(last * 7 + 3) % (logits.size() - 1)] += 6;
+    logits[static_cast<std::size_t>(likely_behind(last))] += 6;
   else if (how < 46)
     logits[end_token] += 8;
 }

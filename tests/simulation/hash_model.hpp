@@ -20,6 +20,9 @@ std::shared_ptr<const tokenizer> hash_tokenizer();
 
 /// Logits [vocabulary] of a row with this hash, whose token is `last`. Most of them make one token likely that follows
 /// from the last alone, so that guesses are often right.
+/// Of two thirds of all rows the likeliest.
+inline token_id likely_behind(token_id last) { return 1 + (last * 7 + 3) % (vocabulary - 1); }
+
 void hash_logits(std::uint64_t row, token_id last, std::span<float> logits);
 
 /// Hidden states [hidden_width].

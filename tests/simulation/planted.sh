@@ -38,7 +38,7 @@ for name; do
   if ! patch -sp1 <"$patch" || ! compile "$file" "$(object "$file")" || ! link; then
     found="does not build"
   else
-    out=$("$work/simulation" --from 1 --seconds "$seconds" 2>&1 || true)
+    out=$("$work/simulation" --from 1 --seconds "$seconds" --refuse 2>&1 || true)
     found=$(sed -n 's/^seed [0-9]* (schedule \([0-9]*\)) FAILED: \(.*\)/schedule \1: \2/p' <<<"$out" | head -n 1 | cut -c1-110)
     cpu=$(sed -n 's/.* answers, \([0-9.]*\) s of CPU/\1/p' <<<"$out")
     if [ -z "$found" ] && [ -n "$cpu" ]; then
@@ -52,3 +52,4 @@ for name; do
   cp "$work/original" "$file"
   touch -r "$tree/$file" "$file"
 done
+

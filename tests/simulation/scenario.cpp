@@ -2,7 +2,9 @@
 
 #include "runtime/guide/guide_cache.hpp"
 #include "runtime/techniques/speculation/speculator.hpp"
+#include "runtime/techniques/speculation/technique.hpp"
 #include "tests/simulation/dice.hpp"
+#include "tests/simulation/hash_guesses.hpp"
 #include "tests/simulation/hash_model.hpp"
 #include "tests/simulation/templates.hpp"
 
@@ -14,15 +16,16 @@ namespace troupe::simulation {
 
 namespace {
 
-client_plan client_of(dice& d, int number, bool trouble) {
+client_plan client_of(dice& d, int number, bool trouble, bool drafts) {
   client_plan c;
   c.request = d.pick(0, templates - 1);
   c.at = d.one_in(2) ? d.pick(0, 20) : d.pick(0, 600);
   c.is_actor = d.one_in(2);
   c.priority = d.one_in(3) ? d.pick(-2, 2) : 0;
   c.name = d.one_in(2) ? "" : "client " + std::to_string(number % 3);
-  constexpr std::array kinds{speculation::automatic, speculation::off, speculation::ngram, speculation::lookahead};
-  c.speculate = kinds[static_cast<std::size_t>(d.pick(0, 3))];
+  constexpr std::array kinds{speculation::automatic, speculation::off, speculation::ngram, speculation::lookahead,
+                             speculation::draft};
+  c.speculate = kinds[static_cast<std::size_t>(d.pick(0, drafts ? 4 : 3))];
   if (!trouble)
     return c;
   if (d.one_in(4))
@@ -55,7 +58,7 @@ scenario scenario_of(std::uint64_t seed) {
   s.stages = !s.recurrent && !s.roles && d.one_in(6) ? 2 : 1;
   s.prefix_cache = !d.one_in(5);
   s.disk = s.prefix_cache && !s.recurrent && s.stages == 1 && d.one_in(5);
-  s.blocks = d.one_in(2) ? d.pick(24, 30) : d.pick(30, 90);
+  s.blocks = d.one_in(3) ? d.pick(9, 16) : d.one_in(2) ? d.pick(18, 30) : d.pick(30, 90);
   s.host_blocks = d.one_in(3) ? d.pick(1, 12) : 0;
   s.snapshots = s.recurrent ? d.pick(1, 8) : 0;
   s.limits = {.step_tokens = d.pick(8, 64),
@@ -66,9 +69,10 @@ scenario scenario_of(std::uint64_t seed) {
               .recurrent = s.recurrent};
   if (s.recurrent)
     s.limits.most_guesses = 8;
+  s.drafts = d.one_in(3);
   s.forced_guesses = d.one_in(2) ? d.pick(1, 4) : 0;
   for (int i = d.pick(1, 10); i > 0; --i)
-    s.clients.push_back(client_of(d, i, trouble));
+    s.clients.push_back(client_of(d, i, trouble, s.drafts));
   s.how = static_cast<picking>(d.pick(0, 3));
   constexpr std::array kinds{"scheduler", "kv_block_manager", "sampler",       "executor",
                              "request",   "engine",           "guide_compiler"};
@@ -108,6 +112,7 @@ std::string scenario::describe() const {
                                  {late_masks, ", late masks"},
                                  {recurrent, ", recurrent"},
                                  {disk, ", a disk"},
+                                 {drafts, ", a draft model"},
                                  {!prefix_cache, ", no prefix cache"},
                                  {observed, ", observed"},
                                  {death_every > 0, ", deaths"},
@@ -128,9 +133,13 @@ std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<
   info.hidden = hidden_width;
   model->prefix_cache = s.prefix_cache;
   model->strict_roles = true;
-  model->guesses.make = [forced = s.forced_guesses](step_cost_fn cost) {
-    return std::make_shared<speculator>(speculation_settings{.forced = forced}, std::move(cost));
+  model->guesses.make = [drafts = s.drafts, forced = s.forced_guesses](step_cost_fn cost) {
+    return std::make_shared<speculator>(speculation_settings{.draft_model = drafts, .forced = forced}, std::move(cost));
   };
+  if (s.drafts) {
+    info.techniques.set(speculation_technique, std::make_shared<const guessing_models>(guessing_models{"hashes"}));
+    model->guesses.make_model = [](const model_replica&) { return std::make_unique<hash_guesses>(); };
+  }
   model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops);
   if (s.disk)
     model->kv_disk = std::make_shared<const kv_disk>(

@@ -39,7 +39,8 @@ struct scenario {
   int replicas = 1, stages = 1;
   bool roles = false;
   bool asynchronous = false, late_masks = false, recurrent = false, prefix_cache = true;
-  bool disk = false; // prefixes are kept
+  bool disk = false;   // prefixes are kept
+  bool drafts = false; // there is a model that guesses
   std::int32_t blocks = 0, host_blocks = 0, snapshots = 0;
   scheduler_limits limits = {};
   int forced_guesses = 0;

@@ -5,6 +5,7 @@
 
 #include "runtime/scheduling/blocks/block_counters.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
@@ -42,6 +43,9 @@ public:
   void forget_unused(content_id content);
 
   void count(block_counters& into) const;
+
+  /// Snapshots that contents have.
+  std::size_t attached() const { return by_content_.size(); }
 
 private:
   struct entry {
