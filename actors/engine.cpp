@@ -330,9 +330,11 @@ private:
   // Its blocks are in the other replica. Without an answer, the request stays where it is.
   void consider_move(const request_actor& request, std::uint64_t number, const route_query& query) {
     const auto known = requests_.find(request.address());
-    if (stopping_ || known == requests_.end() || known->second.number != number || known->second.moves_to < 0)
+    if (stopping_ || known == requests_.end() || known->second.number != number)
       return;
     auto& pending = known->second;
+    if (pending.moves_to < 0 || pending.replica < 0) // it is asked again where to run: it lost a replica as it moved
+      return;
     const auto from = pending.replica, to = std::exchange(pending.moves_to, -1);
     admit_reply reply{.model = model_, .arrival = pending.arrival};
     if (!replicas_.move(from, to, number, query, reply))
