@@ -612,6 +612,7 @@ private:
     if (stopping_)
       return;
     stopping_ = reason;
+    until_ended_ = engine_actor(self_);
     *abandoned_ = true;
     for (auto& [_, pending] : requests_)
       self_->send(pending.request, cancel_atom::value);
@@ -654,6 +655,7 @@ private:
   std::uint64_t arrivals_ = 0;
   std::optional<error> failed_;
   std::optional<caf::error> stopping_;
+  engine_actor until_ended_; // itself, once it stops: who holds it no more is told of its end all the same
 };
 
 } // namespace

@@ -22,7 +22,7 @@ namespace troupe::simulation {
 /// What has happened, by which last events are judged.
 struct happened {
   int exceptions = 0, kills = 0, refusals = 0, lost_devices = 0;
-  bool engine_died = false;
+  bool engine_died = false, ready = false; // ready: at some time
   std::set<caf::actor_id> dead_requests;
   std::size_t messages = 0, longest_mailbox = 0;
 };

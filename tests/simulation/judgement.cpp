@@ -1,5 +1,6 @@
 #include "tests/simulation/judgement.hpp"
 
+#include "tests/simulation/templates.hpp"
 #include "tests/simulation/world.hpp"
 
 #include <map>
@@ -28,6 +29,10 @@ bool is_explained(const error& why, const client& c, const scenario& s, const ha
   if (!what.dead_requests.empty() && (c.request_id == 0 || what.dead_requests.contains(c.request_id)))
     return true;
   const int faults = what.exceptions + what.kills + what.refusals;
+  if (faults > 0 && !what.ready) // what cannot be loaded at first is not tried again
+    return true;
+  if (faults > 0 && why.param == "search" && wants_judge(*c.asked)) // the judge has failed, not the search
+    return true;
   switch (why.code) {
     case errc::timeout: return c.plan.timeout_ms > 0;
     case errc::overloaded: return s.limits.max_queue < 100 || !c.plan.deeds.empty();

@@ -1,6 +1,7 @@
 #include "tests/simulation/scenario.hpp"
 
 #include "runtime/guide/guide_cache.hpp"
+#include "runtime/model/pooled_head.hpp"
 #include "runtime/techniques/speculation/speculator.hpp"
 #include "runtime/techniques/speculation/technique.hpp"
 #include "tests/simulation/dice.hpp"
@@ -16,9 +17,11 @@ namespace troupe::simulation {
 
 namespace {
 
-client_plan client_of(dice& d, int number, bool trouble, bool drafts) {
+client_plan client_of(dice& d, int number, bool trouble, bool drafts, bool judge) {
   client_plan c;
-  c.request = d.pick(0, templates - 1);
+  do
+    c.request = d.pick(0, templates - 1);
+  while (!judge && wants_judge(request_of(c.request)));
   c.at = d.one_in(2) ? d.pick(0, 20) : d.pick(0, 600);
   c.is_actor = d.one_in(2);
   c.priority = d.one_in(3) ? d.pick(-2, 2) : 0;
@@ -70,9 +73,10 @@ scenario scenario_of(std::uint64_t seed) {
   if (s.recurrent)
     s.limits.most_guesses = 8;
   s.drafts = d.one_in(3);
+  s.judge = d.one_in(3);
   s.forced_guesses = d.one_in(2) ? d.pick(1, 4) : 0;
   for (int i = d.pick(1, 10); i > 0; --i)
-    s.clients.push_back(client_of(d, i, trouble, s.drafts));
+    s.clients.push_back(client_of(d, i, trouble, s.drafts, s.judge));
   s.how = static_cast<picking>(d.pick(0, 3));
   constexpr std::array kinds{"scheduler", "kv_block_manager", "sampler",       "executor",
                              "request",   "engine",           "guide_compiler"};
@@ -99,6 +103,7 @@ scenario calm_scenario(int request, bool recurrent, int stages) {
   s.blocks = 200;
   s.limits = {.step_tokens = 64, .max_sequences = 8, .steps_ahead = 1, .stages = stages, .recurrent = recurrent};
   s.how = picking::oldest;
+  s.judge = wants_judge(request_of(request));
   s.clients = {{.request = request, .speculate = speculation::off}};
   return s;
 }
@@ -113,6 +118,7 @@ std::string scenario::describe() const {
                                  {recurrent, ", recurrent"},
                                  {disk, ", a disk"},
                                  {drafts, ", a draft model"},
+                                 {judge, ", a judge"},
                                  {!prefix_cache, ", no prefix cache"},
                                  {observed, ", observed"},
                                  {death_every > 0, ", deaths"},
@@ -173,6 +179,20 @@ std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<
     model->replicas.push_back(std::move(plan));
   }
   model->capabilities = model->replicas.front().last().capabilities();
+  return model;
+}
+
+std::shared_ptr<loaded_model> judge_of(const std::shared_ptr<outside_work>& work, int* alive) {
+  scenario s;
+  s.blocks = 80;
+  s.limits = {.step_tokens = 32, .max_sequences = 4, .steps_ahead = 1};
+  auto model = model_of(s, work, alive, {});
+  std::vector<float> weight;
+  for (std::size_t i = 0; i < hidden_width; ++i)
+    weight.push_back(i % 3 == 0 ? 1.0f : -0.5f);
+  model->info.id = "judge";
+  model->info.ranker = std::make_shared<const pooled_head>(
+    pooling::last, std::vector{pooled_layer{.outputs = 1, .inputs = hidden_width, .weight = std::move(weight)}});
   return model;
 }
 

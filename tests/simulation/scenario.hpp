@@ -41,6 +41,7 @@ struct scenario {
   bool asynchronous = false, late_masks = false, recurrent = false, prefix_cache = true;
   bool disk = false;   // prefixes are kept
   bool drafts = false; // there is a model that guesses
+  bool judge = false;  // and one that values answers
   std::int32_t blocks = 0, host_blocks = 0, snapshots = 0;
   scheduler_limits limits = {};
   int forced_guesses = 0;
@@ -66,6 +67,9 @@ scenario calm_scenario(int request, bool recurrent, int stages);
 /// The model that engines of it load. `alive`: counts runners. `folder`: for what is kept.
 std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<outside_work>& work, int* alive,
                                        const std::string& folder);
+
+/// The model that values answers.
+std::shared_ptr<loaded_model> judge_of(const std::shared_ptr<outside_work>& work, int* alive);
 
 /// The request that a client sends.
 generation generation_of(const client_plan& c);

@@ -4,6 +4,7 @@
 #include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
 #include "runtime/techniques/stochastic_beams/technique.hpp"
+#include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/simulation/dice.hpp"
 #include "tests/simulation/hash_model.hpp"
 
@@ -63,7 +64,21 @@ void add_beams(dice& d, generation& g) {
   g.prompt.resize(std::min<std::size_t>(g.prompt.size(), 32));
 }
 
+void add_search(dice& d, generation& g) {
+  auto& s = g.sampling;
+  const auto parallel = d.pick(2, 3);
+  s.n = d.pick(1, 2);
+  s.max_tokens = std::min(s.max_tokens, 8);
+  s.techniques.set(searched_by({.simulations = d.pick(3, 9),
+                                .branching = d.pick(2, 4),
+                                .parallel = parallel,
+                                .value = d.one_in(2) ? search_value::model : search_value::likelihood}));
+  g.prompt.resize(std::min<std::size_t>(g.prompt.size(), 32));
+}
+
 } // namespace
+
+bool wants_judge(const generation& g) { return g.sampling.judged(); }
 
 generation request_of(int number) {
   dice d(static_cast<std::uint64_t>(number) * 1'000'003 + 17);
@@ -95,6 +110,7 @@ generation request_of(int number) {
       s.temperature = 0.9f;
       break;
     case 3: add_beams(d, g); break;
+    case 10: add_search(d, g); break;
     case 4: s.prompt_logprobs = d.pick(0, 1); break;
     case 5:
     case 6: g.guide = guide_of(d); break;

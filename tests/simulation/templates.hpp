@@ -16,6 +16,9 @@ inline constexpr int most_sequences = 4;   // of one request
 /// The same for the same number.
 generation request_of(int number);
 
+/// Whether its answers are valued by a judge.
+bool wants_judge(const generation& g);
+
 /// A line about it.
 std::string describe(const generation& g);
 

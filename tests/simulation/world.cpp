@@ -92,12 +92,17 @@ private:
       return model_of(s_, work_, &runners_, folder_);
     };
     auto listen = [this](const load_status& status, const loaded_model_ptr&) {
-      faults_.loaded = faults_.loaded || status.now == load_status::stage::ready;
+      faults_.loaded = faults_.seen.ready = faults_.loaded || status.now == load_status::stage::ready;
       ends_ += status.now == load_status::stage::stopped || status.now == load_status::stage::failed;
       if (faults_.traced())
         faults_.say("   engine says: " + status.line + (status.why ? status.why->message : "") + status.degraded);
     };
-    engine_ = spawn_engine(*system_, std::move(options), listen, load);
+    auto load_judge = [this](const engine_options&, const progress_sink&) -> loaded_model_ptr {
+      return judge_of(work_, &runners_);
+    };
+    if (s_.judge)
+      options.techniques["reward_model"] = {"hashes"};
+    engine_ = spawn_engine(*system_, std::move(options), listen, load, load_judge);
     if (s_.observed)
       observer_.emplace(*system_, engine_, true);
     while (trouble_.empty() && !faults_.loaded && run_job())
