@@ -47,6 +47,7 @@ void preemption::preempt_group(std::uint64_t request_id, block_request& request,
   const auto member = [request_id](const scheduled_sequence& s) { return s.id.request == request_id; };
   const bool alone = std::ranges::all_of(table_.running(), member);
   auto& g = *table_.find_group(request_id);
+  fits = fits || std::ranges::none_of(g.members, [this](sequence_id id) { return draft_.demanded(id); });
   constexpr int most_losses = 16;
   if (!fits && member(*table_.running().begin()))
     ++g.losses;

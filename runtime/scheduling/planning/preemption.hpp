@@ -30,8 +30,8 @@ public:
   /// The one that gives way next. Null if all have rows in this step.
   scheduled_sequence* victim(const scheduled_sequence* newcomer = nullptr);
 
-  /// Preempts a sequence with its group. A group whose blocks can never be had fails. `fits`: it is preempted for others,
-  /// or waits for slots, not because its blocks could not be had.
+  /// Preempts a sequence with its group. A group whose blocks can never be had fails: not one that has demanded none in
+  /// this step, nor, with `fits`, one that is preempted for others.
   void preempt(scheduled_sequence& s, block_request& request, bool fits = false);
 
   /// Nothing can be planned, although nothing is in flight that will change that.

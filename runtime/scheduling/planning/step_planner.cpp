@@ -227,7 +227,7 @@ step_planner::next step_planner::granted(const block_grant& grant) {
     budget_.settle();
     demands_.of_all();
     if (draft_.demands().empty() && in_flight_.empty() && preemption_.deadlocked() && !others_have_rows()) {
-      preemption_.preempt(*preemption_.victim(), next, !draft_.any_demanded());
+      preemption_.preempt(*preemption_.victim(), next);
       draft_.forget_demands();
       demands_.of_all();
     }
