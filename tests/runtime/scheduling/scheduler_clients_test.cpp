@@ -4,6 +4,7 @@
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
 #include <random>
+#include <set>
 #include <vector>
 
 using namespace troupe;
@@ -141,13 +142,14 @@ TEST_CASE("beams give way to another client's request, too, and are found again"
   check_transcripts(m, other);
 }
 
-TEST_CASE("beams that wait for slots beside each other all end, and none for lack of blocks") {
+TEST_CASE("beams beside each other, and paused ones, all end, and none for lack of blocks") {
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(seed);
     const auto any = [&](int most) { return static_cast<int>(rng() % static_cast<unsigned>(most)); };
-    machine m(1000, true, {48, 4, 100, 2});
+    machine m(any(2) ? 1000 : 14, true, {48, 4, 100, 2}); // a request takes 12 at most
     std::vector<submission> all;
+    std::set<std::uint64_t> paused;
     for (std::uint64_t id = 1; id <= 8; ++id) {
       auto& a = all.emplace_back(of(any(2)     ? "a"
                                       : any(2) ? "b"
@@ -156,9 +158,17 @@ TEST_CASE("beams that wait for slots beside each other all end, and none for lac
       if (any(2))
         a.sampling.n = 1, a.sampling.techniques.set(troupe::beams({.width = 2 + any(2)}));
       submit(m, a);
-      for (auto steps = any(2) ? 0 : any(20); steps > 0; --steps)
+      for (auto steps = any(2) ? 0 : any(20); steps > 0; --steps) {
+        const auto which = static_cast<std::uint64_t>(1 + any(static_cast<int>(id)));
+        if (any(8) == 0 && paused.insert(which).second)
+          m.sched.pause(which, true);
+        else if (any(3) == 0 && paused.erase(which) > 0)
+          m.sched.pause(which, false);
         step(m);
+      }
     }
+    for (const auto each : paused)
+      m.sched.pause(each, false);
     m.drain();
     CHECK(m.sched.collect_failed().empty());
     for (const auto& a : all)
