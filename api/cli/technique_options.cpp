@@ -42,10 +42,11 @@ void add_option(CLI::App& command, flag_values& to, const technique_option& opti
   auto flag = "--" + name;
   std::ranges::replace(flag, '_', '-');
   if (option.what == technique_option::kind::on) {
-    command
-      .add_flag_callback(
-        flag, [&to, name] { to[name] = {""}; }, option.help)
-      ->group(group);
+    auto* added = command.add_flag_callback(
+      flag, [&to, name] { to[name] = {""}; }, option.help);
+    if (group)
+      if (group)
+        added->group(group);
     return;
   }
   const auto take = [&to, name, check = option.check](const std::string& text) {
@@ -88,6 +89,14 @@ void add_technique_options(CLI::App& command, flag_values& to, technique_option:
       for (const auto& option : each->options)
         if (option.in(place) && option.in(technique_option::leading) == leading)
           add_option(command, to, option, group);
+}
+
+technique_uses uses_of(const flag_values& flags) {
+  technique_uses result;
+  for (const auto* each : repertoire())
+    if (each->of_flags)
+      result.set(each->of_flags(flags));
+  return result;
 }
 
 } // namespace troupe::cli

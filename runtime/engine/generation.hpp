@@ -2,7 +2,6 @@
 // its actors and the servers.
 #pragma once
 
-#include "runtime/guide/guide_source.hpp"
 #include "runtime/sampling/sampled_token.hpp"
 #include "runtime/scheduling/request.hpp"
 #include "runtime/support/error.hpp"

@@ -58,6 +58,10 @@ struct guide_source {
   std::vector<std::string> parts = {};
 };
 
+inline bool is_json(const guide_source& s) {
+  return s.what == guide_source::kind::json_object || s.what == guide_source::kind::json_schema;
+}
+
 /// Bytes of its texts.
 inline std::size_t size_of(const guide_source& s) {
   auto size = s.text.size();

@@ -1,6 +1,5 @@
 #include "tests/simulation/scenario.hpp"
 
-#include "runtime/guide/guide_cache.hpp"
 #include "runtime/techniques/speculation/speculator.hpp"
 #include "tests/simulation/dice.hpp"
 #include "tests/simulation/hash_model.hpp"
@@ -131,7 +130,7 @@ std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<
   model->guesses.make = [forced = s.forced_guesses](step_cost_fn cost) {
     return std::make_shared<speculator>(speculation_settings{.forced = forced}, std::move(cost));
   };
-  model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops);
+  model->constraints = constraints()->open(info);
   if (s.disk)
     model->kv_disk = std::make_shared<const kv_disk>(
       kv_disk{kv_store::open({folder}, numerics_id(), hash_block_bytes(), [](const log_line&) {})});

@@ -51,14 +51,6 @@ constexpr auto fields = std::to_array<known_field>({
   {"bad_words"},
   {"allowed_token_ids"},
   {"dry_sequence_breakers"},
-  {"response_format"},
-  {"structured_outputs"},
-  {"guided_json"},
-  {"guided_regex"},
-  {"guided_choice"},
-  {"guided_grammar"},
-  {"grammar"},
-  {"json_schema"},
   {"tools", chat},
   {"tool_choice", chat},
   {"parallel_tool_calls", chat},
@@ -75,8 +67,6 @@ constexpr auto fields = std::to_array<known_field>({
   {"repeat_last_n"},
   {"dry_penalty_last_n"},
   // unsupported, and refused by name where they ask for something
-  {"guided_whitespace_pattern"},
-  {"structural_tag"},
   {"function_call", chat},
   {"functions", chat},
   {"audio", chat},
@@ -99,7 +89,6 @@ constexpr auto fields = std::to_array<known_field>({
   {"request_id"},
   {"cache_prompt"},
   {"id_slot"},
-  {"guided_decoding_backend"},
   {"spaces_between_special_tokens"},
 });
 

@@ -40,8 +40,6 @@ struct unsupported_field {
 };
 
 constexpr auto unsupported_fields = std::to_array<unsupported_field>({
-  {"guided_whitespace_pattern", neutral::none},
-  {"structural_tag", neutral::none},
   {"function_call", neutral::none},
   {"functions", neutral::empty},
   {"audio", neutral::none},

@@ -21,7 +21,7 @@ public:
   virtual void finish() = 0;
 };
 
-/// How calls are written, for guides: a section of them, in which each is a call_tag.
+/// How calls are written, for constraints: a section of them, in which each is a call_tag.
 struct call_layout {
   std::string section_begin = {}, section_end = {}; // may be empty
   std::string separator = {};                       // between calls

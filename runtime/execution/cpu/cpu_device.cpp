@@ -137,7 +137,7 @@ public:
     cpu_step_sampler::division divided{.threads = threads()};
     for (const auto& rank : ranks_)
       divided.cores.insert(divided.cores.end(), rank.cores.begin(), rank.cores.end());
-    return std::make_unique<cpu_step_sampler>(std::move(spec.eos_ids), std::move(spec.guided), std::move(divided));
+    return std::make_unique<cpu_step_sampler>(std::move(spec.eos_ids), std::move(spec.host), std::move(divided));
   }
 
 private:

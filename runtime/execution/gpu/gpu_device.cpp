@@ -90,7 +90,7 @@ public:
   std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()> sampled) const override {
     cuda::select_device(options_.index);
     return std::make_unique<gpu_step_sampler>(std::move(spec.eos_ids), spec.vocab, spec.max_sequences,
-                                              std::move(sampled), std::move(spec.guided));
+                                              std::move(sampled), std::move(spec.host));
   }
 
 private:

@@ -4,7 +4,7 @@
 // Kimi K2        <calls><call>functions.name:0<sep>{...}</call>...</calls>
 #include "runtime/chat/output/call_object.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
-#include "runtime/support/json/json_text.hpp"
+#include "runtime/chat/output/formats/tag_formats.hpp"
 
 #include <utility>
 
@@ -151,11 +151,10 @@ public:
         return {begin + std::string(function_head) + separator + tool.name + "\n```json\n", arguments, "\n```" + end};
       case head_style::indexed: break;
     }
-    return {
-      begin + std::string(functions_prefix) + tool.name + ':',
-      R"({"type":"sequence","elements":[{"type":"regex","pattern":"[0-9]{1,3}"},{"type":"const_string","value":)" +
-        json_text(separator) + "}," + arguments + "]}",
-      end};
+    return {begin + std::string(functions_prefix) + tool.name + ':',
+            tag_formats::combined(
+              "sequence", {R"({"type":"regex","pattern":"[0-9]{1,3}"})", tag_formats::constant(separator), arguments}),
+            end};
   }
   std::string call_id(std::string_view entropy, std::string_view name, std::size_t index) const override {
     return style_ != head_style::indexed

@@ -36,14 +36,6 @@ constexpr value_tags minimax_tags{"<minimax:tool_call>",
                                   "",
                                   true};
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front()))
-    text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back()))
-    text.remove_suffix(1);
-  return text;
-}
-
 /// Finds the end of a value. Values may hold tags themselves, such as source text does: the tag that closes one ends it
 /// only in front of a tag that may stand there. Some models leave it out at the end of a call.
 class value_end {
@@ -189,7 +181,7 @@ private:
       name_ += c;
       return name_.size() > most_name_bytes ? reading::failed : reading::more;
     }
-    if (!out_.begin_call(trimmed(name_)))
+    if (!out_.begin_call(without_space(name_)))
       return reading::failed;
     out_.arguments("{");
     name_.clear();
@@ -206,14 +198,14 @@ private:
     const bool ends = !search_.take(c, [&](char other) { passed += other; }).empty();
     key_ += passed;
     const bool odd = passed.find('<') != passed.npos || key_.size() > most_name_bytes ||
-      (ends && (trimmed(key_).empty() || trimmed(key_).find('\n') != key_.npos));
+      (ends && (without_space(key_).empty() || without_space(key_).find('\n') != key_.npos));
     if (odd) {
       begin_value(true);
       return again(at::value, ends ? std::string() : passed);
     }
     if (!ends)
       return reading::more;
-    key_ = std::string(trimmed(key_));
+    key_ = std::string(without_space(key_));
     begin_value(false);
     return tags_.value_begin.empty() ? reading::more
                                      : expect(at::value_begin, {tags_.value_begin, tags_.key_begin, tags_.call_end});
