@@ -42,11 +42,10 @@ void add_option(CLI::App& command, flag_values& to, const technique_option& opti
   auto flag = "--" + name;
   std::ranges::replace(flag, '_', '-');
   if (option.what == technique_option::kind::on) {
-    auto* added = command.add_flag_callback(
-      flag, [&to, name] { to[name] = {""}; }, option.help);
-    if (group)
-      if (group)
-        added->group(group);
+    command
+      .add_flag_callback(
+        flag, [&to, name] { to[name] = {""}; }, option.help)
+      ->group(group);
     return;
   }
   const auto take = [&to, name, check = option.check](const std::string& text) {

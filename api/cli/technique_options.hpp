@@ -9,7 +9,7 @@ class App;
 
 namespace troupe::cli {
 
-/// The flags of all techniques that are set in `place`, whose texts go to `to`. `group`: of the help; null: the first.
+/// The flags of all techniques that are set in `place`, whose texts go to `to`.
 void add_technique_options(CLI::App& command, flag_values& to, technique_option::place place, const char* group);
 
 /// What such flags ask of requests. Throws failure.

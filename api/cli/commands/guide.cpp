@@ -109,7 +109,8 @@ int bench(const schema_bench_options& options) {
 command add_guide_check(CLI::App& guide) {
   const auto options = std::make_shared<check_options>();
   auto* app = guide.add_subcommand("check", "Show which documents on stdin a guide accepts");
-  add_technique_options(*app, options->guide, technique_option::answer, nullptr);
+  add_technique_options(*app, options->guide, technique_option::answer,
+                        app->get_option_defaults()->get_group().c_str());
   add_model_option(*app, options->model);
   add_common_options(*app);
   app->footer("Reads one document per line: JSON, or, for guides of other texts, a JSON string with the text. Feeds "
