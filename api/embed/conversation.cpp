@@ -107,8 +107,7 @@ std::shared_ptr<const chat_output> follow(const model_info& model, const questio
 
 void refuse_negative(const std::string& name, std::int64_t value) {
   if (value < 0)
-    throw failure(errc::bad_request,
-                  "`" + name + "` must be 0 (no limit of its own) or more, not " + std::to_string(value), name);
+    refuse_field(name, "must be 0 (no limit of its own) or more, not " + std::to_string(value));
 }
 
 } // namespace

@@ -82,15 +82,13 @@ void bound_temperature(float most, const served_model& model, sampling_params& t
     if (temperature > most && temperature == default_sampling(model.defaults, users).temperature)
       temperature = most; // nobody asked for it
   if (temperature > most)
-    throw failure(errc::unsupported,
-                  "`temperature` may be at most " + shortest_digits(most) + " on this server, not " +
-                    shortest_digits(temperature),
-                  "temperature");
+    refuse_field("temperature",
+                 "may be at most " + shortest_digits(most) + " on this server, not " + shortest_digits(temperature),
+                 errc::unsupported);
   if (temperature + to.dynatemp_range > most && to.dynatemp_range > 0)
-    throw failure(errc::unsupported,
-                  "`dynatemp_range` and `temperature` may together be at most " + shortest_digits(most) +
-                    " on this server",
-                  "dynatemp_range");
+    refuse_field("dynatemp_range",
+                 "and `temperature` may together be at most " + shortest_digits(most) + " on this server",
+                 errc::unsupported);
 }
 
 void ban(const std::vector<std::string>& texts, const served_model& model, generation& to) {

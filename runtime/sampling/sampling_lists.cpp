@@ -8,14 +8,14 @@
 
 namespace troupe {
 
-namespace {
-
-using sampling_fields::bias;
-
 void expect_at_most(const char* field, std::size_t found, std::size_t most) {
   if (found > most)
     refuse_field(field, "may have at most " + std::to_string(most) + " entries, not " + std::to_string(found));
 }
+
+namespace {
+
+using sampling_fields::bias;
 
 std::vector<token_id> checked(std::vector<token_id> ids) {
   expect_at_most("stop_token_ids", ids.size(), sampling_fields::most_stop_ids);

@@ -1,7 +1,6 @@
 // The hook by which a technique decides which tokens may follow in an answer, and which must. What a request's use asks
-// (technique_use::constraint) is compiled for its model by workers of a replica (constraint_compiler), then samplers
-// follow the constraint: they make masks of tokens while forward passes run, and hold a sequence back until its mask is
-// there. All of it is a function of an answer's tokens, so it does not depend on the schedule.
+// (technique_use::constraint) is compiled for its model by workers of a replica, then samplers follow it: they make masks
+// while forward passes run. All of it is a function of an answer's tokens, so it does not depend on the schedule.
 #pragma once
 
 #include "runtime/support/types.hpp"
@@ -19,7 +18,7 @@ namespace troupe {
 class constraint_source; // technique.hpp
 struct sampling_params;  // runtime/sampling/sampling_params.hpp
 
-/// Where one answer stands. Functions that are not const throw failure where the answer cannot go on.
+/// Where one answer stands. Throws failure where it cannot go on.
 class constraint_state {
 public:
   virtual ~constraint_state() = default;

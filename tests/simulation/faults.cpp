@@ -181,7 +181,7 @@ void troublemaker::follow(known& request, const caf::mailbox_element& what, cons
   const auto& content = const_cast<caf::mailbox_element&>(what).content();
   if (name == "admit" && content.match_element<admit_reply_ptr>(1)) {
     const auto& reply = content.get_as<admit_reply_ptr>(1);
-    phase = reply->scheduler ? (reply->guides ? "submitted" : "submitted") : "known";
+    phase = reply->scheduler ? "submitted" : "known";
   } else if (name == "started") {
     phase = "started";
   } else if (name == "token_sampled") {

@@ -21,11 +21,6 @@ struct check_options {
   flag_values guide;
 };
 
-int report_refusal(const failure& f) {
-  std::cerr << "troupe: " << f.what() << std::endl;
-  return usage_error;
-}
-
 int check(const check_options& options) {
   require_model(options.model);
   const auto tokens = open_tokenizer(options.model);
@@ -40,7 +35,8 @@ int check(const check_options& options) {
     is_json = guides::is_json(*source);
     guide = guides::compile_guide(*source, vocabulary);
   } catch (const failure& f) {
-    return report_refusal(f);
+    std::cerr << "troupe: " << f.what() << std::endl;
+    return usage_error;
   }
   const auto input = read_stdin();
   for (std::size_t begin = 0, line = 1; begin < input.size(); ++line) {
@@ -109,8 +105,7 @@ int bench(const schema_bench_options& options) {
 command add_guide_check(CLI::App& guide) {
   const auto options = std::make_shared<check_options>();
   auto* app = guide.add_subcommand("check", "Show which documents on stdin a guide accepts");
-  add_technique_options(*app, options->guide, technique_option::answer,
-                        app->get_option_defaults()->get_group().c_str());
+  add_technique_options(*app, options->guide, technique_option::answer, app->option_defaults()->get_group().c_str());
   add_model_option(*app, options->model);
   add_common_options(*app);
   app->footer("Reads one document per line: JSON, or, for guides of other texts, a JSON string with the text. Feeds "

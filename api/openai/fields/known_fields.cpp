@@ -173,7 +173,7 @@ bool note_unknown(unknown_fields how, const field_reader& of, std::string_view n
   const auto path = of.path(to_utf8(name.substr(0, most_name_bytes)));
   const auto guess = guess_for(name, known);
   if (how == unknown_fields::reject)
-    throw failure(errc::bad_request, '`' + path + "` is not known here" + guess, path);
+    refuse_field(path, "is not known here" + guess);
   if (notes.size() >= most_notes)
     return false;
   notes.push_back('`' + path + "` is not known here and has no effect" + guess);

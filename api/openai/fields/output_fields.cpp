@@ -148,8 +148,7 @@ chat_output read_output(const field_reader& body, const served_model& model) {
   result.with_reasoning = body.boolean("include_reasoning").value_or(true);
   const bool forced = result.choice == call_choice::required || result.choice == call_choice::named;
   if (forced && !result.format.calls)
-    throw failure(errc::unsupported, "`tool_choice` cannot force a call: this server does not parse calls",
-                  "tool_choice");
+    refuse_field("tool_choice", "cannot force a call: this server does not parse calls", errc::unsupported);
   return result;
 }
 

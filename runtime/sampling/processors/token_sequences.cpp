@@ -12,13 +12,8 @@ namespace {
 
 namespace limits = sampling_fields;
 
-void expect_few(const char* field, std::size_t found, std::size_t most) {
-  if (found > most)
-    refuse_field(field, "may have at most " + std::to_string(most) + " entries, not " + std::to_string(found));
-}
-
 std::vector<sequence_bias> checked_sequences(std::vector<sequence_bias> entries, const char* field) {
-  expect_few(field, entries.size(), limits::most_sequence_biases);
+  expect_at_most(field, entries.size(), limits::most_sequence_biases);
   for (const auto& [tokens, bias] : entries) {
     if (tokens.empty())
       refuse_field(field, "has a text without tokens");
@@ -38,7 +33,7 @@ std::vector<token_id> checked_sequences(std::vector<token_id> ids, const char* f
   std::ranges::sort(ids);
   const auto same = std::ranges::unique(ids);
   ids.erase(same.begin(), same.end());
-  expect_few(field, ids.size(), most);
+  expect_at_most(field, ids.size(), most);
   if (!ids.empty() && ids.front() < 0)
     refuse_field(field, "must consist of token ids, and " + std::to_string(ids.front()) + " is not one");
   return ids;

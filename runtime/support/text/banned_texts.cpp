@@ -17,10 +17,9 @@ banned_texts::banned_texts(const std::vector<std::string>& texts) : nodes_(1) {
   for (const auto& text : texts)
     bytes += text.size();
   if (texts.size() > most_texts || bytes > most_bytes)
-    throw failure(errc::bad_request,
-                  "`banned` may have at most " + std::to_string(most_texts) + " texts of " +
-                    std::to_string(most_bytes) + " bytes together",
-                  "banned");
+    refuse_field("banned",
+                 "may have at most " + std::to_string(most_texts) + " texts of " + std::to_string(most_bytes) +
+                   " bytes together");
   struct child {
     state of;
     unsigned char byte;
@@ -28,7 +27,7 @@ banned_texts::banned_texts(const std::vector<std::string>& texts) : nodes_(1) {
   std::vector<std::vector<child>> children(1);
   for (const auto& text : texts) {
     if (text.empty())
-      throw failure(errc::bad_request, "`banned` must not have an empty text", "banned");
+      refuse_field("banned", "must not have an empty text");
     state at = 0;
     for (const unsigned char byte : text) {
       const auto [edge, is_new] = edges_.try_emplace(edge_of(at, byte), static_cast<state>(nodes_.size()));

@@ -17,16 +17,15 @@ constexpr std::size_t longest_run = 256;  // bytes of forced text that decide ho
 
 std::shared_ptr<const guide> compiled(const guide_source& source, std::shared_ptr<const guide_vocabulary> vocabulary,
                                       const guide_limits& limits, std::shared_ptr<guide_pool> pool) {
-  const auto field = source.field.empty() ? std::string("guide") : source.field;
   if (source.after.size() > answer_guide::longest_after)
     throw failure(errc::bad_request,
                   "the text behind which a guide begins may have at most " +
                     std::to_string(answer_guide::longest_after) + " bytes",
-                  field);
+                  field_of(source));
   try {
     return compile_guide(source, std::move(vocabulary), limits, std::move(pool));
   } catch (const failure& f) {
-    blame(f, field);
+    blame(f, field_of(source));
   }
 }
 

@@ -57,11 +57,10 @@ std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source,
 }
 
 std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source, bool stops, meter& most) {
-  const auto field = source.field.empty() ? std::string("guide") : source.field;
   if (!tokens_)
-    refuse_field(field, "needs a tokenizer, and this model has none");
+    refuse_field(field_of(source), "needs a tokenizer, and this model has none");
   if (ends_.empty() && !stops && source.what != guide_source::kind::anything)
-    refuse_field(field, "needs a token that ends the answer; this model has none, so give `stop_token_ids`");
+    refuse_field(field_of(source), "needs a token that ends the answer; this model has none, so give `stop_token_ids`");
   auto key = key_of(source);
   const auto known = [&]() -> std::shared_ptr<const answer_guide> { // under the lock
     const auto found = std::ranges::find(entries_, key, &entry::key);
@@ -76,14 +75,14 @@ std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source,
       return guide;
     if (!vocabulary_)
       vocabulary_ = guide_vocabulary::of(*tokens_, ends_, markers_);
-    make_room(field);
+    make_room(field_of(source));
   }
   const auto banned = source.banned.empty() ? nullptr : banned_of(source.banned);
   const auto made = [&] {
     try {
       return within(most, [&] { return made_of(source, banned); });
     } catch (const failure& f) {
-      blame(f, field);
+      blame(f, field_of(source));
     }
   }();
   const std::scoped_lock hold(lock_);

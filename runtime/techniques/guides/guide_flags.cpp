@@ -41,15 +41,15 @@ source_ptr source_of_flags(const flag_values& flags) {
   auto source = std::make_shared<guide_source>();
   source->any_order = flags.contains("any_order");
   source->compact = flags.contains("compact");
-  std::string from; // the file that holds the guide
+  std::string given, from; // the flag; the file that holds the guide
   for (const auto& [name, what, names_file] : all_flags) {
     const auto texts = texts_of(flags, name);
     if (texts.empty() || (what != kind::json_object && what != kind::choice && texts.back().empty()))
       continue;
     const auto flag = written(name);
-    if (!source->field.empty())
-      throw failure(errc::bad_request, "`" + source->field + "` and `" + flag + "` cannot both be given", flag);
-    source->field = flag;
+    if (!given.empty())
+      throw failure(errc::bad_request, "`" + given + "` and `" + flag + "` cannot both be given", flag);
+    source->field = given = flag;
     source->what = what;
     if (what == kind::choice)
       source->choices.assign(texts.begin(), texts.end());
@@ -62,11 +62,11 @@ source_ptr source_of_flags(const flag_values& flags) {
         json::document::parse(source->text, texts.back(), errc::bad_request); // for an error with its line
     }
   }
-  if ((source->any_order || source->compact) && (source->field.empty() || !is_json(*source)))
+  if ((source->any_order || source->compact) && (given.empty() || !is_json(*source)))
     throw failure(errc::bad_request,
                   std::string(source->any_order ? "`--any-order`" : "`--compact`") +
                     " needs --json-schema or --json-object");
-  if (source->field.empty())
+  if (given.empty())
     return nullptr;
   try {
     compile_grammar(*source, {});

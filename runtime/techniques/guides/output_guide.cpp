@@ -96,10 +96,10 @@ private:
 std::string content_format(const guide_source& content) {
   using kind = guide_source::kind;
   if (content.what == kind::structural_tag || content.any_order || content.compact)
-    throw failure(errc::unsupported,
-                  "`tools` beside a structural tag, or beside JSON in any order or without white space, are not "
-                  "supported unless `tool_choice` forces a call",
-                  "tools");
+    refuse_field("tools",
+                 "beside a structural tag, or beside JSON in any order or without white space, are not "
+                 "supported unless `tool_choice` forces a call",
+                 errc::unsupported);
   switch (content.what) {
     case kind::json_object: return R"({"type":"json_schema","json_schema":{"type":"object"}})";
     case kind::json_schema:
@@ -163,8 +163,7 @@ source_ptr output_guide(const chat_output& what, source_ptr content) {
   } else {
     const call_formats_of calls(what);
     if (content && !is_forced && what.format.calls->channels())
-      throw failure(errc::unsupported, "`tools` beside `response_format` are not supported by this model's format",
-                    "tools");
+      refuse_field("tools", "beside `response_format` are not supported by this model's format", errc::unsupported);
     if (is_forced)
       result = structural(what.opens_reasoning
                             ? R"({"type":"sequence","elements":[{"type":"regex","pattern":"\\s{0,4}"},)" +

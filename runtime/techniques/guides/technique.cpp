@@ -17,15 +17,14 @@ namespace {
 
 class guide_use final : public technique_use, public constraint_source {
 public:
-  explicit guide_use(source_ptr source)
-    : source_(std::move(source)), field_(source_->field.empty() ? "guide" : source_->field) {}
+  explicit guide_use(source_ptr source) : source_(std::move(source)) {}
 
   const technique& of() const override { return guides_technique; }
   const source_ptr& source() const { return source_; }
 
   technique_use_ptr fitted(technique_use_ptr self, const generation& asked, const technique_limits&) const override {
     if (asked.sampling.scores_only())
-      refuse_field(field_, "cannot be used, as nothing is generated");
+      refuse_field(field_of(*source_), "cannot be used, as nothing is generated");
     return self;
   }
   const constraint_source* constraint() const override { return this; }
@@ -48,7 +47,6 @@ public:
 
 private:
   source_ptr source_;
-  std::string field_;
 };
 
 source_ptr source_of(const constraint_source* asked) {
@@ -64,7 +62,9 @@ technique_use_ptr of_output(const chat_output& what, const constraint_source* co
 }
 
 technique_use_ptr without(const std::vector<std::string>& texts, const constraint_source* own) {
-  auto source = own ? *source_of(own) : guide_source{.what = guide_source::kind::anything, .field = "policy"};
+  guide_source source{.what = guide_source::kind::anything, .field = "policy"};
+  if (own)
+    source = *source_of(own);
   source.banned = texts;
   return following(std::move(source));
 }

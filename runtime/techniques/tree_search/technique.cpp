@@ -103,10 +103,10 @@ technique_use_ptr read(const field_reader& body, const technique_facts& model) {
     body.refuse("search",
                 "must have \"likelihood\" or \"model\" as `value`, not \"" + std::string(*value).substr(0, 64) + '"');
   if (to.value == search_value::model && !model.judges)
-    throw failure(errc::unsupported,
-                  "`search` cannot have \"model\" as `value`: this server has no reward model, which --reward-model "
-                  "gives it; \"likelihood\" can be used",
-                  "search");
+    refuse_field("search",
+                 "cannot have \"model\" as `value`: this server has no reward model, which --reward-model "
+                 "gives it; \"likelihood\" can be used",
+                 errc::unsupported);
   const auto integer = [&](const char* key, int fallback, int most) {
     return static_cast<int>(search->integer(key, 1, most).value_or(fallback));
   };

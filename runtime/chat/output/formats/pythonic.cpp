@@ -9,8 +9,6 @@
 #include "runtime/chat/output/local_reference.hpp"
 #include "runtime/chat/output/text_search.hpp"
 #include "runtime/support/json/json_digits.hpp"
-#include "runtime/support/json/json_text.hpp"
-#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>
@@ -147,14 +145,7 @@ private:
     return how;
   }
 
-  void emit() {
-    if (const auto json = value_.release(); !json.empty()) {
-      if (!key_.empty())
-        out_.arguments(key_part());
-      key_.clear();
-      out_.arguments(json);
-    }
-  }
+  void emit() { out_.member(key_, first_, value_.release()); }
 
   /// What follows is no part of the call; what was read of it is JSON.
   reading broken() {
@@ -170,8 +161,6 @@ private:
     at_ = style_.listed ? at::separator : at::last;
     return reading::settled;
   }
-
-  std::string key_part() { return (std::exchange(first_, false) ? "" : ", ") + json_text(to_utf8(key_)) + ": "; }
 
   delta_sink& out_;
   const argument_style& style_;
@@ -292,9 +281,8 @@ std::string parameters_format(const argument_style& style, const offered_tool& t
 
 class named_arguments : public call_format {
 public:
-  named_arguments(std::string_view name, const argument_style& style) : name_(name), style_(style) {}
+  constexpr named_arguments(std::string_view name, const argument_style& style) : call_format(name), style_(style) {}
 
-  std::string_view name() const override { return name_; }
   bool is_used_by(std::string_view chat_template) const override {
     return chat_template.find(style_.begin) != chat_template.npos ||
       (style_.listed && chat_template.find("<|tool_list_start|>") != chat_template.npos);
@@ -322,20 +310,15 @@ public:
   }
 
 private:
-  std::string_view name_;
   const argument_style& style_;
 };
 
+constinit const named_arguments lfm2_format("lfm2", lfm2_style);
+constinit const named_arguments gemma4_format("gemma4", gemma4_style);
+
 } // namespace
 
-const call_format& lfm2_calls() {
-  static const named_arguments format("lfm2", lfm2_style);
-  return format;
-}
-
-const call_format& gemma4_calls() {
-  static const named_arguments format("gemma4", gemma4_style);
-  return format;
-}
+const call_format& lfm2_calls() { return lfm2_format; }
+const call_format& gemma4_calls() { return gemma4_format; }
 
 } // namespace troupe

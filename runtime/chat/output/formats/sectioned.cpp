@@ -122,10 +122,9 @@ enum class head_style : std::uint8_t { name, fenced, indexed };
 
 class sectioned : public call_format {
 public:
-  sectioned(std::string_view name, const section_tags& tags, head_style style)
-    : name_(name), tags_(tags), style_(style) {}
+  constexpr sectioned(std::string_view name, const section_tags& tags, head_style style)
+    : call_format(name), tags_(tags), style_(style) {}
 
-  std::string_view name() const override { return name_; }
   bool is_used_by(std::string_view chat_template) const override {
     return chat_template.find(tags_.section_begin) != chat_template.npos &&
       (style_ != head_style::fenced || chat_template.find(json_fence) != chat_template.npos);
@@ -163,26 +162,18 @@ public:
   }
 
 private:
-  std::string_view name_;
   const section_tags& tags_;
   head_style style_;
 };
 
+constinit const sectioned deepseek_v3_format("deepseek_v3", deepseek_tags, head_style::fenced);
+constinit const sectioned deepseek_v31_format("deepseek_v31", deepseek_tags, head_style::name);
+constinit const sectioned kimi_k2_format("kimi_k2", kimi_tags, head_style::indexed);
+
 } // namespace
 
-const call_format& deepseek_v3_calls() {
-  static const sectioned format("deepseek_v3", deepseek_tags, head_style::fenced);
-  return format;
-}
-
-const call_format& deepseek_v31_calls() {
-  static const sectioned format("deepseek_v31", deepseek_tags, head_style::name);
-  return format;
-}
-
-const call_format& kimi_k2_calls() {
-  static const sectioned format("kimi_k2", kimi_tags, head_style::indexed);
-  return format;
-}
+const call_format& deepseek_v3_calls() { return deepseek_v3_format; }
+const call_format& deepseek_v31_calls() { return deepseek_v31_format; }
+const call_format& kimi_k2_calls() { return kimi_k2_format; }
 
 } // namespace troupe
