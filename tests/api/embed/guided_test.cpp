@@ -340,7 +340,7 @@ TEST_CASE("a guide is given up with its request, and requests that share one are
     e.submit(guided_request(hard(), 2), one.sink()).cancel();
   CHECK(refused_after() < 4 * alone);
 
-  std::vector<listener> crowd(600); // more than one client's guides may wait
+  std::vector<listener> crowd(600);              // more than one client's guides may wait
   const auto shared = guided_request(hard(), 2); // copies have the same use
   for (auto& one : crowd)
     e.submit(shared, one.sink());
