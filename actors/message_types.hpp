@@ -13,15 +13,12 @@
 
 namespace troupe {
 
-namespace guides {
-class answer_guide; // runtime/guide/answer_guide.hpp
-}
-
 // Of messages.hpp:
 struct admit_reply;
 struct kv_fetch;
 struct stage_work;
 
+class constraint;       // runtime/techniques/constraint.hpp
 struct block_image;     // runtime/scheduling/block_image.hpp
 struct guess_reply;     // runtime/techniques/guess_request.hpp
 struct guess_request;   // likewise
@@ -69,7 +66,7 @@ using loaded_model_ptr = std::shared_ptr<const loaded_model>;
 using admit_reply_ptr = std::shared_ptr<const admit_reply>;
 using route_query_ptr = std::shared_ptr<const route_query>;
 using load_report_ptr = std::shared_ptr<const load_report>;
-using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
+using constraint_ptr = std::shared_ptr<const constraint>;
 
 // Messages that are named by what happened, by the files of actors/messages that have them.
 struct admission_wanted; // actors/messages/admission.hpp
@@ -95,9 +92,9 @@ struct request_left;
 struct request_paused;
 struct load_failed; // actors/messages/loading.hpp
 struct model_loaded;
-struct guide_compiled; // actors/messages/guides.hpp
-struct guide_ordered;
-struct guide_settled;
+struct constraint_compiled; // actors/messages/constraints.hpp
+struct constraint_ordered;
+struct constraint_settled;
 struct guesses_wanted; // actors/messages/guessing.hpp
 struct guesses_made;
 struct blocks_missing; // actors/messages/disk.hpp
@@ -185,4 +182,4 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::route_query_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::load_report_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_guide_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::constraint_ptr)

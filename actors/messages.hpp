@@ -14,7 +14,7 @@
 //
 // All but client, engine and requests form a replica. They live and die together; requests outlive them.
 // - A request asks the engine for admission and gets an admit_reply: the scheduler to go to, or why there is none. If
-//   it has a guide, the guide_compiler compiles it first. When that scheduler dies, the request asks again and brings
+//   it has a constraint, that is compiled first. When that scheduler dies, the request asks again and brings
 //   its transcript. Where there are several replicas, the first reply asks for a route_query, and the second names
 //   one. Request numbers are those of an admission, so stale messages are recognised. A request at which replicas
 //   seem to fail is tried alone, and tells how that ended (trial_ended).
@@ -58,8 +58,8 @@ using request_actor = caf::typed_actor<
   gets<scores_atom, prompt_scores_ptr>,                         // sampler: log-probabilities of prompt tokens
   gets<embedding_atom, prompt_embedding_ptr>,                   // sampler: the embedding of its prompt
   gets<ended_atom, std::uint64_t, hypotheses_ptr>,              // sampler: its group of sequences has ended
-  gets<failed_atom, std::uint64_t, error>,                      // scheduler, sampler, guide_compiler: it cannot go on
-  gets<guide_compiled>,                                         // guide_compiler
+  gets<failed_atom, std::uint64_t, error>,                      // scheduler, sampler, constraint_compiler: it cannot go on
+  gets<constraint_compiled>,                                    // constraint_compiler
   gets<pause_atom, bool>, gets<cancel_atom>>;                   // client: slow, or caught up; client, engine: the end
 
 /// Decides which sequences run in the next step.
@@ -112,7 +112,7 @@ using judge_actor = caf::typed_actor<
 /// Logits to tokens. It sends tokens to the executor first, which may wait for them, then to scheduler and requests.
 using sampler_actor = caf::typed_actor<
   gets<logits_atom, step_logits_ptr, executor_actor>,           // executor: sample, and send the tokens to that one
-  gets<plan_atom, step_plan_ptr>,                               // scheduler: these guides will be followed in a step
+  gets<plan_atom, step_plan_ptr>,                               // scheduler: these constraints will be followed in a step
   gets<request_joined>,                                         // scheduler
   gets<scheduler_known>, gets<judge_known>,                     // engine
   gets<mask_ready>, gets<order_settled>, gets<sample_done>,     // thread that makes masks; judge; device
@@ -122,11 +122,11 @@ using sampler_actor = caf::typed_actor<
 using guess_reply_actor = caf::typed_actor<gets<guesses_made>>;
 using guess_worker_actor = caf::typed_actor<gets<guesses_wanted>>; // scheduler
 
-/// Compiles the guides of requests, each on a thread of a guide_worker.
-using guide_compiler_actor = caf::typed_actor<
-  gets<compile_atom, generation_ptr, std::uint64_t, request_actor>, // request: guide_compiled, or an error, follows
-  gets<guide_settled>>;                                         // guide_worker
-using guide_worker_actor = caf::typed_actor<gets<guide_ordered>>; // guide_compiler
+/// Compiles the constraints of requests, each on a thread of a constraint_worker.
+using constraint_compiler_actor = caf::typed_actor<
+  gets<compile_atom, generation_ptr, std::uint64_t, request_actor>, // request: constraint_compiled, or an error
+  gets<constraint_settled>>;                                    // constraint_worker
+using constraint_worker_actor = caf::typed_actor<gets<constraint_ordered>>; // constraint_compiler
 
 /// Receives a record of each step: until it says `unwatch`, or ends. What it does not take in time piles up.
 using step_watcher_actor = caf::typed_actor<gets<record_atom, step_record_ptr>>;

@@ -1,9 +1,9 @@
 #include "actors/replica.hpp"
 
+#include "actors/constraint_compiler.hpp"
 #include "actors/executor.hpp"
 #include "actors/fault_door.hpp"
 #include "actors/guess_worker.hpp"
-#include "actors/guide_compiler.hpp"
 #include "actors/kv_block_manager.hpp"
 #include "actors/kv_mover.hpp"
 #include "actors/messages/introductions.hpp"
@@ -64,7 +64,8 @@ replica::workers replica::spawn(std::uint64_t life) {
   }
   w.executor = stages.back();
   w.last = stages.front();
-  w.guides = make([&] { return spawn_guide_compiler(system, model); });
+  if (model->constraints)
+    w.constraints = make([&] { return spawn_constraint_compiler(system, model); });
   guess_worker_actor guess_worker;
   if (model->guesses.make_model)
     guess_worker = make([&] { return spawn_guess_worker(system, what_); });

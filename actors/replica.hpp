@@ -29,7 +29,7 @@ public:
     executor_actor executor; // of the first stage
     executor_actor last;     // of the last one, which passes images on
     scheduler_actor scheduler;
-    guide_compiler_actor guides;
+    constraint_compiler_actor constraints;
   };
 
   replica(engine_actor::pointer engine, int number, model_replica what);

@@ -144,7 +144,7 @@ const replica* replica_set::running() const {
 
 void replica_set::admit_to(const replica& to, std::uint64_t number, admit_reply& reply) const {
   reply.scheduler = to.running()->scheduler;
-  reply.guides = to.running()->guides;
+  reply.constraints = to.running()->constraints;
   reply.replica = to.number();
   reply.number = number;
 }

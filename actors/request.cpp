@@ -2,8 +2,8 @@
 
 #include "actors/faults.hpp"
 #include "actors/messages/admission.hpp"
+#include "actors/messages/constraints.hpp"
 #include "actors/messages/endings.hpp"
-#include "actors/messages/guides.hpp"
 #include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
@@ -63,7 +63,7 @@ public:
       [this](ended_atom, std::uint64_t number, const hypotheses_ptr& found) { conclude(number, *found); },
       [this](const guesses_verified& seen) { count_guesses(seen); },
       [this](failed_atom, std::uint64_t number, const error& why) { fail(number, why); },
-      [this](const guide_compiled& its) { follow(its.request, its.guide); },
+      [this](const constraint_compiled& its) { follow(its.request, its.made); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
       [this](deadline_passed) { expire(); },
@@ -96,22 +96,24 @@ private:
     scheduler_ = watch(self_, reply.scheduler);
     number_ = reply.number;
     tried_ = tried_ || reply.tried; // also where it moves meanwhile
-    ran_ = request_->guide && !request_->follows;
+    ran_ = constrained() && !request_->follows;
     if (ran_)
-      self_->send(reply.guides, compile_atom::value, what_, number_, self_handle_);
+      self_->send(reply.constraints, compile_atom::value, what_, number_, self_handle_);
     else
       submit();
     if (paused_)
       end_trial();
   }
 
-  void follow(std::uint64_t number, const answer_guide_ptr& guide) {
+  void follow(std::uint64_t number, const constraint_ptr& made) {
     if (ended_ || number != number_)
       return;
-    request_->follows = guide;
+    request_->follows = made;
     what_ = {};
     submit();
   }
+
+  bool constrained() const { return request_->sampling.techniques.constraint() != nullptr; }
 
   // For the router, where there are several replicas.
   void describe(const loaded_model& model) {
@@ -159,7 +161,7 @@ private:
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
-    if (!request_->guide)
+    if (!constrained())
       what_ = {};
     const auto& params = request_->sampling;
     if (params.best_of > params.n)
@@ -440,7 +442,7 @@ private:
   // Keeps the actor alive while engine and replica die and no one else holds it: its client still waits.
   request_actor self_handle_;
   watch<engine_actor> engine_;
-  generation_ptr what_; // until it is validated and its guide compiled
+  generation_ptr what_; // until it is validated and its constraint compiled
   client client_;
   watch<client_actor> client_watch_;
   watch<scheduler_actor> scheduler_; // null between two replicas
@@ -454,7 +456,7 @@ private:
   std::vector<transcript> sequences_; // empty until validated
   bool admitted_ = false;
   bool tried_ = false; // the engine waits for the end of its trial
-  bool ran_ = false;   // a guide was compiled, or rows computed, since it was admitted last
+  bool ran_ = false;   // its constraint was compiled, or rows computed, since it was admitted last
   bool paused_ = false;
   bool cancelled_ = false; // before validation
   bool ended_ = false;

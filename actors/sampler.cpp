@@ -61,14 +61,14 @@ private:
 
   sampler_spec spec_of(const model_replica& what) {
     auto spec = what.sampler();
-    spec.guided.late = [me = caf::actor_cast<sampler_addr>(self_)] { notify(me, mask_ready{}); };
-    spec.guided.judge.ask = [this](const judge_order_ptr& order) { // while it samples, on its thread
+    spec.host.late = [me = caf::actor_cast<sampler_addr>(self_)] { notify(me, mask_ready{}); };
+    spec.host.judge.ask = [this](const judge_order_ptr& order) { // while it samples, on its thread
       if (judge_)
         self_->send(judge_, answers_to_value{order, sampler_actor(self_)});
       else
         self_->send(self_, order_settled{{.order = order, .why = away_}});
     };
-    spec.guided.judge.withdraw = [this](const judge_order_ptr& order) { // also at the end of this actor
+    spec.host.judge.withdraw = [this](const judge_order_ptr& order) { // also at the end of this actor
       if (judge_)
         caf::anon_send(judge_, order_unwanted{order});
     };

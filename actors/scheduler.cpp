@@ -292,7 +292,7 @@ private:
         recorder_->planned(**plan, scheduler_.counters(), scheduler_.idle_lanes(most_step_lanes));
       if (!busy_since_)
         busy_since_ = now;
-      if (scheduler::follows_guides(**plan))
+      if (scheduler::wants_masks(**plan))
         self_->send(peers_.sampler, plan_atom::value, *plan);
       self_->send(peers_.executor, plan_atom::value, *plan);
     } else if (peers_.reader || place_.sends) {

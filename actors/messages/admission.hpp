@@ -43,7 +43,7 @@ struct admit_reply {
   bool asks = false;              // for a route_query: there are several replicas
   bool tried = false;             // trial_ended is wanted
   scheduler_actor scheduler = {}; // null while no replica runs: another reply follows
-  guide_compiler_actor guides = {}; // of the same replica
+  constraint_compiler_actor constraints = {}; // of the same replica; null: there are none
   int replica = 0;                // its number
   int moves_to = -1;              // where its blocks are to be sent meanwhile; -1: nowhere
   std::int32_t expected_cached = 0; // tokens of the prompt, there

@@ -49,7 +49,7 @@ std::optional<std::string> input_of(const content_block& call, bool cut) {
     const auto parsed = json::document::parse(call.text, "arguments", errc::bad_request);
     if (parsed.root().is_object())
       return json::minified(parsed.root());
-  } catch (const failure&) { // of a model that no guide leads
+  } catch (const failure&) { // of a model that nothing holds to its schema
   }
   return cut ? std::nullopt : std::optional(json_object().text("arguments", call.text).str());
 }

@@ -155,13 +155,12 @@ private:
   void begin(std::size_t number, std::string_view text, std::string& custom_id) {
     auto request = parse_batch_line(text);
     if (!seen_.insert(request.custom_id).second)
-      throw failure(errc::bad_request, "`custom_id` is that of an earlier line", "custom_id");
+      refuse_field("custom_id", "is that of an earlier line");
     const auto found = find_endpoint("POST", request.url);
     const auto* to = std::get_if<found_endpoint>(&found);
     const auto* makes = to ? std::get_if<generated>(&to->row->what) : nullptr;
     if (!makes)
-      throw failure(errc::bad_request,
-                    "`url` must be that of an endpoint that answers with a model, not \"" + request.url + '"', "url");
+      refuse_field("url", "must be that of an endpoint that answers with a model, not \"" + request.url + '"');
     custom_id = request.custom_id;
     const field_reader body(request.body);
     if (body.boolean("stream").value_or(false))

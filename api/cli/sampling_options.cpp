@@ -8,7 +8,6 @@
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/text/visible_text.hpp"
-#include "runtime/techniques/repertoire.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -111,14 +110,6 @@ void add_text_options(CLI::App& command, sampling_options& options) {
       "Choose only among these token ids, separated by commas")
     ->type_name("IDS")
     ->group(sampling_group);
-}
-
-technique_uses uses_of(const flag_values& flags) {
-  technique_uses result;
-  for (const auto* each : repertoire())
-    if (each->of_flags)
-      result.set(each->of_flags(flags));
-  return result;
 }
 
 void add_rank_option(CLI::App& command, sampling_options& options) {

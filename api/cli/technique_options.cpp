@@ -90,4 +90,12 @@ void add_technique_options(CLI::App& command, flag_values& to, technique_option:
           add_option(command, to, option, group);
 }
 
+technique_uses uses_of(const flag_values& flags) {
+  technique_uses result;
+  for (const auto* each : repertoire())
+    if (each->of_flags)
+      result.set(each->of_flags(flags));
+  return result;
+}
+
 } // namespace troupe::cli

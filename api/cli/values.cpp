@@ -144,6 +144,10 @@ CLI::Validator integer_between(std::int64_t low, std::int64_t high) {
   return CLI::Validator([=](std::string& text) { return error_of([&] { parse_integer(text, low, high); }); }, "");
 }
 
+CLI::Option* add_file(CLI::App& to, const std::string& flag, std::string& file, const std::string& help) {
+  return to.add_option(flag, file, help)->type_name("FILE");
+}
+
 CLI::Option* add_integer(CLI::App& to, const std::string& flag, int& value, int low, int high,
                          const std::string& help) {
   return to.add_option(flag, value, help)->check(integer_between(low, high))->type_name("INT")->capture_default_str();

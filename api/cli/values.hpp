@@ -40,6 +40,9 @@ CLI::Validator word_or_integer(std::string word, std::int64_t low, std::int64_t 
 
 CLI::Validator integer_between(std::int64_t low, std::int64_t high);
 
+/// An option whose value is the name of a file.
+CLI::Option* add_file(CLI::App& to, const std::string& flag, std::string& file, const std::string& help);
+
 /// An option for an integer from `low` to `high`, whose help shows the default.
 CLI::Option* add_integer(CLI::App& to, const std::string& flag, int& value, int low, int high, const std::string& help);
 

@@ -2,8 +2,6 @@
 
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/chat_output_parser.hpp"
-#include "runtime/chat/output/output_guide.hpp"
-#include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/chat/whole_prompt.hpp"
 #include "runtime/engine/judged_prompt.hpp"
 #include "runtime/model/default_sampling.hpp"
@@ -99,22 +97,17 @@ std::shared_ptr<const chat_output> follow(const model_info& model, const questio
     what.tools.emplace_back(tool.name, tool.parameters);
     what.tools.back().position = what.tools.size() - 1;
   }
-  if (auto& reasoning = what.format.reasoning) {
-    what.opens_reasoning = reasoning->is_opened_by(prompt);
-    if (!what.opens_reasoning && reasoning->is_closed_by(prompt))
-      reasoning = nullptr;
-  }
+  what.note_prompt(prompt);
   if (!what.is_needed())
     return nullptr;
-  to.guide = output_guide(what, nullptr);
+  what.constrain(to.sampling.techniques);
   to.shown_tokens = model.markers;
   return std::make_shared<const chat_output>(std::move(what));
 }
 
 void refuse_negative(const std::string& name, std::int64_t value) {
   if (value < 0)
-    throw failure(errc::bad_request,
-                  "`" + name + "` must be 0 (no limit of its own) or more, not " + std::to_string(value), name);
+    refuse_field(name, "must be 0 (no limit of its own) or more, not " + std::to_string(value));
 }
 
 } // namespace

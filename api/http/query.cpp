@@ -28,10 +28,9 @@ std::size_t query_limit(std::string_view query, std::size_t usual, std::size_t m
   std::size_t limit = 0;
   const auto [end, wrong] = std::from_chars(given->data(), given->data() + given->size(), limit);
   if (wrong != std::errc() || end != given->data() + given->size() || limit < 1 || limit > most)
-    throw failure(errc::bad_request,
-                  "`limit` must be an integer between 1 and " + std::to_string(most) + ", not `" +
-                    to_utf8(given->substr(0, 40)) + '`',
-                  "limit");
+    refuse_field("limit",
+                 "must be an integer between 1 and " + std::to_string(most) + ", not `" +
+                   to_utf8(given->substr(0, 40)) + '`');
   return limit;
 }
 

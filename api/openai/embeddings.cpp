@@ -122,10 +122,8 @@ std::string_view prompt_named(const std::string& name, const served_model& model
   std::string known;
   for (const auto& prompt : model.embeddings.prompts)
     known += (known.empty() ? "" : ", ") + prompt.name;
-  throw failure(errc::bad_request,
-                "`prompt_name` is not the name of a prompt of this model, which has " +
-                  (known.empty() ? "none" : known),
-                "prompt_name");
+  refuse_field("prompt_name",
+               "is not the name of a prompt of this model, which has " + (known.empty() ? "none" : known));
 }
 
 generation embedding_of(std::vector<token_id> prompt, const served_model& model, std::string_view field) {
@@ -176,12 +174,12 @@ generation_job embedding_job(const field_reader& body, std::shared_ptr<const ser
   require_model_itself(body, *model, "embeddings are made");
   require_embeddings(*model);
   if (body.has("truncate_prompt_tokens"))
-    throw failure(errc::unsupported, "`truncate_prompt_tokens` is not supported", "truncate_prompt_tokens");
+    refuse_field("truncate_prompt_tokens", "is not supported", errc::unsupported);
   if (body.has("task")) // Jina's
-    throw failure(errc::unsupported,
-                  "`task` is not supported: embeddings are made by the model itself, without adapters for tasks; "
-                  "`prompt_name` chooses one of its prompts",
-                  "task");
+    refuse_field("task",
+                 "is not supported: embeddings are made by the model itself, without adapters for tasks; "
+                 "`prompt_name` chooses one of its prompts",
+                 errc::unsupported);
   const auto encoding = body.text("encoding_format").value_or("float");
   if (encoding != "float" && encoding != "base64")
     body.refuse("encoding_format", "must be \"float\" or \"base64\", not \"" + std::string(encoding) + '"');

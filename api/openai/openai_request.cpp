@@ -2,7 +2,6 @@
 
 #include "api/http/request_scope.hpp"
 #include "api/openai/chat_messages.hpp"
-#include "api/openai/fields/guide_fields.hpp"
 #include "api/openai/fields/known_fields.hpp"
 #include "api/openai/fields/negative_prompt.hpp"
 #include "api/openai/fields/output_fields.hpp"
@@ -239,12 +238,8 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
   const auto seconds = body.number("timeout", {0, 86'400, true});
   if (seconds)
     result.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
-  result.guide = read_guide(body);
-  if (result.guide && !model.decode)
-    throw failure(errc::bad_request, "`" + result.guide->field + "` needs a tokenizer, and this model has none",
-                  result.guide->field);
-  if (result.guide)
-    result.shown_tokens = model.markers; // they are text to guides
+  if (result.sampling.techniques.constraint())
+    result.shown_tokens = model.markers; // they are text to constraints
   if (!model.decode && !result.sampling.stop.empty())
     body.refuse("stop", "needs a tokenizer, and this model has none");
   return result;

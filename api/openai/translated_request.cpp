@@ -63,13 +63,10 @@ generation_request parse_translated(dialect speaks, const std::string& body, con
     auto result = parse_generation(speaks, field_reader(document.root()), model, stop, {}, users);
     name_notes(result.notes, names);
     for (auto& one : result.prompts)
-      if (one.guide) { // compiled later, and then its field is named
-        auto guide = *one.guide;
-        guide.field = in_own_names({{}, {}, guide.field}, names).param;
-        for (auto& part : guide.parts)
-          part = in_own_names({{}, {}, part}, names).param;
-        one.guide = std::make_shared<const guides::guide_source>(std::move(guide));
-      }
+      if (const auto* form = one.sampling.techniques.constraint()) // compiled later, and then its field is named
+        one.sampling.techniques.set(form->renamed([&](const std::string& field) {
+          return in_own_names({{}, {}, field}, names).param;
+        }));
     return result;
   } catch (const failure& f) {
     const auto own = in_own_names(f.what_failed(), names);

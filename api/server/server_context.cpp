@@ -91,8 +91,8 @@ output_filter server_context::follow_policy(const std::string& key, const std::s
   bound_priority(now->policy.of(key), to);
   if (now->policy.is_empty())
     return {};
-  using kind = guides::guide_source::kind;
-  const bool json = to.guide && (to.guide->what == kind::json_object || to.guide->what == kind::json_schema);
+  const auto* form = to.sampling.techniques.constraint();
+  const bool json = form && form->is_json();
   try {
     apply_policy(now->policy.of(key), model, to);
   } catch (const failure&) {

@@ -28,8 +28,7 @@ int seconds_of(std::string_view query) {
   for (const auto c : value.substr(0, 3))
     seconds = c >= '0' && c <= '9' && seconds >= 0 ? 10 * seconds + (c - '0') : -1;
   if (value.empty() || value.size() > 3 || seconds < 1 || seconds > longest_trace)
-    throw failure(errc::bad_request, "`seconds` must be a whole number from 1 to " + std::to_string(longest_trace),
-                  "seconds");
+    refuse_field("seconds", "must be a whole number from 1 to " + std::to_string(longest_trace));
   return seconds;
 }
 

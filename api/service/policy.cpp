@@ -1,8 +1,8 @@
 #include "api/service/policy.hpp"
 
-#include "runtime/guide/banned_texts.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/text/banned_texts.hpp"
 #include "runtime/support/text/number_text.hpp"
 #include "runtime/support/text/utf8.hpp"
 
@@ -14,10 +14,6 @@
 namespace troupe {
 
 namespace {
-
-[[noreturn]] void refuse_rule(const std::string& name, const std::string& why) {
-  throw failure(errc::bad_request, '`' + name + "` " + why, name);
-}
 
 /// A decimal number is an id.
 std::optional<token_id> id_in(const std::string& text) {
@@ -86,29 +82,23 @@ void bound_temperature(float most, const served_model& model, sampling_params& t
     if (temperature > most && temperature == default_sampling(model.defaults, users).temperature)
       temperature = most; // nobody asked for it
   if (temperature > most)
-    throw failure(errc::unsupported,
-                  "`temperature` may be at most " + shortest_digits(most) + " on this server, not " +
-                    shortest_digits(temperature),
-                  "temperature");
+    refuse_field("temperature",
+                 "may be at most " + shortest_digits(most) + " on this server, not " + shortest_digits(temperature),
+                 errc::unsupported);
   if (temperature + to.dynatemp_range > most && to.dynatemp_range > 0)
-    throw failure(errc::unsupported,
-                  "`dynatemp_range` and `temperature` may together be at most " + shortest_digits(most) +
-                    " on this server",
-                  "dynatemp_range");
+    refuse_field("dynatemp_range",
+                 "and `temperature` may together be at most " + shortest_digits(most) + " on this server",
+                 errc::unsupported);
 }
 
 void ban(const std::vector<std::string>& texts, const served_model& model, generation& to) {
   if (!model.decode)
     throw failure(errc::unsupported, "this server's policy bans texts, which needs a tokenizer; this model has none",
                   "model");
-  const auto guide = to.guide ? std::make_shared<guides::guide_source>(*to.guide)
-                              : std::make_shared<guides::guide_source>();
-  if (!to.guide) {
-    guide->what = guides::guide_source::kind::anything;
-    guide->field = "policy";
-  }
-  guide->banned = texts;
-  to.guide = guide;
+  const auto* how = constraints();
+  if (!how)
+    throw failure(errc::unsupported, "this server's policy bans texts, which this build of Troupe cannot", "model");
+  to.sampling.techniques.set(how->without(texts, to.sampling.techniques.constraint()));
 }
 
 } // namespace
@@ -138,10 +128,10 @@ policy_rules server_policy::of(const std::string& key) const {
 }
 
 banned_by_policy::banned_by_policy(const server_policy& policy) {
-  const auto made = [](const policy_rules& rules) -> std::shared_ptr<const guides::banned_texts> {
+  const auto made = [](const policy_rules& rules) -> std::shared_ptr<const banned_texts> {
     if (!rules.banned || rules.banned->empty())
       return nullptr;
-    return std::make_shared<const guides::banned_texts>(*rules.banned, nullptr); // no tokens are looked for
+    return std::make_shared<const banned_texts>(*rules.banned);
   };
   of_all_ = made(policy.of_all);
   for (const auto& [key, rules] : policy.of_key)
@@ -149,46 +139,45 @@ banned_by_policy::banned_by_policy(const server_policy& policy) {
       of_key_.emplace(key, made(rules));
 }
 
-std::shared_ptr<const guides::banned_texts> banned_by_policy::of(const std::string& key) const {
+std::shared_ptr<const banned_texts> banned_by_policy::of(const std::string& key) const {
   const auto own = of_key_.find(key);
   return own == of_key_.end() ? of_all_ : own->second;
 }
 
 void check_rules(const policy_rules& rules) {
-  using guides::banned_texts;
   if (rules.banned) {
     std::size_t bytes = 0;
     for (const auto& text : *rules.banned) {
       bytes += text.size();
       if (text.empty() || !is_utf8(text))
-        refuse_rule("banned", "must have texts that are not empty");
+        refuse_field("banned", "must have texts that are not empty");
     }
     if (rules.banned->size() > banned_texts::most_texts || bytes > banned_texts::most_bytes)
-      refuse_rule("banned",
-                  "may have at most " + std::to_string(banned_texts::most_texts) + " texts of " +
-                    std::to_string(banned_texts::most_bytes) + " bytes together");
+      refuse_field("banned",
+                   "may have at most " + std::to_string(banned_texts::most_texts) + " texts of " +
+                     std::to_string(banned_texts::most_bytes) + " bytes together");
   }
   if (rules.logit_bias) {
     if (rules.logit_bias->size() > sampling_fields::most_biases)
-      refuse_rule("logit_bias", "may have at most " + std::to_string(sampling_fields::most_biases) + " entries");
+      refuse_field("logit_bias", "may have at most " + std::to_string(sampling_fields::most_biases) + " entries");
     for (const auto& [what, bias] : *rules.logit_bias) {
       const auto range = sampling_fields::bias;
       if (what.empty())
-        refuse_rule("logit_bias", "must not have an empty text");
+        refuse_field("logit_bias", "must not have an empty text");
       if (is_number(what) && id_in(what).value_or(-1) < 0)
-        refuse_rule("logit_bias", "must name tokens by ids from 0, or by texts, and " + what + " is no id");
+        refuse_field("logit_bias", "must name tokens by ids from 0, or by texts, and " + what + " is no id");
       if (!(bias >= range.least && bias <= range.most))
-        refuse_rule("logit_bias",
-                    "must be from " + shortest_digits(static_cast<float>(range.least)) + " to " +
-                      shortest_digits(static_cast<float>(range.most)));
+        refuse_field("logit_bias",
+                     "must be from " + shortest_digits(static_cast<float>(range.least)) + " to " +
+                       shortest_digits(static_cast<float>(range.most)));
     }
   }
   if (rules.max_temperature && !(*rules.max_temperature >= 0 && *rules.max_temperature <= 2))
-    refuse_rule("max_temperature", "must be from 0 to 2");
+    refuse_field("max_temperature", "must be from 0 to 2");
   if (rules.max_tokens && *rules.max_tokens < 1)
-    refuse_rule("max_tokens", "must be at least 1");
+    refuse_field("max_tokens", "must be at least 1");
   if (rules.min_priority && std::abs(*rules.min_priority) > 1'000'000)
-    refuse_rule("min_priority", "must be from -1000000 to 1000000");
+    refuse_field("min_priority", "must be from -1000000 to 1000000");
 }
 
 // Clients count a lower number as more urgent, the engine a higher one.

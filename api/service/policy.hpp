@@ -14,9 +14,7 @@
 
 namespace troupe {
 
-namespace guides {
-class banned_texts;
-}
+class banned_texts; // runtime/support/text/banned_texts.hpp
 
 struct policy_rules {
   // Absent: as for everybody.
@@ -46,11 +44,11 @@ public:
   explicit banned_by_policy(const server_policy& policy);
 
   /// Those of the key; null: none are banned.
-  std::shared_ptr<const guides::banned_texts> of(const std::string& key) const;
+  std::shared_ptr<const banned_texts> of(const std::string& key) const;
 
 private:
-  std::shared_ptr<const guides::banned_texts> of_all_;
-  std::map<std::string, std::shared_ptr<const guides::banned_texts>> of_key_; // that have their own
+  std::shared_ptr<const banned_texts> of_all_;
+  std::map<std::string, std::shared_ptr<const banned_texts>> of_key_; // that have their own
 };
 
 /// Throws failure(bad_request) naming the rule if the rules are wrong by themselves: too many or too large.

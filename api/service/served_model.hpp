@@ -45,7 +45,7 @@ struct served_model : model_info {
 
 /// What techniques read of it.
 inline technique_facts facts_of(const served_model& model) {
-  return {model.techniques, model.hidden, model.judge != nullptr};
+  return {model.techniques, model.hidden, model.judge != nullptr, bool(model.decode)};
 }
 
 } // namespace troupe

@@ -66,6 +66,16 @@ std::string described(const gguf_value& value) {
   return "an array of " + std::string(name_of(value.element));
 }
 
+template <class T>
+std::optional<std::vector<T>> numbers_of(const gguf_value* found) {
+  if (!found)
+    return std::nullopt;
+  std::vector<T> result(found->count);
+  if (!result.empty())
+    std::memcpy(result.data(), found->bytes.data(), found->bytes.size());
+  return result;
+}
+
 } // namespace
 
 const gguf_value* gguf_metadata::find(std::string_view key) const {
@@ -156,13 +166,7 @@ std::optional<std::vector<std::string_view>> gguf_metadata::strings(std::string_
 }
 
 std::optional<std::vector<float>> gguf_metadata::floats(std::string_view key) const {
-  const auto* found = array_of(key, gguf_type::f32, gguf_type::f32, "f32");
-  if (!found)
-    return std::nullopt;
-  std::vector<float> result(found->count);
-  if (!result.empty())
-    std::memcpy(result.data(), found->bytes.data(), found->bytes.size());
-  return result;
+  return numbers_of<float>(array_of(key, gguf_type::f32, gguf_type::f32, "f32"));
 }
 
 std::optional<std::vector<bool>> gguf_metadata::booleans(std::string_view key) const {
@@ -176,13 +180,7 @@ std::optional<std::vector<bool>> gguf_metadata::booleans(std::string_view key) c
 }
 
 std::optional<std::vector<std::int32_t>> gguf_metadata::integers(std::string_view key) const {
-  const auto* found = array_of(key, gguf_type::i32, gguf_type::u32, "32-bit integers");
-  if (!found)
-    return std::nullopt;
-  std::vector<std::int32_t> result(found->count);
-  if (!result.empty())
-    std::memcpy(result.data(), found->bytes.data(), found->bytes.size());
-  return result;
+  return numbers_of<std::int32_t>(array_of(key, gguf_type::i32, gguf_type::u32, "32-bit integers"));
 }
 
 } // namespace troupe

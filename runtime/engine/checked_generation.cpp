@@ -24,7 +24,8 @@ void check_embedding(const generation& asked, const generation_limits& limits) {
   if (!limits.embeds)
     throw failure(errc::unsupported, "embeddings are not supported on this device, only on the CPU (--device cpu)",
                   "model");
-  if (asked.sampling.width() > 1 || asked.sampling.grouped() || asked.sampling.prompt_logprobs >= 0 || asked.guide)
+  if (asked.sampling.width() > 1 || asked.sampling.grouped() || asked.sampling.prompt_logprobs >= 0 ||
+      asked.sampling.techniques.constraint())
     throw failure(errc::bad_request, "an embedding needs one prompt, and nothing may be generated or scored", "embed");
 }
 
@@ -66,10 +67,6 @@ request check(const generation& asked, const generation_limits& limits) {
   request checked{asked};
   auto& sampling = checked.sampling;
   sampling.validate(static_cast<std::size_t>(limits.vocab_size));
-  if (asked.guide && sampling.scores_only()) {
-    const auto field = asked.guide->field.empty() ? std::string("guide") : asked.guide->field;
-    throw failure(errc::bad_request, "`" + field + "` cannot be used, as nothing is generated", field);
-  }
   sampling.techniques = asked.sampling.techniques.fitted(asked, limits.techniques);
   auto context = limits.max_context;
   for (const auto& use : sampling.techniques)

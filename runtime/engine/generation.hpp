@@ -2,7 +2,6 @@
 // its actors and the servers.
 #pragma once
 
-#include "runtime/guide/guide_source.hpp"
 #include "runtime/sampling/sampled_token.hpp"
 #include "runtime/scheduling/request.hpp"
 #include "runtime/support/error.hpp"
@@ -23,10 +22,9 @@ namespace troupe {
 /// failure(bad_request) if it asks for more than the limit.
 inline std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked, std::chrono::milliseconds limit) {
   if (asked.count() > 0 && limit.count() > 0 && asked > limit)
-    throw failure(errc::bad_request,
-                  "`timeout` must be at most the server's limit of " + std::to_string(limit.count()) + " ms, not " +
-                    std::to_string(asked.count()) + " ms",
-                  "timeout");
+    refuse_field("timeout",
+                 "must be at most the server's limit of " + std::to_string(limit.count()) + " ms, not " +
+                   std::to_string(asked.count()) + " ms");
   return asked.count() > 0 ? asked : limit;
 }
 

@@ -22,10 +22,8 @@ kept_lengths::kept_lengths(std::filesystem::path file, const log_sink& log) : fi
     return;
   auto bytes = read_file(file_, saved_lengths);
   if (!bytes.empty() && !bytes.starts_with(any_version))
-    throw failure(errc::bad_request,
-                  "`length_model` must name a file that it has written itself, or a new one, which " + file_.string() +
-                    " is not",
-                  "length_model");
+    refuse_field("length_model",
+                 "must name a file that it has written itself, or a new one, which " + file_.string() + " is not");
   if (length_model model; model.load(bytes)) {
     learned_ = std::move(bytes);
     seen_ = model.seen();

@@ -6,17 +6,6 @@
 
 namespace troupe {
 
-namespace {
-
-/// Whether a guide says every byte of the answer, spaces at its start included.
-bool exact(const guides::guide_source* guide) {
-  using kind = guides::guide_source::kind;
-  return guide && guide->after.empty() && guide->preface_begin.empty() &&
-    (guide->what == kind::regex || guide->what == kind::choice || guide->what == kind::grammar);
-}
-
-} // namespace
-
 token_text_ptr text_of_tokens(std::shared_ptr<const tokenizer> words, const generation& what) {
   if (!words || (what.sampling.stop.empty() && !what.sampling.judged()))
     return nullptr;
@@ -40,7 +29,8 @@ transcript::transcript(std::uint32_t index, std::shared_ptr<const tokenizer> wor
 // What decoders make of a token depends on the text before it: at its start, some drop a space. The last tokens of the
 // prompt suffice once they have text of their own; runs of bytes, which have none before their end, may be longer.
 void transcript::begin_text(std::shared_ptr<const tokenizer> words, const generation& what) {
-  const bool anew = what.begins_text && !exact(what.guide.get());
+  const auto* form = what.sampling.techniques.constraint();
+  const bool anew = what.begins_text && !(form && form->is_exact());
   const auto prompt = anew ? std::span<const token_id>() : std::span(what.prompt);
   for (std::size_t count = 64;; count *= 2) {
     const auto last = prompt.last(std::min(count, prompt.size()));

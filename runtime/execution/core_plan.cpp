@@ -10,10 +10,9 @@ namespace troupe {
 core_plan::core_plan(int threads, const machine_cores& on, core_layout layout) : layout_(layout) {
   const int count = layout.groups(), cores = static_cast<int>(on.numbers.size());
   if (threads > 0 && threads < count)
-    throw failure(errc::bad_request,
-                  "`threads` must be at least " + std::to_string(count) +
-                    ", one for each part of the model that computes by itself, not " + std::to_string(threads),
-                  "threads");
+    refuse_field("threads",
+                 "must be at least " + std::to_string(count) +
+                   ", one for each part of the model that computes by itself, not " + std::to_string(threads));
   const int all = threads > 0 ? threads : std::max(count, on.threads());
   for (int i = 0; i < count; ++i)
     groups_.push_back({.threads = all / count + (i < all % count ? 1 : 0)});

@@ -29,14 +29,12 @@ kernels::kv_shape largest_part(kernels::kv_shape cache, int ranks) {
 std::shared_ptr<const device> open_cpu(const compute_options& options,
                                        kernels::isa target = kernels::available_isas().back()) {
   if (options.unified_maximum)
-    throw failure(errc::bad_request, "`unified_maximum` is for NVIDIA GPUs", "unified_maximum");
+    refuse_field("unified_maximum", "is for NVIDIA GPUs");
   const auto usable = usable_cores();
   if (options.threads == 0 && options.tensor_parallel > usable.threads())
-    throw failure(errc::bad_request,
-                  "`tensor_parallel` is " + std::to_string(options.tensor_parallel) + ", but only " +
-                    std::to_string(usable.threads()) +
-                    " threads can compute at once here; set `threads`, too, to run more of them in turns",
-                  "tensor_parallel");
+    refuse_field("tensor_parallel",
+                 "is " + std::to_string(options.tensor_parallel) + ", but only " + std::to_string(usable.threads()) +
+                   " threads can compute at once here; set `threads`, too, to run more of them in turns");
   const core_plan cores(options.threads, usable, {.ranks = options.tensor_parallel});
   std::vector<kernels::cpu_options> ranks;
   for (int i = 0; i < options.tensor_parallel; ++i) {
@@ -50,9 +48,9 @@ std::shared_ptr<const device> open_cpu(const compute_options& options,
 /// Refuses options for CPUs only.
 void check_gpu(const compute_options& options) {
   if (options.weights != "auto")
-    throw failure(errc::bad_request, "`weights` is for CPUs", "weights");
+    refuse_field("weights", "is for CPUs");
   if (!options.packed_cache.empty() && options.packed_cache_asked)
-    throw failure(errc::bad_request, "`packed_cache` is for CPUs", "packed_cache");
+    refuse_field("packed_cache", "is for CPUs");
 }
 
 /// The first GPU; null if there is none, or if it does not work, which `why` then explains.
@@ -81,10 +79,10 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
     fewest = std::min(fewest, config.kv_heads_of(i));
   const int ranks = device.capabilities().ranks_by_kv_head;
   if (ranks > fewest)
-    throw failure(errc::unsupported,
-                  "`tensor_parallel` divides K and V of a model among GPUs by KV heads, of which this one has only " +
-                    std::to_string(fewest) + ", not " + std::to_string(ranks),
-                  "tensor_parallel");
+    refuse_field("tensor_parallel",
+                 "divides K and V of a model among GPUs by KV heads, of which this one has only " +
+                   std::to_string(fewest) + ", not " + std::to_string(ranks),
+                 errc::unsupported);
   const int decodes = device.decode_rows(sizes.sequences);
   auto estimate = estimate_memory(tensors, config, precision, backend,
                                   {.rows = std::max(sizes.rows, decodes),
@@ -107,12 +105,10 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
 
 std::shared_ptr<const device> device::part_of(const core_layout& layout, int, int) const {
   if (layout.replicas > 1)
-    throw failure(errc::unsupported,
-                  "`replicas` divide the cores of a CPU (--device cpu); on " + description() + " a model has one",
-                  "replicas");
-  throw failure(errc::unsupported,
-                "`stages` divide the cores of a CPU (--device cpu); layers on " + description() + " have one stage",
-                "stages");
+    refuse_field("replicas", "divide the cores of a CPU (--device cpu); on " + description() + " a model has one",
+                 errc::unsupported);
+  refuse_field("stages", "divide the cores of a CPU (--device cpu); layers on " + description() + " have one stage",
+               errc::unsupported);
 }
 
 device_capabilities in_stages(std::span<const std::shared_ptr<const device>> devices) {
@@ -135,9 +131,7 @@ std::shared_ptr<const device> open_device(const compute_options& options, const 
                                           std::string* why) {
   const auto& name = options.device;
   if (options.tensor_parallel < 1)
-    throw failure(errc::bad_request,
-                  "`tensor_parallel` must be at least 1, not " + std::to_string(options.tensor_parallel),
-                  "tensor_parallel");
+    refuse_field("tensor_parallel", "must be at least 1, not " + std::to_string(options.tensor_parallel));
   gpu_options gpu{.deterministic = options.deterministic,
                   .graphs = options.graphs,
                   .unified_maximum = options.unified_maximum,

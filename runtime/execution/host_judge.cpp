@@ -47,6 +47,7 @@ void host_judge::judge(const step_plan& plan, const logits_fn& logits, sampling_
 }
 
 void host_judge::prepare(const step_plan& plan) {
+  constrained_.prepare(plan);
   for (const auto& demand : plan.groups) {
     const auto& start = demand.start;
     if (!start)
@@ -54,7 +55,7 @@ void host_judge::prepare(const step_plan& plan) {
     if (const auto known = groups_.find(demand.request); known != groups_.end() && known->second.start == start)
       continue;
     const auto& asked = *start->asked;
-    const auto params = asked.follows ? guided_params(asked.sampling) : sampling_of(start->asked);
+    const auto params = asked.follows ? constrained_params(asked.sampling) : sampling_of(start->asked);
     group g{.start = start,
             .strategy = make_group_strategy(params, how_->eos_ids, asked.prompt, start->emitted, start->mirostat_mu,
                                             asked.text)};
@@ -84,7 +85,7 @@ void host_judge::judge(const group_demand& demand, const logits_fn& logits, samp
 }
 
 bool host_judge::lacks_masks(const step_plan& plan) const {
-  bool lacks = false;
+  bool lacks = constrained_.lacks_masks(plan);
   for (const auto& demand : plan.groups)
     if (const auto found = groups_.find(demand.request); found != groups_.end())
       lacks |= lacks_masks(found->second);
@@ -143,7 +144,7 @@ void host_judge::book(group_map::iterator found, std::vector<group_child> childr
     return result.at_judge.push_back({request, 0});
   }
   if (!g.texts.empty()) {
-    std::vector<guided_text> texts;
+    std::vector<constrained_text> texts;
     for (const auto& child : children)
       if (!child.anew.empty())
         texts.push_back(text_of(*g.start, child.anew));
@@ -186,12 +187,12 @@ std::unique_ptr<host_judge::open_order> host_judge::ask(const group& g,
   return std::make_unique<open_order>(order, how_);
 }
 
-guided_text host_judge::text_of(sampling_start start, const std::vector<token_id>& answer) const {
+constrained_text host_judge::text_of(sampling_start start, const std::vector<token_id>& answer) const {
   start.emitted = answer;
-  return guided_text(how_->workers, start, how_->eos_ids);
+  return constrained_text(how_->workers, start, how_->eos_ids);
 }
 
-// The rows with what the guides forbid at minus infinity; the rows themselves without guides, and where the sequence
+// The rows with what constraints forbid at minus infinity; the rows themselves without any, and where the sequence
 // has none (a twin).
 std::vector<std::span<const float>> host_judge::masked(const group& g, std::span<const std::span<const float>> logits) {
   if (g.texts.empty())
@@ -209,7 +210,9 @@ std::vector<std::span<const float>> host_judge::masked(const group& g, std::span
   return rows;
 }
 
-void host_judge::collect_late(sampling_scratch& scratch, step_result& result) {
+step_result host_judge::collect_late(sampling_scratch& scratch) {
+  step_result result;
+  constrained_.collect_late(scratch, result);
   for (auto g = groups_.begin(); g != groups_.end();) {
     const auto found = g++;
     if (found->second.rows.empty() || lacks_masks(found->second))
@@ -217,6 +220,7 @@ void host_judge::collect_late(sampling_scratch& scratch, step_result& result) {
     const auto rows = std::exchange(found->second.rows, {});
     decide(found, std::vector<std::span<const float>>(rows.begin(), rows.end()), scratch, result);
   }
+  return result;
 }
 
 } // namespace troupe

@@ -1,9 +1,9 @@
-// What samplers of every device do on the host: judge groups of sequences, score prompts, and walk along guesses as
-// long as they are right. Defers a group whose masks are not ready, as guided_sampler does, and a search that
-// waits for a judge's values. Owned by one step_sampler; single-threaded.
+// What samplers of every device do on the host: judge groups of sequences, score prompts, sample constrained sequences,
+// and walk along guesses as long as they are right. Defers a group whose masks are not ready, as constrained_sampler
+// does, and a search that waits for a judge's values. Owned by one step_sampler; single-threaded.
 #pragma once
 
-#include "runtime/execution/guided_sampler.hpp"
+#include "runtime/execution/constrained_sampler.hpp"
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/judging.hpp"
 #include "runtime/sampling/sampler.hpp"
@@ -39,19 +39,23 @@ inline std::optional<std::int32_t> right_guess(const step_plan& plan, const samp
 std::vector<std::int32_t> depths_of(const sample_demand& demand);
 
 /// Appends the tokens that one demand yields. `draw(row)` samples from a row (0: of the last known token), appends the
-/// token to the sequence and returns it. Returns whether the sequence goes on.
-template <class Draw>
-bool take_tokens(const step_plan& plan, const sample_demand& demand, Draw draw, step_result& result) {
+/// token to the sequence and returns it. `reaches(row)`: whether that of a right guess can be drawn from. Returns whether
+/// the sequence goes on.
+template <class Draw, class Reaches = bool (*)(std::int32_t)>
+bool take_tokens(
+  const step_plan& plan, const sample_demand& demand, Draw draw, step_result& result,
+  Reaches reaches = [](std::int32_t) { return true; }) {
   std::vector<token_id> choices(demand.guesses > 0 ? static_cast<std::size_t>(demand.guesses) + 1 : 0, -1);
   for (std::int32_t right = 0, row = 0;; ++right) {
     sampled_token token = draw(row);
     const bool goes_on = token.finish == sampled_token::finish::none;
-    const auto next = goes_on ? right_guess(plan, demand, row, token.id) : std::nullopt;
+    const auto next = goes_on ? right_guess(plan, demand, row, token.id).value_or(0) : 0;
+    const bool follows = next > 0 && reaches(next);
     if (demand.guesses > 0)
       choices[static_cast<std::size_t>(row)] = token.id;
-    result.sampled.push_back({demand.sequence, demand.slot, std::move(token), next.has_value()});
-    if (next) {
-      row = *next;
+    result.sampled.push_back({demand.sequence, demand.slot, std::move(token), follows});
+    if (follows) {
+      row = next;
       continue;
     }
     if (demand.guesses > 0)
@@ -94,15 +98,19 @@ bool sample_on_host(const step_plan& plan, const sample_demand& demand, sequence
 
 class host_judge {
 public:
-  explicit host_judge(std::shared_ptr<guiding> how) : how_(std::move(how)) {}
+  host_judge(std::vector<token_id> eos_ids, host_settings settings)
+    : how_(std::make_shared<host_sampling>(std::move(eos_ids), std::move(settings))), constrained_(how_) {}
+
+  const std::vector<token_id>& eos_ids() const { return how_->eos_ids; }
+  constrained_sampler& constrained() { return constrained_; }
 
   /// Whether a plan has groups or prompts, and so `judge` has anything to do.
   static bool concerns(const step_plan& plan) { return !plan.groups.empty() || !plan.scores.empty(); }
 
-  /// Begins to make the masks of new groups. Before `judge`.
+  /// Begins to make the masks of a plan. Before `judge`.
   void prepare(const step_plan& plan);
 
-  /// Whether a mask of a group is still being made, as guided_sampler::lacks_masks tells. Behind `prepare`.
+  /// Whether a mask is still being made, as constrained_sampler::lacks_masks tells. Behind `prepare`.
   bool lacks_masks(const step_plan& plan) const;
 
   /// The rows of logits that `judge` reads, indices into plan.logit_rows.
@@ -112,22 +120,22 @@ public:
   using logits_fn = std::function<std::span<const float>(std::int32_t row)>;
   void judge(const step_plan& plan, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
 
-  /// The outcomes of deferred groups whose masks have been made.
-  void collect_late(sampling_scratch& scratch, step_result& result);
+  /// The outcomes of deferred sequences and groups whose masks have been made.
+  step_result collect_late(sampling_scratch& scratch);
 
   /// The outcomes of the groups that have waited for this verdict.
   step_result settle(const verdict& its);
 
-  /// The group that had this sequence has ended.
-  void forget(sequence_id id) { groups_.erase(id.request); }
+  /// The sequence has ended, or the group that had it.
+  void forget(sequence_id id) { constrained_.forget(id), groups_.erase(id.request); }
 
 private:
   /// An order that a group waits for. It is withdrawn when the group ends before.
   struct open_order {
     judge_order_ptr what;
-    std::shared_ptr<const guiding> how;
+    std::shared_ptr<const host_sampling> how;
 
-    open_order(judge_order_ptr order, std::shared_ptr<const guiding> asked)
+    open_order(judge_order_ptr order, std::shared_ptr<const host_sampling> asked)
       : what(std::move(order)), how(std::move(asked)) {}
     open_order(const open_order&) = delete;
     open_order& operator=(const open_order&) = delete;
@@ -140,7 +148,7 @@ private:
   struct group {
     std::shared_ptr<const sampling_start> start; // what it was made from
     std::unique_ptr<group_strategy> strategy;
-    std::vector<guided_text> texts = {};       // of its sequences, if they follow a guide; a twin has none
+    std::vector<constrained_text> texts = {};  // of its sequences, if they are constrained; a twin is not
     std::vector<std::vector<float>> rows = {}; // [vocab] each, kept while their masks are being made
     std::unique_ptr<open_order> order = {};    // whose verdict it waits for
   };
@@ -148,7 +156,7 @@ private:
 
   void judge(const group_demand& demand, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
   bool lacks_masks(const group& g) const;
-  guided_text text_of(sampling_start start, const std::vector<token_id>& answer) const;
+  constrained_text text_of(sampling_start start, const std::vector<token_id>& answer) const;
   void decide(group_map::iterator g, std::span<const std::span<const float>> logits, sampling_scratch& scratch,
               step_result& result);
   void go_on(group_map::iterator g, const verdict& its, step_result& result);
@@ -157,7 +165,8 @@ private:
   std::unique_ptr<open_order> ask(const group& g, std::span<const std::vector<token_id>> answers) const;
   std::vector<std::span<const float>> masked(const group& g, std::span<const std::span<const float>> logits);
 
-  std::shared_ptr<guiding> how_;
+  std::shared_ptr<host_sampling> how_;
+  constrained_sampler constrained_;
   group_map groups_;
   std::vector<std::vector<float>> masked_; // [vocab] each
 };

@@ -43,7 +43,7 @@ void mask_workers::post(const void* lane, std::function<void()> job) {
 }
 
 void mask_workers::work() {
-  name_thread("guides");
+  name_thread("masks");
   give_way();
   std::unique_lock hold(mutex_);
   for (;;) {

@@ -1,5 +1,5 @@
-// Threads that make masks of tokens while forward passes run. Each job belongs to a lane, and a lane is a guide. Jobs
-// of one lane run one at a time and in order; lanes take turns, so that one slow guide delays no other. The threads
+// Threads that make masks of tokens while forward passes run. Each job belongs to a lane, and a lane is a constraint. Jobs
+// of one lane run one at a time and in order; lanes take turns, so that a slow one delays no other. The threads
 // give way to those that compute. Any thread may post jobs; jobs must not throw. The threads start with this object
 // rather than with the first job: if none could be had then, one request would cost all others the replica.
 #pragma once

@@ -49,8 +49,8 @@ struct runner_spec {
   std::shared_ptr<softmax_tally> softmax = {}; // gets what devices count; null: nobody asks
 };
 
-/// How a sampler follows guides.
-struct guided_settings {
+/// How a sampler works on the host: masks, and groups that are judged.
+struct host_settings {
   int threads = 0;                 // that make masks; 0: the sampler's own
   std::function<void()> late = {}; // called on any thread when there is something for step_sampler::collect_late
   judge_line judge = {};           // to whoever values answers
@@ -68,7 +68,7 @@ struct sampler_spec {
   std::vector<token_id> eos_ids;
   int vocab = 0;
   int max_sequences = 0;
-  guided_settings guided = {};
+  host_settings host = {};
 };
 
 /// Rows [vocab] that rows of a plan's logits are contrasted with: a second model's, or those behind inner layers.
@@ -155,11 +155,11 @@ class step_sampler {
 public:
   virtual ~step_sampler() = default;
 
-  /// Begins what can be done for a plan before its logits are there: masks of sequences that follow guides. Optional.
+  /// Begins what can be done for a plan before its logits are there: masks of constrained sequences. Optional.
   virtual void prepare(const step_plan& plan) { static_cast<void>(plan); }
 
   /// Whether masks that are still being made would defer a part of what `sample` of this plan would return, or `collect`
-  /// where its tokens are on a device. Then guided_settings::late is called as each of them has been made.
+  /// where its tokens are on a device. Then host_settings::late is called as each of them has been made.
   virtual bool lacks_masks(const step_plan& plan) { return static_cast<void>(plan), false; }
 
   virtual step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) = 0;
@@ -167,7 +167,7 @@ public:
   /// The result of the oldest sample whose tokens were left on the device, once the device has reported them sampled.
   virtual step_result collect() = 0;
 
-  /// What earlier steps have deferred (step_result::deferred) and can be sampled now, after guided_settings::late was
+  /// What earlier steps have deferred (step_result::deferred) and can be sampled now, after host_settings::late was
   /// called; perhaps nothing.
   virtual step_result collect_late() { return {}; }
 

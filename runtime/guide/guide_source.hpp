@@ -58,6 +58,12 @@ struct guide_source {
   std::vector<std::string> parts = {};
 };
 
+inline bool is_json(const guide_source& s) {
+  return s.what == guide_source::kind::json_object || s.what == guide_source::kind::json_schema;
+}
+
+inline std::string field_of(const guide_source& s) { return s.field.empty() ? "guide" : s.field; }
+
 /// Bytes of its texts.
 inline std::size_t size_of(const guide_source& s) {
   auto size = s.text.size();

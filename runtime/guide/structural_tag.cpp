@@ -293,7 +293,7 @@ grammar compile_structural_tag(const guide_source& source, const guide_limits& l
     if (!parts[i] || replaced[i])
       return;
     if (!parts[i]->has("otherwise"))
-      throw failure(errc::bad_request, '`' + source.parts[i] + "` cannot be enforced: " + why, source.parts[i]);
+      refuse_field(source.parts[i], "cannot be enforced: " + why);
     replaced[i] = true;
   };
   auto one = share;

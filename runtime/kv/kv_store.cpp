@@ -151,8 +151,7 @@ std::unique_ptr<kv_store> kv_store::open(kv_store_options options, const numeric
   } catch (const failure& f) {
     std::error_code failed; // something above it may be no folder
     if (f.what_failed().code == errc::bad_request && fs::exists(options.folder, failed))
-      throw failure(errc::bad_request, "`kv_disk` must name a folder, which " + options.folder.string() + " is not",
-                    "kv_disk");
+      refuse_field("kv_disk", "must name a folder, which " + options.folder.string() + " is not");
     log(warning("cached prefixes are not kept in " + f.what_failed().message));
     return nullptr;
   }

@@ -32,15 +32,13 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
                     const precision& precision) {
   const auto refuse = [](const std::string& why) { throw failure(errc::unsupported, "`sparsity` " + why, "sparsity"); };
   if (precision.attention_threshold > 0 && dynamic_cast<const kernels::activation_sparsity*>(&backend) == nullptr)
-    throw failure(errc::unsupported,
-                  "`attention_threshold` needs the CPU (--device cpu): " + backend.description() +
-                    " leaves out no weights",
-                  "attention_threshold");
+    refuse_field("attention_threshold",
+                 "needs the CPU (--device cpu): " + backend.description() + " leaves out no weights",
+                 errc::unsupported);
   if (precision.attention_threshold > 0 && config.indexer)
-    throw failure(errc::unsupported,
-                  "`attention_threshold` is not for models of the family `" + config.family +
-                    "`, whose attention sees chosen positions alone",
-                  "attention_threshold");
+    refuse_field("attention_threshold",
+                 "is not for models of the family `" + config.family + "`, whose attention sees chosen positions alone",
+                 errc::unsupported);
   if (!precision.sparsity)
     return;
   if (dynamic_cast<const kernels::activation_sparsity*>(&backend) == nullptr)

@@ -89,7 +89,7 @@ public:
   /// all.
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
-  /// Chooses the next token from `allowed` [vocab] instead: the logits, minus infinity for tokens that a guide forbids.
+  /// Chooses the next token from `allowed` [vocab] instead: the logits, minus infinity for tokens that a constraint forbids.
   /// `others`: the row that it is contrasted with, if there is one.
   sampled_token sample(std::span<const float> logits, std::span<const float> allowed, sampling_scratch& scratch,
                        other_rows others = {});

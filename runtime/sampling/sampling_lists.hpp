@@ -12,6 +12,9 @@
 
 namespace troupe {
 
+/// Throws failure naming the field if its list has more entries.
+void expect_at_most(const char* field, std::size_t found, std::size_t most);
+
 template <class T>
 class shared_list {
 public:

@@ -73,7 +73,7 @@ void sampling_params::check_best_of() const {
   if (best_of != 0 && best_of < n)
     refuse("best_of", "at least `n` (" + std::to_string(n) + ")", best_of);
   if (rank != best_of_rank::cumulative && best_of <= n && !grouped())
-    throw failure(errc::bad_request, "`best_of_rank` needs `best_of` to be above `n`", "best_of_rank");
+    refuse_field("best_of_rank", "needs `best_of` to be above `n`");
 }
 
 best_of_rank parse_best_of_rank(std::string_view text) {
@@ -81,7 +81,7 @@ best_of_rank parse_best_of_rank(std::string_view text) {
     return best_of_rank::cumulative;
   if (text == "mean")
     return best_of_rank::mean;
-  throw failure(errc::bad_request, "`best_of_rank` must be \"cumulative\" or \"mean\"", "best_of_rank");
+  refuse_field("best_of_rank", "must be \"cumulative\" or \"mean\"");
 }
 
 void sampling_params::check_samplers() const {

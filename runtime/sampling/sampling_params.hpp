@@ -67,7 +67,7 @@ struct sampling_params {
   bool ignore_eos = false;
   stop_id_set stop_token_ids = {};
   stop_strings stop = {};   // matched on text by the request, not by the sampler
-  int thinking_budget = -1; // tokens of reasoning at most, of answers whose guide has its marks; -1: no bound
+  int thinking_budget = -1; // tokens of reasoning at most, of answers whose constraint knows its marks; -1: no bound
   int n = 1;
   int logprobs = -1;        // -1: none; 0: the chosen token's; k: and those of the k most likely
   int prompt_logprobs = -1; // the same of the prompt's tokens, but for its first

@@ -17,10 +17,7 @@
 
 namespace troupe {
 
-namespace guides {
-struct guide_source; // runtime/guide/guide_source.hpp
-class answer_guide;  // runtime/guide/answer_guide.hpp
-} // namespace guides
+class constraint; // runtime/techniques/constraint.hpp
 
 using token_list = std::shared_ptr<const std::vector<token_id>>;
 
@@ -28,17 +25,16 @@ using token_list = std::shared_ptr<const std::vector<token_id>>;
 struct generation {
   std::vector<token_id> prompt;
   sampling_params sampling;
-  int priority = 0;                                       // higher runs first
-  int preference = 0;                                     // the same among a client's own of the same priority
-  bool skip_special_tokens = true;                        // in the text; the ids are always complete
-  std::chrono::milliseconds timeout{0};                   // from submission to the last token; 0: the engine's limit
-  std::vector<token_id> prediction = {};                  // of the answer: a source of guesses (OpenAI's `prediction`)
-  std::shared_ptr<const guides::guide_source> guide = {}; // what each answer follows; null: nothing
-  std::vector<token_id> shown_tokens = {};                // special ones that are part of the text all the same; sorted
-  pooling embed = pooling::none;                          // other than none: of the prompt, and nothing is generated
-  std::int32_t second = 0;                                // of two texts: where the second begins; 0: there is one
-  std::vector<token_id> negative_prompt = {};             // with a guidance_scale; empty: the prompt's last token
-  std::string client = {};                                // who asks: those who wait are served in turn by it
+  int priority = 0;                           // higher runs first
+  int preference = 0;                         // the same among a client's own of the same priority
+  bool skip_special_tokens = true;            // in the text; the ids are always complete
+  std::chrono::milliseconds timeout{0};       // from submission to the last token; 0: the engine's limit
+  std::vector<token_id> prediction = {};      // of the answer: a source of guesses (OpenAI's `prediction`)
+  std::vector<token_id> shown_tokens = {};    // special ones that are part of the text all the same; sorted
+  pooling embed = pooling::none;              // other than none: of the prompt, and nothing is generated
+  std::int32_t second = 0;                    // of two texts: where the second begins; 0: there is one
+  std::vector<token_id> negative_prompt = {}; // with a guidance_scale; empty: the prompt's last token
+  std::string client = {};                    // who asks: those who wait are served in turn by it
   bool begins_text = false; // the answer is a text of its own, as a chat's message is; else it continues the prompt's
   std::string cache_salt = {}; // only requests of the same one share cached prefixes
   std::string model = {};      // that it is for, by its name; empty: the only one
@@ -51,9 +47,9 @@ struct generation {
 /// `sampling.techniques` are fitted to the model, `timeout` is the one that holds, and `negative_prompt` is the prompt of a twin, which
 /// has the same answer; empty: there is no twin.
 struct request : generation {
-  row_features_ptr features = {};                           // of all its rows; null: none
-  token_text_ptr text = {};                                 // of groups with stop strings, or judged by their text
-  std::shared_ptr<const guides::answer_guide> follows = {}; // that the answers follow; null: none
+  row_features_ptr features = {};                 // of all its rows; null: none
+  token_text_ptr text = {};                       // of groups with stop strings, or judged by their text
+  std::shared_ptr<const constraint> follows = {}; // what the answers follow, once it was compiled; null: nothing
   // At the engine: first come, first served of a client's with the same priority; ties by number.
   std::uint64_t arrival = 0;
 };

@@ -185,7 +185,7 @@ struct sample_demand {
   std::shared_ptr<const sampling_start> start; // on the first sample since the sequence was (re)admitted; else null
   std::int32_t guesses = 0;                    // rows that follow, each the guess of the token sampled before
   guess_parents parents = {};                  // of a tree of guesses; null: each follows the one before it
-  bool guided = false;                         // the sequence follows a guide
+  bool constrained = false;                    // the sequence follows a constraint
   bool predicted = false;                      // the guesses are of the request's prediction
 };
 
@@ -259,7 +259,8 @@ struct sequence_sample {
   sequence_id sequence;
   std::int32_t slot = 0;
   sampled_token token;
-  bool more = false; // the next sample is of the same sequence: it was a right guess, or a guide forces the next token
+  bool more =
+    false; // the next sample is of the same sequence: it was a right guess, or a constraint forces the next token
 };
 
 /// How right a sequence's guesses were.

@@ -18,7 +18,7 @@ namespace troupe {
 struct step_rows {
   std::uint64_t decode = 0, prefill = 0; // without guesses
   std::uint64_t guesses_kept = 0, guesses_lost = 0;
-  std::uint64_t forced = 0; // tokens that a guide forced, to be computed by later steps
+  std::uint64_t forced = 0; // tokens that a constraint forced, to be computed by later steps
 };
 
 /// Of the KV cache, for this step.
@@ -36,7 +36,7 @@ struct step_sequences {
 struct step_waits {
   std::uint64_t blocks = 0;    // asked for room and got none
   std::uint64_t preempted = 0; // lost their blocks or slots
-  std::uint64_t masks = 0;     // whose guide's mask was late
+  std::uint64_t masks = 0;     // whose mask was late
   std::uint64_t judge = 0;     // searches that wait for a judge
 };
 
@@ -46,7 +46,7 @@ struct step_lane {
     decode,    // its newest tokens, and guesses of the next ones
     prefill,   // a part of its prompt, or of what it lost
     blocks,    // nothing: it asked for room and got none
-    mask,      // its token follows once its guide's mask is made
+    mask,      // its token follows once its mask is made
     judge,     // its search goes on once a judge has valued its answers
     turn,      // nothing: it runs, but the step is of others, or of another microbatch
     queue,     // nothing: it has not begun

@@ -64,4 +64,9 @@ private:
   error error_;
 };
 
+/// "`FIELD` WHY".
+[[noreturn]] inline void refuse_field(const std::string& field, const std::string& why, errc code = errc::bad_request) {
+  throw failure(code, '`' + field + "` " + why, field);
+}
+
 } // namespace troupe

@@ -1,6 +1,6 @@
 # The repertoire: a folder for each technique, which defines `const technique NAME_technique`. A build without some of them
 # has the rest of Troupe all the same; tests/core is a program without any.
-set(all_techniques adapters amateur beams dola guidance prompt_embeds reward speculation steering stochastic_beams tree_search watermark)
+set(all_techniques adapters amateur beams dola guidance guides prompt_embeds reward speculation steering stochastic_beams tree_search watermark)
 set(TROUPE_TECHNIQUES all CACHE STRING "The techniques to build, as a list; or `all`")
 if(TROUPE_TECHNIQUES STREQUAL all)
   set(TROUPE_TECHNIQUES ${all_techniques})

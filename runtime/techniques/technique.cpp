@@ -4,6 +4,7 @@
 #include "runtime/support/text/visible_text.hpp"
 #include "runtime/techniques/repertoire.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 namespace troupe {
@@ -48,6 +49,12 @@ const answer_judge* judge_of(const flag_values& flags) {
     if (each->judge && !text_of(flags, each->judge->flag).empty())
       return each->judge;
   return nullptr;
+}
+
+const answer_constraints* constraints() {
+  const auto all = repertoire();
+  const auto found = std::ranges::find_if(all, [](const auto* each) { return each->constrain != nullptr; });
+  return found == all.end() ? nullptr : (*found)->constrain;
 }
 
 std::string names_of_judges() {

@@ -22,23 +22,25 @@
 
 namespace troupe {
 
-class decoder;          // runtime/model/decoder/decoder.hpp
-struct engine_options;  // runtime/engine/engine_options.hpp
-class group_strategy;   // runtime/sampling/group_strategy.hpp
-class guess_part;       // runtime/engine/loading/guess_part.hpp
-class field_reader;     // runtime/support/json/field_reader.hpp
-class model_variants;   // model_variants.hpp
-struct generation;      // runtime/scheduling/request.hpp
-struct group_start;     // runtime/sampling/group_strategy.hpp
-struct judged_prompt;   // runtime/sampling/judging.hpp
-struct loaded_model;    // runtime/engine/loading/loaded_model.hpp
-struct model_config;    // runtime/model/model_config.hpp
-struct model_info;      // runtime/engine/engine_options.hpp
-struct opened_model;    // runtime/engine/loading/opened_model.hpp
-struct product_terms;   // products.hpp
-struct sampling_params; // runtime/sampling/sampling_params.hpp
-class step_runner;      // runtime/execution/step_runner.hpp
-struct step_sizes;      // runtime/execution/step_runner.hpp
+struct chat_output;        // runtime/chat/output/chat_output.hpp
+class constraint_compiler; // constraint.hpp
+class decoder;             // runtime/model/decoder/decoder.hpp
+struct engine_options;     // runtime/engine/engine_options.hpp
+class group_strategy;      // runtime/sampling/group_strategy.hpp
+class guess_part;          // runtime/engine/loading/guess_part.hpp
+class field_reader;        // runtime/support/json/field_reader.hpp
+class model_variants;      // model_variants.hpp
+struct generation;         // runtime/scheduling/request.hpp
+struct group_start;        // runtime/sampling/group_strategy.hpp
+struct judged_prompt;      // runtime/sampling/judging.hpp
+struct loaded_model;       // runtime/engine/loading/loaded_model.hpp
+struct model_config;       // runtime/model/model_config.hpp
+struct model_info;         // runtime/engine/engine_options.hpp
+struct opened_model;       // runtime/engine/loading/opened_model.hpp
+struct product_terms;      // products.hpp
+struct sampling_params;    // runtime/sampling/sampling_params.hpp
+class step_runner;         // runtime/execution/step_runner.hpp
+struct step_sizes;         // runtime/execution/step_runner.hpp
 struct technique;
 
 namespace kernels {
@@ -73,7 +75,8 @@ struct technique_option {
     second = 128,   // a flag of whatever loads a model, about another to load beside it
     served = 256,   // a flag of serve, of the model that it loads
     bench = 512,    // a flag of bench model
-    leading = 1024  // ahead of all others of its places
+    leading = 1024, // ahead of all others of its places
+    answer = 2048   // a flag of run, about what the answer looks like
   };
   enum class kind : std::uint8_t { text, texts, on, integer, number, choice };
 
@@ -133,6 +136,7 @@ struct technique_facts {
   const technique_values& values;
   int hidden = 0;      // length of its embeddings
   bool judges = false; // somebody values answers
+  bool words = false;  // it has a tokenizer
 };
 
 /// How the sequences of a request are judged together (runtime/sampling/group_strategy.hpp).
@@ -152,6 +156,22 @@ struct group_kind {
   std::string_view width_field() const { return counted_by.empty() ? field : counted_by; }
   /// As sentences call it.
   std::string name() const { return called.empty() ? '`' + std::string(field) + '`' : std::string(called); }
+};
+
+class technique_use;
+using technique_use_ptr = std::shared_ptr<const technique_use>;
+
+/// What a use asks its request's answers to follow. It is compiled for a model (constraint.hpp).
+class constraint_source {
+public:
+  virtual ~constraint_source() = default;
+
+  virtual std::size_t text_bytes() const = 0; // of what is compiled
+  virtual bool is_json() const = 0;           // answers are JSON
+  virtual bool is_exact() const = 0;          // it says every byte of answers, spaces at their start included
+
+  /// The same, whose errors name fields in another way.
+  virtual technique_use_ptr renamed(const std::function<std::string(const std::string&)>& name) const = 0;
 };
 
 /// What a request asks of a technique. Immutable; made by whoever parses the request, and shared as far as the sampler.
@@ -209,11 +229,11 @@ public:
   /// Nothing: its sequences are not judged together.
   virtual std::optional<group_kind> group() const { return std::nullopt; }
   virtual std::unique_ptr<group_strategy> judge(group_start) const;
+  /// Null: answers are free.
+  virtual const constraint_source* constraint() const { return nullptr; }
   /// The name of the model in its answers, if it is another one than the engine's (model_variants).
   virtual std::string_view answers_as() const { return {}; }
 };
-
-using technique_use_ptr = std::shared_ptr<const technique_use>;
 
 /// A prompt that a technique gives in place of tokens, which stand for nothing then.
 struct given_prompt {
@@ -263,6 +283,20 @@ const answer_judge* judge_of(const flag_values& flags);
 /// What a judge may be called in sentences, of all techniques that have one.
 std::string names_of_judges();
 
+/// Constrains answers (constraint.hpp).
+struct answer_constraints {
+  /// What compiles those of a model's requests.
+  std::unique_ptr<constraint_compiler> (*open)(const model_info&) = nullptr;
+  /// What answers with such reasoning and calls follow, so that a budget is kept and calls can be read; null: nothing.
+  /// `content`: what their content follows; null: nothing. Throws failure.
+  technique_use_ptr (*of_output)(const chat_output&, const constraint_source* content) = nullptr;
+  /// What answers follow in which these texts must not occur, and which follow `own`, if that is not null.
+  technique_use_ptr (*without)(const std::vector<std::string>& texts, const constraint_source* own) = nullptr;
+};
+
+/// Those of the repertoire; null: there are none, and answers are free.
+const answer_constraints* constraints();
+
 /// Functions that it does not need are null.
 struct technique {
   std::string_view name; // of its folder
@@ -301,6 +335,7 @@ struct technique {
                                              int vocab_of_second) = nullptr;
 
   const answer_judge* judge = nullptr;
+  const answer_constraints* constrain = nullptr; // of at most one technique of a repertoire
 
   /// Opens what guesses how sequences of a model go on (guesser.hpp), where anything does; at most one technique of a
   /// repertoire has this. The model outlives it. Throws failure.

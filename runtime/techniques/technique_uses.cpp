@@ -41,6 +41,11 @@ const technique_use* technique_uses::contrast() const {
   return found == end() ? nullptr : found->get();
 }
 
+const constraint_source* technique_uses::constraint() const {
+  const auto found = std::ranges::find_if(all(), [](const auto& use) { return use->constraint() != nullptr; });
+  return found == end() ? nullptr : (*found)->constraint();
+}
+
 technique_uses technique_uses::settled(sampling_params& params, const given_fields& given) const {
   technique_uses result;
   for (const auto& use : all())

@@ -36,6 +36,9 @@ public:
   /// The one that contrasts rows of logits; null: none.
   const technique_use* contrast() const;
 
+  /// What answers follow; null: they are free.
+  const constraint_source* constraint() const;
+
   /// What they come to beside the other parameters of their request. Throws failure(bad_request).
   technique_uses settled(sampling_params& params, const given_fields& given) const;
 

@@ -3,6 +3,7 @@
 #include "runtime/support/json/json.hpp"
 #include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/actors/troubled_engine.hpp"
 #include "tests/sanitized.hpp"
@@ -185,11 +186,11 @@ TEST_CASE("contrasted requests survive faults of the model, and of the amateur, 
 TEST_CASE("a guided answer goes on within a string after the death of its replica, valid and with the same bits") {
   auto g = ask(20, 200);
   g.sampling.ignore_eos = false;
-  g.guide = std::make_shared<const guides::guide_source>(guides::guide_source{
-    .what = guides::guide_source::kind::json_schema,
-    .text = R"({"type":"object","properties":{"name":{"type":"string","minLength":20,"maxLength":40}},
+  g.sampling.techniques.set(guides::following(
+    {.what = guides::guide_source::kind::json_schema,
+     .text = R"({"type":"object","properties":{"name":{"type":"string","minLength":20,"maxLength":40}},
                 "required":["name"],"additionalProperties":false})",
-    .compact = true});
+     .compact = true}));
   const auto expected = undisturbed({g}).front();
   REQUIRE(expected.finish.at(0) == finish_reason::stop);
   const auto whole = json::document::parse(expected.text.at(0), "the answer", errc::internal);

@@ -4,8 +4,8 @@
 
 #include "actors/engine.hpp"
 #include "actors/messages/admission.hpp"
+#include "actors/messages/constraints.hpp"
 #include "actors/messages/endings.hpp"
-#include "actors/messages/guides.hpp"
 #include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/request.hpp"
@@ -157,7 +157,7 @@ public:
         [](const token_sampled&) {},
         [](scores_atom, const prompt_scores_ptr&) {},
         [](embedding_atom, const prompt_embedding_ptr&) {},
-        [](const guide_compiled&) {},
+        [](const constraint_compiled&) {},
         [](ended_atom, std::uint64_t, const hypotheses_ptr&) {},
         [](const guesses_verified&) {},
         [](failed_atom, std::uint64_t, const error&) {},

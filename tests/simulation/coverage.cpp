@@ -3,10 +3,10 @@
 #include "actors/messages.hpp"
 #include "actors/messages/admission.hpp"
 #include "actors/messages/arrivals.hpp"
+#include "actors/messages/constraints.hpp"
 #include "actors/messages/disk.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/messages/guessing.hpp"
-#include "actors/messages/guides.hpp"
 #include "actors/messages/introductions.hpp"
 #include "actors/messages/judging.hpp"
 #include "actors/messages/loading.hpp"
@@ -78,8 +78,8 @@ std::vector<known_kind> universe() {
     {"kv_block_manager", interface_of<kv_block_manager_actor>::messages(), {"empty", "cached", "in use", "short"}},
     {"executor", interface_of<executor_actor>::messages(), load},
     {"sampler", interface_of<sampler_actor>::messages(), load},
-    {"guide_compiler", interface_of<guide_compiler_actor>::messages(), load},
-    {"guide_worker", interface_of<guide_worker_actor>::messages(), load},
+    {"guide_compiler", interface_of<constraint_compiler_actor>::messages(), load},
+    {"guide_worker", interface_of<constraint_worker_actor>::messages(), load},
     {"kv_mover", interface_of<kv_mover_actor>::messages(), load},
     {"drafter", interface_of<guess_worker_actor>::messages(), load},
     {"judge", interface_of<judge_actor>::messages(), load},

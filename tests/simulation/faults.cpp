@@ -211,7 +211,7 @@ void troublemaker::follow(known& request, const caf::mailbox_element& what, cons
   if (name == "admit" && content.match_element<admit_reply_ptr>(1)) {
     const auto& reply = content.get_as<admit_reply_ptr>(1);
     phase = reply->scheduler ? "submitted" : "known";
-  } else if (name == "guide_compiled") {
+  } else if (name == "constraint_compiled") {
     phase = "submitted";
   } else if (name == "started") {
     phase = "started";

@@ -31,12 +31,12 @@ public:
   }
 
   std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()> sampled) const override {
-    spec.guided.threads = 0;
+    spec.host.threads = 0;
     if (settings_.late_masks)
-      spec.guided.elsewhere = [work = work_](std::function<void()> job) { work->masks.push_back(std::move(job)); };
+      spec.host.elsewhere = [work = work_](std::function<void()> job) { work->masks.push_back(std::move(job)); };
     if (settings_.asynchronous)
       return std::make_unique<late_sampler>(std::move(spec), std::move(sampled), work_);
-    return std::make_unique<cpu_step_sampler>(spec.eos_ids, spec.guided);
+    return std::make_unique<cpu_step_sampler>(spec.eos_ids, spec.host);
   }
 
 private:

@@ -35,12 +35,12 @@ private:
 };
 
 late_sampler::core::core(const sampler_spec& spec)
-  : host(spec.eos_ids, spec.guided), slots(static_cast<std::size_t>(spec.max_sequences)) {}
+  : host(spec.eos_ids, spec.host), slots(static_cast<std::size_t>(spec.max_sequences)) {}
 
 late_sampler::late_sampler(sampler_spec spec, std::function<void()> sampled, std::shared_ptr<outside_work> work)
   : core_(std::make_shared<core>(spec)),
     sampled_(std::move(sampled)),
-    late_(std::move(spec.guided.late)),
+    late_(std::move(spec.host.late)),
     work_(std::move(work)) {}
 
 step_tokens late_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {

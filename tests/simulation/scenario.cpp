@@ -1,6 +1,5 @@
 #include "tests/simulation/scenario.hpp"
 
-#include "runtime/guide/guide_cache.hpp"
 #include "runtime/model/pooled_head.hpp"
 #include "runtime/techniques/speculation/speculator.hpp"
 #include "runtime/techniques/speculation/technique.hpp"
@@ -146,7 +145,7 @@ std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<
     info.techniques.set(speculation_technique, std::make_shared<const guessing_models>(guessing_models{"hashes"}));
     model->guesses.make_model = [](const model_replica&) { return std::make_unique<hash_guesses>(); };
   }
-  model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops);
+  model->constraints = constraints()->open(info);
   if (s.disk)
     model->kv_disk = std::make_shared<const kv_disk>(
       kv_disk{kv_store::open({folder}, numerics_id(), hash_block_bytes(), [](const log_line&) {})});

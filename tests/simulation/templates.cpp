@@ -1,4 +1,5 @@
 #include "tests/simulation/templates.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/techniques/beams/technique.hpp"
@@ -113,7 +114,7 @@ generation request_of(int number) {
     case 10: add_search(d, g); break;
     case 4: s.prompt_logprobs = d.pick(0, 1); break;
     case 5:
-    case 6: g.guide = guide_of(d); break;
+    case 6: g.sampling.techniques.set(guides::following(guide_of(d))); break;
     case 7:
       s.max_tokens = 1;
       s = {};
@@ -143,7 +144,7 @@ std::string describe(const generation& g) {
     text += ", width " + std::to_string(s.width());
   if (s.grouped())
     text += ", a group";
-  if (g.guide)
+  if (guides::source_of(g))
     text += ", a guide";
   if (s.prompt_logprobs >= 0)
     text += ", prompt_logprobs";

@@ -72,10 +72,8 @@ command add_detect(CLI::App& troupe) {
   app->add_option("--watermark", options->mark, "The watermark: green, gumbel, or a JSON object as in requests [green]")
     ->type_name("MARK")
     ->group(model_group);
-  app
-    ->add_option("--watermark-key-file", options->key_file,
-                 "A file with its secret key [the value of TROUPE_WATERMARK_KEY]")
-    ->type_name("FILE")
+  add_file(*app, "--watermark-key-file", options->key_file,
+           "A file with its secret key [the value of TROUPE_WATERMARK_KEY]")
     ->group(model_group);
   add_model_option(*app, options->model);
   add_common_options(*app);

@@ -1,11 +1,12 @@
 #include "api/cli/command.hpp"
-#include "api/cli/commands/guide_bench.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/guide_options.hpp"
+#include "api/cli/technique_options.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
+#include "runtime/guide/guide_bench.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/support/json/json_reader.hpp"
 #include "runtime/support/json/json_text.hpp"
+#include "runtime/techniques/guides/guide_sources.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -15,17 +16,10 @@ namespace troupe::cli {
 
 namespace {
 
-using source_kind = guides::guide_source::kind;
-
 struct check_options {
   std::string model;
-  guide_options guide;
+  flag_values guide;
 };
-
-int report_refusal(const failure& f) {
-  std::cerr << "troupe: " << f.what() << std::endl;
-  return usage_error;
-}
 
 int check(const check_options& options) {
   require_model(options.model);
@@ -34,14 +28,15 @@ int check(const check_options& options) {
   std::shared_ptr<const guides::guide> guide;
   bool is_json = false;
   try {
-    const auto source = options.guide.source();
+    const auto source = guides::source_of_flags(options.guide);
     if (!source)
       throw failure(errc::bad_request,
                     "name one guide: --json-schema, --json-object, --regex, --grammar, --choice or --structural-tag");
-    is_json = source->what == source_kind::json_object || source->what == source_kind::json_schema;
+    is_json = guides::is_json(*source);
     guide = guides::compile_guide(*source, vocabulary);
   } catch (const failure& f) {
-    return report_refusal(f);
+    std::cerr << "troupe: " << f.what() << std::endl;
+    return usage_error;
   }
   const auto input = read_stdin();
   for (std::size_t begin = 0, line = 1; begin < input.size(); ++line) {
@@ -56,23 +51,23 @@ int check(const check_options& options) {
       const auto parsed = json::document::parse(text, "line " + std::to_string(line), errc::bad_request);
       text = json::reader(parsed).string();
     }
-    const auto at = rejected_at(guides::guide_state(guide), *vocabulary, tokens->encode(text, false), nullptr);
+    const auto at = guides::rejected_at(guides::guide_state(guide), *vocabulary, tokens->encode(text, false), nullptr);
     std::cout << (at ? "rejected: byte " + std::to_string(*at) : "accepted") << "\n";
   }
   return 0;
 }
 
-struct schema_bench_options : guide_bench_options {
+struct schema_bench_options : guides::guide_bench_options {
   std::string model;
   bool json = false, verbose = false;
 };
 
-std::string times_json(const time_summary& t) {
+std::string times_json(const guides::time_summary& t) {
   return "{\"average\":" + json_number(t.average) + ",\"p50\":" + json_number(t.p50) +
     ",\"p90\":" + json_number(t.p90) + ",\"p99\":" + json_number(t.p99) + ",\"max\":" + json_number(t.most) + "}";
 }
 
-std::string times_text(const time_summary& t) {
+std::string times_text(const guides::time_summary& t) {
   char text[160];
   std::snprintf(text, sizeof text, "average %.1f, p50 %.1f, p90 %.1f, p99 %.1f, max %.1f", t.average, t.p50, t.p90,
                 t.p99, t.most);
@@ -83,10 +78,11 @@ int bench(const schema_bench_options& options) {
   require_model(options.model);
   const auto tokens = open_tokenizer(options.model);
   const auto vocabulary = guides::guide_vocabulary::of(*tokens);
-  const auto result = bench_guides(options, *tokens, vocabulary, [&](std::string_view name, std::string_view what) {
-    if (options.verbose)
-      std::cerr << name << ": " << what << "\n";
-  });
+  const auto result = guides::bench_guides(options, *tokens, vocabulary,
+                                           [&](std::string_view name, std::string_view what) {
+                                             if (options.verbose)
+                                               std::cerr << name << ": " << what << "\n";
+                                           });
   if (options.json) {
     std::cout << "{\"schemas\":" << result.schemas << ",\"passed\":" << result.passed
               << ",\"refused\":" << result.refused << ",\"valid_accepted\":" << result.valid_accepted
@@ -109,7 +105,7 @@ int bench(const schema_bench_options& options) {
 command add_guide_check(CLI::App& guide) {
   const auto options = std::make_shared<check_options>();
   auto* app = guide.add_subcommand("check", "Show which documents on stdin a guide accepts");
-  add_guide_options(*app, options->guide);
+  add_technique_options(*app, options->guide, technique_option::answer, app->option_defaults()->get_group().c_str());
   add_model_option(*app, options->model);
   add_common_options(*app);
   app->footer("Reads one document per line: JSON, or, for guides of other texts, a JSON string with the text. Feeds "
@@ -126,7 +122,8 @@ command add_guide_bench(CLI::App& guide) {
   const auto options = std::make_shared<schema_bench_options>();
   auto* app = guide.add_subcommand("bench", "Measure guides over JSON Schemas with documents");
   app->add_option("--schemas", options->schemas, "JSON Lines: {name, schema, tests: [{valid, data}]}")->required();
-  add_json_style_options(*app, options->any_order, options->compact);
+  app->add_flag("--any-order", options->any_order, "JSON properties may come in any order, not only the schema's");
+  app->add_flag("--compact", options->compact, "JSON without white space");
   app->add_flag("--verbose", options->verbose, "Print why a schema does not pass");
   app->add_flag("--json", options->json, "Print one JSON object")->group(output_group);
   add_model_option(*app, options->model);

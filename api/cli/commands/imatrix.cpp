@@ -46,13 +46,10 @@ int write_imatrix(const imatrix_options& options) {
 command add_imatrix(CLI::App& troupe) {
   const auto options = std::make_shared<imatrix_options>();
   auto* app = troupe.add_subcommand("imatrix", "Measure which errors matter when a model is quantised");
-  app->add_option("--text", options->text, "A text of the kind that the model will read, in UTF-8; `-` reads stdin")
-    ->type_name("FILE")
+  add_file(*app, "--text", options->text, "A text of the kind that the model will read, in UTF-8; `-` reads stdin")
     ->required();
-  app
-    ->add_option("--out", options->out,
-                 "The file to write: a GGUF file if it ends in .gguf, else in llama.cpp's older format (.dat)")
-    ->type_name("FILE")
+  add_file(*app, "--out", options->out,
+           "The file to write: a GGUF file if it ends in .gguf, else in llama.cpp's older format (.dat)")
     ->required();
   add_integer(*app, "--context", options->context, 2, 1 << 20, "Tokens of a window of the text");
   add_integer(*app, "--windows", options->windows, 0, 1 << 20, "Windows to read at most; 0: all of the text");

@@ -103,7 +103,7 @@ int run_perplexity(const perplexity_options& options) {
 command add_bench_perplexity(CLI::App& bench) {
   const auto options = std::make_shared<perplexity_options>();
   auto* app = bench.add_subcommand("perplexity", "Measure how well a model predicts a text, as it is or quantised");
-  app->add_option("--text", options->text, "The text, in UTF-8; `-` reads stdin")->type_name("FILE")->required();
+  add_file(*app, "--text", options->text, "The text, in UTF-8; `-` reads stdin")->required();
   add_integer(*app, "--context", options->context, 0, most_tokens,
               "Tokens of a window, at least 2; 0: 512, or what the model allows");
   add_integer(*app, "--stride", options->stride, 0, most_tokens,

@@ -210,17 +210,12 @@ command add_quantize(CLI::App& troupe) {
       "others adjusted to make up for it, which needs --text. By default the last of these that can be used")
     ->check(one_of({"magnitude", "wanda", "sparsegpt"}))
     ->type_name("LAW");
-  app
-    ->add_option("--out", options->out,
-                 "The file to write; with --sparsity, --to fp8, and --to gptq unless it ends in .gguf, a new folder")
-    ->type_name("FILE")
+  add_file(*app, "--out", options->out,
+           "The file to write; with --sparsity, --to fp8, and --to gptq unless it ends in .gguf, a new folder")
     ->required();
-  app
-    ->add_option(
-      "--text", options->text,
-      "Read this text first, and adjust weights to make up for the rounding of others (GPTQ); for any format with "
-      "blocks. A text of the kind that the model will read, in UTF-8; `-` reads stdin")
-    ->type_name("FILE");
+  add_file(*app, "--text", options->text,
+           "Read this text first, and adjust weights to make up for the rounding of others (GPTQ); for any format with "
+           "blocks. A text of the kind that the model will read, in UTF-8; `-` reads stdin");
   add_integer(*app, "--windows", options->windows, 0, 1 << 20, "Windows of the text to read at most; 0: all of it");
   add_integer(*app, "--context", options->context, 2, 1 << 20, "Tokens of a window of the text");
   app
@@ -238,11 +233,8 @@ command add_quantize(CLI::App& troupe) {
                 "With --to gptq into a folder: quantise the largest inputs first (desc_act)");
   app->add_flag("--asymmetric", options->asymmetric,
                 "With --to gptq into a folder: give each group a zero point of its own");
-  app
-    ->add_option(
-      "--imatrix", options->importance,
-      "A file that says how much an error of each input counts, written by `troupe imatrix` or llama-imatrix")
-    ->type_name("FILE");
+  add_file(*app, "--imatrix", options->importance,
+           "A file that says how much an error of each input counts, written by `troupe imatrix` or llama-imatrix");
   app->add_flag("--pure", options->pure, "No mix: every matrix, embeddings included, in the format itself");
   app->add_flag("--requantize", options->requantise,
                 "Accept a model that is quantised already, which adds to its error");

@@ -1,7 +1,7 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/guide_options.hpp"
 #include "api/cli/sampling_options.hpp"
+#include "api/cli/technique_options.hpp"
 #include "api/cli/terminal/answer.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
@@ -29,7 +29,7 @@ struct run_options {
   int answers = 1;
   engine_options engine;
   sampling_options sampling;
-  guide_options guide;
+  flag_values form; // of the answer
   std::string negative_prompt;
 };
 
@@ -50,9 +50,9 @@ std::string without_line_break(std::string text) {
 }
 
 int run(const run_options& options) {
-  const auto guide = checked_usage([&] {
+  const auto form = checked_usage([&] {
     options.sampling.check();
-    return options.guide.source();
+    return uses_of(options.form);
   });
   if (!options.system.empty() && !options.raw)
     require_chat_template(options.engine);
@@ -77,7 +77,8 @@ int run(const run_options& options) {
     request.begins_text = true;
   }
   request.sampling = options.sampling.over(model->defaults, options.answers);
-  request.guide = guide;
+  for (const auto& use : form)
+    request.sampling.techniques.set(use);
   if (!options.negative_prompt.empty())
     request.negative_prompt = plain_prompt(*model, options.negative_prompt);
   options.sampling.add_texts(request.sampling, text_encoder(*model));
@@ -115,7 +116,7 @@ command add_run(CLI::App& troupe) {
                  "token]")
     ->type_name("TEXT")
     ->group(sampling_group);
-  add_guide_options(*app, options->guide, "Guide");
+  add_technique_options(*app, options->form, technique_option::answer, "Guide");
   add_engine_options(*app, options->engine);
   add_chat_template_option(*app, options->engine);
   app->add_flag("--verbose", options->verbose, "Print the stages of loading, times, rates and the seed on stderr")

@@ -74,8 +74,7 @@ command add_run_batch(CLI::App& troupe) {
   app->add_option("FILE", options->in, "Requests in OpenAI's batch format, a JSON object on each line")
     ->required()
     ->type_name("FILE");
-  app->add_option("-o,--out", options->out, "Where the answers go [beside FILE, with _output in its name]")
-    ->type_name("FILE");
+  add_file(*app, "-o,--out", options->out, "Where the answers go [beside FILE, with _output in its name]");
   app->add_flag("--overwrite", options->overwrite, "Begin anew, whatever the output has")->group(output_group);
   add_engine_options(*app, options->engine);
   add_chat_template_option(*app, options->engine);

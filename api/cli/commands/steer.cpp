@@ -153,16 +153,10 @@ int make_steering(const steer_options& options) {
 command add_steer(CLI::App& troupe) {
   const auto options = std::make_shared<steer_options>();
   auto* app = troupe.add_subcommand("steer", "Make a steering vector from two lists of prompts");
-  app->add_option("--positive", options->positive, "Prompts that show the wanted behaviour, one per line")
-    ->type_name("FILE")
-    ->required();
-  app->add_option("--negative", options->negative, "Prompts that show the opposite, one per line")
-    ->type_name("FILE")
-    ->required();
-  app
-    ->add_option("--out", options->out,
-                 "The file to write: a GGUF control vector if it ends in .gguf, else safetensors")
-    ->type_name("FILE")
+  add_file(*app, "--positive", options->positive, "Prompts that show the wanted behaviour, one per line")->required();
+  add_file(*app, "--negative", options->negative, "Prompts that show the opposite, one per line")->required();
+  add_file(*app, "--out", options->out,
+           "The file to write: a GGUF control vector if it ends in .gguf, else safetensors")
     ->required();
   app
     ->add_option("--method", options->method,

@@ -5,11 +5,9 @@
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/chat_output.hpp"
-#include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/chat/whole_prompt.hpp"
 #include "runtime/engine/judged_prompt.hpp"
-#include "runtime/guide/guide_source.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/text/visible_text.hpp"
 
@@ -161,7 +159,7 @@ void keep_thinking_budget(const model_info& model, generation& request, bool goe
     if (goes_on ? !within && end != text.npos : what.format.reasoning->is_closed_by(text)) // there is none to come
       return;
   }
-  request.guide = output_guide(what, request.guide);
+  what.constrain(request.sampling.techniques);
 }
 
 std::vector<token_id> plain_prompt(const model_info& model, const std::string& text) {

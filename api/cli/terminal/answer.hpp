@@ -27,8 +27,7 @@ void let_judge(const model_info& model, const std::vector<message>& messages, ge
 /// The prompt of a text to continue. Throws failure if the model has no tokenizer.
 std::vector<token_id> plain_prompt(const model_info& model, const std::string& text);
 
-/// Has a request's budget of reasoning kept, if it has one: the guide ends the reasoning there. Its prompt and guide
-/// are set; `goes_on`: the prompt ends with the beginning of the answer. Throws failure if the model is not known to
+/// Has a request's budget of reasoning kept, if it has one. Its prompt and parameters are set; `goes_on`: the prompt ends with the beginning of the answer. Throws failure if the model is not known to
 /// write any reasoning.
 void keep_thinking_budget(const model_info& model, generation& request, bool goes_on = false);
 

@@ -51,14 +51,6 @@ constexpr auto fields = std::to_array<known_field>({
   {"bad_words"},
   {"allowed_token_ids"},
   {"dry_sequence_breakers"},
-  {"response_format"},
-  {"structured_outputs"},
-  {"guided_json"},
-  {"guided_regex"},
-  {"guided_choice"},
-  {"guided_grammar"},
-  {"grammar"},
-  {"json_schema"},
   {"tools", chat},
   {"tool_choice", chat},
   {"parallel_tool_calls", chat},
@@ -75,8 +67,6 @@ constexpr auto fields = std::to_array<known_field>({
   {"repeat_last_n"},
   {"dry_penalty_last_n"},
   // unsupported, and refused by name where they ask for something
-  {"guided_whitespace_pattern"},
-  {"structural_tag"},
   {"function_call", chat},
   {"functions", chat},
   {"audio", chat},
@@ -99,7 +89,6 @@ constexpr auto fields = std::to_array<known_field>({
   {"request_id"},
   {"cache_prompt"},
   {"id_slot"},
-  {"guided_decoding_backend"},
   {"spaces_between_special_tokens"},
 });
 
@@ -184,7 +173,7 @@ bool note_unknown(unknown_fields how, const field_reader& of, std::string_view n
   const auto path = of.path(to_utf8(name.substr(0, most_name_bytes)));
   const auto guess = guess_for(name, known);
   if (how == unknown_fields::reject)
-    throw failure(errc::bad_request, '`' + path + "` is not known here" + guess, path);
+    refuse_field(path, "is not known here" + guess);
   if (notes.size() >= most_notes)
     return false;
   notes.push_back('`' + path + "` is not known here and has no effect" + guess);

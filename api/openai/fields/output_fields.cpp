@@ -2,8 +2,6 @@
 
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/call_format.hpp"
-#include "runtime/chat/output/output_guide.hpp"
-#include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json/json_digits.hpp"
 
@@ -150,8 +148,7 @@ chat_output read_output(const field_reader& body, const served_model& model) {
   result.with_reasoning = body.boolean("include_reasoning").value_or(true);
   const bool forced = result.choice == call_choice::required || result.choice == call_choice::named;
   if (forced && !result.format.calls)
-    throw failure(errc::unsupported, "`tool_choice` cannot force a call: this server does not parse calls",
-                  "tool_choice");
+    refuse_field("tool_choice", "cannot force a call: this server does not parse calls", errc::unsupported);
   return result;
 }
 
@@ -181,17 +178,12 @@ int read_thinking_budget(const field_reader& body, const jinja::dict& variables,
 
 std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, const chat_input& chat,
                                                  const served_model& model, generation& to) {
-  if (auto& reasoning = what.format.reasoning) {
-    what.opens_reasoning = chat.continues_reasoning || reasoning->is_opened_by(prompt);
-    if (!what.opens_reasoning && (chat.continue_final_message || reasoning->is_closed_by(prompt)))
-      reasoning = nullptr;
-  }
+  what.note_prompt(prompt, chat.continues_reasoning, chat.continue_final_message);
   if (!what.is_needed())
     return nullptr;
   const bool marks = what.format.reasoning || (what.format.calls && what.format.calls->channels());
   what.bounds_reasoning = to.sampling.thinking_budget >= 0 && marks && !to.sampling.scores_only();
-  auto guide = output_guide(what, to.guide);
-  to.guide = std::move(guide);
+  what.constrain(to.sampling.techniques);
   to.shown_tokens = model.markers;
   return std::make_shared<const chat_output>(std::move(what));
 }

@@ -34,9 +34,9 @@ chat_output read_output(const field_reader& body, const served_model& model);
 int read_thinking_budget(const field_reader& body, const jinja::dict& variables, const served_model& model);
 
 /// Completes `what` by the prompt, which may open or close the model's reasoning, and lets `to` follow it: sets the
-/// guide (over `to.guide`, which is for the content) and what is shown of special tokens. Returns null, and changes
+/// constraint (over that of the content) and what is shown of special tokens. Returns null, and changes
 /// nothing, if the answer's text is its content. `chat`: whether the answer goes on within a message of the prompt.
-/// Throws failure as output_guide does.
+/// Throws failure as chat_output::constrain.
 std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, const chat_input& chat,
                                                  const served_model& model, generation& to);
 

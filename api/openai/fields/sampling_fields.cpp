@@ -40,8 +40,6 @@ struct unsupported_field {
 };
 
 constexpr auto unsupported_fields = std::to_array<unsupported_field>({
-  {"guided_whitespace_pattern", neutral::none},
-  {"structural_tag", neutral::none},
   {"function_call", neutral::none},
   {"functions", neutral::empty},
   {"audio", neutral::none},
@@ -60,7 +58,7 @@ void refuse_other_modalities(const field_reader& body) {
   for (auto item : *list) {
     std::string_view text;
     if (item.get(text) || text != "text")
-      throw failure(errc::unsupported, "`modalities` may only be [\"text\"]", "modalities");
+      refuse_field("modalities", "may only be [\"text\"]", errc::unsupported);
   }
 }
 
@@ -99,7 +97,7 @@ void refuse_unsupported(const field_reader& body) {
   for (const auto& [name, harmless] : unsupported_fields) {
     const auto found = body.find(name);
     if (found && !is_neutral(*found, harmless))
-      throw failure(errc::unsupported, "`" + std::string(name) + "` is not supported", std::string(name));
+      refuse_field(std::string(name), "is not supported", errc::unsupported);
   }
   refuse_other_modalities(body);
 }

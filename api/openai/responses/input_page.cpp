@@ -19,8 +19,7 @@ constexpr std::size_t usual_limit = 20, most_limit = 100;
 bool ascends(std::string_view query) {
   const auto order = query_parameter(query, "order").value_or("desc");
   if (order != "asc" && order != "desc")
-    throw failure(errc::bad_request, "`order` must be \"asc\" or \"desc\", not \"" + to_utf8(order.substr(0, 40)) + '"',
-                  "order");
+    refuse_field("order", "must be \"asc\" or \"desc\", not \"" + to_utf8(order.substr(0, 40)) + '"');
   return order == "asc";
 }
 
@@ -40,7 +39,7 @@ std::string input_page(std::string_view items, std::string_view query) {
   if (const auto after = query_parameter(query, "after")) {
     first = std::ranges::find(all, *after, id_of);
     if (first == all.end())
-      throw failure(errc::bad_request, "`after` names no input item of this response", "after");
+      refuse_field("after", "names no input item of this response");
     ++first;
   }
   const auto end = first + std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(limit), all.end() - first);

@@ -12,7 +12,7 @@ namespace troupe {
 
 /// Throws failure(unsupported): "`path` <why>".
 [[noreturn]] inline void unsupported_value(const std::string& path, const std::string& why) {
-  throw failure(errc::unsupported, "`" + path + "` " + why, path);
+  refuse_field(path, "" + why, errc::unsupported);
 }
 
 /// "input[3]".

@@ -28,7 +28,7 @@ struct response_request {
   std::vector<std::string> notes;                    // what is left out
 };
 
-/// Fields of chats that responses lack (sampling parameters, guides of vLLM's) are taken, too. What would change the
+/// Fields of chats that responses lack (sampling parameters, forms of vLLM's) are taken, too. What would change the
 /// answer but is not implemented is refused by name. Throws failure.
 response_request parse_response_request(const field_reader& body, const served_model& model,
                                         const response_shelf& stored, const std::stop_token& stop);

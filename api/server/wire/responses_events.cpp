@@ -42,7 +42,7 @@ response_create parse_response_event(std::string_view text) {
     if (!type)
       event.refuse("type", "is required");
     if (*type != "response.create")
-      throw failure(errc::unsupported, "`type` must be \"response.create\", not \"" + std::string(*type) + '"', "type");
+      refuse_field("type", "must be \"response.create\", not \"" + std::string(*type) + '"', errc::unsupported);
     response_create result;
     result.generates = event.boolean("generate").value_or(true);
     if (const auto previous = event.text("previous_response_id"))

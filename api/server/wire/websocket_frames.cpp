@@ -98,7 +98,7 @@ generation_request parse_frame_body(const client_frame& frame, const served_mode
   if (chat && body.has("prompt"))
     body.refuse("messages", "and `prompt` cannot both be given");
   if (body.boolean("echo").value_or(false))
-    throw failure(errc::unsupported, "`echo` is not supported on WebSockets; `prompt_logprobs` is", "echo");
+    refuse_field("echo", "is not supported on WebSockets; `prompt_logprobs` is", errc::unsupported);
   auto request = parse_generation(chat ? dialect::chat : dialect::completions, body, model, stop, envelope);
   if (request.prompts.size() != 1)
     body.refuse("prompt", "must be one prompt: send a frame for each");

@@ -1,6 +1,7 @@
 #include "runtime/chat/output/call_format.hpp"
 
 #include "runtime/chat/output/formats/formats.hpp"
+#include "runtime/chat/output/formats/tag_formats.hpp"
 #include "runtime/support/json/json_digits.hpp"
 #include "runtime/support/json/json_reader.hpp"
 
@@ -31,7 +32,7 @@ std::string call_format::call_id(std::string_view entropy, std::string_view, std
 }
 
 std::string json_arguments(const offered_tool& tool) {
-  return R"({"type":"json_schema","closed":true,"json_schema":)" + object_schema(tool.parameters) + '}';
+  return tag_formats::closed_json(object_schema(tool.parameters));
 }
 
 std::span<const call_format* const> call_formats() {

@@ -21,7 +21,7 @@ public:
   virtual void finish() = 0;
 };
 
-/// How calls are written, for guides: a section of them, in which each is a call_tag.
+/// How calls are written, for constraints: a section of them, in which each is a call_tag.
 struct call_layout {
   std::string section_begin = {}, section_end = {}; // may be empty
   std::string separator = {};                       // between calls
@@ -42,9 +42,10 @@ struct channel_texts {
 
 class call_format {
 public:
+  explicit constexpr call_format(std::string_view name) : name_(name) {}
   virtual ~call_format() = default;
   /// Its name for --tool-parser.
-  virtual std::string_view name() const = 0;
+  std::string_view name() const { return name_; }
   /// Whether a model with this chat template writes calls so. The first of the registry that says so is right.
   virtual bool is_used_by(std::string_view chat_template) const = 0;
   /// Texts that many tokenizers have as special tokens, which are no part of texts otherwise.
@@ -59,6 +60,9 @@ public:
   virtual call_tag tag(const offered_tool& tool) const = 0;
 
   virtual std::string call_id(std::string_view entropy, std::string_view name, std::size_t index) const;
+
+private:
+  std::string_view name_;
 };
 
 std::span<const call_format* const> call_formats();

@@ -2,7 +2,9 @@
 
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/local_reference.hpp"
+#include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/support/json/json.hpp"
+#include "runtime/techniques/technique_uses.hpp"
 
 #include <algorithm>
 
@@ -35,6 +37,22 @@ bool chat_output::reads_calls() const { return !tools.empty() && format.calls &&
 
 bool chat_output::is_needed() const {
   return format.reasoning || reads_calls() || (format.calls && format.calls->channels());
+}
+
+void chat_output::note_prompt(std::string_view prompt, bool continues_reasoning, bool continues_content) {
+  auto& reasoning = format.reasoning;
+  opens_reasoning = reasoning && (continues_reasoning || reasoning->is_opened_by(prompt));
+  if (reasoning && !opens_reasoning && (continues_content || reasoning->is_closed_by(prompt)))
+    reasoning = nullptr;
+}
+
+void chat_output::constrain(technique_uses& uses) const {
+  if (const auto* how = constraints())
+    return uses.set(how->of_output(*this, uses.constraint()));
+  const bool is_forced = reads_calls() && choice != call_choice::automatic;
+  if (is_forced || bounds_reasoning)
+    throw failure(errc::unsupported, "this build of Troupe cannot force calls or bound reasoning",
+                  is_forced ? "tool_choice" : "thinking_token_budget");
 }
 
 } // namespace troupe

@@ -15,6 +15,8 @@
 
 namespace troupe {
 
+class technique_uses; // runtime/techniques/technique_uses.hpp
+
 /// A function that the model may call.
 struct offered_tool {
   /// Throws failure(bad_request) if `parameters` is no JSON.
@@ -55,6 +57,12 @@ struct chat_output {
   bool reads_calls() const;
   /// Whether the text must be taken apart at all.
   bool is_needed() const;
+
+  /// Completes it by the prompt, which may open or close reasoning, also within the answer's beginning.
+  void note_prompt(std::string_view prompt, bool continues_reasoning = false, bool continues_content = false);
+  /// Adds to what the answers of a request follow, where a technique constrains answers. Throws failure if the format of
+  /// calls, or what the content follows, is at fault; or if nothing can force a call, or bound reasoning.
+  void constrain(technique_uses& uses) const;
 };
 
 } // namespace troupe

@@ -2,6 +2,8 @@
 
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/text_search.hpp"
+#include "runtime/support/json/json_text.hpp"
+#include "runtime/support/text/utf8.hpp"
 
 #include <utility>
 
@@ -54,6 +56,15 @@ bool delta_sink::begin_call(std::string_view name) {
 }
 
 void delta_sink::arguments(std::string_view text) { append(output_delta::kind::call_arguments, text); }
+
+void delta_sink::member(std::string& key, bool& first, std::string_view json) {
+  if (json.empty())
+    return;
+  if (!key.empty())
+    arguments((std::exchange(first, false) ? "" : ", ") + json_text(to_utf8(key)) + ": ");
+  key.clear();
+  arguments(json);
+}
 
 void delta_sink::finish() {
   if (calls_ == 0)

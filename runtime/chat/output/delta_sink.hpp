@@ -20,6 +20,8 @@ public:
   /// False, and nothing happens, if there is no such tool, or if there are too many calls.
   bool begin_call(std::string_view name);
   void arguments(std::string_view text);
+  /// A part of the value of an argument, which is `first` of its call; with its key, which is cleared, where it begins.
+  void member(std::string& key, bool& first, std::string_view json);
   void end_call() { in_call_ = false; }
   /// Ends the answer.
   void finish();

@@ -82,8 +82,7 @@ std::string_view json_unescaping::give(char32_t c) {
   return give(std::string_view(text));
 }
 
-output_filter::output_filter(std::shared_ptr<const guides::banned_texts> banned, bool json_content,
-                             std::function<void()> tell)
+output_filter::output_filter(std::shared_ptr<const banned_texts> banned, bool json_content, std::function<void()> tell)
   : banned_(std::move(banned)), tell_(std::move(tell)), json_content_(json_content) {}
 
 bool output_filter::take(channel& at, char c, bool json) const {

@@ -1,11 +1,11 @@
 // Ends an answer where a text that its client reads as one would contain a banned one. Sampling keeps banned texts out
-// of what a model writes (guides::banned_texts), but clients read texts that are put together from it: the content
+// of what a model writes (banned_texts), but clients read texts that are put together from it: the content
 // before and behind a call is one text, and the escapes within arguments are undone. Follows the content, the reasoning
 // and the arguments of each call, so its decisions do not depend on how texts are cut or when they come. A plain value.
 #pragma once
 
 #include "runtime/chat/output/output_delta.hpp"
-#include "runtime/guide/banned_texts.hpp"
+#include "runtime/support/text/banned_texts.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -37,7 +37,7 @@ public:
   /// Lets everything pass.
   output_filter() = default;
   /// `json_content`: the content is JSON, as arguments are. `tell` is called where an answer is ended, if given.
-  explicit output_filter(std::shared_ptr<const guides::banned_texts> banned, bool json_content = false,
+  explicit output_filter(std::shared_ptr<const banned_texts> banned, bool json_content = false,
                          std::function<void()> tell = {});
 
   /// Cuts the deltas ahead of the character that would complete a banned text. From then on everything is cut.
@@ -46,7 +46,7 @@ public:
   bool closed() const { return closed_; }
 
 private:
-  using state = guides::banned_texts::state;
+  using state = banned_texts::state;
   struct channel {
     state as_sent = 0, as_read = 0; // of JSON: with its escapes, and without
     json_unescaping json;
@@ -55,7 +55,7 @@ private:
   /// False: `c` completes a banned text.
   bool take(channel& at, char c, bool json) const;
 
-  std::shared_ptr<const guides::banned_texts> banned_; // null: nothing is
+  std::shared_ptr<const banned_texts> banned_; // null: nothing is
   std::function<void()> tell_;
   bool json_content_ = false, closed_ = false;
   channel content_, reasoning_, arguments_; // the last of the call that has begun last

@@ -10,6 +10,14 @@ namespace troupe {
 
 inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
+inline std::string_view without_space(std::string_view text) {
+  while (!text.empty() && is_space(text.front()))
+    text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back()))
+    text.remove_suffix(1);
+  return text;
+}
+
 /// Finds the first of several texts. None may be a prefix of another.
 class text_search {
 public:

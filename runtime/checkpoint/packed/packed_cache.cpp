@@ -75,8 +75,7 @@ packed_cache::packed_cache(packed_cache_options options, const packed_contents& 
     layout_ = std::make_shared<const packed_layout>(contents, folder->secret());
   } catch (const failure& f) {
     if (f.what_failed().code == errc::bad_request)
-      throw failure(errc::bad_request, "`packed_cache` must be a folder, which " + options_.folder.string() + " is not",
-                    "packed_cache");
+      refuse_field("packed_cache", "must be a folder, which " + options_.folder.string() + " is not");
     if (f.what_failed().code != errc::bad_file)
       throw;
     give_up(f.what_failed().message);

@@ -102,13 +102,12 @@ std::shared_ptr<const kv_disk> open_kv_disk(const engine_options& options, const
   if (options.kv_disk.empty())
     return nullptr;
   if (!options.prefix_cache)
-    throw failure(errc::bad_request, "`kv_disk` keeps what is in the prefix cache, but the prefix cache is off",
-                  "kv_disk");
+    refuse_field("kv_disk", "keeps what is in the prefix cache, but the prefix cache is off");
   if (opened.source.config.recurrent)
-    throw failure(errc::unsupported,
-                  "`kv_disk` keeps keys and values alone, but a model of the family `" + opened.source.config.family +
-                    "` has recurrent layers, whose states are needed with them",
-                  "kv_disk");
+    refuse_field("kv_disk",
+                 "keeps keys and values alone, but a model of the family `" + opened.source.config.family +
+                   "` has recurrent layers, whose states are needed with them",
+                 errc::unsupported);
   kernels::thread_pool pool(options.compute.threads);
   const auto id = numerics_of(opened, rope_borders, pool);
   std::size_t bytes = 0;

@@ -91,19 +91,16 @@ void mark_ends(std::vector<placed_layers>& stages) {
 
 void check_layers(const engine_options& options) {
   if (options.stages < 1)
-    throw failure(errc::bad_request, "`stages` must be at least 1, not " + std::to_string(options.stages), "stages");
+    refuse_field("stages", "must be at least 1, not " + std::to_string(options.stages));
   if (options.microbatches < 0)
-    throw failure(errc::bad_request, "`microbatches` must be at least 0, not " + std::to_string(options.microbatches),
-                  "microbatches");
+    refuse_field("microbatches", "must be at least 0, not " + std::to_string(options.microbatches));
   if (options.layers.empty())
     return;
   const bool decided = wants_automatic_layers(options);
   const auto stages = decided ? 0 : parse_layers(options.layers).size();
   if (options.stages > 1 && (decided || static_cast<std::size_t>(options.stages) != stages))
-    throw failure(errc::bad_request,
-                  "`stages` must be left out, as `layers` says how many there are, not " +
-                    std::to_string(options.stages),
-                  "stages");
+    refuse_field("stages",
+                 "must be left out, as `layers` says how many there are, not " + std::to_string(options.stages));
 }
 
 bool wants_automatic_layers(const engine_options& options) { return options.layers == automatic; }
@@ -121,10 +118,9 @@ std::vector<placed_layers> place_layers(const engine_options& options, int layer
   std::vector<placed_layers> stages;
   if (options.layers.empty()) {
     if (options.stages > layers)
-      throw failure(errc::bad_request,
-                    "`stages` must be at most " + std::to_string(layers) + ", the model's layers, not " +
-                      std::to_string(options.stages),
-                    "stages");
+      refuse_field("stages",
+                   "must be at most " + std::to_string(layers) + ", the model's layers, not " +
+                     std::to_string(options.stages));
     for (int i = 0, first = 0; i < options.stages; ++i) { // the last one has the head, too, so it gets no more
       const int end = first + layers / options.stages + (i < layers % options.stages ? 1 : 0);
       stages.push_back({options.compute.device, {first, end}});

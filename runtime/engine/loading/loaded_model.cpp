@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-constexpr int mask_threads = 3; // for guides; they sleep unless there are any
+constexpr int mask_threads = 3; // for constraints; they sleep unless there are any
 
 } // namespace
 
@@ -80,7 +80,7 @@ sampler_spec model_replica::sampler() const {
   return {.eos_ids = model->info.defaults.stops,
           .vocab = model->info.vocab_size,
           .max_sequences = plan.limits.max_sequences,
-          .guided = {.threads = mask_threads}};
+          .host = {.threads = mask_threads}};
 }
 
 std::unique_ptr<step_runner> model_replica::make_runner(std::size_t stage) const {

@@ -1,5 +1,5 @@
-// A model in memory: what all replicas share, and what each has of its own. Immutable but for the guides' cache and what
-// techniques keep; shared by actors on any thread. A restarted replica finds its weights here.
+// A model in memory: what all replicas share, and what each has of its own. Immutable but for what techniques
+// keep; shared by actors on any thread. A restarted replica finds its weights here.
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
@@ -14,6 +14,7 @@
 #include "runtime/scheduling/routing/replica_role.hpp"
 #include "runtime/scheduling/scheduler_limits.hpp"
 #include "runtime/support/files/file_state.hpp"
+#include "runtime/techniques/constraint.hpp"
 #include "runtime/techniques/guesser.hpp"
 
 #include <array>
@@ -26,10 +27,6 @@
 #include <vector>
 
 namespace troupe {
-
-namespace guides {
-class guide_cache; // runtime/guide/guide_cache.hpp
-}
 
 struct generation_limits; // runtime/engine/checked_generation.hpp
 struct model_replica;
@@ -94,7 +91,7 @@ struct loaded_model {
   loaded_guesses guesses;
   std::shared_ptr<kept_lengths> lengths = std::make_shared<kept_lengths>();
   std::shared_ptr<const troupe::kv_disk> kv_disk;            // where cached prefixes are kept; null: nowhere
-  std::shared_ptr<guides::guide_cache> guides;               // compiles those of requests
+  std::shared_ptr<constraint_compiler> constraints;          // of requests; null: there are none
   std::vector<replica_plan> replicas;                        // at least one
   std::shared_ptr<const std::vector<memory_entry>> promised; // what all of this takes, until it is gone
 

@@ -5,7 +5,6 @@
 #include "runtime/engine/loading/opened_model.hpp"
 #include "runtime/engine/loading/option_checks.hpp"
 #include "runtime/engine/loading/weight_loading.hpp"
-#include "runtime/guide/guide_cache.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -85,8 +84,8 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
   model.prefix_cache = options.prefix_cache;
   model.strict_roles = internals.strict_roles;
   model.request_timeout = options.request_timeout;
-  model.guides = std::make_shared<guides::guide_cache>(model.info.tokenizer, model.info.defaults.stops,
-                                                       guides::guide_cache::limits(), model.info.markers);
+  if (const auto* hook = constraints())
+    model.constraints = hook->open(model.info);
   model.replicas = std::move(plan.replicas);
   model.promised = std::make_shared<const std::vector<memory_entry>>(std::move(plan.promised));
   return model;

@@ -137,17 +137,16 @@ std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, std:
   if (options.swap_bytes == 0)
     return 0;
   if (!options.prefix_cache)
-    throw failure(errc::bad_request, "`swap` keeps what the prefix cache evicts, but the prefix cache is off", "swap");
+    refuse_field("swap", "keeps what the prefix cache evicts, but the prefix cache is off");
   if (options.swap_bytes > available)
     throw failure(errc::out_of_memory,
                   to_size(options.swap_bytes) + " of host memory are wanted for swapping, but only " +
                     to_size(available) + " are available",
                   "swap");
   if (options.swap_bytes < kv_block)
-    throw failure(errc::bad_request,
-                  "`swap` must hold at least one block of the KV cache, which takes " + to_size(kv_block) + ", not " +
-                    to_size(options.swap_bytes),
-                  "swap");
+    refuse_field("swap",
+                 "must hold at least one block of the KV cache, which takes " + to_size(kv_block) + ", not " +
+                   to_size(options.swap_bytes));
   return static_cast<std::int32_t>(
     std::min<std::size_t>(options.swap_bytes / kv_block, std::numeric_limits<std::int32_t>::max()));
 }

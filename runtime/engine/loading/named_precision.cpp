@@ -18,11 +18,10 @@ mlp_sparsity parse_sparsity(std::string_view text) {
     float value = -1;
     const auto [end, failed] = std::from_chars(part.data(), part.data() + part.size(), value);
     if (failed != std::errc() || end != part.data() + part.size() || !(value >= 0 && value <= most_sparsity))
-      throw failure(errc::bad_request,
-                    "`sparsity` must be a share from 0 to 0.99 of the inputs of down projections, or two, as 0.9:0.3, "
-                    "the second of those of gate and up, not `" +
-                      std::string(text) + "`",
-                    "sparsity");
+      refuse_field("sparsity",
+                   "must be a share from 0 to 0.99 of the inputs of down projections, or two, as 0.9:0.3, "
+                   "the second of those of gate and up, not `" +
+                     std::string(text) + "`");
     return value;
   };
   mlp_sparsity result{share(text.substr(0, colon))};
@@ -50,7 +49,7 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
   precision result{compute, weights};
   result.sparsity = parse_sparsity(names.sparsity);
   if (!(names.attention_threshold >= 0 && names.attention_threshold < 1))
-    throw failure(errc::bad_request, "`attention_threshold` must be from 0 to below 1", "attention_threshold");
+    refuse_field("attention_threshold", "must be from 0 to below 1");
   result.attention_threshold = names.attention_threshold;
   if (names.kv_dtype == "auto")
     return result;

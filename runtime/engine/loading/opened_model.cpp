@@ -82,10 +82,10 @@ compute_options options_for(const std::string& name, const std::vector<std::stri
     options.unified_maximum.reset();
   }
   if (gpus && all.size() > 1 && options.tensor_parallel > 1)
-    throw failure(errc::unsupported,
-                  "`tensor_parallel` divides the layers of one device, so it cannot be combined with `layers` on "
-                  "several ones",
-                  "tensor_parallel");
+    refuse_field("tensor_parallel",
+                 "divides the layers of one device, so it cannot be combined with `layers` on "
+                 "several ones",
+                 errc::unsupported);
   return options;
 }
 

@@ -25,9 +25,7 @@ void check_options(const engine_options& options) {
   replica_roles(options);
   check_at_least(options.max_sequences, 1, "max_sequences");
   if (options.max_sequences > 65536)
-    throw failure(errc::bad_request,
-                  "`max_sequences` must be at most 65536, not " + std::to_string(options.max_sequences),
-                  "max_sequences");
+    refuse_field("max_sequences", "must be at most 65536, not " + std::to_string(options.max_sequences));
   check_at_least(options.max_queue, 1, "max_queue");
   check_at_least(options.step_tokens, 0, "step_tokens");
   check_at_least(options.itl_target.count(), 0, "itl_target");

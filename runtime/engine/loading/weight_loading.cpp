@@ -101,19 +101,15 @@ std::shared_ptr<const model_weights> load_weights(const model_source& source, co
           ": results are approximate, small weights of attention count as zero");
   }
   if (options.packed_cache.empty() && options.weights == "mapped")
-    throw failure(errc::bad_request,
-                  "`weights` can be mapped only where they are kept: " + not_mappable(source, options, backend),
-                  "weights");
+    refuse_field("weights", "can be mapped only where they are kept: " + not_mappable(source, options, backend));
   if (options.packed_cache.empty() || backend.storable() == nullptr)
     return load_weights(*source.tensors, config, backend, precision, progress);
   if (source.files.empty()) {
     if (options.weights == "mapped")
-      throw failure(errc::bad_request, "`weights` mapped is for models in files, which " + source.name + " is not",
-                    "weights");
+      refuse_field("weights", "mapped is for models in files, which " + source.name + " is not");
     if (!options.packed_cache_asked)
       return load_weights(*source.tensors, config, backend, precision, progress);
-    throw failure(errc::bad_request, "`packed_cache` is for models in files, which " + source.name + " is not",
-                  "packed_cache");
+    refuse_field("packed_cache", "is for models in files, which " + source.name + " is not");
   }
   auto contents = packed_contents_of(*source.tensors, config, precision, backend);
   contents.model = source.name;

@@ -66,17 +66,15 @@ public:
   std::shared_ptr<const device> part_of(const core_layout& layout, int replica, int stage) const override {
     const int ranks = static_cast<int>(ranks_.size()), each = layout.stages * ranks, most = threads() / each;
     if (layout.stages > 1 && most == 0)
-      throw failure(errc::bad_request,
-                    "`stages` must be at most " + std::to_string(threads() / ranks) + ", one for each " +
-                      (ranks > 1 ? std::to_string(ranks) + " threads" : "thread") + " to compute with, not " +
-                      std::to_string(layout.stages),
-                    "stages");
+      refuse_field("stages",
+                   "must be at most " + std::to_string(threads() / ranks) + ", one for each " +
+                     (ranks > 1 ? std::to_string(ranks) + " threads" : "thread") + " to compute with, not " +
+                     std::to_string(layout.stages));
     if (layout.replicas > most)
-      throw failure(errc::bad_request,
-                    "`replicas` must be at most " + std::to_string(most) + ", one for each " +
-                      (each > 1 ? std::to_string(each) + " threads" : "thread") + " to compute with, not " +
-                      std::to_string(layout.replicas),
-                    "replicas");
+      refuse_field("replicas",
+                   "must be at most " + std::to_string(most) + ", one for each " +
+                     (each > 1 ? std::to_string(each) + " threads" : "thread") + " to compute with, not " +
+                     std::to_string(layout.replicas));
     const core_plan plan(threads(), usable_cores(),
                          {.replicas = layout.replicas, .stages = layout.stages, .ranks = ranks});
     auto own = ranks_;
@@ -137,7 +135,7 @@ public:
     cpu_step_sampler::division divided{.threads = threads()};
     for (const auto& rank : ranks_)
       divided.cores.insert(divided.cores.end(), rank.cores.begin(), rank.cores.end());
-    return std::make_unique<cpu_step_sampler>(std::move(spec.eos_ids), std::move(spec.guided), std::move(divided));
+    return std::make_unique<cpu_step_sampler>(std::move(spec.eos_ids), std::move(spec.host), std::move(divided));
   }
 
 private:

@@ -26,7 +26,7 @@ guesser_states states_of(const guesser_rows& demand, std::span<const float> hidd
   return {demand.sequence, {demand.position, demand.rows, {copy, copy->data()}}, demand.known};
 }
 
-constexpr std::size_t guided_work = 6; // masks are copied besides
+constexpr std::size_t constrained_work = 6; // masks are copied besides
 
 /// What a token of these parameters takes, times a greedy one (tests/bench/sampling_bench.cpp).
 std::size_t work_of(const sampling_params& p) {
@@ -36,12 +36,8 @@ std::size_t work_of(const sampling_params& p) {
 
 } // namespace
 
-cpu_step_sampler::cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings, division divided)
-  : how_(std::make_shared<guiding>(std::move(eos_ids), std::move(settings))),
-    guided_(how_),
-    judge_(how_),
-    divided_(std::move(divided)),
-    scratch_(1) {}
+cpu_step_sampler::cpu_step_sampler(std::vector<token_id> eos_ids, host_settings settings, division divided)
+  : judge_(std::move(eos_ids), std::move(settings)), divided_(std::move(divided)), scratch_(1) {}
 
 cpu_step_sampler::~cpu_step_sampler() = default;
 
@@ -56,24 +52,6 @@ step_tokens cpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
   }
   result->stage_ms = logits.stage_ms;
   return {plan->step, std::move(result), nullptr, nullptr};
-}
-
-void cpu_step_sampler::prepare(const step_plan& plan) {
-  guided_.prepare(plan);
-  judge_.prepare(plan);
-}
-
-bool cpu_step_sampler::lacks_masks(const step_plan& plan) {
-  prepare(plan);
-  const bool lacks = guided_.lacks_masks(plan);
-  return judge_.lacks_masks(plan) || lacks;
-}
-
-step_result cpu_step_sampler::collect_late() {
-  step_result result;
-  guided_.collect_late(scratch_.front(), result);
-  judge_.collect_late(scratch_.front(), result);
-  return result;
 }
 
 step_result cpu_step_sampler::collect() { throw failure(errc::internal, "there is no sample to collect"); }
@@ -92,8 +70,8 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   for (auto& demand : plan.samples) { // in the order of demands, whoever was first
     if (drawn == draws.end() || drawn->demand != &demand)
       continue; // it has ended
-    if (demand.guided) {
-      guided_.sample(plan, demand, judged, scratch_.front(), result);
+    if (demand.constrained) {
+      judge_.constrained().sample(plan, demand, judged, scratch_.front(), result);
     } else {
       append(result, std::move(drawn->result));
       if (!drawn->goes_on)
@@ -107,7 +85,6 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
     result.for_guesser.push_back(states_of(each, hidden, hidden.size() / plan.hidden_rows.size()));
   for (auto id : plan.ended) {
     sequences_.erase(id);
-    guided_.forget(id);
     judge_.forget(id);
     pooling_.forget(id);
   }
@@ -118,13 +95,13 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
 std::vector<cpu_step_sampler::draw> cpu_step_sampler::draws_of(const step_plan& plan) {
   std::vector<draw> draws;
   for (auto& demand : plan.samples) {
-    if (demand.guided) {
+    if (demand.constrained) {
       draws.push_back({&demand});
       continue;
     }
     if (auto& start = demand.start)
       sequences_.insert_or_assign(demand.sequence,
-                                  sequence_sampler(sampling_of(start->asked), how_->eos_ids, start->asked->prompt,
+                                  sequence_sampler(sampling_of(start->asked), judge_.eos_ids(), start->asked->prompt,
                                                    start->emitted, demand.sequence.index, start->mirostat_mu));
     if (auto found = sequences_.find(demand.sequence); found != sequences_.end())
       draws.push_back({&demand, &found->second});
@@ -137,7 +114,7 @@ void cpu_step_sampler::sample(const step_plan& plan, std::vector<draw>& draws, s
   const auto one = [&](draw& d, std::size_t thread) {
     auto& scratch = scratch_[thread];
     if (!d.sequence)
-      return guided_.draw_ahead(*d.demand, judged, masked_[thread], scratch);
+      return judge_.constrained().draw_ahead(*d.demand, judged, masked_[thread], scratch);
     const auto row_of = [&](std::int32_t i) { return judged(d.demand->logit_row + i); };
     try {
       d.goes_on = sample_on_host(plan, *d.demand, *d.sequence, row_of, scratch, d.result);
@@ -148,7 +125,7 @@ void cpu_step_sampler::sample(const step_plan& plan, std::vector<draw>& draws, s
   std::size_t work = 0;
   for (const auto& d : draws)
     work += vocab * static_cast<std::size_t>(1 + d.demand->guesses) *
-      (d.sequence ? work_of(d.sequence->params()) : guided_work);
+      (d.sequence ? work_of(d.sequence->params()) : constrained_work);
   if (divided_.threads == 1 || draws.size() < 2 || work < divided_.from) {
     for (auto& d : draws)
       if (d.sequence)

@@ -3,7 +3,6 @@
 // are divided over a pool of its own, which works while the compute threads wait for the tokens.
 #pragma once
 
-#include "runtime/execution/guided_sampler.hpp"
 #include "runtime/execution/host_judge.hpp"
 #include "runtime/execution/prompt_pooling.hpp"
 #include "runtime/execution/step_runner.hpp"
@@ -30,14 +29,14 @@ public:
     std::size_t from = std::size_t(1) << 22;
   };
 
-  explicit cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings = {})
+  explicit cpu_step_sampler(std::vector<token_id> eos_ids, host_settings settings = {})
     : cpu_step_sampler(std::move(eos_ids), std::move(settings), division()) {}
-  cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings, division divided);
+  cpu_step_sampler(std::vector<token_id> eos_ids, host_settings settings, division divided);
   ~cpu_step_sampler() override;
 
-  void prepare(const step_plan& plan) override;
-  bool lacks_masks(const step_plan& plan) override;
-  step_result collect_late() override;
+  void prepare(const step_plan& plan) override { judge_.prepare(plan); }
+  bool lacks_masks(const step_plan& plan) override { return prepare(plan), judge_.lacks_masks(plan); }
+  step_result collect_late() override { return judge_.collect_late(scratch_.front()); }
   step_result settle(const verdict& its) override { return judge_.settle(its); }
 
   /// Returns the result at once, so there is never anything to collect.
@@ -51,27 +50,25 @@ public:
                      const contrast_rows* contrast = nullptr);
 
 private:
-  /// A demand, and what it yields if no guide restricts it.
+  /// A demand, and what it yields if it is not constrained.
   struct draw {
     const sample_demand* demand;
-    sequence_sampler* sequence = nullptr; // null: it has a guide
+    sequence_sampler* sequence = nullptr; // null: it is constrained
     bool goes_on = false;
     step_result result = {};
   };
-  using rows_fn = guided_sampler::rows_fn;
+  using rows_fn = constrained_sampler::rows_fn;
 
   std::vector<draw> draws_of(const step_plan& plan);
   void sample(const step_plan& plan, std::vector<draw>& draws, std::size_t vocab, const rows_fn& judged);
 
-  std::shared_ptr<guiding> how_;
-  std::map<sequence_id, sequence_sampler> sequences_; // those without guides
-  guided_sampler guided_;
+  std::map<sequence_id, sequence_sampler> sequences_; // those that are free
   host_judge judge_;
   prompt_pooling pooling_;
   division divided_;
   std::unique_ptr<kernels::thread_pool> pool_; // made with the first step that is worth it
   std::vector<sampling_scratch> scratch_;      // [threads]
-  std::vector<std::vector<float>> masked_;     // [threads][vocab], of those with guides
+  std::vector<std::vector<float>> masked_;     // [threads][vocab], of constrained ones
 };
 
 } // namespace troupe

@@ -90,7 +90,7 @@ public:
   std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()> sampled) const override {
     cuda::select_device(options_.index);
     return std::make_unique<gpu_step_sampler>(std::move(spec.eos_ids), spec.vocab, spec.max_sequences,
-                                              std::move(sampled), std::move(spec.guided));
+                                              std::move(sampled), std::move(spec.host));
   }
 
 private:
@@ -124,10 +124,9 @@ std::shared_ptr<const device> open_gpu(const gpu_options& options) {
                     "`: " + (count == 0 ? why_none : "the last is cuda:" + std::to_string(count - 1)),
                   "device");
   if (const int count = cuda::device_count(&why_none); options.ranks > count - options.index)
-    throw failure(errc::bad_request,
-                  "`tensor_parallel` " + std::to_string(options.ranks) + " needs as many GPUs from cuda:" +
-                    std::to_string(options.index) + " on, but the last is cuda:" + std::to_string(count - 1),
-                  "tensor_parallel");
+    refuse_field("tensor_parallel",
+                 "" + std::to_string(options.ranks) + " needs as many GPUs from cuda:" + std::to_string(options.index) +
+                   " on, but the last is cuda:" + std::to_string(count - 1));
   return std::make_shared<gpu_device>(options);
 }
 

@@ -35,7 +35,7 @@ std::size_t gpu_step_sampler::memory(const step_sizes& sizes, int vocab) {
 }
 
 gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences,
-                                   std::function<void()> sampled, guided_settings guided)
+                                   std::function<void()> sampled, host_settings host)
   : eos_ids_(std::move(eos_ids)),
     vocab_(static_cast<std::size_t>(vocab)),
     max_sequences_(static_cast<std::size_t>(max_sequences)),
@@ -44,9 +44,7 @@ gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int
     slots_(std::static_pointer_cast<std::int32_t>(cuda::allocate(max_sequences_ * sizeof(std::int32_t)))),
     results_(cuda::allocate(max_rows_ * sizeof(cuda::sampled_row))),
     edited_(cuda::allocate(max_rows_ * vocab_ * sizeof(float))),
-    how_(std::make_shared<guiding>(eos_ids_, std::move(guided))),
-    guided_(how_),
-    judge_(how_) {
+    judge_(eos_ids_, std::move(host)) {
   std::erase_if(eos_ids_, [&](token_id id) { return !is_known(id); });
   const auto bytes = max_rows_ * (sizeof(cuda::sampling_row) + usual_list_bytes);
   inputs_.reserve(bytes);
@@ -64,23 +62,8 @@ gpu_step_sampler::~gpu_step_sampler() {
   }
 }
 
-void gpu_step_sampler::prepare(const step_plan& plan) {
-  guided_.prepare(plan);
-  judge_.prepare(plan);
-}
-
 bool gpu_step_sampler::lacks_masks(const step_plan& plan) {
-  if (in_flight_.empty() || in_flight_.front().plan.get() != &plan)
-    return false;
-  const bool lacks = guided_.lacks_masks(plan);
-  return judge_.lacks_masks(plan) || lacks;
-}
-
-step_result gpu_step_sampler::collect_late() {
-  step_result result;
-  guided_.collect_late(scratch_, result);
-  judge_.collect_late(scratch_, result);
-  return result;
+  return !in_flight_.empty() && in_flight_.front().plan.get() == &plan && judge_.lacks_masks(plan);
 }
 
 step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
@@ -95,7 +78,7 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
   if (plan->samples.size() > max_sequences_)
     throw failure(errc::internal, "a step samples more tokens than there are sequences");
   for (const auto& demand : plan->samples) {
-    if (demand.guided)
+    if (demand.constrained)
       continue; // by collect
     if (auto& start = demand.start) {
       const auto params = sampling_of(start->asked);
@@ -132,7 +115,7 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
     d.results = lend(pinned_results_, bytes);
     cuda::copy_to_host(stream_, d.results.get(), results_.get(), bytes);
   }
-  if (host_judge::concerns(*plan) || std::ranges::any_of(plan->samples, &sample_demand::guided))
+  if (host_judge::concerns(*plan) || std::ranges::any_of(plan->samples, &sample_demand::constrained))
     fetch_logits(*plan, logits, d);
   cuda::call_on_host(stream_, sampled_);
   d.done->record(stream_);
@@ -191,7 +174,7 @@ void gpu_step_sampler::add_row(image& to, const sample_demand& demand, const ste
 void gpu_step_sampler::fetch_logits(const step_plan& plan, const step_output& logits, sample_in_flight& d) {
   d.judged_rows = host_judge::rows(plan);
   for (const auto& demand : plan.samples)
-    for (std::int32_t i = 0; demand.guided && i <= demand.guesses; ++i)
+    for (std::int32_t i = 0; demand.constrained && i <= demand.guesses; ++i)
       d.judged_rows.push_back(demand.logit_row + i);
   d.judged_logits = lend(pinned_logits_, std::max<std::size_t>(d.judged_rows.size() * vocab_ * sizeof(float), 1));
   auto* to = static_cast<float*>(d.judged_logits.get());
@@ -321,8 +304,8 @@ step_result gpu_step_sampler::collect() {
     }
   }
   for (const auto& demand : d.plan->samples)
-    if (demand.guided)
-      guided_.sample(*d.plan, demand, host_logits(d), scratch_, result);
+    if (demand.constrained)
+      judge_.constrained().sample(*d.plan, demand, host_logits(d), scratch_, result);
   if (d.host)
     collect_host_draws(d, result);
   if (host_judge::concerns(*d.plan))
@@ -330,7 +313,6 @@ step_result gpu_step_sampler::collect() {
   pooling_.add(*d.plan, {d.hidden.get(), d.plan->hidden_rows.size() * d.width}, result);
   for (auto id : d.plan->ended) {
     sequences_.erase(id);
-    guided_.forget(id);
     judge_.forget(id);
     pooling_.forget(id);
   }

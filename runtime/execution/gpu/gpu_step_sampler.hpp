@@ -3,7 +3,7 @@
 // sequences. Sequence state is that of the host's sampler; the device itself counts a token that the host does not know
 // yet. Guesses are sampled all at once, each as if those before it were right, and judged by `collect`. Sequences with
 // samplers that the device lacks are sampled on the host, by a callback in the stream's order, from logits copied
-// there; the tokens go back to the device. The logits of groups, of sequences that follow guides and of scored prompts
+// there; the tokens go back to the device. The logits of groups, of constrained sequences and of scored prompts
 // are copied to the host, too. Prompts whose embeddings are wanted are pooled there. Samples the same tokens as
 // cpu_step_sampler.
 #pragma once
@@ -28,12 +28,12 @@ public:
   /// guesses. Allocates all memory, except for unusually long lists of penalties, biases and masks. EOS ids outside the
   /// vocabulary cannot be sampled and are ignored.
   gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences, std::function<void()> sampled,
-                   guided_settings guided = {});
+                   host_settings host = {});
   ~gpu_step_sampler() override;
 
-  void prepare(const step_plan& plan) override;
+  void prepare(const step_plan& plan) override { judge_.prepare(plan); }
   bool lacks_masks(const step_plan& plan) override;
-  step_result collect_late() override;
+  step_result collect_late() override { return judge_.collect_late(scratch_); }
   step_result settle(const verdict& its) override { return judge_.settle(its); }
   step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
   step_result collect() override;
@@ -114,8 +114,6 @@ private:
     pinned_tokens_; // lent while their use_count exceeds 1
   std::map<sequence_id, sequence> sequences_;
   std::deque<sample_in_flight> in_flight_;
-  std::shared_ptr<guiding> how_;
-  guided_sampler guided_;
   host_judge judge_;
   prompt_pooling pooling_;
   sampling_scratch scratch_;

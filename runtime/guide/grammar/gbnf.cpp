@@ -1,7 +1,7 @@
 #include "runtime/guide/grammar/grammar_text.hpp"
 #include "runtime/guide/grammar/rule_tree.hpp"
-#include "runtime/guide/grammar/text_cursor.hpp"
 #include "runtime/guide/regex/code_points.hpp"
+#include "runtime/guide/text_cursor.hpp"
 
 namespace troupe::guides {
 

@@ -1,9 +1,9 @@
 #include "runtime/guide/grammar/grammar_text.hpp"
 #include "runtime/guide/grammar/rule_tree.hpp"
-#include "runtime/guide/grammar/text_cursor.hpp"
 #include "runtime/guide/regex/code_points.hpp"
 #include "runtime/guide/regex/pattern.hpp"
 #include "runtime/guide/schema/schema_grammar.hpp"
+#include "runtime/guide/text_cursor.hpp"
 #include "runtime/support/json/json.hpp"
 
 #include <array>

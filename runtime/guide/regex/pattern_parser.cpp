@@ -1,9 +1,7 @@
 #include "runtime/guide/regex/pattern_parser.hpp"
 
-#include "runtime/support/text/hex.hpp"
-#include "runtime/support/text/utf8.hpp"
+#include "runtime/guide/text_cursor.hpp"
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -24,36 +22,21 @@ const code_points ecma_space_set{{0x09, 0x0D},     {' ', ' '},       {0xA0, 0xA0
                                  {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
                                  {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 
-class parser {
+class parser : text_cursor {
 public:
-  parser(std::string_view text, const pattern_dialect& dialect) : text_(text), dialect_(dialect) {}
+  parser(std::string_view text, const pattern_dialect& dialect)
+    : text_cursor(text, "the regular expression", false), dialect_(dialect) {}
 
   pattern_node parse() {
-    if (!is_utf8(text_))
-      refuse("is not UTF-8");
     inline_flags();
     auto result = choice();
-    if (pos_ < text_.size())
+    if (!at_end())
       refuse("has an unmatched `)`");
     return result;
   }
 
 private:
   static constexpr int deepest = 200;
-  static constexpr std::uint32_t most_repeats = 1'000'000;
-
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw failure(errc::bad_request, "the regular expression " + what + " (at byte " + std::to_string(pos_) + ")");
-  }
-
-  bool at_end() const { return pos_ >= text_.size(); }
-  char peek(std::size_t ahead = 0) const { return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0'; }
-  bool take(std::string_view what) {
-    if (!text_.substr(pos_).starts_with(what))
-      return false;
-    pos_ += what.size();
-    return true;
-  }
 
   void inline_flags() {
     if (!text_.starts_with("(?") || text_.size() < 3 || text_[2] < 'a' || text_[2] > 'z')
@@ -121,17 +104,6 @@ private:
     return inner;
   }
 
-  std::optional<std::uint32_t> number() {
-    if (peek() < '0' || peek() > '9')
-      return {};
-    std::uint32_t n = 0;
-    for (; peek() >= '0' && peek() <= '9'; ++pos_)
-      n = std::min(most_repeats + 1, n * 10 + static_cast<std::uint32_t>(peek() - '0'));
-    if (n > most_repeats)
-      refuse("repeats more than " + std::to_string(most_repeats) + " times");
-    return n;
-  }
-
   /// "{2}", "{2,}", "{2,5}"; other braces are literal.
   bool bounds(std::uint32_t& least, std::uint32_t& most) {
     const auto start = pos_++;
@@ -169,7 +141,7 @@ private:
       case '+':
       case '?': refuse("has a quantifier with nothing to repeat");
       case '\\': return escape();
-      default: return characters(code_points::of(next_char(text_, pos_)));
+      default: return characters(code_points::of(take_character()));
     }
   }
 
@@ -217,17 +189,6 @@ private:
       else if (peek() != 'u')
         return false;
     return false;
-  }
-
-  char32_t hex(int digits) {
-    char32_t c = 0;
-    for (int i = 0; i < digits; ++i, ++pos_) {
-      const auto digit = hex_value(peek());
-      if (!digit)
-        refuse("has a malformed escape");
-      c = c * 16 + *digit;
-    }
-    return c;
   }
 
   char32_t code_unit() { // behind "\u"
@@ -296,7 +257,7 @@ private:
   }
 
   char32_t escaped_character() {
-    const auto c = next_char(text_, pos_);
+    const auto c = take_character();
     switch (c) {
       case 'n': return '\n';
       case 't': return '\t';
@@ -356,13 +317,11 @@ private:
         continue;
       auto high = *low;
       if (peek() == '-' && peek(1) != ']' && pos_ + 1 < text_.size()) {
-        const auto dash = pos_++;
+        ++pos_;
         if (const auto bound = bracket_item(set))
           high = *bound;
-        else {
+        else
           ranges.push_back({'-', '-'}); // [a-\d]
-          (void)dash;
-        }
         if (high < *low)
           refuse("has a range whose limits are out of order");
       }
@@ -377,7 +336,7 @@ private:
   /// One character, or nothing after adding a named set.
   std::optional<char32_t> bracket_item(code_points& set) {
     if (peek() != '\\')
-      return next_char(text_, pos_);
+      return take_character();
     ++pos_;
     if (at_end())
       refuse("ends in a backslash");
@@ -392,9 +351,7 @@ private:
     return escaped_character();
   }
 
-  std::string_view text_;
   pattern_dialect dialect_;
-  std::size_t pos_ = 0;
   int depth_ = 0;
   int chain_ = 0;
   bool any_case_ = false, dot_all_ = false;

@@ -359,11 +359,6 @@ expression scalar_schemas::of_length(schema_id, schema_id value, bool least, boo
 
 expression scalar_schemas::combined(const std::string& key, schema_id schema, schema_id value, bool negated,
                                     json_type type) {
-  const auto list = [&]() -> std::vector<schema_id> {
-    if (doc_.at(value).what != json_kind::array || doc_.at(value).items.empty())
-      doc_.refuse(value, "`" + key + "` must be a list of schemas");
-    return doc_.at(value).items;
-  };
   if (key == "$ref")
     return of({doc_.target(schema), negated}, type);
   if (key == "not")
@@ -372,7 +367,7 @@ expression scalar_schemas::combined(const std::string& key, schema_id schema, sc
     const bool meet = (key == "allOf") != negated;
     auto result = all_of_type(type);
     std::vector<expression> ways;
-    for (const auto s : list())
+    for (const auto s : doc_.schemas_of(key, value))
       if (meet)
         result = both(result, of({s, negated}, type));
       else
@@ -380,7 +375,7 @@ expression scalar_schemas::combined(const std::string& key, schema_id schema, sc
     return meet ? result : either(std::move(ways));
   }
   if (key == "oneOf") {
-    const auto branches = list();
+    const auto branches = doc_.schemas_of(key, value);
     std::vector<expression> yes, no, pairs;
     auto none = all_of_type(type);
     for (const auto s : branches) {

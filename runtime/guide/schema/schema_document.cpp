@@ -94,6 +94,12 @@ std::string schema_document::path(schema_id s) const {
     (in.what == schema_node::kind::array ? std::to_string(place) : escaped_key(in.members[place].first));
 }
 
+std::vector<schema_id> schema_document::schemas_of(const std::string& keyword, schema_id value) const {
+  if (at(value).what != schema_node::kind::array || at(value).items.empty())
+    refuse(value, "`" + keyword + "` must be a list of schemas");
+  return at(value).items;
+}
+
 void schema_document::refuse(schema_id where, std::string_view what) const {
   const auto at = path(where);
   throw failure(errc::bad_request, "JSON Schema" + (at.empty() ? "" : " at `" + at + "`") + ": " + std::string(what));

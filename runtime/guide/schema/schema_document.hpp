@@ -57,6 +57,8 @@ public:
   schema_id boolean(bool truth) { return truth ? true_ : false_; }
 
   [[noreturn]] void refuse(schema_id where, std::string_view what) const;
+  /// What a keyword lists. Throws failure unless it has any.
+  std::vector<schema_id> schemas_of(const std::string& keyword, schema_id value) const;
 
 private:
   using base_id = std::uint32_t;

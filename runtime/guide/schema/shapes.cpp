@@ -151,11 +151,6 @@ bool schema_shapes::apply(const demand& d, progress& p) {
 }
 
 bool schema_shapes::apply_keyword(const std::string& key, schema_id schema, schema_id value, progress& p) {
-  const auto list = [&]() -> const std::vector<schema_id>& {
-    if (doc_.at(value).what != json_kind::array || doc_.at(value).items.empty())
-      doc_.refuse(value, "`" + key + "` must be a list of schemas");
-    return doc_.at(value).items;
-  };
   if (key == "type")
     return type_allows(doc_, schema, p.type);
   if (key == "const" || key == "enum") {
@@ -170,16 +165,16 @@ bool schema_shapes::apply_keyword(const std::string& key, schema_id schema, sche
   } else if (key == "$ref")
     p.open.push_back({doc_.target(schema)});
   else if (key == "allOf") {
-    const auto& all = list();
+    const auto& all = doc_.schemas_of(key, value);
     for (auto i = all.size(); i-- > 0;) // the first is looked at first: it names properties first
       p.open.push_back({all[i]});
   } else if (key == "anyOf") {
     std::vector<std::vector<demand>> ways;
-    for (const auto s : list())
+    for (const auto s : doc_.schemas_of(key, value))
       ways.push_back({{s}});
     p.ways.push_back(std::move(ways));
   } else if (key == "oneOf") {
-    list();
+    doc_.schemas_of(key, value);
     one_of(value, p);
   } else if (key == "not")
     p.open.push_back({value, true});

@@ -12,28 +12,19 @@ namespace {
 
 namespace limits = sampling_fields;
 
-[[noreturn]] void refuse_sequences(const char* field, const std::string& rule) {
-  throw failure(errc::bad_request, "`" + std::string(field) + "` " + rule, field);
-}
-
-void expect_few(const char* field, std::size_t found, std::size_t most) {
-  if (found > most)
-    refuse_sequences(field, "may have at most " + std::to_string(most) + " entries, not " + std::to_string(found));
-}
-
 std::vector<sequence_bias> checked_sequences(std::vector<sequence_bias> entries, const char* field) {
-  expect_few(field, entries.size(), limits::most_sequence_biases);
+  expect_at_most(field, entries.size(), limits::most_sequence_biases);
   for (const auto& [tokens, bias] : entries) {
     if (tokens.empty())
-      refuse_sequences(field, "has a text without tokens");
+      refuse_field(field, "has a text without tokens");
     if (tokens.size() > limits::most_sequence_tokens)
-      refuse_sequences(field,
-                       "may have texts of at most " + std::to_string(limits::most_sequence_tokens) + " tokens, not " +
-                         std::to_string(tokens.size()));
+      refuse_field(field,
+                   "may have texts of at most " + std::to_string(limits::most_sequence_tokens) + " tokens, not " +
+                     std::to_string(tokens.size()));
     if (const auto id = *std::ranges::min_element(tokens); id < 0)
-      refuse_sequences(field, "must consist of token ids, and " + std::to_string(id) + " is not one");
+      refuse_field(field, "must consist of token ids, and " + std::to_string(id) + " is not one");
     if (!(bias <= limits::bias.most) || !(bias >= limits::bias.least || bias == -INFINITY))
-      refuse_sequences(field, "must map texts to numbers between -100 and 100");
+      refuse_field(field, "must map texts to numbers between -100 and 100");
   }
   return entries;
 }
@@ -42,9 +33,9 @@ std::vector<token_id> checked_sequences(std::vector<token_id> ids, const char* f
   std::ranges::sort(ids);
   const auto same = std::ranges::unique(ids);
   ids.erase(same.begin(), same.end());
-  expect_few(field, ids.size(), most);
+  expect_at_most(field, ids.size(), most);
   if (!ids.empty() && ids.front() < 0)
-    refuse_sequences(field, "must consist of token ids, and " + std::to_string(ids.front()) + " is not one");
+    refuse_field(field, "must consist of token ids, and " + std::to_string(ids.front()) + " is not one");
   return ids;
 }
 
@@ -75,7 +66,7 @@ std::vector<sequence_bias> forbid_words(std::span<const std::string> words, cons
     const auto bare = without_leading_spaces(word);
     const auto first = encode(bare);
     if (bare.empty() || first.empty())
-      refuse_sequences("bad_words", "has a word without tokens");
+      refuse_field("bad_words", "has a word without tokens");
     result.push_back({first, -INFINITY});
     auto second = encode(" " + bare);
     if (second.size() == first.size() && second.front() != first.front())
@@ -89,7 +80,7 @@ std::vector<token_id> breaker_tokens(std::span<const std::string> texts, const e
   for (const auto& text : texts) {
     const auto alone = encode(text), behind = encode("a" + text);
     if (text.empty() || alone.empty() || behind.empty())
-      refuse_sequences("dry_sequence_breakers", "has a text without tokens");
+      refuse_field("dry_sequence_breakers", "has a text without tokens");
     result.push_back(alone.back());
     result.push_back(behind.back());
   }

@@ -22,7 +22,7 @@ length_signs signs_of(const request& asked) {
   return {.chain = block_chain(prompt.first(std::min(prompt.size(), most_looked_at)), 0),
           .prompt_tokens = static_cast<std::int32_t>(prompt.size()),
           .most = std::max(asked.sampling.max_tokens, 1),
-          .guided = asked.follows != nullptr,
+          .constrained = asked.follows != nullptr,
           .chat = asked.begins_text,
           .variant = named(variant),
           .client = named(asked.client)};

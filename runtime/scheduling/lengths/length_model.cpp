@@ -68,7 +68,7 @@ std::vector<length_model::feature> length_model::features_of(const length_signs&
   std::vector<feature> result{{0, 1},
                               {1, log2_of(of.prompt_tokens) / 16},
                               {2, log2_of(of.most) / 16},
-                              {3, of.guided ? 1.0 : 0.0},
+                              {3, of.constrained ? 1.0 : 0.0},
                               {4, of.chat ? 1.0 : 0.0},
                               {5, of.prompt_tokens > of.most ? 1.0 : 0.0}};
   std::size_t first = 6;

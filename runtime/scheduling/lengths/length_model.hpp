@@ -27,7 +27,7 @@ struct length_signs {
   std::vector<std::uint64_t> chain = {}; // block_chain of its prompt (block_chain.hpp); only the first 8 count
   std::int32_t prompt_tokens = 0;
   std::int32_t most = 1; // tokens at which its answer is cut
-  bool guided = false, chat = false;
+  bool constrained = false, chat = false;
   std::uint64_t variant = 0, client = 0; // hashes of their names; 0: none
 };
 

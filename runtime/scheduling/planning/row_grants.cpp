@@ -163,7 +163,7 @@ void row_grants::add_sample(scheduled_sequence& s, std::int32_t logit_row, std::
                   .start = nullptr,
                   .guesses = guesses,
                   .parents = {},
-                  .guided = s.asked->follows != nullptr,
+                  .constrained = s.asked->follows != nullptr,
                   .predicted = guesses > 0 && guesses_.of(s.id).predicted};
   if (guesses > 0 && s.tree)
     d.parents = std::make_shared<const std::vector<std::int32_t>>(guesses_.of(s.id).parents);

@@ -33,7 +33,7 @@ public:
   bool ready(const sequence_group& g) const;
 
   /// A sequence has no rows until a step in flight is over, because its next positions depend on the outcome: on what
-  /// is accepted of guesses, on a guide, which may force several tokens, or on the others of its group. Not one whose
+  /// is accepted of guesses, on a constraint, which may force several tokens, or on the others of its group. Not one whose
   /// sample is late.
   bool unpredictable(const scheduled_sequence& s) const;
 

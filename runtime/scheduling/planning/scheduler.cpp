@@ -137,8 +137,8 @@ void scheduler::finished(const step_result& result, double ms, double computed_m
     booking_.defer(id);
 }
 
-bool scheduler::follows_guides(const step_plan& plan) {
-  return std::ranges::any_of(plan.samples, &sample_demand::guided) ||
+bool scheduler::wants_masks(const step_plan& plan) {
+  return std::ranges::any_of(plan.samples, &sample_demand::constrained) ||
     std::ranges::any_of(plan.groups, [](const group_demand& d) { return d.start && d.start->asked->follows; });
 }
 

@@ -7,7 +7,7 @@
 // share: those who wait are taken in turn by client, prompts of several clients divide a step's rows, and a client that
 // waits for its first slot takes one from whoever has more than an equal share. Up to `steps_ahead` plans may be in
 // flight: a plan refers by placeholder to tokens that the plan before it will sample. What cannot be planned ahead,
-// because its positions depend on what is accepted (guesses), on a guide, which may force several tokens, or on the
+// because its positions depend on what is accepted (guesses), on a constraint, which may force several tokens, or on the
 // others of its group, is left out of the next step, or holds it back until it is known (ahead_policy). A sequence
 // whose mask is late (deferred) holds nothing back; it has rows again once its token is known.
 #pragma once
@@ -66,8 +66,8 @@ public:
   /// Granted moves that are not yet part of a plan, to be done ahead of the next one.
   std::vector<block_move> take_moves() { return planner_.take_moves(); }
 
-  /// Whether any sequence or group of a step follows a guide: its sampler should prepare.
-  static bool follows_guides(const step_plan& plan);
+  /// Whether any sequence or group of a step is constrained: its sampler should prepare.
+  static bool wants_masks(const step_plan& plan);
 
   /// Appends the tokens that a step has sampled. `ms`: since the end of the step before it, or since it could begin;
   /// `computed_ms`: of these, what `observe` was told.

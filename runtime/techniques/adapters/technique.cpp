@@ -55,8 +55,8 @@ technique_use_ptr read(const field_reader& body, const technique_facts& model) {
 
 void require_products(const technique_model& model, const std::string& flag) {
   if (!model.adds_products)
-    throw failure(errc::unsupported,
-                  "`" + flag + "` needs the CPU (--device cpu): " + model.device + " does not support adapters", flag);
+    refuse_field(flag, "needs the CPU (--device cpu): " + model.device + " does not support adapters",
+                 errc::unsupported);
 }
 
 /// Null without any, unless clients may load some.
@@ -66,13 +66,13 @@ std::shared_ptr<const void> load(const flag_values& flags, const technique_model
   if (files.empty() && !changeable)
     return nullptr;
   if (model.config.recurrent)
-    throw failure(errc::unsupported,
-                  "`lora` does not support models with recurrent layers yet, such as those of the family `" +
-                    model.config.family + "`",
-                  "lora");
+    refuse_field("lora",
+                 "does not support models with recurrent layers yet, such as those of the family `" +
+                   model.config.family + "`",
+                 errc::unsupported);
   require_products(model, "lora");
   if (!model.one_device)
-    throw failure(errc::unsupported, "`lora` needs all layers on one device, not " + model.device, "lora");
+    refuse_field("lora", "needs all layers on one device, not " + model.device, errc::unsupported);
   auto made = std::make_shared<adapter_library>(model, changeable);
   for (const auto& text : files) {
     const auto [name, path] = parse_named_file(text);

@@ -19,13 +19,9 @@ using sampling_fields::most_sequences;
 
 constexpr double most_diversity = 100, most_length_penalty = 10;
 
-[[noreturn]] void refuse(const std::string& field, const std::string& why) {
-  throw failure(errc::bad_request, "`" + field + "` " + why, field);
-}
-
 void refuse_if(bool wrong, const char* field, const char* why) {
   if (wrong)
-    refuse(field, why);
+    refuse_field(field, why);
 }
 
 std::string in_brackets(int value) { return " (" + std::to_string(value) + ")"; }
@@ -33,9 +29,9 @@ std::string in_brackets(int value) { return " (" + std::to_string(value) + ")"; 
 /// Written so that a NaN is refused.
 void expect_within(const char* field, double value, double least, double most) {
   if (!(value >= least && value <= most))
-    refuse(field,
-           "must be between " + shortest_digits(least) + " and " + shortest_digits(most) + ", not " +
-             shortest_digits(value) + '.');
+    refuse_field(field,
+                 "must be between " + shortest_digits(least) + " and " + shortest_digits(most) + ", not " +
+                   shortest_digits(value) + '.');
 }
 
 void check_ranges(const beam_options& how) {
@@ -47,8 +43,8 @@ void check_ranges(const beam_options& how) {
 
 void check_groups(const beam_options& how) {
   if (how.width % how.groups != 0)
-    refuse("num_beam_groups",
-           "must divide `num_beams`" + in_brackets(how.width) + ", " + std::to_string(how.groups) + " does not");
+    refuse_field("num_beam_groups",
+                 "must divide `num_beams`" + in_brackets(how.width) + ", " + std::to_string(how.groups) + " does not");
   if (how.groups > 1)
     refuse_if(how.diversity_penalty == 0, "diversity_penalty",
               "must be above 0 with several `num_beam_groups`, which else all find the same");
@@ -226,7 +222,7 @@ beam_options settled_beams(const asked_beams& asked, sampling_params& params, co
   auto how = asked.how;
   const bool wanted = how.width > 1 || !own.empty(); // 1 is no search
   if (asked.search == false && wanted)
-    refuse(how.width > 1 ? "num_beams" : std::string(own), "needs `use_beam_search`, which is false");
+    refuse_field(how.width > 1 ? "num_beams" : std::string(own), "needs `use_beam_search`, which is false");
   if (!asked.search.value_or(wanted)) {
     refuse_without_beams(asked);
     if (asked.drawn == false)
@@ -236,9 +232,9 @@ beam_options settled_beams(const asked_beams& asked, sampling_params& params, co
   if (how.width == 0)
     how.width = params.best_of > 0 ? params.best_of : params.n;
   if (params.best_of > 0 && params.best_of != how.width)
-    refuse("best_of",
-           "must be `num_beams`" + in_brackets(how.width) + " if both are given, not " +
-             std::to_string(params.best_of));
+    refuse_field("best_of",
+                 "must be `num_beams`" + in_brackets(how.width) + " if both are given, not " +
+                   std::to_string(params.best_of));
   params.best_of = 0;
   sampling_fields::for_each([&](const auto& field) {
     if (field.sources.checkpoint && !given(field.name))
@@ -250,7 +246,7 @@ beam_options settled_beams(const asked_beams& asked, sampling_params& params, co
 
 void check_beside_beams(const sampling_params& p, int width) {
   if (p.n > width)
-    refuse("n", "must be at most `num_beams`" + in_brackets(width) + ", not " + std::to_string(p.n));
+    refuse_field("n", "must be at most `num_beams`" + in_brackets(width) + ", not " + std::to_string(p.n));
   refuse_if(p.best_of != 0, "best_of", "cannot be used with beams, whose number is `num_beams`");
   refuse_if(p.rank != best_of_rank::cumulative, "best_of_rank", "cannot be used with beams");
   refuse_if(p.xtc_probability != 0, "xtc_probability", "cannot be used with beams");
@@ -264,7 +260,7 @@ early_stopping parse_early_stopping(std::string_view text) {
     return early_stopping::off;
   if (text == "never")
     return early_stopping::never;
-  refuse("early_stopping", "must be true, false or \"never\"");
+  refuse_field("early_stopping", "must be true, false or \"never\"");
 }
 
 const technique beams_technique{.name = "beams", .options = table, .read = read, .of_flags = of_flags};

@@ -13,19 +13,15 @@ namespace {
 
 constexpr auto field = "dola_layers";
 
-[[noreturn]] void refuse_layers(const std::string& why) {
-  throw failure(errc::bad_request, "`" + std::string(field) + "` " + why, field);
-}
-
 std::vector<int> sorted(std::vector<int> layers) {
   if (layers.empty() || layers.size() > most_dola_layers)
-    refuse_layers("must name 1 to " + std::to_string(most_dola_layers) + " layers, not " +
-                  std::to_string(layers.size()));
+    refuse_field(
+      field, "must name 1 to " + std::to_string(most_dola_layers) + " layers, not " + std::to_string(layers.size()));
   std::ranges::sort(layers);
   if (layers.front() < 0)
-    refuse_layers("must consist of layers from 0 on, not " + std::to_string(layers.front()));
+    refuse_field(field, "must consist of layers from 0 on, not " + std::to_string(layers.front()));
   if (const auto twice = std::ranges::adjacent_find(layers); twice != layers.end())
-    refuse_layers("names layer " + std::to_string(*twice) + " twice");
+    refuse_field(field, "names layer " + std::to_string(*twice) + " twice");
   return layers;
 }
 
@@ -52,7 +48,8 @@ std::vector<int> high_layers(int layers) { return every_other(layers > many ? la
 
 dola_layers::dola_layers(std::string_view word) : asked_(word == "low" ? part::low : part::high) {
   if (word != "low" && word != "high")
-    refuse_layers("must be \"low\", \"high\" or a list of layers, not \"" + visible_name(word.substr(0, 80)) + '"');
+    refuse_field(field,
+                 "must be \"low\", \"high\" or a list of layers, not \"" + visible_name(word.substr(0, 80)) + '"');
 }
 
 dola_layers::dola_layers(std::vector<int> layers) : shared_list(sorted(std::move(layers))), asked_(part::listed) {}
@@ -63,13 +60,15 @@ dola_layers dola_layers::of_model(int layers, bool tied) const {
   if (asked_ == part::listed) {
     const int last = *(end() - 1);
     if (last >= layers)
-      refuse_layers("must consist of layers from 0 to " + std::to_string(layers - 1) + ", not " + std::to_string(last));
+      refuse_field(field,
+                   "must consist of layers from 0 to " + std::to_string(layers - 1) + ", not " + std::to_string(last));
     return *this;
   }
   auto named = asked_ == part::low ? low_layers(layers, tied) : high_layers(layers);
   if (named.empty())
-    refuse_layers("\"low\" selects no layer of this model, which has " + std::to_string(layers) +
-                  " and whose head is its embedding matrix: list layers instead");
+    refuse_field(field,
+                 "\"low\" selects no layer of this model, which has " + std::to_string(layers) +
+                   " and whose head is its embedding matrix: list layers instead");
   return dola_layers(std::move(named));
 }
 

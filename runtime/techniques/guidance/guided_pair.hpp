@@ -15,7 +15,7 @@ public:
   /// The transcript that it starts with is that of the request's sequence. Log-probabilities are those of its own rows.
   guided_pair(float scale, group_start start);
 
-  /// Rows of the sequence and of its twin; a guide's mask is read from the first row of `allowed`.
+  /// Rows of the sequence and of its twin; a constraint's mask is read from the first row of `allowed`.
   std::vector<group_child> judge(rows logits, rows allowed, sampling_scratch& scratch) override;
   using group_strategy::judge;
 

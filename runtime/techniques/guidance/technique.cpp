@@ -15,10 +15,6 @@ namespace {
 constexpr auto scale_field = "guidance_scale";
 constexpr float most_scale = 100;
 
-[[noreturn]] void refuse(const std::string& field, const std::string& why) {
-  throw failure(errc::bad_request, "`" + field + "` " + why, field);
-}
-
 class guidance_use final : public technique_use {
 public:
   explicit guidance_use(float scale) : scale_(scale) {}
@@ -30,16 +26,16 @@ public:
     if (!(scale_ >= 0 && scale_ <= most_scale)) {
       classic<std::ostringstream> why;
       why << "must be between 0 and 100, not " << scale_ << '.';
-      refuse(scale_field, why.str());
+      refuse_field(scale_field, why.str());
     }
     for (const auto& other : p.techniques)
       if (const auto together = other->group(); together && other.get() != this)
-        refuse(scale_field, "must be 1 with " + together->name());
+        refuse_field(scale_field, "must be 1 with " + together->name());
     const auto several = [](int value) { return "must be 1 with `guidance_scale`, not " + std::to_string(value); };
     if (p.n > 1)
-      refuse("n", several(p.n));
+      refuse_field("n", several(p.n));
     if (p.best_of > 1)
-      refuse("best_of", several(p.best_of));
+      refuse_field("best_of", several(p.best_of));
   }
 
   std::optional<group_kind> group() const override {

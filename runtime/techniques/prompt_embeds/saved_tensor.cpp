@@ -19,7 +19,7 @@ namespace troupe {
 namespace {
 
 [[noreturn]] void no_tensor(const std::string& why) {
-  throw failure(errc::bad_request, "`prompt_embeds` is no tensor that torch.save wrote: " + why, "prompt_embeds");
+  refuse_field("prompt_embeds", "is no tensor that torch.save wrote: " + why);
 }
 
 /// Little-endian. Throws unless the bytes are there.

@@ -52,8 +52,7 @@ public:
       if (const auto why = other->needs_tokens(); !why.empty())
         refuse(std::string(why));
     if (asked.sampling.judged() && !asked.sampling.judged_behind)
-      throw failure(errc::bad_request,
-                    "`search` cannot have \"model\" as `value` behind `prompt_embeds`, which are no text", "search");
+      refuse_field("search", "cannot have \"model\" as `value` behind `prompt_embeds`, which are no text");
     return self;
   }
 

@@ -16,24 +16,19 @@ std::unique_ptr<mtp_part> open_mtp(const engine_options& options, const model_so
   if (!wanted && (mode != speculation::automatic || drafted))
     return nullptr;
   if (wanted && drafted)
-    throw failure(
-      errc::bad_request,
-      "`speculate` is mtp, so that the model's own layers guess, but `draft` names a model that is to guess",
-      "speculate");
+    refuse_field("speculate",
+                 "is mtp, so that the model's own layers guess, but `draft` names a model that is to guess");
   if (!source.mtp) {
     if (wanted)
-      throw failure(errc::bad_request,
-                    "`speculate` is mtp, but " + source.name +
-                      " has no layers of multi-token prediction that are known",
-                    "speculate");
+      refuse_field("speculate",
+                   "is mtp, but " + source.name + " has no layers of multi-token prediction that are known");
     return nullptr;
   }
   if (capabilities.own_memory || !capabilities.hidden_states) {
     if (wanted)
-      throw failure(
-        errc::unsupported,
-        "`speculate` is mtp, but layers of multi-token prediction guess on a CPU (--device cpu) only, not on " + device,
-        "speculate");
+      refuse_field("speculate",
+                   "is mtp, but layers of multi-token prediction guess on a CPU (--device cpu) only, not on " + device,
+                   errc::unsupported);
     return nullptr;
   }
   const auto part = source.mtp->config.part();

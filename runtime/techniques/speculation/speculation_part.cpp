@@ -34,7 +34,7 @@ draft_spec spec_of(const model_replica& of, const loaded_second& draft) {
 
 draft_spec spec_of(const model_replica& of, const loaded_mtp& mtp) {
   auto sampled = of.sampler();
-  sampled.guided = {};
+  sampled.host = {};
   const auto& stages = of.model->stages;
   return {
     .runner = {.weights = mtp.weights->layers,

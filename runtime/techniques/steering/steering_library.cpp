@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::size_t most_sums = 1024, most_name_bytes = 64;
 
-[[noreturn]] void refuse_choice(const std::string& field, const std::string& complaint) {
-  throw failure(errc::bad_request, "`" + field + "` " + complaint, field);
-}
-
 } // namespace
 
 void steering_library::add(const std::string& name, const std::filesystem::path& file) {
@@ -40,9 +36,9 @@ std::vector<std::string> steering_library::names() const {
 
 void steering_library::check(std::span<const steering_choice> choices) const {
   if (choices.size() > most_steering_choices)
-    refuse_choice("steering",
-                  "may have at most " + std::to_string(most_steering_choices) + " entries, not " +
-                    std::to_string(choices.size()));
+    refuse_field("steering",
+                 "may have at most " + std::to_string(most_steering_choices) + " entries, not " +
+                   std::to_string(choices.size()));
   for (std::size_t i = 0; i < choices.size(); ++i) {
     const auto& c = choices[i];
     const auto field = "steering[" + std::to_string(i) + "].";
@@ -50,24 +46,24 @@ void steering_library::check(std::span<const steering_choice> choices) const {
       std::string all;
       for (const auto& [name, _] : vectors_)
         all += (all.empty() ? "\"" : ", \"") + name + '"';
-      refuse_choice(field + "name",
-                    all.empty() ? "names a steering vector, but there are none; --steer NAME=FILE adds one"
-                                : "must be one of " + all + ", not \"" + c.name.substr(0, most_name_bytes) + '"');
+      refuse_field(field + "name",
+                   all.empty() ? "names a steering vector, but there are none; --steer NAME=FILE adds one"
+                               : "must be one of " + all + ", not \"" + c.name.substr(0, most_name_bytes) + '"');
     }
     if (!(std::abs(c.strength) <= most_steering_strength))
-      refuse_choice(field + "strength", "must be between -1000 and 1000");
+      refuse_field(field + "strength", "must be between -1000 and 1000");
     const auto check_layer = [&](const char* which, const std::optional<int>& layer) {
       if (layer && (*layer < 0 || *layer >= layers_))
-        refuse_choice(field + which,
-                      "must be a layer of the model, 0 to " + std::to_string(layers_ - 1) + ", not " +
-                        std::to_string(*layer));
+        refuse_field(field + which,
+                     "must be a layer of the model, 0 to " + std::to_string(layers_ - 1) + ", not " +
+                       std::to_string(*layer));
     };
     check_layer("first_layer", c.first_layer);
     check_layer("last_layer", c.last_layer);
     if (c.first_layer && c.last_layer && *c.first_layer > *c.last_layer)
-      refuse_choice(field + "first_layer",
-                    "must be at most `last_layer`, which is " + std::to_string(*c.last_layer) + ", not " +
-                      std::to_string(*c.first_layer));
+      refuse_field(field + "first_layer",
+                   "must be at most `last_layer`, which is " + std::to_string(*c.last_layer) + ", not " +
+                     std::to_string(*c.first_layer));
   }
 }
 
@@ -100,7 +96,7 @@ layer_directions steering_library::add_up(const sum& parts) const {
       for (std::size_t i = 0; i < to.size(); ++i)
         to[i] += strength * from[i];
       if (!std::ranges::all_of(to, [](float v) { return std::isfinite(v); }))
-        refuse_choice("steering", "adds values to layer " + std::to_string(layer) + " that are not finite");
+        refuse_field("steering", "adds values to layer " + std::to_string(layer) + " that are not finite");
     }
   return total;
 }

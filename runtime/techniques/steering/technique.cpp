@@ -92,9 +92,8 @@ std::shared_ptr<const void> load(const flag_values& flags, const technique_model
   if (given.empty())
     return nullptr;
   if (!model.changes_rows)
-    throw failure(errc::unsupported,
-                  "`steer` needs the CPU (--device cpu): " + model.device + " does not support steering vectors",
-                  "steer");
+    refuse_field("steer", "needs the CPU (--device cpu): " + model.device + " does not support steering vectors",
+                 errc::unsupported);
   auto vectors = std::make_shared<steering_library>(model.config.layers, model.config.hidden);
   for (const auto& text : given) {
     const auto [name, file] = parse_named_file(text);

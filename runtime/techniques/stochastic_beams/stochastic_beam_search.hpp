@@ -8,7 +8,7 @@
 // every token of the vocabulary and sorting, for a few draws instead of a random number per token. Draws are integers
 // over candidates' weights, so what is drawn is as exact as in sampler.hpp.
 //
-// The distribution is the softmax of logits / temperature over the tokens that min_tokens and a guide allow; with
+// The distribution is the softmax of logits / temperature over the tokens that min_tokens and a constraint allow; with
 // processors and filters, of what these make of the log-probabilities.
 #pragma once
 

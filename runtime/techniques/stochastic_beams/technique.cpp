@@ -54,7 +54,7 @@ public:
 private:
   static void refuse_if(bool wrong, const std::string& field, const char* why) {
     if (wrong)
-      throw failure(errc::bad_request, "`" + field + "` " + why, field);
+      refuse_field(field, why);
   }
 
   int width_; // 0: not settled yet

@@ -18,17 +18,13 @@ constexpr int usual_simulations = 64;
 constexpr auto members = std::to_array<std::string_view>(
   {"method", "simulations", "branching", "parallel", "exploration", "length_penalty", "value"});
 
-[[noreturn]] void refuse(const std::string& field, const std::string& why) {
-  throw failure(errc::bad_request, "`" + field + "` " + why, field);
-}
-
 template <class T>
 void expect(const char* member, T value, T least, T most) {
   if (value >= least && value <= most)
     return;
   classic<std::ostringstream> why;
   why << "must have `" << member << "` between " << least << " and " << most << ", not " << value;
-  refuse("search", why.str());
+  refuse_field("search", why.str());
 }
 
 class search_use final : public technique_use {
@@ -45,31 +41,31 @@ public:
     expect("exploration", how_.exploration, 0.f, 100.f);
     expect("length_penalty", how_.length_penalty, -10.f, 10.f);
     if (how_.value == search_value::model && how_.length_penalty != 0)
-      refuse("search", "cannot have a `length_penalty` when a reward model gives the `value`");
+      refuse_field("search", "cannot have a `length_penalty` when a reward model gives the `value`");
     const auto simulations = " (" + std::to_string(how_.simulations) + ")";
     if (static_cast<long>(how_.simulations) * p.max_tokens > most_search_tokens)
-      refuse("search",
-             "may generate at most " + std::to_string(most_search_tokens) + " tokens: lower `simulations`" +
-               simulations + " or `max_tokens` (" + std::to_string(p.max_tokens) + ")");
+      refuse_field("search",
+                   "may generate at most " + std::to_string(most_search_tokens) + " tokens: lower `simulations`" +
+                     simulations + " or `max_tokens` (" + std::to_string(p.max_tokens) + ")");
     if (static_cast<long>(how_.simulations) * how_.branching > most_search_nodes)
-      refuse("search",
-             "may tell at most " + std::to_string(most_search_nodes) + " tokens apart: lower `simulations`" +
-               simulations + " or `branching` (" + std::to_string(how_.branching) + ")");
+      refuse_field("search",
+                   "may tell at most " + std::to_string(most_search_nodes) + " tokens apart: lower `simulations`" +
+                     simulations + " or `branching` (" + std::to_string(how_.branching) + ")");
     constexpr auto why = "cannot be used with `search`";
     if (p.best_of > 0)
-      refuse("best_of", "cannot be used with `search`, whose best `n` answers are returned");
+      refuse_field("best_of", "cannot be used with `search`, whose best `n` answers are returned");
     if (p.mirostat != 0)
-      refuse("mirostat", why);
+      refuse_field("mirostat", why);
     for (const auto& other : p.techniques)
       if (const auto together = other->group(); together && other.get() != this)
-        refuse(std::string(together->width_field()), why);
+        refuse_field(std::string(together->width_field()), why);
     if (p.n > how_.simulations)
-      refuse("n", "must be at most the `simulations` of `search`" + simulations + ", not " + std::to_string(p.n));
+      refuse_field("n", "must be at most the `simulations` of `search`" + simulations + ", not " + std::to_string(p.n));
   }
 
   technique_use_ptr fitted(technique_use_ptr self, const generation&, const technique_limits& limits) const override {
     if (how_.value == search_value::model && !limits.judges)
-      refuse("search", "has \"model\" as `value`, but there is no reward model; give one with --reward-model");
+      refuse_field("search", "has \"model\" as `value`, but there is no reward model; give one with --reward-model");
     return self;
   }
 
@@ -107,10 +103,10 @@ technique_use_ptr read(const field_reader& body, const technique_facts& model) {
     body.refuse("search",
                 "must have \"likelihood\" or \"model\" as `value`, not \"" + std::string(*value).substr(0, 64) + '"');
   if (to.value == search_value::model && !model.judges)
-    throw failure(errc::unsupported,
-                  "`search` cannot have \"model\" as `value`: this server has no reward model, which --reward-model "
-                  "gives it; \"likelihood\" can be used",
-                  "search");
+    refuse_field("search",
+                 "cannot have \"model\" as `value`: this server has no reward model, which --reward-model "
+                 "gives it; \"likelihood\" can be used",
+                 errc::unsupported);
   const auto integer = [&](const char* key, int fallback, int most) {
     return static_cast<int>(search->integer(key, 1, most).value_or(fallback));
   };

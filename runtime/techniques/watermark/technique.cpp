@@ -49,9 +49,7 @@ public:
       throw failure(errc::bad_request, why.str(), "temperature");
     }
     if (p.mirostat != 0)
-      throw failure(errc::bad_request,
-                    "`mirostat` must be 0 with a Gumbel watermark, not " + std::to_string(p.mirostat) + '.',
-                    "mirostat");
+      refuse_field("mirostat", "must be 0 with a Gumbel watermark, not " + std::to_string(p.mirostat) + '.');
   }
 
 private:

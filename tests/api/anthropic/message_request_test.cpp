@@ -1,5 +1,6 @@
 #include "api/anthropic/message_request.hpp"
 
+#include "runtime/techniques/guides/technique.hpp"
 #include "tests/api/openai/run_job.hpp"
 
 #include <doctest/doctest.h>
@@ -148,7 +149,7 @@ TEST_CASE("Anthropic's sampling, its limit and a schema are those of chats") {
   CHECK(one.sampling.top_k == 3);
   CHECK(one.sampling.temperature == 0.5f);
   CHECK(one.sampling.max_tokens == 50);
-  CHECK(bool(one.guide));
+  CHECK(bool(guides::source_of(one)));
   CHECK(request.asked.stream);
   CHECK(request.notes.empty());
   CHECK(!request.wants_more);

@@ -3,6 +3,7 @@
 #include "runtime/techniques/amateur/technique.hpp"
 #include "runtime/techniques/dola/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
 
 using namespace troupe;
@@ -90,8 +91,8 @@ TEST_CASE("several answers, guides, log-probabilities, processors and steps of m
   several.sampling.techniques = {};
   CHECK(run(e, several).ids.at(0) != three.ids.at(0));
   auto chosen = layered_request(some_tokens, dola_layers("low"));
-  chosen.guide = std::make_shared<const guides::guide_source>(
-    guides::guide_source{.what = guides::guide_source::kind::choice, .choices = {"yes", "no"}});
+  chosen.sampling.techniques.set(
+    guides::following({.what = guides::guide_source::kind::choice, .choices = {"yes", "no"}}));
   const auto answer = run(e, chosen);
   REQUIRE(answer.done);
   CHECK((answer.text.at(0) == "yes" || answer.text.at(0) == "no"));

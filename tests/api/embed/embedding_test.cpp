@@ -2,6 +2,7 @@
 #include "api/embed/engine.hpp"
 #include "runtime/support/json/json.hpp"
 #include "runtime/techniques/beams/technique.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "tests/listener.hpp"
 
 #include <doctest/doctest.h>
@@ -100,7 +101,8 @@ TEST_CASE("an embedding may fill the context, and nothing may be generated or sc
   CHECK(refused([](generation& g) { g.sampling.n = 2; }) == "embed");
   CHECK(refused([](generation& g) { g.sampling.techniques.set(troupe::beams({.width = 2})); }) == "embed");
   CHECK(refused([](generation& g) { g.sampling.prompt_logprobs = 0; }) == "embed");
-  CHECK(refused([](generation& g) { g.guide = std::make_shared<const guides::guide_source>(); }) == "embed");
+  CHECK(refused([](generation& g) { g.sampling.techniques.set(guides::following(guides::guide_source())); }) ==
+        "embed");
 }
 
 TEST_CASE("an embedding that is cancelled leaves nothing behind") {

@@ -2,9 +2,10 @@
 // hostile costs its own request only.
 #include "api/embed/engine.hpp"
 #include "runtime/chat/output/call_format.hpp"
-#include "runtime/chat/output/output_guide.hpp"
 #include "runtime/guide/guide.hpp"
 #include "runtime/techniques/beams/technique.hpp"
+#include "runtime/techniques/guides/guide_sources.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "runtime/techniques/speculation/technique.hpp"
 #include "runtime/techniques/stochastic_beams/technique.hpp"
 #include "runtime/techniques/watermark/technique.hpp"
@@ -46,7 +47,7 @@ generation guided_request(std::shared_ptr<const guide_source> guide, int max_tok
   g.sampling.max_tokens = max_tokens;
   g.sampling.seed = seed;
   g.skip_special_tokens = false; // a guide counts them, too
-  g.guide = std::move(guide);
+  g.sampling.techniques.set(guides::following(std::move(guide)));
   return g;
 }
 
@@ -67,20 +68,20 @@ std::chrono::nanoseconds computed() {
 /// Whether a whole answer, or one cut by its limit, is what the guide allows.
 void check_follows(const generation& g, const heard& h) {
   const auto words = tokenizer::load(golden("llama-gqa"));
-  const auto guide = guides::compile_guide(*g.guide, guides::guide_vocabulary::of(*words));
+  const auto guide = guides::compile_guide(*guides::source_of(g), guides::guide_vocabulary::of(*words));
   for (const auto& [index, text] : h.text) {
     CAPTURE(text);
-    for (const auto& banned : g.guide->banned)
+    for (const auto& banned : guides::source_of(g)->banned)
       CHECK(text.find(banned) == std::string::npos);
-    if (g.guide->what == guide_source::kind::anything)
+    if (guides::source_of(g)->what == guide_source::kind::anything)
       continue;
     guides::guide_state state(guide);
-    const auto begin = g.guide->after.empty() ? 0 : text.find(g.guide->after);
+    const auto begin = guides::source_of(g)->after.empty() ? 0 : text.find(guides::source_of(g)->after);
     if (begin == std::string::npos) {
       CHECK(h.finish.at(index) == finish_reason::length);
       continue;
     }
-    const auto guided = text.substr(begin + g.guide->after.size());
+    const auto guided = text.substr(begin + guides::source_of(g)->after.size());
     if (guided.find("\xEF\xBF\xBD") != std::string::npos)
       continue; // cut within a character
     CHECK(state.advance(guided));
@@ -99,7 +100,7 @@ std::shared_ptr<const guide_source> guide_of_calls(call_choice choice) {
   what.format.calls = find_call_format("hermes");
   what.tools = {offered_tool("noble", small_schema), offered_tool("heart", "")};
   what.choice = choice;
-  return output_guide(what, nullptr);
+  return guides::output_guide(what, nullptr);
 }
 
 /// With reasoning at its beginning, and without these texts.
@@ -190,7 +191,7 @@ TEST_CASE("guided requests of every kind give the same bits in a crowd as alone,
     for (int i = 0; i < 14; ++i) {
       work.push_back(random_guided(rng));
       expected.push_back(answer_of(reference, work.back()));
-      if (work.back().guide && !expected.back().failed)
+      if (guides::source_of(work.back()) && !expected.back().failed)
         check_follows(work.back(), expected.back());
     }
     auto options = alone;
@@ -339,10 +340,10 @@ TEST_CASE("a guide is given up with its request, and requests that share one are
     e.submit(guided_request(hard(), 2), one.sink()).cancel();
   CHECK(refused_after() < 4 * alone);
 
-  std::vector<listener> crowd(600); // more than one client's guides may wait
-  const auto shared = hard();
+  std::vector<listener> crowd(600);              // more than one client's guides may wait
+  const auto shared = guided_request(hard(), 2); // copies have the same use
   for (auto& one : crowd)
-    e.submit(guided_request(shared, 2), one.sink());
+    e.submit(shared, one.sink());
   for (auto& one : crowd) {
     REQUIRE(one.wait());
     CHECK(one.result().failed->message.find("too complex") != std::string::npos);
@@ -373,7 +374,7 @@ TEST_CASE("reasoning stays within its budget, and leaves room for an answer") {
   g.sampling.thinking_budget = 1000;
   const auto cut = answer_of(e, g).ids.at(0);
   CHECK(std::search(cut.begin(), cut.end(), end.begin(), end.end()) == cut.begin() + 60 - 7 - std::ssize(end));
-  g.guide = nullptr; // all else is as without a budget
+  g.sampling.techniques = {}; // all else is as without a budget
   const auto plain = answer_of(e, g).ids.at(0);
   CHECK(std::equal(ids.begin(), ids.begin() + 7, plain.begin()));
 }
@@ -388,7 +389,7 @@ TEST_CASE("tokens that a policy withheld are counted") {
   const auto words = tokenizer::load(golden("llama-gqa"));
   const auto first = words->token_bytes(plain.ids.at(0).at(3));
   REQUIRE_FALSE(first.empty());
-  g.guide = std::make_shared<const guide_source>(guide_source{.what = guide_source::kind::anything, .banned = {first}});
+  g.sampling.techniques.set(guides::following({.what = guide_source::kind::anything, .banned = {first}}));
   const auto without = answer_of(e, g);
   CHECK(without.text.at(0).find(first) == std::string::npos);
   CHECK(without.done->withheld_tokens >= 1);

@@ -1,6 +1,7 @@
 // Engines whose prompts and answers are computed by different replicas, and guided requests on several replicas.
 #include "api/embed/engine_internals.hpp"
 #include "runtime/guide/guide_source.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "tests/api/embed/small_engine.hpp"
 
 #include <algorithm>
@@ -37,7 +38,7 @@ std::vector<token_id> random_tokens(unsigned seed, int count) {
 }
 
 /// Requests that follow guides of every kind.
-std::vector<generation> guided_work() {
+std::vector<generation> constrained_work() {
   using guides::guide_source;
   std::vector<generation> work;
   for (const auto& [kind, text] : {std::pair{guide_source::kind::regex, "[a-z]{3,40}( [a-z]{2,9}){2,5}"},
@@ -49,7 +50,7 @@ std::vector<generation> guided_work() {
       g.sampling.temperature = 0.8f;
       g.sampling.seed = i;
       g.sampling.n = i == 2 ? 2 : 1;
-      g.guide = std::make_shared<const guide_source>(guide_source{.what = kind, .text = text});
+      g.sampling.techniques.set(guides::following({.what = kind, .text = text}));
       work.push_back(std::move(g));
     }
   return work;
@@ -58,7 +59,7 @@ std::vector<generation> guided_work() {
 } // namespace
 
 TEST_CASE("guided requests on several replicas, with roles and without, have the bits of one alone") {
-  auto work = guided_work();
+  auto work = constrained_work();
   work.push_back(ask(random_tokens(9, 40), 400)); // lasts until it is moved, where roles are divided
   work.back().sampling.ignore_eos = true;
   std::vector<heard> expected;

@@ -1,4 +1,5 @@
 #include "api/ollama/ollama_request.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "tests/api/openai/run_job.hpp"
 
 #include <doctest/doctest.h>
@@ -213,7 +214,7 @@ TEST_CASE("What Ollama's requests get wrong is told in Ollama's names") {
 TEST_CASE("A schema of Ollama's that cannot be compiled will be named as in the body") {
   for (const auto* format : {"{}", "\"json\""}) {
     const auto asked = only(generate(R"(,"prompt":"x","format":)" + std::string(format)));
-    REQUIRE(asked.guide);
-    CHECK(asked.guide->field == "format");
+    REQUIRE(guides::source_of(asked));
+    CHECK(guides::source_of(asked)->field == "format");
   }
 }

@@ -5,6 +5,7 @@
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "tests/api/openai/parse_request.hpp"
 #include "tests/test_data.hpp"
 
@@ -69,27 +70,28 @@ TEST_CASE("tools lead to guides: for calls that begin, and for calls that are fo
   REQUIRE(automatic.output);
   CHECK(automatic.output->tools.size() == 2);
   CHECK(automatic.output->choice == call_choice::automatic);
-  CHECK(automatic.prompts[0].guide);
+  CHECK(guides::source_of(automatic.prompts[0]));
   CHECK(automatic.prompts[0].shown_tokens == std::vector<token_id>{bos});
-  CHECK(automatic.prompts[0].guide->text.find("triggered_tags") != std::string::npos);
-  CHECK(automatic.prompts[0].guide->preface_begin == "<think>");
+  CHECK(guides::source_of(automatic.prompts[0])->text.find("triggered_tags") != std::string::npos);
+  CHECK(guides::source_of(automatic.prompts[0])->preface_begin == "<think>");
   CHECK(text_of(automatic.prompts[0].prompt) == "tool f\ntool g\nuser: x\nassistant:");
 
   const auto exact = ask_for(R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":)"
                              R"({"a":{"enum":[12345678901234567890123,0.1000000000000000055]}}}}}])");
   CHECK(exact.output->tools[0].parameters ==
         R"({"properties":{"a":{"enum":[12345678901234567890123,0.1000000000000000055]}}})");
-  CHECK(exact.prompts[0].guide->text.find("[12345678901234567890123,0.1000000000000000055]") != std::string::npos);
+  CHECK(guides::source_of(exact.prompts[0])->text.find("[12345678901234567890123,0.1000000000000000055]") !=
+        std::string::npos);
 
   const auto named = ask_for(two_tools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})");
   CHECK(named.output->choice == call_choice::named);
   CHECK(named.output->tools.size() == 1);
-  CHECK(named.prompts[0].guide->text.find("\\\"name\\\": \\\"f\\\"") == std::string::npos);
+  CHECK(guides::source_of(named.prompts[0])->text.find("\\\"name\\\": \\\"f\\\"") == std::string::npos);
   CHECK(text_of(named.prompts[0].prompt) == "tool f\ntool g\nuser: x\nassistant:");
 
   const auto none = ask_for(two_tools + R"(,"tool_choice":"none")");
   CHECK_FALSE(none.output->reads_calls());
-  CHECK_FALSE(none.prompts[0].guide);
+  CHECK_FALSE(guides::source_of(none.prompts[0]));
   CHECK(ask_for(two_tools + R"(,"tool_choice":"required","parallel_tool_calls":false)").output->parallel == false);
 }
 
@@ -103,7 +105,7 @@ TEST_CASE("allowed tools are those that may be called, while the model sees all"
   REQUIRE(some.output->tools.size() == 1);
   CHECK(some.output->tools[0].name == "g");
   CHECK(text_of(some.prompts[0].prompt) == "tool f\ntool g\nuser: x\nassistant:");
-  CHECK(some.prompts[0].guide->text.find("\\\"name\\\": \\\"f\\\"") == std::string::npos);
+  CHECK(guides::source_of(some.prompts[0])->text.find("\\\"name\\\": \\\"f\\\"") == std::string::npos);
   const auto must = allowed("required", R"({"type":"function","function":{"name":"f"}},{"function":{"name":"f"}})");
   CHECK(must.output->choice == call_choice::required);
   CHECK(must.output->tools.size() == 1);
@@ -122,10 +124,10 @@ TEST_CASE("a prompt opens or closes the model's reasoning") {
     model->render = [end](const chat_input&) { return std::string("p") + end; };
     return ask_for(two_tools + R"(,"tool_choice":"required")", model);
   };
-  CHECK(asked("<think>\n").prompts[0].guide->after == "</think>");
+  CHECK(guides::source_of(asked("<think>\n").prompts[0])->after == "</think>");
   CHECK(asked("<think>\n").output->opens_reasoning);
   CHECK_FALSE(asked("<think></think>\n").output->format.reasoning);
-  CHECK(asked("<think></think>\n").prompts[0].guide->preface_begin.empty());
+  CHECK(guides::source_of(asked("<think></think>\n").prompts[0])->preface_begin.empty());
 }
 
 TEST_CASE("an answer that was cut within its reasoning goes on there") {
@@ -161,7 +163,7 @@ TEST_CASE("reasoning is bounded by a budget, or by what an effort means for temp
   const auto budget = [](const std::string& fields) {
     const auto request = ask_for(fields);
     const auto& one = request.prompts.front();
-    const bool bounds = one.guide && !one.guide->thinking.end.empty();
+    const bool bounds = guides::source_of(one) && !guides::source_of(one)->thinking.end.empty();
     CHECK(bounds == (one.sampling.thinking_budget >= 0));
     return one.sampling.thinking_budget;
   };
@@ -180,24 +182,24 @@ TEST_CASE("reasoning is bounded by a budget, or by what an effort means for temp
   CHECK(fault_of([&] { budget(R"(,"thinking_token_budget":1.5)"); }).param == "thinking_token_budget");
   CHECK(fault_of([&] { budget(R"(,"thinking_token_budget":-2)"); }).param == "thinking_token_budget");
 
-  const auto free = ask_for(R"(,"thinking_token_budget":7)").prompts.front().guide;
+  const auto free = guides::source_of(ask_for(R"(,"thinking_token_budget":7)").prompts.front());
   CHECK(free->what == guides::guide_source::kind::anything);
   CHECK(free->thinking.begin == "<think>");
   CHECK(free->thinking.close == "</think>");
   CHECK_FALSE(free->thinking.is_open);
   const auto json = ask_for(R"(,"thinking_token_budget":7,"response_format":{"type":"json_object"})");
-  CHECK(json.prompts.front().guide->what == guides::guide_source::kind::json_object);
-  CHECK(json.prompts.front().guide->thinking.end == "</think>");
+  CHECK(guides::source_of(json.prompts.front())->what == guides::guide_source::kind::json_object);
+  CHECK(guides::source_of(json.prompts.front())->thinking.end == "</think>");
   const auto tools = ask_for(two_tools + R"(,"thinking_token_budget":7)");
-  CHECK(tools.prompts.front().guide->what == guides::guide_source::kind::structural_tag);
-  CHECK(tools.prompts.front().guide->thinking.end == "</think>");
+  CHECK(guides::source_of(tools.prompts.front())->what == guides::guide_source::kind::structural_tag);
+  CHECK(guides::source_of(tools.prompts.front())->thinking.end == "</think>");
   auto plain = tool_model(); // marks no reasoning
   plain->format.reasoning = nullptr;
-  CHECK_FALSE(ask_for(R"(,"thinking_token_budget":7)", plain).prompts.front().guide);
+  CHECK_FALSE(guides::source_of(ask_for(R"(,"thinking_token_budget":7)", plain).prompts.front()));
   plain->format = {nullptr, find_call_format("harmony")};
-  const auto channels = ask_for(R"(,"thinking_token_budget":7)", plain).prompts.front().guide;
+  const auto channels = guides::source_of(ask_for(R"(,"thinking_token_budget":7)", plain).prompts.front());
   CHECK(channels->thinking.close == "<|end|><|start|>assistant<|channel|>final<|message|>");
-  const auto calls = ask_for(two_tools + R"(,"thinking_token_budget":7)", plain).prompts.front().guide;
+  const auto calls = guides::source_of(ask_for(two_tools + R"(,"thinking_token_budget":7)", plain).prompts.front());
   CHECK(calls->thinking.close == "<|end|><|start|>assistant");
 }
 

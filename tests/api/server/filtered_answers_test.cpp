@@ -27,7 +27,7 @@ std::shared_ptr<served_model> calling_model() {
 }
 
 output_filter filter_of_banned(int* tells = nullptr, bool json = false) {
-  auto banned = std::make_shared<const guides::banned_texts>(std::vector<std::string>{"banned"}, nullptr);
+  auto banned = std::make_shared<const banned_texts>(std::vector<std::string>{"banned"});
   return output_filter(std::move(banned), json, [tells] {
     if (tells)
       ++*tells;
@@ -218,8 +218,7 @@ TEST_CASE("arguments that Ollama tells as content are content to the filter") {
     R"({"model":"org/bytes","stream":false,"messages":[{"role":"user","content":"x"}])" + one_function + "}",
     [](const field_reader& body, const auto& model) { return ollama_job(ollama_call::chat, body, model, {}); },
     calling_model());
-  asked.writer->withhold(
-    output_filter(std::make_shared<const guides::banned_texts>(std::vector<std::string>{"so{\"a"}, nullptr)));
+  asked.writer->withhold(output_filter(std::make_shared<const banned_texts>(std::vector<std::string>{"so{\"a"})));
   asked.writer->take(0, said("so<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "));
   asked.writer->take(0, ended(18, 3, finish_reason::length));
   const auto body = asked.writer->body();

@@ -1,7 +1,8 @@
 // What a server's policy makes of requests.
 #include "api/service/policy.hpp"
 
-#include "runtime/guide/banned_texts.hpp"
+#include "runtime/support/text/banned_texts.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>
@@ -36,14 +37,14 @@ std::string wrong_rule(const policy_rules& rules) {
 
 TEST_CASE("no answer contains what is banned, whatever else it follows") {
   const policy_rules rules{.banned = std::vector<std::string>{"foo", "bar"}};
-  const auto free = under(rules).guide;
+  const auto free = guides::source_of(under(rules));
   REQUIRE(free);
   CHECK(free->what == guides::guide_source::kind::anything);
   CHECK(free->banned == std::vector<std::string>{"foo", "bar"});
-  const auto json = under(rules, R"(,"response_format":{"type":"json_object"})").guide;
+  const auto json = guides::source_of(under(rules, R"(,"response_format":{"type":"json_object"})"));
   CHECK(json->what == guides::guide_source::kind::json_object);
   CHECK(json->banned.size() == 2);
-  CHECK_FALSE(under({.banned = std::vector<std::string>{}}).guide);
+  CHECK_FALSE(guides::source_of(under({.banned = std::vector<std::string>{}})));
   auto mute = byte_model();
   mute->decode = nullptr;
   generation ids;
@@ -51,12 +52,12 @@ TEST_CASE("no answer contains what is banned, whatever else it follows") {
   CHECK_THROWS_AS(apply_policy(rules, *mute, ids), failure);
   ids.embed = pooling::mean; // nothing is said
   apply_policy(rules, *mute, ids);
-  CHECK_FALSE(ids.guide);
+  CHECK_FALSE(guides::source_of(ids));
   generation scored;
   scored.sampling.max_tokens = 0;
   scored.sampling.prompt_logprobs = 0;
   apply_policy(rules, *byte_model(), scored);
-  CHECK_FALSE(scored.guide);
+  CHECK_FALSE(guides::source_of(scored));
 }
 
 TEST_CASE("clients may go below the highest temperature, and are refused above it") {

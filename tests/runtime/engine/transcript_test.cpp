@@ -1,4 +1,5 @@
 #include "runtime/engine/transcript.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -164,10 +165,10 @@ TEST_CASE("an answer that is a text of its own begins without the space that dec
   guides::guide_source guide; // which has said the space
   guide.what = guides::guide_source::kind::choice;
   guide.choices = {" lord"};
-  what.guide = std::make_shared<const guides::guide_source>(guide);
+  what.sampling.techniques.set(guides::following(guide));
   CHECK(answer(words, what, ids) == " lord");
   guide.after = "</think>";
-  what.guide = std::make_shared<const guides::guide_source>(guide);
+  what.sampling.techniques.set(guides::following(guide));
   CHECK(answer(words, what, ids) == "lord");
 }
 

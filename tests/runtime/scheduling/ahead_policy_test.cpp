@@ -38,7 +38,7 @@ submission guided(std::uint64_t id, int tokens) {
   auto a = make(id, {17, 18}, tokens);
   auto& params = a.sampling;
   params.ignore_eos = true; // tells the machine
-  a.follows = forcing_guide();
+  a.follows = forcing_constraint();
   return a;
 }
 

@@ -47,7 +47,7 @@ public:
     auto& signs = result.signs;
     signs.prompt_tokens = std::uniform_int_distribution(is.least_prompt, is.most_prompt)(random_);
     signs.most = is.most;
-    signs.guided = is.guided;
+    signs.constrained = is.guided;
     signs.chat = true;
     signs.client = 1 + random_() % 6;
     const auto blocks = std::min<std::int32_t>(signs.prompt_tokens / 16, 8);
@@ -144,7 +144,7 @@ TEST_CASE("requests that share nothing are told apart by what else is known of t
   length_model model;
   double better = 0;
   for (int i = 0; i < 1500; ++i) {
-    length_signs signs{.prompt_tokens = i % 2 ? 4000 : 100, .most = 1000, .guided = i % 2 == 0};
+    length_signs signs{.prompt_tokens = i % 2 ? 4000 : 100, .most = 1000, .constrained = i % 2 == 0};
     signs.client = random();
     const auto tokens = static_cast<std::int32_t>(i % 2 ? 200 + random() % 100 : 5 + random() % 5);
     const auto predicted = model.predict(signs);

@@ -27,10 +27,10 @@ inline token_id sample(std::uint64_t history, std::uint32_t index) {
   return static_cast<token_id>(mix(history, index) % 1000);
 }
 
-/// A guide that forces tokens behind some others. Marked in the parameters, too, for those who see nothing else.
-inline std::shared_ptr<const guides::answer_guide> forcing_guide() {
+/// A constraint that forces tokens behind some others. Marked in the parameters, too, for those who see nothing else.
+inline std::shared_ptr<const constraint> forcing_constraint() {
   static const int any = 0;
-  return {std::shared_ptr<void>(), reinterpret_cast<const guides::answer_guide*>(&any)}; // never looked into
+  return {std::shared_ptr<void>(), reinterpret_cast<const constraint*>(&any)}; // never looked into
 }
 
 inline bool is_forcing(token_id t) { return t >= 10 && t % 5 == 0; }

@@ -167,13 +167,13 @@ public:
         emitted_[d.sequence] = d.start->emitted.size();
       else if (!emitted_.contains(d.sequence))
         continue;
-      REQUIRE(d.guided == (guided.contains(d.sequence.request)));
-      if (d.guided && rng_() % 4 == 0) {
+      REQUIRE(d.constrained == (guided.contains(d.sequence.request)));
+      if (d.constrained && rng_() % 4 == 0) {
         late_.push_back({d, history(d.logit_row)});
         result.deferred.push_back(d.sequence);
         continue;
       }
-      if (d.guided && d.guesses == 0) {
+      if (d.constrained && d.guesses == 0) {
         take_forced(d, history(d.logit_row), result);
         continue;
       }
@@ -333,11 +333,11 @@ private:
   sampled_token draw(const sample_demand& d, std::uint64_t history) {
     auto& out = transcripts[d.sequence];
     sampled_token token;
-    token.id = choose(history, d.sequence.index, out, d.guided);
+    token.id = choose(history, d.sequence.index, out, d.constrained);
     const auto position = emitted_[d.sequence]++;
     REQUIRE(position == out.size());
     out.push_back(token.id);
-    if (!d.guided) // whose tokens no placeholder stands for; a late one's slot may be another's by now
+    if (!d.constrained) // whose tokens no placeholder stands for; a late one's slot may be another's by now
       slots_[static_cast<std::size_t>(d.slot)] = token.id;
     if (token.id < 10)
       token.finish = sampled_token::finish::eos;
@@ -396,7 +396,7 @@ private:
     ahead_of_guides += std::ranges::any_of(unbooked_, &unbooked::guides);
     unbooked_.push_back(
       {.ahead = !unbooked_.empty(),
-       .guides = !plan->groups.empty() || std::ranges::any_of(plan->samples, &sample_demand::guided)});
+       .guides = !plan->groups.empty() || std::ranges::any_of(plan->samples, &sample_demand::constrained)});
     if (!guesses_)
       return;
     auto rows = static_cast<int>(plan->tokens.size());

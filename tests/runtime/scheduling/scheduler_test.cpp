@@ -125,7 +125,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         changed.prompt_logprobs = 0;
       if (pick(0, 2) == 0) {
         changed.ignore_eos = true; // tells the machine
-        all.back().follows = forcing_guide();
+        all.back().follows = forcing_constraint();
       }
       if (!changed.grouped() && i % 3 == 0)
         changed.techniques.set(contrasted_with(dola_layers({0, i % 2 + 1})));

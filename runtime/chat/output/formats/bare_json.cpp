@@ -60,10 +60,9 @@ private:
 
 class bare_json : public call_format {
 public:
-  bare_json(std::string_view name, std::string_view arguments, bool has_tag)
-    : name_(name), arguments_(arguments), has_tag_(has_tag) {}
+  constexpr bare_json(std::string_view name, std::string_view arguments, bool has_tag)
+    : call_format(name), arguments_(arguments), has_tag_(has_tag) {}
 
-  std::string_view name() const override { return name_; }
   bool is_used_by(std::string_view chat_template) const override {
     return has_tag_ &&
       (chat_template.find(python_tag) != chat_template.npos ||
@@ -82,20 +81,16 @@ public:
   }
 
 private:
-  std::string_view name_, arguments_;
+  std::string_view arguments_;
   bool has_tag_;
 };
 
+constinit const bare_json llama3_json_format("llama3_json", "parameters", true);
+constinit const bare_json json_format("json", "arguments", false);
+
 } // namespace
 
-const call_format& llama3_json_calls() {
-  static const bare_json format("llama3_json", "parameters", true);
-  return format;
-}
-
-const call_format& json_calls() {
-  static const bare_json format("json", "arguments", false);
-  return format;
-}
+const call_format& llama3_json_calls() { return llama3_json_format; }
+const call_format& json_calls() { return json_format; }
 
 } // namespace troupe

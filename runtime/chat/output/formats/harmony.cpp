@@ -112,7 +112,7 @@ private:
 
 class harmony : public call_format {
 public:
-  std::string_view name() const override { return "harmony"; }
+  constexpr harmony() : call_format("harmony") {}
   bool is_used_by(std::string_view chat_template) const override {
     return chat_template.find(channel_mark) != chat_template.npos &&
       chat_template.find(message_mark) != chat_template.npos;
@@ -131,11 +131,10 @@ public:
   }
 };
 
+constinit const harmony harmony_format;
+
 } // namespace
 
-const call_format& harmony_calls() {
-  static const harmony format;
-  return format;
-}
+const call_format& harmony_calls() { return harmony_format; }
 
 } // namespace troupe

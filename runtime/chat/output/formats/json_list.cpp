@@ -32,10 +32,9 @@ private:
 
 class json_list : public call_format {
 public:
-  json_list(std::string_view name, std::string_view begin, std::string_view end)
-    : name_(name), begin_(begin), end_(end) {}
+  constexpr json_list(std::string_view name, std::string_view begin, std::string_view end)
+    : call_format(name), begin_(begin), end_(end) {}
 
-  std::string_view name() const override { return name_; }
   bool is_used_by(std::string_view chat_template) const override {
     return chat_template.find(begin_) != chat_template.npos &&
       (end_.empty() || chat_template.find(end_) != chat_template.npos);
@@ -56,39 +55,29 @@ public:
   }
 
 private:
-  std::string_view name_, begin_, end_;
+  std::string_view begin_, end_;
 };
 
 /// Mistral's older templates; its reader takes the newer form, too.
 class mistral_list : public json_list {
 public:
-  mistral_list() : json_list("mistral", mistral_marker, {}) {}
+  constexpr mistral_list() : json_list("mistral", mistral_marker, {}) {}
   std::unique_ptr<call_reader> reader(delta_sink& out) const override { return mistral_reader(out); }
   std::string call_id(std::string_view entropy, std::string_view, std::size_t index) const override {
     return mistral_id(entropy, index);
   }
 };
 
+constinit const json_list nemotron_format("nemotron", "<TOOLCALL>", "</TOOLCALL>");
+constinit const mistral_list mistral_format;
+constinit const json_list granite_format("granite", "<|tool_call|>", {});
+constinit const json_list phi4_format("phi4_mini", "<|tool_call|>", "<|/tool_call|>");
+
 } // namespace
 
-const call_format& nemotron_calls() {
-  static const json_list format("nemotron", "<TOOLCALL>", "</TOOLCALL>");
-  return format;
-}
-
-const call_format& mistral_calls() {
-  static const mistral_list format;
-  return format;
-}
-
-const call_format& granite_calls() {
-  static const json_list format("granite", "<|tool_call|>", {});
-  return format;
-}
-
-const call_format& phi4_calls() {
-  static const json_list format("phi4_mini", "<|tool_call|>", "<|/tool_call|>");
-  return format;
-}
+const call_format& nemotron_calls() { return nemotron_format; }
+const call_format& mistral_calls() { return mistral_format; }
+const call_format& granite_calls() { return granite_format; }
+const call_format& phi4_calls() { return phi4_format; }
 
 } // namespace troupe

@@ -61,7 +61,7 @@ private:
 
 class mistral_args : public call_format {
 public:
-  std::string_view name() const override { return "mistral_args"; }
+  constexpr mistral_args() : call_format("mistral_args") {}
   bool is_used_by(std::string_view chat_template) const override {
     return chat_template.find(mistral_marker) != chat_template.npos &&
       chat_template.find(args_marker) != chat_template.npos;
@@ -77,6 +77,8 @@ public:
   }
 };
 
+constinit const mistral_args mistral_args_format;
+
 } // namespace
 
 std::unique_ptr<call_reader> mistral_reader(delta_sink& out) {
@@ -89,9 +91,6 @@ std::string mistral_id(std::string_view entropy, std::size_t index) {
   return std::string(entropy.substr(0, 6)) + digits;
 }
 
-const call_format& mistral_args_calls() {
-  static const mistral_args format;
-  return format;
-}
+const call_format& mistral_args_calls() { return mistral_args_format; }
 
 } // namespace troupe

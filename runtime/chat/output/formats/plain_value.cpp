@@ -10,14 +10,6 @@ namespace troupe {
 
 namespace {
 
-std::string_view without_space(std::string_view text) {
-  while (!text.empty() && is_space(text.front()))
-    text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back()))
-    text.remove_suffix(1);
-  return text;
-}
-
 bool is_whole_json(std::string_view text) {
   json_scanner scanner;
   for (std::size_t i = 0; i < text.size(); ++i)

@@ -5,11 +5,10 @@
 #include "runtime/chat/output/call_object.hpp"
 #include "runtime/chat/output/formats/argument_value.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
+#include "runtime/chat/output/formats/tag_formats.hpp"
 #include "runtime/chat/output/local_reference.hpp"
 #include "runtime/chat/output/text_search.hpp"
 #include "runtime/support/json/json_digits.hpp"
-#include "runtime/support/json/json_text.hpp"
-#include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>
@@ -36,7 +35,7 @@ constexpr argument_style lfm2_style{
   "<|tool_call_start|>", "", "<|tool_call_end|>", '(', '=', ')', ", ", "", "True", "False", true};
 constexpr argument_style gemma4_style{"<|tool_call>", "call:", "<tool_call|>", '{',  ':', '}', ",",
                                       "<|\"|>",       "true",  "false",        false};
-constexpr std::size_t most_optional = 16; // parameters that a guide offers in all combinations
+constexpr std::size_t most_optional = 16; // parameters that a constraint offers in all combinations
 
 class pythonic_attempt : public call_attempt {
 public:
@@ -146,14 +145,7 @@ private:
     return how;
   }
 
-  void emit() {
-    if (const auto json = value_.release(); !json.empty()) {
-      if (!key_.empty())
-        out_.arguments(key_part());
-      key_.clear();
-      out_.arguments(json);
-    }
-  }
+  void emit() { out_.member(key_, first_, value_.release()); }
 
   /// What follows is no part of the call; what was read of it is JSON.
   reading broken() {
@@ -170,8 +162,6 @@ private:
     return reading::settled;
   }
 
-  std::string key_part() { return (std::exchange(first_, false) ? "" : ", ") + json_text(to_utf8(key_)) + ": "; }
-
   delta_sink& out_;
   const argument_style& style_;
   call_list list_;
@@ -182,34 +172,22 @@ private:
   bool first_ = true, called_ = false;
 };
 
-std::string constant_text(std::string_view text) {
-  return R"({"type":"const_string","value":)" + json_text(text) + '}';
-}
-
-std::string combined(std::string_view type, const std::vector<std::string>& elements) {
-  std::string all;
-  for (const auto& one : elements)
-    all += (all.empty() ? "" : ",") + one;
-  return "{\"type\":\"" + std::string(type) + "\",\"elements\":[" + all + "]}";
-}
-
-constexpr auto any_argument = R"({"type":"any_text"})";
+using tag_formats::any_text, tag_formats::combined, tag_formats::constant;
 
 /// A string between marks: one of a few, or any without the mark.
 std::string quoted_format(const argument_style& style, json::value schema) {
   const auto within = [&](const std::string& content) {
-    return R"({"type":"tag","begin":)" + json_text(style.quote) + R"(,"content":)" + content + R"(,"end":)" +
-      json_text(style.quote) + '}';
+    return tag_formats::tag_of(style.quote, content, style.quote);
   };
   json::array values;
   const auto found = json::find(schema, "enum");
   if (!found || found->get(values))
-    return within(any_argument);
+    return within(any_text);
   std::vector<std::string> all;
   for (auto value : values)
     if (std::string_view text; !value.get(text))
-      all.push_back(within(constant_text(text)));
-  return all.empty() ? within(any_argument) : combined("or", all);
+      all.push_back(within(constant(text)));
+  return all.empty() ? within(any_text) : combined("or", all);
 }
 
 /// A value that the schema describes: as JSON where the family writes it alike.
@@ -221,18 +199,18 @@ std::string value_format(const argument_style& style, const offered_tool& tool, 
     if (const auto found = json::find(resolved, "type"); found && found->get(type))
       type = {};
   if (type == "boolean")
-    return combined("or", {constant_text(style.yes), constant_text(style.no)});
+    return combined("or", {constant(style.yes), constant(style.no)});
   if (!style.quote.empty()) {
     if (type == "string")
       return quoted_format(style, resolved);
     if (type != "number" && type != "integer") {
       if (tool.strict)
         throw failure(errc::bad_request, "it has values that this model's format of calls cannot enforce");
-      return any_argument;
+      return any_text;
     }
   }
   const auto text = has_references(schema) ? std::string("true") : json::minified(schema);
-  return R"({"type":"json_schema","closed":true,"json_schema":)" + text + '}';
+  return tag_formats::closed_json(text);
 }
 
 /// Whether there may be parameters that `properties` does not name.
@@ -243,23 +221,21 @@ bool is_open(json::value schema) {
   const auto more = json::find(schema, "additionalProperties");
   if (!properties || !properties->is_object() || (more && !more->is_null() && !(more->is_bool() && !bool(*more))))
     return true;
-  return std::ranges::any_of(std::array{"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties",
-                                        "dependentSchemas", "dependencies", "not", "dependentRequired", "minProperties",
-                                        "maxProperties", "propertyNames"},
+  return std::ranges::any_of(tag_formats::open_keywords,
                              [&](const char* key) { return json::find(schema, key).has_value(); });
 }
 
 /// The parameters: the required ones, then any of the others. Free text where there may be more than are named.
 std::string parameters_format(const argument_style& style, const offered_tool& tool) {
   if (tool.parameters.empty())
-    return any_argument;
+    return any_text;
   const auto document = json::document::parse(tool.parameters, "the schema", errc::bad_request);
   const auto schema = resolved_schema(document.root(), document.root());
   const bool open = is_open(schema);
   if (open && tool.strict)
     throw failure(errc::bad_request, "it must be a closed list of `properties`, which this model's format can enforce");
   if (open)
-    return any_argument;
+    return any_text;
   std::vector<std::string> names, needed, rest;
   json::array required;
   if (const auto found = json::find(schema, "required"); found && !found->get(required))
@@ -270,31 +246,30 @@ std::string parameters_format(const argument_style& style, const offered_tool& t
     for (auto [key, value] : json::object(*properties)) {
       const std::string_view name = key;
       const auto one = combined(
-        "sequence",
-        {constant_text(std::string(name) + style.assign), value_format(style, tool, document.root(), value)});
+        "sequence", {constant(std::string(name) + style.assign), value_format(style, tool, document.root(), value)});
       const bool must = std::erase(names, name) > 0;
       (must ? needed : rest).push_back(one);
     }
   if (!names.empty() && tool.strict)
     throw failure(errc::bad_request, "it requires `" + names.front() + "`, which is none of its `properties`");
   if (!names.empty())
-    return any_argument;
+    return any_text;
   rest.resize(std::min(rest.size(), most_optional));
   std::vector<std::string> all;
   for (const auto& one : needed) {
     if (!all.empty())
-      all.push_back(constant_text(style.between));
+      all.push_back(constant(style.between));
     all.push_back(one);
   }
   const auto maybe = [&](std::size_t i) {
-    return combined("or", {combined("sequence", {constant_text(style.between), rest[i]}), constant_text("")});
+    return combined("or", {combined("sequence", {constant(style.between), rest[i]}), constant("")});
   };
   if (!needed.empty()) {
     for (std::size_t i = 0; i < rest.size(); ++i)
       all.push_back(maybe(i));
     return combined("sequence", all);
   }
-  std::vector<std::string> beginnings{constant_text("")}; // by the first that is there
+  std::vector<std::string> beginnings{constant("")}; // by the first that is there
   for (std::size_t first = 0; first < rest.size(); ++first) {
     std::vector<std::string> from{rest[first]};
     for (auto i = first + 1; i < rest.size(); ++i)
@@ -306,9 +281,8 @@ std::string parameters_format(const argument_style& style, const offered_tool& t
 
 class named_arguments : public call_format {
 public:
-  named_arguments(std::string_view name, const argument_style& style) : name_(name), style_(style) {}
+  constexpr named_arguments(std::string_view name, const argument_style& style) : call_format(name), style_(style) {}
 
-  std::string_view name() const override { return name_; }
   bool is_used_by(std::string_view chat_template) const override {
     return chat_template.find(style_.begin) != chat_template.npos ||
       (style_.listed && chat_template.find("<|tool_list_start|>") != chat_template.npos);
@@ -336,20 +310,15 @@ public:
   }
 
 private:
-  std::string_view name_;
   const argument_style& style_;
 };
 
+constinit const named_arguments lfm2_format("lfm2", lfm2_style);
+constinit const named_arguments gemma4_format("gemma4", gemma4_style);
+
 } // namespace
 
-const call_format& lfm2_calls() {
-  static const named_arguments format("lfm2", lfm2_style);
-  return format;
-}
-
-const call_format& gemma4_calls() {
-  static const named_arguments format("gemma4", gemma4_style);
-  return format;
-}
+const call_format& lfm2_calls() { return lfm2_format; }
+const call_format& gemma4_calls() { return gemma4_format; }
 
 } // namespace troupe

@@ -4,7 +4,7 @@
 // Kimi K2        <calls><call>functions.name:0<sep>{...}</call>...</calls>
 #include "runtime/chat/output/call_object.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
-#include "runtime/support/json/json_text.hpp"
+#include "runtime/chat/output/formats/tag_formats.hpp"
 
 #include <utility>
 
@@ -122,10 +122,9 @@ enum class head_style : std::uint8_t { name, fenced, indexed };
 
 class sectioned : public call_format {
 public:
-  sectioned(std::string_view name, const section_tags& tags, head_style style)
-    : name_(name), tags_(tags), style_(style) {}
+  constexpr sectioned(std::string_view name, const section_tags& tags, head_style style)
+    : call_format(name), tags_(tags), style_(style) {}
 
-  std::string_view name() const override { return name_; }
   bool is_used_by(std::string_view chat_template) const override {
     return chat_template.find(tags_.section_begin) != chat_template.npos &&
       (style_ != head_style::fenced || chat_template.find(json_fence) != chat_template.npos);
@@ -151,11 +150,10 @@ public:
         return {begin + std::string(function_head) + separator + tool.name + "\n```json\n", arguments, "\n```" + end};
       case head_style::indexed: break;
     }
-    return {
-      begin + std::string(functions_prefix) + tool.name + ':',
-      R"({"type":"sequence","elements":[{"type":"regex","pattern":"[0-9]{1,3}"},{"type":"const_string","value":)" +
-        json_text(separator) + "}," + arguments + "]}",
-      end};
+    return {begin + std::string(functions_prefix) + tool.name + ':',
+            tag_formats::combined(
+              "sequence", {R"({"type":"regex","pattern":"[0-9]{1,3}"})", tag_formats::constant(separator), arguments}),
+            end};
   }
   std::string call_id(std::string_view entropy, std::string_view name, std::size_t index) const override {
     return style_ != head_style::indexed
@@ -164,26 +162,18 @@ public:
   }
 
 private:
-  std::string_view name_;
   const section_tags& tags_;
   head_style style_;
 };
 
+constinit const sectioned deepseek_v3_format("deepseek_v3", deepseek_tags, head_style::fenced);
+constinit const sectioned deepseek_v31_format("deepseek_v31", deepseek_tags, head_style::name);
+constinit const sectioned kimi_k2_format("kimi_k2", kimi_tags, head_style::indexed);
+
 } // namespace
 
-const call_format& deepseek_v3_calls() {
-  static const sectioned format("deepseek_v3", deepseek_tags, head_style::fenced);
-  return format;
-}
-
-const call_format& deepseek_v31_calls() {
-  static const sectioned format("deepseek_v31", deepseek_tags, head_style::name);
-  return format;
-}
-
-const call_format& kimi_k2_calls() {
-  static const sectioned format("kimi_k2", kimi_tags, head_style::indexed);
-  return format;
-}
+const call_format& deepseek_v3_calls() { return deepseek_v3_format; }
+const call_format& deepseek_v31_calls() { return deepseek_v31_format; }
+const call_format& kimi_k2_calls() { return kimi_k2_format; }
 
 } // namespace troupe

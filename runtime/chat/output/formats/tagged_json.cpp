@@ -29,7 +29,7 @@ private:
 
 class tagged_json : public call_format {
 public:
-  std::string_view name() const override { return "hermes"; }
+  constexpr tagged_json() : call_format("hermes") {}
   bool is_used_by(std::string_view chat_template) const override {
     return chat_template.find(begin_tag) != chat_template.npos;
   }
@@ -45,11 +45,10 @@ public:
   }
 };
 
+constinit const tagged_json hermes_format;
+
 } // namespace
 
-const call_format& hermes_calls() {
-  static const tagged_json format;
-  return format;
-}
+const call_format& hermes_calls() { return hermes_format; }
 
 } // namespace troupe

@@ -1,6 +1,7 @@
 #include "runtime/chat/output/formats/tagged_parameters.hpp"
 
 #include "runtime/chat/output/formats/plain_value.hpp"
+#include "runtime/chat/output/formats/tag_formats.hpp"
 #include "runtime/chat/output/local_reference.hpp"
 #include "runtime/support/json/json_digits.hpp"
 #include "runtime/support/json/json_reader.hpp"
@@ -13,15 +14,8 @@ namespace troupe {
 
 namespace {
 
-constexpr auto any_text = R"({"type":"any_text"})";
-
-std::string constant(std::string_view text) { return R"({"type":"const_string","value":)" + json_text(text) + '}'; }
-
-std::string list_format(std::string_view type, const std::string& elements) {
-  return "{\"type\":\"" + std::string(type) + "\",\"elements\":[" + elements + "]}";
-}
-
-void append(std::string& elements, const std::string& one) { elements += (elements.empty() ? "" : ",") + one; }
+using tag_formats::any_text, tag_formats::append, tag_formats::closed_json, tag_formats::combined,
+  tag_formats::constant, tag_formats::object_of, tag_formats::tag_of;
 
 /// A document in which a part of another keeps its references. The other one gets an identifier of its own, from which
 /// its references start. `place`: the pointer to the schema of the parameters.
@@ -45,7 +39,7 @@ class parameter_formats {
 public:
   parameter_formats(const offered_tool& tool, const value_tags& tags) : tool_(tool), tags_(tags) {}
 
-  std::string of_any() const { return list_format("sequence", others()); }
+  std::string of_any() const { return combined("sequence", {others()}); }
 
   std::string of(json::value document) const {
     std::string_view place; // of the schema in the document
@@ -53,9 +47,7 @@ public:
       place.remove_prefix(place.starts_with('#') ? 1 : 0);
     const json::reader schema(resolved_schema(document, document), {}, {}, json::body_wording);
     bool open = false;
-    for (const auto* key :
-         {"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas", "dependencies", "not",
-          "dependentRequired", "minProperties", "maxProperties", "propertyNames"})
+    for (const auto* key : tag_formats::open_keywords)
       if (schema.has(key)) {
         refuse_if_strict(schema, key);
         open = true; // further properties may be declared there
@@ -71,7 +63,7 @@ public:
         const std::string name(key);
         auto one = parameter(name, content(document, place, name, value));
         if (std::erase(required, name) == 0)
-          one = list_format("or", one + ',' + constant(""));
+          one = combined("or", {one, constant("")});
         append(elements, one);
       }
     const auto more = schema.find("additionalProperties");
@@ -82,7 +74,7 @@ public:
       append(elements, parameter(name, between(any_text)));
     if (!closed && (open || more || !properties))
       append(elements, others());
-    return list_format("sequence", elements.empty() ? constant("") : elements);
+    return combined("sequence", {elements.empty() ? constant("") : elements});
   }
 
 private:
@@ -93,8 +85,7 @@ private:
 
   /// What stands between the tags of a value.
   std::string between(const std::string& format) const {
-    return R"({"type":"tag","begin":)" + json_text(tags_.padding) + R"(,"content":)" + format + R"(,"end":)" +
-      json_text(std::string(tags_.padding) + std::string(tags_.value_end)) + '}';
+    return tag_of(tags_.padding, format, std::string(tags_.padding) + std::string(tags_.value_end));
   }
 
   std::string content(json::value document, std::string_view place, const std::string& name, json::value given) const {
@@ -111,11 +102,7 @@ private:
       says_something = says_something || schema.has(key);
     if (!says_something)
       return between(any_text);
-    return between(json_format(schema_text(document, place, name, given)));
-  }
-
-  static std::string json_format(const std::string& schema) {
-    return R"({"type":"json_schema","closed":true,"json_schema":)" + schema + '}';
+    return between(closed_json(schema_text(document, place, name, given)));
   }
 
   static std::string schema_text(json::value document, std::string_view place, const std::string& name,
@@ -139,14 +126,14 @@ private:
           std::pair("array", kind.list), std::pair("object", kind.object)})
       if (admitted)
         append(types, json_text(type));
-    const auto json = json_format("{\"allOf\":[" + schema_text(document, place, name, given) + ",{\"type\":[" + types +
+    const auto json = closed_json("{\"allOf\":[" + schema_text(document, place, name, given) + ",{\"type\":[" + types +
                                   "]}]}");
     std::string both = between(json);
     if (any)
       append(both, between(texts));
     else if (!texts.empty())
-      append(both, between(list_format("or", texts)));
-    return list_format("or", both);
+      append(both, between(combined("or", {texts})));
+    return combined("or", {both});
   }
 
   /// A pattern of all that is read as one of the types that the schema admits beside strings, and of little else.
@@ -170,7 +157,7 @@ private:
     bool any = kind.boolean || kind.number || kind.list || kind.object; // of a tool that is not strict
     if (!any)
       add_texts(document, schema, values, any);
-    return any ? std::string(any_text) : list_format("or", values);
+    return any ? std::string(any_text) : combined("or", {values});
   }
 
   /// The texts that a schema of strings and null admits; `any`: they are not few. With `beside`, the types that it
@@ -214,7 +201,7 @@ private:
   }
 
   std::string parameter(const std::string& name, const std::string& content) const {
-    return list_format("sequence", constant(head(name)) + ',' + content + ',' + constant("\n"));
+    return combined("sequence", {constant(head(name)), content, constant("\n")});
   }
 
   std::string head(std::string_view name) const {
@@ -228,11 +215,9 @@ private:
 
   /// Any number of parameters with any names and texts.
   std::string others() const {
-    const auto one = list_format("sequence",
-                                 R"({"type":"regex","pattern":"[^<>\\s]{1,128}"},)" + constant(behind_key()) + ',' +
-                                   between(any_text));
-    return R"({"type":"tags_with_separator","tags":[{"type":"tag","begin":)" + json_text(tags_.key_begin) +
-      R"(,"content":)" + one + R"(,"end":"\n"}],"separator":""})";
+    const auto one = combined(
+      "sequence", {R"({"type":"regex","pattern":"[^<>\\s]{1,128}"})", constant(behind_key()), between(any_text)});
+    return object_of("tags_with_separator", "\"tags\":[" + tag_of(tags_.key_begin, one, "\n") + "],\"separator\":\"\"");
   }
 
   const offered_tool& tool_;

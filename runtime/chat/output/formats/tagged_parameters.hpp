@@ -1,4 +1,4 @@
-// How guides write the parameters of calls whose arguments are texts between tags. Pure.
+// How constraints write the parameters of calls whose arguments are texts between tags. Pure.
 #pragma once
 
 #include "runtime/chat/output/chat_output.hpp"

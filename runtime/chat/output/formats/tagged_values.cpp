@@ -8,8 +8,6 @@
 #include "runtime/chat/output/formats/formats.hpp"
 #include "runtime/chat/output/formats/plain_value.hpp"
 #include "runtime/chat/output/formats/tagged_parameters.hpp"
-#include "runtime/support/json/json_text.hpp"
-#include "runtime/support/text/utf8.hpp"
 
 #include <initializer_list>
 #include <utility>
@@ -35,14 +33,6 @@ constexpr value_tags minimax_tags{"<minimax:tool_call>",
                                   "</minimax:tool_call>",
                                   "",
                                   true};
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front()))
-    text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back()))
-    text.remove_suffix(1);
-  return text;
-}
 
 /// Finds the end of a value. Values may hold tags themselves, such as source text does: the tag that closes one ends it
 /// only in front of a tag that may stand there. Some models leave it out at the end of a call.
@@ -189,7 +179,7 @@ private:
       name_ += c;
       return name_.size() > most_name_bytes ? reading::failed : reading::more;
     }
-    if (!out_.begin_call(trimmed(name_)))
+    if (!out_.begin_call(without_space(name_)))
       return reading::failed;
     out_.arguments("{");
     name_.clear();
@@ -206,14 +196,14 @@ private:
     const bool ends = !search_.take(c, [&](char other) { passed += other; }).empty();
     key_ += passed;
     const bool odd = passed.find('<') != passed.npos || key_.size() > most_name_bytes ||
-      (ends && (trimmed(key_).empty() || trimmed(key_).find('\n') != key_.npos));
+      (ends && (without_space(key_).empty() || without_space(key_).find('\n') != key_.npos));
     if (odd) {
       begin_value(true);
       return again(at::value, ends ? std::string() : passed);
     }
     if (!ends)
       return reading::more;
-    key_ = std::string(trimmed(key_));
+    key_ = std::string(without_space(key_));
     begin_value(false);
     return tags_.value_begin.empty() ? reading::more
                                      : expect(at::value_begin, {tags_.value_begin, tags_.key_begin, tags_.call_end});
@@ -241,14 +231,7 @@ private:
     }
   }
 
-  void emit() {
-    if (const auto json = value_.release(); !json.empty()) {
-      if (!key_.empty())
-        out_.arguments(key_part());
-      key_.clear();
-      out_.arguments(json);
-    }
-  }
+  void emit() { out_.member(key_, first_, value_.release()); }
 
   reading value(char c) {
     const bool ends = end_.take(c, [this](char other) { pass({&other, 1}); });
@@ -265,8 +248,6 @@ private:
     next();
     return again(at::key_begin, end_.rest());
   }
-
-  std::string key_part() { return (std::exchange(first_, false) ? "" : ", ") + json_text(to_utf8(key_)) + ": "; }
 
   reading found(const std::string& text) {
     if (at_ == at::name_end)
@@ -312,9 +293,8 @@ private:
 
 class tagged_values : public call_format {
 public:
-  tagged_values(std::string_view name, const value_tags& tags) : name_(name), tags_(tags) {}
+  constexpr tagged_values(std::string_view name, const value_tags& tags) : call_format(name), tags_(tags) {}
 
-  std::string_view name() const override { return name_; }
   bool is_used_by(std::string_view chat_template) const override {
     return chat_template.find(tags_.call_begin) != chat_template.npos &&
       chat_template.find(tags_.key_begin) != chat_template.npos;
@@ -359,30 +339,19 @@ public:
   }
 
 private:
-  std::string_view name_;
   const value_tags& tags_;
 };
 
+constinit const tagged_values qwen3_coder_format("qwen3_coder", qwen_tags);
+constinit const tagged_values seed_oss_format("seed_oss", seed_tags);
+constinit const tagged_values minimax_format("minimax_m2", minimax_tags);
+constinit const tagged_values glm45_format("glm45", glm_tags);
+
 } // namespace
 
-const call_format& qwen3_coder_calls() {
-  static const tagged_values format("qwen3_coder", qwen_tags);
-  return format;
-}
-
-const call_format& seed_oss_calls() {
-  static const tagged_values format("seed_oss", seed_tags);
-  return format;
-}
-
-const call_format& minimax_calls() {
-  static const tagged_values format("minimax_m2", minimax_tags);
-  return format;
-}
-
-const call_format& glm45_calls() {
-  static const tagged_values format("glm45", glm_tags);
-  return format;
-}
+const call_format& qwen3_coder_calls() { return qwen3_coder_format; }
+const call_format& seed_oss_calls() { return seed_oss_format; }
+const call_format& minimax_calls() { return minimax_format; }
+const call_format& glm45_calls() { return glm45_format; }
 
 } // namespace troupe

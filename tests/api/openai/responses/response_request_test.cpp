@@ -2,6 +2,7 @@
 
 #include "api/openai/responses/response_input.hpp"
 #include "runtime/chat/output/call_format.hpp"
+#include "runtime/techniques/guides/technique.hpp"
 #include "tests/api/openai/run_job.hpp"
 
 #include <doctest/doctest.h>
@@ -329,6 +330,6 @@ TEST_CASE("A call that was cut off is taken back as it is") {
 
 TEST_CASE("A schema that cannot be compiled will be named as in the body") {
   const auto made = responses(R"("input":"x","text":{"format":{"type":"json_schema","name":"n","schema":{}}})");
-  REQUIRE(made.asked.prompts.front().guide);
-  CHECK(made.asked.prompts.front().guide->field == "text.format.schema");
+  REQUIRE(guides::source_of(made.asked.prompts.front()));
+  CHECK(guides::source_of(made.asked.prompts.front())->field == "text.format.schema");
 }

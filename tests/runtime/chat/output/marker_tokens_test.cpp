@@ -1,7 +1,7 @@
 // Marks that are special tokens: found in the tokenizer, kept in the text, allowed by guides, read as calls.
 #include "runtime/chat/output/find_chat_format.hpp"
-#include "runtime/chat/output/output_guide.hpp"
 #include "runtime/guide/guide.hpp"
+#include "runtime/techniques/guides/guide_sources.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/runtime/chat/output/parsed_output.hpp"
 
@@ -44,7 +44,7 @@ TEST_CASE("marks that are special tokens are part of the text, for decoders, gui
   const std::vector<token_id> ends{end};
   const auto vocabulary = guides::guide_vocabulary::of(*tokens, ends, markers);
   CHECK(guides::guide_vocabulary::of(*tokens, ends)->bytes(mark).empty());
-  guides::guide_state state(guides::compile_guide(*output_guide(*what, nullptr), vocabulary));
+  guides::guide_state state(guides::compile_guide(*guides::output_guide(*what, nullptr), vocabulary));
   std::vector<std::uint64_t> mask(vocabulary->words());
   state.mask(mask);
   const auto allowed = [&](token_id id) { return mask[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1; };

@@ -14,8 +14,8 @@ namespace {
 
 using filtered_kind = output_delta::kind;
 
-std::shared_ptr<const guides::banned_texts> bans_of(const std::vector<std::string>& texts) {
-  return std::make_shared<const guides::banned_texts>(texts, nullptr);
+std::shared_ptr<const banned_texts> bans_of(const std::vector<std::string>& texts) {
+  return std::make_shared<const banned_texts>(texts);
 }
 
 struct filtered_output {
