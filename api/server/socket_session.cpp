@@ -27,6 +27,14 @@ socket_session::~socket_session() {
     requests_->close();
 }
 
+std::optional<error> socket_session::why_not_wait(const std::stop_token& stop) const {
+  if (gone_ || cut_)
+    return server_stops();
+  if (stop.stop_requested())
+    return error{errc::cancelled, "the request was given up", {}};
+  return std::nullopt;
+}
+
 std::shared_ptr<const void> socket_session::acquire_quotas(std::size_t sequences) {
   using both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
   return std::make_shared<both>(quota_.acquire({}, sequences), context_.quotas.acquire(client_, sequences));
