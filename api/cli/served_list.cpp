@@ -8,6 +8,7 @@
 #include "api/cli/values.hpp"
 #include "runtime/chat/output/find_chat_format.hpp"
 #include "runtime/import/local_models.hpp"
+#include "runtime/import/model_source.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -179,6 +180,8 @@ std::vector<catalogue_model> list_served(const serve_options& options, const CLI
     require_model(each.options.model);
     if (several && each.options.model_name.empty())
       each.options.model_name = usual_name(each.options.model);
+    if (several || options.rules.on_demand)
+      path_of_model(each.options.model); // what is not there is told now, not to the first client
     each.options = with_bundled_second(std::move(each.options));
   }
   return all;

@@ -8,6 +8,7 @@
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json/json_object.hpp"
 #include "runtime/support/json/whole_number.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
 #include <array>
