@@ -1,5 +1,7 @@
 #include "api/server/socket_session.hpp"
 
+#include "api/http/request_scope.hpp"
+
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>

@@ -73,11 +73,19 @@ void engine_house::close() {
   }
   if (keeper_.joinable())
     keeper_.join();
-  for (std::size_t i = 0; i < residents.size(); ++i) {
-    if (residents[i].ends.joinable())
-      residents[i].ends.join();
-    end_engine(i);
+  for (std::size_t i = 0; i < residents.size(); ++i) { // at the same time: each may have prefixes to write
+    auto& ends = residents[i].ends;
+    if (ends.joinable())
+      ends.join();
+    try {
+      ends = std::jthread([this, i] { end_engine(i); });
+    } catch (const std::system_error&) { // there is no thread
+      end_engine(i);
+    }
   }
+  for (auto& each : residents)
+    if (each.ends.joinable())
+      each.ends.join();
 }
 
 // -- with the mutex held ----------------------------------------------------------------------------------------------
