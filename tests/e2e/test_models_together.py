@@ -2,13 +2,14 @@
 
 import concurrent.futures
 import json
+import subprocess
 import threading
-import time
 
 import httpx
 import pytest
 
-from server import ENDLESS, GOLDEN, ROOT, STORYTELLER, Server, wait_until
+from browser import CHROMIUM, Visit, chromium  # noqa: F401
+from server import GOLDEN, ROOT, STORYTELLER, Server, binary, wait_until
 
 ENCODERS = ROOT / "tests" / "data" / "tiny_encoders"
 EMBEDDER, RANKER = ENCODERS / "bert", ENCODERS / "bert-ranker"
@@ -137,9 +138,6 @@ def test_one_model_is_served_as_ever(launch):
 
 
 def test_names_that_clash_and_wrong_tables_are_refused_before_anything_is_loaded(tmp_path):
-    import subprocess
-    from server import binary
-
     def refusal(*flags):
         done = subprocess.run([binary(), "serve", "--port", "0", *flags], capture_output=True, text=True, timeout=60)
         assert done.returncode in (1, 2) and not done.stdout
@@ -270,3 +268,22 @@ def test_an_engine_that_dies_leaves_the_others_alone(launch):
     assert server.get("/health").json()["status"] == "degraded"
     refused = complete(server, dead)
     assert refused.status_code == 503 and f"the model `{dead}` is not loaded" in refused.json()["error"]["message"]
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="Debian's package chromium is absent")
+def test_the_page_shows_all_models_chats_with_the_chosen_one_and_loads_none_by_itself(chromium, launch):
+    server = launch("-m", f"other={GOLDEN}", "--load-on-demand", "--kv-cache", "64MiB", model=f"chat={STORYTELLER}")
+    it = Visit(chromium, server.url)
+    try:
+        it.page.wait_for_selector(".settings-list", state="attached")
+        assert it.page.locator("select option").filter(has_text="other").count() >= 1
+        assert values_of(server) == {"chat": "unloaded", "other": "unloaded"}
+        it.ask("Hello")
+        it.wait_for_answer()
+        assert values_of(server) == {"chat": "loaded", "other": "unloaded"}
+        it.page.locator("#tab-engine").click()
+        it.page.wait_for_function("() => document.querySelectorAll('#memory .memory-model').length === 2")
+        shown = it.page.locator("#memory").inner_text()
+        assert "chat" in shown and "KV cache" in shown and "unloaded" in shown
+    finally:
+        it.end()
