@@ -32,15 +32,19 @@ void add_common_options(CLI::App& command) {
     ->group(output_group);
 }
 
+namespace {
+
+constexpr auto model_help =
+  "The folder of a Hugging Face checkpoint, a .gguf file, a name that `troupe models` lists, such as ORG/NAME of "
+  "a model in Hugging Face's cache, or, for random weights, synthetic:SHAPE with llama-135m, llama-1b, llama-8b, "
+  "moe-8x, qwen3-moe, opt-1b, qwen3.5-2b or "
+  "lfm2-1b as SHAPE";
+
+} // namespace
+
 void add_model_option(CLI::App& command, std::string& model) {
   model = bundled_model();
-  command
-    .add_option(
-      "-m,--model", model,
-      "The folder of a Hugging Face checkpoint, a .gguf file, a name that `troupe models` lists, such as ORG/NAME of "
-      "a model in Hugging Face's cache, or, for random weights, synthetic:SHAPE with llama-135m, llama-1b, llama-8b, "
-      "moe-8x, qwen3-moe, opt-1b, qwen3.5-2b or "
-      "lfm2-1b as SHAPE")
+  command.add_option("-m,--model", model, model_help)
     ->type_name("PATH")
     ->default_str(model.empty() ? "" : "the bundled storyteller")
     ->group(model_group);
@@ -182,8 +186,20 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->group(model_group);
 }
 
-void add_engine_options(CLI::App& command, engine_options& options) {
-  add_model_option(command, options.model);
+void add_engine_options(CLI::App& command, engine_options& options, std::vector<std::string>* models) {
+  if (models) {
+    options.model = bundled_model();
+    command
+      .add_option("-m,--model", *models,
+                  std::string(model_help) + ". Several are served if this is given several times, as NAME=PATH")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->type_name("PATH")
+      ->default_str(options.model.empty() ? "" : "the bundled storyteller")
+      ->group(model_group);
+  } else {
+    add_model_option(command, options.model);
+  }
   add_compute_options(command, options.compute);
   command.add_option("--model-name", options.model_name, "The model's name for clients [its folder's name]")
     ->type_name("NAME")

@@ -4,6 +4,7 @@
 #include "api/embed/engine.hpp"
 
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -32,8 +33,8 @@ void add_wrap_option(CLI::App& command, bool& wrap);
 /// All of compute_options: `--dtype`, `--quantize`, `--kv-dtype`, `--device`, ...
 void add_compute_options(CLI::App& command, compute_options& options);
 
-/// All of engine_options, `--model` included.
-void add_engine_options(CLI::App& command, engine_options& options);
+/// All of engine_options, `--model` included: once, or several times into `models`.
+void add_engine_options(CLI::App& command, engine_options& options, std::vector<std::string>* models = nullptr);
 
 /// The folder of the bundled model: beside the program's build folder, in the installation, or below the working
 /// directory. Empty if not found.

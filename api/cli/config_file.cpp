@@ -62,7 +62,33 @@ public:
     return std::move(settings_);
   }
 
+  std::vector<config_table> read_models() {
+    const auto content = read_file(file_, files::configuration);
+    std::vector<config_table> all;
+    try {
+      const auto root = toml::parse(content);
+      for (const auto& list : {root["model"], root["serve"]["model"]})
+        if (const auto* tables = list.as_array(); tables && list.is_array_of_tables())
+          for (const auto& each : *tables)
+            all.push_back(read_model(*each.as_table()));
+    } catch (const toml::parse_error& e) {
+      refuse(file_, e.source().begin, std::string(e.description()));
+    }
+    return all;
+  }
+
 private:
+  config_table read_model(const toml::table& table) const {
+    config_table result{.line = table.source().begin.line, .settings = {}};
+    for (const auto& [key, node] : table) {
+      setting one{&root_, std::string(key.str()), "model." + std::string(key.str()), {}, key.source().begin};
+      read_values(one, node);
+      result.settings.push_back({one.key, std::move(one.values), one.at.line});
+    }
+    std::ranges::sort(result.settings, {}, &config_table::setting::line);
+    return result;
+  }
+
   void read_section(const toml::table& table, const CLI::App& section, const std::string& prefix) {
     for (const auto& [key, node] : table) {
       const auto full_key = prefix + std::string(key.str());
@@ -71,6 +97,9 @@ private:
         if (!command)
           refuse(file_, key.source().begin, "unknown section [" + full_key + "]");
         read_section(*below, *command, full_key + ".");
+      } else if (key.str() == "model" && node.is_array_of_tables()) { // model_tables reads them
+        if (&section != &root_ && section.get_name() != "serve")
+          refuse(file_, key.source().begin, "[[" + full_key + "]] has no meaning; there is [[model]]");
       } else {
         read_setting(setting{&section, std::string(key.str()), full_key, {}, key.source().begin}, node);
       }
@@ -82,6 +111,11 @@ private:
                                              : find_flag(*one.section, one.key) != nullptr;
     if (!known)
       refuse(file_, one.at, "unknown key `" + one.full_key + "`");
+    read_values(one, node);
+    settings_.push_back(std::move(one));
+  }
+
+  void read_values(setting& one, const toml::node& node) const {
     if (const auto* list = node.as_array())
       for (const auto& item : *list)
         one.values.push_back(value_of(one, item));
@@ -89,7 +123,6 @@ private:
       one.values.push_back(value_of(one, node));
     if (one.values.empty() || std::ranges::any_of(one.values, &std::string::empty))
       refuse(file_, one.at, "`" + one.full_key + "` has no value");
-    settings_.push_back(std::move(one));
   }
 
   /// The value as it would be written on the command line.
@@ -127,6 +160,13 @@ std::vector<config_argument> config_arguments(const std::string& file, const CLI
     }
   return arguments;
 }
+
+std::vector<config_table> model_tables(const std::string& file) {
+  const CLI::App none;
+  return settings_reader(file, none).read_models();
+}
+
+bool is_flag_of(const CLI::App& command, const std::string& key) { return find_flag(command, key) != nullptr; }
 
 std::string refused_argument(const std::string& file, const std::vector<config_argument>& arguments,
                              std::string_view said) {

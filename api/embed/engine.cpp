@@ -12,6 +12,7 @@
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
+#include <caf/logger.hpp>
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 #include <caf/thread_hook.hpp>
@@ -44,6 +45,23 @@ constexpr auto between_complaints = std::chrono::seconds(10);
 
 /// The longest time for which generate() waits, so that no time overflows.
 constexpr auto longest_wait = std::chrono::hours(24 * 365);
+
+/// CAF remembers on each thread the logger of the actor system that it last used there, and the end of a system waits
+/// for whoever still has its logger. A thread of the program forgets it again, else an engine that ends before that
+/// thread would never have ended. Threads of CAF keep theirs.
+class visit {
+public:
+  visit() = default;
+  visit(const visit&) = delete;
+  visit& operator=(const visit&) = delete;
+  ~visit() {
+    if (foreign_)
+      caf::logger::set_current_actor_system(nullptr);
+  }
+
+private:
+  const bool foreign_ = caf::logger::current_logger() == nullptr;
+};
 
 /// Waiting for the engine on one of its threads would wait for ever.
 void refuse_in_callback(const char* what) {
@@ -105,6 +123,7 @@ public:
 struct engine::impl {
   impl(caf::actor_system& in, engine_options options, progress_sink progress, engine_internals internals = {})
     : system(in) {
+    const visit visiting;
     std::optional<callback<const load_status&>> told;
     if (progress)
       told.emplace(std::move(progress));
@@ -135,6 +154,7 @@ struct engine::impl {
       return;
     }
     std::lock_guard once(stopping);
+    const visit visiting;
     caf::scoped_actor self{system};
     self->monitor(actor);
     self->send_exit(actor, caf::exit_reason::user_shutdown);
@@ -155,6 +175,7 @@ struct engine::impl {
   }
 
   request_handle submit(generation request, client_line line) {
+    const visit visiting;
     try {
       // Allocated first: a request must not run without a handle that can cancel it.
       auto control = std::make_shared<actor_control>();
@@ -223,6 +244,7 @@ engine start_with(engine_internals internals, engine_options options, progress_s
     with_system(engine_options options, progress_sink progress, engine_internals internals)
       : started(system, std::move(options), std::move(progress), std::move(internals)) {}
   };
+  const visit visiting;
   const std::shared_ptr<with_system> all(new with_system(std::move(options), std::move(progress), std::move(internals)),
                                          destroy_elsewhere());
   engine e;
@@ -259,6 +281,7 @@ request_handle engine::submit(generation request, event_sink sink) const {
 }
 
 engine_stats engine::stats() const {
+  const visit visiting;
   caf::scoped_actor self{impl_->system};
   std::optional<engine_stats> stats;
   self->request(impl_->actor, std::chrono::seconds(5), stats_atom::value)
@@ -273,6 +296,7 @@ std::shared_ptr<const void> engine::watch(step_sink sink) const {
     engine_actor of;
     step_watcher_actor by;
     watching(caf::actor_system& system, engine_actor engine, step_sink sink) : of(std::move(engine)) {
+      const visit visiting;
       const callback<const step_record_ptr&> told(std::move(sink));
       by = system.spawn([told](step_watcher_actor::pointer) -> step_watcher_actor::behavior_type {
         return {[told](record_atom, const step_record_ptr& record) { told(record); }};
@@ -290,6 +314,7 @@ std::shared_ptr<const void> engine::watch(step_sink sink) const {
 }
 
 engine_snapshot engine::look() const {
+  const visit visiting;
   caf::scoped_actor self{impl_->system};
   engine_snapshot_ptr seen;
   self->request(impl_->actor, std::chrono::seconds(5), look_atom::value)

@@ -203,7 +203,7 @@ generation_job ollama_job(ollama_call call, const field_reader& body, std::share
   auto writer = std::make_unique<ollama_answer>(request, std::move(model));
   // An answer that is known already is an object, also for streams.
   const bool stream = request.stream && !request.asked.prompts.empty();
-  return {std::move(request.asked.prompts), stream, std::move(writer), std::move(request.notes)};
+  return {std::move(request.asked.prompts), stream, std::move(writer), std::move(request.notes), request.keep_alive};
 }
 
 std::string ollama_error(const std::string& sentence) {

@@ -58,7 +58,6 @@ std::string check_common(const field_reader& body, const served_model& model) {
   require_embeddings(model);
   if (!model.encode)
     throw failure(errc::unsupported, "this model has no tokenizer: /v1/embeddings takes token ids", "model");
-  check_keep_alive(body);
   return name;
 }
 
@@ -71,6 +70,7 @@ generation_job ollama_embed_job(const field_reader& body, std::shared_ptr<const 
   const vector_form form{true, read_dimensions(body, *model), model->dense};
   const std::string prompt(prompt_of(body, *model));
   generation_job job;
+  job.keep_alive = read_keep_alive(body);
   job.notes = check_ollama_options(body, *model);
   for (const auto& given : body.texts("input", most_inputs).value_or(std::vector<std::string>())) {
     check(stop);
@@ -88,6 +88,7 @@ generation_job ollama_embedding_job(const field_reader& body, std::shared_ptr<co
   const auto given = body.text("prompt").value_or("");
   const auto text = given.empty() ? std::string() : std::string(prompt_of(body, *model)) + std::string(given);
   generation_job job;
+  job.keep_alive = read_keep_alive(body);
   job.notes = check_ollama_options(body, *model);
   if (!text.empty())
     job.prompts.push_back(embedding_of(encoded_prompt(body, "prompt", *model, text, true), *model, "prompt"));

@@ -10,7 +10,9 @@
 #include "runtime/support/text/utf8.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <span>
 #include <utility>
 
@@ -96,33 +98,44 @@ json_object entry_of(const served_model& model) {
   return entry;
 }
 
-/// An entry for each model, to which `add` adds.
-template <class Add>
-std::string list_of(const model_list& models, Add add) {
-  std::vector<std::string> entries;
-  for (const auto& model : models) {
-    auto entry = entry_of(*model);
-    add(entry, *model);
-    entries.push_back(entry.str());
-  }
-  return json_object().list("models", entries).str();
+/// The entry of a model that is not loaded, of which the name is known.
+json_object entry_of_name(const std::string& name) {
+  served_model alone;
+  alone.id = name;
+  return entry_of(alone);
+}
+
+/// "2025-11-29T12:00:00Z"
+std::string date_of(std::chrono::system_clock::time_point at) {
+  const auto seconds = std::chrono::system_clock::to_time_t(at);
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  return to_date("%Y-%m-%dT%H:%M:%SZ", parts).value();
 }
 
 } // namespace
 
-std::string ollama_tags(const model_list& models) {
+std::string ollama_tags(const std::vector<known_model>& models) {
   static const auto started = ollama_time();
-  return list_of(models, [](json_object& entry, const served_model&) { entry.text("modified_at", started); });
+  std::vector<std::string> entries;
+  for (const auto& one : models)
+    entries.push_back((one.model ? entry_of(*one.model) : entry_of_name(one.name)).text("modified_at", started).str());
+  return json_object().list("models", entries).str();
 }
 
-std::string ollama_running(const model_list& models) {
-  return list_of(models, [](json_object& entry, const served_model& model) {
-    const auto in_vram = model.device.starts_with("cpu") ? 0 : model.weight_bytes;
-    entry
-      .text("expires_at", "9999-12-31T23:59:59Z") // it never is unloaded
-      .number("size_vram", in_vram)
-      .number("context_length", model.max_context);
-  });
+std::string ollama_running(const std::vector<known_model>& models) {
+  std::vector<std::string> entries;
+  for (const auto& one : models) {
+    if (!one.model)
+      continue;
+    const auto in_vram = one.model->device.starts_with("cpu") ? 0 : one.model->weight_bytes;
+    entries.push_back(entry_of(*one.model)
+                        .text("expires_at", one.until ? date_of(*one.until) : "9999-12-31T23:59:59Z") // never
+                        .number("size_vram", in_vram)
+                        .number("context_length", one.model->max_context)
+                        .str());
+  }
+  return json_object().list("models", entries).str();
 }
 
 std::string ollama_show(const field_reader& body, const served_model& model) {

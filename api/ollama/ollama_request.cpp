@@ -3,10 +3,12 @@
 #include "api/openai/chat_messages.hpp"
 #include "api/openai/fields/known_fields.hpp"
 #include "api/openai/translated_request.hpp"
+#include "api/service/service.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json/json_object.hpp"
 #include "runtime/support/json/whole_number.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -307,18 +309,59 @@ std::string ollama_model_name(const field_reader& body, const served_model& mode
     name = body.text("name");
   if (!name || name->empty())
     throw failure(errc::bad_request, "model is required", "model"); // Ollama's sentence
-  auto bare = *name;
-  if (bare != model.id && bare.ends_with(latest))
-    bare.remove_suffix(latest.size());
-  if (bare != model.id)
+  if (!is_name_of(model, *name))
     throw failure(errc::not_found, "model '" + std::string(*name) + "' not found; this server has '" + model.id + "'",
                   "model");
   return std::string(*name);
 }
 
-void check_keep_alive(const field_reader& body) {
-  if (const auto found = body.find("keep_alive"); found && !found->is_string() && !found->is_number())
-    body.refuse("keep_alive", "a duration: a string or a number", *found);
+namespace {
+
+/// Longer ones are as good as for ever.
+constexpr double most_keep_seconds = 1e9;
+
+/// The seconds of "1h30m", "-1", "300ms"; nothing if it is not written so.
+std::optional<double> seconds_of(std::string_view text) {
+  constexpr auto units = std::to_array<std::pair<std::string_view, double>>(
+    {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}});
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+'))
+    text.remove_prefix(1);
+  if (text.empty())
+    return std::nullopt;
+  double sum = 0;
+  for (bool first = true; !text.empty(); first = false) {
+    const auto digits = text.substr(0, text.find_first_not_of("0123456789."));
+    const auto number = to_real(std::string(digits));
+    if (!number)
+      return std::nullopt;
+    text.remove_prefix(digits.size());
+    const auto name = text.substr(0, text.find_first_of("0123456789."));
+    const auto unit = std::ranges::find(units, name, &std::pair<std::string_view, double>::first);
+    if (unit == units.end() && !(name.empty() && first)) // a number alone are seconds
+      return std::nullopt;
+    sum += *number * (unit == units.end() ? 1 : unit->second);
+    text.remove_prefix(name.size());
+  }
+  return negative ? -sum : sum;
+}
+
+} // namespace
+
+std::optional<std::chrono::milliseconds> read_keep_alive(const field_reader& body) {
+  const auto found = body.find("keep_alive");
+  if (!found)
+    return std::nullopt;
+  std::optional<double> seconds;
+  if (found->is_string())
+    seconds = seconds_of(std::string_view(*found));
+  else if (double number = 0; found->is_number() && found->get(number) == simdjson::SUCCESS)
+    seconds = number;
+  if (!seconds)
+    body.refuse("keep_alive", "a duration, such as \"5m\" or a number of seconds", *found);
+  if (*seconds < 0)
+    return std::chrono::milliseconds(-1);
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(*seconds, most_keep_seconds) * 1e3));
 }
 
 std::vector<std::string> check_ollama_options(const field_reader& body, const served_model& model) {
@@ -334,7 +377,7 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
   result.call = call;
   result.model = ollama_model_name(body, model);
   result.stream = body.boolean("stream").value_or(true);
-  check_keep_alive(body);
+  result.keep_alive = read_keep_alive(body);
   for (const auto* key : {"truncate", "shift"})
     static_cast<void>(body.boolean(key)); // of a prompt that does not fit, which is refused
   result.notes = notes_on(call, body, model.unknown);

@@ -6,7 +6,9 @@
 #include "api/service/served_model.hpp"
 #include "runtime/support/json/field_reader.hpp"
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -20,7 +22,8 @@ struct ollama_request {
   ollama_call call = ollama_call::generate;
   std::string model; // as the client named it
   bool stream = true;
-  bool tells_context = false;     // the answer ends with the tokens of prompt and answer
+  bool tells_context = false; // the answer ends with the tokens of prompt and answer
+  std::optional<std::chrono::milliseconds> keep_alive;
   std::vector<std::string> notes; // on what has no effect
   generation_request asked;       // without prompts if nothing is to be generated: the client wants the model loaded
 };
@@ -34,8 +37,9 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
 /// ":latest". Returns it as given.
 std::string ollama_model_name(const field_reader& body, const served_model& model);
 
-/// Throws failure unless `keep_alive` is a duration. It has no effect: the model stays loaded.
-void check_keep_alive(const field_reader& body);
+/// How long `keep_alive` has the model stay loaded: seconds, or a text as Ollama's clients write it, such as "5m" or
+/// "1h30m"; below 0: for good. It counts where models are loaded on demand; elsewhere they stay. Throws failure.
+std::optional<std::chrono::milliseconds> read_keep_alive(const field_reader& body);
 
 /// The name under which Ollama's clients see the model: with the tag ":latest" unless it has one.
 std::string listed_name(const served_model& model);

@@ -6,8 +6,10 @@
 #include "runtime/chat/output/output_filter.hpp"
 #include "runtime/engine/generation.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +48,8 @@ struct generation_job {
   bool stream = false;
   std::unique_ptr<answer_writer> writer;
   std::vector<std::string> notes = {}; // what of the request is left out, and why: sentences for the log, few
+  /// How long the model stays loaded once nobody uses it; below 0: for good; none: as usual.
+  std::optional<std::chrono::milliseconds> keep_alive = {};
 };
 
 } // namespace troupe

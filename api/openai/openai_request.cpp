@@ -8,6 +8,7 @@
 #include "api/openai/fields/prediction.hpp"
 #include "api/openai/fields/sampling_fields.hpp"
 #include "api/openai/infill.hpp"
+#include "api/service/service.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/context_length.hpp"
 #include "runtime/engine/judged_prompt.hpp"
@@ -278,7 +279,7 @@ namespace {
 /// The variants of which `model` names one; null: it is the served model, or absent.
 const model_variants* named_variants(const field_reader& body, const served_model& model) {
   const auto name = body.text("model");
-  if (!name || *name == model.id || *name == model.id + ":latest") // as Ollama lists it
+  if (!name || is_name_of(model, *name))
     return nullptr;
   if (const auto* found = variants_with(model.techniques, std::string(*name)))
     return found;

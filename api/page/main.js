@@ -4,6 +4,7 @@ import { onKeyNeeded } from './link.js';
 import { refreshModels, startChat } from './chat.js';
 import { showEngine } from './engine.js';
 import { showFigures } from './figures.js';
+import { showMemory } from './memory.js';
 import { recall, remember } from './store.js';
 
 const names = ['chat', 'engine', 'figures'];
@@ -18,6 +19,7 @@ function show(name) {
   }
   if (location.hash.slice(1) !== name) history.replaceState(null, '', `#${name}`);
   showEngine(byId('view-engine'), name === 'engine');
+  byId('memory').hidden = name !== 'engine' || byId('memory').dataset.several !== 'true';
   showFigures(byId('view-figures'), name === 'figures');
 }
 
@@ -58,6 +60,23 @@ onKeyNeeded(async (wrong) => (await dialog('API key', (close) => {
   ];
 })) || '');
 
+/** @type {string | undefined} */
+let loaded;
+
+/** Of several models, which come and go: while the engine is shown. */
+async function watchMemory() {
+  const box = byId('memory');
+  if (byId('view-engine').hidden || box.dataset.several === 'false') return;
+  try {
+    const now = await showMemory(box);
+    if (loaded !== undefined && now !== loaded) refreshModels();
+    loaded = now;
+  } catch {
+    return; // the server's state tells why
+  }
+  box.hidden = byId('view-engine').hidden || box.dataset.several !== 'true';
+}
+
 /** The server's state, which the page waits for. */
 async function watchHealth() {
   const state = byId('state'), wait = h('p', { class: 'welcome waiting' });
@@ -81,6 +100,7 @@ async function watchHealth() {
     } else if (ready && !wasReady) {
       refreshModels(); // another server may have taken the place
     }
+    if (ready) await watchMemory();
     wasReady = ready;
     await new Promise((done) => setTimeout(done, ready ? 5000 : 1000));
   }

@@ -2,7 +2,7 @@
 import { call } from './link.js';
 
 /**
- * `context` in tokens; `sampling`: how it is sampled where a request does not say it, `source`: who says so, `named`: whether
+ * `context` in tokens; of a model that is not loaded, what is not known yet is taken for granted. `sampling`: how it is sampled where a request does not say it, `source`: who says so, `named`: whether
  * the model itself does.
  * @typedef {{ id: string, context: number, sampling: Record<string, number>, source: string, named: boolean, generates: boolean,
  *   chats: boolean }} Model
@@ -17,12 +17,13 @@ export const models = () => all;
 
 export async function loadModels() {
   const told = (await (await call('/v1/models')).json()).data;
-  const length = (await (await call('/tokenizer_info')).json()).model_max_length;
+  const isLoaded = (/** @type {any} */ one) => !one.status || one.status.value === 'loaded'; // to ask others would load them
+  const length = told[0] && isLoaded(told[0]) ? (await (await call('/tokenizer_info')).json()).model_max_length : undefined;
   const tells = told.some((/** @type {any} */ one) => one.sampling); // of models that generate
   all = await Promise.all(told.map(async (/** @type {any} */ one) => {
     const { source, named_by_model, ...sampling } = one.sampling ?? {};
-    const generates = !tells || one.sampling !== undefined;
-    const chats = generates && await call('/tokenize', { model: one.id, messages: [{ role: 'user', content: 'x' }] }).then(() => true, () => false);
+    const generates = !tells || one.sampling !== undefined || !isLoaded(one);
+    const chats = generates && !isLoaded(one) || generates && await call('/tokenize', { model: one.id, messages: [{ role: 'user', content: 'x' }] }).then(() => true, () => false);
     return { id: one.id, context: one.max_model_len ?? length ?? mostTokens, sampling, source: source ?? '', named: named_by_model ?? true,
       generates, chats };
   }));

@@ -30,7 +30,7 @@ struct call {
   std::string_view accept = {}; // the header
   bool page = true;             // server_options::page
   bool fault_injection = false; // server_options::fault_injection
-  const service& engine;
+  service& engine;
   const served_models& models;
   const metrics& counted;
   response_store& stored;
@@ -38,6 +38,7 @@ struct call {
   std::string client = {}; // who asks, for what is shared out among clients (server_context::client_of)
   bool draining = false;
   bool as_anthropic = false; // the client speaks Anthropic's API
+  bool waited = false;       // called before, it threw must_wait, and what it waited for has come
   std::stop_token stop = {};
 };
 
@@ -59,7 +60,7 @@ enum class thread_of : std::uint8_t {
   reports, // a worker that asks the engine; the client is not watched
 };
 
-/// Answered by a function. It throws failure, and failure(cancelled) soon after a stop request.
+/// Answered by a function. It throws failure, failure(cancelled) soon after a stop request, and must_wait on workers.
 struct answered {
   reply (*by)(const call&);
   thread_of on = thread_of::strand;
@@ -67,6 +68,7 @@ struct answered {
 /// Makes generations, which the engine serves: the function parses the body, on a worker. Throws as above.
 struct generated {
   generation_job (*parsed_by)(const generation_call&);
+  bool as_lines = false; // its streams are lines of JSON, not events
 };
 /// To a WebSocket: with frames of this server's own, or with OpenAI's responses.
 struct upgraded {
@@ -80,6 +82,7 @@ enum class access : std::uint8_t {
   key,     // any API key, if there are keys
   open,    // everybody
   metrics, // as `key`, or with the key of metrics alone
+  admin,   // the operator's key alone
 };
 
 struct endpoint {

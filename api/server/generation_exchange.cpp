@@ -2,8 +2,11 @@
 
 #include "api/openai/fields/known_fields.hpp"
 #include "api/openai/openai_response.hpp"
+#include "api/server/model_waiting.hpp"
 #include "api/server/request_set.hpp"
+#include "runtime/support/text/number_text.hpp"
 
+#include <chrono>
 #include <optional>
 
 namespace troupe {
@@ -15,20 +18,28 @@ struct parsed_request {
   std::shared_ptr<const void> quota; // held from the API key's quota
   std::string user;
   std::optional<error> wrong;
+  std::shared_ptr<const served_model> model; // which stays loaded meanwhile
+  std::shared_ptr<model_wait> waits;         // for its model, and is to be parsed again then
+  bool tells = false;                        // it is a stream in which comments may say how far that is
 };
 
 parsed_request parse(server_context& context, generated how, const request_scope& scope, const std::string& key,
                      const std::string& body, const std::stop_token& stop) {
   parsed_request result;
   try {
-    check(stop);          // it may have waited in the lane for long
-    context.models.all(); // nothing is read before there is a model
+    check(stop);                  // it may have waited in the lane for long
+    context.models.require_any(); // nothing is read before there is a model
     const auto document = json::document::parse(body, "the body", errc::bad_request);
     const field_reader fields(document.root());
     result.user = requested_user(fields);
-    const auto model = context.models.named_in(fields);
-    result.job = how.parsed_by({fields, model, context.responses, scope.key(), scope.client(), stop});
-    context.follow_policy(key, scope.client(), *model, result.job);
+    const auto asks_for_stream = json::find(fields.body(), "stream");
+    result.tells = !how.as_lines && asks_for_stream && asks_for_stream->is_bool() && bool(*asks_for_stream);
+    result.model = context.models.named_in(fields);
+    result.job = how.parsed_by({fields, result.model, context.responses, scope.key(), scope.client(), stop});
+    context.follow_policy(key, scope.client(), *result.model, result.job);
+    context.engine.keep(result.model->id, result.job.keep_alive);
+  } catch (must_wait& model) {
+    result.waits = std::move(model.what);
   } catch (...) {
     result.wrong = caught_error();
   }
@@ -76,8 +87,10 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, generated
   try {
     auto first = context.quotas.acquire(scope.client(), 1); // who may have none is not read either
     result = co_await context.lane_for(body.size()).run(scope.client(), work);
+    if (result.waits)
+      result.quota = std::move(first);
     first.reset();
-    if (!result.wrong)
+    if (!result.wrong && !result.waits)
       result.quota = context.quotas.acquire(scope.client(), count_sequences(result.job.prompts));
   } catch (...) { // the lane or the quota is full, or memory
     result.wrong = caught_error();
@@ -106,12 +119,58 @@ asio::awaitable<reply> whole_answer(server_context& context, const std::string& 
   co_return result;
 }
 
+/// Parses a request, and again once the model is loaded that it had to wait for. A stream that waits for long is begun,
+/// with comments that say how far the load is.
+asio::awaitable<parsed_request> parse_with_model(server_context& context, connection& link, generated how,
+                                                 const std::string& body, const request_scope& scope, answer_form& form,
+                                                 bool& started) {
+  const auto begun = std::chrono::steady_clock::now();
+  const auto key = link.record().from().key;
+  auto parsed = co_await parse_on_lane(context, how, body, scope, key);
+  if (!parsed.waits)
+    co_return parsed;
+  const wait_cut cut = [&scope] { return scope.why_cut(); };
+  const wait_teller nobody;
+  const wait_teller tell = [&link, &form, &started](std::string line) -> asio::awaitable<void> {
+    if (form.version < 11)
+      form.keep_alive = false;
+    if (!std::exchange(started, true))
+      co_await link.start_stream("text/event-stream", form);
+    co_await link.stream(": " + line + "\n\n", form);
+  };
+  while (parsed.waits && !parsed.wrong) {
+    const auto waits = std::move(parsed.waits); // until it is parsed: the model is kept for it
+    parsed.wrong = co_await wait_for_model(*waits, cut, parsed.tells ? tell : nobody);
+    if (parsed.wrong)
+      break;
+    parsed = {};
+    parsed = co_await parse_on_lane(context, how, body, scope, key);
+  }
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begun;
+  form.headers.emplace_back("X-Troupe-Load-Seconds", to_fixed(waited.count(), 3));
+  co_return parsed;
+}
+
+/// How a stream ends that has only told of a load.
+std::string failed_event(const error& why, const answer_form& form, std::string_view id) {
+  const auto refused = reply::of(why);
+  return form.error_format ? "event: error\n" + sse(form.error_format(refused, id)) : sse(error_body(why));
+}
+
 asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
                                       request_set& requests, generated how, held_text body, answer_form form) {
-  auto parsed = co_await parse_on_lane(context, how, body.text, scope, link.record().from().key);
+  bool started = false;
+  auto parsed = co_await parse_with_model(context, link, how, body.text, scope, form, started);
   link.record().set_user(std::move(parsed.user));
   if (scope.why_cut())
     parsed.wrong = scope.why_cut();
+  if (parsed.wrong && started) {
+    context.counted.refused();
+    link.record().failed(code_of(*parsed.wrong), parsed.wrong->param, parsed.wrong->message);
+    co_await link.stream(failed_event(*parsed.wrong, form, link.record().id()), form);
+    co_await link.end_stream(form);
+    co_return false;
+  }
   if (parsed.wrong) {
     context.counted.refused();
     form.keep_alive = form.keep_alive && !scope.why_cut();
@@ -134,7 +193,6 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     requests.submit(i, std::move(job.prompts[i]), parsed.quota);
   parsed.quota = nullptr;
 
-  bool started = false;
   while (open > 0) {
     co_await requests.wait();
     std::string out;

@@ -24,6 +24,7 @@ struct server_options {
   std::vector<std::string> api_keys = {};      // these and those of key_file; none of both: no key needed
   std::filesystem::path key_file = {};         // of `name=key` lines, read again when it changes; empty: none
   std::string metrics_key = {};                // opens /metrics alone, which needs a key then; empty: none
+  std::string admin_key = {};                  // loads and unloads models; empty: no client may
   std::vector<std::string> cors_origins = {};  // browser origins that are allowed; "*": all
   std::vector<std::string> allowed_hosts = {}; // Host values allowed besides this machine's; "*": all
   bool page = true;                            // whether `GET /` serves the web page to browsers

@@ -4,6 +4,7 @@
 #include "api/server/connection.hpp"
 #include "api/server/endpoint.hpp"
 #include "api/server/generation_exchange.hpp"
+#include "api/server/model_waiting.hpp"
 #include "api/server/request_checks.hpp"
 #include "api/server/responses_socket.hpp"
 #include "api/server/step_trace.hpp"
@@ -385,7 +386,9 @@ worker_lane* http_session::lane_of(thread_of where, std::size_t bytes) {
 
 asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answered how, held_text body,
                                                 answer_form form) {
-  auto make = [this, &to, how, &body, &form, stop = request_->token()] {
+  std::shared_ptr<model_wait> waits;
+  bool waited = false;
+  auto make = [this, &to, how, &body, &form, &waits, &waited, stop = request_->token()] {
     try {
       check(stop); // it may have waited in the lane for long
       return how.by({.body = body.text,
@@ -402,19 +405,37 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
                      .client = request_->client(),
                      .draining = context_.draining,
                      .as_anthropic = as_anthropic_,
+                     .waited = waited,
                      .stop = stop});
+    } catch (must_wait& model) {
+      waits = std::move(model.what);
+      return reply();
     } catch (...) {
       return reply::of(caught_error());
     }
   };
+  const wait_cut cut = [this] { return request_->why_cut(); };
+  const wait_teller nobody;
   reply result;
-  try {
-    if (auto* lane = lane_of(how.on, body.text.size()))
-      result = co_await lane->run(request_->client(), make);
-    else
-      result = make();
-  } catch (...) { // the lane is full, or memory
-    result = reply::of(caught_error());
+  for (;;) {
+    const auto held = std::move(waits); // until it is made again: the model is kept for it
+    waits = nullptr;
+    try {
+      if (auto* lane = lane_of(how.on, body.text.size()))
+        result = co_await lane->run(request_->client(), make);
+      else
+        result = make();
+    } catch (...) { // the lane is full, or memory
+      result = reply::of(caught_error());
+    }
+    if (!waits)
+      break;
+    const auto why = co_await wait_for_model(*waits, cut, nobody);
+    if (why) {
+      result = reply::of(*why);
+      break;
+    }
+    waited = true;
   }
   { const auto released = std::move(body); }
   result.body.shrink_to_fit(); // it grew by doubling, and may wait for its reader

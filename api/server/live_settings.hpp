@@ -19,6 +19,7 @@ struct live_settings {
   /// Throws failure(bad_request) as banned_by_policy.
   live_settings(const server_options& from, known_hosts may_be_named)
     : metrics_key(from.metrics_key),
+      admin_key(from.admin_key),
       cors_origins(from.cors_origins),
       hosts(std::move(may_be_named)),
       policy(from.policy),
@@ -27,7 +28,7 @@ struct live_settings {
       idle_timeout(from.idle_timeout),
       stop_grace(from.stop_grace) {}
 
-  std::string metrics_key;
+  std::string metrics_key, admin_key;
   std::vector<std::string> cors_origins;
   known_hosts hosts;
   server_policy policy;

@@ -87,6 +87,18 @@ bool opens_metrics(std::string_view authorization, const live_settings& live) {
   return token && same_in_constant_time(*token, live.metrics_key);
 }
 
+/// Why a request may not do what the operator's key alone allows, if so.
+std::optional<reply> check_operator(const http::request_header<>& head, const live_settings& live) {
+  if (live.admin_key.empty())
+    return refusal(403, "no client may do this, as the server was started without --admin-key-file");
+  const auto key = view(head["x-api-key"]);
+  const auto token = bearer_token(view(head[http::field::authorization]));
+  if ((token && same_in_constant_time(*token, live.admin_key)) ||
+      (!key.empty() && same_in_constant_time(key, live.admin_key)))
+    return std::nullopt;
+  return reply::of({errc::unauthorized, "send the operator's key: `Authorization: Bearer KEY`", {}});
+}
+
 } // namespace
 
 reply refusal(unsigned status, const std::string& why) {
@@ -135,8 +147,13 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
   if (to && to->row->needs != access::open && is_foreign(head, live))
     return {refusal(403, "pages of other origins may not use this server; --cors-origin allows them")};
   const auto authorization = view(head[http::field::authorization]);
+  const bool by_operator = to && to->row->needs == access::admin && head.method() == http::verb::post;
+  if (by_operator)
+    if (auto why = check_operator(head, live))
+      return {std::move(why)};
   const bool guarded = to && to->row->needs == access::metrics && !live.metrics_key.empty();
-  const bool open = to && (to->row->needs == access::open || (guarded && opens_metrics(authorization, live)));
+  const bool open = by_operator ||
+    (to && (to->row->needs == access::open || (guarded && opens_metrics(authorization, live))));
   // With a key for /metrics alone, a server without others still asks for that one there.
   auto caller = guarded && keys.is_open() ? std::nullopt : keys.find(authorization);
   // Anthropic's clients have the key in a header of its own, some beside a bearer's token of something else.

@@ -104,7 +104,8 @@ void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<
   };
   try {
     auto& mine = running_[key];
-    mine = engine_.submit(std::move(request), counted_.measured(std::move(sink)));
+    auto measured = counted_.measured(std::move(sink), request.model);
+    mine = engine_.submit(std::move(request), std::move(measured));
     if (paused_)
       mine.pause();
   } catch (const std::bad_alloc&) { // not submitted

@@ -4,6 +4,7 @@
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/response_answer.hpp"
 #include "api/server/generation_exchange.hpp"
+#include "api/server/model_waiting.hpp"
 #include "api/server/socket_session.hpp"
 #include "api/server/wire/responses_events.hpp"
 
@@ -177,6 +178,8 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
     generation_job job;
     std::shared_ptr<const void> quota;
     std::optional<error> wrong;
+    std::shared_ptr<const served_model> model = {}; // which stays loaded until it is submitted
+    std::shared_ptr<model_wait> waits = {};         // for it, and is to be parsed again then
   };
   if (gone_ || cut_)
     co_return;
@@ -186,18 +189,29 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
     try {
       check(stop); // it may have waited in the lane for long
       const field_reader body(one.what.body->root());
-      const auto model = context_.models.named_in(body);
-      result.job = response_job(body, model, shelf(), stop);
-      context_.follow_policy(caller_.name, client_, *model, result.job);
+      result.model = context_.models.named_in(body);
+      result.job = response_job(body, result.model, shelf(), stop);
+      context_.follow_policy(caller_.name, client_, *result.model, result.job);
+      context_.engine.keep(result.model->id, {});
+    } catch (must_wait& model) {
+      result.waits = std::move(model.what);
     } catch (...) {
       result.wrong = caught_error();
     }
     return result;
   };
+  const wait_cut cut = [this, stop = lanes_.at(name).stop.get_token()] { return why_not_wait(stop); };
+  const wait_teller nobody;
   outcome parsed;
   try {
     auto first = one.what.generates ? acquire_quotas(1) : nullptr; // who may have none is not read either
     parsed = co_await context_.lane_for(one.bytes).run(client_, parse);
+    while (parsed.waits && !parsed.wrong) {
+      const auto waits = std::move(parsed.waits); // until it is parsed: the model is kept for it
+      parsed.wrong = co_await wait_for_model(*waits, cut, nobody);
+      if (!parsed.wrong)
+        parsed = co_await context_.lane_for(one.bytes).run(client_, parse);
+    }
     first.reset();
     if (!parsed.wrong && one.what.generates)
       parsed.quota = acquire_quotas(as_size(parsed.job.prompts.front().sampling.width()));

@@ -1,5 +1,7 @@
 #include "api/server/socket_session.hpp"
 
+#include "api/http/request_scope.hpp"
+
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -25,6 +27,14 @@ socket_session::socket_session(server_context& context, byte_stream bytes)
 socket_session::~socket_session() {
   if (requests_)
     requests_->close();
+}
+
+std::optional<error> socket_session::why_not_wait(const std::stop_token& stop) const {
+  if (gone_ || cut_)
+    return server_stops();
+  if (stop.stop_requested())
+    return error{errc::cancelled, "the request was given up", {}};
+  return std::nullopt;
 }
 
 std::shared_ptr<const void> socket_session::acquire_quotas(std::size_t sequences) {

@@ -12,6 +12,8 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -75,6 +77,9 @@ protected:
       co_return Bad{{}, caught_error()};
     }
   }
+
+  /// Why a request waits no more for its model: the connection has ended, or its client has given it up.
+  std::optional<error> why_not_wait(const std::stop_token& stop) const;
 
   /// Room for a request with so many sequences in the quotas of this connection and of its API key. Throws failure.
   std::shared_ptr<const void> acquire_quotas(std::size_t sequences);

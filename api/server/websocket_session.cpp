@@ -3,6 +3,7 @@
 #include "api/http/request_scope.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/server/generation_exchange.hpp"
+#include "api/server/model_waiting.hpp"
 #include "api/server/socket_session.hpp"
 #include "api/server/wire/watch_frames.hpp"
 #include "api/server/wire/websocket_frames.hpp"
@@ -226,6 +227,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     std::shared_ptr<const served_model> model;
     output_filter filter;
     std::optional<error> wrong;
+    std::shared_ptr<model_wait> waits = {}; // for its model, and is to be parsed again then
   };
   if (gone_ || cut_)
     co_return;
@@ -236,16 +238,27 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
       result.model = context_.models.named_in(field_reader(frame.body->root()));
       result.request = parse_frame_body(frame, *result.model, stop);
       result.filter = context_.follow_policy(caller_.name, client_, *result.model, result.request.prompts.front());
+      context_.engine.keep(result.model->id, {});
+    } catch (must_wait& model) {
+      result.waits = std::move(model.what);
     } catch (...) {
       result.wrong = caught_error();
     }
     return result;
   };
+  const wait_cut cut = [this, stop = ids_.at(frame.id).stop.get_token()] { return why_not_wait(stop); };
+  const wait_teller nobody;
   outcome parsed;
   std::shared_ptr<const void> quotas;
   try {
     auto first = acquire_quotas(1); // who may have none is not read either
     parsed = co_await context_.lane_for(frame.bytes).run(client_, parse);
+    while (parsed.waits && !parsed.wrong) {
+      const auto waits = std::move(parsed.waits); // until it is parsed: the model is kept for it
+      parsed.wrong = co_await wait_for_model(*waits, cut, nobody);
+      if (!parsed.wrong)
+        parsed = co_await context_.lane_for(frame.bytes).run(client_, parse);
+    }
     first.reset();
     if (!parsed.wrong)
       quotas = acquire_quotas(as_size(parsed.request.prompts.front().sampling.width()));

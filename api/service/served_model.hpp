@@ -22,11 +22,12 @@ struct chat_input;
 enum class unknown_fields : std::uint8_t { warn, reject, ignore };
 
 /// The functions are slow for long texts and run on worker threads. Tests put others in their place.
-struct served_model : model_info {
+struct served_model : model_info, std::enable_shared_from_this<served_model> {
   served_model() = default;
   /// With the functions of the model's own tokenizer and template.
   explicit served_model(const model_info& facts);
 
+  std::vector<std::string> aliases;                                            // other names that clients may give
   std::size_t most_bytes_per_token = 0;                                        // of text; 0: no such bound
   std::optional<std::string> bos_token, eos_token;                             // as written in texts
   std::function<std::vector<token_id>(std::string_view, bool special)> encode; // empty: no tokenizer

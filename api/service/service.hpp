@@ -9,8 +9,11 @@
 #include "runtime/engine/request_handle.hpp"
 #include "runtime/scheduling/step_record.hpp"
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +26,34 @@ struct service_status {
   std::size_t done_bytes = 0, total_bytes = 0;
   std::string line;          // for a person
   std::string degraded = {}; // if ready: why not all of it serves; mostly empty
+};
+
+/// A model that a service knows, loaded or not.
+struct known_model {
+  enum class state : std::uint8_t { unloaded, waiting, loading, ready, unloading, failed };
+
+  std::string name = {};
+  std::vector<std::string> aliases = {}; // other names that clients may give
+  state now = state::ready;
+  std::string line = {};                                           // how far it is, or why it failed
+  std::size_t done_bytes = 0, total_bytes = 0;                     // of weights, while it is loaded
+  bool stays = true;                                               // nothing but an operator unloads it
+  std::optional<std::chrono::system_clock::time_point> until = {}; // it is unloaded if nobody uses it; none: it is not
+  std::shared_ptr<const served_model> model = {};                  // if it is ready
+};
+
+/// The wish that a model be loaded, or unloaded. It counts while this lives: whoever leaves takes it back.
+class model_wait {
+public:
+  struct progress {
+    bool over = false;
+    std::optional<error> why_not = {}; // if it is over, and not as wished
+    std::string line = {};             // how far it is, for a person
+  };
+
+  virtual ~model_wait() = default;
+  /// Must return at once. Any thread.
+  virtual progress look() = 0;
 };
 
 class service {
@@ -50,6 +81,34 @@ public:
   /// The model by this name, which may be a variant's or end in `:latest`, as Ollama's clients have it; empty: the
   /// first. Null: none that is loaded.
   std::shared_ptr<const served_model> find(std::string_view name) const;
+
+  // Of services with several models, or whose models come and go:
+
+  /// Whether this is one: then lists tell states, and metrics have the label `model`.
+  virtual bool is_plural() const { return false; }
+  /// All that it knows, first the one of requests that name none. Must return at once.
+  virtual std::vector<known_model> known() const;
+  /// As find, but the model stays loaded while somebody holds the result.
+  virtual std::shared_ptr<const served_model> use(std::string_view name) { return find(name); }
+  /// Has a model loaded: for a request that names it, or because an operator says so. Must return at once. Throws
+  /// failure(not_found) naming those there are, failure(unavailable) if requests may not have models loaded.
+  virtual std::shared_ptr<model_wait> load(std::string_view name, bool for_operator);
+  /// Has a model unloaded, once nobody uses it. Must return at once. Throws failure(not_found).
+  virtual std::shared_ptr<model_wait> unload(std::string_view name);
+  /// How long the model stays loaded once nobody uses it; below 0: for good; none: as usual. Until the next request.
+  virtual void keep(std::string_view, std::optional<std::chrono::milliseconds>) {}
+  /// Of one model, by its name. Throw failure(unavailable) if it is not loaded.
+  virtual engine_stats stats_of(std::string_view) const { return stats(); }
+  virtual engine_snapshot look_at(std::string_view) const { return look(); }
+  virtual std::shared_ptr<const void> watch_model(std::string_view, step_sink sink) const {
+    return watch(std::move(sink));
+  }
 };
+
+/// Whether the name is the model's: its own, another of its names, or with `:latest` behind, as Ollama's clients have it.
+bool is_name_of(const served_model& model, std::string_view name);
+
+/// "`a`, `b` and `c`", at most a few.
+std::string listed_names(const std::vector<known_model>& models);
 
 } // namespace troupe

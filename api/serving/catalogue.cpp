@@ -1,10 +1,73 @@
 #include "api/serving/catalogue.hpp"
 
+#include "api/serving/engine_house.hpp"
+
+#include <algorithm>
+#include <utility>
+
 namespace troupe {
 
-service_status catalogue::status() const {
+namespace {
+
+/// Keeps a model loaded.
+struct use_of_model {
+  use_of_model(std::shared_ptr<engine_house> of, std::size_t number, std::shared_ptr<const served_model> its)
+    : house(std::move(of)), model(number), served(std::move(its)) {}
+  use_of_model(const use_of_model&) = delete;
+  use_of_model& operator=(const use_of_model&) = delete;
+  ~use_of_model() {
+    const std::lock_guard lock(house->mutex);
+    house->roster.end_use(model, std::chrono::steady_clock::now());
+    house->changed.notify_all();
+  }
+
+  const std::shared_ptr<engine_house> house;
+  const std::size_t model;
+  const std::shared_ptr<const served_model> served;
+};
+
+/// Keeps the model until whoever submitted the request lets go of it, too: a handle must not outlive its engine.
+class used_request final : public request_control {
+public:
+  used_request(std::shared_ptr<const use_of_model> use, request_handle of) : use_(std::move(use)), of_(std::move(of)) {}
+  void cancel() override { of_.cancel(); }
+  void pause(bool paused) override { paused ? of_.pause() : of_.resume(); }
+
+private:
+  const std::shared_ptr<const use_of_model> use_; // ends behind the handle
+  const request_handle of_;
+};
+
+class waiting_wish final : public model_wait {
+public:
+  waiting_wish(std::shared_ptr<engine_house> of, model_roster::wish wish) : house_(std::move(of)), wish_(wish) {}
+  waiting_wish(const waiting_wish&) = delete;
+  waiting_wish& operator=(const waiting_wish&) = delete;
+  ~waiting_wish() override {
+    const std::lock_guard lock(house_->mutex);
+    house_->roster.leave(wish_);
+    house_->changed.notify_all();
+  }
+
+  progress look() override {
+    const std::lock_guard lock(house_->mutex);
+    const auto& roster = house_->roster;
+    if (house_->stopping)
+      return {true, error{errc::unavailable, "the server is stopping", {}}, {}};
+    if (!roster.settled(wish_))
+      return {false, {}, house_->line_of(wish_.model)};
+    if (wish_.load > 0 && !house_->is_there(wish_.model) && roster.why(wish_.model))
+      return {true, house_->refusal_of(wish_.model), {}};
+    return {true, {}, {}};
+  }
+
+private:
+  const std::shared_ptr<engine_house> house_;
+  const model_roster::wish wish_;
+};
+
+service_status status_of(const load_status& now) {
   using stage = load_status::stage;
-  const auto now = only_.status();
   service_status status{now.now == stage::ready, "", now.done_bytes, now.total_bytes,
                         now.why ? now.why->message : now.line};
   switch (now.now) {
@@ -17,22 +80,194 @@ service_status catalogue::status() const {
   return status;
 }
 
+known_model::state public_state(model_roster::state now) {
+  using state = model_roster::state;
+  switch (now) {
+    case state::unloaded: return known_model::state::unloaded;
+    case state::queued: return known_model::state::waiting;
+    case state::loading: return known_model::state::loading;
+    case state::ready: return known_model::state::ready;
+    case state::leaving:
+    case state::unloading: return known_model::state::unloading;
+    case state::failed: return known_model::state::failed;
+  }
+  return known_model::state::failed;
+}
+
+} // namespace
+
+catalogue::catalogue(engine only) : house_(std::make_shared<engine_house>(std::move(only))) {}
+
+catalogue::catalogue(std::vector<catalogue_model> models, catalogue_rules rules, catalogue_hooks hooks)
+  : house_(std::make_shared<engine_house>(std::move(models), rules, std::move(hooks))) {
+  house_->open();
+}
+
+catalogue::~catalogue() { house_->close(); }
+
+void catalogue::stop() { house_->close(); }
+
+void catalogue::wait_until_started() {
+  std::unique_lock lock(house_->mutex);
+  house_->changed.wait(lock, [&] { return house_->stopping || house_->has_started(); });
+  if (house_->stopping)
+    throw failure(errc::unavailable, "the engine was stopped");
+  for (std::size_t i = 0; i < house_->residents.size(); ++i)
+    if (house_->residents[i].at_start && house_->roster.why(i))
+      throw failure(house_->roster.why(i)->code, house_->roster.why(i)->message, house_->roster.why(i)->param);
+}
+
+service_status catalogue::status() const {
+  const std::lock_guard lock(house_->mutex);
+  if (!is_plural()) {
+    const auto& only = house_->residents.front();
+    if (house_->stopping && !house_->is_given)
+      return {false, "stopped", 0, 0, {}};
+    if (!only.running) {
+      const auto& why = house_->roster.why(0);
+      return {false, why ? "failed" : "loading", 0, 0, why ? why->message : std::string()};
+    }
+    auto status = status_of(only.running->status());
+    if (status.ready && !house_->model_of(0)) { // it is about to be served
+      status.ready = false;
+      status.state = "loading";
+    }
+    return status;
+  }
+  return house_->whole_status();
+}
+
 std::vector<std::shared_ptr<const served_model>> catalogue::models() const {
-  const std::lock_guard lock(mutex_);
-  if (!model_)
-    if (const auto loaded = only_.model())
-      model_ = std::make_shared<const served_model>(*loaded);
-  if (!model_)
-    return {};
-  return {model_};
+  const std::lock_guard lock(house_->mutex);
+  std::vector<std::shared_ptr<const served_model>> all;
+  for (std::size_t i = 0; i < house_->residents.size(); ++i)
+    if (auto one = house_->model_of(i))
+      all.push_back(std::move(one));
+  return all;
 }
 
 request_handle catalogue::submit(generation request, event_sink sink) {
-  if (const auto model = request.model.empty() ? nullptr : only_.model(); model && request.model != model->id) {
-    sink(error{errc::not_found, "the model `" + request.model + "` is not served any more", "model"});
-    return {};
+  const auto refuse = [&](errc code, const std::string& why) {
+    sink(error{code, why, "model"});
+    return request_handle();
+  };
+  std::unique_lock lock(house_->mutex);
+  const auto found = house_->find(request.model);
+  if (!found && house_->model_of(0)) {
+    lock.unlock();
+    return refuse(errc::not_found, "the model `" + request.model + "` is not served any more");
   }
-  return only_.submit(std::move(request), std::move(sink));
+  const auto model = found.value_or(0);
+  if (!house_->residents[model].running || (is_plural() && !house_->is_there(model))) {
+    lock.unlock();
+    return refuse(errc::unavailable, "the model `" + request.model + "` is not loaded");
+  }
+  if (!is_plural()) {
+    const auto only = *house_->residents[model].running;
+    lock.unlock();
+    return only.submit(std::move(request), std::move(sink));
+  }
+  house_->roster.begin_use(model);
+  lock.unlock();
+  const auto use = std::make_shared<const use_of_model>(house_, model, nullptr);
+  const auto name = house_->roster.entry(model).name; // which never changes
+  try {
+    return house_->with_engine(name, [&](const engine& running) {
+      auto heard = [use = use, next = std::move(sink)](event e) mutable {
+        if (!std::holds_alternative<token_event>(e))
+          use.reset(); // before the client sees the event
+        next(std::move(e));
+      };
+      return request_handle(std::make_shared<used_request>(use, running.submit(std::move(request), std::move(heard))));
+    });
+  } catch (const failure& f) { // its engine has just ended
+    return refuse(f.what_failed().code, f.what_failed().message);
+  }
+}
+
+bool catalogue::is_plural() const { return house_->is_plural; }
+
+std::vector<known_model> catalogue::known() const {
+  const std::lock_guard lock(house_->mutex);
+  std::vector<known_model> all;
+  const auto now = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < house_->residents.size(); ++i) {
+    const auto& each = house_->residents[i];
+    known_model one;
+    one.model = house_->model_of(i);
+    one.name = house_->name_of(i);
+    one.aliases = house_->roster.entry(i).aliases;
+    one.stays = !house_->is_plural || house_->roster.entry(i).stays;
+    one.now = !house_->is_given ? public_state(house_->roster.now(i))
+      : one.model               ? known_model::state::ready
+                                : known_model::state::loading;
+    one.line = one.now == known_model::state::failed && house_->roster.why(i) ? house_->roster.why(i)->message
+                                                                              : house_->line_of(i);
+    if (one.now == known_model::state::loading) {
+      one.done_bytes = each.status.done_bytes;
+      one.total_bytes = each.status.total_bytes;
+    }
+    if (const auto until = house_->roster.idle_until(i))
+      one.until = std::chrono::system_clock::now() +
+        std::chrono::duration_cast<std::chrono::system_clock::duration>(std::max(*until, now) - now);
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::shared_ptr<const served_model> catalogue::use(std::string_view name) {
+  if (!is_plural())
+    return find(name);
+  std::unique_lock lock(house_->mutex);
+  const auto found = house_->find(name);
+  if (!found || house_->roster.now(*found) != model_roster::state::ready)
+    return nullptr;
+  auto model = house_->model_of(*found);
+  house_->roster.begin_use(*found);
+  lock.unlock();
+  const auto use = std::make_shared<const use_of_model>(house_, *found, std::move(model));
+  return {use, use->served.get()};
+}
+
+std::shared_ptr<model_wait> catalogue::load(std::string_view name, bool for_operator) {
+  std::unique_lock lock(house_->mutex);
+  const auto model = house_->find_or_refuse(name);
+  if (!for_operator)
+    house_->check_may_be_loaded(model);
+  const auto wish = house_->roster.want(model);
+  house_->changed.notify_all();
+  lock.unlock();
+  return std::make_shared<waiting_wish>(house_, wish);
+}
+
+std::shared_ptr<model_wait> catalogue::unload(std::string_view name) {
+  std::unique_lock lock(house_->mutex);
+  const auto wish = house_->roster.unload(house_->find_or_refuse(name));
+  house_->changed.notify_all();
+  lock.unlock();
+  return std::make_shared<waiting_wish>(house_, wish);
+}
+
+void catalogue::keep(std::string_view name, std::optional<std::chrono::milliseconds> how_long) {
+  if (!is_plural())
+    return;
+  const std::lock_guard lock(house_->mutex);
+  if (const auto model = house_->find(name)) {
+    house_->roster.keep(*model, how_long);
+    house_->changed.notify_all();
+  }
+}
+
+engine_stats catalogue::stats_of(std::string_view name) const {
+  return house_->with_engine(name, [](const engine& one) { return one.stats(); });
+}
+
+engine_snapshot catalogue::look_at(std::string_view name) const {
+  return house_->with_engine(name, [](const engine& one) { return one.look(); });
+}
+
+std::shared_ptr<const void> catalogue::watch_model(std::string_view name, step_sink sink) const {
+  return house_->watch(name, std::move(sink));
 }
 
 } // namespace troupe

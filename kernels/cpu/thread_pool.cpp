@@ -13,14 +13,14 @@ namespace {
 constexpr std::uint32_t spins_before_yield = 500;
 constexpr std::uint32_t spins_before_sleep = 700;
 
-int usable_cores() {
+} // namespace
+
+int thread_pool::usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0)
     return std::max(1, CPU_COUNT(&set));
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
-
-} // namespace
 
 void stay_on(const std::vector<int>& cores) {
   cpu_set_t set;
@@ -35,6 +35,7 @@ thread_pool::thread_pool(int threads, const std::vector<int>& cores, bool counts
   : cores_(usable_cores()), caller_(counts_caller ? 1 : 0) {
   const int count = std::clamp(threads > 0 ? threads : cores_, 1, static_cast<int>(active_mask));
   ranges_ = std::vector<counter>(count);
+  width_ = team_ = count;
   workers_.reserve(count - 1);
   try {
     for (int i = 1; i < count; ++i)
@@ -55,6 +56,8 @@ void thread_pool::end_workers() {
   stop_ = true;
   state_.fetch_add(number_step);
   state_.notify_all();
+  team_.store(static_cast<int>(ranges_.size()) + 1); // another number than any before
+  team_.notify_all();
   for (auto& worker : workers_)
     worker.join();
 }
@@ -81,13 +84,19 @@ void thread_pool::doze() {
 }
 
 void thread_pool::run(const job& next) {
-  if (workers_.empty() || next.tasks <= 1) {
+  const int threads = std::min(width_.load(std::memory_order_relaxed), size());
+  if (threads <= 1 || next.tasks <= 1) {
     for (std::size_t task = 0; task < next.tasks; ++task)
       next.call(next.context, task, 0);
     return;
   }
   job_ = next;
+  job_.threads = threads;
   open_ranges(false);
+  if (team_.load(std::memory_order_relaxed) != threads) {
+    team_.store(threads, std::memory_order_relaxed);
+    team_.notify_all();
+  }
   // The job is closed and no worker is active: the word holds only its number.
   const auto number = state_.load(std::memory_order_relaxed) + number_step;
   state_.store(number | open_bit, std::memory_order_seq_cst);
@@ -110,14 +119,14 @@ void thread_pool::run(const job& next) {
 }
 
 void thread_pool::open_ranges(bool empty) {
-  for (int i = 0; i < size(); ++i)
+  for (int i = 0; i < job_.threads; ++i)
     ranges_[i].next.store(range_start(empty ? i + 1 : i), std::memory_order_relaxed);
 }
 
 void thread_pool::work(int thread) {
   try {
-    for (int i = 0; i < size(); ++i) {
-      const int range = (thread + i) % size();
+    for (int i = 0; i < job_.threads; ++i) {
+      const int range = (thread + i) % job_.threads;
       auto& next = ranges_[range].next;
       const std::size_t end = range_start(range + 1);
       for (std::size_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < end;)
@@ -136,6 +145,14 @@ void thread_pool::worker_loop(int thread) {
   wake();
   while (!stop_) {
     auto state = state_.load(std::memory_order_acquire);
+    // The state was written behind the team.
+    if (const int team = team_.load(std::memory_order_relaxed); thread >= team && !stop_) {
+      doze();
+      team_.wait(team, std::memory_order_acquire);
+      wake();
+      spins = 0;
+      continue;
+    }
     const bool fresh = (state & open_bit) && (state & ~(open_bit | active_mask)) != done;
     if (!fresh) {
       if (++spins < spins_before_sleep) {

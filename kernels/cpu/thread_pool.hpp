@@ -30,7 +30,14 @@ public:
   /// Threads of all pools of this process that do not sleep, with those that call pools whose workers do not.
   static int awake() { return awake_in_all_.load(std::memory_order_relaxed); }
 
+  /// Cores that this process may use.
+  static int usable_cores();
+
   int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// How many of its threads take part in jobs that begin from now on. Any thread.
+  void use_at_most(int threads) { width_.store(threads, std::memory_order_relaxed); }
+  int may_use() const { return width_.load(std::memory_order_relaxed); }
 
   /// Calls body(task, thread) for every task in [0, tasks), with thread in [0, size()). Each thread starts with a range
   /// of neighbouring tasks, so that it reads memory in order, then helps with those of others. Returns when all are
@@ -46,6 +53,7 @@ private:
     void (*call)(const void* context, std::size_t task, int thread) = nullptr;
     const void* context = nullptr;
     std::size_t tasks = 0;
+    int threads = 1; // that take part
   };
 
   /// A range's next task.
@@ -57,7 +65,7 @@ private:
   void work(int thread);
   void open_ranges(bool empty);
   /// The first task of range `index`, or the end of the one before.
-  std::size_t range_start(int index) const { return job_.tasks * index / size(); }
+  std::size_t range_start(int index) const { return job_.tasks * index / job_.threads; }
   void end_workers();
   void worker_loop(int thread);
   void pause(std::uint32_t spins) const;
@@ -73,6 +81,8 @@ private:
   alignas(64) std::atomic<std::uint32_t> state_ = 0;
   std::vector<counter> ranges_; // one per thread
   alignas(64) job job_;
+  std::atomic<int> width_ = 1; // threads that jobs may have
+  std::atomic<int> team_ = 1;  // that take part in the last job: the others sleep until it changes
   std::atomic<bool> stop_ = false;
   std::atomic<bool> failed_ = false;
   std::exception_ptr failure_;

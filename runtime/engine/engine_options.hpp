@@ -48,6 +48,7 @@ struct engine_options {
   int max_queue = 1024;                    // waiting requests; further ones are refused as overloaded
   int step_tokens = 0;                     // rows of one step at most; 0: by what steps cost, as measured
   std::chrono::microseconds itl_target{0}; // that a step may take; it has fewer rows of prompts then; 0: no target
+  bool must_fit = false;                   // refuse weights that do not fit in memory, rather than page them from files
   bool prefix_cache = true;
   int cached_sequences = 0;    // of full length, for which kv_cache_bytes of 0 makes room at most;
                                // 0: max_sequences

@@ -122,6 +122,13 @@ public:
     return std::move(models_);
   }
 
+  std::vector<local_model> find_below(const fs::path& folder) {
+    folder_walk walk(remarks_, most_);
+    add_folder(folder, folder, deepest, walk);
+    std::ranges::stable_sort(models_, {}, &local_model::name);
+    return std::move(models_);
+  }
+
 private:
   void add(std::string name, const fs::path& path, std::uint64_t bytes) {
     models_.push_back({std::move(name), path, source_, bytes});
@@ -337,6 +344,10 @@ std::vector<model_place> model_places() {
   else if (const auto caches = folder_variable("XDG_CACHE_HOME"); !caches.empty() || !home.empty())
     places.push_back({"llama.cpp", (caches.empty() ? home / ".cache" : caches) / "llama.cpp"});
   return places;
+}
+
+std::vector<local_model> models_below(const fs::path& folder, std::vector<std::string>& remarks) {
+  return finder(remarks, most_entries).find_below(folder);
 }
 
 std::vector<local_model> list_local_models(std::vector<std::string>& remarks, std::size_t most) {

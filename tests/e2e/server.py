@@ -36,8 +36,9 @@ def wait_until(condition, what, seconds=60):
 
 class Server:
     def __init__(self, model, *flags, ready=True, stderr_to_stdout=False, preexec_fn=None):
+        named = ["--model", str(model)] if model else []  # else those of the flags
         self.process = subprocess.Popen(
-            [binary(), "serve", "--model", str(model), "--port", "0", *flags], preexec_fn=preexec_fn,
+            [binary(), "serve", *named, "--port", "0", *flags], preexec_fn=preexec_fn,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT if stderr_to_stdout else subprocess.PIPE, text=True)
         self.out, self.err = [], []
         # One connection per request: the server may have closed a kept one, and httpcore may close an idle one that it has

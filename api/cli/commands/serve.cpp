@@ -2,22 +2,17 @@
 
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/policy_file.hpp"
-#include "api/cli/technique_options.hpp"
+#include "api/cli/serve_options.hpp"
+#include "api/cli/served_list.hpp"
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
-#include "api/cli/values.hpp"
 #include "api/http/inherited_socket.hpp"
-#include "api/http/key_ring.hpp"
 #include "api/http/service_manager.hpp"
 #include "api/server/endpoint.hpp"
 #include "api/serving/server.hpp"
-#include "runtime/chat/output/find_chat_format.hpp"
-#include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/support/text/byte_size.hpp"
-#include "runtime/techniques/repertoire.hpp"
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -26,11 +21,11 @@
 #include <array>
 #include <condition_variable>
 #include <csignal>
-#include <cstdlib>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -42,51 +37,6 @@
 namespace troupe::cli {
 
 namespace {
-
-struct serve_options {
-  server_options server;
-  engine_options engine;
-  bool allow_anonymous = false;
-  std::optional<log_level> level; // unset: info, or off if quiet
-  log_format format = log_format::text;
-  std::optional<std::size_t> per_key;
-  bool quiet = false;
-  std::string key_file, keys_file, metrics_key_file, policy_file;
-  flag_values techniques; // of the server
-
-  /// Whether stderr gets more than lines: a bar on a terminal, and an example request.
-  bool is_verbose() const { return format == log_format::text && server.log->wants(log_level::info); }
-};
-
-template <class T>
-using named = std::vector<std::pair<std::string, T>>;
-
-const named<log_level> log_levels{{"debug", log_level::debug},
-                                  {"info", log_level::info},
-                                  {"warn", log_level::warn},
-                                  {"error", log_level::error},
-                                  {"off", log_level::off}};
-const named<log_format> log_formats{{"text", log_format::text}, {"json", log_format::json}};
-
-/// An option whose value is the name of one of `values`.
-template <class T, class To>
-void add_choice(CLI::App& command, const char* flag, const char* type, const char* initial, const char* help,
-                const named<T>& values, To& to) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : values)
-    names.push_back(name);
-  command
-    .add_option_function<std::string>(
-      flag,
-      [&values, &to](const std::string& given) {
-        to = std::ranges::find(values, given, &std::pair<std::string, T>::first)->second;
-      },
-      help)
-    ->check(one_of(std::move(names)))
-    ->type_name(type)
-    ->default_str(initial)
-    ->group(output_group);
-}
 
 bool is_every_address(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
@@ -142,13 +92,16 @@ struct stop_at_end {
 
 /// What the log says of a model that is ready.
 log_fields facts_of(const model_info& model, const std::string& url) {
-  log_fields facts{{"url", url},
-                   {"model", model.id},
-                   {"dtype", model.dtype},
-                   {"device", model.device},
-                   {"weights", to_size(model.weight_bytes)},
-                   {"kv_cache", to_size(model.kv_cache_bytes)},
-                   {"context", static_cast<std::uint64_t>(model.max_context)}};
+  log_fields facts;
+  if (!url.empty())
+    facts.push_back({"url", url});
+  log_fields more{{"model", model.id},
+                  {"dtype", model.dtype},
+                  {"device", model.device},
+                  {"weights", to_size(model.weight_bytes)},
+                  {"kv_cache", to_size(model.kv_cache_bytes)},
+                  {"context", static_cast<std::uint64_t>(model.max_context)}};
+  std::ranges::move(more, std::back_inserter(facts));
   if (model.max_context < model.own_context)
     facts.push_back({"models_context", static_cast<std::uint64_t>(model.own_context)});
   return facts;
@@ -167,14 +120,15 @@ int logged(server_log& log, log_format format, const std::function<int()>& run) 
   }
 }
 
-/// Logs the lines of a load, its failure, restarts and news, and shows a bar on a terminal.
-progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, console& terminal,
+/// Logs the lines of a load, its failure, restarts and news, and shows a bar on a terminal. `alone`: there is no other
+/// model, so the server ends with this one.
+progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, bool alone, console& terminal,
                      const service_manager& manager) {
   using stage = load_status::stage;
   const auto bar = std::make_shared<progress>(!verbose, false, [log](std::string_view text) { log->print(text); });
   const auto was_ready = std::make_shared<bool>(false);
   const auto last = std::make_shared<std::string>();
-  return [log, bar, was_ready, last, &terminal, &manager](const load_status& status) {
+  return [log, bar, was_ready, last, alone, &terminal, &manager](const load_status& status) {
     if (!status.news.empty())
       return log->say(status.level, status.level > log_level::info ? "trouble" : "measured", status.news);
     if (status.now == stage::ready && std::exchange(*was_ready, true)) {
@@ -191,31 +145,58 @@ progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, conso
       manager.loading(status.line.empty() ? "loading" : status.line);
     if (status.now == stage::failed && status.why) {
       log->say(log_level::error, "failed", status.why->message);
-      terminal.post(*status.why);
+      if (alone)
+        terminal.post(*status.why);
     }
   };
 }
 
-/// Sections for keys that nobody has, as misspelt ones, would protect nothing.
-void check_policy_keys(const std::string& file, const server_options& server) {
-  std::set<std::string> names;
-  for (std::size_t i = 1; i <= server.api_keys.size(); ++i)
-    names.insert("key-" + std::to_string(i));
-  if (!server.key_file.empty())
-    for (const auto& one : read_keys(server.key_file))
-      names.insert(one.name);
-  for (const auto& [name, rules] : server.policy.of_key)
-    if (!names.contains(name)) {
-      std::string known;
-      for (const auto& one : names)
-        known += (known.empty() ? "" : ", ") + one;
-      throw failure(errc::bad_request,
-                    file + ": [key." + name + "] names no key; " +
-                      (names.empty() ? "this server has none" : "there are " + known));
-    }
-}
+/// One of these for each load of each model.
+class followed_loads {
+public:
+  explicit followed_loads(std::function<progress_sink()> make) : make_(std::move(make)) {}
 
-bool has_keys(const server_options& options) { return !options.api_keys.empty() || !options.key_file.empty(); }
+  void hear(const std::string& name, const load_status& status) {
+    progress_sink sink;
+    {
+      const std::lock_guard lock(mutex_);
+      auto& one = by_name_[name];
+      const bool loads = status.now == load_status::stage::loading && status.news.empty();
+      if (!one.sink || (loads && !one.loads))
+        one.sink = make_();
+      one.loads = loads || (one.loads && !status.news.empty());
+      sink = one.sink;
+    }
+    sink(status);
+  }
+
+private:
+  struct load {
+    progress_sink sink = {};
+    bool loads = false;
+  };
+  std::mutex mutex_;
+  std::map<std::string, load> by_name_;
+  std::function<progress_sink()> make_;
+};
+
+/// The policy that models must be able to follow, also those that are loaded later.
+class policy_for_models {
+public:
+  explicit policy_for_models(server_policy now) : now_(std::move(now)) {}
+  void set(server_policy next) {
+    const std::lock_guard lock(mutex_);
+    now_ = std::move(next);
+  }
+  void check(const served_model& model) const {
+    const std::lock_guard lock(mutex_);
+    check_policy(now_, model);
+  }
+
+private:
+  mutable std::mutex mutex_;
+  server_policy now_;
+};
 
 /// Faults on purpose are for tests, on this machine alone.
 void check_fault_injection(const serve_options& options, const std::string& host) {
@@ -235,29 +216,27 @@ bool check_access(const serve_options& options, const std::string& host) {
   return open_to_others;
 }
 
-void take_files(serve_options& options);
-log_level level_of(const serve_options& options) {
-  return options.level.value_or(options.quiet ? log_level::off : log_level::info);
-}
-
 /// Flags whose values, or files, are put in force by `reload`.
-constexpr std::array<std::string_view, 14> live_flags{"api-key",          "api-key-file",  "api-keys",
-                                                      "metrics-key-file", "policy",        "allow-anonymous",
-                                                      "cors-origin",      "allowed-hosts", "max-requests-per-key",
-                                                      "header-timeout",   "idle-timeout",  "stop-grace",
-                                                      "log-level",        "config"};
+constexpr std::array<std::string_view, 15> live_flags{"api-key",          "api-key-file",    "api-keys",
+                                                      "metrics-key-file", "admin-key-file",  "policy",
+                                                      "cors-origin",      "allowed-hosts",   "max-requests-per-key",
+                                                      "header-timeout",   "allow-anonymous", "idle-timeout",
+                                                      "stop-grace",       "log-level",       "config"};
 
 /// The command line and all files that it names, read again: what can change does, the rest is told.
-void reload(server& listening, const engine& engine, const CLI::App& given, const reader& again,
-            const std::string& host, server_log& log) {
+void reload(server& listening, const catalogue& models, const std::vector<catalogue_model>& list,
+            policy_for_models& policy, const CLI::App& given, const reader& again, const std::string& host,
+            server_log& log) {
   try {
     const auto now = again();
     auto& next = *static_cast<serve_options*>(now.given.get());
     take_files(next);
+    bound_keys(next, list);
     check_access(next, host);
-    if (const auto model = engine.model())
-      check_policy(next.server.policy, served_model(*model));
+    for (const auto& model : models.models())
+      check_policy(next.server.policy, *model);
     listening.reload(next.server);
+    policy.set(next.server.policy);
     log.set_level(level_of(next));
     log.write(log_level::info, "reloaded");
     for (const auto* before : given.get_options()) {
@@ -272,17 +251,19 @@ void reload(server& listening, const engine& engine, const CLI::App& given, cons
   }
 }
 
-/// Tells the manager that the engine's actors answer, as often as it wants to hear it: one that hangs is not alive.
-std::jthread watched(const service_manager& manager, const engine& engine) {
+/// Tells the manager that the engines' actors answer, as often as it wants to hear it: one that hangs is not alive.
+std::jthread watched(const service_manager& manager, const catalogue& models) {
   if (!manager.watchdog())
     return {};
-  return std::jthread([&manager, &engine](const std::stop_token& stop) {
+  return std::jthread([&manager, &models](const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any wake;
     for (std::unique_lock lock(mutex); !stop.stop_requested();) {
       try {
-        engine.stats();
-        manager.alive();
+        for (const auto& one : models.models())
+          models.stats_of(one->id);
+        if (models.is_plural() || models.status().ready)
+          manager.alive();
       } catch (const failure&) { // it is stopping, or starts anew
       }
       wake.wait_for(lock, stop, *manager.watchdog(), [] { return false; });
@@ -291,7 +272,8 @@ std::jthread watched(const service_manager& manager, const engine& engine) {
 }
 
 int serve(serve_options options, const CLI::App& given, const reader& again) {
-  require_model(options.engine.model);
+  const auto list = list_served(options, given);
+  bound_keys(options, list);
   std::signal(SIGPIPE, SIG_IGN); // who reads the log may go away: that ends nothing
   if (const auto inherited = checked_usage(take_inherited_socket)) {
     options.server.host = inherited->host;
@@ -308,10 +290,27 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   if (const auto limit = raise_descriptor_limit(); limit < most_descriptors(options.server))
     log->write(log_level::warn, "few file descriptors",
                {{"limit", limit}, {"wanted", most_descriptors(options.server)}});
-  log->write(log_level::info, "loading", {{"model", options.engine.model}});
-  const auto engine = engine::start(with_bundled_second(options.engine),
-                                    follow(log, options.is_verbose(), terminal, manager));
-  catalogue models(engine);
+  const bool alone = list.size() == 1 && !options.rules.on_demand;
+  for (const auto& each : list)
+    if (each.stays || !options.rules.on_demand)
+      log->write(log_level::info, "loading", {{"model", each.options.model}});
+  followed_loads followed(
+    [&, verbose = options.is_verbose()] { return follow(log, verbose, alone, terminal, manager); });
+  policy_for_models policy(options.server.policy);
+  const auto accept = [&](const served_model& model) {
+    try {
+      policy.check(model);
+    } catch (const failure& f) {
+      log->say(log_level::error, "failed", f.what_failed().message);
+      throw;
+    }
+    if (!alone)
+      log->write(log_level::info, "loaded", facts_of(model, {}));
+  };
+  catalogue models(
+    list, options.rules,
+    {.progress = [&](const std::string& name, const load_status& status) { followed.hear(name, status); },
+     .accept = accept});
   server listening(models, options.server);
   const auto url = url_of(host, listening.port());
   print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
@@ -332,31 +331,32 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   const stop_at_end stopping{listening}; // also if the next thread cannot be started
   std::jthread loading([&] {
     try {
-      const auto model = engine.wait_until_ready();
-      try {
-        check_policy(options.server.policy, served_model(*model));
-      } catch (const failure& f) {
-        log->say(log_level::error, "failed", f.what_failed().message);
-        return terminal.post(f.what_failed());
-      }
-      if (const auto warning = schedule_warning(*model); !warning.empty())
-        log->say(log_level::warn, "schedule", warning);
-      log->write(log_level::info, "ready", facts_of(*model, url));
-      manager.ready();
-      if (model->generates)
-        log->write(log_level::info, "sampling", {{"by_default", sampling_of(*model)}});
-      if (options.is_verbose())
-        log->say(log_level::info, "example", "try: " + example(local_url, *model, has_keys(options.server)));
-    } catch (const failure&) { // already posted, or the server is stopping
+      models.wait_until_started();
+    } catch (const failure& f) { // the log has it, unless the server is stopping
+      return terminal.post(f.what_failed());
     }
+    const auto first = models.find({});
+    if (first && !first->schedule_invariant)
+      log->say(log_level::warn, "schedule", schedule_warning(*first));
+    if (alone && first)
+      log->write(log_level::info, "ready", facts_of(*first, url));
+    else
+      log->write(log_level::info, "ready", {{"url", url}, {"models", std::uint64_t(list.size())}});
+    manager.ready();
+    if (!first)
+      return;
+    if (first->generates)
+      log->write(log_level::info, "sampling", {{"by_default", sampling_of(*first)}});
+    if (options.is_verbose())
+      log->say(log_level::info, "example", "try: " + example(local_url, *first, has_keys(options.server)));
   });
   terminal.catch_hangups([&] {
     manager.reloading();
-    reload(listening, engine, given, again, host, *log);
+    reload(listening, models, list, policy, given, again, host, *log);
     manager.ready();
   });
-  const auto watchdog = watched(manager, engine);
-  // Only two things end this wait: the engine's failure, or an interrupt.
+  const auto watchdog = watched(manager, models);
+  // Only two things end this wait: an interrupt, or the failure of a load at the start or of the only engine.
   const auto broken = terminal.next_event();
   if (!broken)
     log->write(log_level::info, "stopping",
@@ -379,7 +379,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   }
   terminal.let_interrupts_end_the_program();
   serving.join();
-  engine.stop();
+  models.stop();
   loading.join();
   if (broken && log->wants(log_level::error))
     return failed; // the log has it
@@ -387,146 +387,6 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     throw failure(std::get<error>(*broken).code, std::get<error>(*broken).message);
   log->write(log_level::info, "stopped");
   return 0;
-}
-
-/// What the environment and the files that flags name say.
-void take_files(serve_options& options) {
-  if (const char* key = std::getenv("TROUPE_API_KEY"); key && *key)
-    options.server.api_keys.emplace_back(key);
-  if (!options.key_file.empty())
-    options.server.api_keys.push_back(read_key(options.key_file));
-  if (!options.keys_file.empty())
-    read_keys(options.keys_file); // what is wrong is told before the model is loaded
-  options.server.key_file = options.keys_file;
-  if (!options.metrics_key_file.empty())
-    options.server.metrics_key = read_key(options.metrics_key_file);
-  else if (const char* key = std::getenv("TROUPE_METRICS_KEY"); key && *key)
-    options.server.metrics_key = key;
-  if (!options.policy_file.empty()) {
-    options.server.policy = read_policy(options.policy_file);
-    check_policy_keys(options.policy_file, options.server);
-  }
-  // With several keys, one may keep all sequences busy but not fill the queue.
-  const auto& engine = options.engine;
-  options.server.engine_room = static_cast<std::size_t>(replica_count(engine) * engine.max_sequences +
-                                                        engine.max_queue);
-  const auto running_and_half_the_queue = static_cast<std::size_t>(replica_count(engine) * engine.max_sequences +
-                                                                   (engine.max_queue + 1) / 2);
-  options.server.max_requests_per_key = options.per_key.value_or(
-    options.server.api_keys.size() > 1 || !options.keys_file.empty() ? running_and_half_the_queue : 0);
-  for (const auto* each : repertoire())
-    if (each->serve)
-      options.server.techniques.set(*each, each->serve(options.techniques));
-}
-
-void add_server_options(CLI::App& command, serve_options& given) {
-  auto& options = given.server;
-  const auto option = [&](const char* flag, auto& value, const char* help, const char* type) {
-    return command.add_option(flag, value, help)->type_name(type)->capture_default_str()->group(server_group);
-  };
-  option("--host", options.host,
-         "Address to listen on; 0.0.0.0: all of this machine's; unix:PATH: a socket that programs of this machine "
-         "reach by its path",
-         "ADDRESS");
-  option("--port", options.port, "Port to listen on; 0: any that is free, which is then printed", "INT")
-    ->check(integer_between(0, 65535));
-  command
-    .add_option("--api-key", options.api_keys,
-                "Answer only requests with this bearer token; may be repeated, or given in TROUPE_API_KEY. Other users "
-                "of this machine can see it in the list of processes: prefer a file")
-    ->take_all()
-    ->allow_extra_args(false)
-    ->type_name("KEY")
-    ->group(server_group);
-  const auto file = [&](const char* flag, std::string& value, const char* help) {
-    command.add_option(flag, value, help)->type_name("FILE")->group(server_group);
-  };
-  file("--api-key-file", given.key_file, "Read an API key from this file");
-  file("--api-keys", given.keys_file,
-       "Read API keys from this file, a line `name=key` for each; names appear in the log and in metrics. The file is "
-       "read again when it changes");
-  file("--metrics-key-file", given.metrics_key_file,
-       "Read from this file a key that opens /metrics and nothing else; /metrics needs a key then. It can also be "
-       "given in TROUPE_METRICS_KEY");
-  file("--policy", given.policy_file,
-       "Read from this TOML file what clients cannot lift: texts that no answer contains, biases, the highest "
-       "temperature, the longest answer; for all, or in [key.NAME] for one name of --api-keys");
-  command
-    .add_option_function<std::string>(
-      "--unknown-fields",
-      [&options](const std::string& how) {
-        options.unknown = how == "reject" ? unknown_fields::reject
-          : how == "ignore"               ? unknown_fields::ignore
-                                          : unknown_fields::warn;
-      },
-      "Fields of requests that nothing reads, as misspelt ones: tell them in the log and in the header "
-      "X-Troupe-Warning, refuse the request, or say nothing")
-    ->check(one_of({"warn", "reject", "ignore"}))
-    ->default_str("warn")
-    ->group(server_group);
-  command
-    .add_flag("--allow-anonymous", given.allow_anonymous,
-              "Serve everybody without a key, also other machines if --host lets them reach this one")
-    ->group(server_group);
-  command
-    .add_flag_callback(
-      "--no-page", [&options] { options.page = false; }, "Serve no web page at /, only the endpoints")
-    ->group(server_group);
-  command
-    .add_flag(
-      "--fault-injection", options.fault_injection,
-      "Let clients make parts of the server fail, by POST /debug/faults: for tests, on an address of this machine "
-      "alone, and not in a configuration file")
-    ->configurable(false)
-    ->group(server_group);
-  command
-    .add_option("--cors-origin", options.cors_origins,
-                "Allow requests from web pages of this origin; may be given several times; *: all pages")
-    ->take_all()
-    ->allow_extra_args(false)
-    ->type_name("ORIGIN")
-    ->group(server_group);
-  command
-    .add_option("--allowed-hosts", options.allowed_hosts,
-                "Also answer requests to this host name; may be repeated, or separated by commas; *: all. A server "
-                "without an API key otherwise answers only to this machine's names, to block DNS rebinding")
-    ->take_all()
-    ->allow_extra_args(false)
-    ->delimiter(',')
-    ->type_name("HOST")
-    ->group(server_group);
-  const auto size = [&](const char* flag, std::size_t& value, const char* help, const char* shown) {
-    command.add_option(flag, value, help)
-      ->transform(size_value())
-      ->type_name("SIZE")
-      ->default_str(shown)
-      ->group(server_group);
-  };
-  size("--max-body", options.max_body_bytes, "Largest body of a request", "16MiB");
-  size("--max-body-memory", options.max_body_memory,
-       "Memory for the bodies of all current requests; further requests are refused", "256MiB");
-  size("--max-answer-memory", options.max_answer_memory,
-       "Memory for all answers under way; when it is reached, the slowest readers lose their connections", "256MiB");
-  size("--max-response-memory", options.max_response_memory,
-       "Memory for the responses of /v1/responses that clients may ask for again; 0: none is stored", "64MiB");
-  size("--max-frame", options.max_frame_bytes, "Largest message on a WebSocket", "1MiB");
-  option("--max-connections", options.max_connections, "Concurrent connections; further ones are refused", "INT")
-    ->check(integer_between(1, 1 << 20));
-  option("--max-requests-per-socket", options.max_requests_per_socket, "Concurrent sequences on one WebSocket", "INT")
-    ->check(integer_between(1, 1 << 20));
-  const auto seconds = [&](const char* flag, std::chrono::milliseconds& value, const char* help) {
-    command
-      .add_option_function<std::int64_t>(
-        flag, [&value](std::int64_t s) { value = std::chrono::seconds(s); }, help)
-      ->check(integer_between(0, 24 * 3600))
-      ->type_name("SECONDS")
-      ->default_str(std::to_string(value.count() / 1000))
-      ->group(server_group);
-  };
-  seconds("--header-timeout", options.header_timeout, "Time for a request's headers to arrive");
-  seconds("--idle-timeout", options.idle_timeout, "Time until an idle connection is closed");
-  seconds("--stop-grace", options.stop_grace,
-          "Time for running requests to finish when the server stops; a second signal cuts it short");
 }
 
 } // namespace
@@ -548,37 +408,7 @@ std::string schedule_warning(const model_info& model) {
 command add_serve(CLI::App& troupe, reader again) {
   const auto options = std::make_shared<serve_options>();
   auto* app = troupe.add_subcommand("serve", "Serve a model over HTTP (OpenAI's API) and WebSocket");
-  add_server_options(*app, *options);
-  add_engine_options(*app, options->engine);
-  add_chat_template_option(*app, options->engine);
-  add_technique_options(*app, options->engine.techniques, technique_option::served, model_group);
-  app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
-  const auto format = [&](const char* flag, std::string& value, std::vector<std::string> names, const char* help) {
-    app->add_option(flag, value, help)
-      ->check(one_of(std::move(names)))
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->group(model_group);
-  };
-  format("--tool-parser", options->engine.formats.calls, call_format_names(),
-         "How the model writes calls of tools; auto: as its chat template does; none: they are left in the text");
-  format("--reasoning-parser", options->engine.formats.reasoning, reasoning_format_names(),
-         "How the model marks its reasoning; auto: as its chat template does; none: it is left in the text");
-  app
-    ->add_option(
-      "--max-requests-per-key", options->per_key,
-      "Sequences that one API key may have running or waiting; 0: no bound of its own. By default, where there "
-      "are several keys, --max-sequences and half of --max-queue")
-    ->check(integer_between(0, 1 << 20))
-    ->type_name("INT")
-    ->group(server_group);
-  add_technique_options(*app, options->techniques, technique_option::server, server_group);
-  add_choice(*app, "--log-level", "LEVEL", "info",
-             "What to log on stderr: debug, info (a line for each request), warn, error or off", log_levels,
-             options->level);
-  add_choice(*app, "--log-format", "FORMAT", "text",
-             "text, or json: an object on each line, and nothing else on stderr", log_formats, options->format);
-  add_common_options(*app);
+  add_serve_options(*app, *options);
   app->footer("Endpoints:\n" + list_endpoints(100) +
               "\nThe server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM "
               "lets running requests finish, a second one ends them with an error; the exit status is 0. SIGHUP reads "
@@ -586,6 +416,7 @@ command add_serve(CLI::App& troupe, reader again) {
               "Examples:\n"
               "  troupe serve\n"
               "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"
+              "  troupe serve -m chat=~/models/Qwen3-0.6B -m embed=~/models/bge-small --load-on-demand\n"
               "  TROUPE_API_KEY=secret troupe serve --host 0.0.0.0 --config " +
               example_configuration());
   return {app,

@@ -9,6 +9,8 @@ namespace troupe {
 // models.cpp
 reply list_models(const call& c);
 reply tell_model(const call& c);
+reply load_model(const call& c);
+reply unload_model(const call& c);
 reply load_variant(const call& c);
 reply unload_variant(const call& c);
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -68,21 +69,67 @@ std::string anthropic_model(const served_model& model, const std::string& varian
     .str();
 }
 
+/// What is told of a model of several besides.
+json_object state_of(const known_model& one) {
+  using state = known_model::state;
+  json_object result;
+  switch (one.now) {
+    case state::ready: result.text("value", "loaded"); break;
+    case state::waiting:
+    case state::loading: result.text("value", "loading"); break;
+    case state::unloading: result.text("value", "unloading"); break;
+    case state::unloaded:
+    case state::failed: result.text("value", "unloaded"); break; // as llama.cpp's router has it
+  }
+  if (one.now == state::failed)
+    result.flag("failed", true).text("error", to_utf8(one.line));
+  if (one.now == state::loading && one.total_bytes > 0)
+    result.number("progress", static_cast<double>(one.done_bytes) / static_cast<double>(one.total_bytes));
+  if (one.model)
+    result.number("weight_bytes", one.model->weight_bytes).number("kv_cache_bytes", one.model->kv_cache_bytes);
+  if (one.until)
+    result.number("unloads_at", std::chrono::system_clock::to_time_t(*one.until));
+  return result;
+}
+
 struct listed_model {
   std::string id;
-  std::shared_ptr<const served_model> model;
-  std::string variant;
+  std::shared_ptr<const served_model> model; // null: it is not loaded
+  std::string variant = {};
+  std::optional<known_model> known = {}; // of several
 };
 
 std::vector<listed_model> all_models(const call& c) {
   std::vector<listed_model> all;
-  for (const auto& model : c.models.all()) {
-    all.push_back({model->id, model, {}});
-    for (const auto* each : variants_of(model->techniques))
-      for (const auto& name : each->names())
-        all.push_back({name, model, name});
+  for (const auto& one : c.models.known()) {
+    all.push_back({one.name, one.model, {}, c.engine.is_plural() ? std::optional(one) : std::nullopt});
+    if (one.model)
+      for (const auto* each : variants_of(one.model->techniques))
+        for (const auto& name : each->names())
+          all.push_back({name, one.model, name});
   }
   return all;
+}
+
+/// OpenAI's object.
+std::string object_of(const listed_model& one) {
+  if (!one.known)
+    return model_object(*one.model, one.variant);
+  std::vector<std::string> aliases;
+  for (const auto& alias : one.known->aliases)
+    aliases.push_back(json_text(to_utf8(alias)));
+  const auto more = json_object().list("aliases", aliases).object("status", state_of(*one.known)).str().substr(1);
+  auto object = one.model
+    ? model_object(*one.model)
+    : json_object().text("id", to_utf8(one.id)).text("object", "model").text("owned_by", "troupe").str();
+  object.back() = ',';
+  return object + more;
+}
+
+std::string anthropic_object_of(const listed_model& one) {
+  served_model alone; // what is known of one that is not loaded
+  alone.id = one.id;
+  return anthropic_model(one.model ? *one.model : alone, one.variant);
 }
 
 /// A page of the list: `limit`, `after_id`, `before_id`.
@@ -112,7 +159,7 @@ reply list_for_anthropic(const call& c) {
   }
   std::vector<std::string> page;
   for (auto i = first; i < last; ++i)
-    page.push_back(anthropic_model(*all[i].model, all[i].variant));
+    page.push_back(anthropic_object_of(all[i]));
   return reply::json(json_object()
                        .raw("data", json_list(page))
                        .flag("has_more", more)
@@ -161,20 +208,42 @@ reply list_models(const call& c) {
     return list_for_anthropic(c);
   std::vector<std::string> all;
   for (const auto& one : all_models(c))
-    all.push_back(model_object(*one.model, one.variant));
+    all.push_back(object_of(one));
   return reply::json(json_object().text("object", "list").raw("data", json_list(all)).str());
 }
 
 reply tell_model(const call& c) {
   const std::string name(c.id);
-  const auto object = c.as_anthropic ? anthropic_model : model_object;
-  for (const auto& model : c.models.all()) {
-    if (variants_with(model->techniques, name))
-      return reply::json(object(*model, name));
-    if (name == model->id)
-      return reply::json(object(*model, {}));
-  }
+  for (const auto& one : all_models(c))
+    if (name == one.id || (one.known && std::ranges::find(one.known->aliases, name) != one.known->aliases.end()))
+      return reply::json(c.as_anthropic ? anthropic_object_of(one) : object_of(one));
   throw failure(errc::not_found, "the model `" + name + "` does not exist", "model");
+}
+
+namespace {
+
+/// The model of an operator's request, once what it asks for has come.
+template <class Ask>
+reply waited_for(const call& c, const Ask& ask) {
+  const auto document = json::document::parse(c.body, "the body", errc::bad_request);
+  const field_reader body(document.root());
+  notes_on_members(body, unknown_fields::reject, std::array<std::string_view, 1>{"model"});
+  const auto name = body.text("model");
+  if (!name || name->empty())
+    body.refuse("model", "is required");
+  if (!c.waited)
+    throw must_wait{ask(*name)};
+  return reply::json(json_object().flag("success", true).str());
+}
+
+} // namespace
+
+reply load_model(const call& c) {
+  return waited_for(c, [&](std::string_view name) { return c.engine.load(name, true); });
+}
+
+reply unload_model(const call& c) {
+  return waited_for(c, [&](std::string_view name) { return c.engine.unload(name); });
 }
 
 reply load_variant(const call& c) {

@@ -4,9 +4,9 @@
 
 namespace troupe {
 
-reply list_ollama_models(const call& c) { return reply::json(ollama_tags(c.models.all())); }
+reply list_ollama_models(const call& c) { return reply::json(ollama_tags(c.models.known())); }
 
-reply list_ollama_running(const call& c) { return reply::json(ollama_running(c.models.all())); }
+reply list_ollama_running(const call& c) { return reply::json(ollama_running(c.models.known())); }
 
 reply show_ollama_model(const call& c) {
   const request_of asked(c);

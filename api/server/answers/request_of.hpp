@@ -16,7 +16,7 @@ struct request_of {
 
 private:
   static json::document parsed(const call& c) {
-    c.models.all();
+    c.models.require_any();
     return json::document::parse(c.body, "the body", errc::bad_request);
   }
 };

@@ -32,15 +32,15 @@ constexpr auto kept = std::to_array<std::string_view>({
 });
 constexpr std::size_t most_names = 256;
 
-/// A name with its labels, but for the replica's.
-std::string without_replica(std::string_view name) {
-  std::string plain(name);
-  constexpr std::string_view label = "replica=\"";
+/// A name with its labels, but for this one: `label` is `model="`.
+std::string without_label(std::string plain, std::string_view label) {
   const auto at = plain.find(label);
   if (at == plain.npos)
     return plain;
-  auto end = plain.find('"', at + label.size());
-  if (end == plain.npos)
+  auto end = at + label.size();
+  while (end < plain.size() && plain[end] != '"')
+    end += plain[end] == '\\' ? 2 : 1;
+  if (end >= plain.size())
     return plain;
   end += end + 1 < plain.size() && plain[end + 1] == ',' ? 2 : 1;
   plain.erase(at, end - at);
@@ -49,6 +49,11 @@ std::string without_replica(std::string_view name) {
   if (plain.ends_with("{}"))
     plain.resize(plain.size() - 2);
   return plain;
+}
+
+/// Of all models and replicas together.
+std::string of_all(std::string_view name) {
+  return without_label(without_label(std::string(name), "model=\""), "replica=\"");
 }
 
 } // namespace
@@ -75,7 +80,7 @@ void figures_history::add(std::string_view exposition, std::chrono::system_clock
     const auto number = line.substr(space + 1);
     if (std::from_chars(number.data(), number.data() + number.size(), value).ec != std::errc())
       continue;
-    const auto place = place_of(without_replica(line.substr(0, space)));
+    const auto place = place_of(of_all(line.substr(0, space)));
     if (place >= names_.size())
       continue;
     if (place >= made.values.size())

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -63,10 +64,41 @@ prometheus::MetricFamily model_family(const service& engine) {
   return family;
 }
 
-/// What the replicas of an engine count: each number under its name, once for each replica.
+/// Of several models: which are loaded, and what they take.
+void add_known(const service& engine, std::vector<prometheus::MetricFamily>& to) {
+  prometheus::MetricFamily loaded{
+    "troupe_model_loaded", "1 for each model that is loaded, 0 for the others.", prometheus::MetricType::Gauge, {}};
+  prometheus::MetricFamily bytes{"troupe_model_memory_bytes",
+                                 "Memory of each model that is loaded, for its weights and its KV cache.",
+                                 prometheus::MetricType::Gauge,
+                                 {}};
+  const auto add = [](prometheus::MetricFamily& family, double value,
+                      std::vector<prometheus::ClientMetric::Label> labels) {
+    prometheus::ClientMetric metric;
+    metric.gauge.value = value;
+    metric.label = std::move(labels);
+    family.metric.push_back(std::move(metric));
+  };
+  for (const auto& one : engine.known()) {
+    const auto name = to_utf8(one.name);
+    add(loaded, one.model ? 1 : 0, {{"model", name}});
+    if (!one.model)
+      continue;
+    add(bytes, static_cast<double>(one.model->weight_bytes), {{"model", name}, {"kind", "weights"}});
+    add(bytes, static_cast<double>(one.model->kv_cache_bytes), {{"model", name}, {"kind", "kv_cache"}});
+  }
+  to.push_back(std::move(loaded));
+  if (!bytes.metric.empty())
+    to.push_back(std::move(bytes));
+}
+
+/// What the replicas of engines count: each number under its name, once for each replica.
 class replica_families {
 public:
-  explicit replica_families(const engine_stats& all) : several_(all.replicas.size() > 1) {
+  /// `model`: empty where there is one.
+  void add(const engine_stats& all, const std::string& model) {
+    several_ = all.replicas.size() > 1;
+    model_ = model;
     for (const auto& each : all.replicas)
       add(each);
   }
@@ -111,6 +143,8 @@ private:
     prometheus::ClientMetric metric;
     (counts ? metric.counter.value : metric.gauge.value) = value;
     metric.label = std::move(labels);
+    if (!model_.empty())
+      metric.label.push_back({"model", model_});
     if (several_)
       metric.label.push_back({"replica", replica_});
     auto known = std::ranges::find(families_, about.name, &prometheus::MetricFamily::name);
@@ -120,8 +154,8 @@ private:
     known->metric.push_back(std::move(metric));
   }
 
-  bool several_;
-  std::string replica_; // that is being added
+  bool several_ = false;
+  std::string model_, replica_; // that are being added
   std::vector<prometheus::MetricFamily> families_;
 };
 
@@ -129,26 +163,20 @@ private:
 
 struct metrics::instruments {
   prometheus::Registry registry;
-  prometheus::Histogram& first_token = prometheus::BuildHistogram()
-                                         .Name("troupe_time_to_first_token_seconds")
-                                         .Help("From submission to the first token.")
-                                         .Register(registry)
-                                         .Add({}, waits);
-  prometheus::Histogram& between_tokens = prometheus::BuildHistogram()
-                                            .Name("troupe_inter_token_seconds")
-                                            .Help("Between the tokens of one sequence.")
-                                            .Register(registry)
-                                            .Add({}, gaps);
-  prometheus::Histogram& queued = prometheus::BuildHistogram()
-                                    .Name("troupe_queue_seconds")
-                                    .Help("From submission to the first planned step.")
-                                    .Register(registry)
-                                    .Add({}, waits);
-  prometheus::Histogram& whole = prometheus::BuildHistogram()
-                                   .Name("troupe_request_seconds")
-                                   .Help("From submission to the end.")
-                                   .Register(registry)
-                                   .Add({}, waits);
+  prometheus::Family<prometheus::Histogram>& first_token = prometheus::BuildHistogram()
+                                                             .Name("troupe_time_to_first_token_seconds")
+                                                             .Help("From submission to the first token.")
+                                                             .Register(registry);
+  prometheus::Family<prometheus::Histogram>& between_tokens = prometheus::BuildHistogram()
+                                                                .Name("troupe_inter_token_seconds")
+                                                                .Help("Between the tokens of one sequence.")
+                                                                .Register(registry);
+  prometheus::Family<prometheus::Histogram>& queued = prometheus::BuildHistogram()
+                                                        .Name("troupe_queue_seconds")
+                                                        .Help("From submission to the first planned step.")
+                                                        .Register(registry);
+  prometheus::Family<prometheus::Histogram>& whole =
+    prometheus::BuildHistogram().Name("troupe_request_seconds").Help("From submission to the end.").Register(registry);
   prometheus::Family<prometheus::Counter>& requests =
     prometheus::BuildCounter().Name("troupe_requests_total").Help("Requests ended, by outcome.").Register(registry);
   prometheus::Counter& text_bytes = prometheus::BuildCounter()
@@ -200,6 +228,15 @@ struct metrics::instruments {
 
 namespace {
 
+using labels = std::map<std::string, std::string>;
+
+/// `more`, and the model where there are several.
+labels labels_of(const std::string& model, labels more = {}) {
+  if (!model.empty())
+    more.emplace("model", model);
+  return more;
+}
+
 /// Measures one request's events. The request counts as in flight until it ends or its sink is dropped.
 class stopwatch {
 public:
@@ -244,35 +281,54 @@ private:
 } // namespace
 
 metrics::metrics(const service& engine, std::chrono::milliseconds every)
-  : engine_(engine), figures_(every), all_(std::make_shared<instruments>()) {
-  for (const auto* outcome : {"stop", "length", "cancelled", "refused", "error"})
-    all_->requests.Add({{"outcome", outcome}});
+  : engine_(engine), several_(engine.is_plural()), figures_(every), all_(std::make_shared<instruments>()) {
+  std::vector<std::string> models{""};
+  if (several_) {
+    models.clear();
+    for (const auto& one : engine.known())
+      models.push_back(to_utf8(one.name));
+  }
+  for (const auto& model : models) {
+    for (const auto* outcome : {"stop", "length", "cancelled", "refused", "error"})
+      all_->requests.Add(labels_of(model, {{"outcome", outcome}}));
+    for (auto* family : {&all_->first_token, &all_->queued, &all_->whole})
+      family->Add(labels_of(model), waits);
+    all_->between_tokens.Add(labels_of(model), gaps);
+  }
 }
 
 metrics::~metrics() = default;
 
-service::event_sink metrics::measured(service::event_sink next) {
-  return [all = all_, watch = std::make_shared<stopwatch>(all_->in_flight), next = std::move(next)](event e) {
-    auto end = [&](const char* outcome) {
-      if (!watch->end())
-        return;
-      all->whole.Observe(watch->elapsed());
-      all->requests.Add({{"outcome", outcome}}).Increment();
-    };
-    if (const auto* token = std::get_if<token_event>(&e)) {
-      watch->see(*token, all->first_token, all->between_tokens);
-      all->text_bytes.Increment(static_cast<double>(token->text.size()));
-    } else if (const auto* done = std::get_if<done_event>(&e)) {
-      all->queued.Observe(done->queue_ms / 1000);
-      all->policy_hits.Increment(done->withheld_tokens);
-      end(outcome_of(*done));
-    } else {
-      const auto code = std::get<error>(e).code;
-      const bool refused = code == errc::overloaded || code == errc::bad_request || code == errc::unavailable;
-      end(code == errc::cancelled ? "cancelled" : refused ? "refused" : "error");
-    }
-    next(std::move(e));
+service::event_sink metrics::measured(service::event_sink next, const std::string& model) {
+  const auto of = several_ ? to_utf8(model) : std::string();
+  const auto its = labels_of(of);
+  struct histograms {
+    prometheus::Histogram &first_token, &between_tokens, &queued, &whole;
   };
+  const histograms measured{all_->first_token.Add(its, waits), all_->between_tokens.Add(its, gaps),
+                            all_->queued.Add(its, waits), all_->whole.Add(its, waits)};
+  return
+    [all = all_, measured, of, watch = std::make_shared<stopwatch>(all_->in_flight), next = std::move(next)](event e) {
+      auto end = [&](const char* outcome) {
+        if (!watch->end())
+          return;
+        measured.whole.Observe(watch->elapsed());
+        all->requests.Add(labels_of(of, {{"outcome", outcome}})).Increment();
+      };
+      if (const auto* token = std::get_if<token_event>(&e)) {
+        watch->see(*token, measured.first_token, measured.between_tokens);
+        all->text_bytes.Increment(static_cast<double>(token->text.size()));
+      } else if (const auto* done = std::get_if<done_event>(&e)) {
+        measured.queued.Observe(done->queue_ms / 1000);
+        all->policy_hits.Increment(done->withheld_tokens);
+        end(outcome_of(*done));
+      } else {
+        const auto code = std::get<error>(e).code;
+        const bool refused = code == errc::overloaded || code == errc::bad_request || code == errc::unavailable;
+        end(code == errc::cancelled ? "cancelled" : refused ? "refused" : "error");
+      }
+      next(std::move(e));
+    };
 }
 
 void metrics::refused() { all_->requests.Add({{"outcome", "refused"}}).Increment(); }
@@ -311,12 +367,23 @@ std::string metrics::text() const {
                              static_cast<double>(heap.uordblks + heap.hblkhd)));
   const auto process = process_families();
   all.insert(all.end(), process.begin(), process.end());
-  try {
-    const auto engine = replica_families(engine_.stats()).collect();
-    all.insert(all.end(), engine.begin(), engine.end());
-  } catch (const failure&) {
-    // There are no counters before the model is loaded.
+  if (several_)
+    add_known(engine_, all);
+  replica_families counters;
+  std::vector<std::string> loaded{""};
+  if (several_) {
+    loaded.clear();
+    for (const auto& one : engine_.models())
+      loaded.push_back(one->id);
   }
+  for (const auto& model : loaded)
+    try {
+      counters.add(engine_.stats_of(model), to_utf8(model));
+    } catch (const failure&) {
+      // There are no counters before the model is loaded.
+    }
+  const auto engine = counters.collect();
+  all.insert(all.end(), engine.begin(), engine.end());
   classic<std::ostringstream> out;
   prometheus::TextSerializer().Serialize(out, all);
   return out.str();

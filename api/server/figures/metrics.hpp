@@ -26,7 +26,8 @@ public:
   ~metrics();
 
   /// A sink that measures a request submitted now and forwards its events to `next`.
-  service::event_sink measured(service::event_sink next);
+  /// `model`: whose it is, where there are several.
+  service::event_sink measured(service::event_sink next, const std::string& model);
 
   /// Counts a request that was refused before it could be submitted.
   void refused();
@@ -59,6 +60,7 @@ public:
 private:
   struct instruments;
   const service& engine_;
+  const bool several_; // models
   figures_history figures_;
   std::shared_ptr<instruments> all_; // shared with the sinks, which may outlive the server
 };

@@ -173,7 +173,8 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
   try {
     plans = plan_all();
   } catch (const failure& f) {
-    if (f.what_failed().code != errc::out_of_memory || !map_weights(options, opened, memories, needs))
+    if (f.what_failed().code != errc::out_of_memory || options.must_fit ||
+        !map_weights(options, opened, memories, needs))
       throw;
     plans = plan_all();
   }

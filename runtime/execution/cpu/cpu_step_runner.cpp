@@ -1,6 +1,8 @@
 #include "runtime/execution/cpu/cpu_step_runner.hpp"
 
 #include "kernels/activation_sparsity.hpp"
+#include "kernels/cpu/core_account.hpp"
+#include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/execution/featured_rows.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/techniques/repertoire.hpp"
@@ -33,6 +35,8 @@ cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::back
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(spec.blocks)))),
     image_offset_(spec.image_offset),
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {
+  if (const auto* own = backend_->storable(); own && own->shards() == 1) // ranks wait for each other: all must run
+    pool_ = &own->pool();
   if (const auto& config = decoder_.weights().config; config.state_layers() > 0)
     states_ = dynamic_cast<kernels::recurrent_ops&>(*backend_).make_state_cache(
       state_shape_of(config, spec.sizes.sequences, spec.snapshots, most_state_guesses));
@@ -58,6 +62,7 @@ void cpu_step_runner::take_tokens(const step_plan& plan) {
 step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before) {
   if (before && before->ready)
     before->ready->synchronise();
+  const kernels::core_claim cores(pool_);
   const auto began = std::chrono::steady_clock::now();
   const auto& config = decoder_.weights().config;
   const kernels::recurrent_step recurrent{states_.get(), plan.states, plan.saves};

@@ -35,6 +35,7 @@ private:
   void move_alike(std::span<const block_move> moves);
 
   std::unique_ptr<kernels::backend> backend_;
+  kernels::thread_pool* pool_ = nullptr; // the backend's, whose cores it shares with other engines; or null
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;
   std::unique_ptr<kernels::state_cache> states_;   // of recurrent layers; or null

@@ -83,6 +83,11 @@ TEST_CASE("every bundled configuration starts a server of the bundled model, or 
       CHECK(result.err.find(" error there is no device `cuda:0`") != std::string::npos);
       continue;
     }
+    if (!serves && entry.path().filename() == "together.toml") { // of models from the hub
+      CHECK(result.status == 1);
+      CHECK(result.err.find(" error there is no model `Qwen/Qwen3-0.6B` on this machine") != std::string::npos);
+      continue;
+    }
     CHECK(serves);
     CHECK(result.status == 0);
   }

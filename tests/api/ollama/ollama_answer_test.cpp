@@ -94,16 +94,16 @@ TEST_CASE("Ollama's clients see the model that is served") {
   const std::string details =
     R"("details":{"parent_model":"","format":"","family":"llama","families":["llama"],"parameter_size":"1.2B",)"
     R"("quantization_level":"BF16"})";
-  const auto tags = ollama_tags({model});
+  const auto tags = ollama_tags({{.model = model}});
   CHECK(without(without(tags, R"("modified_at":")"), R"("digest":")") ==
         R"({"models":[{"name":"org/bytes:latest","model":"org/bytes:latest","size":2048,"digest":"X",)" + details +
           R"(,"modified_at":"X"}]})");
   const auto digest = tags.substr(tags.find(R"("digest":")") + 10, 65);
   CHECK(digest.find_first_not_of("0123456789abcdef") == 64);
-  CHECK(ollama_running({model}).find(digest) != std::string::npos);
-  CHECK(ollama_running({model}).find(R"("size_vram":0,"context_length":200)") != std::string::npos);
+  CHECK(ollama_running({{.model = model}}).find(digest) != std::string::npos);
+  CHECK(ollama_running({{.model = model}}).find(R"("size_vram":0,"context_length":200)") != std::string::npos);
   model->device = "cuda:0";
-  CHECK(ollama_running({model}).find(R"("size_vram":2048)") != std::string::npos);
+  CHECK(ollama_running({{.model = model}}).find(R"("size_vram":2048)") != std::string::npos);
   const auto show = [&](const std::string& body) {
     return parsed(
       body, [](const field_reader& b, const auto& m) { return ollama_show(b, *m); }, model);

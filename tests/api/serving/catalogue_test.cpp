@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <future>
+#include <memory>
 #include <thread>
 
 using namespace troupe;
@@ -31,6 +33,23 @@ event last_of(catalogue& models, generation request) {
       ended->set_value(std::move(e));
   });
   return ended->get_future().get();
+}
+
+catalogue_model named(const std::string& name, const std::string& folder, std::size_t kv_cache = 16 << 20) {
+  return {{.model = golden(folder), .model_name = name, .kv_cache_bytes = kv_cache, .max_context = 128}};
+}
+
+/// Waits until it is over; why it did not come.
+std::string reason(model_wait& wish) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  for (;;) {
+    const auto now = wish.look();
+    if (now.over)
+      return now.why_not ? now.why_not->message : "";
+    if (std::chrono::steady_clock::now() > end)
+      return "it took too long";
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 } // namespace
@@ -69,4 +88,60 @@ TEST_CASE("a server serves a catalogue, and ends when it is told to") {
   CHECK(serving.port() != 0);
   std::jthread thread([&] { serving.run_until_stopped(); });
   serving.stop();
+}
+
+TEST_CASE("a catalogue loads several models, finds each by its names, and has requests answered by the one they name") {
+  catalogue models({named("a", "llama-gqa"), named("b", "qwen3")}, {});
+  CHECK_THROWS_AS(models.load("c", true), failure);
+  models.wait_until_started();
+  CHECK(models.is_plural());
+  CHECK(models.status().ready);
+  REQUIRE(models.models().size() == 2);
+  CHECK(models.find("")->id == "a");
+  CHECK(models.find("b:latest")->vocab_size == models.use("b")->vocab_size);
+  for (const auto* name : {"a", "b"}) {
+    CHECK(std::holds_alternative<done_event>(last_of(models, short_request(name))));
+    CHECK(models.stats_of(name).replicas.size() == 1);
+  }
+  CHECK(std::holds_alternative<error>(last_of(models, short_request("c"))));
+  models.stop();
+  CHECK(models.status().state == "stopped");
+  CHECK(std::holds_alternative<error>(last_of(models, short_request("a"))));
+}
+
+// CAF's end of an actor system waits for threads that remember its logger (embed/engine.cpp): this thread has used the
+// engine, and lives on.
+TEST_CASE("a model is unloaded once nobody holds it, though threads that have used it live on, and comes back") {
+  catalogue models({named("a", "llama-gqa"), named("b", "qwen3")}, {.on_demand = true});
+  CHECK_FALSE(models.use("a"));
+  for (int i = 0; i < 2; ++i) {
+    auto wish = models.load("a", false);
+    CHECK(reason(*wish).empty());
+    auto model = models.use("a");
+    REQUIRE(model);
+    wish.reset();
+    CHECK(std::holds_alternative<done_event>(last_of(models, short_request("a"))));
+    models.stats_of("a");
+    models.look_at("a");
+    const auto watching = models.watch_model("a", [](const std::shared_ptr<const step_record>&) {});
+    const auto gone = models.unload("a");
+    CHECK_FALSE(gone->look().over);
+    CHECK_FALSE(models.use("a")); // nobody new
+    model.reset();
+    CHECK(reason(*gone).empty());
+    CHECK(models.models().empty());
+  }
+}
+
+TEST_CASE("a model that cannot be served is refused to all who wait, and leaves others alone") {
+  catalogue models({named("a", "llama-gqa"), named("b", "nowhere")}, {.on_demand = true});
+  CHECK(reason(*models.load("a", false)).empty());
+  CHECK(reason(*models.load("b", false)).starts_with("the model `b` could not be loaded: "));
+  CHECK(models.status().ready);
+  CHECK(models.status().degraded.starts_with("`b`: "));
+  CHECK(std::holds_alternative<done_event>(last_of(models, short_request("a"))));
+
+  catalogue picky({named("a", "llama-gqa")}, {},
+                  {.accept = [](const served_model&) { throw failure(errc::bad_request, "it has no such token"); }});
+  CHECK_THROWS_WITH_AS(picky.wait_until_started(), "it has no such token", failure);
 }

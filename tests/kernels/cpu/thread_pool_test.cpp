@@ -44,6 +44,24 @@ TEST_CASE("parallel_for runs every task once, with any number of threads, job af
   }
 }
 
+TEST_CASE("jobs have as many threads as they may, whether that becomes fewer or more") {
+  thread_pool pool(4);
+  for (const int most : {4, 2, 1, 3, 4, 1, 9, 2}) {
+    pool.use_at_most(most);
+    for (int job = 0; job < 50; ++job) {
+      std::vector<int> done(100);
+      std::atomic<int> highest = 0;
+      pool.parallel_for(done.size(), [&](std::size_t task, int thread) {
+        ++done[task];
+        for (int seen = highest; seen < thread && !highest.compare_exchange_weak(seen, thread);) {
+        }
+      });
+      CHECK(std::ranges::count(done, 1) == 100);
+      CHECK(highest < std::min(most, 4));
+    }
+  }
+}
+
 TEST_CASE("parallel_for rethrows an exception of a task, and the pool keeps working") {
   for (const int threads : {1, 3}) {
     thread_pool pool(threads);

@@ -1,0 +1,189 @@
+#include "api/serving/engine_house.hpp"
+
+#include "runtime/techniques/model_variants.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+using state = model_roster::state;
+
+std::vector<model_roster::listed> listed_of(const std::vector<catalogue_model>& models) {
+  std::vector<model_roster::listed> all;
+  for (const auto& each : models)
+    all.push_back({each.options.model_name, each.aliases, each.stays});
+  return all;
+}
+
+} // namespace
+
+engine_house::engine_house(engine only) : roster({{}}, {}), is_given(true) {
+  residents.resize(1);
+  residents.front().running = std::move(only);
+}
+
+engine_house::engine_house(std::vector<catalogue_model> models, catalogue_rules given, catalogue_hooks functions)
+  : roster(listed_of(models), given.idle_unload),
+    rules(given),
+    hooks(std::move(functions)),
+    is_plural(models.size() > 1 || given.on_demand) {
+  residents.resize(models.size());
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    residents[i].options = std::move(models[i].options);
+    if (!rules.on_demand || models[i].stays)
+      residents[i].start = roster.want(i);
+    residents[i].at_start = residents[i].start.has_value();
+  }
+}
+
+// -- with the mutex held ----------------------------------------------------------------------------------------------
+
+bool engine_house::is_there(std::size_t model) const {
+  return is_given || roster.now(model) == state::ready || roster.now(model) == state::leaving;
+}
+
+bool engine_house::has_started() const {
+  return std::ranges::none_of(residents, [](const resident& r) { return r.start.has_value(); });
+}
+
+std::string engine_house::name_of(std::size_t model) const {
+  const auto& named = roster.entry(model).name;
+  return named.empty() && residents[model].model ? residents[model].model->id : named;
+}
+
+std::shared_ptr<const served_model> engine_house::model_of(std::size_t model) {
+  auto& one = residents[model];
+  if (is_given && !one.model) // made on first use
+    if (const auto loaded = one.running->model())
+      one.model = std::make_shared<const served_model>(*loaded);
+  return one.model;
+}
+
+std::optional<std::size_t> engine_house::find(std::string_view name) {
+  if (const auto found = roster.find(name))
+    return found;
+  for (std::size_t i = 0; i < residents.size(); ++i)
+    if (const auto one = model_of(i);
+        one && (is_name_of(*one, name) || variants_with(one->techniques, std::string(name))))
+      return i;
+  return std::nullopt;
+}
+
+std::size_t engine_house::find_or_refuse(std::string_view name) {
+  if (const auto found = find(name))
+    return *found;
+  std::vector<known_model> all(residents.size());
+  for (std::size_t i = 0; i < all.size(); ++i)
+    all[i].name = name_of(i);
+  throw failure(errc::not_found,
+                "the model `" + std::string(name) + "` does not exist; this server has " + listed_names(all), "model");
+}
+
+void engine_house::check_may_be_loaded(std::size_t model) const {
+  if (rules.on_demand || roster.now(model) == state::ready || roster.now(model) == state::queued ||
+      roster.now(model) == state::loading)
+    return;
+  const auto& why = roster.why(model);
+  throw failure(errc::unavailable,
+                "the model `" + name_of(model) + "` is not loaded" + (why ? ": " + why->message : std::string()) +
+                  "; this server loads none on demand (--load-on-demand)",
+                "model");
+}
+
+std::string engine_house::line_of(std::size_t model) const {
+  const auto name = '`' + name_of(model) + '`';
+  switch (roster.now(model)) {
+    case state::queued: return name + " waits to be loaded";
+    case state::loading: {
+      const auto& status = residents[model].status;
+      return "loading " + name +
+        (status.total_bytes > 0 ? ", " + std::to_string(100 * status.done_bytes / status.total_bytes) + " %" : "");
+    }
+    case state::leaving:
+    case state::unloading: return name + " is being unloaded";
+    default: return {};
+  }
+}
+
+error engine_house::refusal_of(std::size_t model) const {
+  auto why = *roster.why(model);
+  return {errc::unavailable, "the model `" + name_of(model) + "` could not be loaded: " + why.message, "model"};
+}
+
+service_status engine_house::whole_status() const {
+  service_status all{true, "ready", 0, 0, {}};
+  if (stopping)
+    return {false, "stopped", 0, 0, {}};
+  std::size_t failed = 0;
+  for (std::size_t i = 0; i < residents.size(); ++i) {
+    const auto& one = residents[i];
+    if (one.start) {
+      all.ready = false;
+      all.state = "loading";
+      all.done_bytes += one.status.done_bytes;
+      all.total_bytes += one.status.total_bytes;
+      if (roster.now(i) == state::loading)
+        all.line = one.status.line;
+      continue;
+    }
+    const auto why = roster.now(i) == state::failed && roster.why(i) ? "`" + name_of(i) + "`: " + roster.why(i)->message
+      : is_there(i) && !one.status.degraded.empty()                  ? "`" + name_of(i) + "`: " + one.status.degraded
+                                                                     : std::string();
+    failed += roster.now(i) == state::failed;
+    if (!why.empty())
+      all.degraded += (all.degraded.empty() ? "" : "; ") + why;
+  }
+  if (all.ready && failed == residents.size())
+    return {false, "failed", 0, 0, all.degraded};
+  return all;
+}
+
+// -- calls ------------------------------------------------------------------------------------------------------------
+
+std::pair<std::size_t, std::optional<engine>> engine_house::begin_call(std::string_view name) {
+  const lock held(mutex);
+  std::optional<std::size_t> found = name.empty() ? std::nullopt : find(name);
+  for (std::size_t i = 0; i < residents.size() && name.empty() && !found; ++i)
+    if (residents[i].running)
+      found = i;
+  if (!found || !residents[*found].running)
+    throw failure(errc::unavailable, name.empty() ? "no model is loaded" : "the model is not loaded", "model");
+  ++residents[*found].calls;
+  return {*found, residents[*found].running};
+}
+
+void engine_house::end_call(std::size_t model) {
+  const lock held(mutex);
+  --residents[model].calls;
+  changed.notify_all();
+}
+
+std::shared_ptr<const void> engine_house::watch(std::string_view name, step_sink sink) {
+  const lock held(mutex);
+  if (!is_plural)
+    return residents.front().running ? residents.front().running->watch(std::move(sink)) : nullptr;
+  watcher made;
+  const auto there = std::ranges::find_if(residents, [](const resident& r) { return r.model != nullptr; });
+  made.model = !name.empty()   ? find_or_refuse(name)
+    : there == residents.end() ? 0
+                               : static_cast<std::size_t>(there - residents.begin());
+  made.sink = std::make_shared<const step_sink>(std::move(sink));
+  const auto number = ++last_watcher_;
+  const auto model = watchers.emplace(number, std::move(made)).first->second.model;
+  if (const auto& of = residents[model]; of.model)
+    connect_watchers(model, &*of.running);
+  return std::shared_ptr<const void>(this, [house = shared_from_this(), number](const void*) {
+    const lock at_end(house->mutex);
+    house->watchers.erase(number);
+  });
+}
+
+void engine_house::connect_watchers(std::size_t model, const engine* to) {
+  for (auto& [number, each] : watchers)
+    if (each.model == model && bool(each.by_engine) != bool(to))
+      each.by_engine = to ? to->watch([sink = each.sink](const auto& record) { (*sink)(record); }) : nullptr;
+}
+
+} // namespace troupe

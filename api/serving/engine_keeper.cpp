@@ -1,0 +1,215 @@
+// The keeper's thread of engine_house: it starts and ends engines as model_roster says.
+#include "api/serving/engine_house.hpp"
+
+#include "runtime/support/machine/threads.hpp"
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+
+#include <malloc.h>
+
+namespace troupe {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+using state = model_roster::state;
+
+error error_in_flight() {
+  try {
+    throw;
+  } catch (const failure& f) {
+    return f.what_failed();
+  } catch (const std::bad_alloc&) {
+    return {errc::out_of_memory, "there is not enough memory to load the model", {}};
+  } catch (const std::exception& e) {
+    return {errc::internal, std::string("the model could not be loaded: ") + e.what(), {}};
+  }
+}
+
+} // namespace
+
+void engine_house::open() {
+  keeper_ = std::jthread([this] {
+    name_thread("models");
+    keep_house();
+  });
+}
+
+void engine_house::close() {
+  if (is_given)
+    return;
+  {
+    const std::lock_guard held(mutex);
+    stopping = true;
+    changed.notify_all();
+  }
+  if (keeper_.joinable())
+    keeper_.join();
+  for (std::size_t i = 0; i < residents.size(); ++i) { // at the same time: each may have prefixes to write
+    auto& ends = residents[i].ends;
+    if (ends.joinable())
+      ends.join();
+    try {
+      ends = std::jthread([this, i] { end_engine(i); });
+    } catch (const std::system_error&) { // there is no thread
+      end_engine(i);
+    }
+  }
+  for (auto& each : residents)
+    if (each.ends.joinable())
+      each.ends.join();
+}
+
+void engine_house::keep_house() {
+  lock held(mutex);
+  while (!stopping) {
+    see_told(held);
+    for (auto& each : residents)
+      if (each.start && roster.settled(*each.start)) {
+        roster.leave(*std::exchange(each.start, std::nullopt));
+        changed.notify_all();
+      }
+    if (stopping)
+      return;
+    if (const auto next = roster.next(clock::now())) {
+      next->what == model_roster::action::kind::load ? load(held, *next) : unload(held, next->model);
+      changed.notify_all();
+      continue;
+    }
+    if (std::ranges::any_of(residents, &resident::told))
+      continue;
+    if (const auto at = roster.wake_at()) // whoever changes something notifies
+      changed.wait_until(held, *at);
+    else
+      changed.wait(held);
+  }
+}
+
+/// What engines have told since.
+void engine_house::see_told(lock& held) {
+  using stage = load_status::stage;
+  for (std::size_t i = 0; i < residents.size(); ++i) {
+    if (!std::exchange(residents[i].told, false))
+      continue;
+    const auto status = residents[i].status;
+    const auto why = status.why.value_or(error{errc::unavailable, "the engine was stopped", {}});
+    if (roster.now(i) == state::loading && status.now == stage::ready)
+      accept(held, i);
+    else if (roster.now(i) == state::loading && status.now != stage::loading)
+      give_up(held, i, why);
+    else if (is_plural && status.now == stage::failed)
+      roster.died(i, why);
+    changed.notify_all();
+  }
+}
+
+void engine_house::accept(lock& held, std::size_t model) {
+  try {
+    const auto info = residents[model].running->model();
+    held.unlock();
+    const auto made = std::make_shared<served_model>(*info);
+    made->aliases = roster.entry(model).aliases; // which never change
+    if (hooks.accept)
+      hooks.accept(*made);
+    held.lock();
+    residents[model].model = made;
+    roster.loaded(model, clock::now());
+    connect_watchers(model, &*residents[model].running);
+  } catch (...) {
+    const auto why = error_in_flight();
+    if (!held.owns_lock())
+      held.lock();
+    give_up(held, model, why);
+  }
+}
+
+void engine_house::give_up(lock& held, std::size_t model, error why) {
+  held.unlock();
+  end_engine(model);
+  held.lock();
+  roster.failed(model, std::move(why));
+}
+
+void engine_house::load(lock& held, const model_roster::action& what) {
+  auto& one = residents[what.model];
+  one.status = {};
+  one.told = false;
+  auto options = one.options;
+  options.must_fit = what.others_may_leave;
+  const auto run = ++one.run;
+  held.unlock();
+  try {
+    auto started = engine::start(std::move(options),
+                                 [weak = weak_from_this(), model = what.model, run](const load_status& status) {
+                                   if (const auto house = weak.lock())
+                                     house->heard(model, run, status);
+                                 });
+    held.lock();
+    one.running = std::move(started);
+  } catch (...) {
+    const auto why = error_in_flight();
+    if (!held.owns_lock())
+      held.lock();
+    roster.failed(what.model, why);
+  }
+}
+
+void engine_house::unload(lock& held, std::size_t model) {
+  const auto end = [this, model] {
+    end_engine(model);
+    const lock at_end(mutex);
+    roster.unloaded(model);
+    changed.notify_all();
+  };
+  residents[model].model = nullptr;
+  try {
+    residents[model].ends = std::jthread(end); // the one before has ended
+  } catch (const std::system_error&) {         // there is no thread: everybody waits
+    held.unlock();
+    end();
+    held.lock();
+  }
+}
+
+/// Its memory is free when this returns.
+void engine_house::end_engine(std::size_t model) {
+  lock held(mutex);
+  auto& one = residents[model];
+  changed.wait(held, [&] { return one.calls == 0; });
+  connect_watchers(model, nullptr);
+  auto ended = std::exchange(one.running, std::nullopt);
+  one.model = nullptr;
+  ++one.run; // nothing more is heard of it
+  held.unlock();
+  if (!ended)
+    return;
+  ended->stop();
+  ended.reset();
+  ::malloc_trim(0);
+}
+
+void engine_house::heard(std::size_t model, std::uint64_t run, const load_status& status) {
+  const auto is_old = [&] { return residents[model].run != run; };
+  std::string name;
+  {
+    const lock held(mutex);
+    if (is_old())
+      return;
+    name = name_of(model);
+  }
+  if (hooks.progress)
+    hooks.progress(name, status);
+  const lock held(mutex);
+  auto& one = residents[model];
+  if (is_old() || !status.news.empty())
+    return;
+  one.status = status;
+  if (status.now == load_status::stage::loading)
+    return;
+  one.told = true;
+  changed.notify_all();
+}
+
+} // namespace troupe

@@ -1,0 +1,119 @@
+// Who of several models is loaded, who has to wait, and who makes room: names, states, uses, deadlines and the queue of
+// loads. Knows no engines and no clock; whoever owns it carries out what `next` says and reports how that went. One
+// thread at a time.
+#pragma once
+
+#include "runtime/support/error.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+class model_roster {
+public:
+  using time = std::chrono::steady_clock::time_point;
+  using duration = std::chrono::milliseconds;
+
+  struct listed {
+    std::string name; // empty: not known before it is loaded
+    std::vector<std::string> aliases = {};
+    bool stays = false; // neither idleness nor others' lack of memory unloads it
+  };
+  /// `leaving` takes no new uses, and is unloaded when the last one ends.
+  enum class state : std::uint8_t { unloaded, queued, loading, ready, leaving, unloading, failed };
+
+  /// `usually`: how long a model stays loaded that nobody uses; none: for good. Throws failure(bad_request) where two
+  /// models have a name in common, or one has none.
+  model_roster(std::vector<listed> models, std::optional<duration> usually);
+
+  std::size_t size() const { return models_.size(); }
+  /// By a name or an alias, also with `:latest` behind; empty: the first.
+  std::optional<std::size_t> find(std::string_view name) const;
+  const listed& entry(std::size_t model) const { return models_[model].is; }
+  state now(std::size_t model) const { return models_[model].now; }
+  /// Of a failed one.
+  const std::optional<error>& why(std::size_t model) const { return models_[model].why; }
+  std::size_t uses(std::size_t model) const { return models_[model].uses; }
+  /// When it is unloaded, if nobody uses it.
+  std::optional<time> idle_until(std::size_t model) const;
+
+  // Wishes. Each counts until `leave` is called with it.
+
+  struct wish {
+    std::size_t model = 0;
+    std::uint64_t load = 0; // that settles it, in the order of the model's loads; 0: it is to be unloaded
+  };
+  wish want(std::size_t model);
+  /// Nobody may want it any more: a load that has not begun is taken back.
+  void leave(const wish& of);
+  /// A model that is in use is unloaded when the last use ends; one that is being loaded, once it is.
+  wish unload(std::size_t model);
+  bool settled(const wish& of) const;
+
+  // Uses.
+
+  void begin_use(std::size_t model) { ++models_[model].uses; }
+  void end_use(std::size_t model, time now);
+  /// How long it stays once nobody uses it; below 0: for good; none: as usual.
+  void keep(std::size_t model, std::optional<duration> how_long);
+
+  // What to do.
+
+  struct action {
+    enum class kind : std::uint8_t { load, unload } what = kind::load;
+    std::size_t model = 0;
+    bool others_may_leave = false; // a load that lacks memory may be reported, and is then tried again
+  };
+  /// What is to be done now; call again until there is nothing. At most one model is loaded at a time.
+  std::optional<action> next(time now);
+  /// When to ask again, if nothing is reported before.
+  std::optional<time> wake_at() const;
+
+  void loaded(std::size_t model, time now);
+  /// For lack of memory, where others may leave: it is loaded again when one has.
+  void failed(std::size_t model, error why);
+  void unloaded(std::size_t model);
+  /// A loaded one has ended by itself: it is to be unloaded once its requests have been told, and counts as failed.
+  void died(std::size_t model, error why);
+
+private:
+  struct model {
+    listed is;
+    state now = state::unloaded;
+    std::optional<error> why = {};
+    std::size_t uses = 0;
+    std::size_t wishes = 0;  // that wait
+    std::size_t claims = 0;  // wishes that are settled and still there: most are about to use it
+    std::uint64_t loads = 0; // that have ended, one way or the other
+    time last_used = {};
+    std::optional<duration> stays_for = {}; // instead of the usual
+    bool leaves = false;                    // is to be unloaded as soon as it is loaded
+    bool dead = false;
+  };
+
+  bool may_leave(const model& one) const { return !one.is.stays && !one.dead; }
+  bool is_there(const model& one) const { return one.now == state::ready || one.now == state::leaving; }
+  bool is_busy(const model& one) const { return one.uses + one.claims > 0; }
+  void settle(model& one);
+  void queue(std::size_t model);
+  void need_no_room();
+  std::optional<std::size_t> least_recent(bool idle) const;
+  std::optional<action> make_room();
+  std::optional<action> start_unloading(std::size_t model);
+
+  std::vector<model> models_;
+  std::optional<duration> usually_;
+  std::deque<std::size_t> queue_; // of loads, the first one next
+  std::optional<std::size_t> loading_;
+  bool lacks_room_ = false;               // the first of the queue
+  std::optional<std::size_t> makes_room_; // busy, and leaves for it
+};
+
+} // namespace troupe
