@@ -2,6 +2,7 @@
 
 #include "runtime/scheduling/blocks/block_chain.hpp"
 #include "runtime/scheduling/planning/guess_trees.hpp"
+#include "runtime/support/kv_blocks.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -61,7 +62,17 @@ std::int32_t row_demands::blocks_until_first_end() const {
       first = std::min(first, s.left());
   const auto running = table_.running_count();
   const auto blocks = std::isfinite(first) ? std::ceil(running * first / (4 * kernels::block_tokens)) : 0;
-  return std::max(running, static_cast<std::int32_t>(std::min(blocks, 1e6)));
+  return std::max(running, static_cast<std::int32_t>(std::min(blocks, 1e6))) + blocks_of_prompts();
+}
+
+// Those that prompts under way lack. Two prompts that have no room beside each other would else take blocks from each
+// other for ever, and neither would be computed.
+std::int32_t row_demands::blocks_of_prompts() const {
+  std::int32_t blocks = 0;
+  for (const auto& s : table_.running())
+    if (!s.decodes() && !s.gives_way())
+      blocks += blocks_for(s.known()) - blocks_for(s.planned);
+  return blocks;
 }
 
 void row_demands::of_group(const sequence_group& g) {

@@ -35,6 +35,7 @@ private:
   void of_tree(const scheduled_sequence& s, std::int32_t known, const guess_run& guesses);
   void add(block_demand d, const scheduled_sequence& s);
   std::int32_t blocks_until_first_end() const;
+  std::int32_t blocks_of_prompts() const;
   void of_decoding();
   void of_prompts(row_shares& shares);
   void of_waiting(row_shares& shares);

@@ -227,7 +227,8 @@ step_planner::next step_planner::granted(const block_grant& grant) {
     budget_.settle();
     demands_.of_all();
     if (draft_.demands().empty() && in_flight_.empty() && preemption_.deadlocked() && !others_have_rows()) {
-      preemption_.preempt(*preemption_.victim(), next);
+      if (next.releases.empty()) // else others get the blocks of one that gave way to itself
+        preemption_.preempt(*preemption_.victim(), next);
       draft_.forget_demands();
       demands_.of_all();
     }

@@ -179,6 +179,26 @@ TEST_CASE("beams beside each other, and paused ones, all end, and none for lack 
   }
 }
 
+TEST_CASE("few blocks for many do not keep them all from going on") {
+  for (unsigned seed = 0; seed < 20000; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 rng(seed);
+    const auto any = [&](int most) { return static_cast<int>(rng() % static_cast<unsigned>(most)); };
+    machine m(7 + any(4), any(2) == 0, {16 + any(48), 8, 100, 1 + any(2)}); // a sequence takes 6 at most
+    std::vector<submission> all;
+    for (std::uint64_t id = 1; id <= 6; ++id) {
+      submit(
+        m,
+        all.emplace_back(of(any(2) ? "a" : "b", id, static_cast<std::size_t>(5 + any(70)), 1 + any(21), 1 + any(3))));
+      for (auto steps = any(2) ? 0 : any(20); steps > 0; --steps)
+        step(m);
+    }
+    m.drain();
+    for (const auto& a : all)
+      check_transcripts(m, a);
+  }
+}
+
 TEST_CASE("a short prompt does not wait until another client's long one is computed") {
   for (const bool waits : {false, true}) // in the queue, or beside a prompt under way
     for (const int rows : {32, 16}) {    // of a step: for both, or for one at a time
