@@ -69,6 +69,16 @@ class wakeable : public Base, public unwoken::entry {
 public:
   using Base::Base;
 
+  void launch(caf::execution_unit* unit, bool lazy, bool hide) override {
+    try {
+      Base::launch(unit, lazy, hide);
+    } catch (const std::bad_alloc&) {
+      if (this->getf(caf::abstract_actor::is_detached_flag)) // it has no thread
+        throw;
+      unwoken::add(*this, this); // it begins with its first turn
+    }
+  }
+
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* unit) override {
     try {
       Base::enqueue(std::move(what), unit);

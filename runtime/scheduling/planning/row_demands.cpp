@@ -12,6 +12,7 @@
 namespace troupe {
 
 void row_demands::of_all() {
+  blocks_of_new_ = 0;
   of_decoding();
   auto shares = divide_rows();
   of_prompts(shares);
@@ -47,7 +48,9 @@ void row_demands::add(block_demand d, const scheduled_sequence& s) {
         s.id.request, s.moves_to,
         s.known() == s.prompt_tokens() ? prompt_of(s) : std::make_shared<const std::vector<token_id>>(s.tokens),
         d.salt});
-    d.reserve = blocks_until_first_end();
+    d.reserve = blocks_until_first_end() + blocks_of_new_;
+    if (s.losses > 0)
+      blocks_of_new_ += blocks_for(s.known()) - blocks_for(rows);
   }
   draft_.demand(std::move(d), s.scoring() ? std::max(s.planned + rows - std::max(s.planned, s.scored), 0) : 0);
 }
@@ -65,12 +68,12 @@ std::int32_t row_demands::blocks_until_first_end() const {
   return std::max(running, static_cast<std::int32_t>(std::min(blocks, 1e6))) + blocks_of_prompts();
 }
 
-// Those that prompts under way lack. Two prompts that have no room beside each other would else take blocks from each
-// other for ever, and neither would be computed.
+// Those that prompts under way lack, if they have lost their blocks before. Two that have no room beside each other would
+// else take blocks from each other for ever, and neither would be computed.
 std::int32_t row_demands::blocks_of_prompts() const {
   std::int32_t blocks = 0;
   for (const auto& s : table_.running())
-    if (!s.decodes() && !s.gives_way())
+    if (s.losses > 0 && !s.decodes() && !s.gives_way())
       blocks += blocks_for(s.known()) - blocks_for(s.planned);
   return blocks;
 }

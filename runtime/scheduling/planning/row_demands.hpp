@@ -51,6 +51,7 @@ private:
   const step_cost& cost_;
   step_budget& budget_;
   step_draft& draft_;
+  std::int32_t blocks_of_new_ = 0;                          // that those which are to start now will lack still
   std::map<std::string, std::uint64_t, std::less<>> turns_; // of clients, where a step has too few rows for all
 };
 

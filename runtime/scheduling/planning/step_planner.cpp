@@ -256,11 +256,12 @@ void step_planner::handle_refusal(const block_demand& refused, block_request& ne
   const bool decodes = s->decodes();
   if (!s->running() || s->paused())
     return;
-  auto* last = preemption_.victim();
-  if (!decodes && !(last && last->gives_way()))
-    return;
-  if (next.releases.empty())
+  if (next.releases.empty()) {
+    auto* last = preemption_.victim();
+    if (!decodes && !(last && last->gives_way()))
+      return;
     preemption_.preempt(*last, next);
+  }
   if (s->running())
     demands_.of(*s, decodes ? 1 : refused.rows);
 }
