@@ -1,5 +1,6 @@
 // Actors that have a message but could not be scheduled, because CAF had no memory to queue them: without this list
-// they would never run again, not even to end. Whoever handles a message schedules them when it is done. Any thread.
+// they would never run again, not even to end. Whoever handles a message schedules them when it is done; a thread that
+// handles none, such as a loader's, waits until it can. Any thread.
 #pragma once
 
 #include <caf/actor_system.hpp>
@@ -9,7 +10,9 @@
 #include <caf/scheduler/abstract_coordinator.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <new>
+#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -25,11 +28,13 @@ public:
 
   /// `job` has the reference to its actor that it needs while it is queued, and is in no queue: only one thread has
   /// found its actor asleep.
-  static void add(entry& of, caf::resumable* job) noexcept {
-    of.job_ = job;
-    of.next_ = first_.load(std::memory_order_relaxed);
-    while (!first_.compare_exchange_weak(of.next_, &of, std::memory_order_release, std::memory_order_relaxed))
-      ;
+  static void add(entry& of, caf::resumable* job, caf::actor_system& system) noexcept {
+    push(of, job);
+    constexpr int most = 1000; // tries: nobody may ever come by again
+    for (int i = 0; i < most && handling_ == 0 && first_.load(std::memory_order_relaxed); ++i) {
+      wake(system);
+      std::this_thread::sleep_for(std::chrono::milliseconds(i > 0 ? 10 : 0));
+    }
   }
 
   /// Schedules all of them; who cannot be scheduled yet stays.
@@ -41,17 +46,20 @@ public:
       try {
         system.scheduler().enqueue(each->job_);
       } catch (const std::bad_alloc&) {
-        add(*each, each->job_);
+        push(*each, each->job_);
       }
       each = next;
     }
   }
 
-  /// Wakes them at the end of a scope.
+  /// A message is handled; wakes them at the end of the scope.
   class later {
   public:
-    explicit later(caf::actor_system& system) : system_(system) {}
-    ~later() { wake(system_); }
+    explicit later(caf::actor_system& system) : system_(system) { ++handling_; }
+    ~later() {
+      --handling_;
+      wake(system_);
+    }
     later(const later&) = delete;
     later& operator=(const later&) = delete;
 
@@ -60,7 +68,15 @@ public:
   };
 
 private:
+  static void push(entry& of, caf::resumable* job) noexcept {
+    of.job_ = job;
+    of.next_ = first_.load(std::memory_order_relaxed);
+    while (!first_.compare_exchange_weak(of.next_, &of, std::memory_order_release, std::memory_order_relaxed))
+      ;
+  }
+
   static inline constinit std::atomic<entry*> first_ = nullptr;
+  static inline thread_local constinit int handling_ = 0; // messages, by this thread
 };
 
 /// An event-based actor that is woken so.
@@ -75,7 +91,7 @@ public:
     } catch (const std::bad_alloc&) {
       if (this->getf(caf::abstract_actor::is_detached_flag)) // it has no thread
         throw;
-      unwoken::add(*this, this); // it begins with its first turn
+      unwoken::add(*this, this, this->home_system()); // it begins with its first turn
     }
   }
 
@@ -85,7 +101,8 @@ public:
     } catch (const std::bad_alloc&) {
       if (this->mailbox().closed()) // there was none for an answer from an actor that has ended
         throw;
-      unwoken::add(*this, this); // it has the message, and CAF a reference for its way through the queue
+      unwoken::add(*this, this,
+                   this->home_system()); // it has the message, and CAF a reference for its way through the queue
     }
   }
 };
