@@ -645,7 +645,7 @@ private:
   loaded_model_ptr model_;
   replica_set replicas_{self_};
   suspects suspects_;
-  bool were_suspects_ = false; // when somebody was to be tried last
+  bool were_suspects_ = false;      // when somebody was to be tried last
   std::string last_fault_;          // by an exception
   caf::actor_addr loader_;          // while it loads
   std::optional<kept_judge> judge_; // if somebody values answers

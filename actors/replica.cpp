@@ -175,7 +175,7 @@ std::optional<error> replica::fail(const fault& f) {
   const auto life = engine_->clock().now() - started_;
   const auto wait = policy_.after(life);
   has_run_ = has_run_ || life >= restart_policy::least_life || f.at_work;
-  if (f.starting && !has_run_ && restart_policy::is_long(wait)) { // here it never will, and requests wait for it
+  if (f.starting && never_ran_for(wait)) {
     failed_ = true;
     return f.why;
   }
@@ -184,10 +184,18 @@ std::optional<error> replica::fail(const fault& f) {
   return std::nullopt;
 }
 
-void replica::put_off(const error& why) {
-  restarting_ = {"a part of the engine could not be started, and then was: " + why.message, why.message,
-                 policy_.after({})};
+std::optional<error> replica::put_off(const error& why) {
+  const auto wait = policy_.after({});
+  if (never_ran_for(wait)) {
+    failed_ = true;
+    return why;
+  }
+  restarting_ = {"a part of the engine could not be started, and then was: " + why.message, why.message, wait};
+  return std::nullopt;
 }
+
+// Here it never will, and requests wait for it.
+bool replica::never_ran_for(std::chrono::milliseconds wait) const { return !has_run_ && restart_policy::is_long(wait); }
 
 std::optional<replica::pending_restart> replica::take_restart() {
   return children_.empty() ? std::exchange(restarting_, std::nullopt) : std::nullopt;

@@ -69,8 +69,8 @@ public:
   /// It is not started again.
   void give_up() { failed_ = true; }
 
-  /// It could not be started; it will be tried again (take_restart).
-  void put_off(const error& why);
+  /// It could not be started; it will be tried again (take_restart). Returns why it will not, if so.
+  std::optional<error> put_off(const error& why);
 
   /// What made it fail is known to be gone: it is worth a start at once.
   void forgive() { policy_.forgive(); }
@@ -101,6 +101,7 @@ public:
   std::optional<pending_restart> take_restart();
 
 private:
+  bool never_ran_for(std::chrono::milliseconds wait) const;
   workers spawn(std::uint64_t life);
 
   template <class Handle, class Counters>

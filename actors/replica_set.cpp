@@ -38,7 +38,8 @@ replica_set::change replica_set::start(replica& which, std::string line, bool al
   } catch (...) {
     const auto why = error_of(std::current_exception());
     if (!line.empty()) {
-      which.put_off(why);
+      if (const auto never = which.put_off(why))
+        return give_up(which, *never);
       return restart_when_ended(which, alone);
     }
     which.give_up();

@@ -86,12 +86,21 @@ public:
   using Base::Base;
 
   void launch(caf::execution_unit* unit, bool lazy, bool hide) override {
+    if (this->getf(caf::abstract_actor::is_detached_flag))
+      return launch_thread(unit, lazy, hide);
     try {
       Base::launch(unit, lazy, hide);
     } catch (const std::bad_alloc&) {
-      if (this->getf(caf::abstract_actor::is_detached_flag)) // it has no thread
-        throw;
       unwoken::add(*this, this, this->home_system()); // it begins with its first turn
+    }
+  }
+
+  void launch_thread(caf::execution_unit* unit, bool lazy, bool hide) {
+    try {
+      Base::launch(unit, lazy, hide);
+    } catch (...) {
+      this->unregister_from_system(); // else the system's end would wait for it
+      throw;
     }
   }
 
