@@ -72,7 +72,7 @@ scenario scenario_of(std::uint64_t seed) {
   if (s.recurrent)
     s.limits.most_guesses = 8;
   s.drafts = d.one_in(3);
-  s.judge = d.one_in(3);
+  s.judge = d.one_in(3) && !s.asynchronous; // a late sampler asks no judge: it is on no actor's turn
   s.forced_guesses = d.one_in(2) ? d.pick(1, 4) : 0;
   for (int i = d.pick(1, 10); i > 0; --i)
     s.clients.push_back(client_of(d, i, trouble, s.drafts, s.judge));

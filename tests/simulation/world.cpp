@@ -1,6 +1,7 @@
 #include "tests/simulation/world.hpp"
 
 #include "actors/engine.hpp"
+#include "runtime/techniques/technique.hpp"
 #include "tests/simulation/clients.hpp"
 #include "tests/simulation/dice.hpp"
 #include "tests/simulation/faults.hpp"
@@ -88,8 +89,10 @@ private:
   void start() {
     engine_options options;
     options.max_context = longest_context;
-    auto load = [this](const engine_options&, const progress_sink&) -> loaded_model_ptr {
-      return model_of(s_, work_, &runners_, folder_);
+    auto load = [this](const engine_options& with, const progress_sink&) -> loaded_model_ptr {
+      auto model = model_of(s_, work_, &runners_, folder_);
+      model->info.judge = troupe::judge_of(with.techniques);
+      return model;
     };
     auto listen = [this](const load_status& status, const loaded_model_ptr&) {
       faults_.loaded = faults_.seen.ready = faults_.loaded || status.now == load_status::stage::ready;
