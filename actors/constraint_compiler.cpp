@@ -125,9 +125,7 @@ private:
       hand_out();
     } catch (const failure& f) {
       self_->send(client, failed_atom::value, number, f.what_failed());
-    } catch (const std::bad_alloc&) {
-      self_->send(client, failed_atom::value, number, error_of(std::current_exception()));
-    }
+    } // without memory, half of it may be done: the replica starts again
   }
 
   /// Gives what comes next to workers that have nothing to do.
