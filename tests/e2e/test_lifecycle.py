@@ -259,6 +259,7 @@ def test_metrics_tell_what_the_process_takes(launch):
         fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    wait_until(lambda: server.metrics() and cpu_seconds() > 0, "the kernel to have counted some time")
     spent = cpu_seconds()
     seen = server.metrics()
     peak = int(re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text()).group(1)) << 10
