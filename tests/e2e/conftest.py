@@ -1,4 +1,5 @@
 import json
+import signal
 
 import openai
 import pytest
@@ -11,6 +12,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # below nohup, servers would ignore it, too
     config.addinivalue_line("markers", "programs: takes gigabytes to install; run with --programs only")
 
 
