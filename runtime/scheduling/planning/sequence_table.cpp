@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace troupe {
 
@@ -161,12 +162,15 @@ std::int32_t sequence_table::slots_needed(const scheduled_sequence& s) const {
 
 std::vector<sequence_id> sequence_table::with_reserved_slots() const {
   std::vector<sequence_id> all;
-  for (const auto& [_, g] : groups_)
-    if (one_runs(g))
-      std::ranges::copy_if(g.members, std::back_inserter(all), [this](sequence_id id) {
-        const auto& s = at(id);
-        return !s.running() && !s.paused();
+  const sequence_group* seen = nullptr; // members are neighbours
+  for (const auto& s : running()) {
+    const auto* g = s.grouped() ? &group_of(s) : nullptr;
+    if (g && g != std::exchange(seen, g))
+      std::ranges::copy_if(g->members, std::back_inserter(all), [this](sequence_id id) {
+        const auto& other = at(id);
+        return !other.running() && !other.paused();
       });
+  }
   return all;
 }
 
