@@ -65,7 +65,7 @@ public:
   // Every message passes here once, whether it is handled, dropped, or a response that came too late; what is skipped
   // comes again.
   caf::invoke_message_result consume(caf::mailbox_element& what) override {
-    const unwoken::later end(this->home_system());
+    const unwoken::later end;
     const bool counted = count_.take();
     auto* hooks = actor_hooks::now;
     const bool armed = fault_injection::armed();

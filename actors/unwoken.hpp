@@ -23,30 +23,33 @@ public:
   class entry {
     friend class unwoken;
     caf::resumable* job_ = nullptr;
+    caf::actor_system* system_ = nullptr; // its own: a process may have several
     entry* next_ = nullptr;
   };
 
   /// `job` has the reference to its actor that it needs while it is queued, and is in no queue: only one thread has
   /// found its actor asleep.
   static void add(entry& of, caf::resumable* job, caf::actor_system& system) noexcept {
-    push(of, job);
+    of.job_ = job;
+    of.system_ = &system;
+    push(of);
     constexpr int most = 1000; // tries: nobody may ever come by again
     for (int i = 0; i < most && handling_ == 0 && first_.load(std::memory_order_relaxed); ++i) {
-      wake(system);
+      wake();
       std::this_thread::sleep_for(std::chrono::milliseconds(i > 0 ? 10 : 0));
     }
   }
 
   /// Schedules all of them; who cannot be scheduled yet stays.
-  static void wake(caf::actor_system& system) noexcept {
+  static void wake() noexcept {
     if (!first_.load(std::memory_order_relaxed))
       return;
     for (auto* each = first_.exchange(nullptr, std::memory_order_acquire); each;) {
       auto* next = each->next_; // once it is scheduled, it may end
       try {
-        system.scheduler().enqueue(each->job_);
+        each->system_->scheduler().enqueue(each->job_);
       } catch (const std::bad_alloc&) {
-        push(*each, each->job_);
+        push(*each);
       }
       each = next;
     }
@@ -55,21 +58,17 @@ public:
   /// A message is handled; wakes them at the end of the scope.
   class later {
   public:
-    explicit later(caf::actor_system& system) : system_(system) { ++handling_; }
+    later() { ++handling_; }
     ~later() {
       --handling_;
-      wake(system_);
+      wake();
     }
     later(const later&) = delete;
     later& operator=(const later&) = delete;
-
-  private:
-    caf::actor_system& system_;
   };
 
 private:
-  static void push(entry& of, caf::resumable* job) noexcept {
-    of.job_ = job;
+  static void push(entry& of) noexcept {
     of.next_ = first_.load(std::memory_order_relaxed);
     while (!first_.compare_exchange_weak(of.next_, &of, std::memory_order_release, std::memory_order_relaxed))
       ;
@@ -110,8 +109,8 @@ public:
     } catch (const std::bad_alloc&) {
       if (this->mailbox().closed()) // there was none for an answer from an actor that has ended
         throw;
-      unwoken::add(*this, this,
-                   this->home_system()); // it has the message, and CAF a reference for its way through the queue
+      // It has the message, and CAF a reference for its way through the queue.
+      unwoken::add(*this, this, this->home_system());
     }
   }
 };

@@ -84,8 +84,8 @@ inline token_list prompt_of(const scheduled_sequence& s) { return {s.asked, &s.p
 /// together.
 struct sequence_group {
   std::vector<sequence_id> members; // in the strategy's order
-  std::vector<std::int32_t>
-    spare_slots; // of members that wait, beside others that run, and of those still to be forked
+  // Of members that wait, beside others that run, and of those still to be forked.
+  std::vector<std::int32_t> spare_slots;
   std::uint32_t next_index = 1;
   int losses = 0;        // preemptions since it was last judged
   bool judging = false;  // its rows are in flight
