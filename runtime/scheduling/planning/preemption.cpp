@@ -16,16 +16,21 @@ bool preemption::has_rows(const scheduled_sequence& s) const {
      std::ranges::any_of(table_.group_of(s).members, [this](sequence_id id) { return draft_.granted(id); }));
 }
 
+// Of the oldest group, which has lost its blocks again and again.
+bool preemption::urgent(const scheduled_sequence& s) const {
+  return s.grouped() && s.id.request == (*table_.running().begin()).id.request && table_.group_of(s).urgent();
+}
+
 // One that gives way if there is one, else one of the lowest priority: of the client that holds most slots, if that is
 // more than an equal share. Of these, one that has lost its blocks least often, and whose answer is expected to take
-// most tokens still; of equals the youngest. Never one that has rows in this step, nor one that does not yield to
-// `newcomer`, if there is one.
+// most tokens still; of equals the youngest. An urgent group comes last. Never one that has rows in this step, nor one that
+// does not yield to `newcomer`, if there is one.
 scheduled_sequence* preemption::victim(const scheduled_sequence* newcomer) {
   const auto held = shares_.held();
   const auto share = held.size() > 1 ? shares_.equal() : limits_.max_sequences;
   const auto loses = [&](const scheduled_sequence& s) { // before others
     const auto slots = held.at(s.asked->client);
-    return std::tuple(s.gives_way(), -s.priority, slots > share ? slots : 0, -s.losses, s.left());
+    return std::tuple(s.gives_way(), -s.priority, !urgent(s), slots > share ? slots : 0, -s.losses, s.left());
   };
   scheduled_sequence* last = nullptr;
   for (auto& s : table_.running())
@@ -41,18 +46,15 @@ void preemption::preempt(scheduled_sequence& s, block_request& request, bool fit
   ++preempted_;
 }
 
-// A group that is alone and still lacks blocks could never go on; nor the oldest one, if it loses its blocks again and
-// again before its next step.
+// A group that is alone and still lacks blocks could never go on.
 void preemption::preempt_group(std::uint64_t request_id, block_request& request, bool fits) {
   const auto member = [request_id](const scheduled_sequence& s) { return s.id.request == request_id; };
   const bool alone = std::ranges::all_of(table_.running(), member);
   auto& g = *table_.find_group(request_id);
   fits = fits || std::ranges::none_of(g.members, [this](sequence_id id) { return draft_.demanded(id); });
-  constexpr int most_losses = 16;
   if (!fits && member(*table_.running().begin()))
     ++g.losses;
-  fits = fits || (!(alone && table_.later().releases.empty() && request.releases.empty()) && g.losses < most_losses);
-  if (!fits && g.members.size() > 1)
+  if (!fits && alone && table_.later().releases.empty() && request.releases.empty() && g.members.size() > 1)
     return table_.fail(request_id, too_many_blocks(table_.at(g.members.front()).asked->sampling));
   preempted_ += static_cast<std::uint64_t>(
     std::ranges::count_if(g.members, [this](auto each) { return table_.at(each).running(); }));

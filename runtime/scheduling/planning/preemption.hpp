@@ -41,6 +41,7 @@ public:
 
 private:
   void preempt_group(std::uint64_t request_id, block_request& request, bool fits);
+  bool urgent(const scheduled_sequence& s) const;
   const scheduled_sequence* first_waiting(const slots_by_client& held) const;
   scheduled_sequence* fair_victim(const scheduled_sequence& first, const slots_by_client& held);
   bool has_rows(const scheduled_sequence& s) const;

@@ -13,6 +13,8 @@ namespace troupe {
 
 void row_demands::of_all() {
   blocks_of_new_ = 0;
+  if (of_urgent_group())
+    return;
   of_decoding();
   auto shares = divide_rows();
   of_prompts(shares);
@@ -83,6 +85,21 @@ void row_demands::of_group(const sequence_group& g) {
     of(table_.at(id), 1);
     draft_.mark_last_row(id);
   }
+}
+
+// Those that have no rows in a step give way, so the oldest group gets the blocks of all others if it demands alone.
+bool row_demands::of_urgent_group() {
+  if (table_.idle())
+    return false;
+  const auto& oldest = *table_.running().begin();
+  if (!oldest.grouped() || draft_.demanded(oldest.id))
+    return false;
+  const auto& g = table_.group_of(oldest);
+  const bool first = g.urgent() && g.members.size() > 1 && rules_.ready(g) && rules_.wanted(oldest) > 0 &&
+    draft_.rows_left() >= std::ssize(g.members);
+  if (first)
+    of_group(g);
+  return first;
 }
 
 void row_demands::of_decoding() {

@@ -36,6 +36,7 @@ private:
   void add(block_demand d, const scheduled_sequence& s);
   std::int32_t blocks_until_first_end() const;
   std::int32_t blocks_of_prompts() const;
+  bool of_urgent_group();
   void of_decoding();
   void of_prompts(row_shares& shares);
   void of_waiting(row_shares& shares);

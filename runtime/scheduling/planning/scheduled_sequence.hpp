@@ -87,12 +87,15 @@ struct sequence_group {
   // Of members that wait, beside others that run, and of those still to be forked.
   std::vector<std::int32_t> spare_slots;
   std::uint32_t next_index = 1;
-  int losses = 0;        // preemptions since it was last judged
+  int losses = 0;        // of its blocks while it was the oldest, since it was last judged
   bool judging = false;  // its rows are in flight
   bool deferred = false; // its outcome is late
   bool at_judge = false; // and waits for a judge
   bool sampler_knows = false;
   int judged = 0; // times since it was admitted
+
+  /// It has lost its blocks so often that it comes before all others. A constant of this project.
+  bool urgent() const { return losses >= 4; }
 };
 
 } // namespace troupe
