@@ -126,6 +126,12 @@ void add_server_options(CLI::App& command, serve_options& given) {
       "--no-page", [&options] { options.page = false; }, "Serve no web page at /, only the endpoints")
     ->group(server_group);
   command
+    .add_flag("--no-sandbox", given.no_sandbox,
+              "Do not confine the server. By default it opens only the models, files and caches that its settings "
+              "name, connects to "
+              "nothing, and starts no program, once it has begun")
+    ->group(server_group);
+  command
     .add_flag(
       "--fault-injection", options.fault_injection,
       "Let clients make parts of the server fail, by POST /debug/faults: for tests, on an address of this machine "

@@ -129,7 +129,7 @@ def test_a_hangup_reads_configuration_keys_and_policy_again(launch, tmp_path):
         rest = b"".join(pieces).decode().strip().split("\n\n")
     assert rest[-1] == "data: [DONE]"
     assert status("a1") == 200 and status("a1", 0.9) == 400
-    assert any(" debug connection" in line for line in server.err)
+    wait_until(lambda: any(" debug connection" in line for line in server.err), "a connection in the log")
     policy.write_text("max_temperatur = 1\n")
     hang_up(" error nothing is changed: ", "max_temperatur")
     assert status("a1") == 200 and status("a1", 0.9) == 400
@@ -137,6 +137,43 @@ def test_a_hangup_reads_configuration_keys_and_policy_again(launch, tmp_path):
     config.write_text("threads = 1\n")
     hang_up(" info reloaded")
     assert server.post("/v1/completions", {**LONG, "max_tokens": 4, "temperature": 0.9}).status_code == 200  # no keys, no policy
+
+
+def test_a_server_confines_itself_to_the_files_that_its_settings_name(launch, tmp_path):
+    settings, elsewhere = tmp_path / "settings", tmp_path / "elsewhere"
+    settings.mkdir()
+    elsewhere.mkdir()
+    policy = settings / "policy.toml"
+    policy.write_text("max_temperature = 0.5\n")
+    (elsewhere / "policy.toml").write_text("max_temperature = 1.5\n")
+
+    def reload_from_elsewhere(server):
+        policy.unlink(missing_ok=True)
+        policy.symlink_to(elsewhere / "policy.toml")
+        before = len(server.err)
+        server.process.send_signal(signal.SIGHUP)
+        said = lambda: [line for line in server.err[before:] if " info reloaded" in line or " nothing is changed" in line]
+        wait_until(said, "the reload in the log")
+        return said()[0]
+
+    def of_threads(server, field):
+        tasks = pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()
+        return {re.search(rf"^{field}:\s*(\d+)", (task / "status").read_text(), re.M)[1] for task in tasks}
+
+    server = launch("--policy", str(policy), "--kv-disk", str(tmp_path / "kept" / "prefixes"))
+    if any("the server is not confined" in line for line in server.err):
+        pytest.skip("this kernel has no Landlock or no seccomp")
+    assert of_threads(server, "NoNewPrivs") == {"1"} and of_threads(server, "Seccomp") == {"2"}
+    assert "Permission denied" in reload_from_elsewhere(server)
+    assert server.post("/v1/completions", {**LONG, "max_tokens": 4, "temperature": 0.9}).status_code == 400
+    policy.unlink()
+    policy.write_text("max_temperature = 1.5\n")
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: any(" info reloaded" in line for line in server.err), "the reload in the log")
+    assert server.post("/v1/completions", {**LONG, "max_tokens": 4, "temperature": 0.9}).status_code == 200
+    free = launch("--policy", str(policy), "--no-sandbox")
+    assert of_threads(free, "Seccomp") == {"0"}
+    assert "info reloaded" in reload_from_elsewhere(free)
 
 
 def test_a_server_under_nohup_ignores_hangups(tmp_path):

@@ -168,7 +168,9 @@ def test_models_of_a_folder_are_loaded_when_a_request_names_them_once_for_all_wh
             answers = list(pool.map(lambda _: complete(server, "second"), range(8)))
         assert len({tuple(tokens_of(answer)) for answer in answers}) == 1
         assert any(float(answer.headers.get("x-troupe-load-seconds", 0)) > 0 for answer in answers)
-        assert sum('loaded' in line and 'model=second' in line for line in server.err) == 1
+        loads = lambda: sum('loaded' in line and 'model=second' in line for line in server.err)
+        wait_until(loads, "the load in the log")
+        assert loads() == 1
         assert values_of(server) == {"first": "unloaded", "second": "loaded"}
         assert server.post("/tokenize", {"model": "first", "prompt": "hi"}).status_code == 200  # waits as well
         # the operator

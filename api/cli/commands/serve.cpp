@@ -3,6 +3,7 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/serve_options.hpp"
+#include "api/cli/serve_sandbox.hpp"
 #include "api/cli/served_list.hpp"
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
@@ -271,6 +272,17 @@ std::jthread watched(const service_manager& manager, const catalogue& models) {
   });
 }
 
+/// Before any thread is started, as threads inherit it.
+void confine_server(const serve_options& options, const CLI::App& given, const std::vector<catalogue_model>& list) {
+  if (options.no_sandbox)
+    return;
+  auto why_not = sandbox_hindrance(list);
+  if (why_not.empty())
+    why_not = confine(sandbox_of(options, given, list));
+  if (!why_not.empty())
+    options.server.log->say(log_level::warn, "sandbox", "the server is not confined: " + why_not);
+}
+
 int serve(serve_options options, const CLI::App& given, const reader& again) {
   const auto list = list_served(options, given);
   bound_keys(options, list);
@@ -282,6 +294,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   const auto& host = options.server.host;
   const bool open_to_others = check_access(options, host);
   check_fault_injection(options, host);
+  confine_server(options, given, list);
   const auto log = options.server.log;
   const service_manager manager;
   console terminal;

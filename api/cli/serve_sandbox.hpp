@@ -1,0 +1,26 @@
+// Which files `serve` may touch while it serves: those that its settings name.
+#pragma once
+
+#include "api/serving/catalogue.hpp"
+#include "runtime/support/machine/confinement.hpp"
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace troupe::cli {
+
+struct serve_options;
+
+/// Readable: the models with their adapters, drafts and templates, the places where names of models are looked up, and the
+/// folders of all files that the command line or the configuration names, for these may be replaced. Writable: the packed
+/// cache, --kv-disk, and the folders of --length-model and of a socket's path. Makes the writable folders.
+confinement sandbox_of(const serve_options& options, const CLI::App& given, const std::vector<catalogue_model>& models);
+
+/// Why these models cannot be served within one; empty if they can. A GPU's driver opens files that nobody lists.
+std::string sandbox_hindrance(const std::vector<catalogue_model>& models);
+
+} // namespace troupe::cli
