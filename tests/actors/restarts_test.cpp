@@ -123,8 +123,8 @@ TEST_CASE("an engine that is killed itself says so to its listener and to every 
   reached.get_future().wait();
   caf::anon_send_exit(e.engine, caf::exit_reason::kill);
   CHECK(e.wait_for(load_status::stage::failed).why->message == "the supervisor of the engine was ended from outside");
+  REQUIRE(running.wait()); // before the step, and all behind it, can go on
   release.set_value();
-  REQUIRE(running.wait());
   CHECK(running.result().failed->message == "the engine has stopped");
   e.submit(ask(1, 1), late);
   REQUIRE(late.wait());
