@@ -9,6 +9,7 @@
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/scheduling/cost/step_times.hpp"
+#include "runtime/scheduling/planning/ledger_keeper.hpp"
 #include "runtime/scheduling/planning/scheduler.hpp"
 #include "runtime/scheduling/planning/step_recorder.hpp"
 #include "runtime/scheduling/routing/load_reporter.hpp"
@@ -103,6 +104,7 @@ private:
     self_->monitor(client);
     requests_.emplace(client.address(), a->request);
     held_.emplace(a->request, held_request{a, client});
+    ledgers_.held(*a, self_->clock().now());
     self_->send(
       peers_.blocks,
       prefix_wanted{std::make_shared<const kv_fetch>(std::move(what)), peers_.reader, scheduler_actor(self_)});
@@ -148,6 +150,7 @@ private:
     if (requests_.emplace(client.address(), a.request).second)
       self_->monitor(client);
     clients_.emplace(a.request, client);
+    ledgers_.joined(a, self_->clock().now());
     self_->send(peers_.sampler, request_joined{a.request, client});
     plan_step();
   }
@@ -161,6 +164,7 @@ private:
       if (auto client = clients_.find(dropped); client != clients_.end())
         self_->send(client->second, failed_atom::value, dropped,
                     error{errc::overloaded, "too many requests are paused, and this one has been for longest", {}});
+    ledgers_.stands(request, scheduler_.standing_of(request), self_->clock().now());
     plan_step();
   }
 
@@ -172,6 +176,7 @@ private:
     held_.erase(found->second);
     scheduler_.cancel(found->second);
     clients_.erase(found->second);
+    ledgers_.left(found->second);
     requests_.erase(found);
     plan_step();
     report_load();
@@ -190,6 +195,7 @@ private:
 
   void finish_step(const step_result& result) {
     const auto now = self_->clock().now();
+    ledgers_.finished(result, now);
     const std::chrono::duration<double, std::milli> since = busy_since_ ? now - *std::exchange(busy_since_, now)
                                                                         : clock::duration(0);
     const auto step = times_.finished(result, now);
@@ -276,6 +282,7 @@ private:
       recorder_->granted(grant);
     if (reporter_)
       reporter_->granted(grant);
+    ledgers_.granted(grant);
     auto next = scheduler_.granted(grant);
     if (auto* request = std::get_if<block_request>(&next))
       return request_blocks(std::move(*request));
@@ -288,6 +295,9 @@ private:
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
       const auto now = self_->clock().now();
       times_.planned(**plan, now);
+      ledgers_.planned(
+        **plan, scheduler_.cost(), scheduler_.running_lanes(),
+        [this](std::uint64_t request) { return scheduler_.standing_of(request); }, now);
       if (recorder_)
         recorder_->planned(**plan, scheduler_.counters(), scheduler_.idle_lanes(most_step_lanes));
       if (!busy_since_)
@@ -295,8 +305,10 @@ private:
       if (scheduler::wants_masks(**plan))
         self_->send(peers_.sampler, plan_atom::value, *plan);
       self_->send(peers_.executor, plan_atom::value, *plan);
-    } else if (peers_.reader || place_.sends) {
-      move_blocks({}); // what is to be saved waits for no step
+    } else {
+      ledgers_.dropped();
+      if (peers_.reader || place_.sends)
+        move_blocks({}); // what is to be saved waits for no step
     }
     report_load();
     plan_step();
@@ -314,6 +326,7 @@ private:
   std::shared_ptr<guesser> guesser_; // null: none
   scheduler scheduler_;
   step_times times_;
+  ledger_keeper ledgers_;
   std::optional<clock::time_point> busy_since_; // the end of the last step, or when the next one could begin
   swap_rates swap_;
   scheduler_peers peers_;

@@ -15,6 +15,9 @@ struct deadline_set {
 /// To a request, from the engine: its time is over.
 struct deadline_passed {};
 
+/// To a request, from its client: its answers are long enough.
+struct finish_wanted {};
+
 /// To the scheduler, from a request: its client's reader is slow, or has caught up.
 struct request_paused {
   std::uint64_t request = 0; // its number
@@ -30,5 +33,6 @@ struct request_left {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::deadline_set)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::deadline_passed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::finish_wanted)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request_paused)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request_left)

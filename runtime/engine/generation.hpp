@@ -63,10 +63,12 @@ struct done_event {
   double queue_ms = 0;                                          // submission to first planned step
   double prefill_ms = 0;                                        // to the first token
   double decode_ms = 0;                                         // to the last
+  double total_ms = 0;                                          // submission to this
   std::uint32_t accepted_guesses = 0, rejected_guesses = 0;     // of tokens that follow
   std::uint32_t accepted_predicted = 0, rejected_predicted = 0; // of these, from the request's `prediction`
   std::uint32_t withheld_tokens = 0;                            // instead of which another had to be chosen, by policy
   std::vector<float> embedding = {};                            // [hidden], as pooled; of requests for one
+  wait_parts spent = {};                                        // total_ms by cause
 };
 
 /// Exactly one done_event or error ends every request.

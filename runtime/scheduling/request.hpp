@@ -6,6 +6,7 @@
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/scheduling/request_ledger.hpp"
 #include "runtime/scheduling/row_features.hpp"
 #include "runtime/support/types.hpp"
 
@@ -67,10 +68,12 @@ struct resumed_sequence {
 struct admission {
   std::uint64_t request = 0; // its number in the replica
   request_ptr asked;
-  bool again = false;                    // readmitted: the queue is never too full for it
-  std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
-  std::int32_t expected_cached = 0;      // tokens of the prompt, as it was routed; for load reports alone
-  int moves_to = -1;                     // the replica that its blocks are sent to meanwhile; -1: none
+  bool again = false;                          // readmitted: the queue is never too full for it
+  std::vector<resumed_sequence> resumed;       // unfinished sequences of the n; empty: all n, from the prompt
+  std::int32_t expected_cached = 0;            // tokens of the prompt, as it was routed; for load reports alone
+  int moves_to = -1;                           // the replica that its blocks are sent to meanwhile; -1: none
+  std::shared_ptr<request_ledger> ledger = {}; // where its time goes; null: nobody asks
+  wait_cause came = wait_cause::queue;         // what its wait in the queue is called there
 };
 
 /// Parts of a request, which they keep.

@@ -35,6 +35,8 @@ private:
 
 void client::begin(caf::actor_system& system, const engine_actor& engine) {
   begun = true;
+  system_ = &system;
+  asked_at = system.clock().now();
   const auto me = shared_from_this();
   if (!plan.is_actor) {
     try {
@@ -64,6 +66,7 @@ void client::begin(caf::actor_system& system, const engine_actor& engine) {
 void client::take(const event& e) {
   const test::no_failing_allocation memory; // is the client's own affair
   heard.take(e);
+  ended_at = system_->clock().now();
   if (++events == plan.throws_at && std::holds_alternative<token_event>(e)) {
     threw = true;
     throw std::runtime_error("the client's function throws");

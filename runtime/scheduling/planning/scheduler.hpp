@@ -107,6 +107,10 @@ public:
   /// Why each sequence has nothing to do, where it has nothing to do; at most `most`, those first that run.
   std::vector<step_lane> idle_lanes(std::size_t most) const { return table_.idle_lanes(most); }
 
+  /// The same of sequences that run; and where the furthest of a request's stands.
+  std::vector<step_lane> running_lanes() const { return table_.running_lanes(); }
+  std::optional<wait_cause> standing_of(std::uint64_t request) const { return table_.standing_of(request); }
+
   /// For the router, but for blocks, who reports what, what has ended, and lengths, which few reports are asked for.
   load_report load() const;
   void add_lengths(load_report& to) const { table_.add_lengths(to); }
