@@ -66,6 +66,7 @@ public:
     used_.prompt_tokens = request.asked.prompts.front().prompt.size();
   }
 
+  std::string_view id() const override { return id_; }
   void withhold(const output_filter& filter) override { text_.withhold(filter); }
   bool is_filtered(std::size_t) const override { return text_.filtered(); }
 

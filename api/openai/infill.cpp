@@ -198,7 +198,9 @@ private:
                 .number("prompt_per_second", per_second(asked, done_.prefill_ms))
                 .number("predicted_n", tokens_)
                 .number("predicted_ms", done_.decode_ms)
-                .number("predicted_per_second", per_second(said, done_.decode_ms)))
+                .number("predicted_per_second", per_second(said, done_.decode_ms))
+                .number("total_ms", done_.total_ms)
+                .raw("spent_ms", json_of(done_.spent)))
       .str();
   }
 

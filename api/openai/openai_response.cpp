@@ -91,6 +91,14 @@ std::string error_object(const error& what) {
 
 std::string error_body(const error& what) { return json_object().raw("error", error_object(what)).str(); }
 
+std::string json_of(const wait_parts& spent) {
+  json_object result;
+  for (std::size_t i = 0; i < wait_causes; ++i)
+    if (spent.ms[i] != 0)
+      result.number(name_of(static_cast<wait_cause>(i)), spent.ms[i]);
+  return result.str();
+}
+
 void add_ranking(json_object& to, const choice_summary& one) {
   to.raw("cumulative_logprob", json_logprob(one.cumulative_logprob)).raw("score", json_logprob(one.score));
 }
@@ -137,7 +145,8 @@ response_writer::response_writer(const generation_request& request, std::shared_
     n_(static_cast<std::size_t>(request.prompts.front().sampling.n)),
     prompt_sizes_(sizes_of(request.prompts)),
     echoes_(request.echoes),
-    scored_(request.prompts.size()) {
+    scored_(request.prompts.size()),
+    id_(object_id(request.speaks == dialect::chat ? "chatcmpl-" : "cmpl-", 12)) {
   if (return_token_ids_)
     for (const auto& one : request.prompts)
       prompts_.push_back(one.prompt);
@@ -146,7 +155,7 @@ response_writer::response_writer(const generation_request& request, std::shared_
     for (std::size_t i = 0; i < request.prompts.size() * n_; ++i)
       choices_[i];
   const bool chat = speaks_ == dialect::chat;
-  head_.text("id", object_id(chat ? "chatcmpl-" : "cmpl-", 12))
+  head_.text("id", id_)
     .text("object",
           !chat       ? "text_completion"
             : stream_ ? "chat.completion.chunk"

@@ -8,8 +8,8 @@ namespace {
 
 constexpr auto cause_names = std::to_array<std::string_view>({"decode", "prefill", "blocks", "mask", "judge", "turn",
                                                               "queue", "preempted", "paused", "others_prefill",
-                                                              "restart", "transfer", "load"});
-static_assert(cause_names.size() == wait_causes && static_cast<std::size_t>(wait_cause::load) + 1 == wait_causes);
+                                                              "restart", "transfer", "load", "parse", "write"});
+static_assert(cause_names.size() == wait_causes && static_cast<std::size_t>(wait_cause::write) + 1 == wait_causes);
 
 } // namespace
 

@@ -27,9 +27,11 @@ enum class wait_cause : std::uint8_t {
   others_prefill, // what its steps, or those it waits for, take longer because of others' prompts
   restart,        // its replica ended: until it runs again
   transfer,       // its blocks come from a disk, or it moves to another replica
-  load            // its model is being loaded
+  load,           // its model is being loaded
+  parse,          // a server reads it, and makes tokens of it
+  write           // all is generated, and the server writes the end
 };
-inline constexpr std::size_t wait_causes = 13;
+inline constexpr std::size_t wait_causes = 15;
 
 /// In answers, log lines and metrics: "others_prefill".
 std::string_view name_of(wait_cause what);

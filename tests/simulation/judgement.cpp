@@ -73,7 +73,8 @@ std::string judge_time(const client& c, const scenario& s, const happened& what)
   const bool died = what.exceptions + what.kills + what.refusals > 0;
   const bool pauses = std::ranges::any_of(
     c.plan.deeds, [](const client_deed& deed) { return deed.what == client_deed::kind::pause; });
-  if (!only(wait_cause::load, false) || !only(wait_cause::restart, died) || !only(wait_cause::paused, pauses) ||
+  if (!only(wait_cause::load, false) || !only(wait_cause::parse, false) || !only(wait_cause::write, false) ||
+      !only(wait_cause::restart, died) || !only(wait_cause::paused, pauses) ||
       !only(wait_cause::judge, wants_judge(*c.asked)) || !only(wait_cause::transfer, s.disk || s.roles))
     return told("a part of its time has a cause that it cannot have");
   const bool alone = s.clients.size() == 1 && !died && !pauses;

@@ -34,6 +34,7 @@ public:
       text_(request.asked),
       items_(model, {stream_, request.seals_reasoning, std::move(request.namespaces)}) {}
 
+  std::string_view id() const override { return id_; }
   void withhold(const output_filter& filter) override { text_.withhold(filter); }
   bool is_filtered(std::size_t) const override { return text_.filtered(); }
 
