@@ -150,6 +150,8 @@ private:
     a.again = std::exchange(admitted_, true);
     a.ledger = ledger_;
     a.came = came_;
+    a.first_by = first_token_ ? never : submitted_ + limit_of(request_->ttft_timeout);
+    a.all_by = submitted_ + limit_of(request_->timeout);
     self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
     if (paused_)
       self_->send(*scheduler_, request_paused{number_, true});
@@ -188,11 +190,44 @@ private:
       send_scores({});
     if (ended_)
       return;
-    if (request_->timeout.count() > 0) { // a message delayed for itself would keep the actor until it is due
-      const auto left = submitted_ + request_->timeout - self_->clock().now();
-      const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-      self_->send(*engine_, deadline_set{ms, self_handle_});
-    }
+    await_deadline();
+  }
+
+  // -- deadlines ------------------------------------------------------------------------------------------------------
+
+  static constexpr auto never = clock::time_point::max();
+
+  // Of a time that is not limited, to `never`.
+  clock::duration limit_of(std::chrono::milliseconds time) const {
+    return time.count() > 0 ? clock::duration(time) : never - submitted_;
+  }
+
+  // The first token's, or else the last one's. A message delayed for itself would keep the actor until it is due.
+  void await_deadline() {
+    const auto all_by = submitted_ + limit_of(request_->timeout);
+    const auto by = first_token_ ? all_by : std::min(all_by, submitted_ + limit_of(request_->ttft_timeout));
+    if (by == never)
+      return;
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(by - self_->clock().now()).count();
+    self_->send(*engine_, deadline_set{ms, self_handle_});
+  }
+
+  // What it has is told; of nothing, why.
+  void expire() {
+    if (ended_)
+      return;
+    const auto now = self_->clock().now();
+    const bool all = now >= submitted_ + limit_of(request_->timeout);
+    const bool first = !first_token_ && now >= submitted_ + limit_of(request_->ttft_timeout);
+    if (!all && !first)
+      return await_deadline();
+    if (all && may_finish() && std::ranges::any_of(sequences_, [](const auto& s) { return !s.ids().empty(); }))
+      return finish_all(finish_reason::timeout);
+    const auto limit = all ? request_->timeout : request_->ttft_timeout;
+    fail({errc::timeout,
+          std::string("the request ") + (all ? "was not finished" : "had no token") + " within " +
+            std::to_string(limit.count()) + " ms",
+          all ? "timeout" : "ttft_timeout"});
   }
 
   // The transcripts for another replica to resume. Empty before the first token, while all n share one prompt.
@@ -379,11 +414,6 @@ private:
   bool may_finish() const {
     const auto& params = request_->sampling;
     return !params.grouped() && params.max_tokens > 0 && request_->embed == pooling::none;
-  }
-
-  void expire() {
-    fail({errc::timeout, "the request was not finished within " + std::to_string(request_->timeout.count()) + " ms",
-          "timeout"});
   }
 
   // -- the end --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
+#include "runtime/engine/deadlines.hpp"
 #include "runtime/scheduling/cost/step_times.hpp"
 #include "runtime/scheduling/planning/ledger_keeper.hpp"
 #include "runtime/scheduling/planning/scheduler.hpp"
@@ -38,6 +39,8 @@ public:
     : self_(self),
       guesser_(guesses ? guesses([this](int rows) { return scheduler_.estimate(rows); }) : nullptr),
       scheduler_(limits, guesser_),
+      max_wait_(
+        std::chrono::duration_cast<clock::duration>(std::chrono::duration<double, std::milli>(limits.max_wait_ms))),
       swap_(rates),
       peers_(std::move(peers)),
       place_(std::move(place)) {
@@ -58,7 +61,9 @@ public:
   scheduler_actor::behavior_type make_behavior() {
     return {
       [this](submit_atom, const admission_ptr& a, const request_actor& client) {
-        if (!fetch(a, client))
+        if (const auto late = scheduler_.too_late(*a, self_->clock().now()))
+          self_->send(client, failed_atom::value, a->request, *late);
+        else if (!fetch(a, client))
           submit(*a, client);
       },
       [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), plan_step(); },
@@ -151,6 +156,7 @@ private:
       self_->monitor(client);
     clients_.emplace(a.request, client);
     ledgers_.joined(a, self_->clock().now());
+    wait_until(a);
     self_->send(peers_.sampler, request_joined{a.request, client});
     plan_step();
   }
@@ -177,6 +183,7 @@ private:
     scheduler_.cancel(found->second);
     clients_.erase(found->second);
     ledgers_.left(found->second);
+    stop_waiting(found->second);
     requests_.erase(found);
     plan_step();
     report_load();
@@ -261,7 +268,40 @@ private:
     plan_step();
   }
 
+  // Those who wait for their first rows, and how long they may.
+  void wait_until(const admission& a) {
+    if (const auto by = std::min(a.first_by, a.all_by); by != clock::time_point::max())
+      wanted_until_.set(a.request, by);
+    if (max_wait_.count() > 0 && !a.again)
+      may_wait_until_.set(a.request, self_->clock().now() + max_wait_);
+  }
+
+  void stop_waiting(std::uint64_t request) {
+    wanted_until_.erase(request);
+    may_wait_until_.erase(request);
+  }
+
+  // Before a step is planned: what nobody wants any more has no rows in it.
+  void refuse_expired() {
+    const auto now = self_->clock().now();
+    while (const auto late = wanted_until_.expired(now))
+      if (const auto* client = refuse_waiting(*late))
+        self_->send(*client, deadline_passed{});
+    while (const auto late = may_wait_until_.expired(now))
+      if (const auto* client = refuse_waiting(*late))
+        self_->send(*client, failed_atom::value, *late, scheduler_.waited_for_long());
+  }
+
+  // Its actor, if that has not ended.
+  const request_actor* refuse_waiting(std::uint64_t request) {
+    stop_waiting(request);
+    scheduler_.cancel(request);
+    const auto client = clients_.find(request);
+    return client == clients_.end() ? nullptr : &client->second;
+  }
+
   void plan_step() {
+    refuse_expired();
     if (peers_.guess_worker)
       if (auto request = scheduler_.collect_guess_request())
         self_->send(peers_.guess_worker,
@@ -287,10 +327,12 @@ private:
     if (auto* request = std::get_if<block_request>(&next))
       return request_blocks(std::move(*request));
     // Before the plan is sent, so that no token arrives first.
-    for (auto& s : scheduler_.collect_started())
+    for (auto& s : scheduler_.collect_started()) {
+      stop_waiting(s.request);
       if (auto client = clients_.find(s.request); client != clients_.end())
         self_->send(client->second, started_atom::value, s.request, s.cached_tokens,
                     caf::timespan(self_->clock().now().time_since_epoch()));
+    }
     tell_failed();
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
       const auto now = self_->clock().now();
@@ -327,7 +369,9 @@ private:
   scheduler scheduler_;
   step_times times_;
   ledger_keeper ledgers_;
-  std::optional<clock::time_point> busy_since_; // the end of the last step, or when the next one could begin
+  const clock::duration max_wait_;                         // for the first rows; 0: no limit
+  deadlines<std::uint64_t> wanted_until_, may_wait_until_; // of requests that have no rows yet
+  std::optional<clock::time_point> busy_since_;            // the end of the last step, or when the next one could begin
   swap_rates swap_;
   scheduler_peers peers_;
   scheduler_place place_;

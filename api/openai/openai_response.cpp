@@ -27,7 +27,7 @@ error_kind kind_of(errc code) {
     case errc::too_large: return {413, "invalid_request_error", "request_too_large"};
     case errc::overloaded: return {429, "rate_limit_error", "rate_limit_exceeded"};
     case errc::unavailable: return {503, "server_error", "unavailable"};
-    case errc::cancelled: return {503, "server_error", "cancelled"};
+    case errc::cancelled: return {499, "invalid_request_error", "cancelled"}; // one that clients do not try again
     case errc::timeout: return {504, "server_error", "timeout"};
     case errc::out_of_memory: return {503, "server_error", "out_of_memory"};
     case errc::device: return {500, "server_error", "device_error"};
@@ -52,6 +52,7 @@ std::string_view name_of(finish_reason reason) {
     case finish_reason::stop: return "stop";
     case finish_reason::length: return "length";
     case finish_reason::cancelled: return "cancelled";
+    case finish_reason::timeout: return "timeout";
   }
   return "stop";
 }
@@ -81,12 +82,14 @@ std::string_view code_of(const error& what) {
 
 std::string error_object(const error& what) {
   const auto kind = kind_of(what.code);
-  return json_object()
-    .text("message", to_utf8(what.message))
+  json_object result;
+  result.text("message", to_utf8(what.message))
     .text("type", kind.type)
     .text_or_null("param", to_utf8(what.param))
-    .text("code", code_of(what))
-    .str();
+    .text("code", code_of(what));
+  if (what.retry_ms > 0)
+    result.number("predicted_wait_ms", what.wait_ms);
+  return result.str();
 }
 
 std::string error_body(const error& what) { return json_object().raw("error", error_object(what)).str(); }

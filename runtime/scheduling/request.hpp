@@ -30,6 +30,7 @@ struct generation {
   int preference = 0;                         // the same among a client's own of the same priority
   bool skip_special_tokens = true;            // in the text; the ids are always complete
   std::chrono::milliseconds timeout{0};       // from submission to the last token; 0: the engine's limit
+  std::chrono::milliseconds ttft_timeout{0};  // to the first token; 0: the engine's limit
   std::vector<token_id> prediction = {};      // of the answer: a source of guesses (OpenAI's `prediction`)
   std::vector<token_id> shown_tokens = {};    // special ones that are part of the text all the same; sorted
   pooling embed = pooling::none;              // other than none: of the prompt, and nothing is generated
@@ -66,6 +67,8 @@ struct resumed_sequence {
 
 /// A request on its way to a scheduler: which one, and how far it is.
 struct admission {
+  using time_point = request_ledger::time_point;
+
   std::uint64_t request = 0; // its number in the replica
   request_ptr asked;
   bool again = false;                          // readmitted: the queue is never too full for it
@@ -74,6 +77,8 @@ struct admission {
   int moves_to = -1;                           // the replica that its blocks are sent to meanwhile; -1: none
   std::shared_ptr<request_ledger> ledger = {}; // where its time goes; null: nobody asks
   wait_cause came = wait_cause::queue;         // what its wait in the queue is called there
+  time_point first_by = time_point::max();     // its first token must be there by then, or it is not wanted
+  time_point all_by = time_point::max();       // and its last one
 };
 
 /// Parts of a request, which they keep.

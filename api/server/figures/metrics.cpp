@@ -38,8 +38,8 @@ const char* outcome_of(const done_event& done) {
   for (const auto& choice : done.choices) {
     if (choice.reason == finish_reason::cancelled)
       return "cancelled";
-    if (choice.reason == finish_reason::length)
-      result = "length";
+    if (choice.reason == finish_reason::length || choice.reason == finish_reason::timeout)
+      result = choice.reason == finish_reason::length ? "length" : "timeout";
   }
   return result;
 }
@@ -294,7 +294,7 @@ metrics::metrics(const service& engine, std::chrono::milliseconds every)
       models.push_back(to_utf8(one.name));
   }
   for (const auto& model : models) {
-    for (const auto* outcome : {"stop", "length", "cancelled", "refused", "error"})
+    for (const auto* outcome : {"stop", "length", "timeout", "cancelled", "refused", "error"})
       all_->requests.Add(labels_of(model, {{"outcome", outcome}}));
     for (auto* family : {&all_->first_token, &all_->queued, &all_->whole})
       family->Add(labels_of(model), waits);

@@ -181,7 +181,7 @@ std::string done_frame(std::string_view id, const done_event& done, bool ranked,
 std::string error_frame(std::string_view id, const error& why) {
   auto result = start_of("error", id);
   result.raw("error", error_object(why));
-  if (const auto seconds = reply::retry_after(status_of(why.code)))
+  if (const auto seconds = reply::retry_after(why))
     result.number("retry_after", *seconds);
   return result.str();
 }
