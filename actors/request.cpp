@@ -17,6 +17,7 @@
 #include "runtime/scheduling/request_ledger.hpp"
 #include "runtime/scheduling/routing/route_query.hpp"
 #include "runtime/scheduling/step.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -70,7 +71,7 @@ public:
       [this](const guesses_verified& seen) { count_guesses(seen); },
       [this](failed_atom, std::uint64_t number, const error& why) { fail(number, why); },
       [this](const constraint_compiled& its) { follow(its.request, its.made); },
-      [this](finish_wanted) { finish(); },
+      [this](const finish_wanted& its) { its.reasoning ? end_reasoning() : finish(); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
       [this](deadline_passed) { expire(); },
@@ -98,7 +99,9 @@ private:
     const bool moves = bool(scheduler_);
     if (moves) // where it was; what that still says is of an old number
       self_->send(*scheduler_, request_left{number_});
-    came_ = moves ? wait_cause::transfer : admitted_ ? wait_cause::restart : wait_cause::queue;
+    came_ = moves && number_ != 0 ? wait_cause::transfer
+      : moves || !admitted_       ? wait_cause::queue
+                                  : wait_cause::restart;
     may_move_ = false;
     expected_cached_ = reply.expected_cached;
     moves_to_ = reply.moves_to;
@@ -180,6 +183,7 @@ private:
     const auto& params = request_->sampling;
     if (params.best_of > params.n)
       ranking_.emplace(params);
+    words_ = model.info.tokenizer;
     const auto candidates = ranking_ ? params.best_of : params.n;
     held_.resize(static_cast<std::size_t>(candidates));
     for (int i = 0; i < candidates; ++i)
@@ -410,6 +414,47 @@ private:
       finish_all(finish_reason::stop);
   }
 
+  // What closes it becomes a part of the transcripts, with which the request goes on as after a death.
+  void end_reasoning() {
+    if (ended_ || !first_token_ || !request_->reasoning || !may_finish() || ranking_)
+      return;
+    bool any = false;
+    for (auto& each : sequences_)
+      any = close_reasoning(each) || any;
+    if (!any)
+      return;
+    if (std::ranges::all_of(sequences_, [](const auto& s) { return s.finished(); }))
+      return done();
+    if (!scheduler_)
+      return; // it is asked for already
+    self_->send(*scheduler_, request_left{number_});
+    number_ = 0;
+    may_move_ = false;
+    ledger_->admit(0, {wait_cause::queue}, self_->clock().now());
+    end_trial();
+    self_->send(*engine_, admission_wanted{.request = self_handle_, .tokens = tokens()});
+  }
+
+  bool close_reasoning(transcript& of) {
+    const auto& marks = *request_->reasoning;
+    if (of.finished() || of.ids().empty() || !words_ || !marks.holds(words_->decode(of.ids(), false)))
+      return false;
+    const auto most = static_cast<std::size_t>(request_->sampling.max_tokens);
+    for (const auto id : marks.closing) {
+      if (of.finished())
+        break;
+      sampled_token token;
+      token.id = id;
+      token.mirostat_mu = of.mirostat_mu();
+      if (of.ids().size() + 1 >= most)
+        token.finish = sampled_token::finish::length;
+      ledger_->generated(1);
+      if (auto event = of.push(token))
+        deliver(of.summary().index, std::move(*event));
+    }
+    return true;
+  }
+
   // Whether there is an answer of which a part can be told.
   bool may_finish() const {
     const auto& params = request_->sampling;
@@ -515,7 +560,8 @@ private:
   bool may_move_ = false;                        // they are there
   bool prefix_cache_ = true;                     // of the model, for the router
   std::vector<std::int32_t> rope_borders_;
-  std::uint64_t number_ = 0;          // of this request in the replica; 0: in none
+  std::uint64_t number_ = 0; // of this request in the replica; 0: in none
+  std::shared_ptr<const tokenizer> words_;
   std::shared_ptr<request> request_;  // null until validated; does not change once it was submitted
   std::vector<transcript> sequences_; // empty until validated
   bool admitted_ = false;

@@ -15,8 +15,10 @@ struct deadline_set {
 /// To a request, from the engine: its time is over.
 struct deadline_passed {};
 
-/// To a request, from its client: its answers are long enough.
-struct finish_wanted {};
+/// To a request, from its client: its answers are long enough, or their reasoning is.
+struct finish_wanted {
+  bool reasoning = false; // alone
+};
 
 /// To the scheduler, from a request: its client's reader is slow, or has caught up.
 struct request_paused {

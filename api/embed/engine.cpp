@@ -116,6 +116,7 @@ public:
   void cancel() override { caf::anon_send(actor, cancel_atom::value); }
   void pause(bool paused) override { caf::anon_send(actor, pause_atom::value, paused); }
   void finish() override { caf::anon_send(actor, finish_wanted{}); }
+  void end_reasoning() override { caf::anon_send(actor, finish_wanted{true}); }
   std::shared_ptr<const request_ledger> ledger() const override { return account; }
 
   request_actor actor;

@@ -34,6 +34,7 @@ void request_entry::parsed(const std::vector<generation>& prompts, std::string_v
     model_ = one.model;
     prompt_tokens_ += one.prompt.size();
     generates_ = generates_ || (one.sampling.max_tokens > 0 && one.embed == pooling::none);
+    reasons_ = reasons_ || one.reasoning;
     if (const auto together = one.sampling.group())
       whole_ = together->field;
   }
@@ -94,8 +95,8 @@ void request_entry::cancel() {
   });
 }
 
-void request_entry::finish() {
-  const std::lock_guard lock(mutex_);
+// Called with the mutex held.
+void request_entry::check_controllable() const {
   if (status_ != 0)
     throw missing(from_.id, true);
   if (handles_.empty())
@@ -106,8 +107,22 @@ void request_entry::finish() {
                   "the request `" + from_.id + "` has no answer that could end early" +
                     (whole_.empty() ? "" : ", because of `" + whole_ + '`') + ": it can only be cancelled",
                   "id");
+}
+
+void request_entry::finish() {
+  const std::lock_guard lock(mutex_);
+  check_controllable();
   for (const auto& handle : handles_)
     handle.finish();
+}
+
+void request_entry::end_reasoning() {
+  const std::lock_guard lock(mutex_);
+  check_controllable();
+  if (!reasons_)
+    throw failure(errc::bad_request, "the request `" + from_.id + "` has no reasoning whose end is known", "action");
+  for (const auto& handle : handles_)
+    handle.end_reasoning();
 }
 
 void request_table::open(const entry_ptr& one) {

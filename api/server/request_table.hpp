@@ -46,10 +46,13 @@ public:
   std::string json() const;
   /// Its client gets an error, behind what it has.
   void cancel();
-  /// Its answers end where they are. Throws failure where there is nothing to end.
+  /// Its answers end where they are, or their reasoning does. Throw failure where there is nothing to end.
   void finish();
+  void end_reasoning();
 
 private:
+  void check_controllable() const;
+
   const origin from_;
   const std::shared_ptr<request_times> times_;
   const std::time_t created_ = std::time(nullptr);
@@ -61,7 +64,7 @@ private:
   std::string answer_id_, model_;
   std::uint64_t prompt_tokens_ = 0;
   std::string whole_; // the field by which its answers are found whole; empty: they come token by token
-  bool generates_ = false;
+  bool generates_ = false, reasons_ = false;
   unsigned status_ = 0; // once it has ended
 };
 

@@ -15,6 +15,7 @@ public:
   virtual void cancel() = 0;
   virtual void pause(bool paused) = 0;
   virtual void finish() {}
+  virtual void end_reasoning() {}
   /// Null: there is none.
   virtual std::shared_ptr<const request_ledger> ledger() const { return nullptr; }
 };
@@ -37,6 +38,12 @@ public:
   void finish() const {
     if (control_)
       control_->finish();
+  }
+
+  /// Ends the reasoning of its answers that are within it: what closes it is the next that they say.
+  void end_reasoning() const {
+    if (control_)
+      control_->end_reasoning();
   }
 
   /// What it does, and where its time went; also once it has ended. Null for a handle to nothing.

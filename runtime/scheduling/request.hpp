@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -21,6 +22,16 @@ namespace troupe {
 class constraint; // runtime/techniques/constraint.hpp
 
 using token_list = std::shared_ptr<const std::vector<token_id>>;
+
+/// How the reasoning of an answer is marked, for a client that wants it to end early.
+struct reasoning_marks {
+  std::string begin, end;        // texts; the first behind white space, at the answer's beginning
+  bool is_open = false;          // the answer begins within it
+  std::vector<token_id> closing; // the tokens of what ends it
+
+  /// Whether an answer of this text is within its reasoning.
+  bool holds(std::string_view text) const;
+};
 
 /// What a client asks for, as parsed: a prompt and how to continue it, `sampling.n` times.
 struct generation {
@@ -38,8 +49,9 @@ struct generation {
   std::vector<token_id> negative_prompt = {}; // with a guidance_scale; empty: the prompt's last token
   std::string client = {};                    // who asks: those who wait are served in turn by it
   bool begins_text = false; // the answer is a text of its own, as a chat's message is; else it continues the prompt's
-  std::string cache_salt = {}; // only requests of the same one share cached prefixes
-  std::string model = {};      // that it is for, by its name; empty: the only one
+  std::string cache_salt = {};                           // only requests of the same one share cached prefixes
+  std::string model = {};                                // that it is for, by its name; empty: the only one
+  std::shared_ptr<const reasoning_marks> reasoning = {}; // null: an answer has none that could end early
 };
 
 /// A generation that was checked (runtime/engine/checked_generation.hpp). Does not change once it is shared: what

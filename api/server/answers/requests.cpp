@@ -22,10 +22,10 @@ reply control_request(const call& c) {
   const auto action = body.string("action");
   if (!action)
     refuse_field("action", "is required");
-  if (*action != "end")
-    refuse_field("action", "must be `end`");
+  if (*action != "end" && *action != "end_reasoning")
+    refuse_field("action", "must be `end` or `end_reasoning`");
   for (const auto& one : c.requests.running(c.owner, c.id))
-    one->finish();
+    *action == "end" ? one->finish() : one->end_reasoning();
   return reply::json(json_object().text("id", to_utf8(c.id)).text("object", "request").text("action", *action).str());
 }
 
