@@ -2,6 +2,7 @@
 
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/call_format.hpp"
+#include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json/json_digits.hpp"
 
