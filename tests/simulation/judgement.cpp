@@ -37,7 +37,8 @@ bool is_explained(const error& why, const client& c, const scenario& s, const ha
     return true;
   switch (why.code) {
     case errc::timeout: return c.plan.timeout_ms > 0;
-    case errc::overloaded: return s.limits.max_queue < 100 || !c.plan.deeds.empty();
+    case errc::overloaded:
+      return s.limits.max_queue < 100 || !c.plan.deeds.empty() || (why.retry_ms > 0 && c.plan.timeout_ms > 0);
     case errc::out_of_memory: return what.refusals > 0;
     case errc::poisoned: return what.exceptions + what.refusals >= 2;
     case errc::unavailable: return faults >= 3;

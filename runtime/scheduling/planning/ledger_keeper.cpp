@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <set>
 #include <utility>
 
 namespace troupe {
@@ -25,22 +24,25 @@ class decoding {
 public:
   explicit decoding(const step_plan& plan) {
     for (const auto& sample : plan.samples)
-      rows_.emplace(sample.sequence, sample.parents ? any : 1 + sample.guesses);
+      rows_.emplace_back(sample.sequence, sample.parents ? any : 1 + sample.guesses);
     for (const auto& group : plan.groups)
-      groups_.insert(group.request);
+      groups_.push_back(group.request);
+    std::ranges::sort(rows_);
+    std::ranges::sort(groups_);
   }
 
   bool is(sequence_id sequence, std::int32_t rows) const {
-    const auto found = rows_.find(sequence);
-    if (found == rows_.end())
-      return rows == 1 && groups_.contains(sequence.request);
+    const auto found = std::ranges::lower_bound(rows_, sequence, {}, &sampled::first);
+    if (found == rows_.end() || found->first != sequence)
+      return rows == 1 && std::ranges::binary_search(groups_, sequence.request);
     return found->second == any || found->second == rows;
   }
 
 private:
+  using sampled = std::pair<sequence_id, std::int32_t>;
   static constexpr std::int32_t any = -1;
-  std::map<sequence_id, std::int32_t> rows_;
-  std::set<std::uint64_t> groups_;
+  std::vector<sampled> rows_; // ascending, as the groups
+  std::vector<std::uint64_t> groups_;
 };
 
 /// The share of a step's time that it takes for these rows more.
@@ -85,13 +87,16 @@ void ledger_keeper::granted(const block_grant& grant) {
 std::vector<ledger_keeper::doing> ledger_keeper::doings(const step_plan& plan, std::span<const step_lane> running,
                                                         const standing_of& where) const {
   const decoding decodes(plan);
-  std::set<sequence_id> runs;
+  std::vector<sequence_id> runs;
+  runs.reserve(running.size());
   for (const auto& lane : running)
-    runs.insert(lane.sequence);
+    runs.push_back(lane.sequence);
+  std::ranges::sort(runs);
   std::vector<doing> all;
   all.reserve(granted_.size() + running.size());
   for (const auto& its : granted_) {
-    if (const auto lost = its.rows > 0 && !runs.contains(its.sequence) ? where(its.sequence.request) : std::nullopt) {
+    if (const auto lost = its.rows > 0 && !std::ranges::binary_search(runs, its.sequence) ? where(its.sequence.request)
+                                                                                          : std::nullopt) {
       all.push_back({its.sequence.request, *lost});
       continue;
     }
