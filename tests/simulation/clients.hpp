@@ -23,7 +23,8 @@ struct client : std::enable_shared_from_this<client> {
   caf::actor_id request_id = 0;
   client_actor actor; // that hears, if it is one
   bool begun = false, left = false, cancelled = false, threw = false;
-  bool refused = false; // the engine did not take the submission
+  bool finished = false; // it has said that its answer is long enough
+  bool refused = false;  // the engine did not take the submission
   bool paused = false;
   int events = 0;
   std::size_t next_deed = 0;

@@ -112,12 +112,12 @@ std::string judge(const client& c, const scenario& s, const happened& what) {
   if (s.calm)
     return {};
   const auto& expected = alone(c.plan.request, s.recurrent, s.stages);
-  // Candidates are ranked when all are final; of one that was ended early, those count that were.
   const auto ended_by = [&](finish_reason why) {
     return std::ranges::any_of(heard.finish, [=](const auto& f) { return f.second == why; });
   };
   const bool timed_out = ended_by(finish_reason::timeout) && c.plan.timeout_ms > 0;
-  if ((c.cancelled || heard.failed || timed_out) && c.asked->sampling.best_of > c.asked->sampling.n)
+  // Candidates are ranked when all are final; of one that was ended early, those count that were.
+  if ((c.cancelled || c.finished || heard.failed || timed_out) && c.asked->sampling.best_of > c.asked->sampling.n)
     return heard.done || is_explained(*heard.failed, c, s, what) ? "" : "it failed: " + heard.failed->message;
   if (heard.failed) {
     if (expected.failed && // a sentence ends where there is no memory for more
@@ -129,11 +129,12 @@ std::string judge(const client& c, const scenario& s, const happened& what) {
     return begins(heard, expected) ? ""
                                    : "before it failed, other tokens:" + text_of(heard) + ", alone" + text_of(expected);
   }
-  const bool cut = timed_out || (ended_by(finish_reason::cancelled) && (c.cancelled || c.left));
+  const bool cut = timed_out || (c.finished && ended_by(finish_reason::stop)) ||
+    (ended_by(finish_reason::cancelled) && (c.cancelled || c.left));
   if (cut)
     return c.plan.request >= 0 && (begins(heard, expected) || generation_of(c.plan).sampling.ranked())
       ? ""
-      : "before it was cancelled, other tokens:" + text_of(heard) + ", alone" + text_of(expected);
+      : "before it was ended, other tokens:" + text_of(heard) + ", alone" + text_of(expected);
   if (!same(heard, expected))
     return "request " + std::to_string(c.plan.request) + " answered" + text_of(heard) + ", alone" + text_of(expected);
   return {};
