@@ -88,6 +88,7 @@ struct sample_done;
 struct token_sampled;
 struct deadline_passed; // actors/messages/endings.hpp
 struct deadline_set;
+struct finish_wanted;
 struct request_left;
 struct request_paused;
 struct load_failed; // actors/messages/loading.hpp

@@ -60,6 +60,7 @@ using request_actor = caf::typed_actor<
   gets<ended_atom, std::uint64_t, hypotheses_ptr>,              // sampler: its group of sequences has ended
   gets<failed_atom, std::uint64_t, error>,                      // scheduler, sampler, constraint_compiler: it cannot go on
   gets<constraint_compiled>,                                    // constraint_compiler
+  gets<finish_wanted>,                                          // client: the answer is long enough
   gets<pause_atom, bool>, gets<cancel_atom>>;                   // client: slow, or caught up; client, engine: the end
 
 /// Decides which sequences run in the next step.

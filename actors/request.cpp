@@ -14,8 +14,10 @@
 #include "runtime/engine/transcript.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/scheduling/request.hpp"
+#include "runtime/scheduling/request_ledger.hpp"
 #include "runtime/scheduling/routing/route_query.hpp"
 #include "runtime/scheduling/step.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -34,18 +36,23 @@ class request_state {
 public:
   static constexpr const char* name = "request";
 
-  request_state(request_actor::pointer self, engine_actor engine, generation_ptr what, client_line_ptr client)
+  request_state(request_actor::pointer self, engine_actor engine, generation_ptr what, client_line_ptr client,
+                std::shared_ptr<request_ledger> ledger)
     : self_(self),
       self_handle_(self),
       engine_(self, std::move(engine)),
       what_(std::move(what)),
       client_(std::move(client)),
-      submitted_(self->clock().now()) {
+      ledger_(std::move(ledger)),
+      submitted_(ledger_->begun()) {
     self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down); });
     if (const auto& its = client_.line->client())
       client_watch_ = watch(self_, its);
     self_->send(*engine_, admission_wanted{self_handle_});
   }
+
+  // Whoever looks at it later sees no time pass.
+  ~request_state() { ledger_->close(self_->clock().now()); }
 
   request_actor::behavior_type make_behavior() {
     return {
@@ -64,6 +71,7 @@ public:
       [this](const guesses_verified& seen) { count_guesses(seen); },
       [this](failed_atom, std::uint64_t number, const error& why) { fail(number, why); },
       [this](const constraint_compiled& its) { follow(its.request, its.made); },
+      [this](const finish_wanted& its) { its.reasoning ? end_reasoning() : finish(); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
       [this](deadline_passed) { expire(); },
@@ -88,8 +96,12 @@ private:
       return describe(*reply.model);
     if (!reply.scheduler)
       return;
-    if (scheduler_) // where it was; what that still says is of an old number
+    const bool moves = bool(scheduler_);
+    if (moves) // where it was; what that still says is of an old number
       self_->send(*scheduler_, request_left{number_});
+    came_ = moves && number_ != 0 ? wait_cause::transfer
+      : moves || !admitted_       ? wait_cause::queue
+                                  : wait_cause::restart;
     may_move_ = false;
     expected_cached_ = reply.expected_cached;
     moves_to_ = reply.moves_to;
@@ -97,6 +109,7 @@ private:
     number_ = reply.number;
     tried_ = tried_ || reply.tried; // also where it moves meanwhile
     ran_ = constrained() && !request_->follows;
+    ledger_->admit(number_, {ran_ ? wait_cause::mask : came_}, self_->clock().now());
     if (ran_)
       self_->send(reply.constraints, compile_atom::value, what_, number_, self_handle_);
     else
@@ -138,6 +151,10 @@ private:
   void submit() {
     auto a = submission();
     a.again = std::exchange(admitted_, true);
+    a.ledger = ledger_;
+    a.came = came_;
+    a.first_by = first_token_ ? never : submitted_ + limit_of(request_->ttft_timeout);
+    a.all_by = submitted_ + limit_of(request_->timeout);
     self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
     if (paused_)
       self_->send(*scheduler_, request_paused{number_, true});
@@ -166,21 +183,55 @@ private:
     const auto& params = request_->sampling;
     if (params.best_of > params.n)
       ranking_.emplace(params);
+    words_ = model.info.tokenizer;
     const auto candidates = ranking_ ? params.best_of : params.n;
     held_.resize(static_cast<std::size_t>(candidates));
     for (int i = 0; i < candidates; ++i)
       sequences_.emplace_back(static_cast<std::uint32_t>(i), model.info.tokenizer, *request_);
-    if (cancelled_)
-      return finish_all(finish_reason::cancelled);
+    if (cancelled_ || (finish_early_ && may_finish()))
+      return finish_all(cancelled_ ? finish_reason::cancelled : finish_reason::stop);
     if (params.prompt_logprobs >= 0 && request_->prompt.size() == 1)
       send_scores({});
     if (ended_)
       return;
-    if (request_->timeout.count() > 0) { // a message delayed for itself would keep the actor until it is due
-      const auto left = submitted_ + request_->timeout - self_->clock().now();
-      const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-      self_->send(*engine_, deadline_set{ms, self_handle_});
-    }
+    await_deadline();
+  }
+
+  // -- deadlines ------------------------------------------------------------------------------------------------------
+
+  static constexpr auto never = clock::time_point::max();
+
+  // Of a time that is not limited, to `never`.
+  clock::duration limit_of(std::chrono::milliseconds time) const {
+    return time.count() > 0 ? clock::duration(time) : never - submitted_;
+  }
+
+  // The first token's, or else the last one's. A message delayed for itself would keep the actor until it is due.
+  void await_deadline() {
+    const auto all_by = submitted_ + limit_of(request_->timeout);
+    const auto by = first_token_ ? all_by : std::min(all_by, submitted_ + limit_of(request_->ttft_timeout));
+    if (by == never)
+      return;
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(by - self_->clock().now()).count();
+    self_->send(*engine_, deadline_set{ms, self_handle_});
+  }
+
+  // What it has is told; of nothing, why.
+  void expire() {
+    if (ended_)
+      return;
+    const auto now = self_->clock().now();
+    const bool all = now >= submitted_ + limit_of(request_->timeout);
+    const bool first = !first_token_ && now >= submitted_ + limit_of(request_->ttft_timeout);
+    if (!all && !first)
+      return await_deadline();
+    if (all && may_finish() && std::ranges::any_of(sequences_, [](const auto& s) { return !s.ids().empty(); }))
+      return finish_all(finish_reason::timeout);
+    const auto limit = all ? request_->timeout : request_->ttft_timeout;
+    fail({errc::timeout,
+          std::string("the request ") + (all ? "was not finished" : "had no token") + " within " +
+            std::to_string(limit.count()) + " ms",
+          all ? "timeout" : "ttft_timeout"});
   }
 
   // The transcripts for another replica to resume. Empty before the first token, while all n share one prompt.
@@ -202,6 +253,7 @@ private:
         {errc::unavailable, its.at_work ? "the engine has failed: " + its.why.message : "the engine has stopped", {}});
     } else if (scheduler_.is(peer)) {
       scheduler_ = {};
+      ledger_->admit(0, {wait_cause::restart}, self_->clock().now());
       number_ = 0; // the next group samples again what the old one may still send
       may_move_ = tried_ = false;
       self_->send(*engine_, admission_wanted{.request = self_handle_, .tokens = tokens(), .ran = ran_});
@@ -245,6 +297,7 @@ private:
     auto& sequence = sequences_[id.index];
     const bool was_running = !sequence.finished();
     withheld_tokens_ += was_running && token.withheld;
+    ledger_->generated(was_running);
     if (auto event = sequence.push(token))
       deliver(id.index, std::move(*event));
     end_trial();
@@ -317,6 +370,7 @@ private:
     first_token_ = last_token_ = self_->clock().now();
     for (std::size_t i = 0; i < sequences_.size() && i < found.size(); ++i) {
       auto& sequence = sequences_[i];
+      ledger_->generated(found[i].tokens.size());
       for (const auto& token : found[i].tokens)
         if (auto event = sequence.push(token))
           client_.line->send(std::move(*event));
@@ -353,9 +407,58 @@ private:
       finish_all(finish_reason::cancelled);
   }
 
-  void expire() {
-    fail({errc::timeout, "the request was not finished within " + std::to_string(request_->timeout.count()) + " ms",
-          "timeout"});
+  void finish() {
+    if (sequences_.empty())
+      finish_early_ = true; // takes effect after validation
+    else if (!ended_ && may_finish())
+      finish_all(finish_reason::stop);
+  }
+
+  // What closes it becomes a part of the transcripts, with which the request goes on as after a death.
+  void end_reasoning() {
+    if (ended_ || !first_token_ || !request_->reasoning || !may_finish() || ranking_)
+      return;
+    bool any = false;
+    for (auto& each : sequences_)
+      any = close_reasoning(each) || any;
+    if (!any)
+      return;
+    if (std::ranges::all_of(sequences_, [](const auto& s) { return s.finished(); }))
+      return done();
+    if (!scheduler_)
+      return; // it is asked for already
+    self_->send(*scheduler_, request_left{number_});
+    number_ = 0;
+    may_move_ = false;
+    ledger_->admit(0, {wait_cause::queue}, self_->clock().now());
+    end_trial();
+    self_->send(*engine_, admission_wanted{.request = self_handle_, .tokens = tokens()});
+  }
+
+  bool close_reasoning(transcript& of) {
+    const auto& marks = *request_->reasoning;
+    if (of.finished() || of.ids().empty() || !words_ || !marks.holds(words_->decode(of.ids(), false)))
+      return false;
+    const auto most = static_cast<std::size_t>(request_->sampling.max_tokens);
+    for (const auto id : marks.closing) {
+      if (of.finished())
+        break;
+      sampled_token token;
+      token.id = id;
+      token.mirostat_mu = of.mirostat_mu();
+      if (of.ids().size() + 1 >= most)
+        token.finish = sampled_token::finish::length;
+      ledger_->generated(1);
+      if (auto event = of.push(token))
+        deliver(of.summary().index, std::move(*event));
+    }
+    return true;
+  }
+
+  // Whether there is an answer of which a part can be told.
+  bool may_finish() const {
+    const auto& params = request_->sampling;
+    return !params.grouped() && params.max_tokens > 0 && request_->embed == pooling::none;
   }
 
   // -- the end --------------------------------------------------------------------------------------------------------
@@ -391,6 +494,9 @@ private:
     e.queue_ms = milliseconds(started - submitted_);
     e.prefill_ms = milliseconds(first - started);
     e.decode_ms = milliseconds(last_token_.value_or(first) - first);
+    ledger_->close(now);
+    e.total_ms = milliseconds(now - submitted_);
+    e.spent = ledger_->parts();
     end(std::move(e));
   }
 
@@ -425,6 +531,7 @@ private:
 
   void end(event last) {
     ended_ = true;
+    ledger_->close(self_->clock().now());
     client_.line->send(std::move(last));
     self_->quit();
   }
@@ -445,20 +552,23 @@ private:
   generation_ptr what_; // until it is validated and its constraint compiled
   client client_;
   watch<client_actor> client_watch_;
-  watch<scheduler_actor> scheduler_; // null between two replicas
-  std::int32_t expected_cached_ = 0; // tokens of its prompt, there
-  int moves_to_ = -1;                // the replica that its blocks are sent to
-  bool may_move_ = false;            // they are there
-  bool prefix_cache_ = true;         // of the model, for the router
+  const std::shared_ptr<request_ledger> ledger_; // never null
+  wait_cause came_ = wait_cause::queue;          // why it waits in the queue of its scheduler
+  watch<scheduler_actor> scheduler_;             // null between two replicas
+  std::int32_t expected_cached_ = 0;             // tokens of its prompt, there
+  int moves_to_ = -1;                            // the replica that its blocks are sent to
+  bool may_move_ = false;                        // they are there
+  bool prefix_cache_ = true;                     // of the model, for the router
   std::vector<std::int32_t> rope_borders_;
-  std::uint64_t number_ = 0;          // of this request in the replica; 0: in none
+  std::uint64_t number_ = 0; // of this request in the replica; 0: in none
+  std::shared_ptr<const tokenizer> words_;
   std::shared_ptr<request> request_;  // null until validated; does not change once it was submitted
   std::vector<transcript> sequences_; // empty until validated
   bool admitted_ = false;
   bool tried_ = false; // the engine waits for the end of its trial
   bool ran_ = false;   // its constraint was compiled, or rows computed, since it was admitted last
   bool paused_ = false;
-  bool cancelled_ = false; // before validation
+  bool cancelled_ = false, finish_early_ = false; // before validation
   bool ended_ = false;
   std::optional<best_of> ranking_;
   std::vector<std::vector<token_event>> held_; // of candidates
@@ -473,10 +583,14 @@ private:
 
 } // namespace
 
-request_actor spawn_request(caf::actor_system& system, engine_actor engine, generation_ptr what, client_line&& client) {
+request_actor spawn_request(caf::actor_system& system, engine_actor engine, generation_ptr what, client_line&& client,
+                            std::shared_ptr<request_ledger> ledger) {
   const auto line = std::make_shared<client_line>(std::move(client));
   try {
-    return spawn_state<request_actor, request_state>(system, std::move(engine), std::move(what), line);
+    if (!ledger)
+      ledger = std::make_shared<request_ledger>(system.clock().now());
+    return spawn_state<request_actor, request_state>(system, std::move(engine), std::move(what), line,
+                                                     std::move(ledger));
   } catch (...) {
     line->close(std::current_exception());
     throw;

@@ -5,12 +5,14 @@
 #pragma once
 
 #include "actors/client_line.hpp"
+#include "runtime/scheduling/request_ledger.hpp"
 
 namespace troupe {
 
 /// The one way into an engine, for submit_atom and engine::submit alike. The request is validated when the engine
 /// admits it; events go to the client on the actor's thread. May throw bad_alloc: the client has been told, or `client`
-/// is untouched.
-request_actor spawn_request(caf::actor_system& system, engine_actor engine, generation_ptr what, client_line&& client);
+/// is untouched. `ledger`: begun now; null: its own.
+request_actor spawn_request(caf::actor_system& system, engine_actor engine, generation_ptr what, client_line&& client,
+                            std::shared_ptr<request_ledger> ledger = nullptr);
 
 } // namespace troupe

@@ -8,7 +8,9 @@
 #include "actors/messages/roles.hpp"
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
+#include "runtime/engine/deadlines.hpp"
 #include "runtime/scheduling/cost/step_times.hpp"
+#include "runtime/scheduling/planning/ledger_keeper.hpp"
 #include "runtime/scheduling/planning/scheduler.hpp"
 #include "runtime/scheduling/planning/step_recorder.hpp"
 #include "runtime/scheduling/routing/load_reporter.hpp"
@@ -37,6 +39,8 @@ public:
     : self_(self),
       guesser_(guesses ? guesses([this](int rows) { return scheduler_.estimate(rows); }) : nullptr),
       scheduler_(limits, guesser_),
+      max_wait_(
+        std::chrono::duration_cast<clock::duration>(std::chrono::duration<double, std::milli>(limits.max_wait_ms))),
       swap_(rates),
       peers_(std::move(peers)),
       place_(std::move(place)) {
@@ -57,7 +61,9 @@ public:
   scheduler_actor::behavior_type make_behavior() {
     return {
       [this](submit_atom, const admission_ptr& a, const request_actor& client) {
-        if (!fetch(a, client))
+        if (const auto late = scheduler_.too_late(*a, self_->clock().now()))
+          self_->send(client, failed_atom::value, a->request, *late);
+        else if (!fetch(a, client))
           submit(*a, client);
       },
       [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), plan_step(); },
@@ -103,6 +109,7 @@ private:
     self_->monitor(client);
     requests_.emplace(client.address(), a->request);
     held_.emplace(a->request, held_request{a, client});
+    ledgers_.held(*a, self_->clock().now());
     self_->send(
       peers_.blocks,
       prefix_wanted{std::make_shared<const kv_fetch>(std::move(what)), peers_.reader, scheduler_actor(self_)});
@@ -148,6 +155,8 @@ private:
     if (requests_.emplace(client.address(), a.request).second)
       self_->monitor(client);
     clients_.emplace(a.request, client);
+    ledgers_.joined(a, self_->clock().now());
+    wait_until(a);
     self_->send(peers_.sampler, request_joined{a.request, client});
     plan_step();
   }
@@ -161,6 +170,7 @@ private:
       if (auto client = clients_.find(dropped); client != clients_.end())
         self_->send(client->second, failed_atom::value, dropped,
                     error{errc::overloaded, "too many requests are paused, and this one has been for longest", {}});
+    ledgers_.stands(request, scheduler_.standing_of(request), self_->clock().now());
     plan_step();
   }
 
@@ -172,6 +182,8 @@ private:
     held_.erase(found->second);
     scheduler_.cancel(found->second);
     clients_.erase(found->second);
+    ledgers_.left(found->second);
+    stop_waiting(found->second);
     requests_.erase(found);
     plan_step();
     report_load();
@@ -190,6 +202,7 @@ private:
 
   void finish_step(const step_result& result) {
     const auto now = self_->clock().now();
+    ledgers_.finished(result, now);
     const std::chrono::duration<double, std::milli> since = busy_since_ ? now - *std::exchange(busy_since_, now)
                                                                         : clock::duration(0);
     const auto step = times_.finished(result, now);
@@ -255,7 +268,40 @@ private:
     plan_step();
   }
 
+  // Those who wait for their first rows, and how long they may.
+  void wait_until(const admission& a) {
+    if (const auto by = std::min(a.first_by, a.all_by); by != clock::time_point::max())
+      wanted_until_.set(a.request, by);
+    if (max_wait_.count() > 0 && !a.again)
+      may_wait_until_.set(a.request, self_->clock().now() + max_wait_);
+  }
+
+  void stop_waiting(std::uint64_t request) {
+    wanted_until_.erase(request);
+    may_wait_until_.erase(request);
+  }
+
+  // Before a step is planned: what nobody wants any more has no rows in it.
+  void refuse_expired() {
+    const auto now = self_->clock().now();
+    while (const auto late = wanted_until_.expired(now))
+      if (const auto* client = refuse_waiting(*late))
+        self_->send(*client, deadline_passed{});
+    while (const auto late = may_wait_until_.expired(now))
+      if (const auto* client = refuse_waiting(*late))
+        self_->send(*client, failed_atom::value, *late, scheduler_.waited_for_long());
+  }
+
+  // Its actor, if that has not ended.
+  const request_actor* refuse_waiting(std::uint64_t request) {
+    stop_waiting(request);
+    scheduler_.cancel(request);
+    const auto client = clients_.find(request);
+    return client == clients_.end() ? nullptr : &client->second;
+  }
+
   void plan_step() {
+    refuse_expired();
     if (peers_.guess_worker)
       if (auto request = scheduler_.collect_guess_request())
         self_->send(peers_.guess_worker,
@@ -276,18 +322,24 @@ private:
       recorder_->granted(grant);
     if (reporter_)
       reporter_->granted(grant);
+    ledgers_.granted(grant);
     auto next = scheduler_.granted(grant);
     if (auto* request = std::get_if<block_request>(&next))
       return request_blocks(std::move(*request));
     // Before the plan is sent, so that no token arrives first.
-    for (auto& s : scheduler_.collect_started())
+    for (auto& s : scheduler_.collect_started()) {
+      stop_waiting(s.request);
       if (auto client = clients_.find(s.request); client != clients_.end())
         self_->send(client->second, started_atom::value, s.request, s.cached_tokens,
                     caf::timespan(self_->clock().now().time_since_epoch()));
+    }
     tell_failed();
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
       const auto now = self_->clock().now();
       times_.planned(**plan, now);
+      ledgers_.planned(
+        **plan, scheduler_.cost(), scheduler_.running_lanes(),
+        [this](std::uint64_t request) { return scheduler_.standing_of(request); }, now);
       if (recorder_)
         recorder_->planned(**plan, scheduler_.counters(), scheduler_.idle_lanes(most_step_lanes));
       if (!busy_since_)
@@ -295,8 +347,10 @@ private:
       if (scheduler::wants_masks(**plan))
         self_->send(peers_.sampler, plan_atom::value, *plan);
       self_->send(peers_.executor, plan_atom::value, *plan);
-    } else if (peers_.reader || place_.sends) {
-      move_blocks({}); // what is to be saved waits for no step
+    } else {
+      ledgers_.dropped();
+      if (peers_.reader || place_.sends)
+        move_blocks({}); // what is to be saved waits for no step
     }
     report_load();
     plan_step();
@@ -314,7 +368,10 @@ private:
   std::shared_ptr<guesser> guesser_; // null: none
   scheduler scheduler_;
   step_times times_;
-  std::optional<clock::time_point> busy_since_; // the end of the last step, or when the next one could begin
+  ledger_keeper ledgers_;
+  const clock::duration max_wait_;                         // for the first rows; 0: no limit
+  deadlines<std::uint64_t> wanted_until_, may_wait_until_; // of requests that have no rows yet
+  std::optional<clock::time_point> busy_since_;            // the end of the last step, or when the next one could begin
   swap_rates swap_;
   scheduler_peers peers_;
   scheduler_place place_;

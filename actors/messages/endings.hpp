@@ -15,6 +15,11 @@ struct deadline_set {
 /// To a request, from the engine: its time is over.
 struct deadline_passed {};
 
+/// To a request, from its client: its answers are long enough, or their reasoning is.
+struct finish_wanted {
+  bool reasoning = false; // alone
+};
+
 /// To the scheduler, from a request: its client's reader is slow, or has caught up.
 struct request_paused {
   std::uint64_t request = 0; // its number
@@ -30,5 +35,6 @@ struct request_left {
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::deadline_set)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::deadline_passed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::finish_wanted)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request_paused)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request_left)

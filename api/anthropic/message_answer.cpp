@@ -66,6 +66,7 @@ public:
     used_.prompt_tokens = request.asked.prompts.front().prompt.size();
   }
 
+  std::string_view id() const override { return id_; }
   void withhold(const output_filter& filter) override { text_.withhold(filter); }
   bool is_filtered(std::size_t) const override { return text_.filtered(); }
 
@@ -85,7 +86,8 @@ public:
     result += add(text_.finish());
     result += end_block();
     filtered_ = text_.filtered();
-    cut_ = filtered_ || (!e.choices.empty() && e.choices.front().reason == finish_reason::length);
+    late_ = !e.choices.empty() && e.choices.front().reason == finish_reason::timeout;
+    cut_ = filtered_ || late_ || (!e.choices.empty() && e.choices.front().reason == finish_reason::length);
     used_ = {};
     used_.add(text_.as_told(e));
     return result;
@@ -222,6 +224,7 @@ private:
 
   json_object stop_members() const {
     const auto* reason = filtered_ ? "refusal"
+      : late_                      ? "timeout"
       : cut_ && wants_more_        ? "model_context_window_exceeded"
       : cut_                       ? "max_tokens"
       : calls_ > 0                 ? "tool_use"
@@ -267,7 +270,8 @@ private:
   std::vector<content_block> blocks_; // of a stream, without texts
   std::size_t calls_ = 0, thinking_tokens_ = 0;
   bool begun_ = false, open_ = false;
-  bool cut_ = false, filtered_ = false; // the second: ahead of a banned text
+  bool cut_ = false, late_ = false;
+  bool filtered_ = false; // it ended ahead of a banned text
   std::optional<std::string> stopped_by_;
   usage used_;
 };

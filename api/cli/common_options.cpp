@@ -301,9 +301,30 @@ void add_engine_options(CLI::App& command, engine_options& options, std::vector<
       "--no-prefix-cache", [&](std::int64_t count) { options.prefix_cache = count <= 0; },
       "Compute every prompt in full, even if the beginning is cached")
     ->group(limits_group);
+  const auto time = [&](const char* flag, std::chrono::milliseconds& to, const char* what) {
+    command
+      .add_option_function<std::string>(
+        flag,
+        [flag, &to](const std::string& text) {
+          try {
+            to = std::chrono::ceil<std::chrono::milliseconds>(parse_time(text));
+          } catch (const failure& f) {
+            throw CLI::ValidationError(flag, f.what());
+          }
+        },
+        what)
+      ->type_name("TIME")
+      ->group(limits_group);
+  };
+  time("--ttft-timeout", options.ttft_timeout,
+       "Most time from a request's arrival to its first token, such as 30s; requests may ask for less");
+  time("--max-wait", options.max_wait,
+       "Most time that a request may wait for its first tokens to be computed, such as 10s: one that would wait longer "
+       "is refused at once, with the expected wait");
   command
     .add_option_function<std::int64_t>(
-      "--request-timeout", [&](std::int64_t seconds) { options.request_timeout = std::chrono::seconds(seconds); },
+      "--request-timeout,--timeout",
+      [&](std::int64_t seconds) { options.request_timeout = std::chrono::seconds(seconds); },
       "Most seconds from a request's arrival to its last token")
     ->check(integer_between(1, 7 * 24 * 3600))
     ->type_name("SECONDS")

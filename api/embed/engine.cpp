@@ -3,6 +3,7 @@
 #include "actors/actor_counts.hpp"
 #include "actors/engine.hpp"
 #include "actors/faults.hpp"
+#include "actors/messages/endings.hpp"
 #include "actors/request.hpp"
 #include "api/embed/callbacks.hpp"
 #include "api/embed/engine_internals.hpp"
@@ -114,8 +115,12 @@ class actor_control final : public request_control {
 public:
   void cancel() override { caf::anon_send(actor, cancel_atom::value); }
   void pause(bool paused) override { caf::anon_send(actor, pause_atom::value, paused); }
+  void finish() override { caf::anon_send(actor, finish_wanted{}); }
+  void end_reasoning() override { caf::anon_send(actor, finish_wanted{true}); }
+  std::shared_ptr<const request_ledger> ledger() const override { return account; }
 
   request_actor actor;
+  std::shared_ptr<request_ledger> account;
 };
 
 } // namespace
@@ -179,8 +184,9 @@ struct engine::impl {
     try {
       // Allocated first: a request must not run without a handle that can cancel it.
       auto control = std::make_shared<actor_control>();
+      control->account = std::make_shared<request_ledger>(system.clock().now());
       control->actor = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)),
-                                     std::move(line));
+                                     std::move(line), control->account);
       return request_handle(std::move(control));
     } catch (const std::bad_alloc&) {
       line.close(std::current_exception());

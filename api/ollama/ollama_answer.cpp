@@ -161,8 +161,8 @@ private:
     auto result = object_of(piece).flag("done", done.has_value());
     if (!done)
       return result.str();
-    const auto cut = !done->choices.empty() && done->choices.front().reason == finish_reason::length;
-    result.text("done_reason", filtered() ? "content_filter" : cut ? "length" : "stop");
+    const auto why = done->choices.empty() ? finish_reason::stop : done->choices.front().reason;
+    result.text("done_reason", filtered() ? std::string_view("content_filter") : name_of(why));
     if (tells_context_)
       result.raw("context", json_ids(context_));
     return result.number("total_duration", nanoseconds(done->queue_ms + done->prefill_ms + done->decode_ms))

@@ -25,6 +25,9 @@ public:
   /// Whether the filter ended generation `prompt`: nothing that it still says is told, so it may be cancelled.
   virtual bool is_filtered(std::size_t) const { return false; }
 
+  /// The answer's own id; empty: it has none.
+  virtual std::string_view id() const { return {}; }
+
   /// The content type of streams.
   virtual std::string_view stream_type() const { return "text/event-stream"; }
 

@@ -173,7 +173,8 @@ private:
   }
 
   std::string last(std::string_view content) const {
-    const bool cut = !done_.choices.empty() && done_.choices.front().reason == finish_reason::length;
+    const auto why = done_.choices.empty() ? finish_reason::stop : done_.choices.front().reason;
+    const bool cut = why == finish_reason::length || why == finish_reason::timeout;
     const auto per_second = [](double count, double ms) { return ms > 0 ? 1000 * count / ms : 0; };
     const auto asked = static_cast<double>(done_.prompt_tokens - done_.cached_tokens);
     const auto said = static_cast<double>(tokens_);
@@ -198,7 +199,9 @@ private:
                 .number("prompt_per_second", per_second(asked, done_.prefill_ms))
                 .number("predicted_n", tokens_)
                 .number("predicted_ms", done_.decode_ms)
-                .number("predicted_per_second", per_second(said, done_.decode_ms)))
+                .number("predicted_per_second", per_second(said, done_.decode_ms))
+                .number("total_ms", done_.total_ms)
+                .raw("spent_ms", json_of(done_.spent)))
       .str();
   }
 

@@ -13,6 +13,7 @@ public:
   openai_answer(const generation_request& request, std::shared_ptr<const served_model> model)
     : stream_(request.stream), writer_(request, std::move(model)) {}
 
+  std::string_view id() const override { return writer_.id(); }
   void withhold(const output_filter& filter) override { writer_.withhold(filter); }
   bool is_filtered(std::size_t prompt) const override { return writer_.is_filtered(prompt); }
 

@@ -225,6 +225,12 @@ void count_scores(dialect speaks, const prompt_report& report, const generation&
                   report.logprobs >= 0 ? "prompt_logprobs" : "logprobs");
 }
 
+/// Of seconds; 0: it is not given.
+std::chrono::milliseconds read_time(const field_reader& body, std::string_view key) {
+  const auto seconds = body.number(key, {0, 86'400, true});
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds.value_or(0) * 1000)));
+}
+
 /// The settings that all prompts of the request share.
 generation read_shared(dialect speaks, const field_reader& body, const served_model& model, sampling_convention users) {
   generation result;
@@ -236,9 +242,8 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
   result.priority = -static_cast<int>(body.integer("priority", -1'000'000, 1'000'000).value_or(0));
   result.skip_special_tokens = body.boolean("skip_special_tokens").value_or(true);
   result.cache_salt = read_cache_salt(body);
-  const auto seconds = body.number("timeout", {0, 86'400, true});
-  if (seconds)
-    result.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
+  result.timeout = read_time(body, "timeout");
+  result.ttft_timeout = read_time(body, "ttft_timeout");
   if (result.sampling.techniques.constraint())
     result.shown_tokens = model.markers; // they are text to constraints
   if (!model.decode && !result.sampling.stop.empty())

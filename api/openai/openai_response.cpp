@@ -27,7 +27,7 @@ error_kind kind_of(errc code) {
     case errc::too_large: return {413, "invalid_request_error", "request_too_large"};
     case errc::overloaded: return {429, "rate_limit_error", "rate_limit_exceeded"};
     case errc::unavailable: return {503, "server_error", "unavailable"};
-    case errc::cancelled: return {503, "server_error", "cancelled"};
+    case errc::cancelled: return {499, "invalid_request_error", "cancelled"}; // one that clients do not try again
     case errc::timeout: return {504, "server_error", "timeout"};
     case errc::out_of_memory: return {503, "server_error", "out_of_memory"};
     case errc::device: return {500, "server_error", "device_error"};
@@ -52,6 +52,7 @@ std::string_view name_of(finish_reason reason) {
     case finish_reason::stop: return "stop";
     case finish_reason::length: return "length";
     case finish_reason::cancelled: return "cancelled";
+    case finish_reason::timeout: return "timeout";
   }
   return "stop";
 }
@@ -81,15 +82,25 @@ std::string_view code_of(const error& what) {
 
 std::string error_object(const error& what) {
   const auto kind = kind_of(what.code);
-  return json_object()
-    .text("message", to_utf8(what.message))
+  json_object result;
+  result.text("message", to_utf8(what.message))
     .text("type", kind.type)
     .text_or_null("param", to_utf8(what.param))
-    .text("code", code_of(what))
-    .str();
+    .text("code", code_of(what));
+  if (what.retry_ms > 0)
+    result.number("predicted_wait_ms", what.wait_ms);
+  return result.str();
 }
 
 std::string error_body(const error& what) { return json_object().raw("error", error_object(what)).str(); }
+
+std::string json_of(const wait_parts& spent) {
+  json_object result;
+  for (std::size_t i = 0; i < wait_causes; ++i)
+    if (spent.ms[i] != 0)
+      result.number(name_of(static_cast<wait_cause>(i)), spent.ms[i]);
+  return result.str();
+}
 
 void add_ranking(json_object& to, const choice_summary& one) {
   to.raw("cumulative_logprob", json_logprob(one.cumulative_logprob)).raw("score", json_logprob(one.score));
@@ -137,7 +148,8 @@ response_writer::response_writer(const generation_request& request, std::shared_
     n_(static_cast<std::size_t>(request.prompts.front().sampling.n)),
     prompt_sizes_(sizes_of(request.prompts)),
     echoes_(request.echoes),
-    scored_(request.prompts.size()) {
+    scored_(request.prompts.size()),
+    id_(object_id(request.speaks == dialect::chat ? "chatcmpl-" : "cmpl-", 12)) {
   if (return_token_ids_)
     for (const auto& one : request.prompts)
       prompts_.push_back(one.prompt);
@@ -146,7 +158,7 @@ response_writer::response_writer(const generation_request& request, std::shared_
     for (std::size_t i = 0; i < request.prompts.size() * n_; ++i)
       choices_[i];
   const bool chat = speaks_ == dialect::chat;
-  head_.text("id", object_id(chat ? "chatcmpl-" : "cmpl-", 12))
+  head_.text("id", id_)
     .text("object",
           !chat       ? "text_completion"
             : stream_ ? "chat.completion.chunk"

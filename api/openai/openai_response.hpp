@@ -34,6 +34,9 @@ std::string error_body(const error& what);
 /// Only the object under "error".
 std::string error_object(const error& what);
 
+/// {"queue": 1.5, ...}: where a request's time went, in milliseconds; parts that are 0 are left out.
+std::string json_of(const wait_parts& spent);
+
 /// Adds `cumulative_logprob` and `score`, for choices that are ranked.
 void add_ranking(json_object& to, const choice_summary& one);
 
@@ -69,6 +72,8 @@ public:
   /// Whole responses only: keeps `e` for body().
   void add(std::size_t prompt, const token_event& e);
   std::string body() const;
+  /// Of the answer.
+  const std::string& id() const { return id_; }
 
   /// Adds the usage, scores, and the finish reason of choices that had no final token_event. Streams and whole
   /// responses call it.
@@ -124,7 +129,8 @@ private:
   std::vector<std::vector<token_id>> prompts_; // if return_token_ids
   std::vector<std::string> echoes_;
   std::vector<std::vector<sampled_token>> scored_; // by prompt, if asked for
-  json_object head_;                               // id, object, created and model
+  std::string id_;
+  json_object head_; // id, object, created and model
   std::map<std::size_t, choice> choices_;
   usage usage_;
 };

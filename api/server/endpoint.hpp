@@ -19,6 +19,7 @@
 namespace troupe {
 
 class metrics;
+class request_table;
 class response_store;
 class served_models;
 
@@ -34,6 +35,7 @@ struct call {
   const served_models& models;
   const metrics& counted;
   response_store& stored;
+  const request_table& requests;
   std::size_t owner = 0;   // index of the request's API key
   std::string client = {}; // who asks, for what is shared out among clients (server_context::client_of)
   bool draining = false;

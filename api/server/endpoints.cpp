@@ -94,6 +94,9 @@ constexpr auto rows = std::to_array<endpoint>({
    .needs = access::metrics,
    .probe = true},
   // its own
+  {"POST", "/v1/requests/{id}/control", answered{control_request, thread_of::parsing}},
+  {"GET", "/v1/requests/{id}", answered{tell_request}},
+  {"DELETE", "/v1/requests/{id}", answered{cancel_request}},
   {"POST", "/v1/watermark/detect", answered{detect_mark, thread_of::parsing}},
   {"GET", "/v1/ws", upgraded{}},
   {"GET", "/debug/trace", traced{}},

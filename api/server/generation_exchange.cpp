@@ -138,9 +138,17 @@ asio::awaitable<parsed_request> parse_with_model(server_context& context, connec
       co_await link.start_stream("text/event-stream", form);
     co_await link.stream(": " + line + "\n\n", form);
   };
+  struct loading {
+    request_times& times;
+    explicit loading(request_times& of) : times(of) { times.loads(true); }
+    ~loading() { times.loads(false); }
+  };
   while (parsed.waits && !parsed.wrong) {
     const auto waits = std::move(parsed.waits); // until it is parsed: the model is kept for it
-    parsed.wrong = co_await wait_for_model(*waits, cut, parsed.tells ? tell : nobody);
+    {
+      const loading now(*link.record().times());
+      parsed.wrong = co_await wait_for_model(*waits, cut, parsed.tells ? tell : nobody);
+    }
     if (parsed.wrong)
       break;
     parsed = {};
@@ -158,7 +166,8 @@ std::string failed_event(const error& why, const answer_form& form, std::string_
 }
 
 asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
-                                      request_set& requests, generated how, held_text body, answer_form form) {
+                                      request_set& requests, request_entry& entry, generated how, held_text body,
+                                      answer_form form) {
   bool started = false;
   auto parsed = co_await parse_with_model(context, link, how, body.text, scope, form, started);
   link.record().set_user(std::move(parsed.user));
@@ -189,8 +198,9 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
   log_notes(*context.log, link.record().id(), job.notes);
   if (!job.notes.empty())
     form.headers.emplace_back("X-Troupe-Warning", header_of_notes(job.notes));
+  entry.parsed(job.prompts, writer.id());
   for (std::size_t i = 0; i < job.prompts.size(); ++i)
-    requests.submit(i, std::move(job.prompts[i]), parsed.quota);
+    entry.submitted(requests.submit(i, std::move(job.prompts[i]), parsed.quota));
   parsed.quota = nullptr;
 
   while (open > 0) {
@@ -239,9 +249,14 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
 struct close_at_end {
   request_set& requests;
   request_scope& scope;
+  server_context& context;
+  const request_record& record;
+  const std::shared_ptr<request_entry> entry;
   ~close_at_end() {
     scope.on_cut(nullptr);
     requests.close();
+    entry->end(record.status());
+    context.requests.close(entry);
   }
 };
 
@@ -271,11 +286,15 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes, link.account());
   requests->speak_for(scope.client());
-  const close_at_end closing{*requests, scope};
+  const auto& record = link.record();
+  const auto entry = std::make_shared<request_entry>(request_entry::origin{record.id(), record.route(), scope.key()},
+                                                     record.times(), link.bytes().get_executor(), scope);
+  context.requests.open(entry);
+  const close_at_end closing{*requests, scope, context, record, entry};
   scope.on_cut([&requests = *requests] { requests.poke(); });
   const auto version = form.version;
   const bool reusable = co_await link.attend(
-    scope, version, generate_answer(context, link, scope, *requests, how, std::move(body), std::move(form)));
+    scope, version, generate_answer(context, link, scope, *requests, *entry, how, std::move(body), std::move(form)));
   scope.on_cut(nullptr);
   const auto ends = co_await requests->end_all(cancelling_time); // of a client that has left
   for (const auto& one : ends)

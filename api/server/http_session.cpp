@@ -401,6 +401,7 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
                      .models = context_.models,
                      .counted = context_.counted,
                      .stored = context_.responses,
+                     .requests = context_.requests,
                      .owner = caller_.number,
                      .client = request_->client(),
                      .draining = context_.draining,

@@ -84,9 +84,9 @@ request_set::request_set(asio::any_io_executor strand, service& engine, metrics&
   queue_->account = std::move(account);
 }
 
-void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<const void> held) {
+request_handle request_set::submit(std::uint64_t key, generation request, std::shared_ptr<const void> held) {
   if (closed_)
-    return;
+    return {};
   if (!queue_->wake) {
     const std::lock_guard lock(queue_->mutex);
     queue_->wake = [strand = strand_, self = weak_from_this()] {
@@ -108,9 +108,11 @@ void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<
     mine = engine_.submit(std::move(request), std::move(measured));
     if (paused_)
       mine.pause();
+    return mine;
   } catch (const std::bad_alloc&) { // not submitted
     running_.erase(key);
     queue_->push(key, error{errc::out_of_memory, "there is not enough memory for this request", {}});
+    return {};
   }
 }
 

@@ -38,9 +38,9 @@ public:
 
   /// Sets generation::client of the requests that follow.
   void speak_for(std::string client) { client_ = std::move(client); }
-  /// Does nothing after close(). `held` is released when the request ends in the engine. If there is no memory to
+  /// Does nothing after close(), and returns a handle to nothing. `held` is released when the request ends in the engine. If there is no memory to
   /// submit the request, an out_of_memory error is its only event.
-  void submit(std::uint64_t key, generation request, std::shared_ptr<const void> held = nullptr);
+  request_handle submit(std::uint64_t key, generation request, std::shared_ptr<const void> held = nullptr);
   void cancel(std::uint64_t key);
   void cancel_all();
   /// Cancels all requests and waits for their last events, at most for `limit`; what they still generated is dropped.

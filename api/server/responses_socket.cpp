@@ -202,13 +202,16 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
   };
   const wait_cut cut = [this, stop = lanes_.at(name).stop.get_token()] { return why_not_wait(stop); };
   const wait_teller nobody;
+  const auto times = lanes_.at(name).record->times();
   outcome parsed;
   try {
     auto first = one.what.generates ? acquire_quotas(1) : nullptr; // who may have none is not read either
     parsed = co_await context_.lane_for(one.bytes).run(client_, parse);
     while (parsed.waits && !parsed.wrong) {
       const auto waits = std::move(parsed.waits); // until it is parsed: the model is kept for it
+      times->loads(true);
       parsed.wrong = co_await wait_for_model(*waits, cut, nobody);
+      times->loads(false);
       if (!parsed.wrong)
         parsed = co_await context_.lane_for(one.bytes).run(client_, parse);
     }
@@ -241,7 +244,8 @@ asio::awaitable<void> responses_socket::begin(asked one, std::string name) {
     co_return;
   }
   its.record->parsed(parsed.job.prompts.front());
-  requests_->submit(key, std::move(parsed.job.prompts.front()), std::move(parsed.quota));
+  const auto running = requests_->submit(key, std::move(parsed.job.prompts.front()), std::move(parsed.quota));
+  its.record->times()->submitted(running.ledger());
 }
 
 /// A response that could not be continued is not continued again on this connection.

@@ -15,6 +15,7 @@
 #include "api/server/figures/metrics.hpp"
 #include "api/server/http_server.hpp"
 #include "api/server/live_settings.hpp"
+#include "api/server/request_table.hpp"
 #include "api/server/served_models.hpp"
 
 #include <boost/asio/awaitable.hpp>
@@ -60,6 +61,7 @@ struct server_context {
   byte_budget bodies;
   answer_budget answers;
   response_store responses;
+  request_table requests;
   std::atomic<bool> draining = false;
   std::atomic<int> watchers = 0;    // of the engine's steps
   std::atomic<int> turned_away = 0; // connections that are being answered with 503

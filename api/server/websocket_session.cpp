@@ -248,6 +248,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   };
   const wait_cut cut = [this, stop = ids_.at(frame.id).stop.get_token()] { return why_not_wait(stop); };
   const wait_teller nobody;
+  const auto times = ids_.at(frame.id).record.times();
   outcome parsed;
   std::shared_ptr<const void> quotas;
   try {
@@ -255,7 +256,9 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     parsed = co_await context_.lane_for(frame.bytes).run(client_, parse);
     while (parsed.waits && !parsed.wrong) {
       const auto waits = std::move(parsed.waits); // until it is parsed: the model is kept for it
+      times->loads(true);
       parsed.wrong = co_await wait_for_model(*waits, cut, nobody);
+      times->loads(false);
       if (!parsed.wrong)
         parsed = co_await context_.lane_for(frame.bytes).run(client_, parse);
     }
@@ -285,7 +288,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
                   .output = parsed.request.output,
                   .filter = std::move(parsed.filter),
                   .choices = as_size(request.sampling.n)};
-  requests_->submit(key, std::move(request), std::move(quotas));
+  mine.record.times()->submitted(requests_->submit(key, std::move(request), std::move(quotas)).ledger());
   if (mine.cancelled)
     requests_->cancel(key);
 }

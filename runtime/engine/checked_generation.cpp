@@ -92,6 +92,7 @@ request check(const generation& asked, const generation_limits& limits) {
     }
   features.salt = salted(features.salt, client_salt(asked.cache_salt));
   checked.timeout = timeout_of(asked.timeout, limits.timeout);
+  checked.ttft_timeout = timeout_of(asked.ttft_timeout, limits.ttft_timeout, "ttft_timeout");
   if (features.salt != 0 || !features.used.empty()) // all others have a part in the salt
     checked.features = std::make_shared<const row_features>(std::move(features));
   return checked;

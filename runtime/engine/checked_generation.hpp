@@ -14,10 +14,11 @@ namespace troupe {
 /// What a loaded model allows one request.
 struct generation_limits {
   int vocab_size = 0;
-  int max_context = 0;                  // tokens of prompt and answer
-  std::chrono::milliseconds timeout{0}; // 0: none
-  bool embeds = true;                   // the device gives hidden states
-  bool generates = true;                // it has an output head; an encoder has none
+  int max_context = 0;                       // tokens of prompt and answer
+  std::chrono::milliseconds timeout{0};      // 0: none
+  std::chrono::milliseconds ttft_timeout{0}; // 0: none
+  bool embeds = true;                        // the device gives hidden states
+  bool generates = true;                     // it has an output head; an encoder has none
   technique_limits techniques = {};
 };
 

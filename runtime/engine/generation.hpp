@@ -18,17 +18,19 @@
 
 namespace troupe {
 
-/// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws
+/// The time a request may take, from what it asks for in `field` (0: nothing) and the engine's limit (0: none). Throws
 /// failure(bad_request) if it asks for more than the limit.
-inline std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked, std::chrono::milliseconds limit) {
+inline std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked, std::chrono::milliseconds limit,
+                                            const char* field = "timeout") {
   if (asked.count() > 0 && limit.count() > 0 && asked > limit)
-    refuse_field("timeout",
+    refuse_field(field,
                  "must be at most the server's limit of " + std::to_string(limit.count()) + " ms, not " +
                    std::to_string(asked.count()) + " ms");
   return asked.count() > 0 ? asked : limit;
 }
 
-enum class finish_reason : std::uint8_t { stop, length, cancelled };
+/// timeout: its time was over, and what it has is told.
+enum class finish_reason : std::uint8_t { stop, length, cancelled, timeout };
 
 /// Newly generated text of one sequence: a whole number of UTF-8 characters, never part of a stop string.
 /// The last event of each sequence carries `finish` (its text may be empty); none follows it.
@@ -63,10 +65,12 @@ struct done_event {
   double queue_ms = 0;                                          // submission to first planned step
   double prefill_ms = 0;                                        // to the first token
   double decode_ms = 0;                                         // to the last
+  double total_ms = 0;                                          // submission to this
   std::uint32_t accepted_guesses = 0, rejected_guesses = 0;     // of tokens that follow
   std::uint32_t accepted_predicted = 0, rejected_predicted = 0; // of these, from the request's `prediction`
   std::uint32_t withheld_tokens = 0;                            // instead of which another had to be chosen, by policy
   std::vector<float> embedding = {};                            // [hidden], as pooled; of requests for one
+  wait_parts spent = {};                                        // total_ms by cause
 };
 
 /// Exactly one done_event or error ends every request.

@@ -1,6 +1,8 @@
 // A hold on a submitted request, for every layer above the engine: the library, the server and the fakes of tests.
 #pragma once
 
+#include "runtime/scheduling/request_ledger.hpp"
+
 #include <memory>
 #include <utility>
 
@@ -12,6 +14,10 @@ public:
   virtual ~request_control() = default;
   virtual void cancel() = 0;
   virtual void pause(bool paused) = 0;
+  virtual void finish() {}
+  virtual void end_reasoning() {}
+  /// Null: there is none.
+  virtual std::shared_ptr<const request_ledger> ledger() const { return nullptr; }
 };
 
 /// One submitted request. Cheap to copy; dropping it does not cancel. Any thread.
@@ -26,6 +32,22 @@ public:
     if (control_)
       control_->cancel();
   }
+
+  /// Ends its answers where they are, as if the model had: finish_reason::stop. Nothing happens to beams and searches,
+  /// whose answers are found whole, and where nothing is generated.
+  void finish() const {
+    if (control_)
+      control_->finish();
+  }
+
+  /// Ends the reasoning of its answers that are within it: what closes it is the next that they say.
+  void end_reasoning() const {
+    if (control_)
+      control_->end_reasoning();
+  }
+
+  /// What it does, and where its time went; also once it has ended. Null for a handle to nothing.
+  std::shared_ptr<const request_ledger> ledger() const { return control_ ? control_->ledger() : nullptr; }
 
   /// Flow control for slow readers: a paused request gets no more steps until resumed and never holds others up. If
   /// more are paused than may run and wait (max_sequences + max_queue), those paused longest end as overloaded.

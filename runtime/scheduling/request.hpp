@@ -6,6 +6,7 @@
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/pooling.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/scheduling/request_ledger.hpp"
 #include "runtime/scheduling/row_features.hpp"
 #include "runtime/support/types.hpp"
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -20,6 +22,16 @@ namespace troupe {
 class constraint; // runtime/techniques/constraint.hpp
 
 using token_list = std::shared_ptr<const std::vector<token_id>>;
+
+/// How the reasoning of an answer is marked, for a client that wants it to end early.
+struct reasoning_marks {
+  std::string begin, end;        // texts; the first behind white space, at the answer's beginning
+  bool is_open = false;          // the answer begins within it
+  std::vector<token_id> closing; // the tokens of what ends it
+
+  /// Whether an answer of this text is within its reasoning.
+  bool holds(std::string_view text) const;
+};
 
 /// What a client asks for, as parsed: a prompt and how to continue it, `sampling.n` times.
 struct generation {
@@ -29,6 +41,7 @@ struct generation {
   int preference = 0;                         // the same among a client's own of the same priority
   bool skip_special_tokens = true;            // in the text; the ids are always complete
   std::chrono::milliseconds timeout{0};       // from submission to the last token; 0: the engine's limit
+  std::chrono::milliseconds ttft_timeout{0};  // to the first token; 0: the engine's limit
   std::vector<token_id> prediction = {};      // of the answer: a source of guesses (OpenAI's `prediction`)
   std::vector<token_id> shown_tokens = {};    // special ones that are part of the text all the same; sorted
   pooling embed = pooling::none;              // other than none: of the prompt, and nothing is generated
@@ -36,8 +49,9 @@ struct generation {
   std::vector<token_id> negative_prompt = {}; // with a guidance_scale; empty: the prompt's last token
   std::string client = {};                    // who asks: those who wait are served in turn by it
   bool begins_text = false; // the answer is a text of its own, as a chat's message is; else it continues the prompt's
-  std::string cache_salt = {}; // only requests of the same one share cached prefixes
-  std::string model = {};      // that it is for, by its name; empty: the only one
+  std::string cache_salt = {};                           // only requests of the same one share cached prefixes
+  std::string model = {};                                // that it is for, by its name; empty: the only one
+  std::shared_ptr<const reasoning_marks> reasoning = {}; // null: an answer has none that could end early
 };
 
 /// A generation that was checked (runtime/engine/checked_generation.hpp). Does not change once it is shared: what
@@ -65,12 +79,18 @@ struct resumed_sequence {
 
 /// A request on its way to a scheduler: which one, and how far it is.
 struct admission {
+  using time_point = request_ledger::time_point;
+
   std::uint64_t request = 0; // its number in the replica
   request_ptr asked;
-  bool again = false;                    // readmitted: the queue is never too full for it
-  std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
-  std::int32_t expected_cached = 0;      // tokens of the prompt, as it was routed; for load reports alone
-  int moves_to = -1;                     // the replica that its blocks are sent to meanwhile; -1: none
+  bool again = false;                          // readmitted: the queue is never too full for it
+  std::vector<resumed_sequence> resumed;       // unfinished sequences of the n; empty: all n, from the prompt
+  std::int32_t expected_cached = 0;            // tokens of the prompt, as it was routed; for load reports alone
+  int moves_to = -1;                           // the replica that its blocks are sent to meanwhile; -1: none
+  std::shared_ptr<request_ledger> ledger = {}; // where its time goes; null: nobody asks
+  wait_cause came = wait_cause::queue;         // what its wait in the queue is called there
+  time_point first_by = time_point::max();     // its first token must be there by then, or it is not wanted
+  time_point all_by = time_point::max();       // and its last one
 };
 
 /// Parts of a request, which they keep.

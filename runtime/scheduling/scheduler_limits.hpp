@@ -15,6 +15,7 @@ struct scheduler_limits {
   std::int32_t microbatches = 0; // of the running sequences; 0: as many as steps cost least with
   bool measured_budget = false;  // steps of fewer rows than step_tokens if those are efficient enough
   double step_target_ms = 0;     // that a step may take; 0: no target
+  double max_wait_ms = 0;        // that a request may wait for its first rows; 0: no limit
   // Lengths of a sequence beyond which all its positions are rotated otherwise, so that it is computed again
   // (LongRoPE); ascending
   std::vector<std::int32_t> rope_borders = {};

@@ -2,6 +2,7 @@
 // traces) reads it. Plain values.
 #pragma once
 
+#include "runtime/scheduling/request_ledger.hpp"
 #include "runtime/support/types.hpp"
 
 #include <chrono>
@@ -42,17 +43,7 @@ struct step_waits {
 
 /// What one sequence did in the step, or why it did nothing.
 struct step_lane {
-  enum class kind : std::uint8_t {
-    decode,    // its newest tokens, and guesses of the next ones
-    prefill,   // a part of its prompt, or of what it lost
-    blocks,    // nothing: it asked for room and got none
-    mask,      // its token follows once its mask is made
-    judge,     // its search goes on once a judge has valued its answers
-    turn,      // nothing: it runs, but the step is of others, or of another microbatch
-    queue,     // nothing: it has not begun
-    preempted, // nothing: it lost its place, and waits for another
-    paused,    // nothing: its client reads too slowly
-  };
+  using kind = wait_cause; // from `decode` to `paused`
   sequence_id sequence = {};
   kind what = kind::decode;
   std::int32_t rows = 0;

@@ -86,8 +86,8 @@ TEST_CASE("a paused request stays paused in the next worker group and keeps its 
   SUBCASE("left alone, it times out, counted from its submission") {
     for (int i = 0; i < 3; ++i)
       workers.coordinator.advance_time(std::chrono::seconds(10)), workers.coordinator.run();
-    REQUIRE(std::holds_alternative<error>(events.back()));
-    CHECK(std::get<error>(events.back()).code == errc::timeout);
+    REQUIRE(std::holds_alternative<done_event>(events.back()));
+    CHECK(std::get<done_event>(events.back()).choices.at(0).reason == finish_reason::timeout);
   }
   CHECK(workers.idle());
 }

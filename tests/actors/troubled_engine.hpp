@@ -163,6 +163,7 @@ public:
         [](failed_atom, std::uint64_t, const error&) {},
         [](pause_atom, bool) {},
         [](cancel_atom) {},
+        [](const finish_wanted&) {},
         [](deadline_passed) {},
       };
     });

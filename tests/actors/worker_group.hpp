@@ -117,6 +117,7 @@ struct admission_script {
   std::vector<request_actor> asked;
   std::vector<step_record_ptr> records = {}; // that the scheduler has sent
   std::uint64_t last_number = 0;
+  bool keeps_deadlines = true;
 
   admit_reply_ptr next() {
     auto r = reply;
@@ -164,6 +165,8 @@ public:
       },
       [](const move_wanted&) {}, [](load_atom, const load_report_ptr&) {},
       [this](const deadline_set& wanted) {
+        if (!script_->keeps_deadlines)
+          return;
         const auto& [ms, request] = wanted;
         self_->monitor(request);
         deadlines_.set(request.address(), self_->clock().now() + std::chrono::milliseconds(ms));
@@ -202,6 +205,7 @@ struct worker_group {
   engine_actor engine;
   std::shared_ptr<admission_script> script = std::make_shared<admission_script>();
   std::shared_ptr<loaded_model> model = std::make_shared<loaded_model>();
+  scheduler_limits limits{16, 4, 4};
 
   explicit worker_group(error refuse = {}) {
     model->info.vocab_size = vocab;
@@ -226,7 +230,7 @@ struct worker_group {
     blocks = spawn_kv_block_manager(system, 20, true);
     sampler = spawn_sampler(system, replica_of(model));
     executor = spawn_state<executor_actor, counting_executor>(system, sampler);
-    scheduler = spawn_scheduler(system, {16, 4, 4}, {blocks, executor, sampler}, {}, {},
+    scheduler = spawn_scheduler(system, limits, {blocks, executor, sampler}, {}, {},
                                 {caf::actor_cast<caf::weak_actor_ptr>(engine)});
     caf::anon_send(sampler, scheduler_known{scheduler});
     script->reply.scheduler = scheduler;

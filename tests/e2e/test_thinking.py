@@ -130,3 +130,40 @@ def test_run_and_chat_have_a_budget(tmp_path):
     assert "c </think>" in bounded and bounded.count("</think>") == 2
     assert "c </think>" in run("--thinking-budget", "3", command="chat").stdout
     assert "--thinking-budget" in run("--thinking-budget", "-2", "Hello").stderr
+
+
+@pytest.fixture(scope="module")
+def brooder(tmp_path_factory):
+    """Thinks for so long that its answers cannot end before they are read."""
+    thoughts = [chr(ord("a") + i % 20) + " " for i in range(700)]
+    scripts = {"": ["<think>", *thoughts, "</think>", "So ", "it ", "is."]}
+    server = Server(write_agent(tmp_path_factory.mktemp("brooding") / "scripted", scripts, TEMPLATE))
+    yield server, "".join(thoughts)
+    server.wait_until_idle()
+    assert server.stop() == 0, "".join(server.err)
+
+
+def test_reasoning_is_ended_from_elsewhere_in_mid_stream(brooder):
+    server, thoughts = brooder
+    control = lambda id: server.post(f"/v1/requests/{id}/control", {"action": "end_reasoning"})
+    stream = client_of(server).chat.completions.create(
+        model="scripted", messages=HELLO, n=16, stream=True, logprobs=True, top_logprobs=20,
+        extra_headers={"X-Request-Id": "brooding"})
+    told = [["", "", None] for _ in range(16)]  # reasoning, content, end
+    said = False
+    for chunk in stream:
+        for choice in chunk.choices:
+            its = told[choice.index]
+            its[0] += getattr(choice.delta, "reasoning_content", None) or ""
+            its[1] += choice.delta.content or ""
+            its[2] = choice.finish_reason or its[2]
+        if not said and all(reasoning for reasoning, _, _ in told):
+            said = True
+            assert control("brooding").status_code == 200
+            assert control("brooding").status_code == 200, "a second time, nothing happens"
+    for reasoning, content, end in told:
+        assert thoughts.startswith(reasoning) and len(reasoning) < len(thoughts) - 10
+        assert content.endswith("</think>So it is.") and end == "stop"  # the model says what stands at a position
+    plain = server.post("/v1/completions", {"prompt": "Hello", "max_tokens": 2}, headers={"X-Request-Id": "plain"})
+    assert plain.status_code == 200
+    assert control("plain").status_code == 404 and "has ended" in control("plain").text

@@ -62,8 +62,10 @@ def test_token_frames_and_the_done_frame(ws, server, golden):
     assert done["usage"]["prompt_tokens"] == len(golden["cases"][0]["ids"])
     assert done["usage"]["completion_tokens"] == 48
     assert done["timings"].keys() == {
-        "queue_ms", "prefill_ms", "decode_ms", "cached_tokens", "draft_n", "draft_n_accepted"}
-    assert all(value >= 0 for value in done["timings"].values())
+        "queue_ms", "prefill_ms", "decode_ms", "total_ms", "spent_ms", "cached_tokens", "draft_n", "draft_n_accepted"}
+    spent = done["timings"].pop("spent_ms")
+    assert all(value >= 0 for value in [*done["timings"].values(), *spent.values()])
+    assert sum(spent.values()) == pytest.approx(done["timings"]["total_ms"], abs=0.01)
 
 
 def test_many_requests_on_one_connection_interleave_and_stay_exact(ws, golden):

@@ -169,6 +169,7 @@ std::vector<std::string> connection_seeds() {
          "{\"model\":\"org/bytes\",\"format\":\"\",\"messages\":[" + user +
            R"(,{"role":"assistant","content":"","thinking":"t","tool_calls":[{"function":{"name":"f","arguments":{}}}]}]})"),
        wait, get("/api/tags"), get("/api/ps"), get("/api/version"), get("/"),
+       post("/v1/requests/a/control", R"({"action":"end_reasoning"})"), get("/v1/requests/a"),
        post("/api/pull", R"({"name":"org/bytes"})"), post("/api/show", R"({"name":"org/bytes"})"), wait}),
     script(
       0,

@@ -1,6 +1,7 @@
 #include "tests/simulation/clients.hpp"
 
 #include "actors/client_line.hpp"
+#include "actors/messages/endings.hpp"
 #include "actors/request.hpp"
 #include "actors/unwoken.hpp"
 #include "runtime/scheduling/step_record.hpp"
@@ -35,6 +36,8 @@ private:
 
 void client::begin(caf::actor_system& system, const engine_actor& engine) {
   begun = true;
+  system_ = &system;
+  asked_at = system.clock().now();
   const auto me = shared_from_this();
   if (!plan.is_actor) {
     try {
@@ -55,6 +58,8 @@ void client::begin(caf::actor_system& system, const engine_actor& engine) {
             caf::anon_send(taken, pause_atom::value, true);
           if (me->cancelled)
             caf::anon_send(taken, cancel_atom::value);
+          if (me->finished)
+            caf::anon_send(taken, finish_wanted{});
         },
         [me](const caf::error&) { me->refused = true; });
     return {[me](event_atom, std::uint64_t, const event_ptr& e) { me->take(*e); }};
@@ -64,6 +69,7 @@ void client::begin(caf::actor_system& system, const engine_actor& engine) {
 void client::take(const event& e) {
   const test::no_failing_allocation memory; // is the client's own affair
   heard.take(e);
+  ended_at = system_->clock().now();
   if (++events == plan.throws_at && std::holds_alternative<token_event>(e)) {
     threw = true;
     throw std::runtime_error("the client's function throws");
@@ -87,6 +93,11 @@ std::string client::act(int now, bool at_once) {
       if (request)
         caf::anon_send(request, cancel_atom::value);
       return "cancels";
+    case client_deed::kind::finish:
+      finished = true;
+      if (request)
+        caf::anon_send(request, finish_wanted{});
+      return "has heard enough";
     case client_deed::kind::leave:
       if (!actor) {
         cancelled = true;

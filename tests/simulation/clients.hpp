@@ -7,6 +7,7 @@
 
 #include <caf/actor_system.hpp>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,10 +23,12 @@ struct client : std::enable_shared_from_this<client> {
   caf::actor_id request_id = 0;
   client_actor actor; // that hears, if it is one
   bool begun = false, left = false, cancelled = false, threw = false;
-  bool refused = false; // the engine did not take the submission
+  bool finished = false; // it has said that its answer is long enough
+  bool refused = false;  // the engine did not take the submission
   bool paused = false;
   int events = 0;
   std::size_t next_deed = 0;
+  std::chrono::steady_clock::time_point asked_at = {}, ended_at = {}; // of virtual time
 
   bool ended() const { return heard.ended() || refused || left; }
 
@@ -38,6 +41,8 @@ struct client : std::enable_shared_from_this<client> {
 private:
   void take(const event& e);
   void pause(bool now);
+
+  caf::actor_system* system_ = nullptr;
 };
 
 /// Asks an engine for its statistics and blocks, and watches its steps, by turns. No counter may go back.

@@ -3,6 +3,8 @@
 #include "tests/simulation/templates.hpp"
 #include "tests/simulation/world.hpp"
 
+#include <chrono>
+#include <cmath>
 #include <map>
 #include <sstream>
 #include <tuple>
@@ -35,7 +37,8 @@ bool is_explained(const error& why, const client& c, const scenario& s, const ha
     return true;
   switch (why.code) {
     case errc::timeout: return c.plan.timeout_ms > 0;
-    case errc::overloaded: return s.limits.max_queue < 100 || !c.plan.deeds.empty();
+    case errc::overloaded:
+      return s.limits.max_queue < 100 || !c.plan.deeds.empty() || (why.retry_ms > 0 && c.plan.timeout_ms > 0);
     case errc::out_of_memory: return what.refusals > 0;
     case errc::poisoned: return what.exceptions + what.refusals >= 2;
     case errc::unavailable: return faults >= 3;
@@ -44,6 +47,41 @@ bool is_explained(const error& why, const client& c, const scenario& s, const ha
     case errc::cancelled: return c.cancelled;
     default: return false;
   }
+}
+
+/// What is wrong with the account of its time; empty: nothing.
+std::string judge_time(const client& c, const scenario& s, const happened& what) {
+  const auto& done = *c.heard.what().done;
+  const auto total = done.spent.total();
+  const auto told = [&](const std::string& wrong) {
+    std::ostringstream text;
+    text << wrong << ':';
+    for (std::size_t i = 0; i < wait_causes; ++i)
+      if (done.spent.ms[i] != 0)
+        text << ' ' << name_of(static_cast<wait_cause>(i)) << ' ' << done.spent.ms[i];
+    text << ", in all " << total << " of " << done.total_ms << " ms";
+    return text.str();
+  };
+  for (const auto ms : done.spent.ms)
+    if (ms < 0)
+      return told("a negative part");
+  if (std::abs(total - done.total_ms) > 1e-6)
+    return told("the parts of its time are not the whole");
+  const auto heard = std::chrono::duration<double, std::milli>(c.ended_at - c.asked_at).count();
+  if (c.plan.is_actor ? done.total_ms > heard + 1e-6 : std::abs(done.total_ms - heard) > 1e-6)
+    return told("its client waited for " + std::to_string(heard) + " ms");
+  const auto only = [&](wait_cause which, bool may) { return may || done.spent[which] == 0; };
+  const bool died = what.exceptions + what.kills + what.refusals > 0;
+  const bool pauses = std::ranges::any_of(
+    c.plan.deeds, [](const client_deed& deed) { return deed.what == client_deed::kind::pause; });
+  if (!only(wait_cause::load, false) || !only(wait_cause::parse, false) || !only(wait_cause::write, false) ||
+      !only(wait_cause::restart, died) || !only(wait_cause::paused, pauses) ||
+      !only(wait_cause::judge, wants_judge(*c.asked)) || !only(wait_cause::transfer, s.disk || s.roles))
+    return told("a part of its time has a cause that it cannot have");
+  const bool alone = s.clients.size() == 1 && !died && !pauses;
+  if (alone && (done.spent[wait_cause::others_prefill] != 0 || done.spent[wait_cause::preempted] != 0))
+    return told("it waited for others, and there are none");
+  return {};
 }
 
 } // namespace
@@ -68,11 +106,18 @@ std::string judge(const client& c, const scenario& s, const happened& what) {
     return what.engine_died || what.refusals > 0 || !what.dead_requests.empty() ? "" : "its submission was refused";
   if (!heard.done && !heard.failed)
     return "it got no last event";
+  if (heard.done)
+    if (auto wrong = judge_time(c, s, what); !wrong.empty())
+      return wrong;
   if (s.calm)
     return {};
   const auto& expected = alone(c.plan.request, s.recurrent, s.stages);
+  const auto ended_by = [&](finish_reason why) {
+    return std::ranges::any_of(heard.finish, [=](const auto& f) { return f.second == why; });
+  };
+  const bool timed_out = ended_by(finish_reason::timeout) && c.plan.timeout_ms > 0;
   // Candidates are ranked when all are final; of one that was ended early, those count that were.
-  if ((c.cancelled || heard.failed) && c.asked->sampling.best_of > c.asked->sampling.n)
+  if ((c.cancelled || c.finished || heard.failed || timed_out) && c.asked->sampling.best_of > c.asked->sampling.n)
     return heard.done || is_explained(*heard.failed, c, s, what) ? "" : "it failed: " + heard.failed->message;
   if (heard.failed) {
     if (expected.failed && // a sentence ends where there is no memory for more
@@ -84,13 +129,12 @@ std::string judge(const client& c, const scenario& s, const happened& what) {
     return begins(heard, expected) ? ""
                                    : "before it failed, other tokens:" + text_of(heard) + ", alone" + text_of(expected);
   }
-  const bool cut = std::ranges::any_of(heard.finish,
-                                       [](const auto& f) { return f.second == finish_reason::cancelled; }) &&
-    (c.cancelled || c.left);
+  const bool cut = timed_out || (c.finished && ended_by(finish_reason::stop)) ||
+    (ended_by(finish_reason::cancelled) && (c.cancelled || c.left));
   if (cut)
     return c.plan.request >= 0 && (begins(heard, expected) || generation_of(c.plan).sampling.ranked())
       ? ""
-      : "before it was cancelled, other tokens:" + text_of(heard) + ", alone" + text_of(expected);
+      : "before it was ended, other tokens:" + text_of(heard) + ", alone" + text_of(expected);
   if (!same(heard, expected))
     return "request " + std::to_string(c.plan.request) + " answered" + text_of(heard) + ", alone" + text_of(expected);
   return {};

@@ -37,6 +37,9 @@ client_plan client_of(dice& d, int number, bool trouble, bool drafts, bool judge
     }
   if (d.one_in(7))
     c.deeds.push_back({d.one_in(2) ? client_deed::kind::cancel : client_deed::kind::leave, c.at + d.pick(0, 400)});
+  for (auto& deed : c.deeds)
+    if (deed.what == client_deed::kind::cancel && deed.at % 3 == 0)
+      deed.what = client_deed::kind::finish;
   std::ranges::stable_sort(c.deeds, {}, &client_deed::at);
   if (d.one_in(10))
     c.timeout_ms = d.pick(1, 60);
@@ -71,6 +74,8 @@ scenario scenario_of(std::uint64_t seed) {
               .recurrent = s.recurrent};
   if (s.recurrent)
     s.limits.most_guesses = 8;
+  if (s.limits.max_queue == 1)
+    s.limits.max_wait_ms = 20;
   s.drafts = d.one_in(3);
   s.judge = d.one_in(3) && !s.asynchronous; // a late sampler asks no judge: it is on no actor's turn
   s.forced_guesses = d.one_in(2) ? d.pick(1, 4) : 0;
@@ -199,7 +204,7 @@ generation generation_of(const client_plan& c) {
   auto g = request_of(c.request);
   g.priority = c.priority;
   g.client = c.name;
-  g.timeout = std::chrono::milliseconds(c.timeout_ms);
+  (c.timeout_ms % 4 == 1 ? g.ttft_timeout : g.timeout) = std::chrono::milliseconds(c.timeout_ms);
   if (!g.sampling.grouped() && g.embed == pooling::none)
     g.sampling.techniques.set(speculated_by(c.speculate));
   return g;

@@ -15,7 +15,7 @@ namespace troupe::simulation {
 
 /// What a client does at a time: so many jobs of actors since the start.
 struct client_deed {
-  enum class kind : std::uint8_t { pause, go_on, cancel, leave } what = kind::pause;
+  enum class kind : std::uint8_t { pause, go_on, cancel, finish, leave } what = kind::pause;
   int at = 0;
 };
 

@@ -187,11 +187,14 @@ std::string answer::timings() const {
 }
 
 std::string cut_note(const done_event& done, int max_tokens, int max_context, const std::string& what) {
-  std::vector<std::string> by_tokens, by_context; // numbers of answers
-  for (const auto& choice : done.choices)
-    if (choice.reason == finish_reason::length)
-      (choice.tokens >= static_cast<std::uint32_t>(max_tokens) ? by_tokens : by_context)
-        .push_back("[" + std::to_string(choice.index + 1) + "]");
+  std::vector<std::string> by_tokens, by_context, by_time; // numbers of answers
+  for (const auto& choice : done.choices) {
+    const auto number = "[" + std::to_string(choice.index + 1) + "]";
+    if (choice.reason == finish_reason::timeout)
+      by_time.push_back(number);
+    else if (choice.reason == finish_reason::length)
+      (choice.tokens >= static_cast<std::uint32_t>(max_tokens) ? by_tokens : by_context).push_back(number);
+  }
   std::string note;
   const auto add = [&](const std::vector<std::string>& numbers, const std::string& where) {
     if (numbers.empty())
@@ -204,6 +207,7 @@ std::string cut_note(const done_event& done, int max_tokens, int max_context, co
   };
   add(by_tokens, "--max-tokens " + std::to_string(max_tokens));
   add(by_context, "the end of the context, " + std::to_string(max_context) + " tokens");
+  add(by_time, "the end of its time, --request-timeout");
   return note.empty() ? note : note + what + ")";
 }
 

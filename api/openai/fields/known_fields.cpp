@@ -39,6 +39,7 @@ constexpr auto fields = std::to_array<known_field>({
   {"skip_special_tokens"},
   {"priority"},
   {"timeout"},
+  {"ttft_timeout"},
   {"prediction"},
   {"negative_prompt"},
   {"seed"},

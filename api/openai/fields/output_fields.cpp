@@ -2,6 +2,7 @@
 
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/chat/output/call_format.hpp"
+#include "runtime/chat/output/reasoning_format.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json/json_digits.hpp"
 
@@ -176,6 +177,30 @@ int read_thinking_budget(const field_reader& body, const jinja::dict& variables,
   return -1;
 }
 
+namespace {
+
+/// How it may end early. Behind channels' reasoning, what follows is the content, unless there may be calls.
+std::shared_ptr<const reasoning_marks> reasoning_of(const chat_output& what, const served_model& model) {
+  reasoning_marks marks;
+  std::string close;
+  if (const auto* known = what.format.reasoning) {
+    marks.begin = known->begin();
+    marks.end = close = known->end();
+  } else if (const auto* channels = what.format.calls ? what.format.calls->channels() : nullptr) {
+    marks.begin = channels->reasoning_begin;
+    marks.end = close = channels->reasoning_end;
+    if (!what.reads_calls())
+      close += channels->content_begin;
+  }
+  if (close.empty() || !model.encode)
+    return nullptr;
+  marks.is_open = what.opens_reasoning;
+  marks.closing = model.encode(close, false);
+  return std::make_shared<const reasoning_marks>(std::move(marks));
+}
+
+} // namespace
+
 std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, const chat_input& chat,
                                                  const served_model& model, generation& to) {
   what.note_prompt(prompt, chat.continues_reasoning, chat.continue_final_message);
@@ -185,6 +210,7 @@ std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_v
   what.bounds_reasoning = to.sampling.thinking_budget >= 0 && marks && !to.sampling.scores_only();
   what.constrain(to.sampling.techniques);
   to.shown_tokens = model.markers;
+  to.reasoning = reasoning_of(what, model);
   return std::make_shared<const chat_output>(std::move(what));
 }
 

@@ -34,6 +34,7 @@ public:
       text_(request.asked),
       items_(model, {stream_, request.seals_reasoning, std::move(request.namespaces)}) {}
 
+  std::string_view id() const override { return id_; }
   void withhold(const output_filter& filter) override { text_.withhold(filter); }
   bool is_filtered(std::size_t) const override { return text_.filtered(); }
 
@@ -50,7 +51,9 @@ public:
   std::string take(std::size_t, const done_event& e) override {
     auto result = begin();
     result += add(text_.finish());
-    const bool cut = text_.filtered() || (!e.choices.empty() && e.choices.front().reason == finish_reason::length);
+    late_ = !e.choices.empty() && e.choices.front().reason == finish_reason::timeout;
+    const bool cut = text_.filtered() || late_ ||
+      (!e.choices.empty() && e.choices.front().reason == finish_reason::length);
     if (generates_)
       result += items_.end(!cut);
     used_.add(text_.as_told(e));
@@ -117,9 +120,13 @@ private:
     const bool over = status == "completed" || status == "incomplete";
     result
       .raw("incomplete_details",
-           status == "incomplete"
-             ? json_object().text("reason", text_.filtered() ? "content_filter" : "max_output_tokens").str()
-             : "null")
+           status == "incomplete" ? json_object()
+                                      .text("reason",
+                                            text_.filtered() ? "content_filter"
+                                              : late_        ? "timeout"
+                                                             : "max_output_tokens")
+                                      .str()
+                                  : "null")
       .text("model", model_)
       .raw("output", items_.json())
       .raw("usage", over ? response_usage(used_) : "null");
@@ -139,6 +146,7 @@ private:
   std::vector<sampled_token> pending_; // log-probabilities of tokens whose text has not come yet
   usage used_;
   std::optional<error> failed_;
+  bool late_ = false; // its time was over
   std::string body_;
 };
 

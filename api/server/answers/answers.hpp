@@ -27,6 +27,11 @@ reply refuse_cancellation(const call& c);
 reply tell_response(const call& c);
 reply delete_response(const call& c);
 
+// requests.cpp
+reply tell_request(const call& c);
+reply cancel_request(const call& c);
+reply control_request(const call& c);
+
 // messages.cpp
 reply count_message_tokens(const call& c);
 

@@ -38,8 +38,8 @@ const char* outcome_of(const done_event& done) {
   for (const auto& choice : done.choices) {
     if (choice.reason == finish_reason::cancelled)
       return "cancelled";
-    if (choice.reason == finish_reason::length)
-      result = "length";
+    if (choice.reason == finish_reason::length || choice.reason == finish_reason::timeout)
+      result = choice.reason == finish_reason::length ? "length" : "timeout";
   }
   return result;
 }
@@ -177,6 +177,11 @@ struct metrics::instruments {
                                                         .Register(registry);
   prometheus::Family<prometheus::Histogram>& whole =
     prometheus::BuildHistogram().Name("troupe_request_seconds").Help("From submission to the end.").Register(registry);
+  prometheus::Family<prometheus::Histogram>& spent =
+    prometheus::BuildHistogram()
+      .Name("troupe_request_spent_seconds")
+      .Help("Where the time of answered requests went, from submission to the end, by cause.")
+      .Register(registry);
   prometheus::Family<prometheus::Counter>& requests =
     prometheus::BuildCounter().Name("troupe_requests_total").Help("Requests ended, by outcome.").Register(registry);
   prometheus::Counter& text_bytes = prometheus::BuildCounter()
@@ -289,7 +294,7 @@ metrics::metrics(const service& engine, std::chrono::milliseconds every)
       models.push_back(to_utf8(one.name));
   }
   for (const auto& model : models) {
-    for (const auto* outcome : {"stop", "length", "cancelled", "refused", "error"})
+    for (const auto* outcome : {"stop", "length", "timeout", "cancelled", "refused", "error"})
       all_->requests.Add(labels_of(model, {{"outcome", outcome}}));
     for (auto* family : {&all_->first_token, &all_->queued, &all_->whole})
       family->Add(labels_of(model), waits);
@@ -320,6 +325,10 @@ service::event_sink metrics::measured(service::event_sink next, const std::strin
         all->text_bytes.Increment(static_cast<double>(token->text.size()));
       } else if (const auto* done = std::get_if<done_event>(&e)) {
         measured.queued.Observe(done->queue_ms / 1000);
+        for (std::size_t i = 0; i < wait_causes; ++i)
+          if (const auto ms = done->spent.ms[i]; ms > 0)
+            all->spent.Add(labels_of(of, {{"cause", std::string(name_of(static_cast<wait_cause>(i)))}}), waits)
+              .Observe(ms / 1000);
         all->policy_hits.Increment(done->withheld_tokens);
         end(outcome_of(*done));
       } else {

@@ -107,7 +107,16 @@ void request_record::write(server_log& log, metrics& counted) {
       finish_ = code_.empty() ? "cancelled" : "error";
     fields.push_back({"finish", finish_});
   }
-  fields.push_back({"total_ms", milliseconds(clock::now() - begun_)});
+  times_->end();
+  const auto seen = times_->seen();
+  fields.push_back({"total_ms", seen.total_ms});
+  std::vector<std::string> names; // which fields refer to
+  names.reserve(wait_causes);
+  for (std::size_t i = 0; i < wait_causes && seen.submitted; ++i)
+    if (seen.spent.ms[i] != 0) {
+      names.push_back("spent_" + std::string(name_of(static_cast<wait_cause>(i))) + "_ms");
+      fields.push_back({names.back(), seen.spent.ms[i]});
+    }
   if (!code_.empty())
     fields.push_back({"error", code_});
   if (!param_.empty())

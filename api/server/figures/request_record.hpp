@@ -5,8 +5,10 @@
 #include "api/http/log.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/server/figures/metrics.hpp"
+#include "api/server/figures/request_times.hpp"
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +32,7 @@ public:
   request_record(std::string id, std::string route);
 
   const std::string& id() const { return id_; }
+  const std::string& route() const { return route_; }
   /// Who asks: an address, what a proxy says about it, the name of a key, and what the request says itself.
   struct origin {
     std::string client, forwarded_for, key, user;
@@ -50,6 +53,9 @@ public:
   /// The server's policy ended it, whatever the engine says then.
   void filtered() { filtered_ = true; }
   void answered(unsigned status) { status_ = status; }
+  unsigned status() const { return status_; }
+  /// Never null.
+  const std::shared_ptr<request_times>& times() const { return times_; }
   /// `why` is a sentence.
   void failed(std::string_view code, std::string_view param, std::string_view why);
 
@@ -63,6 +69,7 @@ private:
 
   std::string id_, route_, frame_;
   clock::time_point begun_ = clock::now(), first_{}, last_{};
+  std::shared_ptr<request_times> times_ = std::make_shared<request_times>();
   unsigned status_ = client_left;
   std::string code_, param_, why_;
   origin from_;

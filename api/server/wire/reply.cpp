@@ -2,6 +2,8 @@
 
 #include "api/openai/openai_response.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <new>
 
 namespace troupe {
@@ -15,15 +17,19 @@ reply reply::of(const error& what) {
   result.code = code_of(what);
   result.param = what.param;
   result.complaint = what.message;
-  if (const auto seconds = retry_after(result.status))
+  if (const auto seconds = retry_after(what))
     result.headers.emplace_back("Retry-After", std::to_string(*seconds));
   if (result.status == 401)
     result.headers.emplace_back("WWW-Authenticate", "Bearer");
   return result;
 }
 
-std::optional<int> reply::retry_after(unsigned status) {
-  return status == 429 || status == 503 ? std::optional(1) : std::nullopt;
+std::optional<int> reply::retry_after(const error& what) {
+  constexpr double longest = 24 * 3600;
+  const auto status = status_of(what.code);
+  if (status != 429 && status != 503)
+    return std::nullopt;
+  return static_cast<int>(std::clamp(std::ceil(what.retry_ms / 1000), 1.0, longest));
 }
 
 error caught_error() {

@@ -29,7 +29,7 @@ struct reply {
   static reply of(const error& what);
 
   /// In seconds; nothing for answers that another try does not change.
-  static std::optional<int> retry_after(unsigned status);
+  static std::optional<int> retry_after(const error& what);
 };
 
 /// Makes the body of an error in an API's own format; null stands for OpenAI's. The request's id is that of the log.

@@ -13,14 +13,10 @@ namespace troupe {
 
 namespace {
 
-/// Names of lanes, by step_lane::kind, and of their spans in a trace.
-constexpr auto lane_names = std::to_array<std::string_view>(
-  {"decode", "prefill", "blocks", "mask", "judge", "turn", "queue", "preempted", "paused"});
+/// Names of lanes' spans in a trace, by step_lane::kind.
 constexpr auto span_names = std::to_array<std::string_view>({"decode", "prefill", "waits for blocks", "mask",
                                                              "waits for its ", "waits for its turn", "in the queue",
                                                              "preempted", "paused by its reader"});
-
-std::string_view name_of_lane(step_lane::kind what) { return lane_names[static_cast<std::size_t>(what)]; }
 
 std::string name_of_span(step_lane::kind what) {
   return std::string(span_names[static_cast<std::size_t>(what)]) +
@@ -72,7 +68,7 @@ std::string step_json(const step_record& r) {
   std::vector<std::string> lanes, copies;
   for (const auto& lane : r.lanes)
     lanes.push_back(json_list(std::vector<std::string>{
-      std::to_string(lane.sequence.request), std::to_string(lane.sequence.index), json_text(name_of_lane(lane.what)),
+      std::to_string(lane.sequence.request), std::to_string(lane.sequence.index), json_text(name_of(lane.what)),
       std::to_string(lane.rows), std::to_string(lane.position)}));
   if (!lanes.empty())
     o.list("lanes", lanes);

@@ -168,6 +168,8 @@ std::string done_frame(std::string_view id, const done_event& done, bool ranked,
               .number("queue_ms", done.queue_ms)
               .number("prefill_ms", done.prefill_ms)
               .number("decode_ms", done.decode_ms)
+              .number("total_ms", done.total_ms)
+              .raw("spent_ms", json_of(done.spent))
               .number("cached_tokens", done.cached_tokens)
               .number("draft_n", done.accepted_guesses + done.rejected_guesses)
               .number("draft_n_accepted", done.accepted_guesses));
@@ -179,7 +181,7 @@ std::string done_frame(std::string_view id, const done_event& done, bool ranked,
 std::string error_frame(std::string_view id, const error& why) {
   auto result = start_of("error", id);
   result.raw("error", error_object(why));
-  if (const auto seconds = reply::retry_after(status_of(why.code)))
+  if (const auto seconds = reply::retry_after(why))
     result.number("retry_after", *seconds);
   return result.str();
 }

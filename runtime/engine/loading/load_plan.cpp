@@ -306,6 +306,7 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
                     .microbatches = options.microbatches,
                     .measured_budget = options.step_tokens == 0,
                     .step_target_ms = std::chrono::duration<double, std::milli>(options.itl_target).count(),
+                    .max_wait_ms = std::chrono::duration<double, std::milli>(options.max_wait).count(),
                     .rope_borders = rope_borders(models, plan.max_context),
                     .whole_prompts = config.encoder};
   if (config.recurrent) {

@@ -28,6 +28,7 @@ generation_limits loaded_model::allows() const {
   return {.vocab_size = info.vocab_size,
           .max_context = info.max_context,
           .timeout = request_timeout,
+          .ttft_timeout = ttft_timeout,
           .embeds = capabilities.hidden_states,
           .generates = info.generates,
           .techniques = {.layers = info.layers,

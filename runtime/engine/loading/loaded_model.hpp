@@ -86,7 +86,7 @@ struct loaded_model {
   device_capabilities capabilities; // of every replica
   bool prefix_cache = true;
   bool strict_roles = false; // for tests
-  std::chrono::milliseconds request_timeout{0};
+  std::chrono::milliseconds request_timeout{0}, ttft_timeout{0};
   std::vector<loaded_second> seconds; // that techniques run beside it
   loaded_guesses guesses;
   std::shared_ptr<kept_lengths> lengths = std::make_shared<kept_lengths>();

@@ -84,6 +84,7 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
   model.prefix_cache = options.prefix_cache;
   model.strict_roles = internals.strict_roles;
   model.request_timeout = options.request_timeout;
+  model.ttft_timeout = options.ttft_timeout;
   if (const auto* hook = constraints())
     model.constraints = hook->open(model.info);
   model.replicas = std::move(plan.replicas);

@@ -31,6 +31,8 @@ void check_options(const engine_options& options) {
   check_at_least(options.itl_target.count(), 0, "itl_target");
   check_at_least(options.cached_sequences, 0, "cached_sequences");
   check_at_least(options.request_timeout.count(), 0, "request_timeout");
+  check_at_least(options.ttft_timeout.count(), 0, "ttft_timeout");
+  check_at_least(options.max_wait.count(), 0, "max_wait");
   for (const auto* each : repertoire())
     for (const auto& option : each->options) {
       if (option.check)

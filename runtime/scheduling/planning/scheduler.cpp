@@ -3,12 +3,19 @@
 #include "runtime/sampling/sequence_need.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <set>
 
 namespace troupe {
 
 namespace {
 
 constexpr std::uint64_t fewest_learned = 32; // answers
+
+std::string in_words(double ms) {
+  return ms < 10'000 ? std::to_string(std::llround(ms)) + " ms" : std::to_string(std::llround(ms / 1000)) + " s";
+}
 
 } // namespace
 
@@ -113,6 +120,81 @@ std::optional<std::uint64_t> scheduler::waiting_last_of_largest(const std::strin
   const auto last = std::find_if(places.rbegin(), places.rend(),
                                  [this](const fair_queue::place& at) { return !table_.at(at.id).announced; });
   return last == places.rend() ? std::nullopt : std::optional(last->id.request);
+}
+
+// As turns come: of each client, as many as of the newcomer's own.
+std::vector<expected_work> scheduler::ahead_of(const request& newcomer) const {
+  const auto& clients = table_.waiting().by_client();
+  const auto first = [&](const std::set<fair_queue::place>& places) {
+    return std::ranges::count_if(places, [&](const auto& at) { return at.priority >= newcomer.priority; });
+  };
+  const auto own = clients.find(newcomer.client);
+  const auto turn = 1 + (own == clients.end() ? 0 : first(own->second));
+  std::vector<expected_work> all;
+  for (const auto& [client, places] : clients) {
+    auto left = client == newcomer.client ? turn - 1 : std::min<std::ptrdiff_t>(turn, first(places));
+    for (const auto& at : places) {
+      if (left-- <= 0)
+        break;
+      const auto& s = table_.at(at.id);
+      const auto cached = std::min(s.expected_cached, s.known() - 1);
+      all.push_back(
+        {shape_of(cached, s.known() - cached, 1), s.expected && s.expected->learned ? s.left() : 0.0, 1 + s.siblings});
+    }
+  }
+  return all;
+}
+
+wait_forecast scheduler::forecast(const admission& a) const {
+  load_report now;
+  table_.add_load(now);
+  queue_outlook at;
+  at.pace = {cost_.summary(), step_rows(), now.decodes};
+  at.slots = limits_.max_sequences;
+  for (const auto& s : table_.running()) {
+    if (s.gives_way())
+      continue;
+    at.left.push_back(s.expected && s.expected->learned ? s.left() : 0.0);
+    if (!s.decodes())
+      at.prompts += shape_of(s.planned, s.known() - s.planned, 1);
+  }
+  at.ahead = ahead_of(*a.asked);
+  const auto tokens = static_cast<std::int32_t>(a.asked->prompt.size());
+  const auto cached = std::clamp(a.expected_cached, 0, std::max(0, tokens - 1));
+  return troupe::forecast(at, {shape_of(cached, tokens - cached, 1), 0, a.asked->sampling.width()});
+}
+
+error scheduler::waited_for_long() const {
+  return {errc::overloaded,
+          "the request has waited for " + in_words(limits_.max_wait_ms) +
+            ", the longest that the server lets any wait "
+            "(--max-wait)",
+          {},
+          limits_.max_wait_ms,
+          limits_.max_wait_ms};
+}
+
+std::optional<error> scheduler::too_late(const admission& a, admission::time_point now) const {
+  constexpr auto never = admission::time_point::max();
+  const auto by = std::min(a.first_by, a.all_by);
+  if (a.again || (limits_.max_wait_ms <= 0 && by == never))
+    return std::nullopt;
+  const auto expected = forecast(a);
+  const auto refused = [&](const std::string& why, const char* field, double ms, double allowed) {
+    return error{errc::overloaded, why, field, expected.start_ms, std::max(1.0, ms - allowed)};
+  };
+  if (limits_.max_wait_ms > 0 && expected.start_ms > limits_.max_wait_ms)
+    return refused("the request would wait for about " + in_words(expected.start_ms) +
+                     ", and the server lets none wait for more than " + in_words(limits_.max_wait_ms) + " (--max-wait)",
+                   "", expected.start_ms, limits_.max_wait_ms);
+  if (by == never)
+    return std::nullopt;
+  const auto left = std::chrono::duration<double, std::milli>(by - now).count();
+  if (expected.first_token_ms > left)
+    return refused("the first token would come in about " + in_words(expected.first_token_ms) +
+                     ", and the request allows " + in_words(std::max(0.0, left)),
+                   a.first_by <= a.all_by ? "ttft_timeout" : "timeout", expected.first_token_ms, left);
+  return std::nullopt;
 }
 
 void scheduler::finish(sequence_id id) {

@@ -14,6 +14,7 @@
 
 #include "runtime/scheduling/cost/load_report.hpp"
 #include "runtime/scheduling/cost/step_budget.hpp"
+#include "runtime/scheduling/cost/wait_forecast.hpp"
 #include "runtime/scheduling/planning/result_booking.hpp"
 #include "runtime/scheduling/planning/step_planner.hpp"
 #include "runtime/scheduling/request.hpp"
@@ -39,6 +40,15 @@ public:
   /// Queues a request. Returns an error if the queue is full or n sequences can never run together. If it is full, but
   /// another client has more in it, the last one of that client fails instead (see collect_failed).
   std::optional<error> submit(admission a);
+
+  /// How long a request that comes now is expected to wait, by what is known of those ahead of it.
+  wait_forecast forecast(const admission& a) const;
+
+  /// Why a request that comes now is refused: it would wait for longer than any may, or could not meet a deadline of its
+  /// own. `now` is what these are compared with.
+  std::optional<error> too_late(const admission& a, admission::time_point now) const;
+  /// Why one is refused that has waited for as long as any may.
+  error waited_for_long() const;
 
   /// Drops a request in any state. Unknown ids are ignored: the request may just have ended.
   void cancel(std::uint64_t request) { table_.cancel(request); }
@@ -107,6 +117,10 @@ public:
   /// Why each sequence has nothing to do, where it has nothing to do; at most `most`, those first that run.
   std::vector<step_lane> idle_lanes(std::size_t most) const { return table_.idle_lanes(most); }
 
+  /// The same of sequences that run; and where the furthest of a request's stands.
+  std::vector<step_lane> running_lanes() const { return table_.running_lanes(); }
+  std::optional<wait_cause> standing_of(std::uint64_t request) const { return table_.standing_of(request); }
+
   /// For the router, but for blocks, who reports what, what has ended, and lengths, which few reports are asked for.
   load_report load() const;
   void add_lengths(load_report& to) const { table_.add_lengths(to); }
@@ -118,6 +132,7 @@ public:
 private:
   void add_twin(scheduled_sequence s, sequence_group& g);
   std::optional<std::uint64_t> waiting_last_of_largest(const std::string& newcomer) const;
+  std::vector<expected_work> ahead_of(const request& newcomer) const;
 
   scheduler_limits limits_;
   step_cost cost_;

@@ -42,7 +42,6 @@ void sequence_table::count(scheduler_counters& into) const {
 }
 
 std::vector<step_lane> sequence_table::idle_lanes(std::size_t most) const {
-  using kind = step_lane::kind;
   std::vector<step_lane> lanes;
   for (const bool running : {true, false})
     for (const auto& [id, s] : sequences_) {
@@ -50,16 +49,40 @@ std::vector<step_lane> sequence_table::idle_lanes(std::size_t most) const {
         continue;
       if (lanes.size() >= most)
         return lanes;
-      const auto* group = find_group(id.request);
-      const bool late = group ? group->deferred : s.deferred;
-      const auto what = s.paused() ? kind::paused
-        : late                     ? (group && group->at_judge ? kind::judge : kind::mask)
-        : running                  ? kind::turn
-        : s.announced              ? kind::preempted
-                                   : kind::queue;
-      lanes.push_back({id, what, 0, s.planned});
+      lanes.push_back({id, standing(s), 0, s.planned});
     }
   return lanes;
+}
+
+std::vector<step_lane> sequence_table::running_lanes() const {
+  std::vector<step_lane> lanes;
+  lanes.reserve(running_.size());
+  for (const auto& s : running())
+    if (!s.embedded())
+      lanes.push_back({s.id, standing(s), 0, s.planned});
+  return lanes;
+}
+
+std::optional<wait_cause> sequence_table::standing_of(std::uint64_t request) const {
+  std::optional<wait_cause> found;
+  const auto prefer = {wait_cause::judge,     wait_cause::mask,  wait_cause::turn,
+                       wait_cause::preempted, wait_cause::queue, wait_cause::paused};
+  const auto rank = [&](wait_cause what) { return std::ranges::find(prefer, what) - prefer.begin(); };
+  for (auto at = sequences_.lower_bound({request, 0}); at != sequences_.end() && at->first.request == request; ++at)
+    if (!at->second.embedded())
+      if (const auto its = standing(at->second); !found || rank(its) < rank(*found))
+        found = its;
+  return found;
+}
+
+wait_cause sequence_table::standing(const scheduled_sequence& s) const {
+  const auto* group = find_group(s.id.request);
+  const bool late = group ? group->deferred : s.deferred;
+  return s.paused() ? wait_cause::paused
+    : late          ? (group && group->at_judge ? wait_cause::judge : wait_cause::mask)
+    : s.running()   ? wait_cause::turn
+    : s.announced   ? wait_cause::preempted
+                    : wait_cause::queue;
 }
 
 // -- queues and slots -------------------------------------------------------------------------------------------------

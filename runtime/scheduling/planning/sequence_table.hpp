@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <tuple>
@@ -56,6 +57,10 @@ public:
   std::int32_t free_slots() const { return static_cast<std::int32_t>(free_slots_.size()); }
   void count(scheduler_counters& into) const;
   std::vector<step_lane> idle_lanes(std::size_t most) const;
+  /// The same of those that run.
+  std::vector<step_lane> running_lanes() const;
+  /// Where the furthest sequence of a request stands; nothing: it has none, or waits for its end.
+  std::optional<wait_cause> standing_of(std::uint64_t request) const;
   void add_load(load_report& to) const;
   /// What is left of those that run, as far as it is expected.
   void add_lengths(load_report& to) const;
@@ -132,6 +137,7 @@ public:
   std::vector<std::pair<std::uint64_t, error>> take_failed() { return std::exchange(failed_, {}); }
 
 private:
+  wait_cause standing(const scheduled_sequence& s) const;
   bool one_runs(const sequence_group& g) const;
 
   using key = std::tuple<int, std::uint64_t, sequence_id>; // -priority, arrival, id: scheduling order

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "runtime/scheduling/cost/load_report.hpp"
+#include "runtime/scheduling/cost/step_pace.hpp"
 #include "runtime/scheduling/lengths/expected_answer.hpp"
 #include "runtime/scheduling/routing/prefix_memory.hpp"
 #include "runtime/scheduling/routing/replica_role.hpp"
@@ -36,13 +37,6 @@ struct route {
   std::int32_t cached_tokens = 0; // expected to be found there
   double ms = 0;                  // that the request is expected to take
   int moves_to = -1;              // the replica where it is expected to go on behind its prompt; -1: there
-};
-
-/// What steps cost on a replica, and how many rows they have.
-struct replica_pace {
-  step_cost_summary cost;
-  std::int32_t step_rows = 0;
-  step_shape decodes = {};
 };
 
 /// Whether a request goes on in another replica.

@@ -210,6 +210,8 @@ TEST_CASE("cut answers are told apart") {
                   {.index = 2, .reason = troupe::finish_reason::length, .tokens = 3},
                   {.index = 3, .reason = troupe::finish_reason::cancelled, .tokens = 3}};
   CHECK(cut_note(done, 8, 64) == "([1] stopped at --max-tokens 8; [3] stopped at the end of the context, 64 tokens)");
+  done.choices = {{.index = 0, .reason = troupe::finish_reason::timeout, .tokens = 3}};
+  CHECK(cut_note(done, 8, 64) == "(stopped at the end of its time, --request-timeout)");
 }
 
 TEST_CASE("run reads its prompt from a pipe, and common habits work") {

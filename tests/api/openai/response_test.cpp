@@ -111,7 +111,7 @@ TEST_CASE("Every error has its status and OpenAI's body") {
     {errc::bad_request, 400},   {errc::unsupported, 400}, {errc::not_found, 404}, {errc::unauthorized, 401},
     {errc::too_large, 413},     {errc::overloaded, 429},  {errc::timeout, 504},   {errc::unavailable, 503},
     {errc::out_of_memory, 503}, {errc::device, 500},      {errc::internal, 500},  {errc::bad_file, 500},
-    {errc::cancelled, 503},     {errc::poisoned, 500},
+    {errc::cancelled, 499},     {errc::poisoned, 500},
   };
   for (const auto& [code, status] : statuses)
     CHECK(status_of(code) == status);

@@ -77,8 +77,13 @@ public:
   fake_request(generation asked, service::event_sink sink) : asked(std::move(asked)), sink_(std::move(sink)) {}
 
   const generation asked;
+  const std::shared_ptr<request_ledger> ledger = std::make_shared<request_ledger>(std::chrono::steady_clock::now());
 
-  void send(event e) { sink_(std::move(e)); }
+  void send(event e) {
+    if (!std::holds_alternative<token_event>(e))
+      ledger->close(std::chrono::steady_clock::now());
+    sink_(std::move(e));
+  }
   void text(std::string text, std::uint32_t index = 0) {
     token_event e;
     e.index = index;
@@ -86,6 +91,7 @@ public:
     for (const unsigned char c : text)
       e.token_ids.push_back(c);
     position_[index] += static_cast<std::uint32_t>(text.size());
+    ledger->generated(text.size());
     e.text = std::move(text);
     send(std::move(e));
   }
@@ -132,6 +138,9 @@ public:
   bool wait_cancelled() {
     return wait([this] { return cancelled_; });
   }
+  bool wait_finished() {
+    return wait([this] { return finished_; });
+  }
   bool wait_paused() {
     return wait([this] { return paused_; });
   }
@@ -169,13 +178,15 @@ private:
   std::map<std::uint32_t, std::uint32_t> position_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool cancelled_ = false, paused_ = false;
+  bool cancelled_ = false, paused_ = false, finished_ = false;
 };
 
 class fake_control : public request_control {
 public:
   explicit fake_control(std::shared_ptr<fake_request> request) : request_(std::move(request)) {}
   void cancel() override { request_->set(request_->cancelled_, true); }
+  void finish() override { request_->set(request_->finished_, true); }
+  std::shared_ptr<const request_ledger> ledger() const override { return request_->ledger; }
   void pause(bool paused) override {
     request_->set(request_->paused_, paused);
     if (request_->no_memory_to_pause)
