@@ -312,7 +312,7 @@ void describe_llama4(const architecture_keys& keys, model_config& model) {
 
 // The first row of an architecture says how its files are read, the first of a family how they are written.
 constexpr gguf_architecture architectures[] = {
-  {"llama", "llama", pairs, describe_llama},
+  {"llama", "llama", pairs | halves, describe_llama},
   {"llama", "mistral", pairs},
   {"llama", "mixtral", pairs},
   {"qwen2", "qwen2"},
@@ -338,25 +338,25 @@ constexpr gguf_architecture architectures[] = {
   {"ernie4_5", "ernie4_5", pairs},
   {"ernie4_5-moe", "ernie4_5_moe", pairs | says_interval, describe_ernie_moe},
   {"exaone4", "exaone4", 0, describe_exaone4},
-  {"falcon", "falcon", layer_norm | fused_qkv, describe_falcon},
+  {"falcon", "falcon", layer_norm | fused_qkv | two_norms, describe_falcon},
   {"gemma", "gemma", 0, describe_gemma},
   {"gemma2", "gemma2", 0, describe_gemma2},
   {"gemma3", "gemma3_text", 0, describe_gemma3},
-  {"gemma-embedding", "gemma3_text", 0, describe_gemma_embedding},
+  {"gemma-embedding", "gemma3_text", encodes, describe_gemma_embedding},
   {"glm4", "glm4", partial | pairs | fused_up, describe_glm4},
   {"glm4moe", "glm4_moe", partial | named_by_place, describe_corrected},
-  {"falcon-h1", "falcon_h1", 0, describe_falcon_h1},
-  {"granitehybrid", "granitemoehybrid", partial | pairs | multiplies, describe_granite_hybrid},
-  {"granitehybrid", "bamba", pairs},
+  {"falcon-h1", "falcon_h1", bare_norm | scaled, describe_falcon_h1},
+  {"granitehybrid", "granitemoehybrid", partial | pairs | multiplies | says_rotation, describe_granite_hybrid},
+  {"granitehybrid", "bamba", pairs | says_rotation},
   {"kimi-linear", "kimi_linear", latent, describe_kimi_linear},
   {"lfm2", "lfm2", 0, describe_lfm2},
   {"lfm2moe", "lfm2_moe", 0, describe_lfm2moe},
   {"mamba2", "mamba2", without_attention, describe_mamba2},
   {"nemotron_h", "nemotron_h", named_by_place | lists_mlps, describe_nemotron_h},
-  {"nemotron_h_moe", "nemotron_h", 0, describe_nemotron_h},
-  {"qwen35", "qwen3_5_text", partial | named_by_place, describe_qwen35},
-  {"qwen35moe", "qwen3_5_moe_text", partial | named_by_place, describe_qwen35moe},
-  {"qwen3next", "qwen3_next", partial | named_by_place, describe_qwen3next},
+  {"nemotron_h_moe", "nemotron_h", with_experts, describe_nemotron_h},
+  {"qwen35", "qwen3_5_text", partial | named_by_place | says_axes | values_in_turns, describe_qwen35},
+  {"qwen35moe", "qwen3_5_moe_text", partial | named_by_place | says_axes | values_in_turns, describe_qwen35moe},
+  {"qwen3next", "qwen3_next", partial | named_by_place | fused_rates, describe_qwen3next},
   {"gpt-oss", "gpt_oss", named_by_place | untruncated, describe_gpt_oss},
   {"gpt2", "gpt2", layer_norm | fused_qkv, describe_gpt2},
   {"gptneox", "gpt_neox", layer_norm | partial | fused_qkv | says_parallel, describe_gpt_neox},
@@ -366,7 +366,7 @@ constexpr gguf_architecture architectures[] = {
   {"hunyuan-moe", "hunyuan_v1_moe", 0, describe_hunyuan_moe},
   {"llama4", "llama4_text", pairs | says_interval, describe_llama4},
   {"minimax-m2", "minimax_m2", partial, describe_minimax},
-  {"mistral3", "llama", pairs, describe_mistral3},
+  {"mistral3", "llama", pairs | halves, describe_mistral3},
   {"mistral3", "ministral3", pairs},
   {"mistral4", "mistral4", latent | pairs, describe_mistral4},
   {"nemotron", "nemotron", layer_norm | partial, describe_nemotron},
@@ -418,6 +418,17 @@ const gguf_architecture& gguf_architecture_of(const gguf_file& file) {
 const gguf_architecture* gguf_architecture_of_family(std::string_view family) {
   const auto* const found = std::ranges::find(architectures, family, &gguf_architecture::family);
   return family.empty() || found == std::end(architectures) ? nullptr : found;
+}
+
+std::string_view gguf_architecture_for(const model_config& model) {
+  std::string_view found;
+  for (const auto& row : architectures)
+    if (row.family == model.family && !model.family.empty() &&
+        (row.is(with_experts) ? model.experts.count > 0
+           : row.is(encodes)  ? model.encoder
+                              : found.empty()))
+      found = row.name;
+  return found;
 }
 
 } // namespace troupe

@@ -7,7 +7,6 @@
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
 
-#include <cstring>
 #include <initializer_list>
 #include <limits>
 
@@ -18,10 +17,7 @@ namespace {
 class gguf_checkpoint final : public checkpoint {
 public:
   gguf_checkpoint(std::shared_ptr<const gguf_file> file, const model_config& config)
-    : file_(std::move(file)),
-      interleaved_(config.family == "llama" && !is_own_form(*file_)),
-      names_(config),
-      head_dim_(static_cast<std::size_t>(config.head_dim)) {
+    : file_(std::move(file)), names_(config) {
     for (const auto& [name, tensor] : file_->tensors()) {
       if (name == "rope_freqs.weight" || name == "rope_factors_short.weight" || name == "rope_factors_long.weight")
         continue; // read with the configuration
@@ -47,10 +43,7 @@ public:
     const auto part = file_->bytes_of(tensor);
     const auto& map = file_->map_of(tensor);
     map.prefetch(part);
-    tensor_data mapped(part.data(), [file = file_, &map, part](const void*) { map.release(part); });
-    const bool rotated = name.ends_with(".q_proj.weight") || name.ends_with(".k_proj.weight") ||
-      name.ends_with(".q_proj.bias") || name.ends_with(".k_proj.bias");
-    return interleaved_ && rotated ? halves_from_pairs(name, tensor.info, part) : mapped;
+    return {part.data(), [file = file_, &map, part](const void*) { map.release(part); }};
   }
 
   void prefetch(std::string_view name) const override {
@@ -69,24 +62,6 @@ public:
   std::vector<file_state> files() const override { return file_->files(); }
 
 private:
-  /// Files of the llama architecture order q and k for rotating neighbours, (0, 1), (2, 3), ...; here element i pairs
-  /// with i + head_dim / 2. So the even rows of each head go first, then the odd ones.
-  tensor_data halves_from_pairs(std::string_view name, const tensor_info& info, std::span<const std::byte> from) const {
-    const auto rows = info.shape[0];
-    if (rows == 0 || rows % head_dim_ != 0)
-      throw failure(errc::bad_file,
-                    where(name) + ": tensor " + shown(name) + " has " + std::to_string(rows) +
-                      " rows, expected a multiple of " + std::to_string(head_dim_));
-    const std::size_t row_bytes = info.bytes / rows, half = head_dim_ / 2;
-    std::shared_ptr<std::byte[]> to(new std::byte[info.bytes]);
-    for (std::size_t row = 0; row < rows; ++row) {
-      const auto in_head = row % head_dim_;
-      const auto source = row - in_head + in_head % half * 2 + in_head / half;
-      std::memcpy(to.get() + row * row_bytes, from.data() + source * row_bytes, row_bytes);
-    }
-    return to;
-  }
-
   /// Some files have the matrix of latent attention whole, as attn_kv_b, and its two halves too.
   bool is_half_again(std::string_view name) const {
     for (const std::string_view half : {"attn_k_b.weight", "attn_v_b.weight"})
@@ -103,9 +78,7 @@ private:
   }
 
   std::shared_ptr<const gguf_file> file_;
-  bool interleaved_;
   gguf_names names_;
-  std::size_t head_dim_;
   std::map<std::string, const gguf_tensor*, std::less<>> tensors_;
 };
 

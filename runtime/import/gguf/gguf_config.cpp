@@ -50,8 +50,8 @@ rope_config read_rope(const gguf_file& file, const architecture_keys& keys, cons
                       ", only heads that are rotated whole, here " + std::to_string(head_dim) + ", are supported");
     rope.dims = *rotated;
   }
-  // make_gguf_checkpoint makes halves of the pairs of llamas.
-  rope.interleaved = architecture.is(gguf_architecture::pairs) && architecture.family != "llama" && !has_axes(keys);
+  rope.interleaved = architecture.is(gguf_architecture::pairs) && !architecture.is(gguf_architecture::halves) &&
+    !has_axes(keys);
   rope.theta = keys.number("rope.freq_base", 1.000001, 1e30).value_or(rope.theta);
   const int dims = rope.dims > 0 ? rope.dims : head_dim;
   rope.divisors = read_divisors(file, "rope_freqs.weight", dims);

@@ -1,7 +1,5 @@
 // The configuration of a model as keys of llama.cpp's.
 #include "runtime/import/gguf/gguf_architectures.hpp"
-#include "runtime/import/gguf/gguf_layout.hpp"
-#include "runtime/import/gguf/gguf_recurrent_layout.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/support/types.hpp"
 
@@ -100,6 +98,38 @@ void describe_experts(gguf_writer& to, const architecture_key& key, const model_
   if (form_of(config).is(gguf_architecture::says_interval))
     to.add(key("interleave_moe_layer_step"),
            u32(dense + 1 < std::ssize(config.sparse) && !config.is_sparse(static_cast<int>(dense) + 1) ? 2 : 1));
+}
+
+void describe_recurrence(gguf_writer& to, const architecture_key& key, const model_config& config) {
+  const auto& r = config.recurrent;
+  const auto add = [&](const char* name, int value) { to.add(key(name), static_cast<std::uint32_t>(value)); };
+  switch (r.type) {
+    case recurrent_type::none: return;
+    case recurrent_type::short_convolution: return add("shortconv.l_cache", r.taps);
+    case recurrent_type::channel_delta: add("ssm.conv_kernel", r.taps); return add("kda.head_dim", r.key_dim);
+    default: break;
+  }
+  add("ssm.conv_kernel", r.taps);
+  add("ssm.state_size", r.key_dim);
+  add("ssm.group_count", r.key_heads);
+  add("ssm.time_step_rank", r.heads);
+  add("ssm.inner_size", r.inner());
+  if (r.type == recurrent_type::delta) {
+    int interval = 1;
+    while (interval < config.layers && config.parts_of(interval - 1).recurrence)
+      ++interval;
+    add("full_attention_interval", interval);
+    std::vector<std::byte> layers;
+    for (const auto& parts : config.parts)
+      layers.push_back(std::byte{parts.recurrence});
+    to.add(key("attention.recurrent_layers"), gguf_value{gguf_type::array, layers, gguf_type::boolean, layers.size()});
+  }
+  if (r.least_dt > 0) // a key of our own: llama.cpp has no limits
+    to.add(key("ssm.time_step_min"), r.least_dt);
+  if (form_of(config).is(gguf_architecture::says_rotation))
+    to.add(key("rope.scaling.finetuned"), config.unrotated.empty());
+  if (form_of(config).is(gguf_architecture::says_axes))
+    to.add(key("rope.dimension_sections"), std::vector<std::int32_t>{11, 11, 10, 0});
 }
 
 /// Every how many layers of an encoder one has no window: ModernBERT's first of as many, Gemma's last; 0: there is no

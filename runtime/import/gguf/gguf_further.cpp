@@ -3,7 +3,6 @@
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
 #include "runtime/import/gguf/gguf_experts.hpp"
 #include "runtime/model/config_limits.hpp"
-#include "runtime/model/families/lineages.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
@@ -16,7 +15,6 @@ namespace troupe {
 namespace {
 
 using namespace config_limits;
-using families::tensor_arranger;
 
 /// Rows of a table that must be there.
 std::size_t rows_of(const architecture_keys& keys, const char* name) {
@@ -250,28 +248,6 @@ void describe_smallthinker(const architecture_keys& keys, model_config& model) {
 
 namespace {
 
-/// Layers of two kinds, some with one tensor for K and V.
-void arrange_kinds(const checkpoint& stored, const model_config& model, arrangement& how) {
-  tensor_arranger tensors(model, how, "blk.");
-  how.prefixes.clear(); // the checkpoint has translated its names
-  for (int layer = 0; layer < model.layers; ++layer) {
-    const auto hf = "model.layers." + std::to_string(layer) + ".";
-    const auto one = [&](const char* name, const std::string& from, float factor = 1) {
-      tensors.add(layer, name, {.name = from, .factor = factor});
-    };
-    if (!model.slides(layer) && stored.find(hf + "self_attn.k_proj.weight") &&
-        !stored.find(hf + "self_attn.v_proj.weight")) { // V is K
-      one("self_attn.v_proj.weight", hf + "self_attn.k_proj.weight");
-      one("self_attn.k_proj.weight", hf + "self_attn.k_proj.weight");
-    }
-    if (!model.experts.apart)
-      continue;
-    for (const std::string name : {"gate_proj", "up_proj", "down_proj"})
-      tensors.add(layer, "mlp.shared_expert." + name + ".weight", {.name = hf + "mlp." + name + ".weight"});
-    one("mlp.gate_norm.weight", hf + "mlp.gate.scale", 1 / std::sqrt(static_cast<float>(model.hidden)));
-  }
-}
-
 /// A number for each layer, as a tensor.
 class number_tensor {
 public:
@@ -312,16 +288,6 @@ public:
 };
 
 } // namespace
-
-void arrange_gguf_further(const checkpoint& stored, const model_config& model, arrangement& how) {
-  const auto others = as_size(std::max(0, model.altup.streams - 1));
-  for (std::size_t i = 0; i < others; ++i)
-    for (const auto& [name, from] : {std::pair("model.altup_projections.", "altup_proj.weight"),
-                                     std::pair("model.altup_unembed_projections.", "altup_unembd_proj.weight")})
-      how.tensors[name + std::to_string(i) + ".weight"] = {.name = from, .slices = others, .slice = i};
-  if (model.layer_scales)
-    arrange_kinds(stored, model, how);
-}
 
 // ModernBERT's heads read the mean of all states unless a key says otherwise, the others' the first.
 head_loader gguf_classifier(const gguf_file& file, const model_config& model) {

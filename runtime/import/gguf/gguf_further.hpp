@@ -21,9 +21,6 @@ void describe_gemma4(const architecture_keys&, model_config&);
 void describe_apertus(const architecture_keys&, model_config&);
 void describe_smallthinker(const architecture_keys&, model_config&);
 
-/// Adds the tensors of these that are stored otherwise.
-void arrange_gguf_further(const checkpoint& stored, const model_config& model, arrangement& how);
-
 /// Of an encoder with a head for classification (`cls.output`), which scores texts; empty for others.
 head_loader gguf_classifier(const gguf_file& file, const model_config& model);
 

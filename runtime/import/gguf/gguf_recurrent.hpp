@@ -1,8 +1,7 @@
-// Architectures of GGUF files with recurrent layers, in llama.cpp's conventions: what their metadata says, and how
-// their tensors are presented. Part of gguf_architectures.
+// Architectures of GGUF files with recurrent layers, in llama.cpp's conventions: what their metadata says.
+// Part of gguf_architectures.
 #pragma once
 
-#include "runtime/checkpoint/arranged_checkpoint.hpp"
 #include "runtime/import/gguf/gguf_keys.hpp"
 #include "runtime/model/model_config.hpp"
 
@@ -18,9 +17,5 @@ void describe_nemotron_h(const architecture_keys&, model_config&);
 void describe_falcon_h1(const architecture_keys&, model_config&);
 void describe_kimi_linear(const architecture_keys&, model_config&);
 void describe_mamba2(const architecture_keys&, model_config&);
-
-/// Adds the tensors of recurrent layers, and of attention and MLPs beside them as far as they are stored otherwise. Of
-/// `stored`, only the headers.
-void arrange_gguf_recurrence(const checkpoint& stored, const model_config& model, arrangement& how);
 
 } // namespace troupe
