@@ -106,7 +106,7 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
        std::tuple(other.type, other.taps, other.conv_bias, other.projection_bias, other.heads, other.key_heads,
                   other.key_dim, other.value_dim, other.norm, other.norm_group, other.head_norm, other.rank,
                   other.least_dt, other.most_dt > other.least_dt));
-  if (gguf_architecture_of_family(made_of.family)->is(gguf_architecture::scaled))
+  if (gguf_architecture_of_family(made_of.family).is(gguf_architecture::scaled))
     return; // its multipliers are part of the weights
   const auto close = [](float a, float b) { return std::abs(a - b) <= 1e-6f * std::abs(b); };
   const auto scale = [](const model_config& c) {

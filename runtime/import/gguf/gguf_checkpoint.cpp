@@ -1,6 +1,6 @@
 #include "runtime/checkpoint/tensor_index.hpp"
+#include "runtime/import/gguf/gguf_activations.hpp"
 #include "runtime/import/gguf/gguf_architectures.hpp"
-#include "runtime/import/gguf/gguf_further.hpp"
 #include "runtime/import/gguf/gguf_names.hpp"
 #include "runtime/import/gguf/gguf_own.hpp"
 #include "runtime/import/gguf/gguf_pooling.hpp"
@@ -18,12 +18,13 @@ class gguf_checkpoint final : public checkpoint {
 public:
   gguf_checkpoint(std::shared_ptr<const gguf_file> file, const model_config& config)
     : file_(std::move(file)), names_(config) {
-    for (const auto& [name, tensor] : file_->tensors()) {
+    for (const auto& stored : file_->tensors()) {
+      const auto& name = stored.first;
       if (name == "rope_freqs.weight" || name == "rope_factors_short.weight" || name == "rope_factors_long.weight")
         continue; // read with the configuration
       if (is_half_again(name))
         continue;
-      const auto [place, added] = tensors_.emplace(names_.in_folder(name), &tensor);
+      const auto [place, added] = tensors_.emplace(names_.in_folder(name), &stored);
       if (!added)
         throw failure(errc::bad_file, file_->name() + ": tensor " + shown(name) + " is there under two names");
     }
@@ -35,11 +36,11 @@ public:
 
   const tensor_info* find(std::string_view tensor) const override {
     const auto found = tensors_.find(tensor);
-    return found == tensors_.end() ? nullptr : &found->second->info;
+    return found == tensors_.end() ? nullptr : &found->second->second.info;
   }
 
   tensor_data read(std::string_view name) const override {
-    const auto& tensor = *tensors_.at(std::string(name));
+    const auto& tensor = tensors_.at(std::string(name))->second;
     const auto part = file_->bytes_of(tensor);
     const auto& map = file_->map_of(tensor);
     map.prefetch(part);
@@ -47,13 +48,14 @@ public:
   }
 
   void prefetch(std::string_view name) const override {
-    const auto& tensor = *tensors_.at(std::string(name));
+    const auto& tensor = tensors_.at(std::string(name))->second;
     file_->map_of(tensor).prefetch(file_->bytes_of(tensor));
   }
 
   /// With the name in the file, even for missing tensors.
   std::string where(std::string_view tensor) const override {
-    const auto own = stored(tensor);
+    const auto known = tensors_.find(tensor);
+    const auto own = known == tensors_.end() ? names_.in_file(tensor) : known->second->first;
     const auto found = file_->tensors().find(own);
     const auto& file = found == file_->tensors().end() ? file_->name() : file_->name_of(found->second);
     return own == tensor ? file : file + " (" + shown(own) + ")";
@@ -62,6 +64,8 @@ public:
   std::vector<file_state> files() const override { return file_->files(); }
 
 private:
+  using entry = std::pair<const std::string, gguf_tensor>;
+
   /// Some files have the matrix of latent attention whole, as attn_kv_b, and its two halves too.
   bool is_half_again(std::string_view name) const {
     for (const std::string_view half : {"attn_k_b.weight", "attn_v_b.weight"})
@@ -70,16 +74,9 @@ private:
     return false;
   }
 
-  std::string stored(std::string_view name) const {
-    for (const auto& [own, _] : file_->tensors())
-      if (names_.in_folder(own) == name)
-        return own;
-    return names_.in_file(name);
-  }
-
   std::shared_ptr<const gguf_file> file_;
   gguf_names names_;
-  std::map<std::string, const gguf_tensor*, std::less<>> tensors_;
+  std::map<std::string, const entry*, std::less<>> tensors_; // by their names here
 };
 
 } // namespace

@@ -2,6 +2,7 @@
 #include "runtime/import/gguf/gguf_own.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include <algorithm>
@@ -166,7 +167,7 @@ void read_latent_heads(const architecture_keys& keys, model_config& model) {
 } // namespace
 
 model_config parse_gguf_config(const gguf_file& file) {
-  const auto& architecture = gguf_architecture_of(file);
+  const auto architecture = gguf_architecture_of(file);
   if (architecture.name == own_architecture)
     return parse_own_config(file);
   const architecture_keys keys(file, architecture.name);
@@ -218,8 +219,7 @@ model_config parse_gguf_config(const gguf_file& file) {
   // Some files give the context before YaRN's scaling.
   const double scaled = model.rope.type == rope_type::yarn ? model.rope.original_context * model.rope.factor : 0;
   model.max_context = static_cast<int>(std::clamp<double>(scaled, context, max_positions));
-  if (architecture.describe)
-    architecture.describe(keys, model);
+  families::describe_gguf(architecture, keys, model);
   return model;
 }
 

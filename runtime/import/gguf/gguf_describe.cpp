@@ -25,7 +25,7 @@ double latent_growth(const model_config& config) {
   return growth > 1e-5 ? growth : 0; // what is less is rounding
 }
 
-const gguf_architecture& form_of(const model_config& config) { return *gguf_architecture_of_family(config.family); }
+gguf_architecture form_of(const model_config& config) { return gguf_architecture_of_family(config.family); }
 
 void describe_rope(gguf_writer& to, const std::string& prefix, const model_config& config, const std::string& name) {
   const auto& rope = config.rope;

@@ -7,10 +7,12 @@
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/types.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace troupe {
@@ -37,17 +39,6 @@ row_order restored(std::size_t rows, const row_list& there) {
   return shared_rows(std::move(order));
 }
 
-/// The order of a head of latent attention that is presented with pairs of its last `rotated` rows as halves.
-row_list latent_order(int plain, int rotated, bool pairs) {
-  row_list order;
-  for (int i = 0; i < plain + rotated; ++i) {
-    const int r = i - plain;
-    order.push_back(
-      static_cast<std::uint32_t>(r < 0 || !pairs ? i : plain + (r < rotated / 2 ? 2 * r : 2 * r - rotated + 1)));
-  }
-  return order;
-}
-
 /// Rows of heads of values, `width` each, behind `before` others: first those of each head of keys, then the second of
 /// each.
 row_order in_turns(const recurrent_config& r, std::size_t width, std::size_t before = 0) {
@@ -66,7 +57,7 @@ public:
   /// `stored`: a file that is read, which shows what is fused in it; null: it is written.
   layout(const model_config& model, bool of_gguf, const checkpoint* stored = nullptr)
     : model_(model),
-      forms_(gguf_architecture_of_family(model.family)->forms),
+      forms_(gguf_architecture_of_family(model.family).forms),
       of_gguf_(of_gguf),
       names_(model),
       wanted_(tensor_names(model).all()) {
@@ -185,39 +176,37 @@ private:
         tensor.shape[sliced ? 1 : 0] = length += part.rows ? part.rows->size() : wanted.shape[0];
       tensor.parts.push_back(std::move(part));
     }
-    const auto dim = as_size(model_.head_dim);
+    const auto& r = model_.recurrent;
+    const auto dim = as_size(model_.head_dim), groups_of_rows = as_size(r.key_heads);
     auto& shape = tensor.shape;
     switch (place.how) {
       using enum gguf_storage;
       case whole:
       case rows: break;
       case turns:
-        take_turns(tensor.parts, wanted.name.find(".recurrent.") == wanted.name.npos ? dim : values_of_key());
+        take_turns(tensor.parts,
+                   wanted.name.find(".recurrent.") == wanted.name.npos ? dim : as_size(r.heads / r.key_heads));
         break;
       case vector: shape = {shape.back()}; break;
       case heads: shape = {shape[0] / dim, dim}; break;
-      case groups: shape = {as_size(model_.recurrent.key_heads), shape[0] / as_size(model_.recurrent.key_heads)}; break;
+      case groups: shape = {groups_of_rows, shape[0] / groups_of_rows}; break;
       case column: shape = {shape[0], 1}; break;
       case inner_column: shape = {1, 1, shape[0], 1}; break;
       case inner_channels: shape = {1, shape[0], 1, shape[1]}; break;
     }
   }
 
-  /// Heads of values for each one of keys.
-  std::size_t values_of_key() const { return as_size(model_.recurrent.heads / model_.recurrent.key_heads); }
-
   /// `each` rows of the first of two parts, then of the second, and so on.
   void take_turns(std::vector<part>& parts, std::size_t each) const {
     if (parts.size() < 2)
       return;
-    const auto whole = std::exchange(parts, {});
-    for (std::size_t first = 0; first < shapes_.at(whole[0].name)[0]; first += each)
-      for (const auto& [name, order] :
-           {std::pair(whole[0].name, whole[0].rows), std::pair(whole[1].name, whole[1].rows)}) {
+    const auto both = std::exchange(parts, {});
+    for (std::size_t first = 0; first < shapes_.at(both[0].name)[0]; first += each)
+      for (const auto& whole : both) {
         row_list rows(each);
         for (std::size_t i = 0; i < each; ++i)
-          rows[i] = order ? (*order)[first + i] : static_cast<std::uint32_t>(first + i);
-        parts.push_back({.name = name, .rows = shared_rows(std::move(rows))});
+          rows[i] = whole.rows ? (*whole.rows)[first + i] : static_cast<std::uint32_t>(first + i);
+        parts.push_back({.name = whole.name, .rows = shared_rows(std::move(rows))});
       }
   }
 
@@ -232,7 +221,7 @@ private:
       whole.rows = range_of(model_.position_offset, as_size(model_.max_context));
     if (rest == "model.embed_tokens_per_layer.weight" && model_.layer_input_rows > 0 && writes) {
       row_list rows(as_size(model_.vocab)); // a row for every token: those beyond the table have its first
-      std::iota(rows.begin(), rows.begin() + model_.layer_input_rows, 0U);
+      std::iota(rows.begin(), rows.begin() + std::min(model_.layer_input_rows, model_.vocab), 0U);
       whole.rows = shared_rows(std::move(rows));
     }
     whole.negated_exponential = rest == "recurrent.decay" && r.log_decay;
@@ -253,21 +242,18 @@ private:
   float factor_of(std::string_view rest) const {
     const auto& r = model_.recurrent;
     const auto root = [](int n) { return std::sqrt(static_cast<float>(n)); };
-    const std::pair<std::string_view, float> always[] = {{"mlp.gate_norm.weight", root(model_.hidden)},
-                                                         {"recurrent.gate_proj.weight", r.gate_scale},
-                                                         {"recurrent.rate_proj.weight", r.rate_scale},
-                                                         {"recurrent.out_proj.weight", r.out_scale}};
     const float scores = model_.attention_scale; // part of the keys
-    const std::pair<std::string_view, float> scaled[] = {
-      {"model.embed_tokens.weight", model_.embedding_scale},
-      {"lm_head.weight", model_.logit_scale},
-      {"self_attn.k_proj.weight", scores != 0 ? scores * root(model_.head_dim) : 1},
-      {"self_attn.o_proj.weight", r.attention_scale}};
-    for (const auto& [name, factor] : always)
-      if (name == rest)
-        return factor;
-    for (const auto& [name, factor] : scaled)
-      if (name == rest && scales())
+    const std::tuple<std::string_view, bool, float> factors[] = {
+      {"mlp.gate_norm.weight", true, root(model_.hidden)},
+      {"recurrent.gate_proj.weight", true, r.gate_scale},
+      {"recurrent.rate_proj.weight", true, r.rate_scale},
+      {"recurrent.out_proj.weight", true, r.out_scale},
+      {"model.embed_tokens.weight", scales(), model_.embedding_scale},
+      {"lm_head.weight", scales(), model_.logit_scale},
+      {"self_attn.k_proj.weight", scales() && scores != 0, scores * root(model_.head_dim)},
+      {"self_attn.o_proj.weight", scales(), r.attention_scale}};
+    for (const auto& [name, holds, factor] : factors)
+      if (name == rest && holds)
         return factor;
     return 1;
   }
@@ -291,12 +277,12 @@ private:
                       mixed ? 2 * as_size(r.keys()) : 0);
     }
     if (latent) {
-      const bool pairs = model_.rope.interleaved;
-      if (begins(latent.q_rank > 0 ? "self_attn.q_b_proj." : "self_attn.q_proj."))
-        return restored(rows, latent_order(latent.plain, latent.rotated, pairs));
-      if (begins("self_attn.kv_a_proj_with_mqa."))
-        return restored(rows, latent_order(latent.kv_rank, latent.rotated, pairs));
-      return nullptr;
+      const bool queries = begins(latent.q_rank > 0 ? "self_attn.q_b_proj." : "self_attn.q_proj.");
+      if (!queries && !begins("self_attn.kv_a_proj_with_mqa."))
+        return nullptr;
+      return restored(rows,
+                      *families::rotated_last(1, as_size(queries ? latent.plain : latent.kv_rank),
+                                              as_size(latent.rotated), model_.rope.interleaved));
     }
     if (model_.positions != position_type::rotary || !(begins("self_attn.q_") || begins("self_attn.k_")))
       return nullptr;
@@ -355,54 +341,6 @@ std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint>
       how.tensors[k].name = how.tensors[v].name = k;
   }
   return arrange(std::move(stored), how);
-}
-
-bool folds_mtp_layers(const mtp_layers& layers) {
-  const auto part = layers.config.part();
-  const auto is = [&](int layer, bool attention) {
-    const auto parts = layers.config.parts_of(layer);
-    return parts.attention == attention && parts.mlp != attention && !parts.recurrence;
-  };
-  return part.count() == 2 && is(part.first, true) && is(part.first + 1, false);
-}
-
-model_config folded_mtp_layers(model_config all) {
-  const auto last = as_size(all.layers - 1);
-  const auto fold = [&](auto& of_layers) {
-    if (of_layers.size() > last)
-      of_layers.resize(last);
-  };
-  if (all.is_sparse(all.layers - 1))
-    all.sparse[last - 1] = true;
-  all.parts[last - 1] = {.attention = true, .recurrence = false, .mlp = true};
-  fold(all.windows);
-  fold(all.chunks);
-  fold(all.unrotated);
-  fold(all.ffns);
-  fold(all.parts);
-  fold(all.sparse);
-  --all.layers;
-  return all;
-}
-
-void fold_mtp_layout(std::vector<laid_out_tensor>& layout, int first) {
-  const auto to = "blk." + std::to_string(first) + ".", from = "blk." + std::to_string(first + 1) + ".";
-  for (auto& tensor : layout)
-    if (tensor.name.starts_with(from)) {
-      const auto rest = tensor.name.substr(from.size());
-      tensor.name = to + (rest == "attn_norm.weight" ? "post_attention_norm.weight" : rest);
-    }
-}
-
-std::vector<laid_out_tensor> gguf_mtp_layout(const mtp_layers& layers) {
-  std::vector<laid_out_tensor> result;
-  for (const auto& wanted : tensors_around(layers)) {
-    const bool norm = wanted.shape.size() == 1;
-    result.push_back({gguf_tensor_name(wanted.name),
-                      wanted.shape,
-                      {{.name = wanted.name, .offset = norm ? layers.norm_offset : 0.0f}}});
-  }
-  return result;
 }
 
 } // namespace troupe

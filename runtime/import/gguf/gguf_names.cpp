@@ -19,18 +19,18 @@ using form = gguf_architecture;
 
 /// When a row counts, beside the forms of an architecture.
 enum condition : std::uint64_t {
-  norms_around = 1ULL << 40U,  // of attention and MLP, ahead and behind
-  norms_behind = 1ULL << 41U,  // also those that are ahead of the MLP, where files call them after their place
-  norms_of_sums = 1ULL << 42U, // with the residual, as encoders have them
-  layer_normed = 1ULL << 43U,  // heads of q and k have weights of their own
-  gated = 1ULL << 44U,         // attention
-  apart = 1ULL << 45U,         // what is beside experts is the layer's MLP
-  alone = 1ULL << 46U,         // an MLP without a mixer
-  convolved = 1ULL << 47U,     // short convolutions
-  recurrent = 1ULL << 48U,     // other recurrences,
-  delta = 1ULL << 49U,         // of these kinds
-  channels = 1ULL << 50U,
-  ssd = 1ULL << 51U,
+  norms_around = 1ULL << 50U,  // of attention and MLP, ahead and behind
+  norms_behind = 1ULL << 51U,  // also those that are ahead of the MLP, where files call them after their place
+  norms_of_sums = 1ULL << 52U, // with the residual, as encoders have them
+  layer_normed = 1ULL << 53U,  // heads of q and k have weights of their own
+  gated = 1ULL << 54U,         // attention
+  apart = 1ULL << 55U,         // what is beside experts is the layer's MLP
+  alone = 1ULL << 56U,         // an MLP without a mixer
+  convolved = 1ULL << 57U,     // short convolutions
+  recurrent = 1ULL << 58U,     // other recurrences,
+  delta = 1ULL << 59U,         // of these kinds
+  channels = 1ULL << 60U,
+  ssd = 1ULL << 61U,
 };
 
 /// Names end with a dot where what is behind it stays. `#` counts matrices that files have as one tensor.
@@ -214,8 +214,7 @@ std::optional<std::string_view> behind(std::string_view pattern, std::string_vie
 using namespace gguf_rows;
 
 gguf_names::gguf_names(const model_config& model) {
-  const auto* architecture = gguf_architecture_of_family(model.family);
-  outer_ = architecture ? architecture->forms : 0;
+  outer_ = gguf_architecture_of_family(model.family).forms;
   const auto add = [&](std::uint64_t what, bool holds) { outer_ |= holds ? what : 0; };
   add(norms_around, model.norms == norm_place::both);
   add(norms_of_sums, model.norms == norm_place::sum);

@@ -52,4 +52,6 @@ void arrange_afmoe(const model_config& model, const checkpoint& stored, arrangem
   }
 }
 
+const family afmoe_family{"afmoe", read_afmoe, arrange_afmoe};
+
 } // namespace troupe::families

@@ -2,6 +2,7 @@
 // MLP, and ModernBERT, which normalises before and alternates windows. Every token sees the whole text; there is no
 // output head.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -63,16 +64,6 @@ void read_bert(const reader& config, model_config& model) {
   model.qkv_bias = model.o_bias = model.mlp_bias = true;
   model.gated = false;
   read_learned_positions(config, model, 0);
-}
-
-/// Positions count from behind the padding token's id. Jina's third embeddings call themselves so, too.
-void read_roberta(const reader& config, model_config& model) {
-  if (config.string("position_embedding_type").value_or("absolute") == "rotary") {
-    model.family = "jina_embeddings_v3";
-    return read_jina_v3(config, model);
-  }
-  read_bert(config, model);
-  read_learned_positions(config, model, config.integer("pad_token_id", 0, 1 << 20, 1) + 1);
 }
 
 void arrange_bert(const model_config& model, const checkpoint& stored, arrangement& to) {
@@ -155,6 +146,16 @@ void read_jina_v3(const reader& config, model_config& model) {
   read_positions(config, model, {.default_context = 8194, .theta = base});
 }
 
+/// Positions count from behind the padding token's id. Jina's third embeddings call themselves so, too.
+void read_roberta(const reader& config, model_config& model) {
+  if (config.string("position_embedding_type").value_or("absolute") == "rotary") {
+    model.family = "jina_embeddings_v3";
+    return read_jina_v3(config, model);
+  }
+  read_bert(config, model);
+  read_learned_positions(config, model, config.integer("pad_token_id", 0, 1 << 20, 1) + 1);
+}
+
 void arrange_jina_v3(const model_config& model, const checkpoint& stored, arrangement& to) {
   const auto prefix = prefix_of(stored, {"", "model.", "roberta."}, "embeddings.word_embeddings.weight");
   const bool own = stored.find(prefix + "encoder.layers.0.mixer.Wqkv.weight") != nullptr; // else transformers' names
@@ -207,5 +208,37 @@ void arrange_modernbert(const model_config& model, const checkpoint& stored, arr
                     {"post_attention_layernorm", "mlp_norm"}});
   }
 }
+
+namespace {
+
+void describe_nomic_bert(const architecture_keys& keys, model_config&) {
+  if (has_experts(keys))
+    throw failure(errc::unsupported, keys.label("expert_count") + ": encoders with experts are not supported");
+}
+
+/// Files count the positions of both sides in a window.
+void describe_modern_bert(const architecture_keys& keys, model_config& model) {
+  describe_encoder(keys, model);
+  model.skips_first_norm = true;
+  slide(keys, model, model.windows.front() / 2 + 1, 3);
+  model.local_rope = rope_of_windows(keys);
+}
+
+} // namespace
+
+const family bert_family{
+  "bert", read_bert, arrange_bert, {{"bert", layer_norm | norms_sums | ungated | learned_positions | gelu}}};
+const family jina_embeddings_v3_family{"jina_embeddings_v3",
+                                       read_jina_v3,
+                                       arrange_jina_v3,
+                                       {{"jina-bert-v3", layer_norm | fused_qkv | norms_sums | ungated | gelu}}};
+const family modernbert_family{"modernbert",
+                               read_modernbert,
+                               arrange_modernbert,
+                               {{"modern-bert", layer_norm | fused_qkv | fused_up | gelu, describe_modern_bert}}};
+const family nomic_bert_family{
+  "nomic_bert", read_nomic, arrange_nomic, {{"nomic-bert", layer_norm | fused_qkv | norms_sums, describe_nomic_bert}}};
+const family roberta_family{"roberta", read_roberta, arrange_bert, {{"bert", only_written}}};
+const family xlm_roberta_family{"xlm-roberta", read_roberta, arrange_bert, {{"bert", only_written}}};
 
 } // namespace troupe::families

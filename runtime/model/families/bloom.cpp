@@ -1,5 +1,6 @@
 // BLOOM: biases by distance in place of positions (ALiBi), a norm of the embeddings, q, k and v of each head together.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 namespace troupe::families {
@@ -41,5 +42,17 @@ void arrange_bloom(const model_config& model, const checkpoint& stored, arrangem
     tensors.split_qkv(layer, "self_attention.query_key_value", tensor_arranger::fusion::grouped);
   }
 }
+
+namespace {
+
+void describe_bloom(const architecture_keys&, model_config& model) {
+  model.positions = position_type::alibi;
+  model.embedding_norm = true;
+}
+
+} // namespace
+
+const family bloom_family{
+  "bloom", read_bloom, arrange_bloom, {{"bloom", layer_norm | fused_qkv | ungated | gelu_tanh, describe_bloom}}};
 
 } // namespace troupe::families

@@ -1,6 +1,7 @@
 // EXAONE 4 and its mixture of experts: q/k norm; where windows alternate, only layers that have one rotate. Norms are
 // those of what attention and MLP give, in the mixture of what they read.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 #include "runtime/model/families/mixture_reading.hpp"
 
@@ -58,5 +59,21 @@ void arrange_exaone_moe(const model_config& model, const checkpoint& stored, arr
         model.is_sparse(layer) && stored.find(name))
       tensors.add(layer, "mlp.gate.e_score_correction_bias", {.name = name});
 }
+
+namespace {
+
+void describe_exaone4(const architecture_keys& keys, model_config& model) {
+  if (model.windows.front() == 0)
+    return;
+  slide(keys, model, model.windows.front(), 4, true);
+  for (const int window : model.windows)
+    model.unrotated.push_back(window == 0);
+}
+
+} // namespace
+
+const family exaone4_family{
+  "exaone4", read_exaone4, nullptr, {{"exaone4", norms_after | normed_heads, describe_exaone4}}};
+const family exaone_moe_family{"exaone_moe", read_exaone_moe, arrange_exaone_moe};
 
 } // namespace troupe::families

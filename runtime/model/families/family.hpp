@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
+#include "runtime/model/families/gguf_architecture.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/support/json/json_reader.hpp"
 
@@ -24,14 +25,17 @@ struct family {
   /// Adds the tensors whose names or layouts differ from tensor_names'; null: none do. Of `stored`, only the headers.
   void (*arrange)(const model_config& model, const checkpoint& stored, arrangement& to) = nullptr;
 
+  gguf_architecture gguf[2] =
+    {}; // those of its models in GGUF files, the usual one first; without names: there are none
+
   head_order heads = head_order::halves; // for adapters, which do not go through `arrange`
 };
 
 /// All of them, in the order of messages.
-std::span<const family> all_families();
+std::span<const family* const> all_families();
 
-/// Of a configuration that has been read.
-head_order head_order_of(const model_config& model);
+/// Null if there is none.
+const family* find_family(std::string_view name);
 
 /// Throws failure(bad_file | unsupported) if `model_type` is missing or unknown.
 const family& family_of(const json::reader& config);
@@ -39,8 +43,5 @@ const family& family_of(const json::reader& config);
 /// Presents a folder's tensors as the decoder wants them: by its family's names, with q and k in the order in which
 /// kernels rotate. Throws as `arrange`.
 std::unique_ptr<const checkpoint> arrange_tensors(std::unique_ptr<const checkpoint> stored, const model_config& model);
-
-/// Adds the order of rows that rotating parts of heads, or neighbours, asks for to `to`.
-void arrange_rotation(const model_config& model, arrangement& to);
 
 } // namespace troupe

@@ -114,4 +114,12 @@ void arrange_opt(const model_config& model, const checkpoint& stored, arrangemen
                     {"mlp.down_proj", "fc2"}});
 }
 
+const family gpt2_family{
+  "gpt2", read_gpt2, arrange_gpt2, {{"gpt2", layer_norm | fused_qkv | ungated | learned_positions | gelu_tanh}}};
+const family gpt_bigcode_family{"gpt_bigcode",
+                                read_gpt_bigcode,
+                                arrange_gpt_bigcode,
+                                {{"starcoder", layer_norm | fused_qkv | ungated | learned_positions | gelu_tanh}}};
+const family opt_family{"opt", read_opt, arrange_opt};
+
 } // namespace troupe::families

@@ -1,6 +1,7 @@
 // Families with layer norm and rotary positions: GPT-NeoX (Pythia) and Falcon with parallel residuals and fused q, k
 // and v, StableLM, StarCoder 2 and Nemotron.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -126,5 +127,26 @@ void read_nemotron(const reader& config, model_config& model) {
 void arrange_nemotron(const model_config& model, const checkpoint&, arrangement& to) {
   tensor_arranger(model, to).shift_norms(1);
 }
+
+namespace {
+
+void describe_stablelm(const architecture_keys& keys, model_config& model) {
+  model.parallel = model.shared_norm = !has(keys, 0, "ffn_norm.weight");
+}
+
+} // namespace
+
+const family falcon_family{
+  "falcon", read_falcon, arrange_falcon, {{"falcon", layer_norm | fused_qkv | two_norms | ungated | parallel | gelu}}};
+const family gpt_neox_family{"gpt_neox",
+                             read_gpt_neox,
+                             arrange_gpt_neox,
+                             {{"gptneox", layer_norm | partial | fused_qkv | says_parallel | ungated | gelu}}};
+const family nemotron_family{
+  "nemotron", read_nemotron, arrange_nemotron, {{"nemotron", layer_norm | partial | ungated | relu_squared}}};
+const family stablelm_family{
+  "stablelm", read_stablelm, nullptr, {{"stablelm", layer_norm | partial, describe_stablelm}}};
+const family starcoder2_family{
+  "starcoder2", read_starcoder2, arrange_starcoder2, {{"starcoder2", layer_norm | ungated | gelu_tanh}}};
 
 } // namespace troupe::families

@@ -85,4 +85,9 @@ void arrange_hunyuan(const model_config& model, const checkpoint&, arrangement& 
   }
 }
 
+const family hunyuan_v1_dense_family{
+  "hunyuan_v1_dense", read_hunyuan_dense, arrange_hunyuan, {{"hunyuan-dense", normed_behind}}};
+const family hunyuan_v1_moe_family{
+  "hunyuan_v1_moe", read_hunyuan_moe, arrange_hunyuan, {{"hunyuan-moe", normed_behind | routed}}};
+
 } // namespace troupe::families

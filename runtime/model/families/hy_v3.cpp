@@ -34,4 +34,6 @@ void arrange_hy_v3(const model_config& model, const checkpoint& stored, arrangem
   }
 }
 
+const family hy_v3_family{"hy_v3", read_hy_v3, arrange_hy_v3};
+
 } // namespace troupe::families

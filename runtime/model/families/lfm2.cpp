@@ -1,6 +1,7 @@
 // LFM 2: gated short convolutions beside attention, and its mixture of experts. LFM 3: windows, rotations by kind of
 // layer, a gate for each head, and norms behind, too.
 #include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/recurrent_reading.hpp"
 #include "runtime/support/types.hpp"
 
@@ -168,5 +169,20 @@ void arrange_lfm2(const model_config& model, const checkpoint&, arrangement& to)
     }
   }
 }
+
+namespace {
+
+void describe_lfm2(const architecture_keys& keys, model_config& model) {
+  describe_recurrence(keys, model, recurrent_type::short_convolution);
+  describe_parts(keys, model, "shortconv.conv.weight");
+  model.recurrent.conv_bias = model.recurrent.projection_bias = has_of_first(keys, model, "shortconv.conv.bias");
+}
+
+} // namespace
+
+const family lfm2_family{"lfm2", read_lfm2, arrange_lfm2, {{"lfm2", normed_heads, describe_lfm2}}};
+const family lfm2_moe_family{
+  "lfm2_moe", read_lfm2_moe, arrange_lfm2, {{"lfm2moe", normed_heads | sigmoid | routed, describe_lfm2}}};
+const family lfm3_family{"lfm3", read_lfm3, arrange_lfm3};
 
 } // namespace troupe::families

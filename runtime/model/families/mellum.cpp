@@ -22,4 +22,6 @@ void read_mellum(const reader& config, model_config& model) {
   model.experts.renormalise = config.boolean("norm_topk_prob", true);
 }
 
+const family mellum_family{"mellum", read_mellum};
+
 } // namespace troupe::families

@@ -1,6 +1,7 @@
 // Mixtral and gpt-oss: mixtures of experts on the attention of Mistral, and on one with sinks. SmallThinker: one whose
 // router reads ahead of attention.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -185,5 +186,42 @@ void arrange_gpt_oss(const model_config& model, const checkpoint& stored, arrang
     }
   }
 }
+
+namespace {
+
+void describe_gpt_oss(const architecture_keys& keys, model_config& model) {
+  model.attention_sinks = true;
+  slide(keys, model, model.windows.front(), 2, true);
+  model.act = {kernels::activation_type::clamped_swiglu, 1.702f, 7};
+  model.experts.bias = model.experts.router_bias = true;
+  model.rope.truncate = false;
+}
+
+/// Where some layers have a window, every fourth, from the first on, has none and does not rotate.
+void describe_smallthinker(const architecture_keys& keys, model_config& model) {
+  const int window = model.windows.front();
+  slide(keys, model, window, 4);
+  for (int i = 0; window > 0 && i < model.layers; ++i)
+    model.unrotated.push_back(i % 4 == 0);
+  auto& experts = model.experts;
+  experts.early = true;
+  experts.renormalise = experts.scores == router_scores::sigmoid;
+  if (!experts.renormalise)
+    experts.scores = router_scores::chosen;
+}
+
+} // namespace
+
+const family gpt_oss_family{"gpt_oss",
+                            read_gpt_oss,
+                            arrange_gpt_oss,
+                            {{"gpt-oss", named_by_place | untruncated | experts | chosen, describe_gpt_oss}}};
+const family minimax_m2_family{
+  "minimax_m2", read_minimax_m2, arrange_minimax_m2, {{"minimax-m2", partial | normed_whole | sigmoid | routed}}};
+const family mixtral_family{"mixtral", read_mixtral, arrange_mixtral, {{"llama", pairs | only_written}}};
+const family smallthinker_family{"smallthinker",
+                                 read_smallthinker,
+                                 arrange_smallthinker,
+                                 {{"smallthinker", sigmoid | routed | relu, describe_smallthinker}}};
 
 } // namespace troupe::families

@@ -63,4 +63,6 @@ void arrange_mpt(const model_config& model, const checkpoint&, arrangement& to) 
   }
 }
 
+const family mpt_family{"mpt", read_mpt, arrange_mpt};
+
 } // namespace troupe::families

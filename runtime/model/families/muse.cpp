@@ -35,4 +35,6 @@ void arrange_muse_glimmer(const model_config& model, const checkpoint&, arrangem
   to.tensors["model.norm.weight"].offset = 0;
 }
 
+const family muse_glimmer_text_family{"muse_glimmer_text", read_muse_glimmer, arrange_muse_glimmer};
+
 } // namespace troupe::families

@@ -40,4 +40,6 @@ void arrange_nanochat(const model_config& model, const checkpoint&, arrangement&
   }
 }
 
+const family nanochat_family{"nanochat", read_nanochat, arrange_nanochat, {}, head_order::exchanged};
+
 } // namespace troupe::families

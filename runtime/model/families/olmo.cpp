@@ -1,6 +1,7 @@
 // OLMo 2 and 3: norms only of what attention and MLP give, and of whole q and k; OLMo 3 alternates windows. OLMoE: a
 // mixture of experts.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 namespace troupe::families {
@@ -39,5 +40,25 @@ void read_olmoe(const reader& config, model_config& model) {
   model.experts.ffn = model.ffn;
   model.experts.renormalise = config.boolean("norm_topk_prob", false);
 }
+
+namespace {
+
+/// OLMo 3 has windows, and scales only full attention.
+void describe_olmo2(const architecture_keys& keys, model_config& model) {
+  if (model.windows.front() == 0)
+    return;
+  model.family = "olmo3";
+  slide(keys, model, model.windows.front(), 4, true);
+  if (model.rope.type != rope_type::plain) {
+    model.local_rope.emplace();
+    model.local_rope->theta = model.rope.theta;
+  }
+}
+
+} // namespace
+
+const family olmo2_family{"olmo2", read_olmo2, nullptr, {{"olmo2", norms_after | normed_whole, describe_olmo2}}};
+const family olmoe_family{"olmoe", read_olmoe, arrange_qwen3_moe, {{"olmoe", normed_whole | experts}}};
+const family olmo3_family{"olmo3", read_olmo3, nullptr, {{"olmo2", only_written}}};
 
 } // namespace troupe::families

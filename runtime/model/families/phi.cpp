@@ -61,4 +61,9 @@ void arrange_phi3(const model_config& model, const checkpoint&, arrangement& to)
   }
 }
 
+const family phi_family{
+  "phi", read_phi, arrange_phi, {{"phi2", layer_norm | partial | fused_qkv | ungated | shared_norm | gelu_tanh}}};
+const family phi3_family{"phi3", read_phi3, arrange_phi3, {{"phi3", partial | fused_qkv | fused_up}}};
+const family phimoe_family{"phimoe", read_phimoe, arrange_mixtral};
+
 } // namespace troupe::families

@@ -1,5 +1,6 @@
 // Qwen 2 (biases of q, k and v), Qwen 3 (q/k norm), and their mixtures of experts.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -71,5 +72,25 @@ void arrange_qwen3_moe(const model_config& model, const checkpoint& stored, arra
     tensors.split_experts(layer, "mlp.experts.gate_up_proj", "mlp.experts.down_proj", transposed);
   }
 }
+
+namespace {
+
+void describe_qwen2_moe(const architecture_keys& keys, model_config& model) {
+  const auto* shared = keys.tensor("blk.0.ffn_up_shexp.weight");
+  model.experts.shared_ffn = keys.integer("expert_shared_feed_forward_length", 1, config_limits::max_ffn)
+                               .value_or(shared ? static_cast<int>(shared->info.shape[0]) : model.ffn);
+  model.experts.shared_gate = true;
+}
+
+} // namespace
+
+const family qwen2_family{"qwen2", read_qwen2, nullptr, {{"qwen2"}, {"qwen2vl"}}};
+const family qwen3_family{"qwen3", read_qwen3, nullptr, {{"qwen3", normed_heads}, {"qwen3vl", normed_heads}}};
+const family qwen2_moe_family{"qwen2_moe", read_qwen2_moe, nullptr, {{"qwen2moe", experts, describe_qwen2_moe}}};
+const family qwen3_moe_family{
+  "qwen3_moe",
+  read_qwen3_moe,
+  arrange_qwen3_moe,
+  {{"qwen3moe", normed_heads | experts | renormalises}, {"qwen3vlmoe", normed_heads | experts | renormalises}}};
 
 } // namespace troupe::families
