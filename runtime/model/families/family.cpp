@@ -67,6 +67,11 @@ const family* find_family(std::string_view name) {
   return found == std::end(list) ? nullptr : *found;
 }
 
+bool has_trait(const model_config& model, family::trait trait) {
+  const auto* family = find_family(model.family);
+  return family && (family->traits & trait) != 0;
+}
+
 const family& family_of(const json::reader& config) {
   const auto type = config.string("model_type");
   if (!type)

@@ -16,6 +16,13 @@ namespace troupe {
 /// those half a head apart the other way round.
 enum class head_order : std::uint8_t { halves, pairs, exchanged };
 
+/// How a family's classifiers score pooled states: a layer over them, whose tensors have one of two names, and labels.
+struct classifier_form {
+  const char* dense[2] = {};
+  const char* labels = "classifier";
+  const char* norm = nullptr; // behind the first layer, of which configurations tell more
+};
+
 struct family {
   std::string_view name; // `model_type`
 
@@ -29,6 +36,16 @@ struct family {
     {}; // those of its models in GGUF files, the usual one first; without names: there are none
 
   head_order heads = head_order::halves; // for adapters, which do not go through `arrange`
+
+  enum trait : unsigned {
+    parts_predict = 1,   // layers of multi-token prediction are mixers or MLPs in folders,
+    shifted_predict = 2, // multiply by 1 + the weights of their norms,
+    chained_predict = 4, // and go on from what the last norm gave (mtp_layers)
+    ranks_by_answer = 8, // models called rerankers score by how likely "yes" is
+  };
+  unsigned traits = 0;
+
+  classifier_form classifier = {}; // of encoders
 };
 
 /// All of them, in the order of messages.
@@ -36,6 +53,8 @@ std::span<const family* const> all_families();
 
 /// Null if there is none.
 const family* find_family(std::string_view name);
+
+bool has_trait(const model_config& model, family::trait trait);
 
 /// Throws failure(bad_file | unsupported) if `model_type` is missing or unknown.
 const family& family_of(const json::reader& config);
