@@ -12,6 +12,11 @@ using namespace config_limits;
 
 namespace {
 
+constexpr gguf_multiplier known_multipliers[] = {{"embedding_scale", &model_config::embedding_scale, 1},
+                                                 {"residual_scale", &model_config::residual_scale, 1},
+                                                 {"logit_scale", &model_config::logit_scale, 1, true},
+                                                 {"attention.scale", &model_config::attention_scale, 0}};
+
 std::string block(int layer) { return "blk." + std::to_string(layer) + "."; }
 
 } // namespace
@@ -53,12 +58,9 @@ void describe_gguf(const gguf_architecture& architecture, const architecture_key
   }
   if (is(form::scaled_embedding))
     model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
-  if (is(form::multiplies)) {
-    model.embedding_scale = number(keys, "embedding_scale", 1);
-    model.residual_scale = number(keys, "residual_scale", 1);
-    model.logit_scale = 1 / number(keys, "logit_scale", 1);
-    model.attention_scale = number(keys, "attention.scale", 0);
-  }
+  for (const auto& [key, value, usual, reversed] : multipliers())
+    if (is(form::multiplies))
+      model.*value = reversed ? 1 / number(keys, key, usual) : number(keys, key, usual);
   if (is(form::sigmoid))
     model.experts.scores = router_scores::sigmoid;
   if (is(form::routed))
@@ -72,6 +74,8 @@ void describe_gguf(const gguf_architecture& architecture, const architecture_key
   if (architecture.describe)
     architecture.describe(keys, model);
 }
+
+std::span<const gguf_multiplier> multipliers() { return known_multipliers; }
 
 float number(const architecture_keys& keys, std::string_view key, float fallback) {
   return static_cast<float>(keys.number(key, 1e-9, 1e9).value_or(fallback));

@@ -13,6 +13,15 @@ namespace troupe::families {
 /// All that an architecture says beside the keys of every one.
 void describe_gguf(const gguf_architecture& architecture, const architecture_keys& keys, model_config& model);
 
+/// A multiplier, and its key.
+struct gguf_multiplier {
+  std::string_view key;
+  float model_config::*value;
+  float usual;           // if the key is missing
+  bool reversed = false; // files have what is divided by
+};
+std::span<const gguf_multiplier> multipliers();
+
 float number(const architecture_keys& keys, std::string_view key, float fallback);
 
 /// Rows of a table that must be there.
