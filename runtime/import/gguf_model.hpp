@@ -18,7 +18,7 @@ namespace troupe {
 /// Values of `tokenizer.ggml.token_type`.
 using gguf_token_kind = tokenization::piece_kind;
 
-/// For the architectures of gguf_architectures.cpp. Throws failure(bad_file | unsupported)
+/// For the architectures of families (runtime/model/families). Throws failure(bad_file | unsupported)
 /// naming the file and the key or tensor.
 model_config parse_gguf_config(const gguf_file& file);
 
@@ -27,11 +27,6 @@ generation_defaults parse_gguf_generation(const gguf_file& file);
 
 /// The key of a default in sampling_table.hpp; nothing for those that GGUF lacks.
 std::optional<std::string> gguf_sampling_key(std::string_view field);
-
-/// Tensors as stored, blocks included, under Hugging Face's names; `read` undoes the llama architecture's order of the
-/// rows of q and k. Tensors without a counterpart keep their names.
-std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
-                                                       const model_config& config);
 
 /// Models `gpt2` (BPE that splits texts as `tokenizer.ggml.pre` says, gguf_words.hpp), `llama` (SentencePiece BPE,
 /// whose merges follow from scores: two neighbours whose joined text is a token may merge, highest score first; exact

@@ -27,9 +27,11 @@ gguf_architecture gguf_architecture_of(const gguf_file& file) {
     for (const auto* family : all_families()) {
       auto architecture = family->gguf[usual];
       architecture.family = family->name;
+      if (architecture.name.empty())
+        continue;
       if (architecture.name == *name && !architecture.is(gguf_architecture::only_written))
         return architecture;
-      if (!architecture.name.empty() && listed.insert(architecture.name).second)
+      if (listed.insert(architecture.name).second)
         known += std::string(architecture.name) + ", ";
     }
   throw failure(errc::unsupported,

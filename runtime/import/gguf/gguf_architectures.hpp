@@ -20,7 +20,7 @@ gguf_architecture gguf_architecture_of_family(std::string_view family);
 /// Its name for a model; empty if GGUF has none, or it is not written.
 std::string_view gguf_architecture_for(const model_config& model);
 
-/// The tensors of a file, under Hugging Face's names where there is one (make_gguf_checkpoint), as the decoder wants
+/// The tensors of a file, under the names of folders where there is one, as the decoder wants
 /// them: fused matrices, experts, sinks, rows in the order in which kernels rotate.
 std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint> stored, const model_config& model);
 

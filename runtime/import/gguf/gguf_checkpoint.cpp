@@ -14,6 +14,8 @@ namespace troupe {
 
 namespace {
 
+/// Tensors as stored, blocks included, under the names of folders. Tensors without a counterpart, or of which several are
+/// made, keep their names.
 class gguf_checkpoint final : public checkpoint {
 public:
   gguf_checkpoint(std::shared_ptr<const gguf_file> file, const model_config& config)
@@ -79,15 +81,6 @@ private:
   std::map<std::string, const entry*, std::less<>> tensors_; // by their names here
 };
 
-} // namespace
-
-std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
-                                                       const model_config& config) {
-  return std::make_unique<gguf_checkpoint>(std::move(file), config);
-}
-
-namespace {
-
 named_infill parse_gguf_infill(const gguf_metadata& metadata, int vocab) {
   const auto id = [&](std::initializer_list<std::string_view> keys) -> std::optional<token_id> {
     for (const auto key : keys) {
@@ -110,7 +103,7 @@ named_infill parse_gguf_infill(const gguf_metadata& metadata, int vocab) {
 model_source open_gguf(const std::filesystem::path& path) {
   const auto file = std::make_shared<const gguf_file>(path);
   auto config = parse_gguf_config(*file);
-  auto stored = make_gguf_checkpoint(file, config);
+  std::unique_ptr<const checkpoint> stored = std::make_unique<gguf_checkpoint>(file, config);
   const bool own = is_own_form(*file);
   auto mtp = find_mtp_layers(*stored, config, !own);
   if (mtp)
