@@ -10,13 +10,25 @@
 #include "runtime/tokenizer/formats/pieces.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
+#include <array>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace troupe {
 
 /// Values of `tokenizer.ggml.token_type`.
 using gguf_token_kind = tokenization::piece_kind;
+
+/// Special tokens that templates name, and their keys.
+inline constexpr std::array<std::pair<const char*, const char*>, 7> gguf_special_tokens{
+  {{"bos_token", "tokenizer.ggml.bos_token_id"},
+   {"eos_token", "tokenizer.ggml.eos_token_id"},
+   {"unk_token", "tokenizer.ggml.unknown_token_id"},
+   {"sep_token", "tokenizer.ggml.seperator_token_id"}, // as files spell it
+   {"pad_token", "tokenizer.ggml.padding_token_id"},
+   {"cls_token", "tokenizer.ggml.cls_token_id"},
+   {"mask_token", "tokenizer.ggml.mask_token_id"}}};
 
 /// For the architectures of families (runtime/model/families). Throws failure(bad_file | unsupported)
 /// naming the file and the key or tensor.
