@@ -211,9 +211,8 @@ std::optional<std::string_view> behind(std::string_view pattern, std::string_vie
 
 } // namespace
 
-using namespace gguf_rows;
-
 gguf_names::gguf_names(const model_config& model) {
+  using namespace gguf_rows;
   outer_ = gguf_architecture_of_family(model.family).forms;
   const auto add = [&](std::uint64_t what, bool holds) { outer_ |= holds ? what : 0; };
   add(norms_around, model.norms == norm_place::both);
@@ -247,6 +246,7 @@ void gguf_names::assume(int layer, std::uint64_t forms, bool given) {
 }
 
 gguf_place gguf_names::counterpart(std::string_view full, bool of_file, bool alone) const {
+  using namespace gguf_rows;
   const auto from = of_file ? &row::file : &row::folder, to = of_file ? &row::folder : &row::file;
   const auto name = take_apart(full, layer_prefixes.*from);
   const auto known = name.layer >= 0 && as_size(name.layer) < layers_.size() ? layers_[as_size(name.layer)] : outer_;
