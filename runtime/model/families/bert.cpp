@@ -230,7 +230,6 @@ const family bert_family{"bert",
                          read_bert,
                          arrange_bert,
                          {{"bert", layer_norm | norms_sums | ungated | learned_positions | gelu}},
-                         head_order::halves,
                          0,
                          {{"bert.pooler.dense", "pooler.dense"}}};
 const family jina_embeddings_v3_family{"jina_embeddings_v3",
@@ -241,23 +240,16 @@ const family modernbert_family{"modernbert",
                                read_modernbert,
                                arrange_modernbert,
                                {{"modern-bert", layer_norm | fused_qkv | fused_up | gelu, describe_modern_bert}},
-                               head_order::halves,
                                0,
                                {{"head.dense"}, "classifier", "head.norm"}};
 const family nomic_bert_family{
   "nomic_bert", read_nomic, arrange_nomic, {{"nomic-bert", layer_norm | fused_qkv | norms_sums, describe_nomic_bert}}};
-const family roberta_family{"roberta",
-                            read_roberta,
-                            arrange_bert,
-                            {{"bert", only_written}},
-                            head_order::halves,
-                            0,
-                            {{"classifier.dense"}, "classifier.out_proj"}};
+const family roberta_family{
+  "roberta", read_roberta, arrange_bert, {{"bert", only_written}}, 0, {{"classifier.dense"}, "classifier.out_proj"}};
 const family xlm_roberta_family{"xlm-roberta",
                                 read_roberta,
                                 arrange_bert,
                                 {{"bert", only_written}},
-                                head_order::halves,
                                 0,
                                 {{"classifier.dense"}, "classifier.out_proj"}};
 

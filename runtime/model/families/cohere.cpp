@@ -125,12 +125,12 @@ const family cohere_family{"cohere",
                            read_cohere,
                            arrange_cohere,
                            {{"command-r", layer_norm | pairs | shared_norm | may_norm_heads, describe_cohere}},
-                           head_order::pairs};
+                           paired_heads};
 const family cohere2_family{"cohere2",
                             read_cohere2,
                             nullptr,
                             {{"cohere2", layer_norm | pairs | shared_norm | may_norm_heads, describe_cohere2}},
-                            head_order::pairs};
-const family cohere2_moe_family{"cohere2_moe", read_cohere2_moe, arrange_cohere2_moe, {}, head_order::pairs};
+                            paired_heads};
+const family cohere2_moe_family{"cohere2_moe", read_cohere2_moe, arrange_cohere2_moe, {}, paired_heads};
 
 } // namespace troupe::families

@@ -12,10 +12,6 @@
 
 namespace troupe {
 
-/// Which dimensions of a head of q and k rotate together in a family's folders: those half a head apart, neighbours, or
-/// those half a head apart the other way round.
-enum class head_order : std::uint8_t { halves, pairs, exchanged };
-
 /// How a family's classifiers score pooled states: a layer over them, whose tensors have one of two names, and labels.
 struct classifier_form {
   const char* dense[2] = {};
@@ -35,13 +31,13 @@ struct family {
   gguf_architecture gguf[2] =
     {}; // those of its models in GGUF files, the usual one first; without names: there are none
 
-  head_order heads = head_order::halves; // for adapters, which do not go through `arrange`
-
   enum trait : unsigned {
-    parts_predict = 1,   // layers of multi-token prediction are mixers or MLPs in folders,
-    shifted_predict = 2, // multiply by 1 + the weights of their norms,
-    chained_predict = 4, // and go on from what the last norm gave (mtp_layers)
-    ranks_by_answer = 8, // models called rerankers score by how likely "yes" is
+    paired_heads = 1,     // in folders neighbouring dimensions of q and k rotate together, not those half a head apart,
+    exchanged_heads = 2,  // or these the other way round. For adapters, which do not go through `arrange`
+    parts_predict = 4,    // layers of multi-token prediction are mixers or MLPs in folders,
+    shifted_predict = 8,  // multiply by 1 + the weights of their norms,
+    chained_predict = 16, // and go on from what the last norm gave (mtp_layers)
+    ranks_by_answer = 32, // models called rerankers score by how likely "yes" is
   };
   unsigned traits = 0;
 

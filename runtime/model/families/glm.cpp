@@ -31,8 +31,8 @@ void arrange_glm(const model_config& model, const checkpoint&, arrangement& to) 
 }
 
 const family glm_family{
-  "glm", read_glm, arrange_glm, {{"chatglm", partial | pairs | fused_qkv | fused_up}}, head_order::pairs};
+  "glm", read_glm, arrange_glm, {{"chatglm", partial | pairs | fused_qkv | fused_up}}, paired_heads};
 const family glm4_family{
-  "glm4", read_glm4, arrange_glm, {{"glm4", partial | pairs | fused_up | norms_both}}, head_order::pairs};
+  "glm4", read_glm4, arrange_glm, {{"glm4", partial | pairs | fused_up | norms_both}}, paired_heads};
 
 } // namespace troupe::families

@@ -45,6 +45,6 @@ void arrange_gptj(const model_config& model, const checkpoint&, arrangement& to)
                     {"mlp.down_proj", "mlp.fc_out"}});
 }
 
-const family gptj_family{"gptj", read_gptj, arrange_gptj, {}, head_order::pairs};
+const family gptj_family{"gptj", read_gptj, arrange_gptj, {}, paired_heads};
 
 } // namespace troupe::families

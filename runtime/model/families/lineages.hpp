@@ -16,6 +16,7 @@ namespace troupe::families {
 
 using json::reader;
 using enum gguf_architecture::form;
+using enum family::trait;
 
 /// Adds tensors to an arrangement. Stems are names without ".weight" and ".bias", which are both arranged.
 class tensor_arranger {

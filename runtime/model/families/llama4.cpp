@@ -119,6 +119,6 @@ const family llama4_text_family{"llama4_text",
                                 read_llama4,
                                 arrange_llama4,
                                 {{"llama4", pairs | says_interval | experts, describe_llama4}},
-                                head_order::pairs};
+                                paired_heads};
 
 } // namespace troupe::families

@@ -394,7 +394,6 @@ const family nemotron_h_family{"nemotron_h",
                                arrange_nemotron_h,
                                {{"nemotron_h", named_by_place | lists_mlps | relu_squared, describe_nemotron_h},
                                 {"nemotron_h_moe", with_experts | relu_squared, describe_nemotron_h}},
-                               head_order::halves,
-                               family::parts_predict | family::chained_predict};
+                               parts_predict | chained_predict};
 
 } // namespace troupe::families

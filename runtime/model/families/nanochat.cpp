@@ -40,6 +40,6 @@ void arrange_nanochat(const model_config& model, const checkpoint&, arrangement&
   }
 }
 
-const family nanochat_family{"nanochat", read_nanochat, arrange_nanochat, {}, head_order::exchanged};
+const family nanochat_family{"nanochat", read_nanochat, arrange_nanochat, {}, exchanged_heads};
 
 } // namespace troupe::families

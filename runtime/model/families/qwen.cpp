@@ -85,12 +85,8 @@ void describe_qwen2_moe(const architecture_keys& keys, model_config& model) {
 } // namespace
 
 const family qwen2_family{"qwen2", read_qwen2, nullptr, {{"qwen2"}, {"qwen2vl"}}};
-const family qwen3_family{"qwen3",
-                          read_qwen3,
-                          nullptr,
-                          {{"qwen3", normed_heads}, {"qwen3vl", normed_heads}},
-                          head_order::halves,
-                          family::ranks_by_answer};
+const family qwen3_family{
+  "qwen3", read_qwen3, nullptr, {{"qwen3", normed_heads}, {"qwen3vl", normed_heads}}, ranks_by_answer};
 const family qwen2_moe_family{"qwen2_moe", read_qwen2_moe, nullptr, {{"qwen2moe", experts, describe_qwen2_moe}}};
 const family qwen3_moe_family{
   "qwen3_moe",

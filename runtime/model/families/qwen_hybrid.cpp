@@ -159,15 +159,16 @@ const family qwen3_5_moe_text_family{
   read_qwen3_5_moe,
   arrange_qwen_hybrid,
   {{"qwen35moe", partial | named_by_place | says_axes | values_in_turns | routed, describe_qwen3_5}},
-  head_order::halves,
-  family::shifted_predict | family::chained_predict};
-const family qwen3_5_text_family{
-  "qwen3_5_text",      read_qwen3_5,
-  arrange_qwen_hybrid, {{"qwen35", partial | named_by_place | says_axes | values_in_turns, describe_qwen3_5}},
-  head_order::halves,  family::shifted_predict | family::chained_predict};
-const family qwen3_next_family{
-  "qwen3_next",        read_qwen3_next,
-  arrange_qwen_hybrid, {{"qwen3next", partial | named_by_place | fused_rates | routed, describe_qwen3_next}},
-  head_order::halves,  family::shifted_predict | family::chained_predict};
+  shifted_predict | chained_predict};
+const family qwen3_5_text_family{"qwen3_5_text",
+                                 read_qwen3_5,
+                                 arrange_qwen_hybrid,
+                                 {{"qwen35", partial | named_by_place | says_axes | values_in_turns, describe_qwen3_5}},
+                                 shifted_predict | chained_predict};
+const family qwen3_next_family{"qwen3_next",
+                               read_qwen3_next,
+                               arrange_qwen_hybrid,
+                               {{"qwen3next", partial | named_by_place | fused_rates | routed, describe_qwen3_next}},
+                               shifted_predict | chained_predict};
 
 } // namespace troupe::families
