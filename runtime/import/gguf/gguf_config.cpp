@@ -2,6 +2,7 @@
 #include "runtime/import/gguf/gguf_own.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/family.hpp"
 #include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
@@ -171,10 +172,11 @@ model_config parse_gguf_config(const gguf_file& file) {
   if (architecture.name == own_architecture)
     return parse_own_config(file);
   const architecture_keys keys(file, architecture.name);
-  const bool layer_norm = architecture.is(gguf_architecture::layer_norm),
-             latent = architecture.is(gguf_architecture::latent);
+  const bool latent = architecture.is(gguf_architecture::latent);
   model_config model;
   model.family = architecture.family;
+  apply_traits(*find_family(architecture.family), model);
+  const bool layer_norm = model.norm == norm_type::layer;
   model.vocab = read_vocab(file, keys);
   model.hidden = keys.size("embedding_length", max_hidden);
   model.layers = keys.size("block_count", max_layers);
@@ -205,7 +207,6 @@ model_config parse_gguf_config(const gguf_file& file) {
     throw failure(errc::bad_file, keys.label(epsilon_key) + " is missing");
   model.norm_eps = static_cast<float>(*epsilon);
   const auto has = [&](std::string_view tensor) { return file.tensors().contains(tensor); };
-  model.norm = layer_norm ? norm_type::layer : norm_type::rms;
   model.norm_bias = has("output_norm.bias");
   model.qkv_bias = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
   model.o_bias = has("blk.0.attn_output.bias");

@@ -18,9 +18,7 @@ void read_bloom(const reader& config, model_config& model) {
   require(config, "apply_residual_connection_post_layernorm", false);
   model.ffn = 4 * model.hidden;
   model.act = {kernels::activation_type::gelu_tanh};
-  model.gated = false;
-  model.norm = norm_type::layer;
-  model.norm_bias = model.embedding_norm = true;
+  model.embedding_norm = true;
   model.qkv_bias = model.o_bias = model.mlp_bias = true;
   read_positions(config, model, {.context = "seq_length"});
   model.positions = position_type::alibi;
@@ -53,6 +51,6 @@ void describe_bloom(const architecture_keys&, model_config& model) {
 } // namespace
 
 const family bloom_family{
-  "bloom", read_bloom, arrange_bloom, {{"bloom", layer_norm | fused_qkv | ungated | gelu_tanh, describe_bloom}}};
+  "bloom", read_bloom, arrange_bloom, {{"bloom", fused_qkv | gelu_tanh, describe_bloom}}, layer_norm | ungated};
 
 } // namespace troupe::families

@@ -14,8 +14,7 @@ namespace {
 void read_common(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.norm_eps = "layer_norm_eps", .default_norm_eps = 1e-5, .tied = true});
-  model.norm = norm_type::layer;
-  model.parallel = model.shared_norm = true;
+  model.norm_bias = false;
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
   model.logit_scale = static_cast<float>(config.number("logit_scale", 1e-9, 1e9).value_or(0.0625));
 }
@@ -124,13 +123,14 @@ void describe_cohere2(const architecture_keys& keys, model_config& model) {
 const family cohere_family{"cohere",
                            read_cohere,
                            arrange_cohere,
-                           {{"command-r", layer_norm | pairs | shared_norm | may_norm_heads, describe_cohere}},
-                           paired_heads};
+                           {{"command-r", pairs | may_norm_heads, describe_cohere}},
+                           layer_norm | shared_norm | paired_heads};
 const family cohere2_family{"cohere2",
                             read_cohere2,
                             nullptr,
-                            {{"cohere2", layer_norm | pairs | shared_norm | may_norm_heads, describe_cohere2}},
-                            paired_heads};
-const family cohere2_moe_family{"cohere2_moe", read_cohere2_moe, arrange_cohere2_moe, {}, paired_heads};
+                            {{"cohere2", pairs | may_norm_heads, describe_cohere2}},
+                            layer_norm | shared_norm | paired_heads};
+const family cohere2_moe_family{
+  "cohere2_moe", read_cohere2_moe, arrange_cohere2_moe, {}, layer_norm | shared_norm | paired_heads};
 
 } // namespace troupe::families

@@ -293,11 +293,12 @@ void describe_mistral4(const architecture_keys& keys, model_config& model) {
 const family deepseek_v2_family{"deepseek_v2", read_deepseek_v2, arrange_deepseek, {{"deepseek2", only_written}}};
 const family deepseek_v3_family{
   "deepseek_v3", read_deepseek_v3, arrange_deepseek, {{"deepseek2", latent | pairs, describe_deepseek2}}};
-const family dots1_family{"dots1", read_dots1, arrange_shared_experts, {{"dots1", may_norm_heads | sigmoid | routed}}};
+const family dots1_family{"dots1", read_dots1, arrange_shared_experts, {{"dots1", may_norm_heads | routed}}, sigmoid};
 const family glm4_moe_family{"glm4_moe",
                              read_glm4_moe,
                              arrange_shared_experts,
-                             {{"glm4moe", partial | named_by_place | may_norm_heads | sigmoid | routed}}};
+                             {{"glm4moe", partial | named_by_place | may_norm_heads | routed}},
+                             sigmoid};
 const family mistral4_family{
   "mistral4", read_mistral4, arrange_deepseek, {{"mistral4", latent | pairs, describe_mistral4}}};
 

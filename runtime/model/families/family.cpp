@@ -69,7 +69,25 @@ const family* find_family(std::string_view name) {
 
 bool has_trait(const model_config& model, family::trait trait) {
   const auto* family = find_family(model.family);
-  return family && (family->traits & trait) != 0;
+  return family && family->is(trait);
+}
+
+void apply_traits(const family& of, model_config& model) {
+  model.norm = of.is(family::layer_norm) ? norm_type::layer : norm_type::rms;
+  model.norm_bias = of.is(family::layer_norm);
+  model.parallel = model.shared_norm = of.is(family::shared_norm);
+  model.norms = of.is(family::norms_both) ? norm_place::both
+    : of.is(family::norms_after)          ? norm_place::after
+    : of.is(family::norms_sums)           ? norm_place::sum
+                                          : norm_place::before;
+  model.qk_norm_whole = of.is(family::normed_whole);
+  model.qk_norm_behind = of.is(family::normed_behind);
+  model.qk_norm = of.is(family::normed_heads) || model.qk_norm_whole || model.qk_norm_behind;
+  model.gated = !of.is(family::ungated);
+  model.experts.scores = of.is(family::sigmoid) ? router_scores::sigmoid
+    : of.is(family::chosen)                     ? router_scores::chosen
+                                                : router_scores::softmax;
+  model.experts.renormalise = of.is(family::renormalises);
 }
 
 const family& family_of(const json::reader& config) {

@@ -32,14 +32,30 @@ struct family {
     {}; // those of its models in GGUF files, the usual one first; without names: there are none
 
   enum trait : unsigned {
-    paired_heads = 1,     // in folders neighbouring dimensions of q and k rotate together, not those half a head apart,
-    exchanged_heads = 2,  // or these the other way round. For adapters, which do not go through `arrange`
-    parts_predict = 4,    // layers of multi-token prediction are mixers or MLPs in folders,
-    shifted_predict = 8,  // multiply by 1 + the weights of their norms,
-    chained_predict = 16, // and go on from what the last norm gave (mtp_layers)
-    ranks_by_answer = 32, // models called rerankers score by how likely "yes" is
+    // What models are, which readers may change:
+    layer_norm = 1U << 0U,  // with biases
+    shared_norm = 1U << 1U, // attention and MLP are parallel, and read the same norm
+    norms_both = 1U << 2U,
+    norms_after = 1U << 3U,
+    norms_sums = 1U << 4U, // an encoder's
+    normed_heads = 1U << 5U,
+    normed_whole = 1U << 6U,
+    normed_behind = 1U << 7U,
+    ungated = 1U << 8U,
+    sigmoid = 1U << 9U, // scores of experts
+    chosen = 1U << 10U, // likewise
+    renormalises = 1U << 11U,
+    // What their folders are:
+    paired_heads = 1U << 12U,    // neighbouring dimensions of q and k rotate together, not those half a head apart,
+    exchanged_heads = 1U << 13U, // or these the other way round. For adapters, which do not go through `arrange`
+    parts_predict = 1U << 14U,   // layers of multi-token prediction are mixers or MLPs,
+    shifted_predict = 1U << 15U, // multiply by 1 + the weights of their norms,
+    chained_predict = 1U << 16U, // and go on from what the last norm gave (mtp_layers)
+    ranks_by_answer = 1U << 17U, // models called rerankers score by how likely "yes" is
   };
   unsigned traits = 0;
+
+  bool is(trait what) const { return (traits & what) != 0; }
 
   classifier_form classifier = {}; // of encoders
 };
@@ -51,6 +67,9 @@ std::span<const family* const> all_families();
 const family* find_family(std::string_view name);
 
 bool has_trait(const model_config& model, family::trait trait);
+
+/// Of a configuration that is about to be read.
+void apply_traits(const family& of, model_config& model);
 
 /// Throws failure(bad_file | unsupported) if `model_type` is missing or unknown.
 const family& family_of(const json::reader& config);

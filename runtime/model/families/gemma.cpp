@@ -21,7 +21,6 @@ void read_common(const reader& config, model_config& model, const size_rules& si
 void read_alternating(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_activation", "gelu_pytorch_tanh");
   read_common(config, model, {.default_kv_heads = 4, .default_head_dim = 256, .tied = true});
-  model.norms = norm_place::both;
   const auto scalar = config.number("query_pre_attn_scalar", 1e-6, 1e9).value_or(256);
   model.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
 }
@@ -56,7 +55,6 @@ void read_gemma2(const reader& config, model_config& model) {
 
 void read_gemma3(const reader& config, model_config& model) {
   read_alternating(config, model);
-  model.qk_norm = true;
   const int period = config.integer(config.has("sliding_window_pattern") ? "sliding_window_pattern"
                                                                          : "_sliding_window_pattern",
                                     1, config_limits::max_layers, 6);
@@ -113,12 +111,12 @@ void describe_gemma_embedding(const architecture_keys& keys, model_config& model
 
 const family gemma_family{"gemma", read_gemma, arrange_gemma, {{"gemma", scaled_embedding | gelu_tanh}}};
 const family gemma2_family{
-  "gemma2", read_gemma2, arrange_gemma, {{"gemma2", norms_both | scaled_embedding | gelu_tanh, describe_gemma2}}};
-const family gemma3_text_family{
-  "gemma3_text",
-  read_gemma3,
-  arrange_gemma,
-  {{"gemma3", norms_both | normed_heads | scaled_embedding | gelu_tanh, describe_gemma3},
-   {"gemma-embedding", encodes | norms_both | normed_heads | scaled_embedding | gelu_tanh, describe_gemma_embedding}}};
+  "gemma2", read_gemma2, arrange_gemma, {{"gemma2", scaled_embedding | gelu_tanh, describe_gemma2}}, norms_both};
+const family gemma3_text_family{"gemma3_text",
+                                read_gemma3,
+                                arrange_gemma,
+                                {{"gemma3", scaled_embedding | gelu_tanh, describe_gemma3},
+                                 {"gemma-embedding", encodes | scaled_embedding | gelu_tanh, describe_gemma_embedding}},
+                                norms_both | normed_heads};
 
 } // namespace troupe::families

@@ -82,9 +82,8 @@ void read_gemma3n(const reader& config, model_config& model) {
   read_sizes(config, model, {.ffn = nullptr, .default_kv_heads = 2, .default_head_dim = 256, .tied = true});
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
   model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
-  model.norms = norm_place::both;
   model.attention_scale = 1;
-  model.qk_norm = model.value_norm = true;
+  model.value_norm = true;
   read_alternating_windows(config, model, 512, 5);
   read_layer_positions(config, model, {.default_context = 32768, .theta = 1000000},
                        config.number("rope_local_base_freq", 1.000001, 1e30).value_or(10000));
@@ -156,10 +155,10 @@ void describe_gemma3n(const architecture_keys& keys, model_config& model) {
 
 } // namespace
 
-const family gemma3n_text_family{
-  "gemma3n_text",
-  read_gemma3n,
-  nullptr,
-  {{"gemma3n", norms_both | normed_heads | scaled_embedding | gelu_tanh, describe_gemma3n}}};
+const family gemma3n_text_family{"gemma3n_text",
+                                 read_gemma3n,
+                                 nullptr,
+                                 {{"gemma3n", scaled_embedding | gelu_tanh, describe_gemma3n}},
+                                 norms_both | normed_heads};
 
 } // namespace troupe::families

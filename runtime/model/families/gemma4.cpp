@@ -106,9 +106,8 @@ void read_gemma4(const reader& config, model_config& model) {
                   config.label("use_bidirectional_attention") + " other than vision is not supported");
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
   model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
-  model.norms = norm_place::both;
   model.attention_scale = 1;
-  model.qk_norm = model.value_norm = model.layer_scales = true;
+  model.value_norm = model.layer_scales = true;
   read_alternating_windows(config, model, 512, 6);
   model.max_context = config.integer("max_position_embeddings", 1, max_positions, 131072);
   read_heads(config, model);
@@ -219,10 +218,10 @@ void describe_gemma4(const architecture_keys& keys, model_config& model) {
 
 } // namespace
 
-const family gemma4_text_family{
-  "gemma4_text",
-  read_gemma4,
-  arrange_gemma4,
-  {{"gemma4", wide_heads | norms_both | normed_heads | scaled_embedding | gelu_tanh, describe_gemma4}}};
+const family gemma4_text_family{"gemma4_text",
+                                read_gemma4,
+                                arrange_gemma4,
+                                {{"gemma4", wide_heads | scaled_embedding | gelu_tanh, describe_gemma4}},
+                                norms_both | normed_heads};
 
 } // namespace troupe::families

@@ -31,26 +31,21 @@ void describe_gguf(const gguf_architecture& architecture, const architecture_key
                  : is(form::relu)         ? act::relu
                  : is(form::relu_squared) ? act::relu_squared
                                           : act::silu};
-  if (is(form::norms_sums)) {
+  const bool sums = model.norms == norm_place::sum;
+  if (sums) {
     describe_encoder(keys, model);
-    model.norms = norm_place::sum;
     model.norm_bias = true;
     model.final_norm = false;
   }
-  if (is(form::ungated))
-    model.gated = false;
-  if (is(form::ungated) || is(form::norms_sums))
+  if (!model.gated || sums)
     model.mlp_bias = any_of("blk.0.ffn_up.bias");
-  model.parallel = is(form::parallel) || is(form::shared_norm);
-  model.shared_norm = is(form::shared_norm) || (is(form::two_norms) && !any_of("blk.0.attn_norm_2.weight"));
+  model.parallel = model.parallel || is(form::parallel);
+  if (is(form::two_norms))
+    model.shared_norm = !any_of("blk.0.attn_norm_2.weight");
   if (is(form::says_parallel))
     model.parallel = keys.boolean("use_parallel_residual").value_or(true);
-  if (is(form::norms_both) || is(form::norms_after))
-    model.norms = is(form::norms_both) ? norm_place::both : norm_place::after;
-  model.qk_norm_whole = is(form::normed_whole);
-  model.qk_norm_behind = is(form::normed_behind);
-  model.qk_norm = is(form::normed_heads) || is(form::normed_whole) || is(form::normed_behind) ||
-    (is(form::may_norm_heads) && any_of("blk.0.attn_q_norm.weight"));
+  if (is(form::may_norm_heads))
+    model.qk_norm = any_of("blk.0.attn_q_norm.weight");
   if (is(form::learned_positions)) {
     model.positions = position_type::learned;
     model.position_rows = rows_of(keys, "position_embd.weight");
@@ -61,16 +56,10 @@ void describe_gguf(const gguf_architecture& architecture, const architecture_key
   for (const auto& [key, value, usual, reversed] : multipliers())
     if (is(form::multiplies))
       model.*value = reversed ? 1 / number(keys, key, usual) : number(keys, key, usual);
-  if (is(form::sigmoid))
-    model.experts.scores = router_scores::sigmoid;
   if (is(form::routed))
     describe_routed_experts(keys, model, true);
   else if (is(form::experts))
     describe_experts(keys, model);
-  if (is(form::chosen))
-    model.experts.scores = router_scores::chosen;
-  if (is(form::renormalises))
-    model.experts.renormalise = true;
   if (architecture.describe)
     architecture.describe(keys, model);
 }

@@ -10,7 +10,7 @@
 
 namespace troupe::families {
 
-/// All that an architecture says beside the keys of every one.
+/// All that an architecture says beside the keys of every one, and what its family is (apply_traits).
 void describe_gguf(const gguf_architecture& architecture, const architecture_keys& keys, model_config& model);
 
 /// A multiplier, and its key.

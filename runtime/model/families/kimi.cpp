@@ -184,6 +184,7 @@ void describe_kimi_linear(const architecture_keys& keys, model_config& model) {
 const family kimi_linear_family{"kimi_linear",
                                 read_kimi_linear,
                                 arrange_kimi_linear,
-                                {{"kimi-linear", latent | sigmoid | routed, describe_kimi_linear}}};
+                                {{"kimi-linear", latent | routed, describe_kimi_linear}},
+                                sigmoid};
 
 } // namespace troupe::families

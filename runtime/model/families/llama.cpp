@@ -83,7 +83,6 @@ void read_arcee(const reader& config, model_config& model) {
   read_sizes(config, model, {.default_norm_eps = 1e-5});
   read_attention_bias(config, model);
   model.mlp_bias = config.boolean("mlp_bias", false);
-  model.gated = false;
   read_positions(config, model, {.default_context = 4096});
 }
 
@@ -95,8 +94,6 @@ void read_apertus(const reader& config, model_config& model) {
     read_activation(config, model, "hidden_act", "xielu");
   read_sizes(config, model, {.default_norm_eps = 1e-5});
   read_attention_bias(config, model);
-  model.gated = false;
-  model.qk_norm = true;
   read_positions(config, model, {.default_context = 65536, .theta = 12000000});
   if (config.has("rope_parameters") || config.has("rope_scaling"))
     return;
@@ -154,7 +151,6 @@ void read_granitemoe(const reader& config, model_config& model) {
   read_granite(config, model);
   model.mlp_bias = false;
   read_expert_counts(config, model, {"num_local_experts"}, 8, 2);
-  model.experts.scores = router_scores::chosen;
 }
 
 void arrange_granitemoe(const model_config& model, const checkpoint&, arrangement& to) {
@@ -196,7 +192,7 @@ void describe_smollm3(const architecture_keys&, model_config& model) {
 }
 
 void describe_apertus(const architecture_keys&, model_config& model) {
-  model.gated = model.mlp_bias = false;
+  model.mlp_bias = false;
   model.act = {kernels::activation_type::xielu, 0.8f, -1e-6f, 0.5f, 0.8f};
 }
 
@@ -207,12 +203,13 @@ const family llama_family{"llama",
                           nullptr,
                           {{"llama", pairs | halves, describe_llama}, {"mistral3", pairs | halves, describe_mistral3}}};
 const family mistral_family{"mistral", read_mistral, nullptr, {{"llama", pairs | only_written}}};
-const family apertus_family{"apertus", read_apertus, arrange_apertus, {{"apertus", normed_heads, describe_apertus}}};
-const family arcee_family{"arcee", read_arcee, nullptr, {{"arcee", pairs | ungated | relu_squared}}};
+const family apertus_family{
+  "apertus", read_apertus, arrange_apertus, {{"apertus", 0, describe_apertus}}, normed_heads | ungated};
+const family arcee_family{"arcee", read_arcee, nullptr, {{"arcee", pairs | relu_squared}}, ungated};
 const family granite_family{"granite", read_granite, nullptr, {{"granite", pairs | multiplies}}};
 const family granite_swa_family{"granite_swa", read_granite_swa};
 const family granitemoe_family{
-  "granitemoe", read_granitemoe, arrange_granitemoe, {{"granitemoe", pairs | multiplies | experts | chosen}}};
+  "granitemoe", read_granitemoe, arrange_granitemoe, {{"granitemoe", pairs | multiplies | experts}}, chosen};
 const family ministral3_family{"ministral3", read_ministral3, nullptr, {{"mistral3", pairs | only_written}}};
 const family internlm3_family{"internlm3", read_internlm3};
 const family seed_oss_family{"seed_oss", read_seed_oss, nullptr, {{"seed_oss", named_by_place}}};

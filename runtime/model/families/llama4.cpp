@@ -54,7 +54,6 @@ void read_experts(const reader& config, model_config& model) {
   read_expert_counts(config, model, {"num_local_experts"}, 16, 1);
   auto& experts = model.experts;
   experts.ffn = experts.shared_ffn = config.size("intermediate_size", max_ffn);
-  experts.scores = router_scores::sigmoid;
   experts.weigh_inputs = true;
   const int step = config.integer("interleave_moe_layer_step", 1, max_layers, 1);
   const auto listed = config.integers("moe_layers", 0, max_layers);
@@ -98,7 +97,6 @@ namespace {
 
 /// What files do not say is as in all of Llama 4's models.
 void describe_llama4(const architecture_keys& keys, model_config& model) {
-  model.experts.scores = router_scores::sigmoid;
   model.experts.weigh_inputs = true;
   if (const auto* up = keys.tensor("blk." + std::to_string(model.layers - 1) + ".ffn_up_shexp.weight"))
     model.experts.shared_ffn = static_cast<int>(up->info.shape[0]);
@@ -119,6 +117,6 @@ const family llama4_text_family{"llama4_text",
                                 read_llama4,
                                 arrange_llama4,
                                 {{"llama4", pairs | says_interval | experts, describe_llama4}},
-                                paired_heads};
+                                sigmoid | paired_heads};
 
 } // namespace troupe::families

@@ -205,7 +205,6 @@ void read_nemotron_experts(const reader& config, model_config& model) {
 
 void read_nemotron_h(const reader& config, model_config& model) {
   read_activation(config, model, "mlp_hidden_act", "relu2");
-  model.gated = false;
   const auto words = nemotron_layers(config);
   if (words.empty() || words.size() > max_layers)
     throw failure(errc::unsupported, config.source() + ": " + std::to_string(words.size()) + " layers");
@@ -362,7 +361,7 @@ void describe_granite_hybrid(const architecture_keys& keys, model_config& model)
 
 /// A layer is a mixer or an MLP.
 void describe_nemotron_h(const architecture_keys& keys, model_config& model) {
-  model.gated = false;
+  model.mlp_bias = false;
   model.unrotated.assign(as_size(model.layers), true);
   describe_mamba(keys, model, false);
   for (int i = 0; i < model.layers; ++i)
@@ -394,6 +393,6 @@ const family nemotron_h_family{"nemotron_h",
                                arrange_nemotron_h,
                                {{"nemotron_h", named_by_place | lists_mlps | relu_squared, describe_nemotron_h},
                                 {"nemotron_h_moe", with_experts | relu_squared, describe_nemotron_h}},
-                               parts_predict | chained_predict};
+                               ungated | parts_predict | chained_predict};
 
 } // namespace troupe::families

@@ -20,7 +20,6 @@ void read_qwen3(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu", true);
   read_sizes(config, model, {.default_kv_heads = 32, .default_head_dim = 128});
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
-  model.qk_norm = true;
   read_late_windows(config, model, 4096);
   read_positions(config, model, {.default_context = 32768});
 }
@@ -51,7 +50,6 @@ void read_qwen3_moe(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.default_kv_heads = 4});
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
-  model.qk_norm = true;
   if (config.boolean("use_sliding_window", false))
     read_one_window(config, model, 4096);
   read_positions(config, model, {.default_context = 32768});
@@ -85,13 +83,12 @@ void describe_qwen2_moe(const architecture_keys& keys, model_config& model) {
 } // namespace
 
 const family qwen2_family{"qwen2", read_qwen2, nullptr, {{"qwen2"}, {"qwen2vl"}}};
-const family qwen3_family{
-  "qwen3", read_qwen3, nullptr, {{"qwen3", normed_heads}, {"qwen3vl", normed_heads}}, ranks_by_answer};
+const family qwen3_family{"qwen3", read_qwen3, nullptr, {{"qwen3"}, {"qwen3vl"}}, normed_heads | ranks_by_answer};
 const family qwen2_moe_family{"qwen2_moe", read_qwen2_moe, nullptr, {{"qwen2moe", experts, describe_qwen2_moe}}};
-const family qwen3_moe_family{
-  "qwen3_moe",
-  read_qwen3_moe,
-  arrange_qwen3_moe,
-  {{"qwen3moe", normed_heads | experts | renormalises}, {"qwen3vlmoe", normed_heads | experts | renormalises}}};
+const family qwen3_moe_family{"qwen3_moe",
+                              read_qwen3_moe,
+                              arrange_qwen3_moe,
+                              {{"qwen3moe", experts}, {"qwen3vlmoe", experts}},
+                              normed_heads | renormalises};
 
 } // namespace troupe::families
