@@ -1,5 +1,6 @@
-// The families of models: how each one's config.json becomes the description of a decoder (model_config), and how its
-// checkpoints store the tensors. One file per family or lineage in this folder; `family.cpp` lists them.
+// The families of models: how each one's config.json or GGUF metadata becomes the description of a decoder
+// (model_config), and how its checkpoints store the tensors. One file per family or lineage in this folder;
+// `lineages.hpp` lists them.
 #pragma once
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
@@ -28,8 +29,8 @@ struct family {
   /// Adds the tensors whose names or layouts differ from tensor_names'; null: none do. Of `stored`, only the headers.
   void (*arrange)(const model_config& model, const checkpoint& stored, arrangement& to) = nullptr;
 
-  gguf_architecture gguf[2] =
-    {}; // those of its models in GGUF files, the usual one first; without names: there are none
+  /// Of its models in GGUF files, the usual one first; without a name: there is none.
+  gguf_architecture gguf[2] = {};
 
   enum trait : unsigned {
     // What models are, which readers may change:
