@@ -76,6 +76,13 @@ public:
     return changes_values(tensor.part) ? shifted(tensor, data) : data;
   }
 
+  /// Slices of one tensor are asked for one by one, which together would be much.
+  void prefetch(std::string_view name) const override {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end() || found->second.part.slices == 0)
+      stored_->prefetch(found == tensors_.end() ? others_.find(name)->second : found->second.part.name);
+  }
+
   std::string where(std::string_view tensor) const override {
     if (const auto found = wanted_.find(tensor); found != wanted_.end() && found->second != tensor)
       return stored_->where(found->second) + " (" + shown(found->second) + ")";

@@ -10,15 +10,27 @@
 #include "runtime/tokenizer/formats/pieces.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
+#include <array>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace troupe {
 
 /// Values of `tokenizer.ggml.token_type`.
 using gguf_token_kind = tokenization::piece_kind;
 
-/// For the architectures of gguf_architectures.cpp. Throws failure(bad_file | unsupported)
+/// Special tokens that templates name, and their keys.
+inline constexpr std::array<std::pair<const char*, const char*>, 7> gguf_special_tokens{
+  {{"bos_token", "tokenizer.ggml.bos_token_id"},
+   {"eos_token", "tokenizer.ggml.eos_token_id"},
+   {"unk_token", "tokenizer.ggml.unknown_token_id"},
+   {"sep_token", "tokenizer.ggml.seperator_token_id"}, // as files spell it
+   {"pad_token", "tokenizer.ggml.padding_token_id"},
+   {"cls_token", "tokenizer.ggml.cls_token_id"},
+   {"mask_token", "tokenizer.ggml.mask_token_id"}}};
+
+/// For the architectures of families (runtime/model/families). Throws failure(bad_file | unsupported)
 /// naming the file and the key or tensor.
 model_config parse_gguf_config(const gguf_file& file);
 
@@ -27,11 +39,6 @@ generation_defaults parse_gguf_generation(const gguf_file& file);
 
 /// The key of a default in sampling_table.hpp; nothing for those that GGUF lacks.
 std::optional<std::string> gguf_sampling_key(std::string_view field);
-
-/// Tensors as stored, blocks included, under Hugging Face's names; `read` undoes the llama architecture's order of the
-/// rows of q and k. Tensors without a counterpart keep their names.
-std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
-                                                       const model_config& config);
 
 /// Models `gpt2` (BPE that splits texts as `tokenizer.ggml.pre` says, gguf_words.hpp), `llama` (SentencePiece BPE,
 /// whose merges follow from scores: two neighbours whose joined text is a token may merge, highest score first; exact

@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/model/families/family.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/json/json_reader.hpp"
 #include "runtime/support/text/ascii.hpp"
@@ -43,33 +44,20 @@ score_scale scale_of(const json::reader& config, const std::string& activation) 
   throw failure(errc::unsupported, config.source() + ": scores of a `" + last + "` are not supported");
 }
 
-/// The stem that is there, "bert.pooler.dense" or "pooler.dense".
-std::string stem_of(const checkpoint& tensors, std::initializer_list<const char*> stems) {
-  for (const char* stem : stems)
-    if (tensors.find(std::string(stem) + ".weight"))
-      return stem;
-  return *stems.begin();
-}
-
 /// A dense layer with an activation, perhaps a norm, then one output for each label.
-struct classifier_shape {
-  std::initializer_list<const char*> dense = {}; // none: no such layer
-  act dense_act = act::none;
-  const char* norm = nullptr;
-  const char* labels = "classifier";
-  float eps = 0;
-};
-
-std::shared_ptr<const pooled_head> load_classifier(const checkpoint& tensors, const classifier_shape& shape,
-                                                   pooling how, std::size_t hidden, score_scale scale) {
+std::shared_ptr<const pooled_head> load_classifier(const checkpoint& tensors, const classifier_form& form, act inner,
+                                                   pooling how, const model_config& model, score_scale scale) {
+  const auto hidden = as_size(model.hidden);
   std::vector<pooled_layer> layers;
-  if (shape.dense.size() > 0) {
-    layers.push_back(read_pooled_layer(tensors, stem_of(tensors, shape.dense), hidden, hidden));
-    layers.back().act = shape.dense_act;
-    if (shape.norm)
-      read_pooled_norm(tensors, shape.norm, shape.eps, layers.back());
+  if (const char* const* dense = form.dense; dense[0]) {
+    const bool other = dense[1] && !tensors.find(std::string(dense[0]) + ".weight") &&
+      tensors.find(std::string(dense[1]) + ".weight");
+    layers.push_back(read_pooled_layer(tensors, dense[other ? 1 : 0], hidden, hidden));
+    layers.back().act = inner;
+    if (form.norm)
+      read_pooled_norm(tensors, form.norm, model.norm_eps, layers.back());
   }
-  layers.push_back(read_pooled_layer(tensors, shape.labels, 0, hidden));
+  layers.push_back(read_pooled_layer(tensors, form.labels, 0, hidden));
   return std::make_shared<const pooled_head>(how, std::move(layers), scale);
 }
 
@@ -82,40 +70,28 @@ head_loader read_classifier(const json::document& document, model_config& model,
   if (names.empty() || !names.front().string().ends_with("ForSequenceClassification"))
     return {};
   const auto scale = scale_of(config, activation);
-  const auto hidden = as_size(model.hidden);
-  if (model.family == "bert")
-    return [=](const checkpoint& tensors) {
-      return load_classifier(tensors, {.dense = {"bert.pooler.dense", "pooler.dense"}, .dense_act = act::tanh},
-                             pooling::cls, hidden, scale);
-    };
-  if (model.family == "roberta" || model.family == "xlm-roberta")
-    return [=](const checkpoint& tensors) {
-      return load_classifier(tensors,
-                             {.dense = {"classifier.dense"}, .dense_act = act::tanh, .labels = "classifier.out_proj"},
-                             pooling::cls, hidden, scale);
-    };
-  if (model.family == "modernbert") {
+  const auto* family = find_family(model.family);
+  auto form = family ? family->classifier : classifier_form();
+  auto inner = act::tanh;
+  auto how = pooling::cls;
+  if (form.norm) {
     const auto way = config.string("classifier_pooling").value_or("cls");
     if (way != "cls" && way != "mean")
       throw failure(errc::unsupported,
                     config.label("classifier_pooling") + " is `" + way + "`, supported are cls and mean");
-    const auto how = way == "cls" ? pooling::cls : pooling::mean;
-    const auto inner = activation_named(config, "classifier_activation",
-                                        config.string("classifier_activation").value_or("gelu"));
-    const float eps = model.norm_eps;
-    return [=](const checkpoint& tensors) {
-      return load_classifier(tensors, {.dense = {"head.dense"}, .dense_act = inner, .norm = "head.norm", .eps = eps},
-                             how, hidden, scale);
-    };
+    how = way == "cls" ? pooling::cls : pooling::mean;
+    inner = activation_named(config, "classifier_activation", config.string("classifier_activation").value_or("gelu"));
   }
-  if (model.encoder)
+  if (model.encoder && !form.dense[0])
     throw failure(errc::unsupported,
                   config.label("architectures") + " is `" + std::string(names.front().string()) +
                     "`, whose classification is not supported for the family `" + model.family + "`");
-  model.headless = model.tied = true; // nothing is stored for a head
-  return [=](const checkpoint& tensors) {
-    return load_classifier(tensors, {.labels = "score"}, pooling::last, hidden, scale);
-  };
+  if (!model.encoder) {
+    model.headless = model.tied = true; // nothing is stored for a head
+    form.labels = "score";
+    how = pooling::last;
+  }
+  return [=](const checkpoint& tensors) { return load_classifier(tensors, form, inner, how, model, scale); };
 }
 
 std::shared_ptr<const pooled_head> load_dense(const std::vector<fs::path>& folders, pooling how, int hidden) {
@@ -137,7 +113,8 @@ std::shared_ptr<const pooled_head> load_dense(const std::vector<fs::path>& folde
 std::shared_ptr<const pair_prompt> pair_prompt_of(const std::string& name, const model_config& model,
                                                   const tokenizer& tokens) {
   const auto lower = ascii_lower(name);
-  if (model.family != "qwen3" || lower.find("reranker") == lower.npos || !tokens.id_of("yes") || !tokens.id_of("no"))
+  if (!has_trait(model, family::ranks_by_answer) || lower.find("reranker") == lower.npos || !tokens.id_of("yes") ||
+      !tokens.id_of("no"))
     return nullptr;
   return std::make_shared<const pair_prompt>(pair_prompt{
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "

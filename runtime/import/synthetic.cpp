@@ -27,7 +27,7 @@ struct synthetic_shape {
   int experts = 0, chosen = 0; // `ffn` is that of one expert
 
   bool gated_relu() const { return name == "reglu-1b"; }
-  bool relu() const { return family == "opt" || gated_relu(); }
+  bool relu() const { return name == "opt-1b" || gated_relu(); }
 };
 
 // The mixtures have the widths of real ones, with fewer layers: 1.8 and 2.6 billion parameters, of which a token reads
@@ -282,7 +282,7 @@ model_source make_synthetic(std::string_view shape) {
     config.tied = s.tied;
     config.norm_eps = 1e-5f;
     config.windows.assign(as_size(s.layers), 0);
-    config.qk_norm = s.family == "qwen3_moe";
+    config.qk_norm = s.name == "qwen3-moe";
     if (s.experts > 0) {
       config.experts = {.count = s.experts, .chosen = s.chosen, .ffn = s.ffn, .renormalise = true};
       config.sparse.assign(as_size(s.layers), true);

@@ -21,6 +21,7 @@ model_config parse_text(const json::document& document) {
   parse_quantised_storage(document); // refuses unsupported quantisation
   model_config model;
   model.family = family.name;
+  apply_traits(family, model);
   family.read(config, model);
   return model;
 }

@@ -16,9 +16,8 @@ model_products products_of(const model_config& config) {
     result.half_order = rotated_order(rope, config.head_dim);
     rope.interleaved = true;
     result.pair_order = rotated_order(rope, config.head_dim);
-    const auto heads = head_order_of(config);
-    result.family_pairs = heads == head_order::pairs;
-    for (int i = 0; heads == head_order::exchanged && i < config.head_dim; ++i)
+    result.family_pairs = has_trait(config, family::paired_heads);
+    for (int i = 0; has_trait(config, family::exchanged_heads) && i < config.head_dim; ++i)
       result.half_order.push_back(static_cast<std::uint32_t>((i + config.head_dim / 2) % config.head_dim));
   }
   for (int i = 0; i < config.layers; ++i) {

@@ -3,6 +3,7 @@
 #include "runtime/engine/loading/memory_plan.hpp"
 #include "runtime/engine/loading/weight_loading.hpp"
 #include "runtime/execution/device.hpp"
+#include "runtime/import/gguf/gguf_architectures.hpp"
 #include "runtime/import/gguf/gguf_layout.hpp"
 #include "runtime/import/gguf/gguf_names.hpp"
 #include "runtime/model/decoder/memory_estimate.hpp"

@@ -1,5 +1,6 @@
 #include "runtime/import/gguf/gguf_check.hpp"
 
+#include "runtime/import/gguf/gguf_architectures.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
 
@@ -105,8 +106,8 @@ void check_written(const fs::path& file, const model_config& made_of, const std:
        std::tuple(other.type, other.taps, other.conv_bias, other.projection_bias, other.heads, other.key_heads,
                   other.key_dim, other.value_dim, other.norm, other.norm_group, other.head_norm, other.rank,
                   other.least_dt, other.most_dt > other.least_dt));
-  if (made_of.family == "falcon_h1")
-    return; // whose scales are part of the weights
+  if (gguf_architecture_of_family(made_of.family).is(gguf_architecture::scaled))
+    return; // its multipliers are part of the weights
   const auto close = [](float a, float b) { return std::abs(a - b) <= 1e-6f * std::abs(b); };
   const auto scale = [](const model_config& c) {
     return c.attention_scale != 0 ? c.attention_scale : 1 / std::sqrt(static_cast<float>(c.head_dim));

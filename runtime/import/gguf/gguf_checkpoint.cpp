@@ -1,13 +1,12 @@
 #include "runtime/checkpoint/tensor_index.hpp"
+#include "runtime/import/gguf/gguf_activations.hpp"
 #include "runtime/import/gguf/gguf_architectures.hpp"
-#include "runtime/import/gguf/gguf_further.hpp"
 #include "runtime/import/gguf/gguf_names.hpp"
 #include "runtime/import/gguf/gguf_own.hpp"
 #include "runtime/import/gguf/gguf_pooling.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
 
-#include <cstring>
 #include <initializer_list>
 #include <limits>
 
@@ -15,19 +14,19 @@ namespace troupe {
 
 namespace {
 
+/// Tensors as stored, blocks included, under the names of folders. Tensors without a counterpart, or of which several are
+/// made, keep their names.
 class gguf_checkpoint final : public checkpoint {
 public:
   gguf_checkpoint(std::shared_ptr<const gguf_file> file, const model_config& config)
-    : file_(std::move(file)),
-      interleaved_(config.family == "llama" && !is_own_form(*file_)),
-      names_(config),
-      head_dim_(static_cast<std::size_t>(config.head_dim)) {
-    for (const auto& [name, tensor] : file_->tensors()) {
+    : file_(std::move(file)), names_(config) {
+    for (const auto& stored : file_->tensors()) {
+      const auto& name = stored.first;
       if (name == "rope_freqs.weight" || name == "rope_factors_short.weight" || name == "rope_factors_long.weight")
         continue; // read with the configuration
       if (is_half_again(name))
         continue;
-      const auto [place, added] = tensors_.emplace(names_.in_folder(name), &tensor);
+      const auto [place, added] = tensors_.emplace(names_.in_folder(name), &stored);
       if (!added)
         throw failure(errc::bad_file, file_->name() + ": tensor " + shown(name) + " is there under two names");
     }
@@ -39,28 +38,26 @@ public:
 
   const tensor_info* find(std::string_view tensor) const override {
     const auto found = tensors_.find(tensor);
-    return found == tensors_.end() ? nullptr : &found->second->info;
+    return found == tensors_.end() ? nullptr : &found->second->second.info;
   }
 
   tensor_data read(std::string_view name) const override {
-    const auto& tensor = *tensors_.at(std::string(name));
+    const auto& tensor = tensors_.at(std::string(name))->second;
     const auto part = file_->bytes_of(tensor);
     const auto& map = file_->map_of(tensor);
     map.prefetch(part);
-    tensor_data mapped(part.data(), [file = file_, &map, part](const void*) { map.release(part); });
-    const bool rotated = name.ends_with(".q_proj.weight") || name.ends_with(".k_proj.weight") ||
-      name.ends_with(".q_proj.bias") || name.ends_with(".k_proj.bias");
-    return interleaved_ && rotated ? halves_from_pairs(name, tensor.info, part) : mapped;
+    return {part.data(), [file = file_, &map, part](const void*) { map.release(part); }};
   }
 
   void prefetch(std::string_view name) const override {
-    const auto& tensor = *tensors_.at(std::string(name));
+    const auto& tensor = tensors_.at(std::string(name))->second;
     file_->map_of(tensor).prefetch(file_->bytes_of(tensor));
   }
 
   /// With the name in the file, even for missing tensors.
   std::string where(std::string_view tensor) const override {
-    const auto own = stored(tensor);
+    const auto known = tensors_.find(tensor);
+    const auto own = known == tensors_.end() ? names_.in_file(tensor) : known->second->first;
     const auto found = file_->tensors().find(own);
     const auto& file = found == file_->tensors().end() ? file_->name() : file_->name_of(found->second);
     return own == tensor ? file : file + " (" + shown(own) + ")";
@@ -69,23 +66,7 @@ public:
   std::vector<file_state> files() const override { return file_->files(); }
 
 private:
-  /// Files of the llama architecture order q and k for rotating neighbours, (0, 1), (2, 3), ...; here element i pairs
-  /// with i + head_dim / 2. So the even rows of each head go first, then the odd ones.
-  tensor_data halves_from_pairs(std::string_view name, const tensor_info& info, std::span<const std::byte> from) const {
-    const auto rows = info.shape[0];
-    if (rows == 0 || rows % head_dim_ != 0)
-      throw failure(errc::bad_file,
-                    where(name) + ": tensor " + shown(name) + " has " + std::to_string(rows) +
-                      " rows, expected a multiple of " + std::to_string(head_dim_));
-    const std::size_t row_bytes = info.bytes / rows, half = head_dim_ / 2;
-    std::shared_ptr<std::byte[]> to(new std::byte[info.bytes]);
-    for (std::size_t row = 0; row < rows; ++row) {
-      const auto in_head = row % head_dim_;
-      const auto source = row - in_head + in_head % half * 2 + in_head / half;
-      std::memcpy(to.get() + row * row_bytes, from.data() + source * row_bytes, row_bytes);
-    }
-    return to;
-  }
+  using entry = std::pair<const std::string, gguf_tensor>;
 
   /// Some files have the matrix of latent attention whole, as attn_kv_b, and its two halves too.
   bool is_half_again(std::string_view name) const {
@@ -95,28 +76,10 @@ private:
     return false;
   }
 
-  std::string stored(std::string_view name) const {
-    for (const auto& [own, _] : file_->tensors())
-      if (names_.in_folder(own) == name)
-        return own;
-    return names_.in_file(name);
-  }
-
   std::shared_ptr<const gguf_file> file_;
-  bool interleaved_;
   gguf_names names_;
-  std::size_t head_dim_;
-  std::map<std::string, const gguf_tensor*, std::less<>> tensors_;
+  std::map<std::string, const entry*, std::less<>> tensors_; // by their names here
 };
-
-} // namespace
-
-std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
-                                                       const model_config& config) {
-  return std::make_unique<gguf_checkpoint>(std::move(file), config);
-}
-
-namespace {
 
 named_infill parse_gguf_infill(const gguf_metadata& metadata, int vocab) {
   const auto id = [&](std::initializer_list<std::string_view> keys) -> std::optional<token_id> {
@@ -140,7 +103,7 @@ named_infill parse_gguf_infill(const gguf_metadata& metadata, int vocab) {
 model_source open_gguf(const std::filesystem::path& path) {
   const auto file = std::make_shared<const gguf_file>(path);
   auto config = parse_gguf_config(*file);
-  auto stored = make_gguf_checkpoint(file, config);
+  std::unique_ptr<const checkpoint> stored = std::make_unique<gguf_checkpoint>(file, config);
   const bool own = is_own_form(*file);
   auto mtp = find_mtp_layers(*stored, config, !own);
   if (mtp)

@@ -2,6 +2,8 @@
 #include "runtime/import/gguf/gguf_own.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/family.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include <algorithm>
@@ -50,8 +52,8 @@ rope_config read_rope(const gguf_file& file, const architecture_keys& keys, cons
                       ", only heads that are rotated whole, here " + std::to_string(head_dim) + ", are supported");
     rope.dims = *rotated;
   }
-  // make_gguf_checkpoint makes halves of the pairs of llamas.
-  rope.interleaved = architecture.is(gguf_architecture::pairs) && architecture.family != "llama" && !has_axes(keys);
+  rope.interleaved = architecture.is(gguf_architecture::pairs) && !architecture.is(gguf_architecture::halves) &&
+    !has_axes(keys);
   rope.theta = keys.number("rope.freq_base", 1.000001, 1e30).value_or(rope.theta);
   const int dims = rope.dims > 0 ? rope.dims : head_dim;
   rope.divisors = read_divisors(file, "rope_freqs.weight", dims);
@@ -166,14 +168,15 @@ void read_latent_heads(const architecture_keys& keys, model_config& model) {
 } // namespace
 
 model_config parse_gguf_config(const gguf_file& file) {
-  const auto& architecture = gguf_architecture_of(file);
+  const auto architecture = gguf_architecture_of(file);
   if (architecture.name == own_architecture)
     return parse_own_config(file);
   const architecture_keys keys(file, architecture.name);
-  const bool layer_norm = architecture.is(gguf_architecture::layer_norm),
-             latent = architecture.is(gguf_architecture::latent);
+  const bool latent = architecture.is(gguf_architecture::latent);
   model_config model;
   model.family = architecture.family;
+  apply_traits(*find_family(architecture.family), model);
+  const bool layer_norm = model.norm == norm_type::layer;
   model.vocab = read_vocab(file, keys);
   model.hidden = keys.size("embedding_length", max_hidden);
   model.layers = keys.size("block_count", max_layers);
@@ -204,7 +207,6 @@ model_config parse_gguf_config(const gguf_file& file) {
     throw failure(errc::bad_file, keys.label(epsilon_key) + " is missing");
   model.norm_eps = static_cast<float>(*epsilon);
   const auto has = [&](std::string_view tensor) { return file.tensors().contains(tensor); };
-  model.norm = layer_norm ? norm_type::layer : norm_type::rms;
   model.norm_bias = has("output_norm.bias");
   model.qkv_bias = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
   model.o_bias = has("blk.0.attn_output.bias");
@@ -218,8 +220,7 @@ model_config parse_gguf_config(const gguf_file& file) {
   // Some files give the context before YaRN's scaling.
   const double scaled = model.rope.type == rope_type::yarn ? model.rope.original_context * model.rope.factor : 0;
   model.max_context = static_cast<int>(std::clamp<double>(scaled, context, max_positions));
-  if (architecture.describe)
-    architecture.describe(keys, model);
+  families::describe_gguf(architecture, keys, model);
   return model;
 }
 

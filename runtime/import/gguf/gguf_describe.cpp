@@ -1,254 +1,271 @@
 // The configuration of a model as keys of llama.cpp's.
 #include "runtime/import/gguf/gguf_architectures.hpp"
-#include "runtime/import/gguf/gguf_layout.hpp"
-#include "runtime/import/gguf/gguf_recurrent_layout.hpp"
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <ranges>
+#include <type_traits>
 
 namespace troupe {
 
 namespace {
 
-std::uint32_t u32(int n) { return static_cast<std::uint32_t>(n); }
+/// Writes the keys of one model, in the order of the file.
+class key_writer {
+public:
+  key_writer(gguf_writer& to, const model_config& config, const std::string& name)
+    : to_(to),
+      config_(config),
+      name_(name),
+      architecture_(gguf_architecture_for(config)),
+      form_(gguf_architecture_of_family(config.family)) {}
 
-/// By which scores of latent attention grow with YaRN, for each e-fold of its factor; 0: they do not.
-double latent_growth(const model_config& config) {
-  const auto& latent = config.latent;
-  if (!latent || config.rope.type != rope_type::yarn || config.rope.factor <= 1)
+  void write() const {
+    const auto& c = config_;
+    to_.add("general.architecture", architecture_);
+    add("vocab_size", c.vocab);
+    add("context_length", c.max_context);
+    add("embedding_length", c.hidden);
+    add("block_count", c.layers);
+    const bool lists_mlps = is(gguf_architecture::lists_mlps);
+    if (lists_mlps)
+      add("feed_forward_length", of_layers([&](int i) {
+            return !c.parts_of(i).mlp ? 0 : c.is_sparse(i) ? c.experts.ffn : c.ffn;
+          }));
+    else if (!c.ffns.empty())
+      add("feed_forward_length", c.ffns);
+    else
+      add("feed_forward_length", c.ffn);
+    add("attention.causal", false, c.encoder);
+    if (c.token_types > 0)
+      to_.add("tokenizer.ggml.token_type_count", static_cast<std::uint32_t>(c.token_types));
+    const auto attending = of_layers([&](int i) { return c.parts_of(i).attention ? c.kv_heads : 0; });
+    const bool attends = std::ranges::max(attending) > 0;
+    add("attention.head_count", attends ? c.heads : 0);
+    add(c.norm == norm_type::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", c.norm_eps);
+    add("attention.layer_norm_epsilon", c.norm_eps, lists_mlps);
+    if (c.latent)
+      write_latent();
+    const bool turns = std::ranges::any_of(c.parts, [](const auto& p) { return p.recurrence && !p.attention; });
+    if (c.local_kv_heads != c.full_kv_heads)
+      add("attention.head_count_kv", of_layers([&](int i) { return c.kv_heads_of(i); }));
+    else if (c.recurrent && attends && turns && !c.attention_gate) // 0 where there is no attention
+      add("attention.head_count_kv", attending);
+    else
+      add("attention.head_count_kv", attends ? c.kv_heads : 0, !c.latent);
+    const bool usual = !c.latent && attends;
+    add("attention.key_length", c.head_dim, usual);
+    add("attention.value_length", c.head_dim, usual);
+    add("rope.dimension_count", c.rope.dims > 0 ? c.rope.dims : c.head_dim, usual);
+    if (c.layer_scales || c.altup)
+      write_kinds();
+    write_rope();
+    if (c.experts.count > 0)
+      write_experts();
+    if (c.recurrent)
+      write_recurrence();
+    write_differences();
+  }
+
+private:
+  bool is(gguf_architecture::form what) const { return form_.is(what); }
+
+  template <class T>
+  void add(std::string_view key, const T& value, bool holds = true) const {
+    const auto full = architecture_ + "." + std::string(key);
+    if (!holds)
+      return;
+    if constexpr (std::is_same_v<T, int>)
+      to_.add(full, static_cast<std::uint32_t>(value));
+    else if constexpr (std::is_same_v<T, double>)
+      to_.add(full, static_cast<float>(value));
+    else
+      to_.add(full, value);
+  }
+
+  template <class Value>
+  std::vector<std::int32_t> of_layers(const Value& value_of) const {
+    std::vector<std::int32_t> values;
+    for (int i = 0; i < config_.layers; ++i)
+      values.push_back(value_of(i));
+    return values;
+  }
+
+  /// Whether something holds for each layer.
+  template <class Holds>
+  void add_flags(std::string_view key, const Holds& holds) const {
+    std::vector<std::byte> flags;
+    for (int i = 0; i < config_.layers; ++i)
+      flags.push_back(std::byte{holds(i)});
+    add(key, gguf_value{gguf_type::array, flags, gguf_type::boolean, flags.size()});
+  }
+
+  [[noreturn]] void refuse(const std::string& what) const { throw failure(errc::unsupported, name_ + ": " + what); }
+
+  /// By which scores of latent attention grow with YaRN, for each e-fold of its factor; 0: they do not.
+  double latent_growth() const {
+    const auto& latent = config_.latent;
+    if (!latent || config_.rope.type != rope_type::yarn || config_.rope.factor <= 1)
+      return 0;
+    const double scale = static_cast<double>(config_.attention_scale) *
+      std::sqrt(double(latent.plain + latent.rotated));
+    const double growth = (std::sqrt(scale) - 1) / std::log(config_.rope.factor);
+    return growth > 1e-5 ? growth : 0; // what is less is rounding
+  }
+
+  void write_rope() const {
+    const auto& rope = config_.rope;
+    add("rope.freq_base", rope.theta);
+    if (rope.type == rope_type::dynamic)
+      refuse("GGUF cannot say how its positions are scaled (dynamic)");
+    const bool yarn = rope.type == rope_type::yarn, divided = rope.type == rope_type::longrope; // by tensors
+    if (yarn && !rope.truncate && !is(gguf_architecture::untruncated))
+      refuse("GGUF cannot say how its positions are scaled (yarn without `truncate`)");
+    const bool named = yarn || rope.type == rope_type::linear; // llama3's and proportional scaling are tensors
+    if (named)
+      add("rope.scaling.type", yarn ? "yarn" : "linear");
+    add("rope.scaling.factor", rope.factor, named);
+    // Where scores grow, cosines and sines are not scaled beside what the key says.
+    const bool scaled = yarn && latent_growth() == 0;
+    const double natural = scaled ? yarn_attention_factor(rope.factor, std::nullopt, std::nullopt) : 1;
+    add("rope.scaling.original_context_length", static_cast<int>(rope.original_context), yarn || divided);
+    add("rope.scaling.attn_factor", rope.attention_factor / natural, yarn || divided);
+    add("rope.scaling.yarn_beta_fast", rope.beta_fast, yarn);
+    add("rope.scaling.yarn_beta_slow", rope.beta_slow, yarn);
+  }
+
+  /// Heads that share a latent, as the absorbed form has them; their own lengths under other keys.
+  void write_latent() const {
+    const auto& latent = config_.latent;
+    add("attention.head_count_kv", 1, !config_.recurrent);
+    add("attention.key_length", latent.kv_rank + latent.rotated);
+    add("attention.value_length", latent.kv_rank);
+    add("attention.key_length_mla", latent.plain + latent.rotated);
+    add("attention.value_length_mla", latent.value);
+    add("attention.kv_lora_rank", latent.kv_rank);
+    add("attention.q_lora_rank", latent.q_rank, latent.q_rank > 0);
+    add("rope.dimension_count", latent.rotated);
+    add("rope.scaling.yarn_log_multiplier", latent_growth(), latent_growth() != 0);
+  }
+
+  void write_experts() const {
+    const auto& experts = config_.experts;
+    add("expert_count", experts.count);
+    add("expert_used_count", experts.chosen);
+    add("expert_feed_forward_length", experts.ffn);
+    const int dense = static_cast<int>(std::ranges::find(config_.sparse, true) - config_.sparse.begin());
+    add("leading_dense_block_count", dense);
+    add("expert_shared_feed_forward_length", experts.shared_ffn, experts.shared_ffn > 0);
+    add("expert_shared_count", std::max(1, experts.shared_ffn / experts.ffn), experts.shared_ffn > 0);
+    add("expert_gating_func", experts.scores == router_scores::sigmoid ? 2 : 1);
+    add("expert_weights_norm", experts.renormalise);
+    add("expert_weights_scale", experts.scale, experts.scale != 1);
+    add("expert_group_count", experts.groups, experts.groups > 1);
+    add("expert_group_used_count", experts.chosen_groups, experts.groups > 1);
+    add("interleave_moe_layer_step", dense + 1 < config_.layers && !config_.is_sparse(dense + 1) ? 2 : 1,
+        is(gguf_architecture::says_interval));
+  }
+
+  void write_recurrence() const {
+    const auto& r = config_.recurrent;
+    for (const auto& size : families::recurrent_sizes())
+      add(size.key, r.*size.value, size.is_of(r.type));
+    const bool delta = r.type == recurrent_type::delta;
+    add("ssm.inner_size", r.inner(), delta || r.type == recurrent_type::ssd);
+    if (delta) {
+      int interval = 1;
+      while (interval < config_.layers && config_.parts_of(interval - 1).recurrence)
+        ++interval;
+      add("full_attention_interval", interval);
+      add_flags("attention.recurrent_layers", [&](int i) { return config_.parts_of(i).recurrence; });
+    }
+    add("ssm.time_step_min", r.least_dt, r.least_dt > 0); // a key of our own: llama.cpp has no limits
+    add("rope.scaling.finetuned", config_.unrotated.empty(), is(gguf_architecture::says_rotation));
+    add("rope.dimension_sections", std::vector<std::int32_t>{11, 11, 10, 0}, is(gguf_architecture::says_axes));
+  }
+
+  /// Every how many layers of an encoder one has no window: ModernBERT's first of as many, Gemma's last; 0: there is no
+  /// such rule.
+  int period() const {
+    const int last = config_.norm == norm_type::layer ? 0 : 1;
+    for (int period = 1; period <= config_.layers + 1; ++period)
+      if (std::ranges::all_of(std::views::iota(0, config_.layers),
+                              [&](int i) { return config_.slides(i) == ((i + last) % period != 0); }))
+        return period;
     return 0;
-  const double scale = static_cast<double>(config.attention_scale) * std::sqrt(double(latent.plain + latent.rotated));
-  const double growth = (std::sqrt(scale) - 1) / std::log(config.rope.factor);
-  return growth > 1e-5 ? growth : 0; // what is less is rounding
-}
-
-const gguf_architecture& form_of(const model_config& config) { return *gguf_architecture_of_family(config.family); }
-
-void describe_rope(gguf_writer& to, const std::string& prefix, const model_config& config, const std::string& name) {
-  const auto& rope = config.rope;
-  const bool implied = form_of(config).is(gguf_architecture::untruncated);
-  to.add(prefix + "rope.freq_base", static_cast<float>(rope.theta));
-  if (rope.type == rope_type::dynamic || (rope.type == rope_type::yarn && !rope.truncate && !implied))
-    throw failure(errc::unsupported,
-                  name + ": GGUF cannot say how its positions are scaled (" +
-                    (rope.type == rope_type::dynamic ? "dynamic" : "yarn without `truncate`") + ")");
-  if (rope.type == rope_type::longrope) { // its divisors are tensors
-    to.add(prefix + "rope.scaling.original_context_length", static_cast<std::uint32_t>(rope.original_context));
-    to.add(prefix + "rope.scaling.attn_factor", static_cast<float>(rope.attention_factor));
-    return;
   }
-  if (rope.type != rope_type::linear && rope.type != rope_type::yarn)
-    return; // llama3's and proportional scaling are tensors
-  const bool yarn = rope.type == rope_type::yarn;
-  to.add(prefix + "rope.scaling.type", yarn ? "yarn" : "linear");
-  to.add(prefix + "rope.scaling.factor", static_cast<float>(rope.factor));
-  if (!yarn)
-    return;
-  // Where scores grow, cosines and sines are not scaled beside what the key says.
-  const double natural = latent_growth(config) > 0 ? 1 : yarn_attention_factor(rope.factor, std::nullopt, std::nullopt);
-  to.add(prefix + "rope.scaling.original_context_length", static_cast<std::uint32_t>(rope.original_context));
-  to.add(prefix + "rope.scaling.attn_factor", static_cast<float>(rope.attention_factor / natural));
-  to.add(prefix + "rope.scaling.yarn_beta_fast", static_cast<float>(rope.beta_fast));
-  to.add(prefix + "rope.scaling.yarn_beta_slow", static_cast<float>(rope.beta_slow));
-}
 
-using architecture_key = std::function<std::string(std::string_view)>;
+  /// The layers of Gemma 3n and 4: of two kinds, with inputs of their own of each token.
+  void write_kinds() const {
+    const auto& c = config_;
+    add("altup.active_idx", c.altup.active, bool(c.altup));
+    add("altup.num_inputs", c.altup.streams, bool(c.altup));
+    const auto never = -std::numeric_limits<float>::infinity();
+    add("activation_sparsity_scale",
+        c.gate_cutoffs.empty() ? std::vector<float>(as_size(c.layers), never) : c.gate_cutoffs, bool(c.altup));
+    for (const char* key : {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
+      add(key, c.local_head_dim, c.local_head_dim > 0);
+    int shared = 0;
+    for (int i = 0; i < c.layers; ++i)
+      shared += c.kv_layer_of(i) != i ? 1 : 0;
+    // llama.cpp looks for the K and V of others in the last layer that has its own, and if they have a window, in the
+    // one before. In Gemma 3n it counts on as many layers as published models have.
+    const int own = c.layers - shared;
+    for (int i = own; !c.altup && i < c.layers; ++i)
+      if (c.kv_layer_of(i) != own - (c.slides(i) ? 2 : 1))
+        refuse("GGUF cannot say that layer " + std::to_string(i) + " reads K and V of layer " +
+               std::to_string(c.kv_layer_of(i)));
+    add("attention.shared_kv_layers", shared);
+    add("embedding_length_per_layer_input", c.layer_inputs);
+  }
 
-/// Heads that share a latent, as the absorbed form has them; their own lengths under other keys.
-void describe_latent(gguf_writer& to, const architecture_key& key, const model_config& config) {
-  const auto& latent = config.latent;
-  if (!config.recurrent)
-    to.add(key("attention.head_count_kv"), u32(1));
-  to.add(key("attention.key_length"), u32(latent.kv_rank + latent.rotated));
-  to.add(key("attention.value_length"), u32(latent.kv_rank));
-  to.add(key("attention.key_length_mla"), u32(latent.plain + latent.rotated));
-  to.add(key("attention.value_length_mla"), u32(latent.value));
-  to.add(key("attention.kv_lora_rank"), u32(latent.kv_rank));
-  if (latent.q_rank > 0)
-    to.add(key("attention.q_lora_rank"), u32(latent.q_rank));
-  to.add(key("rope.dimension_count"), u32(latent.rotated));
-  if (const double growth = latent_growth(config); growth != 0)
-    to.add(key("rope.scaling.yarn_log_multiplier"), static_cast<float>(growth));
-}
+  /// What else differs from a llama, under the keys that the readers of such architectures look for.
+  void write_differences() const {
+    const auto& c = config_;
+    const int window = *std::ranges::max_element(c.windows);
+    if (!std::ranges::all_of(c.windows, [&](int w) { return w == 0 || w == window; }))
+      refuse("GGUF cannot say that sliding windows are of several lengths");
+    const bool implied = c.experts.early;        // of SmallThinker layers with a window are always the same,
+    if (implied && window > 0 && window != 4096) // and so long, whatever the key says
+      refuse("llama.cpp takes every window of this architecture for 4096 tokens, here it has " +
+             std::to_string(window));
+    // Encoders count the positions of both sides.
+    add("attention.sliding_window", c.encoder ? 2 * (window - 1) : window, window > 0);
+    const bool some = std::ranges::find(c.windows, 0) != c.windows.end();
+    if (const int every = c.encoder ? period() : 0; window > 0 && every > 0)
+      add("attention.sliding_window_pattern", every);
+    else if (window > 0 && !implied && (some || c.layer_inputs > 0 || c.layer_scales))
+      add_flags("attention.sliding_window_pattern", [&](int i) { return c.slides(i); });
+    if (c.local_rope)
+      add("rope.freq_base_swa", c.local_rope->theta);
+    add("attn_logit_softcapping", c.attention_cap, c.attention_cap > 0);
+    // Gemma 4's llama.cpp caps at 30 if it is not told.
+    add("final_logit_softcapping", c.logit_cap, c.logit_cap > 0 || c.layer_scales);
+    const bool multiplies = is(gguf_architecture::multiplies);
+    for (const auto& [key, value, usual, reversed] : families::multipliers())
+      add(key, reversed ? 1 / (c.*value) : c.*value, multiplies);
+    add("logit_scale", c.logit_scale, !multiplies && c.logit_scale != 1);
+    add("use_parallel_residual", c.parallel, is(gguf_architecture::says_parallel));
+    const bool grows = c.growth && !c.growth.unrotated; // as Llama 4's
+    add("attention.temperature_scale", c.growth.rate, grows);
+    add("rope.scaling.yarn_log_multiplier", 1.0f, grows && !c.latent && c.rope.type == rope_type::yarn);
+  }
 
-void describe_experts(gguf_writer& to, const architecture_key& key, const model_config& config) {
-  const auto& experts = config.experts;
-  if (experts.count == 0)
-    return;
-  to.add(key("expert_count"), u32(experts.count));
-  to.add(key("expert_used_count"), u32(experts.chosen));
-  to.add(key("expert_feed_forward_length"), u32(experts.ffn));
-  const auto dense = std::ranges::find(config.sparse, true) - config.sparse.begin();
-  to.add(key("leading_dense_block_count"), static_cast<std::uint32_t>(dense));
-  if (experts.shared_ffn > 0) {
-    to.add(key("expert_shared_feed_forward_length"), u32(experts.shared_ffn));
-    to.add(key("expert_shared_count"), u32(std::max(1, experts.shared_ffn / experts.ffn)));
-  }
-  to.add(key("expert_gating_func"), u32(experts.scores == router_scores::sigmoid ? 2 : 1));
-  to.add(key("expert_weights_norm"), experts.renormalise);
-  if (experts.scale != 1)
-    to.add(key("expert_weights_scale"), experts.scale);
-  if (experts.groups > 1) {
-    to.add(key("expert_group_count"), u32(experts.groups));
-    to.add(key("expert_group_used_count"), u32(experts.chosen_groups));
-  }
-  if (form_of(config).is(gguf_architecture::says_interval))
-    to.add(key("interleave_moe_layer_step"),
-           u32(dense + 1 < std::ssize(config.sparse) && !config.is_sparse(static_cast<int>(dense) + 1) ? 2 : 1));
-}
-
-/// Every how many layers of an encoder one has no window: ModernBERT's first of as many, Gemma's last; 0: there is no
-/// such rule.
-int period_of(const model_config& config) {
-  const int last = config.norm == norm_type::layer ? 0 : 1;
-  for (int period = 1; period <= config.layers + 1; ++period)
-    if (std::ranges::all_of(std::views::iota(0, config.layers),
-                            [&](int i) { return config.slides(i) == ((i + last) % period != 0); }))
-      return period;
-  return 0;
-}
-
-/// The layers of Gemma 3n and 4: of two kinds, with inputs of their own of each token.
-void describe_kinds(gguf_writer& to, const architecture_key& key, const model_config& config, const std::string& name) {
-  if (config.altup) {
-    to.add(key("altup.active_idx"), u32(config.altup.active));
-    to.add(key("altup.num_inputs"), u32(config.altup.streams));
-    to.add(key("activation_sparsity_scale"),
-           config.gate_cutoffs.empty()
-             ? std::vector<float>(as_size(config.layers), -std::numeric_limits<float>::infinity())
-             : config.gate_cutoffs);
-  }
-  if (config.local_head_dim > 0) {
-    to.add(key("attention.key_length_swa"), u32(config.local_head_dim));
-    to.add(key("attention.value_length_swa"), u32(config.local_head_dim));
-    to.add(key("rope.dimension_count_swa"), u32(config.local_head_dim));
-  }
-  int shared = 0;
-  for (int i = 0; i < config.layers; ++i)
-    shared += config.kv_layer_of(i) != i ? 1 : 0;
-  // llama.cpp looks for the K and V of others in the last layer that has its own, and if they have a window, in the one
-  // before. In Gemma 3n it counts on as many layers as published models have.
-  const int own = config.layers - shared;
-  for (int i = own; !config.altup && i < config.layers; ++i)
-    if (config.kv_layer_of(i) != own - (config.slides(i) ? 2 : 1))
-      throw failure(errc::unsupported,
-                    name + ": GGUF cannot say that layer " + std::to_string(i) + " reads K and V of layer " +
-                      std::to_string(config.kv_layer_of(i)));
-  to.add(key("attention.shared_kv_layers"), u32(shared));
-  to.add(key("embedding_length_per_layer_input"), u32(config.layer_inputs));
-}
-
-/// What else differs from a llama, under the keys that the readers of such architectures look for.
-void describe_differences(gguf_writer& to, const architecture_key& key, const model_config& config,
-                          const std::string& name) {
-  const int window = *std::ranges::max_element(config.windows);
-  if (!std::ranges::all_of(config.windows, [&](int w) { return w == 0 || w == window; }))
-    throw failure(errc::unsupported, name + ": GGUF cannot say that sliding windows are of several lengths");
-  const bool implied = config.experts.early;   // of SmallThinker layers with a window are always the same,
-  if (implied && window > 0 && window != 4096) // and so long, whatever the key says
-    throw failure(errc::unsupported,
-                  name + ": llama.cpp takes every window of this architecture for 4096 tokens, here it has " +
-                    std::to_string(window));
-  if (window > 0) // encoders count the positions of both sides
-    to.add(key("attention.sliding_window"), u32(config.encoder ? 2 * (window - 1) : window));
-  if (const int period = config.encoder ? period_of(config) : 0; window > 0 && period > 0) {
-    to.add(key("attention.sliding_window_pattern"), u32(period));
-  } else if (window > 0 && !implied &&
-             (std::ranges::find(config.windows, 0) != config.windows.end() || config.layer_inputs > 0 ||
-              config.layer_scales)) {
-    std::vector<std::byte> slides;
-    for (const int w : config.windows)
-      slides.push_back(std::byte{w > 0});
-    to.add(key("attention.sliding_window_pattern"),
-           gguf_value{gguf_type::array, slides, gguf_type::boolean, slides.size()});
-  }
-  if (config.local_rope)
-    to.add(key("rope.freq_base_swa"), static_cast<float>(config.local_rope->theta));
-  if (config.attention_cap > 0)
-    to.add(key("attn_logit_softcapping"), config.attention_cap);
-  if (config.logit_cap > 0 || config.layer_scales) // Gemma 4's, which llama.cpp caps at 30 if it is not told
-    to.add(key("final_logit_softcapping"), config.logit_cap);
-  if (form_of(config).is(gguf_architecture::multiplies)) {
-    to.add(key("embedding_scale"), config.embedding_scale);
-    to.add(key("residual_scale"), config.residual_scale);
-    to.add(key("logit_scale"), 1 / config.logit_scale);
-    to.add(key("attention.scale"), config.attention_scale);
-  } else if (config.logit_scale != 1) {
-    to.add(key("logit_scale"), config.logit_scale);
-  }
-  if (form_of(config).is(gguf_architecture::says_parallel))
-    to.add(key("use_parallel_residual"), config.parallel);
-  if (!config.growth || config.growth.unrotated) // as Llama 4's
-    return;
-  to.add(key("attention.temperature_scale"), config.growth.rate);
-  if (!config.latent && config.rope.type == rope_type::yarn)
-    to.add(key("rope.scaling.yarn_log_multiplier"), 1.0f);
-}
+  gguf_writer& to_;
+  const model_config& config_;
+  const std::string& name_;
+  std::string architecture_;
+  gguf_architecture form_;
+};
 
 } // namespace
 
 void describe_model(gguf_writer& to, const model_config& config, const std::string& name) {
-  const std::string architecture(gguf_architecture_for(config));
-  const architecture_key key = [&](std::string_view rest) { return architecture + "." + std::string(rest); };
-  to.add("general.architecture", architecture);
-  to.add(key("vocab_size"), u32(config.vocab));
-  to.add(key("context_length"), u32(config.max_context));
-  to.add(key("embedding_length"), u32(config.hidden));
-  to.add(key("block_count"), u32(config.layers));
-  const bool attends = std::ranges::any_of(std::views::iota(0, config.layers),
-                                           [&](int i) { return config.parts_of(i).attention; });
-  // Where layers differ, a number for each, which is 0 where there is nothing.
-  const auto of_layers = [&](const char* name, const auto& value_of) {
-    std::vector<std::int32_t> values;
-    for (int i = 0; i < config.layers; ++i)
-      values.push_back(value_of(i));
-    to.add(key(name), values);
-  };
-  const bool turns = std::ranges::any_of(config.parts, [](const auto& p) { return p.recurrence && !p.attention; });
-  const bool listed = config.recurrent && attends && turns && !config.attention_gate;
-  const bool lists_mlps = form_of(config).is(gguf_architecture::lists_mlps);
-  if (lists_mlps)
-    of_layers("feed_forward_length", [&](int i) {
-      return !config.parts_of(i).mlp ? 0 : config.is_sparse(i) ? config.experts.ffn : config.ffn;
-    });
-  else if (!config.ffns.empty())
-    of_layers("feed_forward_length", [&](int i) { return config.ffn_of(i); });
-  else
-    to.add(key("feed_forward_length"), u32(config.ffn));
-  if (config.encoder)
-    to.add(key("attention.causal"), false);
-  if (config.token_types > 0)
-    to.add("tokenizer.ggml.token_type_count", u32(config.token_types));
-  to.add(key("attention.head_count"), u32(attends ? config.heads : 0));
-  to.add(key(config.norm == norm_type::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
-         config.norm_eps);
-  if (lists_mlps)
-    to.add(key("attention.layer_norm_epsilon"), config.norm_eps);
-  if (config.latent)
-    describe_latent(to, key, config);
-  const bool two_kinds = config.local_kv_heads != config.full_kv_heads;
-  if (two_kinds)
-    of_layers("attention.head_count_kv", [&](int i) { return config.kv_heads_of(i); });
-  else if (listed)
-    of_layers("attention.head_count_kv", [&](int i) { return config.parts_of(i).attention ? config.kv_heads : 0; });
-  else if (!config.latent)
-    to.add(key("attention.head_count_kv"), u32(attends ? config.kv_heads : 0));
-  if (!config.latent && attends) {
-    to.add(key("attention.key_length"), u32(config.head_dim));
-    to.add(key("attention.value_length"), u32(config.head_dim));
-    to.add(key("rope.dimension_count"), u32(config.rope.dims > 0 ? config.rope.dims : config.head_dim));
-  }
-  if (config.layer_scales || config.altup)
-    describe_kinds(to, key, config, name);
-  describe_rope(to, architecture + ".", config, name);
-  describe_experts(to, key, config);
-  describe_recurrence(to, key, config);
-  describe_differences(to, key, config, name);
+  key_writer(to, config, name).write();
 }
 
 } // namespace troupe

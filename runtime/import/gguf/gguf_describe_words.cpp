@@ -8,6 +8,7 @@
 #include "runtime/tokenizer/formats/older_folder.hpp"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <unordered_map>
 
@@ -283,10 +284,6 @@ std::optional<token_id> named_token(const fs::path& folder, const tokenizer& tok
 
 void describe_special(gguf_writer& to, const fs::path& folder, const tokenizer& tokens, const tokenizer_file& words,
                       const generation_defaults& generation, bool encoder, int vocab) {
-  const auto id = [&](const char* key, const std::optional<token_id>& token) {
-    if (token && *token < vocab)
-      to.add(key, key_id(*token));
-  };
   auto stops = generation.stops;
   std::erase_if(stops, [&](token_id stop) { return stop >= vocab; }); // which a configuration's defaults may be
   const auto around = tokens.encode("a", true), bare = tokens.encode("a", false);
@@ -309,13 +306,10 @@ void describe_special(gguf_writer& to, const fs::path& folder, const tokenizer& 
   for (token_id i = 0; !unk && i < vocab; ++i)
     if (words.is_unknown(i))
       unk = i;
-  id("tokenizer.ggml.bos_token_id", bos);
-  id("tokenizer.ggml.eos_token_id", eos);
-  id("tokenizer.ggml.unknown_token_id", unk);
-  id("tokenizer.ggml.seperator_token_id", sep); // as files spell it
-  id("tokenizer.ggml.padding_token_id", pad);
-  id("tokenizer.ggml.cls_token_id", cls);
-  id("tokenizer.ggml.mask_token_id", mask);
+  const std::array named{bos, eos, unk, sep, pad, cls, mask}; // as in gguf_special_tokens
+  for (std::size_t i = 0; i < named.size(); ++i)
+    if (named[i] && *named[i] < vocab)
+      to.add(gguf_special_tokens[i].second, key_id(*named[i]));
   std::vector<token_id> others;
   std::ranges::copy_if(stops, std::back_inserter(others), [&](token_id stop) { return stop != eos; });
   if (!others.empty())

@@ -1,6 +1,7 @@
 #include "runtime/import/gguf/gguf_export.hpp"
 
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/import/gguf/gguf_architectures.hpp"
 #include "runtime/import/gguf/gguf_check.hpp"
 #include "runtime/import/gguf/gguf_layout.hpp"
 #include "runtime/import/gguf/gguf_own.hpp"

@@ -28,9 +28,6 @@ struct laid_out_tensor {
   std::vector<part> parts;        // one behind the other
 };
 
-/// The architecture that says what such a model is; empty if GGUF has none, or it is not written.
-std::string_view gguf_architecture_for(const model_config& model);
-
 /// All tensors of a model that gguf_architecture_for knows. `of_gguf`: it comes from a GGUF file, whose metadata stays,
 /// and with it the way in which q and k are rotated.
 std::vector<laid_out_tensor> gguf_layout(const model_config& model, bool of_gguf);

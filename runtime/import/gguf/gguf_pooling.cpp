@@ -1,7 +1,6 @@
 #include "runtime/import/gguf/gguf_pooling.hpp"
 
 #include "runtime/import/gguf/gguf_architectures.hpp"
-#include "runtime/import/gguf/gguf_further.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
@@ -159,6 +158,31 @@ std::shared_ptr<const pooled_head> read_dense_layers(const checkpoint& tensors, 
     inputs = layers.back().outputs;
   }
   return std::make_shared<const pooled_head>(how, std::move(layers));
+}
+
+/// An encoder's head for classification, which scores texts; empty for others. ModernBERT's reads the mean of all states
+/// unless a key says otherwise, the others' the first.
+head_loader gguf_classifier(const gguf_file& file, const model_config& model) {
+  if (!model.encoder || !file.tensors().contains("cls.output.weight"))
+    return {};
+  const bool dense = file.tensors().contains("cls.weight"), normed = file.tensors().contains("cls.norm.weight"),
+             modern = model.skips_first_norm,
+             scaled = file.metadata().string("troupe.head.scale").value_or("sigmoid") == "sigmoid";
+  const architecture_keys keys(file, gguf_architecture_of(file).name);
+  const auto how = modern && keys.integer("classifier.pooling_type", 0, 16).value_or(1) == 1 ? pooling::mean
+                                                                                             : pooling::cls;
+  return [=, hidden = as_size(model.hidden), eps = model.norm_eps](const checkpoint& tensors) {
+    std::vector<pooled_layer> layers;
+    if (dense) {
+      layers.push_back(read_pooled_layer(tensors, "cls", hidden, hidden));
+      layers.back().act = modern ? pooled_layer::activation::gelu : pooled_layer::activation::tanh;
+      if (normed)
+        read_pooled_norm(tensors, "cls.norm", eps, layers.back());
+    }
+    layers.push_back(read_pooled_layer(tensors, "cls.output", 0, hidden));
+    return std::make_shared<const pooled_head>(how, std::move(layers),
+                                               scaled ? score_scale::sigmoid : score_scale::none);
+  };
 }
 
 /// llama.cpp's key for models that make embeddings; it normalises them.

@@ -362,15 +362,7 @@ std::optional<chat_template> make_gguf_chat_template(const gguf_file& file, cons
   jinja::dict tokens;
   tokens.set("bos_token", jinja::value("")); // templates add them to texts
   tokens.set("eos_token", jinja::value(""));
-  constexpr std::array<std::pair<const char*, const char*>, 7> names{
-    {{"bos_token", "tokenizer.ggml.bos_token_id"},
-     {"eos_token", "tokenizer.ggml.eos_token_id"},
-     {"unk_token", "tokenizer.ggml.unknown_token_id"},
-     {"sep_token", "tokenizer.ggml.seperator_token_id"}, // as files spell it
-     {"pad_token", "tokenizer.ggml.padding_token_id"},
-     {"cls_token", "tokenizer.ggml.cls_token_id"},
-     {"mask_token", "tokenizer.ggml.mask_token_id"}}};
-  for (const auto& [name, key] : names)
+  for (const auto& [name, key] : gguf_special_tokens)
     if (const auto id = words.id(key))
       tokens.set(name, jinja::value(words.text(*id)));
   const auto tool_use = own ? metadata.string(tools_template_key) : std::nullopt;

@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/model/families/family.hpp"
 #include "runtime/model/packing.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/types.hpp"
@@ -67,8 +68,8 @@ void add_layer(model_config& config, layer_parts parts, bool sparse, bool unrota
 
 std::unique_ptr<const checkpoint> rename_mtp_layers(std::unique_ptr<const checkpoint> stored,
                                                     const model_config& model) {
-  const bool nemotron = model.family == "nemotron_h";
-  if (!stored->find("mtp.fc.weight") && !(nemotron && stored->find("mtp.layers.0.eh_proj.weight")))
+  const bool parted = has_trait(model, family::parts_predict);
+  if (!stored->find("mtp.fc.weight") && !(parted && stored->find("mtp.layers.0.eh_proj.weight")))
     return stored;
   arrangement how;
   const auto first = layer_prefix(model.layers);
@@ -77,7 +78,7 @@ std::unique_ptr<const checkpoint> rename_mtp_layers(std::unique_ptr<const checkp
   const bool bare = stored->find("backbone.layers.0.norm.weight") != nullptr;
   for (int i = 0; i < most_layers; ++i) {
     const auto own = "mtp.layers." + std::to_string(i) + ".";
-    if (nemotron) {
+    if (parted) {
       for (const auto name : {token_norm, state_norm, joined})
         how.names.emplace(own + std::string(name), first + std::string(name));
       how.names.emplace(own + "final_layernorm.weight", first + std::string(final_norm));
@@ -94,7 +95,7 @@ std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_
       !stored.find(layer_prefix(model.layers) + std::string(joined)))
     return std::nullopt;
   mtp_layers found{.config = model};
-  const bool nemotron = model.family == "nemotron_h", alone = nemotron && !of_gguf; // a layer is a mixer or an MLP
+  const bool parted = has_trait(model, family::parts_predict), alone = parted && !of_gguf;
   const auto layer_has = [&](int layer, std::initializer_list<const char*> names) {
     for (const auto& stem : {"model.layers.", "backbone.layers."})
       for (const auto* name : names)
@@ -105,7 +106,7 @@ std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_
   const int first = model.layers;
   bool routed = !alone && layer_has(first, {"mlp.experts.", "mlp.gate.", "block_sparse_moe."});
   if (!alone)
-    add_layer(found.config, {}, routed, nemotron);
+    add_layer(found.config, {}, routed, parted);
   for (int i = first; alone && i < first + most_layers; ++i) {
     const bool attends = layer_has(i, {"mixer.q_proj.", "self_attn.q_proj."}),
                sparse = layer_has(i, {"mixer.experts.", "mixer.gate.", "mlp.experts.", "mlp.gate."});
@@ -116,9 +117,8 @@ std::optional<mtp_layers> find_mtp_layers(const checkpoint& stored, const model_
   }
   if (found.config.layers == first || (routed && found.config.sparse.empty()))
     return std::nullopt;
-  if (model.family.starts_with("qwen3_5") || model.family == "qwen3_next")
-    found.norm_offset = of_gguf ? 0.0f : 1.0f; // as all norms of these families
-  found.chains_norm = model.family.starts_with("qwen3_") || nemotron;
+  found.norm_offset = has_trait(model, family::shifted_predict) && !of_gguf ? 1.0f : 0.0f;
+  found.chains_norm = has_trait(model, family::chained_predict);
   found.config.span = layer_span{first, found.config.layers, false, false};
   return found;
 }

@@ -14,8 +14,7 @@ void read_afmoe(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.default_head_dim = 128, .default_norm_eps = 1e-5});
   require(config, "attention_bias", false);
-  model.norms = norm_place::both;
-  model.qk_norm = model.attention_gate = true;
+  model.attention_gate = true;
   if (config.boolean("mup_enabled", false))
     model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
   const int period = config.integer("global_attn_every_n_layers", 1, config_limits::max_layers, 4);
@@ -51,5 +50,7 @@ void arrange_afmoe(const model_config& model, const checkpoint& stored, arrangem
     tensors.add(layer, "mlp.gate.e_score_correction_bias", {.name = tensors.stored(layer, "mlp.expert_bias")});
   }
 }
+
+const family afmoe_family{"afmoe", read_afmoe, arrange_afmoe, {}, norms_both | normed_heads};
 
 } // namespace troupe::families

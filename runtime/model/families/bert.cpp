@@ -2,6 +2,7 @@
 // MLP, and ModernBERT, which normalises before and alternates windows. Every token sees the whole text; there is no
 // output head.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -16,9 +17,7 @@ namespace {
 constexpr size_rules encoder_sizes{.kv_heads = nullptr, .norm_eps = "layer_norm_eps", .default_norm_eps = 1e-12};
 
 void read_sums(const reader& config, model_config& model) {
-  model.encoder = model.embedding_norm = model.norm_bias = true;
-  model.norm = norm_type::layer;
-  model.norms = norm_place::sum;
+  model.encoder = model.embedding_norm = true;
   model.final_norm = false;
   model.tied = true; // nothing is stored for a head
   model.token_types = config.integer("type_vocab_size", 0, 1 << 10, 2);
@@ -61,18 +60,7 @@ void read_bert(const reader& config, model_config& model) {
                   config.label("position_embedding_type") + " is `" + *type + "`, supported is absolute");
   read_sums(config, model);
   model.qkv_bias = model.o_bias = model.mlp_bias = true;
-  model.gated = false;
   read_learned_positions(config, model, 0);
-}
-
-/// Positions count from behind the padding token's id. Jina's third embeddings call themselves so, too.
-void read_roberta(const reader& config, model_config& model) {
-  if (config.string("position_embedding_type").value_or("absolute") == "rotary") {
-    model.family = "jina_embeddings_v3";
-    return read_jina_v3(config, model);
-  }
-  read_bert(config, model);
-  read_learned_positions(config, model, config.integer("pad_token_id", 0, 1 << 20, 1) + 1);
 }
 
 void arrange_bert(const model_config& model, const checkpoint& stored, arrangement& to) {
@@ -150,9 +138,18 @@ void read_jina_v3(const reader& config, model_config& model) {
   read_sums(config, model);
   model.token_types = config.integer("type_vocab_size", 0, 1 << 10, 1);
   model.qkv_bias = model.o_bias = model.mlp_bias = true;
-  model.gated = false;
   const auto base = config.number("rotary_emb_base", 1.000001, 1e30).value_or(20000); // of the original files
   read_positions(config, model, {.default_context = 8194, .theta = base});
+}
+
+/// Positions count from behind the padding token's id. Jina's third embeddings call themselves so, too.
+void read_roberta(const reader& config, model_config& model) {
+  if (config.string("position_embedding_type").value_or("absolute") == "rotary") {
+    model.family = "jina_embeddings_v3";
+    return read_jina_v3(config, model);
+  }
+  read_bert(config, model);
+  read_learned_positions(config, model, config.integer("pad_token_id", 0, 1 << 20, 1) + 1);
 }
 
 void arrange_jina_v3(const model_config& model, const checkpoint& stored, arrangement& to) {
@@ -176,7 +173,6 @@ void read_modernbert(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_activation", "gelu");
   read_sizes(config, model, {.kv_heads = nullptr, .norm_eps = "norm_eps", .default_norm_eps = 1e-5});
   model.encoder = model.embedding_norm = model.skips_first_norm = model.tied = true;
-  model.norm = norm_type::layer;
   model.norm_bias = config.boolean("norm_bias", false);
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
   model.mlp_bias = config.boolean("mlp_bias", false);
@@ -207,5 +203,51 @@ void arrange_modernbert(const model_config& model, const checkpoint& stored, arr
                     {"post_attention_layernorm", "mlp_norm"}});
   }
 }
+
+namespace {
+
+void describe_nomic_bert(const architecture_keys& keys, model_config&) {
+  if (has_experts(keys))
+    throw failure(errc::unsupported, keys.label("expert_count") + ": encoders with experts are not supported");
+}
+
+/// Files count the positions of both sides in a window.
+void describe_modern_bert(const architecture_keys& keys, model_config& model) {
+  describe_encoder(keys, model);
+  model.skips_first_norm = true;
+  slide(keys, model, model.windows.front() / 2 + 1, 3);
+  model.local_rope = rope_of_windows(keys);
+}
+
+} // namespace
+
+const family bert_family{"bert",
+                         read_bert,
+                         arrange_bert,
+                         {{"bert", learned_positions | gelu}},
+                         layer_norm | norms_sums | ungated,
+                         {{"bert.pooler.dense", "pooler.dense"}}};
+const family jina_embeddings_v3_family{"jina_embeddings_v3",
+                                       read_jina_v3,
+                                       arrange_jina_v3,
+                                       {{"jina-bert-v3", fused_qkv | gelu}},
+                                       layer_norm | norms_sums | ungated};
+const family modernbert_family{"modernbert",       read_modernbert,
+                               arrange_modernbert, {{"modern-bert", fused_qkv | fused_up | gelu, describe_modern_bert}},
+                               layer_norm,         {{"head.dense"}, "classifier", "head.norm"}};
+const family nomic_bert_family{
+  "nomic_bert", read_nomic, arrange_nomic, {{"nomic-bert", fused_qkv, describe_nomic_bert}}, layer_norm | norms_sums};
+const family roberta_family{"roberta",
+                            read_roberta,
+                            arrange_bert,
+                            {{"bert", only_written}},
+                            layer_norm | norms_sums | ungated,
+                            {{"classifier.dense"}, "classifier.out_proj"}};
+const family xlm_roberta_family{"xlm-roberta",
+                                read_roberta,
+                                arrange_bert,
+                                {{"bert", only_written}},
+                                layer_norm | norms_sums | ungated,
+                                {{"classifier.dense"}, "classifier.out_proj"}};
 
 } // namespace troupe::families

@@ -1,5 +1,6 @@
 // BLOOM: biases by distance in place of positions (ALiBi), a norm of the embeddings, q, k and v of each head together.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 namespace troupe::families {
@@ -17,9 +18,7 @@ void read_bloom(const reader& config, model_config& model) {
   require(config, "apply_residual_connection_post_layernorm", false);
   model.ffn = 4 * model.hidden;
   model.act = {kernels::activation_type::gelu_tanh};
-  model.gated = false;
-  model.norm = norm_type::layer;
-  model.norm_bias = model.embedding_norm = true;
+  model.embedding_norm = true;
   model.qkv_bias = model.o_bias = model.mlp_bias = true;
   read_positions(config, model, {.context = "seq_length"});
   model.positions = position_type::alibi;
@@ -41,5 +40,17 @@ void arrange_bloom(const model_config& model, const checkpoint& stored, arrangem
     tensors.split_qkv(layer, "self_attention.query_key_value", tensor_arranger::fusion::grouped);
   }
 }
+
+namespace {
+
+void describe_bloom(const architecture_keys&, model_config& model) {
+  model.positions = position_type::alibi;
+  model.embedding_norm = true;
+}
+
+} // namespace
+
+const family bloom_family{
+  "bloom", read_bloom, arrange_bloom, {{"bloom", fused_qkv | gelu_tanh, describe_bloom}}, layer_norm | ungated};
 
 } // namespace troupe::families

@@ -1,6 +1,7 @@
 // Cohere's Command R and its successors: layer norm without bias, parallel attention and MLP, rotation of neighbouring
 // pairs, scaled logits; `cohere2` alternates windows and rotates only in layers that have one.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -13,8 +14,7 @@ namespace {
 void read_common(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.norm_eps = "layer_norm_eps", .default_norm_eps = 1e-5, .tied = true});
-  model.norm = norm_type::layer;
-  model.parallel = model.shared_norm = true;
+  model.norm_bias = false;
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
   model.logit_scale = static_cast<float>(config.number("logit_scale", 1e-9, 1e9).value_or(0.0625));
 }
@@ -103,5 +103,34 @@ void arrange_cohere2_moe(const model_config& model, const checkpoint& stored, ar
         layer, "mlp.shared_expert.down_proj.weight",
         {.name = tensors.stored(layer, "mlp.shared_experts.down_proj.weight"), .factor = model.experts.scale});
 }
+
+namespace {
+
+void describe_cohere(const architecture_keys& keys, model_config& model) {
+  model.logit_scale = number(keys, "logit_scale", 1);
+  model.qk_norm_whole = model.qk_norm_layer = model.qk_norm;
+}
+
+void describe_cohere2(const architecture_keys& keys, model_config& model) {
+  describe_cohere(keys, model);
+  slide(keys, model, model.windows.front(), 4, true);
+  for (const int window : model.windows)
+    model.unrotated.push_back(window == 0);
+}
+
+} // namespace
+
+const family cohere_family{"cohere",
+                           read_cohere,
+                           arrange_cohere,
+                           {{"command-r", pairs | may_norm_heads, describe_cohere}},
+                           layer_norm | shared_norm | paired_heads};
+const family cohere2_family{"cohere2",
+                            read_cohere2,
+                            nullptr,
+                            {{"cohere2", pairs | may_norm_heads, describe_cohere2}},
+                            layer_norm | shared_norm | paired_heads};
+const family cohere2_moe_family{
+  "cohere2_moe", read_cohere2_moe, arrange_cohere2_moe, {}, layer_norm | shared_norm | paired_heads};
 
 } // namespace troupe::families

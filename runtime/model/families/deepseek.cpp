@@ -1,5 +1,6 @@
 // DeepSeek V2 and V3 (and R1): multi-head latent attention, and experts that are chosen within groups.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 #include "runtime/model/families/mixture_reading.hpp"
 
@@ -188,9 +189,6 @@ void read_dots1(const reader& config, model_config& model) {
   read_corrected_router(config, model, false, {"sigmoid", "noaux_tc"}); // published files name the method there
 }
 
-namespace {
-
-/// Rows of `heads` heads of `plain` and `rotated` rows, with neighbouring pairs of the rotated ones as halves.
 row_order rotated_last(std::size_t heads, std::size_t plain, std::size_t rotated, bool interleaved) {
   std::vector<std::uint32_t> rows;
   for (std::size_t head = 0; head < heads; ++head) {
@@ -203,8 +201,6 @@ row_order rotated_last(std::size_t heads, std::size_t plain, std::size_t rotated
   }
   return std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
 }
-
-} // namespace
 
 void arrange_latent_attention(const model_config& model, arrangement& to) {
   tensor_arranger tensors(model, to);
@@ -249,5 +245,61 @@ void arrange_deepseek(const model_config& model, const checkpoint& stored, arran
   arrange_qwen3_moe(model, stored, to); // experts in one tensor, if they are
   arrange_shared_experts(model, stored, to);
 }
+
+namespace {
+
+/// Also V2's, and Kimi K2's.
+void describe_deepseek2(const architecture_keys& keys, model_config& model) {
+  const auto& latent = model.latent;
+  double scale = 1 / std::sqrt(double(latent.plain + latent.rotated));
+  const auto multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0, 1e6).value_or(0);
+  if (model.rope.type == rope_type::yarn && multiplier > 0) { // scores are scaled, and not cosines and sines
+    model.rope.attention_factor = keys.number("rope.scaling.attn_factor", 1e-6, 1e6).value_or(1);
+    const double grown = model.rope.factor > 1 ? multiplier * std::log(model.rope.factor) + 1 : 1;
+    scale *= grown * grown;
+  }
+  model.attention_scale = static_cast<float>(scale);
+  model.rope.dims = latent.rotated; // of the cached key
+  if (!has_experts(keys))
+    return;
+  describe_experts(keys, model);
+  auto& experts = model.experts;
+  const int shared = keys.integer("expert_shared_count", 0, max_experts).value_or(0);
+  if (std::int64_t{shared} * experts.ffn > max_ffn)
+    throw failure(errc::unsupported,
+                  keys.label("expert_shared_count") + " is " + std::to_string(shared) + ", which times " +
+                    shown(keys.full("expert_feed_forward_length")) + " is more than the supported " +
+                    std::to_string(max_ffn));
+  experts.shared_ffn = shared * experts.ffn;
+  for (int i = 0; i < model.layers && !experts.correction; ++i)
+    experts.correction = has(keys, i, "exp_probs_b.bias");
+  const auto gating = gating_of(keys); // which older files do not say
+  if (gating == gguf_gating::sigmoid || (gating == gguf_gating::unsaid && experts.correction))
+    experts.scores = router_scores::sigmoid;
+  else
+    model.family = "deepseek_v2";
+  describe_choice(keys, experts, false);
+}
+
+void describe_mistral4(const architecture_keys& keys, model_config& model) {
+  describe_deepseek2(keys, model);
+  describe_growth(keys, model);
+  model.family = "mistral4";
+  model.experts.group_by_two = model.experts.groups > 1;
+}
+
+} // namespace
+
+const family deepseek_v2_family{"deepseek_v2", read_deepseek_v2, arrange_deepseek, {{"deepseek2", only_written}}};
+const family deepseek_v3_family{
+  "deepseek_v3", read_deepseek_v3, arrange_deepseek, {{"deepseek2", latent | pairs, describe_deepseek2}}};
+const family dots1_family{"dots1", read_dots1, arrange_shared_experts, {{"dots1", may_norm_heads | routed}}, sigmoid};
+const family glm4_moe_family{"glm4_moe",
+                             read_glm4_moe,
+                             arrange_shared_experts,
+                             {{"glm4moe", partial | named_by_place | may_norm_heads | routed}},
+                             sigmoid};
+const family mistral4_family{
+  "mistral4", read_mistral4, arrange_deepseek, {{"mistral4", latent | pairs, describe_mistral4}}};
 
 } // namespace troupe::families

@@ -138,4 +138,7 @@ void arrange_indexed(const model_config& model, const checkpoint& stored, arrang
   }
 }
 
+const family deepseek_v32_family{"deepseek_v32", read_deepseek_v32, arrange_indexed};
+const family glm_moe_dsa_family{"glm_moe_dsa", read_glm_moe_dsa, arrange_indexed};
+
 } // namespace troupe::families

@@ -52,4 +52,11 @@ void arrange_ernie4_5_moe(const model_config& model, const checkpoint&, arrangem
   }
 }
 
+const family ernie4_5_family{"ernie4_5", read_ernie4_5, nullptr, {{"ernie4_5", pairs}}, paired_heads};
+const family ernie4_5_moe_family{"ernie4_5_moe",
+                                 read_ernie4_5_moe,
+                                 arrange_ernie4_5_moe,
+                                 {{"ernie4_5-moe", pairs | says_interval | routed}},
+                                 paired_heads};
+
 } // namespace troupe::families

@@ -1,6 +1,7 @@
 // EXAONE 4 and its mixture of experts: q/k norm; where windows alternate, only layers that have one rotate. Norms are
 // those of what attention and MLP give, in the mixture of what they read.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 #include "runtime/model/families/mixture_reading.hpp"
 
@@ -21,10 +22,9 @@ int period_of(const reader& config) {
   return config.integer(key, 0, config_limits::max_layers, 4);
 }
 
-void read_attention(const reader& config, model_config& model) {
+void read_exaone4(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.default_kv_heads = 32, .default_norm_eps = 1e-5});
-  model.qk_norm = true;
   read_positions(config, model);
   const int period = period_of(config);
   if ((config.contains("sliding_window") && !config.has("sliding_window")) || period == 0)
@@ -36,14 +36,9 @@ void read_attention(const reader& config, model_config& model) {
 
 } // namespace
 
-void read_exaone4(const reader& config, model_config& model) {
-  read_attention(config, model);
-  model.norms = norm_place::after;
-}
-
 /// Its norms stand ahead of attention and MLP, and its experts are DeepSeek V3's.
 void read_exaone_moe(const reader& config, model_config& model) {
-  read_attention(config, model);
+  read_exaone4(config, model);
   model.experts.scale = 2.5f;
   read_experts_of_groups(config, model, 64, 8, 1024, 1, 1, {.shared = "num_shared_experts"});
   read_groups(config, model, 1, 1);
@@ -58,5 +53,21 @@ void arrange_exaone_moe(const model_config& model, const checkpoint& stored, arr
         model.is_sparse(layer) && stored.find(name))
       tensors.add(layer, "mlp.gate.e_score_correction_bias", {.name = name});
 }
+
+namespace {
+
+void describe_exaone4(const architecture_keys& keys, model_config& model) {
+  if (model.windows.front() == 0)
+    return;
+  slide(keys, model, model.windows.front(), 4, true);
+  for (const int window : model.windows)
+    model.unrotated.push_back(window == 0);
+}
+
+} // namespace
+
+const family exaone4_family{
+  "exaone4", read_exaone4, nullptr, {{"exaone4", 0, describe_exaone4}}, norms_after | normed_heads};
+const family exaone_moe_family{"exaone_moe", read_exaone_moe, arrange_exaone_moe, {}, normed_heads};
 
 } // namespace troupe::families

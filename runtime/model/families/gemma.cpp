@@ -1,6 +1,7 @@
 // Gemma: norms that multiply by 1 + w, scaled embeddings, gated GELU; Gemma 2 and 3 also normalise what attention and
 // MLP give, and alternate windows.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -20,7 +21,6 @@ void read_common(const reader& config, model_config& model, const size_rules& si
 void read_alternating(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_activation", "gelu_pytorch_tanh");
   read_common(config, model, {.default_kv_heads = 4, .default_head_dim = 256, .tied = true});
-  model.norms = norm_place::both;
   const auto scalar = config.number("query_pre_attn_scalar", 1e-6, 1e9).value_or(256);
   model.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
 }
@@ -55,7 +55,6 @@ void read_gemma2(const reader& config, model_config& model) {
 
 void read_gemma3(const reader& config, model_config& model) {
   read_alternating(config, model);
-  model.qk_norm = true;
   const int period = config.integer(config.has("sliding_window_pattern") ? "sliding_window_pattern"
                                                                          : "_sliding_window_pattern",
                                     1, config_limits::max_layers, 6);
@@ -74,5 +73,50 @@ void read_gemma3(const reader& config, model_config& model) {
 void arrange_gemma(const model_config& model, const checkpoint&, arrangement& to) {
   tensor_arranger(model, to).shift_norms(1);
 }
+
+namespace {
+
+/// Scores of the largest models are scaled by the width of heads that `hidden` would make.
+void scale_scores(model_config& model, int layers_of_largest) {
+  model.attention_scale = 1 /
+    std::sqrt(model.layers == layers_of_largest ? static_cast<float>(model.hidden) / static_cast<float>(model.heads)
+                                                : static_cast<float>(model.head_dim));
+}
+
+void describe_gemma2(const architecture_keys& keys, model_config& model) {
+  slide(keys, model, model.windows.front(), 2, true);
+  scale_scores(model, 46);
+  model.attention_cap = number(keys, "attn_logit_softcapping", 50);
+  model.logit_cap = number(keys, "final_logit_softcapping", 30);
+}
+
+void describe_gemma3(const architecture_keys& keys, model_config& model) {
+  slide(keys, model, model.windows.front(), 6, true);
+  scale_scores(model, 62);
+  rotate_by_kind(keys, model);
+  if (keys.number("final_logit_softcapping", 0, 1e9))
+    model.logit_cap = number(keys, "final_logit_softcapping", 0);
+}
+
+/// EmbeddingGemma: every token sees the whole text, or half of a window on each side.
+void describe_gemma_embedding(const architecture_keys& keys, model_config& model) {
+  describe_gemma3(keys, model);
+  for (int& window : model.windows)
+    window = window > 0 ? window / 2 + 1 : 0;
+  model.encoder = model.tied = true;
+  model.attention_scale = 1 / std::sqrt(static_cast<float>(model.head_dim));
+}
+
+} // namespace
+
+const family gemma_family{"gemma", read_gemma, arrange_gemma, {{"gemma", scaled_embedding | gelu_tanh}}};
+const family gemma2_family{
+  "gemma2", read_gemma2, arrange_gemma, {{"gemma2", scaled_embedding | gelu_tanh, describe_gemma2}}, norms_both};
+const family gemma3_text_family{"gemma3_text",
+                                read_gemma3,
+                                arrange_gemma,
+                                {{"gemma3", scaled_embedding | gelu_tanh, describe_gemma3},
+                                 {"gemma-embedding", encodes | scaled_embedding | gelu_tanh, describe_gemma_embedding}},
+                                norms_both | normed_heads};
 
 } // namespace troupe::families

@@ -1,6 +1,7 @@
 // The text part of Gemma 4: layers with a window and full ones have heads of different shapes and rotations, the last
 // layers read K and V of earlier ones, and each layer gets an input for each token.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -105,9 +106,8 @@ void read_gemma4(const reader& config, model_config& model) {
                   config.label("use_bidirectional_attention") + " other than vision is not supported");
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
   model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
-  model.norms = norm_place::both;
   model.attention_scale = 1;
-  model.qk_norm = model.value_norm = model.layer_scales = true;
+  model.value_norm = model.layer_scales = true;
   read_alternating_windows(config, model, 512, 6);
   model.max_context = config.integer("max_position_embeddings", 1, max_positions, 131072);
   read_heads(config, model);
@@ -164,5 +164,64 @@ void arrange_gemma4(const model_config& model, const checkpoint& stored, arrange
     tensors.rename(layer, "self_attn.k_proj", "self_attn.k_proj");
   }
 }
+
+namespace {
+
+/// Keys give the heads of full layers, and under other names those of layers with a window.
+void describe_gemma4(const architecture_keys& keys, model_config& model) {
+  model.attention_scale = 1;
+  model.value_norm = model.layer_scales = true;
+  slide(keys, model, model.windows.front(), 6);
+  const int layers = model.layers;
+  model.local_head_dim = keys.integer("attention.key_length_swa", 2, max_head_dim).value_or(model.head_dim);
+  if (model.local_head_dim % 2 != 0 || model.local_head_dim > model.head_dim)
+    throw failure(errc::unsupported,
+                  keys.label("attention.key_length_swa") + " is " + std::to_string(model.local_head_dim) +
+                    ", supported are even numbers up to the " + std::to_string(model.head_dim) + " of other layers");
+  model.local_kv_heads = model.full_kv_heads = model.kv_heads;
+  const auto* listed = keys.file().metadata().find(keys.full("attention.head_count_kv"));
+  if (listed && listed->type == gguf_type::array) {
+    const auto heads = *keys.file().metadata().integers(keys.full("attention.head_count_kv"));
+    if (heads.size() != as_size(layers))
+      throw failure(errc::bad_file,
+                    keys.label("attention.head_count_kv") + " must hold a number for each of " +
+                      std::to_string(layers) + " layers");
+    for (int i = 0; i < layers; ++i)
+      (model.slides(i) ? model.local_kv_heads : model.full_kv_heads) = heads[as_size(i)];
+    for (int i = 0; i < layers; ++i)
+      if (const int own = model.kv_heads_of(i); own != heads[as_size(i)] || own < 1 || model.heads % own != 0)
+        throw failure(errc::unsupported,
+                      keys.label("attention.head_count_kv") +
+                        " must be the same for all layers of a kind, and divide " + std::to_string(model.heads));
+  }
+  rotate_by_kind(keys, model);
+  if (const auto cap = keys.number("final_logit_softcapping", 0, 1e9); cap && *cap > 0)
+    model.logit_cap = static_cast<float>(*cap);
+  model.layer_inputs = keys.integer("embedding_length_per_layer_input", 0, max_hidden).value_or(0);
+  share_keys(keys, model, 0);
+  read_widths(keys, model);
+  if (!has_experts(keys))
+    return;
+  auto& experts = model.experts;
+  experts.count = keys.size("expert_count", max_experts);
+  experts.chosen = std::min(keys.size("expert_used_count", max_experts), experts.count);
+  experts.ffn = keys.size("expert_feed_forward_length", max_ffn);
+  experts.shared_ffn = model.ffn;
+  experts.renormalise = experts.apart = true;
+  model.sparse.assign(as_size(layers), true);
+  if (!model.ffns.empty() || std::int64_t{experts.count} * layers > max_layer_experts)
+    throw failure(errc::unsupported,
+                  keys.label("expert_count") +
+                    ": so many experts, or MLPs of two widths beside "
+                    "them, are not supported");
+}
+
+} // namespace
+
+const family gemma4_text_family{"gemma4_text",
+                                read_gemma4,
+                                arrange_gemma4,
+                                {{"gemma4", wide_heads | scaled_embedding | gelu_tanh, describe_gemma4}},
+                                norms_both | normed_heads};
 
 } // namespace troupe::families

@@ -13,11 +13,6 @@ void read_glm(const reader& config, model_config& model) {
                  {.default_context = 131072, .partial = true, .default_partial = 0.5, .interleaved = true});
 }
 
-void read_glm4(const reader& config, model_config& model) {
-  read_glm(config, model);
-  model.norms = norm_place::both;
-}
-
 void arrange_glm(const model_config& model, const checkpoint&, arrangement& to) {
   tensor_arranger tensors(model, to);
   for (int layer = 0; layer < model.layers; ++layer) {
@@ -29,5 +24,10 @@ void arrange_glm(const model_config& model, const checkpoint&, arrangement& to) 
                       {"post_feedforward_layernorm", "post_mlp_layernorm"}});
   }
 }
+
+const family glm_family{
+  "glm", read_glm, arrange_glm, {{"chatglm", partial | pairs | fused_qkv | fused_up}}, paired_heads};
+const family glm4_family{
+  "glm4", read_glm, arrange_glm, {{"glm4", partial | pairs | fused_up}}, norms_both | paired_heads};
 
 } // namespace troupe::families

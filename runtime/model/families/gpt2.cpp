@@ -11,10 +11,7 @@ namespace {
 using namespace config_limits;
 
 void describe(model_config& model, int positions, int offset) {
-  model.norm = norm_type::layer;
-  model.norm_bias = true;
   model.qkv_bias = model.o_bias = model.mlp_bias = true;
-  model.gated = false;
   model.positions = position_type::learned;
   model.max_context = positions;
   model.position_offset = static_cast<std::size_t>(offset);
@@ -113,5 +110,14 @@ void arrange_opt(const model_config& model, const checkpoint& stored, arrangemen
                     {"mlp.up_proj", "fc1"},
                     {"mlp.down_proj", "fc2"}});
 }
+
+const family gpt2_family{
+  "gpt2", read_gpt2, arrange_gpt2, {{"gpt2", fused_qkv | learned_positions | gelu_tanh}}, layer_norm | ungated};
+const family gpt_bigcode_family{"gpt_bigcode",
+                                read_gpt_bigcode,
+                                arrange_gpt_bigcode,
+                                {{"starcoder", fused_qkv | learned_positions | gelu_tanh}},
+                                layer_norm | ungated};
+const family opt_family{"opt", read_opt, arrange_opt, {}, layer_norm | ungated};
 
 } // namespace troupe::families

@@ -18,10 +18,7 @@ void read_gptj(const reader& config, model_config& model) {
               .default_norm_eps = 1e-5});
   model.ffn = config.integer("n_inner", 1, config_limits::max_ffn, 4 * model.hidden);
   require(config, "scale_attn_weights", true);
-  model.norm = norm_type::layer;
-  model.norm_bias = model.mlp_bias = model.head_bias = true;
-  model.parallel = model.shared_norm = true;
-  model.gated = false;
+  model.mlp_bias = model.head_bias = true;
   const int rotated = config.integer("rotary_dim", 2, model.head_dim, 64);
   read_positions(config, model,
                  {.context = "n_positions",
@@ -44,5 +41,7 @@ void arrange_gptj(const model_config& model, const checkpoint&, arrangement& to)
                     {"mlp.up_proj", "mlp.fc_in"},
                     {"mlp.down_proj", "mlp.fc_out"}});
 }
+
+const family gptj_family{"gptj", read_gptj, arrange_gptj, {}, layer_norm | shared_norm | ungated | paired_heads};
 
 } // namespace troupe::families

@@ -48,7 +48,6 @@ void read_hunyuan_dense(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.default_norm_eps = 1e-5});
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
-  model.qk_norm = model.qk_norm_behind = true;
   if (!read_stretched(config, model))
     read_positions(config, model);
 }
@@ -68,7 +67,6 @@ void read_hunyuan_moe(const reader& config, model_config& model) {
                     std::to_string(model.layers) + " layers, supported are " + std::to_string(max_layer_experts) +
                     " in all");
   experts.ffn = experts.shared_ffn = model.ffn;
-  experts.renormalise = true;
   require(config, "norm_topk_prob", true);
   model.sparse.assign(static_cast<std::size_t>(model.layers), true);
 }
@@ -84,5 +82,10 @@ void arrange_hunyuan(const model_config& model, const checkpoint&, arrangement& 
     tensors.rename_shared_experts(layer, "mlp.shared_mlp");
   }
 }
+
+const family hunyuan_v1_dense_family{
+  "hunyuan_v1_dense", read_hunyuan_dense, arrange_hunyuan, {{"hunyuan-dense"}}, normed_behind};
+const family hunyuan_v1_moe_family{
+  "hunyuan_v1_moe", read_hunyuan_moe, arrange_hunyuan, {{"hunyuan-moe", routed}}, normed_behind | renormalises};
 
 } // namespace troupe::families

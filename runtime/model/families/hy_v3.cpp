@@ -10,7 +10,6 @@ void read_hy_v3(const reader& config, model_config& model) {
   read_sizes(config, model, {.default_kv_heads = 8, .default_head_dim = 128, .default_norm_eps = 1e-5});
   require(config, "mlp_bias", false);
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
-  model.qk_norm = true;
   read_positions(config, model, {.default_context = 131072, .theta = 11158840});
   model.experts.scale = 2.826f;
   read_experts_of_groups(config, model, 192, 8, 1536, 1, 1,
@@ -33,5 +32,7 @@ void arrange_hy_v3(const model_config& model, const checkpoint& stored, arrangem
       tensors.add(layer, "mlp.gate.e_score_correction_bias", {.name = name});
   }
 }
+
+const family hy_v3_family{"hy_v3", read_hy_v3, arrange_hy_v3, {}, normed_heads};
 
 } // namespace troupe::families

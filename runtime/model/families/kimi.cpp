@@ -1,5 +1,6 @@
 // Kimi Linear: delta attention that decays by channels, and latent attention without rotation in some layers.
 #include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/recurrent_reading.hpp"
 #include "runtime/support/types.hpp"
 
@@ -151,5 +152,39 @@ void arrange_kimi_linear(const model_config& model, const checkpoint& stored, ar
     }
   }
 }
+
+namespace {
+
+void describe_kimi_linear(const architecture_keys& keys, model_config& model) {
+  auto& r = model.recurrent;
+  describe_recurrence(keys, model, recurrent_type::channel_delta);
+  r.value_dim = r.key_dim;
+  describe_parts(keys, model, "ssm_conv1d_q.weight");
+  for (int i = 0; i < model.layers; ++i) {
+    const auto blk = "blk." + std::to_string(i) + ".";
+    const auto* betas = keys.tensor(blk + "ssm_beta.weight");
+    const auto* low = keys.tensor(blk + "ssm_f_a.weight");
+    if (!betas || !low || betas->info.shape.size() != 2 || low->info.shape.size() != 2)
+      continue;
+    r.heads = r.key_heads = static_cast<int>(std::min<std::size_t>(betas->info.shape[0], max_heads + 1));
+    r.rank = static_cast<int>(std::min<std::size_t>(low->info.shape[0], max_ffn));
+  }
+  r.norm = kernels::gate_norm::before;
+  r.norm_group = r.value_dim;
+  r.head_norm = r.sigmoid_gate = true;
+  bound_recurrence(keys.file().name(), model);
+  model.unrotated.assign(as_size(model.layers), true);
+  model.rope.dims = model.latent.rotated;
+  model.rope.interleaved = false;
+  model.attention_scale = static_cast<float>(1 / std::sqrt(double(model.latent.plain + model.latent.rotated)));
+}
+
+} // namespace
+
+const family kimi_linear_family{"kimi_linear",
+                                read_kimi_linear,
+                                arrange_kimi_linear,
+                                {{"kimi-linear", latent | routed, describe_kimi_linear}},
+                                sigmoid};
 
 } // namespace troupe::families

@@ -91,4 +91,9 @@ void arrange_axk1(const model_config& model, const checkpoint& stored, arrangeme
   }
 }
 
+const family axk1_family{"axk1", read_axk1, arrange_axk1};
+const family glm4_moe_lite_family{"glm4_moe_lite", read_glm4_moe_lite, arrange_latent, {{"deepseek2", only_written}}};
+const family minicpm3_family{"minicpm3", read_minicpm3, arrange_latent};
+const family youtu_family{"youtu", read_youtu, arrange_latent};
+
 } // namespace troupe::families

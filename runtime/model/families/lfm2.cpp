@@ -1,6 +1,7 @@
 // LFM 2: gated short convolutions beside attention, and its mixture of experts. LFM 3: windows, rotations by kind of
 // layer, a gate for each head, and norms behind, too.
 #include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/recurrent_reading.hpp"
 #include "runtime/support/types.hpp"
 
@@ -18,7 +19,6 @@ void read_lfm2_layers(const reader& config, model_config& model, const char* ffn
              {.ffn = ffn, .default_kv_heads = 8, .norm_eps = "norm_eps", .default_norm_eps = 1e-5, .tied = true});
   if (config.has("tie_embedding"))
     model.tied = config.boolean("tie_embedding", true);
-  model.qk_norm = true;
   auto& r = model.recurrent;
   r.type = recurrent_type::short_convolution;
   r.taps = config.integer("conv_L_cache", 1, max_taps, 3);
@@ -84,7 +84,6 @@ void read_lfm2_moe(const reader& config, model_config& model) {
   read_expert_counts(config, model, {"num_experts", "num_local_experts"}, 32, 4);
   auto& experts = model.experts;
   experts.ffn = config.integer("moe_intermediate_size", 1, max_ffn, 1792);
-  experts.scores = router_scores::sigmoid;
   experts.correction = config.boolean("use_expert_bias", true);
   experts.renormalise = config.boolean("norm_topk_prob", true);
   experts.scale = static_cast<float>(config.number("routed_scaling_factor", 0, 1e6).value_or(1));
@@ -98,7 +97,6 @@ void read_lfm3(const reader& config, model_config& model) {
     config, model,
     {.default_kv_heads = 4, .default_head_dim = 128, .norm_eps = "norm_eps", .default_norm_eps = 1e-5, .tied = true});
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
-  model.qk_norm = true;
   model.norms = config.boolean("use_sandwich_norm", true) ? norm_place::both : norm_place::before;
   model.attention_gate = config.boolean("use_attention_gate", true);
   auto& r = model.recurrent;
@@ -168,5 +166,20 @@ void arrange_lfm2(const model_config& model, const checkpoint&, arrangement& to)
     }
   }
 }
+
+namespace {
+
+void describe_lfm2(const architecture_keys& keys, model_config& model) {
+  describe_recurrence(keys, model, recurrent_type::short_convolution);
+  describe_parts(keys, model, "shortconv.conv.weight");
+  model.recurrent.conv_bias = model.recurrent.projection_bias = has_of_first(keys, model, "shortconv.conv.bias");
+}
+
+} // namespace
+
+const family lfm2_family{"lfm2", read_lfm2, arrange_lfm2, {{"lfm2", 0, describe_lfm2}}, normed_heads};
+const family lfm2_moe_family{
+  "lfm2_moe", read_lfm2_moe, arrange_lfm2, {{"lfm2moe", routed, describe_lfm2}}, normed_heads | sigmoid};
+const family lfm3_family{"lfm3", read_lfm3, arrange_lfm3, {}, normed_heads};
 
 } // namespace troupe::families

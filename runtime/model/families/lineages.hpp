@@ -1,7 +1,8 @@
-// The readers and arrangements of all families, for the list in family.cpp, and what their arrangements are made of.
+// The list of all families, for family.cpp, and what their arrangements are made of.
 #pragma once
 
 #include "runtime/checkpoint/arranged_checkpoint.hpp"
+#include "runtime/model/families/family.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/support/json/json_reader.hpp"
 
@@ -14,6 +15,8 @@
 namespace troupe::families {
 
 using json::reader;
+using enum gguf_architecture::form;
+using enum family::trait;
 
 /// Adds tensors to an arrangement. Stems are names without ".weight" and ".bias", which are both arranged.
 class tensor_arranger {
@@ -71,169 +74,38 @@ private:
   row_order fused_[3]; // of grouped q, k and v
 };
 
-void read_llama(const reader&, model_config&);
-void read_mistral(const reader&, model_config&);
-void read_smollm3(const reader&, model_config&);
-void read_ministral3(const reader&, model_config&);
-void read_seed_oss(const reader&, model_config&);
-void read_arcee(const reader&, model_config&);
-void read_apertus(const reader&, model_config&);
-void arrange_apertus(const model_config&, const checkpoint&, arrangement&);
-void read_granite(const reader&, model_config&);
-void read_granite_swa(const reader&, model_config&);
-void read_internlm3(const reader&, model_config&);
-void read_granitemoe(const reader&, model_config&);
+// Of several families.
 void arrange_granitemoe(const model_config&, const checkpoint&, arrangement&);
-
-void read_qwen2(const reader&, model_config&);
-void read_qwen3(const reader&, model_config&);
-void read_qwen2_moe(const reader&, model_config&);
-void read_qwen3_moe(const reader&, model_config&);
 void arrange_qwen3_moe(const model_config&, const checkpoint&, arrangement&);
-
-void read_bert(const reader&, model_config&);
-void read_roberta(const reader&, model_config&);
-void arrange_bert(const model_config&, const checkpoint&, arrangement&);
-void read_jina_v3(const reader&, model_config&);
-void arrange_jina_v3(const model_config&, const checkpoint&, arrangement&);
-void read_nomic(const reader&, model_config&);
-void arrange_nomic(const model_config&, const checkpoint&, arrangement&);
-void read_modernbert(const reader&, model_config&);
-void arrange_modernbert(const model_config&, const checkpoint&, arrangement&);
-
-void read_cohere(const reader&, model_config&);
-void arrange_cohere(const model_config&, const checkpoint&, arrangement&);
-void read_cohere2(const reader&, model_config&);
-void read_cohere2_moe(const reader&, model_config&);
-void arrange_cohere2_moe(const model_config&, const checkpoint&, arrangement&);
-void read_bloom(const reader&, model_config&);
-void arrange_bloom(const model_config&, const checkpoint&, arrangement&);
-void read_nanochat(const reader&, model_config&);
-void arrange_nanochat(const model_config&, const checkpoint&, arrangement&);
-void read_exaone4(const reader&, model_config&);
-void read_exaone_moe(const reader&, model_config&);
-void arrange_exaone_moe(const model_config&, const checkpoint&, arrangement&);
-void read_hy_v3(const reader&, model_config&);
-void arrange_hy_v3(const model_config&, const checkpoint&, arrangement&);
-void read_mellum(const reader&, model_config&);
-void read_glm4_moe_lite(const reader&, model_config&);
-void read_youtu(const reader&, model_config&);
-void read_minicpm3(const reader&, model_config&);
-void arrange_latent(const model_config&, const checkpoint&, arrangement&);
-void read_gptj(const reader&, model_config&);
-void arrange_gptj(const model_config&, const checkpoint&, arrangement&);
-void read_mpt(const reader&, model_config&);
-void arrange_mpt(const model_config&, const checkpoint&, arrangement&);
-void read_muse_glimmer(const reader&, model_config&);
-void arrange_muse_glimmer(const model_config&, const checkpoint&, arrangement&);
-void read_solar_open(const reader&, model_config&);
-void read_afmoe(const reader&, model_config&);
-void arrange_afmoe(const model_config&, const checkpoint&, arrangement&);
-void read_llama4(const reader&, model_config&);
-void arrange_llama4(const model_config&, const checkpoint&, arrangement&);
-void read_ernie4_5(const reader&, model_config&);
-void read_ernie4_5_moe(const reader&, model_config&);
-void arrange_ernie4_5_moe(const model_config&, const checkpoint&, arrangement&);
-void read_hunyuan_dense(const reader&, model_config&);
-void read_hunyuan_moe(const reader&, model_config&);
-void arrange_hunyuan(const model_config&, const checkpoint&, arrangement&);
-void read_gemma3n(const reader&, model_config&);
-void read_gemma4(const reader&, model_config&);
-void arrange_gemma4(const model_config&, const checkpoint&, arrangement&);
-
-void read_minimax_m2(const reader&, model_config&);
-void arrange_minimax_m2(const model_config&, const checkpoint&, arrangement&);
-void read_mixtral(const reader&, model_config&);
 void arrange_mixtral(const model_config&, const checkpoint&, arrangement&);
-void read_smallthinker(const reader&, model_config&);
-void arrange_smallthinker(const model_config&, const checkpoint&, arrangement&);
-void read_gpt_oss(const reader&, model_config&);
-void arrange_gpt_oss(const model_config&, const checkpoint&, arrangement&);
-
-void read_gemma(const reader&, model_config&);
-void read_gemma2(const reader&, model_config&);
-void read_gemma3(const reader&, model_config&);
-void arrange_gemma(const model_config&, const checkpoint&, arrangement&);
-
-void read_deepseek_v2(const reader&, model_config&);
-void read_deepseek_v3(const reader&, model_config&);
-void read_mimo_v2_flash(const reader&, model_config&);
-void arrange_mimo_v2_flash(const model_config&, const checkpoint&, arrangement&);
-void read_step3p5(const reader&, model_config&);
-void arrange_step3p5(const model_config&, const checkpoint&, arrangement&);
-void read_axk1(const reader&, model_config&);
-void arrange_axk1(const model_config&, const checkpoint&, arrangement&);
-void read_deepseek_v32(const reader&, model_config&);
-void read_glm_moe_dsa(const reader&, model_config&);
-void arrange_indexed(const model_config&, const checkpoint&, arrangement&);
 void arrange_deepseek(const model_config&, const checkpoint&, arrangement&);
-void read_mistral4(const reader&, model_config&);
-void read_glm4_moe(const reader&, model_config&);
-void read_dots1(const reader&, model_config&);
 /// Experts alone.
 void arrange_shared_experts(const model_config&, const checkpoint&, arrangement&);
 /// Refuses more heads or rows than any real model has, which a file can state without holding them.
 void bound_latent_attention(const model_config&, const std::string& file);
+/// Rows of `heads` heads of `plain` and `rotated` rows, with neighbouring pairs of the rotated ones as halves.
+row_order rotated_last(std::size_t heads, std::size_t plain, std::size_t rotated, bool interleaved);
 /// Its attention alone, for other formats of files.
 void arrange_latent_attention(const model_config&, arrangement&);
 
-void read_phi(const reader&, model_config&);
-void arrange_phi(const model_config&, const checkpoint&, arrangement&);
-void read_phi3(const reader&, model_config&);
-void arrange_phi3(const model_config&, const checkpoint&, arrangement&);
+/// All, in the order of messages: NAME is in the file of its lineage, as NAME_family.
+// clang-format off
+#define TROUPE_FAMILIES(of) \
+  of(llama) of(mistral) of(qwen2) of(qwen3) of(afmoe) of(apertus) of(arcee) of(axk1) of(bert) of(bloom) of(cohere) \
+  of(cohere2) of(cohere2_moe) of(deepseek_v2) of(deepseek_v3) of(deepseek_v32) of(bamba) of(dots1) of(ernie4_5) \
+  of(ernie4_5_moe) of(exaone4) of(exaone_moe) of(falcon) of(falcon_h1) of(gemma) of(gemma2) of(gemma3_text) \
+  of(gemma3n_text) of(gemma4_text) of(glm) of(glm4) of(glm4_moe) of(glm4_moe_lite) of(glm_moe_dsa) of(gpt2) \
+  of(gpt_bigcode) of(gpt_neox) of(gpt_oss) of(gptj) of(granite) of(granite_swa) of(granitemoe) of(hy_v3) \
+  of(hunyuan_v1_dense) of(hunyuan_v1_moe) of(llama4_text) of(mellum) of(mimo_v2_flash) of(minicpm3) of(minimax_m2) \
+  of(ministral3) of(mistral4) of(granitemoehybrid) of(internlm3) of(jina_embeddings_v3) of(kimi_linear) of(lfm2) \
+  of(lfm2_moe) of(lfm3) of(mamba2) of(mixtral) of(modernbert) of(mpt) of(muse_glimmer_text) of(nanochat) \
+  of(nemotron) of(nemotron_h) of(nomic_bert) of(olmo2) of(olmoe) of(olmo3) of(opt) of(phi) of(phi3) of(phimoe) \
+  of(qwen2_moe) of(qwen3_moe) of(qwen3_5_moe_text) of(qwen3_5_text) of(qwen3_next) of(roberta) of(seed_oss) \
+  of(smallthinker) of(smollm3) of(solar_open) of(stablelm) of(starcoder2) of(step3p5) of(youtu) of(xlm_roberta)
+// clang-format on
 
-void read_phimoe(const reader&, model_config&);
-
-void read_olmo2(const reader&, model_config&);
-void read_olmoe(const reader&, model_config&);
-void read_olmo3(const reader&, model_config&);
-
-void read_glm(const reader&, model_config&);
-void read_glm4(const reader&, model_config&);
-void arrange_glm(const model_config&, const checkpoint&, arrangement&);
-
-void read_gpt2(const reader&, model_config&);
-void arrange_gpt2(const model_config&, const checkpoint&, arrangement&);
-void read_gpt_bigcode(const reader&, model_config&);
-void arrange_gpt_bigcode(const model_config&, const checkpoint&, arrangement&);
-void read_opt(const reader&, model_config&);
-void arrange_opt(const model_config&, const checkpoint&, arrangement&);
-
-void read_gpt_neox(const reader&, model_config&);
-void arrange_gpt_neox(const model_config&, const checkpoint&, arrangement&);
-void read_falcon(const reader&, model_config&);
-void arrange_falcon(const model_config&, const checkpoint&, arrangement&);
-void read_stablelm(const reader&, model_config&);
-void read_starcoder2(const reader&, model_config&);
-void arrange_starcoder2(const model_config&, const checkpoint&, arrangement&);
-void read_nemotron(const reader&, model_config&);
-void arrange_nemotron(const model_config&, const checkpoint&, arrangement&);
-
-void read_lfm2(const reader&, model_config&);
-void read_lfm2_moe(const reader&, model_config&);
-void arrange_lfm2(const model_config&, const checkpoint&, arrangement&);
-void read_lfm3(const reader&, model_config&);
-void arrange_lfm3(const model_config&, const checkpoint&, arrangement&);
-void read_qwen3_next(const reader&, model_config&);
-void read_qwen3_5(const reader&, model_config&);
-void read_qwen3_5_moe(const reader&, model_config&);
-void arrange_qwen_hybrid(const model_config&, const checkpoint&, arrangement&);
-/// Splits attention's `stored` matrix, which has each head's query, then its gate.
-void split_attention_gate(const model_config&, tensor_arranger&, int layer, const std::string& stored);
-/// Splits a recurrent layer's `stored` matrix, which has for each head of keys the betas, then the rates of its heads
-/// of values.
-void split_grouped_rates(const model_config&, tensor_arranger&, int layer, const std::string& stored);
-void read_mamba2(const reader&, model_config&);
-void arrange_mamba2(const model_config&, const checkpoint&, arrangement&);
-void read_bamba(const reader&, model_config&);
-void arrange_bamba(const model_config&, const checkpoint&, arrangement&);
-void read_granite_hybrid(const reader&, model_config&);
-void arrange_granite_hybrid(const model_config&, const checkpoint&, arrangement&);
-void read_nemotron_h(const reader&, model_config&);
-void arrange_nemotron_h(const model_config&, const checkpoint&, arrangement&);
-void read_falcon_h1(const reader&, model_config&);
-void arrange_falcon_h1(const model_config&, const checkpoint&, arrangement&);
-void read_kimi_linear(const reader&, model_config&);
-void arrange_kimi_linear(const model_config&, const checkpoint&, arrangement&);
+#define TROUPE_DECLARE(name) extern const family name##_family;
+TROUPE_FAMILIES(TROUPE_DECLARE)
+#undef TROUPE_DECLARE
 
 } // namespace troupe::families

@@ -1,5 +1,6 @@
 // Llama and its nearest relatives: RMS norm, rotary positions, gated SiLU.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include <algorithm>
@@ -82,7 +83,6 @@ void read_arcee(const reader& config, model_config& model) {
   read_sizes(config, model, {.default_norm_eps = 1e-5});
   read_attention_bias(config, model);
   model.mlp_bias = config.boolean("mlp_bias", false);
-  model.gated = false;
   read_positions(config, model, {.default_context = 4096});
 }
 
@@ -94,8 +94,6 @@ void read_apertus(const reader& config, model_config& model) {
     read_activation(config, model, "hidden_act", "xielu");
   read_sizes(config, model, {.default_norm_eps = 1e-5});
   read_attention_bias(config, model);
-  model.gated = false;
-  model.qk_norm = true;
   read_positions(config, model, {.default_context = 65536, .theta = 12000000});
   if (config.has("rope_parameters") || config.has("rope_scaling"))
     return;
@@ -153,7 +151,6 @@ void read_granitemoe(const reader& config, model_config& model) {
   read_granite(config, model);
   model.mlp_bias = false;
   read_expert_counts(config, model, {"num_local_experts"}, 8, 2);
-  model.experts.scores = router_scores::chosen;
 }
 
 void arrange_granitemoe(const model_config& model, const checkpoint&, arrangement& to) {
@@ -163,5 +160,59 @@ void arrange_granitemoe(const model_config& model, const checkpoint&, arrangemen
     tensors.split_experts(layer, "block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight");
   }
 }
+
+namespace {
+
+/// Files of mixtures are called so, too.
+void describe_llama(const architecture_keys& keys, model_config& model) {
+  if (!has_experts(keys))
+    return;
+  model.family = "mixtral";
+  model.rope.interleaved = true;
+  describe_experts(keys, model);
+  model.experts.renormalise = true;
+}
+
+/// Mistral Small 3 as a part of a multimodal model; Ministral 3 besides scales queries by their positions.
+void describe_mistral3(const architecture_keys& keys, model_config& model) {
+  describe_llama(keys, model);
+  describe_growth(keys, model);
+  if (!model.growth)
+    return;
+  model.family = "ministral3";
+  model.rope.interleaved = true;
+  const auto multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0, 1e6).value_or(0);
+  if (model.rope.type == rope_type::yarn && multiplier > 0)
+    model.rope.attention_factor = yarn_attention_factor(model.rope.factor, 1, multiplier);
+}
+
+void describe_smollm3(const architecture_keys&, model_config& model) {
+  for (int i = 0; i < model.layers; ++i)
+    model.unrotated.push_back((i + 1) % 4 == 0);
+}
+
+void describe_apertus(const architecture_keys&, model_config& model) {
+  model.mlp_bias = false;
+  model.act = {kernels::activation_type::xielu, 0.8f, -1e-6f, 0.5f, 0.8f};
+}
+
+} // namespace
+
+const family llama_family{"llama",
+                          read_llama,
+                          nullptr,
+                          {{"llama", pairs | halves, describe_llama}, {"mistral3", pairs | halves, describe_mistral3}}};
+const family mistral_family{"mistral", read_mistral, nullptr, {{"llama", pairs | only_written}}};
+const family apertus_family{
+  "apertus", read_apertus, arrange_apertus, {{"apertus", 0, describe_apertus}}, normed_heads | ungated};
+const family arcee_family{"arcee", read_arcee, nullptr, {{"arcee", pairs | relu_squared}}, ungated};
+const family granite_family{"granite", read_granite, nullptr, {{"granite", pairs | multiplies}}};
+const family granite_swa_family{"granite_swa", read_granite_swa};
+const family granitemoe_family{
+  "granitemoe", read_granitemoe, arrange_granitemoe, {{"granitemoe", pairs | multiplies | experts}}, chosen};
+const family ministral3_family{"ministral3", read_ministral3, nullptr, {{"mistral3", pairs | only_written}}};
+const family internlm3_family{"internlm3", read_internlm3};
+const family seed_oss_family{"seed_oss", read_seed_oss, nullptr, {{"seed_oss", named_by_place}}};
+const family smollm3_family{"smollm3", read_smollm3, nullptr, {{"smollm3", pairs, describe_smollm3}}};
 
 } // namespace troupe::families

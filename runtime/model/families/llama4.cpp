@@ -1,6 +1,7 @@
 // Llama 4. Layers that rotate see only their chunk of positions; the others see all and scale their queries with the
 // position. The inputs of experts are weighed, and one expert is shared.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -53,7 +54,6 @@ void read_experts(const reader& config, model_config& model) {
   read_expert_counts(config, model, {"num_local_experts"}, 16, 1);
   auto& experts = model.experts;
   experts.ffn = experts.shared_ffn = config.size("intermediate_size", max_ffn);
-  experts.scores = router_scores::sigmoid;
   experts.weigh_inputs = true;
   const int step = config.integer("interleave_moe_layer_step", 1, max_layers, 1);
   const auto listed = config.integers("moe_layers", 0, max_layers);
@@ -92,5 +92,31 @@ void arrange_llama4(const model_config& model, const checkpoint&, arrangement& t
     tensors.split_experts(layer, "feed_forward.experts.gate_up_proj", "feed_forward.experts.down_proj", true);
   }
 }
+
+namespace {
+
+/// What files do not say is as in all of Llama 4's models.
+void describe_llama4(const architecture_keys& keys, model_config& model) {
+  model.experts.weigh_inputs = true;
+  if (const auto* up = keys.tensor("blk." + std::to_string(model.layers - 1) + ".ffn_up_shexp.weight"))
+    model.experts.shared_ffn = static_cast<int>(up->info.shape[0]);
+  const int chunk = keys.integer("attention.chunk_size", 0, max_positions).value_or(8192);
+  for (int i = 0; i < model.layers; ++i) {
+    model.unrotated.push_back((i + 1) % 4 == 0);
+    model.chunks.push_back(model.unrotated.back() ? 0 : chunk);
+  }
+  model.windows.assign(as_size(model.layers), 0);
+  model.qk_norm = model.qk_norm_plain = model.qk_norm_rotated = model.experts.count != 128;
+  model.growth = {static_cast<float>(keys.number("attention.temperature_scale", 0, 1e6).value_or(0.1)),
+                  keys.integer("attention.temperature_length", 1, max_positions).value_or(8192), 1, true};
+}
+
+} // namespace
+
+const family llama4_text_family{"llama4_text",
+                                read_llama4,
+                                arrange_llama4,
+                                {{"llama4", pairs | says_interval | experts, describe_llama4}},
+                                sigmoid | paired_heads};
 
 } // namespace troupe::families

@@ -1,5 +1,6 @@
 // Mamba 2 alone (mamba2), and beside attention: Bamba, Granite 4, Nemotron H, Falcon H1.
 #include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/recurrent_reading.hpp"
 #include "runtime/support/types.hpp"
 
@@ -204,7 +205,6 @@ void read_nemotron_experts(const reader& config, model_config& model) {
 
 void read_nemotron_h(const reader& config, model_config& model) {
   read_activation(config, model, "mlp_hidden_act", "relu2");
-  model.gated = false;
   const auto words = nemotron_layers(config);
   if (words.empty() || words.size() > max_layers)
     throw failure(errc::unsupported, config.source() + ": " + std::to_string(words.size()) + " layers");
@@ -343,5 +343,56 @@ void arrange_falcon_h1(const model_config& model, const checkpoint&, arrangement
       to.tensors.erase(tensors.presented(layer, "recurrent.norm.weight"));
   }
 }
+
+namespace {
+
+void describe_mamba2(const architecture_keys& keys, model_config& model) { describe_mamba(keys, model, false); }
+
+/// Also Bamba's, whose attention rotates.
+void describe_granite_hybrid(const architecture_keys& keys, model_config& model) {
+  describe_mamba(keys, model, false);
+  if (!keys.boolean("rope.scaling.finetuned").value_or(false))
+    model.unrotated.assign(as_size(model.layers), true);
+  if (!has_experts(keys))
+    return;
+  describe_routed_experts(keys, model, false);
+  model.experts.scores = router_scores::chosen;
+}
+
+/// A layer is a mixer or an MLP.
+void describe_nemotron_h(const architecture_keys& keys, model_config& model) {
+  model.mlp_bias = false;
+  model.unrotated.assign(as_size(model.layers), true);
+  describe_mamba(keys, model, false);
+  for (int i = 0; i < model.layers; ++i)
+    if (has(keys, i, "ffn_latent_down.weight") || has(keys, i, "moe_latent_down.weight"))
+      throw failure(errc::unsupported, keys.file().name() + ": experts of latents are not supported");
+  if (!has_experts(keys))
+    return;
+  model.experts.scores = router_scores::sigmoid;
+  describe_routed_experts(keys, model, true);
+}
+
+/// Files have its multipliers in the weights.
+void describe_falcon_h1(const architecture_keys& keys, model_config& model) { describe_mamba(keys, model, true); }
+
+} // namespace
+
+const family bamba_family{
+  "bamba", read_bamba, arrange_bamba, {{"granitehybrid", pairs | says_rotation | only_written}}};
+const family falcon_h1_family{
+  "falcon_h1", read_falcon_h1, arrange_falcon_h1, {{"falcon-h1", bare_norm | scaled, describe_falcon_h1}}};
+const family granitemoehybrid_family{
+  "granitemoehybrid",
+  read_granite_hybrid,
+  arrange_granite_hybrid,
+  {{"granitehybrid", partial | pairs | multiplies | says_rotation, describe_granite_hybrid}}};
+const family mamba2_family{"mamba2", read_mamba2, arrange_mamba2, {{"mamba2", without_attention, describe_mamba2}}};
+const family nemotron_h_family{"nemotron_h",
+                               read_nemotron_h,
+                               arrange_nemotron_h,
+                               {{"nemotron_h", named_by_place | lists_mlps | relu_squared, describe_nemotron_h},
+                                {"nemotron_h_moe", with_experts | relu_squared, describe_nemotron_h}},
+                               ungated | parts_predict | chained_predict};
 
 } // namespace troupe::families

@@ -112,4 +112,6 @@ void arrange_mimo_v2_flash(const model_config& model, const checkpoint& stored, 
       tensors.add(layer, "self_attn.sinks", {.name = name});
 }
 
+const family mimo_v2_flash_family{"mimo_v2_flash", read_mimo_v2_flash, arrange_mimo_v2_flash};
+
 } // namespace troupe::families

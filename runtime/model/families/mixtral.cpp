@@ -1,6 +1,7 @@
 // Mixtral and gpt-oss: mixtures of experts on the attention of Mistral, and on one with sinks. SmallThinker: one whose
 // router reads ahead of attention.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -17,7 +18,6 @@ void read_mixtral(const reader& config, model_config& model) {
   read_one_window(config, model, 0);
   read_positions(config, model, {.default_context = 131072, .theta = 1000000});
   read_expert_counts(config, model, {"num_local_experts"}, 8, 2);
-  model.experts.renormalise = true;
 }
 
 void arrange_mixtral(const model_config& model, const checkpoint& stored, arrangement& to) {
@@ -40,7 +40,6 @@ void arrange_mixtral(const model_config& model, const checkpoint& stored, arrang
 void read_minimax_m2(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.default_kv_heads = 8, .default_head_dim = 128});
-  model.qk_norm = model.qk_norm_whole = true;
   const int rotated = config.integer("rotary_dim", 2, model.head_dim, model.head_dim);
   read_positions(config, model,
                  {.default_context = 196608,
@@ -48,7 +47,6 @@ void read_minimax_m2(const reader& config, model_config& model) {
                   .partial = true,
                   .default_partial = static_cast<double>(rotated) / model.head_dim});
   read_expert_counts(config, model, {"num_local_experts", "num_experts"}, 256, 8);
-  model.experts.scores = router_scores::sigmoid;
   model.experts.correction = model.experts.renormalise = true;
   require_word(config, "scoring_func", {"sigmoid"});
   require_word(config, "qk_norm_type", {"per_layer"});
@@ -141,7 +139,6 @@ void read_gpt_oss(const reader& config, model_config& model) {
                static_cast<float>(config.number("swiglu_alpha", 1e-3, 1e3).value_or(1.702)),
                static_cast<float>(config.number("swiglu_limit", 1e-3, 1e6).value_or(7))};
   read_expert_counts(config, model, {"num_local_experts", "num_experts"}, 128, 4);
-  model.experts.scores = router_scores::chosen;
   model.experts.bias = model.experts.router_bias = true;
 }
 
@@ -185,5 +182,44 @@ void arrange_gpt_oss(const model_config& model, const checkpoint& stored, arrang
     }
   }
 }
+
+namespace {
+
+void describe_gpt_oss(const architecture_keys& keys, model_config& model) {
+  model.attention_sinks = true;
+  slide(keys, model, model.windows.front(), 2, true);
+  model.act = {kernels::activation_type::clamped_swiglu, 1.702f, 7};
+  model.experts.bias = model.experts.router_bias = true;
+  model.rope.truncate = false;
+}
+
+/// Where some layers have a window, every fourth, from the first on, has none and does not rotate.
+void describe_smallthinker(const architecture_keys& keys, model_config& model) {
+  const int window = model.windows.front();
+  slide(keys, model, window, 4);
+  for (int i = 0; window > 0 && i < model.layers; ++i)
+    model.unrotated.push_back(i % 4 == 0);
+  auto& experts = model.experts;
+  experts.early = true;
+  experts.renormalise = experts.scores == router_scores::sigmoid;
+  if (!experts.renormalise)
+    experts.scores = router_scores::chosen;
+}
+
+} // namespace
+
+const family gpt_oss_family{"gpt_oss",
+                            read_gpt_oss,
+                            arrange_gpt_oss,
+                            {{"gpt-oss", named_by_place | untruncated | experts, describe_gpt_oss}},
+                            chosen};
+const family minimax_m2_family{
+  "minimax_m2", read_minimax_m2, arrange_minimax_m2, {{"minimax-m2", partial | routed}}, normed_whole | sigmoid};
+const family mixtral_family{"mixtral", read_mixtral, arrange_mixtral, {{"llama", pairs | only_written}}, renormalises};
+const family smallthinker_family{"smallthinker",
+                                 read_smallthinker,
+                                 arrange_smallthinker,
+                                 {{"smallthinker", routed | relu, describe_smallthinker}},
+                                 sigmoid};
 
 } // namespace troupe::families

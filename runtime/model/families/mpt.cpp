@@ -39,8 +39,7 @@ void read_mpt(const reader& config, model_config& model) {
   require_word(config, "norm_type", {"low_precision_layernorm", "layernorm"});
   model.ffn = 4 * model.hidden;
   model.act = {kernels::activation_type::gelu};
-  model.gated = false;
-  model.norm = norm_type::layer;
+  model.norm_bias = false;
   read_positions(config, model, {.context = "max_seq_len"});
   model.positions = position_type::alibi;
   read_attention(config, model);
@@ -62,5 +61,7 @@ void arrange_mpt(const model_config& model, const checkpoint&, arrangement& to) 
     tensors.split_qkv(layer, "attn.Wqkv", tensor_arranger::fusion::stacked);
   }
 }
+
+const family mpt_family{"mpt", read_mpt, arrange_mpt, {}, layer_norm | ungated};
 
 } // namespace troupe::families

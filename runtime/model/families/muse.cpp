@@ -11,7 +11,6 @@ void read_muse_glimmer(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_activation", "silu");
   read_sizes(config, model, {.default_kv_heads = 2, .default_head_dim = 128, .default_norm_eps = 1e-5});
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
-  model.norms = norm_place::both;
   model.after_eps = static_cast<float>(config.number("post_norm_eps", 1e-12, 1).value_or(1e-8));
   model.embedding_norm = model.embedding_norm_plain = true;
   model.qk_norm = model.qk_norm_plain = model.attention_gate = true;
@@ -34,5 +33,7 @@ void arrange_muse_glimmer(const model_config& model, const checkpoint&, arrangem
   tensors.shift_norms(1);
   to.tensors["model.norm.weight"].offset = 0;
 }
+
+const family muse_glimmer_text_family{"muse_glimmer_text", read_muse_glimmer, arrange_muse_glimmer, {}, norms_both};
 
 } // namespace troupe::families

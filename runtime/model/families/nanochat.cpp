@@ -11,7 +11,6 @@ void read_nanochat(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "relu2");
   read_sizes(config, model);
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
-  model.gated = false;
   model.plain_norm = model.embedding_norm = true;
   model.qk_norm = model.qk_norm_plain = model.qk_norm_behind = true;
   if (!config.contains("final_logit_softcapping") || config.has("final_logit_softcapping"))
@@ -39,5 +38,7 @@ void arrange_nanochat(const model_config& model, const checkpoint&, arrangement&
                       {.name = tensors.stored(layer, name + part), .rows = rows, .of_rows = rows->size()});
   }
 }
+
+const family nanochat_family{"nanochat", read_nanochat, arrange_nanochat, {}, ungated | exchanged_heads};
 
 } // namespace troupe::families

@@ -9,10 +9,7 @@ void read_phi(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "gelu_new");
   read_sizes(config, model, {.norm_eps = "layer_norm_eps", .default_norm_eps = 1e-5});
   require(config, "qk_layernorm", false);
-  model.norm = norm_type::layer;
-  model.norm_bias = model.parallel = model.shared_norm = true;
   model.qkv_bias = model.o_bias = model.mlp_bias = model.head_bias = true;
-  model.gated = false;
   read_positions(config, model, {.partial = true, .default_partial = 0.5});
 }
 
@@ -34,8 +31,6 @@ void read_phi3(const reader& config, model_config& model) {
 void read_phimoe(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.default_kv_heads = 8, .default_norm_eps = 1e-5});
-  model.norm = norm_type::layer;
-  model.norm_bias = true;
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
   model.head_bias = config.boolean("lm_head_bias", false);
   read_one_window(config, model, 0);
@@ -60,5 +55,10 @@ void arrange_phi3(const model_config& model, const checkpoint&, arrangement& to)
     tensors.split_gate_up(layer, "mlp.gate_up_proj");
   }
 }
+
+const family phi_family{
+  "phi", read_phi, arrange_phi, {{"phi2", partial | fused_qkv | gelu_tanh}}, layer_norm | ungated | shared_norm};
+const family phi3_family{"phi3", read_phi3, arrange_phi3, {{"phi3", partial | fused_qkv | fused_up}}};
+const family phimoe_family{"phimoe", read_phimoe, arrange_mixtral, {}, layer_norm};
 
 } // namespace troupe::families

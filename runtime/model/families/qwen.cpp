@@ -1,5 +1,6 @@
 // Qwen 2 (biases of q, k and v), Qwen 3 (q/k norm), and their mixtures of experts.
 #include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
@@ -19,7 +20,6 @@ void read_qwen3(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu", true);
   read_sizes(config, model, {.default_kv_heads = 32, .default_head_dim = 128});
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
-  model.qk_norm = true;
   read_late_windows(config, model, 4096);
   read_positions(config, model, {.default_context = 32768});
 }
@@ -50,7 +50,6 @@ void read_qwen3_moe(const reader& config, model_config& model) {
   read_activation(config, model, "hidden_act", "silu");
   read_sizes(config, model, {.default_kv_heads = 4});
   model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
-  model.qk_norm = true;
   if (config.boolean("use_sliding_window", false))
     read_one_window(config, model, 4096);
   read_positions(config, model, {.default_context = 32768});
@@ -71,5 +70,25 @@ void arrange_qwen3_moe(const model_config& model, const checkpoint& stored, arra
     tensors.split_experts(layer, "mlp.experts.gate_up_proj", "mlp.experts.down_proj", transposed);
   }
 }
+
+namespace {
+
+void describe_qwen2_moe(const architecture_keys& keys, model_config& model) {
+  const auto* shared = keys.tensor("blk.0.ffn_up_shexp.weight");
+  model.experts.shared_ffn = keys.integer("expert_shared_feed_forward_length", 1, config_limits::max_ffn)
+                               .value_or(shared ? static_cast<int>(shared->info.shape[0]) : model.ffn);
+  model.experts.shared_gate = true;
+}
+
+} // namespace
+
+const family qwen2_family{"qwen2", read_qwen2, nullptr, {{"qwen2"}, {"qwen2vl"}}};
+const family qwen3_family{"qwen3", read_qwen3, nullptr, {{"qwen3"}, {"qwen3vl"}}, normed_heads | ranks_by_answer};
+const family qwen2_moe_family{"qwen2_moe", read_qwen2_moe, nullptr, {{"qwen2moe", experts, describe_qwen2_moe}}};
+const family qwen3_moe_family{"qwen3_moe",
+                              read_qwen3_moe,
+                              arrange_qwen3_moe,
+                              {{"qwen3moe", experts}, {"qwen3vlmoe", experts}},
+                              normed_heads | renormalises};
 
 } // namespace troupe::families

@@ -1,5 +1,6 @@
 // Qwen 3 Next and Qwen 3.5 (their text): gated DeltaNets, and attention with an output gate in every fourth layer.
 #include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/gguf_reading.hpp"
 #include "runtime/model/families/recurrent_reading.hpp"
 #include "runtime/support/types.hpp"
 
@@ -9,11 +10,20 @@ using namespace config_limits;
 
 namespace {
 
+/// What folders and files do not say.
+void describe_hybrid(model_config& model, const std::string& source) {
+  auto& r = model.recurrent;
+  r.norm = kernels::gate_norm::before;
+  r.norm_group = r.value_dim;
+  r.head_norm = true;
+  bound_recurrence(source, model);
+  model.qk_norm = model.attention_gate = true;
+}
+
 void read_hybrid(const reader& config, model_config& model, const char* ffn, int default_kv_heads) {
   read_activation(config, model, "hidden_act", "silu", true);
   read_sizes(config, model, {.ffn = ffn, .default_kv_heads = default_kv_heads, .default_head_dim = 256});
   require(config, "attention_bias", false);
-  model.qk_norm = model.attention_gate = true;
   read_positions(config, model, {.default_context = 32768, .partial = true, .default_partial = 0.25});
   auto& r = model.recurrent;
   r.type = recurrent_type::delta;
@@ -22,10 +32,7 @@ void read_hybrid(const reader& config, model_config& model, const char* ffn, int
   r.heads = config.integer("linear_num_value_heads", 1, max_heads, 32);
   r.key_dim = config.integer("linear_key_head_dim", 1, max_state_dim, 128);
   r.value_dim = config.integer("linear_value_head_dim", 1, max_state_dim, 128);
-  r.norm = kernels::gate_norm::before;
-  r.norm_group = r.value_dim;
-  r.head_norm = true;
-  bound_recurrence(config.source(), model);
+  describe_hybrid(model, config.source());
   auto words = read_layer_words(config, "layer_types");
   if (!words) {
     const int interval = config.integer("full_attention_interval", 1, max_layers, 4);
@@ -52,6 +59,18 @@ row_order grouped_rows(std::size_t groups, std::size_t group_rows, std::size_t f
   return std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
 }
 
+/// Attention's matrix has each head's query, then its gate.
+void split_attention_gate(const model_config& model, tensor_arranger& tensors, int layer) {
+  const auto dim = as_size(model.head_dim), heads = as_size(model.heads);
+  for (const auto& [name, half] : {std::pair("q_proj", 0), std::pair("attn_gate", 1)}) {
+    stored_part part;
+    part.name = tensors.stored(layer, "self_attn.q_proj.weight");
+    part.rows = grouped_rows(heads, 2 * dim, as_size(half) * dim, dim);
+    part.of_rows = 2 * heads * dim;
+    tensors.add(layer, std::string("self_attn.") + name + ".weight", std::move(part));
+  }
+}
+
 /// Qwen 3 Next has all that belongs to a head of keys together: q, k, v, z, and b, a.
 void split_grouped_heads(const model_config& model, tensor_arranger& tensors, int layer) {
   const auto& r = model.recurrent;
@@ -73,37 +92,11 @@ void split_grouped_heads(const model_config& model, tensor_arranger& tensors, in
     mixed.insert(mixed.end(), more.begin(), more.end());
   add("conv_proj.weight", "in_proj_qkvz.weight", std::move(mixed), groups * all);
   add("gate_proj.weight", "in_proj_qkvz.weight", rows_of(all, 2 * keys + values, values), groups * all);
-  split_grouped_rates(model, tensors, layer, tensors.stored(layer, "linear_attn.in_proj_ba.weight"));
+  add("beta_proj.weight", "in_proj_ba.weight", rows_of(2 * per_group, 0, per_group), groups * 2 * per_group);
+  add("rate_proj.weight", "in_proj_ba.weight", rows_of(2 * per_group, per_group, per_group), groups * 2 * per_group);
 }
 
 } // namespace
-
-void split_attention_gate(const model_config& model, tensor_arranger& tensors, int layer, const std::string& stored) {
-  const auto dim = as_size(model.head_dim), heads = as_size(model.heads);
-  for (const std::size_t half : {0, 1}) {
-    std::vector<std::uint32_t> rows;
-    for (std::size_t i = 0; i < heads * dim; ++i)
-      rows.push_back(static_cast<std::uint32_t>((2 * (i / dim) + half) * dim + i % dim));
-    stored_part part;
-    part.name = stored;
-    part.rows = std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
-    part.of_rows = 2 * heads * dim;
-    tensors.add(layer, half == 0 ? "self_attn.q_proj.weight" : "self_attn.attn_gate.weight", std::move(part));
-  }
-}
-
-void split_grouped_rates(const model_config& model, tensor_arranger& tensors, int layer, const std::string& stored) {
-  const auto groups = as_size(model.recurrent.key_heads), per_group = as_size(model.recurrent.heads) / groups;
-  const auto add = [&](const char* name, std::size_t first) {
-    stored_part part;
-    part.name = stored;
-    part.rows = grouped_rows(groups, 2 * per_group, first, per_group);
-    part.of_rows = 2 * groups * per_group;
-    tensors.add(layer, std::string("recurrent.") + name, std::move(part));
-  };
-  add("beta_proj.weight", 0);
-  add("rate_proj.weight", per_group);
-}
 
 void read_qwen3_next(const reader& config, model_config& model) {
   read_hybrid(config, model, "intermediate_size", 2);
@@ -128,7 +121,7 @@ void arrange_qwen_hybrid(const model_config& model, const checkpoint& stored, ar
   tensor_arranger tensors(model, to);
   for (int layer = 0; layer < model.layers; ++layer) {
     if (model.parts_of(layer).attention) {
-      split_attention_gate(model, tensors, layer, tensors.stored(layer, "self_attn.q_proj.weight"));
+      split_attention_gate(model, tensors, layer);
       continue;
     }
     arrange_recurrence(model, tensors, layer, "linear_attn.");
@@ -143,5 +136,39 @@ void arrange_qwen_hybrid(const model_config& model, const checkpoint& stored, ar
   }
   tensors.shift_norms(1);
 }
+
+namespace {
+
+void describe_qwen3_next(const architecture_keys& keys, model_config& model) {
+  describe_recurrence(keys, model, recurrent_type::delta);
+  describe_hybrid(model, keys.file().name());
+  describe_parts(keys, model, "ssm_conv1d.weight");
+  model.experts.shared_gate = model.experts.count > 0;
+}
+
+/// Values' heads are stored in turns: first those of each head of keys, then the second of each.
+void describe_qwen3_5(const architecture_keys& keys, model_config& model) {
+  describe_qwen3_next(keys, model);
+  model.recurrent.in_turns = model.recurrent.heads != model.recurrent.key_heads;
+}
+
+} // namespace
+
+const family qwen3_5_moe_text_family{
+  "qwen3_5_moe_text",
+  read_qwen3_5_moe,
+  arrange_qwen_hybrid,
+  {{"qwen35moe", partial | named_by_place | says_axes | values_in_turns | routed, describe_qwen3_5}},
+  shifted_predict | chained_predict};
+const family qwen3_5_text_family{"qwen3_5_text",
+                                 read_qwen3_5,
+                                 arrange_qwen_hybrid,
+                                 {{"qwen35", partial | named_by_place | says_axes | values_in_turns, describe_qwen3_5}},
+                                 shifted_predict | chained_predict};
+const family qwen3_next_family{"qwen3_next",
+                               read_qwen3_next,
+                               arrange_qwen_hybrid,
+                               {{"qwen3next", partial | named_by_place | fused_rates | routed, describe_qwen3_next}},
+                               shifted_predict | chained_predict};
 
 } // namespace troupe::families

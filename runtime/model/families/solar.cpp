@@ -19,4 +19,6 @@ void read_solar_open(const reader& config, model_config& model) {
   model.ffn = model.experts.ffn;
 }
 
+const family solar_open_family{"solar_open", read_solar_open, arrange_shared_experts};
+
 } // namespace troupe::families

@@ -192,4 +192,6 @@ void arrange_step3p5(const model_config& model, const checkpoint&, arrangement& 
   }
 }
 
+const family step3p5_family{"step3p5", read_step3p5, arrange_step3p5};
+
 } // namespace troupe::families

@@ -106,9 +106,7 @@ constexpr std::array places{"text_config", "llm_config", "language_config"};
 /// Keys that may stand around the text's configuration instead of in it.
 constexpr std::array around{"quantization_config", "eos_token_id"};
 
-bool is_family(std::string_view name) {
-  return std::ranges::find(all_families(), name, &family::name) != all_families().end();
-}
+bool is_family(std::string_view name) { return find_family(name) != nullptr; }
 
 /// One object of members from several.
 class merged_object {
