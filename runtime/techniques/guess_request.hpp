@@ -34,6 +34,7 @@ struct guess_demand {
   std::vector<token_id> tokens;                  // that follow those
   int guesses = 0;                               // wanted
   std::vector<state_rows> states = {};           // ascending; since the last demand; if they are wanted
+  int others = 0;                                // tokens that are to be named in place of each guess
 };
 
 struct guess_request {
@@ -42,10 +43,20 @@ struct guess_request {
   std::vector<sequence_id> ended = {}; // since the last request
 };
 
+/// A token that could stand in place of a guess.
+struct other_guess {
+  std::int32_t place = 0; // the guess
+  token_id token = 0;
+  float chance = 0; // in the model's own distribution
+};
+
 struct guess_answer {
   sequence_id sequence;
   std::vector<token_id> guesses = {}; // at most as many as wanted
   bool behind = false;                // more of the transcript must be computed before there can be guesses
+  // If others are wanted:
+  std::vector<float> chances = {};      // of each guess, in the model's own distribution
+  std::vector<other_guess> others = {}; // by place, then likeliest first
 };
 
 struct guess_reply {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -54,9 +55,10 @@ void draft_model::warm_up() {
 // -- sequences --------------------------------------------------------------------------------------------------------
 
 // What does not change a choice is left out, and what the draft has no token for.
-sampling_params draft_model::params_of(const sampling_params& target) const {
+sampling_params draft_model::params_of(const sampling_params& target, int others) const {
   auto p = target;
-  p.logprobs = p.prompt_logprobs = -1;
+  p.logprobs = others > 0 ? others + 1 : -1; // the likeliest tokens: what could stand in place of a guess
+  p.prompt_logprobs = -1;
   const auto known = [&](token_id id) { return id < spec_.sampler.vocab; };
   std::vector<logit_bias_map::entry> biases;
   for (const auto& [id, bias] : target.logit_bias)
@@ -88,7 +90,7 @@ void draft_model::take(const guess_demand& demand, sequence& s) const {
   if (!s.asked || s.asked->prompt.size() != demand.prompt_tokens) {
     const auto end = s.text.begin() + static_cast<std::ptrdiff_t>(demand.prompt_tokens);
     s.asked = std::make_shared<const request>(
-      request{{.prompt = {s.text.begin(), end}, .sampling = params_of(*demand.params)}});
+      request{{.prompt = {s.text.begin(), end}, .sampling = params_of(*demand.params, demand.others)}});
   }
   s.served = requests_;
 }
@@ -266,9 +268,17 @@ void draft_model::add_guesses(std::vector<job>& jobs, const step_result& drawn) 
     const auto found = tokens.find(j.id);
     if (found == tokens.end() || found->second->id >= spec_.target_vocab)
       return true;
-    j.answer->guesses.push_back(found->second->id);
+    const auto& token = *found->second;
+    if (!token.top.empty())
+      j.answer->chances.push_back(std::exp(token.logprob));
+    int others = 0;
+    for (const auto& other : token.top)
+      if (other.id != token.id && other.id < spec_.target_vocab && others++ < j.others)
+        j.answer->others.push_back(
+          {static_cast<std::int32_t>(j.answer->guesses.size()), other.id, std::exp(other.logprob)});
+    j.answer->guesses.push_back(token.id);
     j.rows = 1;
-    return found->second->finish != sampled_token::finish::none ||
+    return token.finish != sampled_token::finish::none ||
       static_cast<int>(j.answer->guesses.size()) >= j.wanted;
   });
 }
@@ -296,7 +306,8 @@ guess_reply draft_model::serve(const guess_request& request) {
     if (spec_.mtp && !take_states(demand, s))
       continue;
     jobs.push_back(
-      {.id = demand.sequence, .of = &s, .answer = &reply.answers[i], .wanted = std::max(demand.guesses, 1)});
+      {.id = demand.sequence, .of = &s, .answer = &reply.answers[i], .wanted = std::max(demand.guesses, 1),
+       .others = demand.others});
   }
   begin_pass(jobs);
   if (jobs.empty())

@@ -66,13 +66,14 @@ private:
     sequence* of = nullptr;
     guess_answer* answer = nullptr;
     int wanted = 0;                // guesses
+    int others = 0;                // tokens to be named in place of each
     std::size_t rows = 0;          // in the next pass
     std::vector<float> state = {}; // [hidden], of its own making, behind the last row; multi-token prediction
   };
 
   void warm_up();
   void take(const guess_demand& demand, sequence& s) const;
-  sampling_params params_of(const sampling_params& target) const;
+  sampling_params params_of(const sampling_params& target, int others) const;
   bool take_states(const guess_demand& demand, sequence& s) const;
   void add_states(const job& j, std::vector<float>& rows) const;
   void drop_blocks(sequence& s);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,9 @@ namespace {
 
 constexpr std::size_t little_lag = 64;      // tokens that the draft model computes beside its first guess
 constexpr int most_unmeasured_passes = 4;   // of the draft model, before it is known how long they take
+constexpr int most_offered = 32;            // guesses, from which those are chosen that pay
+constexpr int named_others = 2;             // tokens that the draft model names in place of each guess
+constexpr std::size_t besides = drafter::grades / 2; // grades from here on are of guesses beside likelier ones
 constexpr int usual_answer = 256;           // tokens: many requests end before their max_tokens
 constexpr double least_catch_up_return = 2; // tokens' time to be gained, over what the draft model's prefill takes
 
@@ -25,6 +29,24 @@ double expected_tokens(double acceptance, int guesses) {
   for (int i = 0; i < guesses; ++i)
     sum += p *= acceptance;
   return sum;
+}
+
+/// The line of the draft model's guesses, each followed by what could stand in its place. Of guesses whose chance it
+/// does not tell, little is known.
+std::vector<offered_guess> offered_by(const guess_answer& answer) {
+  std::vector<offered_guess> offered;
+  auto other = answer.others.begin();
+  std::int32_t before = -1;
+  for (std::size_t i = 0; i < answer.guesses.size(); ++i) {
+    constexpr double usual = 0.75;
+    const auto chance = i < answer.chances.size() ? static_cast<double>(answer.chances[i]) : usual;
+    const auto now = static_cast<std::int32_t>(offered.size());
+    offered.push_back({answer.guesses[i], before, grade_of(chance, false)});
+    for (; other != answer.others.end() && as_size(other->place) == i; ++other)
+      offered.push_back({other->token, before, grade_of(static_cast<double>(other->chance), true)});
+    before = now;
+  }
+  return offered;
 }
 
 speculation mode_of(const speculation_settings& settings, const sampling_params& params) {
@@ -41,10 +63,13 @@ speculator::speculator(speculation_settings settings, step_cost_fn cost)
     for (std::size_t grade = 0; grade < acceptance.size(); ++grade)
       policy_.expect(from, grade, acceptance.begin()[grade]);
   };
-  expect(ngram, {0.3, 0.5, 0.6, 0.7});
   expect(lookahead, {0.05, 0.2, 0.4});
   expect(jacobi, {0.05});
-  expect(draft, {0.6});
+  expect(undrawn, {0.6});
+  constexpr double trust = 0.8; // in what sources believe, before it is measured
+  for (std::size_t grade = 0; grade < drafter::grades; ++grade)
+    for (const auto from : {ngram, draft})
+      policy_.expect(from, grade, trust * confidence_of(grade));
 }
 
 speculator::~speculator() = default;
@@ -74,8 +99,8 @@ void speculator::begin(sequence_id id, std::shared_ptr<const sampling_params> pa
   s.drafts = (settings_.draft_model && wants(speculation::draft)) || (settings_.mtp && wants(speculation::mtp));
   s.prompt_tokens = prompt_tokens;
   s.params = std::move(params);
-  gain(s, known.first(prompt_tokens));
-  gain(s, known.subspan(prompt_tokens));
+  gain(id, s, known.first(prompt_tokens));
+  gain(id, s, known.subspan(prompt_tokens));
   policy_.begin(id);
   sequences_.insert_or_assign(id, std::move(s));
   waits_.reset();
@@ -93,13 +118,16 @@ void speculator::end(sequence_id id) {
   waits_.reset();
 }
 
-void speculator::gain(sequence& s, std::span<const token_id> tokens) {
+void speculator::gain(sequence_id id, sequence& s, std::span<const token_id> tokens) {
   if (tokens.empty())
     return;
+  learn(id, s, tokens);
   for (auto& d : s.drafters)
     if (d)
       d->append(tokens);
   s.tokens += tokens.size();
+  for (auto& o : s.offers)
+    o.reset();
   if (s.drafts) {
     s.unsent.insert(s.unsent.end(), tokens.begin(), tokens.end());
     s.lag += tokens.size();
@@ -108,6 +136,24 @@ void speculator::gain(sequence& s, std::span<const token_id> tokens) {
   }
   s.drawn.reset();
   waits_.reset();
+}
+
+// What was offered is judged by the tokens that came, whether a step has computed it or not.
+void speculator::learn(sequence_id id, const sequence& s, std::span<const token_id> tokens) {
+  for (const auto from : {ngram, lookahead, jacobi, draft, custom})
+    if (const auto& offered = s.offers[from]) {
+      auto judged = reached(offered->all, tokens);
+      policy_.learn(id, from, judged);
+      if (from != draft)
+        continue;
+      std::erase_if(judged, [](const reached_guess& g) { return g.grade >= besides; });
+      for (auto& g : judged)
+        g.grade = 0;
+      policy_.learn(id, undrawn, judged);
+    } else if (const auto& d = s.drafters[from]; d && d->ready() && !(s.proposed && s.proposed->from == from)) {
+      if (const auto first = d->first())
+        policy_.learn(id, from, {{{static_cast<std::uint8_t>(d->grade()), *first == tokens.front()}}});
+    }
 }
 
 bool speculator::wants_states(sequence_id id) const {
@@ -133,19 +179,33 @@ void speculator::take_states(sequence_id id, const state_rows& states, std::int3
 
 // -- decisions --------------------------------------------------------------------------------------------------------
 
-guess_option speculator::option(const sequence& s, const decoding_sequence& d, source from) const {
+const ranked_guesses& speculator::offer(sequence& s, const decoding_sequence& d, source from) {
+  auto& known = s.offers[from];
+  const auto most = std::min(d.most, settings_.most_guesses);
+  if (known && known->most == most)
+    return known->all;
+  std::vector<offered_guess> offered;
+  if (from == draft)
+    offered = *s.drawn;
+  else
+    s.drafters[from]->offer(as_size(most), room_, offered);
+  const auto rate = [&](std::size_t grade) { return policy_.acceptance(d.id, from, grade); };
+  known = ranked_offer{most, ranked(offered, rate, most, d.branches && settings_.branches)};
+  return known->all;
+}
+
+guess_option speculator::option(sequence& s, const decoding_sequence& d, source from) {
   guess_option o{d.id, 0, std::min(d.most, settings_.most_guesses), 0};
-  if (from != draft) {
-    o.acceptance = policy_.acceptance(d.id, from, s.drafters[from]->grade());
-    return o;
-  }
-  o.acceptance = policy_.acceptance(d.id, draft, 0);
-  if (s.drawn) {
-    o.most = std::min(o.most, static_cast<int>(s.drawn->size()));
-  } else {
+  if (from == draft ? s.drawn.has_value() : s.drafters[from]->offers()) {
+    o.chances = offer(s, d, from).chances;
+    o.most = static_cast<int>(o.chances.size());
+  } else if (from == draft) {
+    o.acceptance = policy_.acceptance(d.id, undrawn, 0);
     o.pass_ms = pass_ms_.value();
     if (pass_ms_.value() == 0)
       o.most = std::min(o.most, most_unmeasured_passes);
+  } else {
+    o.acceptance = policy_.acceptance(d.id, from, s.drafters[from]->grade());
   }
   return o;
 }
@@ -158,15 +218,15 @@ bool speculator::worth_catching_up(const sequence& s, const decoding_sequence& d
   const int left = std::min(s.params->max_tokens - emitted, usual_answer);
   const auto unit = policy_.unit_ms(step, cost_);
   constexpr int guesses = 3;
-  const auto tokens = 1 + expected_tokens(policy_.acceptance(d.id, draft, 0), guesses);
+  const auto tokens = 1 + expected_tokens(policy_.acceptance(d.id, undrawn, 0), guesses);
   const auto ms = unit + guesses * pass_ms_.value() + policy_.added_ms(step, cost_, guesses);
   const auto gained = left * (unit - ms / tokens) / step.sequences;
   return gained > least_catch_up_return * static_cast<double>(s.lag) * row_ms_.value();
 }
 
 // The source whose guesses promise most tokens; of a sequence without any for long, each in turn.
-std::optional<speculator::source> speculator::choose(const sequence& s, const decoding_sequence& d,
-                                                     const plain_step& step, bool ask) const {
+std::optional<speculator::source> speculator::choose(sequence& s, const decoding_sequence& d, const plain_step& step,
+                                                     bool ask) {
   std::array<source, sources> there{};
   std::size_t count = 0;
   for (const auto from : {ngram, lookahead, jacobi, custom})
@@ -183,20 +243,25 @@ std::optional<speculator::source> speculator::choose(const sequence& s, const de
   const auto unit = policy_.unit_ms(step, cost_);
   const auto promise = [&](source from) {
     const auto o = option(s, d, from);
-    return expected_tokens(o.acceptance, std::min(o.most, 4)) * std::max(1 - o.pass_ms / unit, 0.0);
+    const auto first = std::min(o.most, 4);
+    const auto tokens = o.chances.empty() ? expected_tokens(o.acceptance, first)
+                                          : std::accumulate(o.chances.begin(), o.chances.begin() + first, 0.0);
+    return tokens * std::max(1 - o.pass_ms / unit, 0.0);
   };
   return *std::max_element(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(count),
                            [&](source a, source b) { return promise(a) < promise(b); });
 }
 
 speculator::plan speculator::decide(const plain_step& step, std::span<const decoding_sequence> decoding, int room,
-                                    bool ask) const {
+                                    bool ask) {
   plan p{std::vector<source>(decoding.size()), std::vector<int>(decoding.size())};
+  room_ = as_size(std::clamp(2 * most_offered / std::max(static_cast<int>(decoding.size()), 1),
+                             std::max(settings_.forced, 1), most_offered));
   std::vector<guess_option> options;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     const auto& d = decoding[i];
-    const auto s = sequences_.find(d.id);
+    auto s = sequences_.find(d.id);
     if (s == sequences_.end() || d.most <= 0)
       continue;
     if (const auto from = choose(s->second, d, step, ask)) {
@@ -247,7 +312,8 @@ std::optional<guess_request> speculator::collect(const plain_step& step, std::sp
       continue;
     const auto known = s.tokens - s.unsent.size();
     request.demands.push_back({decoding[i].id, s.params, s.prompt_tokens, known, std::exchange(s.unsent, {}),
-                               p.guesses[i], std::exchange(s.states, {})});
+                               p.guesses[i], std::exchange(s.states, {}),
+                               decoding[i].branches && settings_.branches ? named_others : 0});
   }
   if (request.demands.empty())
     return std::nullopt;
@@ -266,7 +332,8 @@ void speculator::deliver(const guess_reply& reply) {
     const auto s = sequences_.find(answer.sequence);
     if (s == sequences_.end() || !s->second.unsent.empty()) // ended, or gone on
       continue;
-    s->second.drawn = answer.guesses;
+    s->second.drawn = offered_by(answer);
+    s->second.offers[draft].reset();
     if (!answer.behind)
       s->second.lag = 0;
   }
@@ -288,27 +355,31 @@ std::vector<guess_run> speculator::propose(const plain_step& step, std::span<con
     if (p.guesses[i] == 0)
       continue;
     auto& s = sequences_.at(decoding[i].id);
-    proposal next{p.from[i], 0, {}, {}};
-    if (next.from == draft) {
-      next.guesses = *s.drawn;
-      next.guesses.resize(std::min(next.guesses.size(), as_size(p.guesses[i])));
-    } else {
-      next.grade = s.drafters[next.from]->grade();
-      proposals[i].predicted = s.drafters[next.from]->predicts();
-      auto& d = *s.drafters[next.from];
-      if (d.branches())
-        d.propose_tree(as_size(decoding[i].most), as_size(p.guesses[i]), next.guesses, next.parents);
-      else
-        d.propose(as_size(p.guesses[i]), next.guesses);
-    }
+    auto next = proposal_of(s, decoding[i], p.from[i], as_size(p.guesses[i]), proposals[i]);
     if (next.guesses.empty())
       continue;
-    proposals[i].tokens = next.guesses;
-    proposals[i].parents = next.parents;
     proposals_ += !s.proposed;
     s.proposed = std::move(next);
   }
   return proposals;
+}
+
+speculator::proposal speculator::proposal_of(sequence& s, const decoding_sequence& d, source from, std::size_t guesses,
+                                             guess_run& run) {
+  proposal next{from, 0, {}, {}};
+  auto* by = from == draft ? nullptr : s.drafters[from].get();
+  if (!by || by->offers()) {
+    run = in_lines(offer(s, d, from), guesses);
+  } else {
+    next.grade = static_cast<std::uint8_t>(by->grade());
+    if (by->branches())
+      by->propose_tree(as_size(d.most), guesses, run.tokens, run.parents);
+    else
+      by->propose(guesses, run.tokens);
+  }
+  next.guesses = run.tokens;
+  next.parents = run.parents;
+  return next;
 }
 
 std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices) {
@@ -320,8 +391,7 @@ std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices
     append(id, choices.first(1));
     return 0;
   }
-  const auto proposed = *std::exchange(s.proposed, std::nullopt);
-  --proposals_;
+  const auto& proposed = *s.proposed;
   const auto rows = std::min(choices.size() - 1, proposed.guesses.size());
   const auto line = right_line(proposed, choices.first(rows + 1));
   const auto accepted = line.size() - 1;
@@ -329,14 +399,22 @@ std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices
     ++counters_.accepted_at[i];
   if (auto& d = s.drafters[proposed.from])
     d->branches() ? d->observe_tree(choices.first(rows + 1)) : d->observe(choices.first(rows + 1));
-  policy_.judged(id, proposed.from, proposed.grade, rows, accepted);
+  if (!s.offers[proposed.from]) {
+    std::vector<reached_guess> judged(accepted, {proposed.grade, true});
+    if (accepted < rows)
+      judged.push_back({proposed.grade, false});
+    policy_.learn(id, proposed.from, judged);
+  }
+  policy_.tried(id, accepted > 0);
   ++s.turn;
   ++counters_.drafts;
   counters_.proposed += rows;
   counters_.accepted += accepted;
   guesses_ += static_cast<int>(rows);
   accepted_ += static_cast<int>(accepted);
-  gain(s, line);
+  gain(id, s, line);
+  s.proposed.reset();
+  --proposals_;
   return accepted;
 }
 
@@ -361,7 +439,7 @@ void speculator::append(sequence_id id, std::span<const token_id> tokens) {
     return;
   proposals_ -= std::exchange(found->second.proposed, std::nullopt).has_value();
   policy_.plain(id);
-  gain(found->second, tokens);
+  gain(id, found->second, tokens);
 }
 
 void speculator::finished(const finished_step& step) {

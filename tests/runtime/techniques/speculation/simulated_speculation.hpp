@@ -8,8 +8,17 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <vector>
 
 namespace troupe {
+
+/// Guesses behind each other, of which the first ones were right.
+inline std::vector<reached_guess> line_of(std::size_t guesses, std::size_t right) {
+  std::vector<reached_guess> reached(right, reached_guess{0, true});
+  if (right < guesses)
+    reached.push_back({0, false});
+  return reached;
+}
 
 struct simulated_machine {
   // Reading the weights, whatever the rows, then a row's arithmetic.
@@ -117,7 +126,8 @@ private:
       while (right < count && std::uniform_real_distribution<>()(random_) < load.acceptance)
         ++right;
       if (count > 0) {
-        policy.judged(options[s].sequence, 0, 0, count, right);
+        policy.learn(options[s].sequence, 0, line_of(count, right));
+        policy.tried(options[s].sequence, right > 0);
         shape += shape_of_guesses(context + 1, counts[s]);
       } else {
         policy.plain(options[s].sequence);
