@@ -102,7 +102,7 @@ void row_grants::add_rows(scheduled_sequence& s, const block_demand& asked, cons
   if (s.embeds())
     s.scored = draft_.add_hidden_rows(s, granted.rows);
   if (guesses_.want_states(s))
-    draft_.add_guesser_rows(s, granted.rows);
+    draft_.add_guesser_rows(s, rows);
   s.planned += granted.rows;
   if (s.planned < s.known() || s.embeds())
     return;

@@ -44,9 +44,9 @@ step_guesses::decoding_step step_guesses::decoding(const sequence_table& table, 
       continue;
     found.in_flight = found.in_flight || s.samples_in_flight > 0;
     context_ += s.planned;
-    // What else goes with rows (layers' hooks, states of any kind) knows lines only.
+    // What else goes with rows (layers' hooks, states of recurrent layers) knows lines only.
     found.sequences.push_back({s.id, std::clamp(rules.end_of_rows(s) - s.planned - 1, 0, limits_.most_guesses),
-                               limits_.trees && !limits_.recurrent && !s.asked->features && !want_states(s)});
+                               limits_.trees && !limits_.recurrent && !s.asked->features});
   }
   found.step.rows = std::min(found.step.rows, limits_.step_tokens);
   found.step.sequences = decoding_ = static_cast<int>(found.sequences.size());

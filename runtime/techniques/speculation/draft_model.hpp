@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -60,15 +61,24 @@ private:
     bool longer = false;      // than the border of LongRoPE: so `computed` is rotated
   };
 
-  /// A sequence of a request, while it is served.
+  /// A line of guesses of a sequence, while its request is served: the first one, or one that parts from it.
   struct job {
-    sequence_id id;
+    sequence_id id; // of its draws
     sequence* of = nullptr;
     guess_answer* answer = nullptr;
-    int wanted = 0;                // guesses
-    int others = 0;                // tokens to be named in place of each
+    int wanted = 0;                // guesses behind each other
+    int others = 0;                // guesses beside each
     std::size_t rows = 0;          // in the next pass
     std::vector<float> state = {}; // [hidden], of its own making, behind the last row; multi-token prediction
+    int guesses = 0;               // so far
+    std::int32_t last = -1;        // of them, in the answer
+    float chance = 1;              // of all of them, as the model says
+    int partings = 0;              // of lines that part from it
+    // Of a line that parts from the first one:
+    std::vector<std::int32_t> blocks = {}; // its block table; empty: the sequence's
+    std::size_t own_blocks = 0;            // of these, the last ones
+    std::int32_t position = 0;             // of its next row
+    bool drawn = false;                    // the sampler knows it
   };
 
   void warm_up();
@@ -82,6 +92,10 @@ private:
   step_result run(std::span<job> jobs);
   step_result wait_for(const step_tokens& tokens);
   void add_guesses(std::vector<job>& jobs, const step_result& drawn);
+  void add_guess(job& j, const sampled_token& token, std::size_t lines, std::vector<job>& parting);
+  std::optional<job> part(job& j, std::int32_t from);
+  void end_line(const job& j);
+  std::vector<token_id> line_of(const job& j) const;
 
   draft_spec spec_;
   std::size_t border_; // of LongRoPE (rope_border)
@@ -93,6 +107,7 @@ private:
   std::unique_ptr<step_sampler> sampler_;
   std::map<sequence_id, sequence> sequences_;
   std::vector<sequence_id> ended_; // not reported to the sampler yet
+  std::vector<block_move> moves_;  // before the next pass
   std::vector<std::int32_t> free_;
   std::uint64_t requests_ = 0, steps_ = 0;
 };

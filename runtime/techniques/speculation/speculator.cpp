@@ -31,20 +31,17 @@ double expected_tokens(double acceptance, int guesses) {
   return sum;
 }
 
-/// The line of the draft model's guesses, each followed by what could stand in its place. Of guesses whose chance it
-/// does not tell, little is known.
+/// Of guesses whose chance the draft model does not tell, little is known.
 std::vector<offered_guess> offered_by(const guess_answer& answer) {
   std::vector<offered_guess> offered;
-  auto other = answer.others.begin();
-  std::int32_t before = -1;
+  std::vector<bool> followed(answer.guesses.size() + 1); // [guess + 1]
   for (std::size_t i = 0; i < answer.guesses.size(); ++i) {
     constexpr double usual = 0.75;
     const auto chance = i < answer.chances.size() ? static_cast<double>(answer.chances[i]) : usual;
-    const auto now = static_cast<std::int32_t>(offered.size());
-    offered.push_back({answer.guesses[i], before, grade_of(chance, false)});
-    for (; other != answer.others.end() && as_size(other->place) == i; ++other)
-      offered.push_back({other->token, before, grade_of(static_cast<double>(other->chance), true)});
-    before = now;
+    const auto parent = i < answer.parents.size() ? answer.parents[i] : static_cast<std::int32_t>(i) - 1;
+    const bool beside = followed[as_size(parent + 1)];
+    followed[as_size(parent + 1)] = true;
+    offered.push_back({answer.guesses[i], parent, grade_of(chance, beside)});
   }
   return offered;
 }
@@ -163,16 +160,29 @@ bool speculator::wants_states(sequence_id id) const {
   return found != sequences_.end() && found->second.drafts;
 }
 
-// Those behind the first wrong guess are of another text. Kept are those of the last tokens alone, where a sequence has
-// no guesses for long.
+// Those of wrong guesses are of another text. Kept are those of the last tokens alone, where a sequence has no guesses
+// for long.
 void speculator::take_states(sequence_id id, const state_rows& states, std::int32_t known) {
   if (!wants_states(id))
     return;
   auto& s = sequences_.at(id);
   auto valid = states;
-  valid.rows = std::min(states.end(), std::max(known, static_cast<std::int32_t>(s.tokens) - 1)) - states.position;
+  const auto of_known = std::min(known, states.end()) - states.position;
+  const auto right = std::exchange(s.right, {});
+  valid.rows = of_known + (states.end() > known ? static_cast<std::int32_t>(right.size()) : 0);
   if (valid.rows <= 0)
     return;
+  if (!right.empty() && right.back() >= std::ssize(right) && valid.rows > of_known) { // not the first ones
+    const auto values = std::make_shared<std::vector<float>>();
+    const auto add = [&](std::int32_t row, std::int32_t rows) {
+      const auto* first = states.values.get() + as_size(row) * states.width;
+      values->insert(values->end(), first, first + as_size(rows) * states.width);
+    };
+    add(0, of_known);
+    for (const auto guess : right)
+      add(of_known + guess, 1);
+    valid.values = {values, values->data()};
+  }
   s.states.push_back(std::move(valid));
   std::erase_if(s.states, [&](const state_rows& old) { return old.end() + most_state_rows < s.states.back().end(); });
 }
@@ -393,7 +403,7 @@ std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices
   }
   const auto& proposed = *s.proposed;
   const auto rows = std::min(choices.size() - 1, proposed.guesses.size());
-  const auto line = right_line(proposed, choices.first(rows + 1));
+  const auto line = right_line(proposed, choices.first(rows + 1), s.right);
   const auto accepted = line.size() - 1;
   for (std::size_t i = 0; i < accepted; ++i)
     ++counters_.accepted_at[i];
@@ -419,7 +429,9 @@ std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices
 }
 
 // The choices along the guesses that were right: each of them, and the one that follows.
-std::vector<token_id> speculator::right_line(const proposal& proposed, std::span<const token_id> choices) {
+std::vector<token_id> speculator::right_line(const proposal& proposed, std::span<const token_id> choices,
+                                             std::vector<std::int32_t>& right) {
+  right.clear();
   std::vector<token_id> line{choices.front()};
   for (std::size_t guess = 0, after = 0; guess + 1 < choices.size();
        ++guess) { // `after`: guesses up to the last right one
@@ -428,6 +440,7 @@ std::vector<token_id> speculator::right_line(const proposal& proposed, std::span
     if (!follows || proposed.guesses[guess] != line.back() || choices[guess + 1] < 0)
       continue;
     line.push_back(choices[guess + 1]);
+    right.push_back(static_cast<std::int32_t>(guess));
     after = guess + 1;
   }
   return line;
@@ -438,6 +451,7 @@ void speculator::append(sequence_id id, std::span<const token_id> tokens) {
   if (found == sequences_.end())
     return;
   proposals_ -= std::exchange(found->second.proposed, std::nullopt).has_value();
+  found->second.right.clear();
   policy_.plain(id);
   gain(id, found->second, tokens);
 }

@@ -94,6 +94,7 @@ private:
     std::optional<std::vector<offered_guess>> drawn;
     std::array<std::optional<ranked_offer>, sources> offers; // until there are more tokens
     std::optional<proposal> proposed;                        // in flight
+    std::vector<std::int32_t> right;                         // guesses of the last one, as it listed them
     std::vector<state_rows> states;             // that it has not been given; if they are wanted
     unsigned turn = 0;                          // of the sources when it is tried again
   };
@@ -113,7 +114,8 @@ private:
   void learn(sequence_id id, const sequence& s, std::span<const token_id> tokens);
   bool worth_catching_up(const sequence& s, const decoding_sequence& d, const plain_step& step) const;
   void gain(sequence_id id, sequence& s, std::span<const token_id> tokens);
-  static std::vector<token_id> right_line(const proposal& proposed, std::span<const token_id> choices);
+  static std::vector<token_id> right_line(const proposal& proposed, std::span<const token_id> choices,
+                                          std::vector<std::int32_t>& right);
 
   speculation_settings settings_;
   step_cost_fn cost_;

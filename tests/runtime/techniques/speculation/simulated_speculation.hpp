@@ -51,6 +51,7 @@ struct simulated_load {
   double acceptance = 0;
   int prompt_rows = 0; // that join every eighth step
   bool fresh = true;   // other sequences than in the load before
+  bool seen = false;   // where there are no guesses, it is seen whether the first would have been right
 };
 
 class simulated_speculation {
@@ -130,6 +131,9 @@ private:
         policy.tried(options[s].sequence, right > 0);
         shape += shape_of_guesses(context + 1, counts[s]);
       } else {
+        if (load.seen)
+          policy.learn(options[s].sequence, 0,
+                       line_of(1, std::uniform_real_distribution<>()(random_) < load.acceptance ? 1 : 0));
         policy.plain(options[s].sequence);
       }
       guesses += counts[s];

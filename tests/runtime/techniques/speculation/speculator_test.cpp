@@ -97,18 +97,27 @@ struct speculating_machine {
       CHECK(text == of->text); // it has been told everything
       guess_answer answer{d.sequence, {}, false};
       auto next = text;
+      std::int32_t before = -1;
       for (int g = 0; g < d.guesses; ++g) {
         next.push_back(target_token(next, d.prompt_tokens));
         const auto hash = random_bits(next.size(), 0, 0) >> 32;
         const bool wrong = hash % draft_wrong_every == 0, unsure = wrong || hash % draft_wrong_every == 1;
-        answer.guesses.push_back(wrong ? 0 : next.back());
-        if (d.others == 0)
-          continue;
-        answer.chances.push_back(unsure ? 0.4f : 0.95f);
-        answer.others.push_back({g, 1, 0.02f});
-        answer.others.push_back({g, wrong ? next.back() : 2, unsure ? 0.3f : 0.01f});
+        const auto add = [&](token_id token, float chance) {
+          answer.guesses.push_back(token);
+          if (d.others > 0) {
+            answer.parents.push_back(before);
+            answer.chances.push_back(chance);
+          }
+        };
+        const auto now = static_cast<std::int32_t>(answer.guesses.size());
+        add(wrong ? 0 : next.back(), unsure ? 0.4f : 0.95f);
+        if (d.others > 0) {
+          add(1, 0.02f);
+          add(wrong ? next.back() : 2, unsure ? 0.3f : 0.01f);
+          others += 2;
+        }
+        before = now;
       }
-      others += answer.others.size();
       reply.answers.push_back(std::move(answer));
     }
     guesser.deliver(reply);
