@@ -18,9 +18,8 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-constexpr std::size_t little = 4;     // rows of one sequence that hardly prolong a pass
-constexpr int most_partings = 2;      // of lines from the first one
-constexpr float least_parting = 0.1f; // chance of a guess that a line of its own goes on from
+constexpr std::size_t little = 4; // rows of one sequence that hardly prolong a pass
+constexpr int most_partings = 2;  // of lines from the first one
 
 double ms_since(clock::time_point start) {
   return std::chrono::duration<double, std::milli>(clock::now() - start).count();
@@ -310,7 +309,7 @@ void draft_model::add_guess(job& j, const sampled_token& token, std::size_t line
     const auto at = add(other.id, other.logprob);
     if (j.blocks.empty() && j.guesses < j.wanted && j.partings < most_partings &&
         lines + parting.size() < as_size(spec_.sampler.max_sequences) &&
-        j.chance * std::exp(other.logprob) >= least_parting)
+        j.chance * std::exp(other.logprob) >= spec_.least_parting)
       if (auto line = part(j, at)) {
         line->chance = j.chance * std::exp(other.logprob);
         parting.push_back(std::move(*line));

@@ -3,6 +3,7 @@
 // and the KV blocks. A transcript's new tokens are computed behind those that still hold, wrong guesses are overwritten
 // in place, and when blocks run out, the sequence that was not served for longest loses its own. Guesses are drawn as
 // the target draws its tokens, with its parameters and random numbers, so that two models which agree draw the same.
+// Where it is unsure, it also names the likeliest other tokens, and goes on from some of them, in blocks of their own.
 //
 // Multi-token prediction sees a transcript from the first token on whose predecessor's state it was given. Rows of
 // guesses read states that it made itself; those that prove right are computed again with the model's.
@@ -32,6 +33,7 @@ struct draft_spec {
   sampler_spec sampler; // the target's EOS ids; the vocabulary of the draft
   int target_vocab = 0; // guesses outside it are wrong, and not made
   std::shared_ptr<const mtp_spec> mtp = {}; // null: a model of its own
+  float least_parting = 0.1f;               // chance of a guess beside the first line that a line goes on from
 };
 
 class draft_model final : public guess_model {
