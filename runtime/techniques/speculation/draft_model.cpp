@@ -237,8 +237,7 @@ step_result draft_model::run(std::span<job> jobs) {
       std::vector<token_id> emitted(s.text.begin() + std::ssize(s.asked->prompt), s.text.end());
       const auto line = line_of(j);
       emitted.insert(emitted.end(), line.begin(), line.end());
-      d.start = std::make_shared<const sampling_start>(
-        sampling_start{.asked = s.asked, .emitted = std::move(emitted)});
+      d.start = std::make_shared<const sampling_start>(sampling_start{.asked = s.asked, .emitted = std::move(emitted)});
     }
     plan.samples.push_back(std::move(d));
   }
@@ -379,9 +378,11 @@ guess_reply draft_model::serve(const guess_request& request) {
     take(demand, s);
     if (spec_.mtp && !take_states(demand, s))
       continue;
-    jobs.push_back(
-      {.id = demand.sequence, .of = &s, .answer = &reply.answers[i], .wanted = std::max(demand.guesses, 1),
-       .others = demand.others});
+    jobs.push_back({.id = demand.sequence,
+                    .of = &s,
+                    .answer = &reply.answers[i],
+                    .wanted = std::max(demand.guesses, 1),
+                    .others = demand.others});
   }
   begin_pass(jobs);
   if (jobs.empty())

@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-constexpr token_id mark = -1;           // behind the prediction: follows nothing
+constexpr token_id mark = -1;            // behind the prediction: follows nothing
 constexpr std::size_t most_contexts = 4; // of a guess, longest first
 constexpr std::size_t most_read = 64;    // tokens that have followed one, the latest new ones
 constexpr std::size_t most_kept = 4;     // of these, the most frequent
@@ -108,7 +108,8 @@ void ngram_drafter::expand(const candidate& of, std::int32_t as, std::vector<can
       if (at == most_kept)
         continue;
       kept = std::min(kept + 1, most_kept);
-      std::move_backward(best.begin() + static_cast<std::ptrdiff_t>(at), best.begin() + static_cast<std::ptrdiff_t>(kept) - 1,
+      std::move_backward(best.begin() + static_cast<std::ptrdiff_t>(at),
+                         best.begin() + static_cast<std::ptrdiff_t>(kept) - 1,
                          best.begin() + static_cast<std::ptrdiff_t>(kept));
       best[at] = {edge.token, edge.to, count};
     }

@@ -39,7 +39,7 @@ private:
     double confidence = 0; // the same, if its parent is right
     bool beside = false;   // a likelier one
     state context = suffix_automaton::empty;
-    std::size_t matched = 0; // tokens of that context
+    std::size_t matched = 0;               // tokens of that context
     std::optional<std::size_t> place = {}; // behind it in the prediction, which is followed from its start
     std::size_t last = 0;                  // tokens up to where it last followed
     bool operator<(const candidate& other) const {
@@ -54,9 +54,9 @@ private:
 
   std::size_t most_;
   std::vector<token_id> prediction_;
-  std::vector<token_id> text_; // of the sequence, as far as the automaton has it
-  std::size_t predicted_ = 0;  // tokens of the prediction in the automaton
-  suffix_automaton past_;      // the prediction, a mark, the text
+  std::vector<token_id> text_;       // of the sequence, as far as the automaton has it
+  std::size_t predicted_ = 0;        // tokens of the prediction in the automaton
+  suffix_automaton past_;            // the prediction, a mark, the text
   std::optional<std::size_t> place_; // of the next token in the prediction, while the answer is as predicted
   bool begun_ = false;
 };

@@ -85,7 +85,8 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
   const auto push = [&](std::size_t option, int depth, double before) {
     const auto& o = options[option];
     if (depth <= o.most)
-      next.push({o.chances.empty() ? before * std::min(o.acceptance, 0.99) : o.chances[as_size(depth - 1)], option, depth});
+      next.push(
+        {o.chances.empty() ? before * std::min(o.acceptance, 0.99) : o.chances[as_size(depth - 1)], option, depth});
   };
   for (std::size_t i = 0; i < options.size(); ++i)
     push(i, 1, 1);

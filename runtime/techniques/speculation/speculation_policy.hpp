@@ -33,7 +33,6 @@ struct guess_option {
   std::span<const double> chances = {}; // of guesses that branch, each one's to be right, none above that before it
 };
 
-
 /// What is known of a step when its tokens have arrived.
 struct measured_step {
   finished_step step;

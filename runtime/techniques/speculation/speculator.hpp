@@ -87,16 +87,16 @@ private:
     std::shared_ptr<const sampling_params> params;
     std::size_t prompt_tokens = 0, tokens = 0;
     std::array<std::unique_ptr<drafter>, sources> drafters;
-    bool drafts = false;                        // the draft model may serve it
-    std::vector<token_id> unsent;               // tokens that the draft model has not been told
-    std::size_t lag = 0;                        // tokens that the draft model has not computed
+    bool drafts = false;          // the draft model may serve it
+    std::vector<token_id> unsent; // tokens that the draft model has not been told
+    std::size_t lag = 0;          // tokens that the draft model has not computed
     // The draft model's guesses of the tokens that follow: a line, and what could stand in place of its guesses.
     std::optional<std::vector<offered_guess>> drawn;
     std::array<std::optional<ranked_offer>, sources> offers; // until there are more tokens
     std::optional<proposal> proposed;                        // in flight
     std::vector<std::int32_t> right;                         // guesses of the last one, as it listed them
-    std::vector<state_rows> states;             // that it has not been given; if they are wanted
-    unsigned turn = 0;                          // of the sources when it is tried again
+    std::vector<state_rows> states;                          // that it has not been given; if they are wanted
+    unsigned turn = 0;                                       // of the sources when it is tried again
   };
 
   struct plan {

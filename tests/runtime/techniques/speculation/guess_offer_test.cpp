@@ -61,14 +61,16 @@ TEST_CASE("offers: however they branch, a guess comes behind the one that it fol
   for (int round = 0; round < 300; ++round) {
     std::vector<offered_guess> offered;
     for (int i = 0; i < static_cast<int>(random() % 40); ++i)
-      offered.push_back({static_cast<token_id>(i), static_cast<std::int32_t>(random() % static_cast<unsigned>(i + 1)) - 1,
+      offered.push_back({static_cast<token_id>(i),
+                         static_cast<std::int32_t>(random() % static_cast<unsigned>(i + 1)) - 1,
                          static_cast<std::uint8_t>(random() % 16)});
     const int most = 1 + static_cast<int>(random() % 6);
     const bool branches = random() % 4 > 0;
-    const auto all = ranked(offered, [](std::size_t grade) { return (15.0 - grade) / 15; }, most, branches);
+    const auto all = ranked(
+      offered, [](std::size_t grade) { return (15.0 - grade) / 15; }, most, branches);
     CHECK(std::ranges::is_sorted(all.chances, std::greater<>()));
     const auto count = random() % 40;
-      const auto run = in_lines(all, count);
+    const auto run = in_lines(all, count);
     REQUIRE(run.tokens.size() == std::min(count, all.guesses.size()));
     if (!branches)
       CHECK(run.parents.empty());

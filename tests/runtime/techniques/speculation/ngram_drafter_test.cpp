@@ -67,7 +67,8 @@ TEST_CASE("n-grams: what has followed the last tokens is guessed side by side, t
       CHECK(g.grade >= 8);
     if (g.parent >= 0 && offered[static_cast<std::size_t>(g.parent)].token == 7)
       CHECK(g.token == 4);
-    CHECK((g.parent < 0 || offered[static_cast<std::size_t>(g.parent)].parent < 0)); // no more than two behind each other
+    CHECK(
+      (g.parent < 0 || offered[static_cast<std::size_t>(g.parent)].parent < 0)); // no more than two behind each other
   }
   CHECK(offer_of(d, 8, 3).size() == 3);
   CHECK(offer_of(d, 8, 0).empty());
