@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 using namespace troupe;
@@ -434,4 +435,37 @@ TEST_CASE("speculator: hidden states go along with tokens, but for those of wron
   s.begin({3, 0}, std::make_shared<const sampling_params>(params), ids{1, 2, 3}, 3, {});
   CHECK_FALSE(s.wants_states({3, 0}));
   s.take_states({3, 0}, rows(0, 3), 3);
+}
+
+TEST_CASE("speculator: whether guesses would have been right is seen by the tokens that come, at no cost") {
+  speculator s({}, [](int rows) { return step_estimate{20.0 * rows, true}; }); // rows cost too much
+  sampling_params params;
+  params.max_tokens = 4000;
+  const sequence_id id{1, 0};
+  ids text;
+  for (token_id t = 0; t < 60; ++t)
+    text.push_back(t % 5);
+  s.begin(id, std::make_shared<const sampling_params>(params), text, text.size(), {});
+  const std::vector<decoding_sequence> decoding{{id, 8}};
+  const auto rate = [&](std::size_t source) { return s.policy().acceptance(id, source, source == 0 ? 7 : 2); };
+  const auto go_on = [&](int tokens, bool as_before) {
+    for (int i = 0; i < tokens; ++i) {
+      s.waits({1, 1}, decoding);
+      text.push_back(as_before ? text[text.size() - 5] : static_cast<token_id>(text[text.size() - 5] + 100));
+      s.append(id, std::span(text).last(1));
+      s.finished({{1, 1}, 20, 20, 20, 0, true});
+    }
+  };
+  constexpr std::size_t ngram = 0, lookahead = 1;
+  const auto expected = std::array{rate(ngram), rate(lookahead)};
+  go_on(40, true);
+  CHECK(rate(ngram) > 0.95);
+  CHECK(rate(lookahead) > 0.9);
+  CHECK(rate(ngram) > expected[ngram]);
+  CHECK(rate(lookahead) > expected[lookahead]);
+  const auto sure = std::array{rate(ngram), rate(lookahead)};
+  go_on(1, false);
+  CHECK(rate(ngram) < sure[ngram]);
+  CHECK(rate(lookahead) < sure[lookahead]);
+  CHECK(s.counters().proposed <= 2);
 }
