@@ -36,6 +36,10 @@ struct guess_demand {
   int guesses = 0;                               // wanted
   std::vector<state_rows> states = {};           // ascending; since the last demand; if they are wanted
   int others = 0;                                // guesses wanted beside each, which others may follow
+  // If others are wanted: how often guesses of each grade are right, and the chance to be right below which a line does
+  // not go on.
+  std::vector<float> rates = {};
+  float least_chance = 0;
 };
 
 struct guess_request {

@@ -4,6 +4,7 @@
 #include "runtime/model/decoder/weights.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/support/kv_blocks.hpp"
+#include "runtime/techniques/speculation/guess_offer.hpp"
 #include "runtime/techniques/speculation/mtp_runner.hpp"
 
 #include <algorithm>
@@ -278,7 +279,8 @@ void draft_model::add_guesses(std::vector<job>& jobs, const step_result& drawn) 
     const bool known = found != tokens.end() && found->second->id < spec_.target_vocab;
     if (known)
       add_guess(j, *found->second, jobs.size(), parting);
-    const bool ends = !known || found->second->finish != sampled_token::finish::none || j.guesses >= j.wanted;
+    const bool ends = !known || found->second->finish != sampled_token::finish::none || j.guesses >= j.wanted ||
+      j.chance < j.asked->least_chance;
     if (ends)
       end_line(j);
     return ends;
@@ -290,10 +292,15 @@ void draft_model::add_guesses(std::vector<job>& jobs, const step_result& drawn) 
 void draft_model::add_guess(job& j, const sampled_token& token, std::size_t lines, std::vector<job>& parting) {
   auto& answer = *j.answer;
   const auto parent = j.last;
+  const auto& rates = j.asked->rates;
+  const auto chance = [&](float logprob, bool beside) {
+    const auto own = std::exp(logprob);
+    return j.chance * (rates.empty() ? own : rates[grade_of(static_cast<double>(own), beside)]);
+  };
   const auto add = [&](token_id id, float logprob) {
     answer.guesses.push_back(id);
     answer.parents.push_back(parent);
-    if (j.others > 0)
+    if (j.asked->others > 0)
       answer.chances.push_back(std::exp(logprob));
     return static_cast<std::int32_t>(answer.guesses.size()) - 1;
   };
@@ -302,19 +309,20 @@ void draft_model::add_guess(job& j, const sampled_token& token, std::size_t line
   j.rows = 1;
   int others = 0;
   for (const auto& other : token.top) {
-    if (other.id == token.id || other.id >= spec_.target_vocab || others == j.others)
+    if (other.id == token.id || other.id >= spec_.target_vocab || others == j.asked->others)
       continue;
     ++others;
     const auto at = add(other.id, other.logprob);
     if (j.blocks.empty() && j.guesses < j.wanted && j.partings < most_partings &&
         lines + parting.size() < as_size(spec_.sampler.max_sequences) &&
-        j.chance * std::exp(other.logprob) >= spec_.least_parting)
+        chance(other.logprob, true) >= std::max(spec_.least_parting, j.asked->least_chance))
       if (auto line = part(j, at)) {
-        line->chance = j.chance * std::exp(other.logprob);
+        line->chance = chance(other.logprob, true);
         parting.push_back(std::move(*line));
       }
   }
-  j.chance *= std::exp(token.logprob);
+  if (j.asked->others > 0)
+    j.chance = chance(token.logprob, false);
 }
 
 // A line that goes on from a guess beside the last one, in blocks of its own from there on. None if there are too few.
@@ -382,7 +390,7 @@ guess_reply draft_model::serve(const guess_request& request) {
                     .of = &s,
                     .answer = &reply.answers[i],
                     .wanted = std::max(demand.guesses, 1),
-                    .others = demand.others});
+                    .asked = &demand});
   }
   begin_pass(jobs);
   if (jobs.empty())

@@ -68,13 +68,13 @@ private:
     sequence_id id; // of its draws
     sequence* of = nullptr;
     guess_answer* answer = nullptr;
-    int wanted = 0;                // guesses behind each other
-    int others = 0;                // guesses beside each
+    int wanted = 0; // guesses behind each other
+    const guess_demand* asked = nullptr;
     std::size_t rows = 0;          // in the next pass
     std::vector<float> state = {}; // [hidden], of its own making, behind the last row; multi-token prediction
     int guesses = 0;               // so far
     std::int32_t last = -1;        // of them, in the answer
-    float chance = 1;              // of all of them, as the model says
+    float chance = 1;              // of all of them
     int partings = 0;              // of lines that part from it
     // Of a line that parts from the first one:
     std::vector<std::int32_t> blocks = {}; // its block table; empty: the sequence's

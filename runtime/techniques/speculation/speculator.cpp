@@ -321,9 +321,16 @@ std::optional<guess_request> speculator::collect(const plain_step& step, std::sp
     if (s.drawn)
       continue;
     const auto known = s.tokens - s.unsent.size();
-    request.demands.push_back({decoding[i].id, s.params, s.prompt_tokens, known, std::exchange(s.unsent, {}),
-                               p.guesses[i], std::exchange(s.states, {}),
-                               decoding[i].branches && settings_.branches ? named_others : 0});
+    guess_demand demand{decoding[i].id,
+                        s.params,
+                        s.prompt_tokens,
+                        known,
+                        std::exchange(s.unsent, {}),
+                        p.guesses[i],
+                        std::exchange(s.states, {})};
+    if (decoding[i].branches && settings_.branches)
+      let_branch(demand, decoding[i], step);
+    request.demands.push_back(std::move(demand));
   }
   if (request.demands.empty())
     return std::nullopt;
@@ -331,6 +338,19 @@ std::optional<guess_request> speculator::collect(const plain_step& step, std::sp
   request.ended = std::exchange(ended_, {});
   asked_ = true;
   return request;
+}
+
+// By its chances a line ends where a further guess would not be worth a pass and a row. So more may be asked for than are
+// worth their passes on average.
+void speculator::let_branch(guess_demand& demand, const decoding_sequence& d, const plain_step& step) const {
+  demand.others = named_others;
+  for (std::size_t grade = 0; grade < drafter::grades; ++grade)
+    demand.rates.push_back(static_cast<float>(policy_.acceptance(d.id, draft, grade)));
+  if (settings_.forced > 0 || pass_ms_.value() == 0)
+    return;
+  const auto pass_and_rows = pass_ms_.value() + step.sequences * policy_.added_ms(step, cost_, 1);
+  demand.least_chance = static_cast<float>(pass_and_rows / policy_.unit_ms(step, cost_));
+  demand.guesses = std::min({2 * demand.guesses, d.most, settings_.most_guesses});
 }
 
 void speculator::deliver(const guess_reply& reply) {

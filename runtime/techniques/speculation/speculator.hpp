@@ -110,6 +110,7 @@ private:
   const ranked_guesses& offer(sequence& s, const decoding_sequence& d, source from);
   guess_option option(sequence& s, const decoding_sequence& d, source from);
   std::optional<source> choose(sequence& s, const decoding_sequence& d, const plain_step& step, bool ask);
+  void let_branch(guess_demand& demand, const decoding_sequence& d, const plain_step& step) const;
   proposal proposal_of(sequence& s, const decoding_sequence& d, source from, std::size_t guesses, guess_run& run);
   void learn(sequence_id id, const sequence& s, std::span<const token_id> tokens);
   bool worth_catching_up(const sequence& s, const decoding_sequence& d, const plain_step& step) const;

@@ -75,3 +75,26 @@ TEST_CASE("draft model: lines that part from the first one go on as the model wo
   draft.serve({.number = 9, .ended = {{1, 0}, {2, 0}}});
   CHECK(draft.free_blocks() == 64);
 }
+
+TEST_CASE("draft model: a line ends where its chance, by what was measured of such guesses, is too small") {
+  const auto target_model = replica_of(load_model(draft_cases::on_cpu(), {}));
+  draft_model draft(target_model.plan.last(), draft_cases::spec_of(target_model, 128, 64));
+  auto s = draft_cases::drafted(1, draft_cases::some_prompt(target_model, 9, 3), draft_cases::greedy());
+  const auto guesses = [&](float rate, float least) {
+    auto demand = s.demand(5);
+    demand.others = 1;
+    demand.rates.assign(16, rate);
+    demand.least_chance = least;
+    auto reply = draft.serve({.number = 1, .demands = {std::move(demand)}});
+    std::size_t depth = 0;
+    std::vector<std::size_t> depths;
+    for (const auto parent : reply.answers[0].parents) {
+      depths.push_back(parent < 0 ? 1 : depths[as_size(parent)] + 1);
+      depth = std::max(depth, depths.back());
+    }
+    return depth;
+  };
+  CHECK(guesses(1, 0.9f) == 5);
+  CHECK(guesses(0.5f, 0.3f) == 2); // 0.5, then 0.25
+  CHECK(guesses(0.5f, 0.6f) == 1);
+}
