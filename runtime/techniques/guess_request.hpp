@@ -14,11 +14,12 @@ namespace troupe {
 struct sampling_params; // runtime/sampling/sampling_params.hpp
 
 /// Hidden states behind the model's final norm, of neighbouring positions: what a guess_model may read
-/// beside the tokens that follow.
+/// beside the tokens that follow. A guesser gets those of guesses in the order in which it listed them.
 struct state_rows {
   std::int32_t position = 0;           // of the first
   std::int32_t rows = 0;               // more than 0
-  std::shared_ptr<const float> values; // [rows, hidden], host memory
+  std::shared_ptr<const float> values; // [rows, width], host memory
+  std::size_t width = 0;
 
   std::int32_t end() const { return position + rows; }
 };
@@ -34,6 +35,11 @@ struct guess_demand {
   std::vector<token_id> tokens;                  // that follow those
   int guesses = 0;                               // wanted
   std::vector<state_rows> states = {};           // ascending; since the last demand; if they are wanted
+  int others = 0;                                // guesses wanted beside each, which others may follow
+  // If others are wanted: how often guesses of each grade are right, and the chance to be right below which a line does
+  // not go on.
+  std::vector<float> rates = {};
+  float least_chance = 0;
 };
 
 struct guess_request {
@@ -44,8 +50,12 @@ struct guess_request {
 
 struct guess_answer {
   sequence_id sequence;
-  std::vector<token_id> guesses = {}; // at most as many as wanted
+  std::vector<token_id> guesses = {}; // at most as many behind each other as wanted
   bool behind = false;                // more of the transcript must be computed before there can be guesses
+  // If others are wanted:
+  std::vector<std::int32_t> parents = {}; // of each guess the one that it follows, which comes earlier; -1: the
+                                          // transcript. Of those that follow the same, the first was drawn
+  std::vector<float> chances = {};        // of each guess, in the model's own distribution
 };
 
 struct guess_reply {

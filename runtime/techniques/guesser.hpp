@@ -55,7 +55,8 @@ struct finished_step {
 /// A sequence of a step being planned that decodes: all but its last known token are computed.
 struct decoding_sequence {
   sequence_id id;
-  int most = 0; // guesses behind each other that there is room for, in its context and its max_tokens
+  int most = 0;         // guesses behind each other that there is room for, in its context and its max_tokens
+  bool branches = true; // guesses that branch can be computed
 };
 
 /// Guesses of the tokens of one sequence that follow: a line, or a tree.

@@ -20,8 +20,22 @@ guess_reply hash_guesses::serve(const guess_request& request) {
     const auto how = mixed(known.size(), d.sequence.request) % 8;
     answer.behind = how == 0;
     auto last = known.empty() ? 1 : known.back();
-    for (int i = 0; i < (how < 2 ? 0 : d.guesses); ++i)
-      answer.guesses.push_back(last = likely_behind(last));
+    std::int32_t before = -1; // guess
+    for (int i = 0; i < (how < 2 ? 0 : d.guesses); ++i) {
+      const auto likely = likely_behind(last);
+      // Now and then the likely one is not the first.
+      const bool second = d.others > 0 && mixed(how, static_cast<std::uint64_t>(i)) % 3 == 0;
+      const auto add = [&](token_id token) {
+        answer.guesses.push_back(token);
+        answer.parents.push_back(before);
+        answer.chances.push_back(0.5f);
+      };
+      if (second)
+        add(last);
+      const auto now = static_cast<std::int32_t>(answer.guesses.size());
+      add(last = likely);
+      before = now;
+    }
     reply.answers.push_back(std::move(answer));
   }
   reply.drawing_ms = 0.1;

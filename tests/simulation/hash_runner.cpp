@@ -150,6 +150,8 @@ step_output hash_runner::run(const step_plan& plan, const stage_rows* before) {
       expect(place < plan.block_tables.size(), "has a block table that is too short");
       return plan.block_tables[place];
     };
+    for (const auto& c : plan.common) // of guesses that branch: their ancestors are written by now
+      at(cache_, c.to, c.place) = at(cache_, c.from, c.place);
     std::uint64_t context = 7;
     for (std::int32_t p = 0; p < s.first_position; ++p)
       context = mixed(context, at(cache_, block_of(p), p % block_tokens));

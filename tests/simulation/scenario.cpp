@@ -78,7 +78,8 @@ scenario scenario_of(std::uint64_t seed) {
     s.limits.max_wait_ms = 20;
   s.drafts = d.one_in(3);
   s.judge = d.one_in(3) && !s.asynchronous; // a late sampler asks no judge: it is on no actor's turn
-  s.forced_guesses = d.one_in(2) ? d.pick(1, 4) : 0;
+  s.forced_guesses = d.one_in(2) ? d.pick(1, 6) : 0;
+  s.limits.trees = !s.recurrent && d.one_in(2);
   for (int i = d.pick(1, 10); i > 0; --i)
     s.clients.push_back(client_of(d, i, trouble, s.drafts, s.judge));
   s.how = static_cast<picking>(d.pick(0, 3));
@@ -122,6 +123,7 @@ std::string scenario::describe() const {
                                  {recurrent, ", recurrent"},
                                  {disk, ", a disk"},
                                  {drafts, ", a draft model"},
+                                 {limits.trees, ", trees"},
                                  {judge, ", a judge"},
                                  {!prefix_cache, ", no prefix cache"},
                                  {observed, ", observed"},

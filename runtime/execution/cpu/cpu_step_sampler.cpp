@@ -23,7 +23,7 @@ guesser_states states_of(const guesser_rows& demand, std::span<const float> hidd
   const auto rows = static_cast<std::size_t>(demand.rows);
   const auto from = hidden.subspan(static_cast<std::size_t>(demand.hidden_row) * width, rows * width);
   const auto copy = std::make_shared<const std::vector<float>>(from.begin(), from.end());
-  return {demand.sequence, {demand.position, demand.rows, {copy, copy->data()}}, demand.known};
+  return {demand.sequence, {demand.position, demand.rows, {copy, copy->data()}, width}, demand.known};
 }
 
 constexpr std::size_t constrained_work = 6; // masks are copied besides

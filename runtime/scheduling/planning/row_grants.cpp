@@ -21,6 +21,7 @@ void row_grants::count(scheduler_counters& into) const {
   into.decode_rows = decode_rows_;
   into.prompt_tokens = prompt_tokens_;
   into.guess_runs = guess_runs_;
+  into.guess_trees = guess_trees_;
   into.guessed_tokens = guessed_tokens_;
 }
 
@@ -102,7 +103,7 @@ void row_grants::add_rows(scheduled_sequence& s, const block_demand& asked, cons
   if (s.embeds())
     s.scored = draft_.add_hidden_rows(s, granted.rows);
   if (guesses_.want_states(s))
-    draft_.add_guesser_rows(s, granted.rows);
+    draft_.add_guesser_rows(s, rows);
   s.planned += granted.rows;
   if (s.planned < s.known() || s.embeds())
     return;
@@ -124,6 +125,7 @@ void row_grants::add_samples(scheduled_sequence& s, std::int32_t guesses) {
   s.guesses = guesses;
   if (guesses > 0) {
     ++guess_runs_;
+    guess_trees_ += s.tree != nullptr;
     guessed_tokens_ += static_cast<std::uint64_t>(guesses);
   }
   add_siblings(s, logit_row);

@@ -141,7 +141,7 @@ void step_draft::add_guesser_rows(const scheduled_sequence& s, std::int32_t rows
   plan.for_guesser.push_back({s.id, first, static_cast<std::int32_t>(plan.hidden_rows.size()), end - first,
                               s.samples_in_flight > 0 ? end : s.known()});
   for (auto p = first; p < end; ++p)
-    plan.hidden_rows.push_back(plan.sequences.back().first_row + p - s.planned);
+    plan.hidden_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - end + p);
 }
 
 std::int32_t step_draft::add_logits(const scheduled_sequence& s, std::int32_t guesses) {

@@ -44,9 +44,9 @@ step_guesses::decoding_step step_guesses::decoding(const sequence_table& table, 
       continue;
     found.in_flight = found.in_flight || s.samples_in_flight > 0;
     context_ += s.planned;
-    found.sequences.push_back({s.id, std::clamp(rules.end_of_rows(s) - s.planned - 1, 0, limits_.most_guesses)});
-    // What else goes with rows (layers' hooks, states of any kind) knows lines only.
-    found.trees.push_back(limits_.trees && !limits_.recurrent && !s.asked->features && !want_states(s));
+    // What else goes with rows (layers' hooks, states of recurrent layers) knows lines only.
+    found.sequences.push_back({s.id, std::clamp(rules.end_of_rows(s) - s.planned - 1, 0, limits_.most_guesses),
+                               limits_.trees && !limits_.recurrent && !s.asked->features});
   }
   found.step.rows = std::min(found.step.rows, limits_.step_tokens);
   found.step.sequences = decoding_ = static_cast<int>(found.sequences.size());
@@ -83,7 +83,7 @@ std::int32_t step_guesses::propose(const sequence_table& table, const row_rules&
   auto proposals = guesser_->propose(next.step, next.sequences, room);
   std::int32_t taken = 0;
   for (std::size_t i = 0; i < proposals.size(); ++i) {
-    fit(proposals[i], most - taken, next.sequences[i].most, next.trees[i]);
+    fit(proposals[i], most - taken, next.sequences[i].most, next.sequences[i].branches);
     taken += static_cast<std::int32_t>(proposals[i].tokens.size());
     if (!proposals[i].tokens.empty())
       guesses_.emplace(next.sequences[i].id, std::move(proposals[i]));

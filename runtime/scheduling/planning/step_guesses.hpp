@@ -66,8 +66,7 @@ private:
   struct decoding_step {
     plain_step step;
     std::vector<decoding_sequence> sequences;
-    std::vector<bool> trees; // [sequences], that can be computed
-    bool in_flight = false;  // tokens of some are not known
+    bool in_flight = false; // tokens of some are not known
   };
   decoding_step decoding(const sequence_table& table, const row_rules& rules);
 

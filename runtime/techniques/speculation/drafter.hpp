@@ -3,11 +3,13 @@
 #pragma once
 
 #include "runtime/support/types.hpp"
+#include "runtime/techniques/speculation/guess_offer.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,8 +17,8 @@ namespace troupe {
 
 class drafter {
 public:
-  /// Grades of proposals: some drafters know that one proposal is a better guess than another.
-  static constexpr std::size_t grades = 4;
+  /// Grades of guesses: some drafters know that one is better than another.
+  static constexpr std::size_t grades = 16;
 
   virtual ~drafter() = default;
 
@@ -27,7 +29,16 @@ public:
   /// guess.
   virtual void propose(std::size_t most, std::vector<token_id>& guesses) = 0;
 
-  /// Whether `propose_tree` is called in place of `propose`, and `observe_tree` in place of `observe`.
+  /// Whether `offer` is called in place of `propose` and `grade`: it knows what each guess is worth.
+  virtual bool offers() const { return false; }
+
+  /// At most `room` guesses that may branch, at most `most` behind each other, likeliest first.
+  virtual void offer(std::size_t most, std::size_t room, std::vector<offered_guess>& guesses) {
+    static_cast<void>(most), static_cast<void>(room), static_cast<void>(guesses);
+  }
+
+  /// Whether `propose_tree` is called in place of `propose`, and `observe_tree` in place of `observe`: the shape is its
+  /// own.
   virtual bool branches() const { return false; }
 
   /// At most `room` guesses, at most `most` behind each other, as in guess_run.
@@ -45,11 +56,12 @@ public:
   /// The grade of what `propose` would now propose, below `grades`. Acceptance is measured for each grade apart.
   virtual std::size_t grade() const { return 0; }
 
+  /// The first of what `propose` would now propose, as far as it can tell: acceptance is measured by it also while
+  /// nothing is proposed.
+  virtual std::optional<token_id> first() const { return std::nullopt; }
+
   /// Whether `propose` would now propose anything.
   virtual bool ready() const { return true; }
-
-  /// Whether what `propose` would now propose is of the request's prediction.
-  virtual bool predicts() const { return false; }
 
   /// What the model chose at every row of the last proposal, also behind the first wrong guess: choices[0] follows the
   /// last known token, choices[i] its guess i. Fewer than guesses + 1 if rows were left out at the end. Called before

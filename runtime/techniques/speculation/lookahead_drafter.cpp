@@ -100,6 +100,11 @@ std::size_t lookahead_drafter::grade() const {
   return known.tokens.empty() ? 0 : known.of_pair ? 2 : 1;
 }
 
+std::optional<token_id> lookahead_drafter::first() const {
+  const auto known = continuation().tokens;
+  return known.empty() ? std::nullopt : std::optional(known.front());
+}
+
 void lookahead_drafter::observe(std::span<const token_id> choices) {
   std::size_t accepted = 0;
   bool right = true;

@@ -81,6 +81,7 @@ public:
 
   /// 1 and 2 if the proposal begins with what followed the last token, or the last two.
   std::size_t grade() const override;
+  std::optional<token_id> first() const override;
   bool ready() const override { return known_ > 0; }
 
 private:

@@ -1,75 +1,64 @@
-// Guesses that the text goes on as it did after an earlier occurrence of its last tokens (prompt lookup: Saxena 2023),
-// in the sequence itself or in a predicted answer. Appending a token costs the same however long the text is: for a few
-// lengths n, a rolling hash of the last n tokens leads to the position behind their last occurrence, which is verified
-// token by token. Tables overwrite their oldest entries, so memory is bounded.
+// Guesses that the text goes on as it did where its last tokens occurred earlier, in the sequence itself or in a
+// predicted answer (prompt lookup: Saxena 2023; several continuations side by side: suffix decoding, Oliaro et al.
+// 2024). A suffix automaton leads from the last tokens to what followed them, and how often. Long contexts count for
+// more than short ones, which say what else may follow. Appending costs the same however long the text is; of texts
+// that are too long for its memory, the last part is kept.
 #pragma once
 
 #include "runtime/techniques/speculation/drafter.hpp"
+#include "runtime/techniques/speculation/suffix_automaton.hpp"
 
-#include <array>
-#include <cstdint>
 #include <optional>
 
 namespace troupe {
 
 class ngram_drafter final : public drafter {
 public:
-  /// `prediction`: of the answer; may be empty. `expected`: tokens that the sequence may come to have, which sizes the
-  /// tables; more are taken, too.
-  ngram_drafter(std::span<const token_id> prediction, std::size_t expected);
+  static constexpr std::size_t most_tokens = 32768; // that are looked through, the prediction among them
+
+  /// `prediction`: of the answer; may be empty. `expected`: tokens that the sequence may come to have.
+  ngram_drafter(std::span<const token_id> prediction, std::size_t expected, std::size_t most = most_tokens);
 
   void append(std::span<const token_id> tokens) override;
+  bool offers() const override { return true; }
+  void offer(std::size_t most, std::size_t room, std::vector<offered_guess>& guesses) override;
+  /// The likeliest line.
   void propose(std::size_t most, std::vector<token_id>& guesses) override;
+  bool ready() const override { return place_ || past_.repeated() != suffix_automaton::empty; }
 
-  /// 1, 2 and 3 if the match has at least 4, 8 and 16 tokens.
-  std::size_t grade() const override;
-  bool ready() const override { return source_.has_value(); }
-  bool predicts() const override { return source_ && *source_ < predicted_; }
-
-  /// Bytes of text and tables.
-  std::size_t memory() const;
+  std::size_t memory() const; // bytes
 
 private:
-  static constexpr std::array<std::size_t, 3> lengths{8, 4, 2}; // longest first
-  static constexpr std::size_t longest_match = 32;              // that is told apart from longer ones
+  using state = suffix_automaton::state;
 
-  /// From the hash of an n-gram to the position behind its last occurrence. An entry may be of another n-gram; a full
-  /// bucket loses the entry entered first.
-  class table {
-  public:
-    explicit table(std::size_t entries);
-    void enter(std::uint64_t hash, std::size_t behind);
-    std::size_t find(std::uint64_t hash) const; // 0: nothing, as no n-gram ends before position 0
-    std::size_t bytes() const { return buckets_.size() * sizeof(bucket); }
-
-  private:
-    struct entry {
-      std::uint32_t tag = 0, behind = 0;
-    };
-    using bucket = std::array<entry, 4>; // newest first
-
-    std::size_t bucket_of(std::uint64_t hash) const { return static_cast<std::size_t>(hash >> shift_); }
-
-    int shift_;
-    std::vector<bucket> buckets_;
+  /// A guess that may be offered.
+  struct candidate {
+    double chance = 0; // that it is right, as counts say
+    std::int32_t parent = -1;
+    token_id token = 0;
+    double confidence = 0; // the same, if its parent is right
+    bool beside = false;   // a likelier one
+    state context = suffix_automaton::empty;
+    std::size_t matched = 0;               // tokens of that context
+    std::optional<std::size_t> place = {}; // behind it in the prediction, which is followed from its start
+    std::size_t last = 0;                  // tokens up to where it last followed
+    bool operator<(const candidate& other) const {
+      return chance != other.chance ? chance < other.chance : last < other.last;
+    }
   };
 
-  using tables = std::array<table, lengths.size()>;
-  using hashes = std::array<std::uint64_t, lengths.size()>;
+  void expand(const candidate& of, std::int32_t as, std::vector<candidate>& into) const;
+  void begin_text();
+  void shorten();
+  bool in_prediction(state s) const { return past_.first_end(s) <= predicted_; }
 
-  static tables make_tables(std::size_t tokens);
-  void roll(hashes& h, std::size_t begin, std::size_t end) const;
-  void enter(tables& into, const hashes& h, std::size_t begin, std::size_t end);
-  void follow(token_id token);
-  void look_up();
-  std::size_t match_length(std::size_t behind) const;
-
-  std::size_t predicted_;      // tokens of the prediction
-  std::vector<token_id> text_; // prediction, then the sequence
-  tables in_prediction_, in_sequence_;
-  hashes hashes_{};                   // of the last n tokens of the sequence
-  std::optional<std::size_t> source_; // position of the next guess in the text
-  std::size_t matched_ = 0;           // tokens before `source_` that equal the last ones of the sequence
+  std::size_t most_;
+  std::vector<token_id> prediction_;
+  std::vector<token_id> text_;       // of the sequence, as far as the automaton has it
+  std::size_t predicted_ = 0;        // tokens of the prediction in the automaton
+  suffix_automaton past_;            // the prediction, a mark, the text
+  std::optional<std::size_t> place_; // of the next token in the prediction, while the answer is as predicted
+  bool begun_ = false;
 };
 
 } // namespace troupe

@@ -82,8 +82,10 @@ loaded_guesses speculation_part::load(const engine_options& options, const techn
                                                            : std::max(usual_most_guesses, lookahead.rows()),
                                 .lookahead = lookahead};
   settings.forced = static_cast<int>(number_of(options.techniques, draft_tokens_flag, 0));
-  if (const auto* inside = internals.find<guessing_internals>(speculation_technique))
+  if (const auto* inside = internals.find<guessing_internals>(speculation_technique)) {
     settings.custom = inside->drafter;
+    settings.branches = inside->branches;
+  }
   if (draft_) {
     with.begin(draft_->name());
     settings.draft_model = true;

@@ -25,11 +25,9 @@ constexpr double least_probability = 0.02; // a guess less likely to matter is n
 
 } // namespace
 
-void speculation_policy::tally::add(std::size_t right, bool wrong, double decay) {
-  for (std::size_t i = 0; i < right + wrong; ++i) {
-    judged = judged * decay + 1;
-    accepted = accepted * decay + (i < right ? 1 : 0);
-  }
+void speculation_policy::tally::add(bool right, double decay) {
+  judged = judged * decay + 1;
+  accepted = accepted * decay + (right ? 1 : 0);
 }
 
 // Starts from none, which counts as one measurement.
@@ -84,9 +82,14 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
     bool operator<(const candidate& other) const { return probability < other.probability; }
   };
   std::priority_queue<candidate> next;
+  const auto push = [&](std::size_t option, int depth, double before) {
+    const auto& o = options[option];
+    if (depth <= o.most)
+      next.push(
+        {o.chances.empty() ? before * std::min(o.acceptance, 0.99) : o.chances[as_size(depth - 1)], option, depth});
+  };
   for (std::size_t i = 0; i < options.size(); ++i)
-    if (options[i].most > 0)
-      next.push({std::min(options[i].acceptance, 0.99), i, 1});
+    push(i, 1, 1);
   // Rows of prompts are worth what they cost: the step counts as one of its decoding rows, to which guesses add.
   const double base_ms = unit_ms(step, cost);
   const double plain_rate = step.sequences / base_ms;
@@ -115,8 +118,7 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
       best_rate = rate;
       best = order.size();
     }
-    if (c.depth < option.most)
-      next.push({c.probability * std::min(option.acceptance, 0.99), c.option, c.depth + 1});
+    push(c.option, c.depth + 1, c.probability);
   }
   // The less there is to gain, the better must be known what is lost by guesses, and the less is lost by having none.
   if (best > 0 && unchecked >= most_unchecked * checked_gain * (best_rate / plain_rate - 1))
@@ -145,16 +147,21 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
   return counts;
 }
 
-void speculation_policy::judged(sequence_id id, std::size_t source, std::size_t grade, std::size_t proposed,
-                                std::size_t accepted) {
-  const bool wrong = accepted < proposed;
-  overall_[source][grade].add(accepted, wrong, overall_decay);
+void speculation_policy::learn(sequence_id id, std::size_t source, std::span<const reached_guess> guesses) {
+  const auto s = sequences_.find(id);
+  for (const auto& guess : guesses) {
+    overall_[source][guess.grade].add(guess.right, overall_decay);
+    if (s != sequences_.end())
+      s->second.measured[{source, guess.grade}].add(guess.right, sequence_decay);
+  }
+}
+
+void speculation_policy::tried(sequence_id id, bool right) {
   const auto s = sequences_.find(id);
   if (s == sequences_.end())
     return;
-  s->second.measured[{source, grade}].add(accepted, wrong, sequence_decay);
   s->second.idle = 0;
-  s->second.patience = accepted > 0 ? least_patience : std::min(s->second.patience * 2, most_patience);
+  s->second.patience = right ? least_patience : std::min(s->second.patience * 2, most_patience);
 }
 
 void speculation_policy::plain(sequence_id id) {

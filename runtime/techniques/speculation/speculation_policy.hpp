@@ -13,6 +13,7 @@
 #include "runtime/support/types.hpp"
 #include "runtime/techniques/guesser.hpp"
 #include "runtime/techniques/speculation/drafter.hpp"
+#include "runtime/techniques/speculation/guess_offer.hpp"
 
 #include <algorithm>
 #include <array>
@@ -26,9 +27,10 @@ namespace troupe {
 /// What one sequence of a step could be given.
 struct guess_option {
   sequence_id sequence;
-  double acceptance = 0; // probability that a guess is right if those before it are
+  double acceptance = 0; // of guesses that follow each other: probability that one is right if those before it are
   int most = 0;          // guesses; 0: none to be had
   double pass_ms = 0;    // a pass of the draft model yields one guess for each sequence that it serves; 0: no such cost
+  std::span<const double> chances = {}; // of guesses that branch, each one's to be right, none above that before it
 };
 
 /// What is known of a step when its tokens have arrived.
@@ -71,8 +73,11 @@ public:
   std::vector<int> plan(const plain_step& step, const step_cost_fn& cost, std::span<const guess_option> options,
                         int room) const;
 
-  /// Guesses of a sequence were judged: `accepted` of `proposed` > 0 were right.
-  void judged(sequence_id id, std::size_t source, std::size_t grade, std::size_t proposed, std::size_t accepted);
+  /// Which guesses of a source were right, or would have been.
+  void learn(sequence_id id, std::size_t source, std::span<const reached_guess> guesses);
+
+  /// A sequence has had guesses, of which some were right.
+  void tried(sequence_id id, bool right);
 
   /// A sequence has gained a token in a step in which it had no guesses.
   void plain(sequence_id id);
@@ -96,7 +101,7 @@ private:
   /// Accepted and judged guesses, older ones counting less.
   struct tally {
     double accepted = 0, judged = 0;
-    void add(std::size_t right, bool wrong, double decay);
+    void add(bool right, double decay);
     double rate(double prior, double weight) const { return (accepted + weight * prior) / (judged + weight); }
   };
   using tallies = std::array<std::array<tally, drafter::grades>, sources>;

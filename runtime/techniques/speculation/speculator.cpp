@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -14,9 +15,12 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t little_lag = 64;      // tokens that the draft model computes beside its first guess
-constexpr int most_unmeasured_passes = 4;   // of the draft model, before it is known how long they take
-constexpr int usual_answer = 256;           // tokens: many requests end before their max_tokens
+constexpr std::size_t little_lag = 64;               // tokens that the draft model computes beside its first guess
+constexpr int most_unmeasured_passes = 4;            // of the draft model, before it is known how long they take
+constexpr int most_offered = 32;                     // guesses, from which those are chosen that pay
+constexpr int named_others = 2;                      // tokens that the draft model names in place of each guess
+constexpr std::size_t besides = drafter::grades / 2; // grades from here on are of guesses beside likelier ones
+constexpr int usual_answer = 256;                    // tokens: many requests end before their max_tokens
 constexpr double least_catch_up_return = 2; // tokens' time to be gained, over what the draft model's prefill takes
 
 /// Sum of the probabilities of the first guesses to be right.
@@ -25,6 +29,21 @@ double expected_tokens(double acceptance, int guesses) {
   for (int i = 0; i < guesses; ++i)
     sum += p *= acceptance;
   return sum;
+}
+
+/// Of guesses whose chance the draft model does not tell, little is known.
+std::vector<offered_guess> offered_by(const guess_answer& answer) {
+  std::vector<offered_guess> offered;
+  std::vector<bool> followed(answer.guesses.size() + 1); // [guess + 1]
+  for (std::size_t i = 0; i < answer.guesses.size(); ++i) {
+    constexpr double usual = 0.75;
+    const auto chance = i < answer.chances.size() ? static_cast<double>(answer.chances[i]) : usual;
+    const auto parent = i < answer.parents.size() ? answer.parents[i] : static_cast<std::int32_t>(i) - 1;
+    const bool beside = followed[as_size(parent + 1)];
+    followed[as_size(parent + 1)] = true;
+    offered.push_back({answer.guesses[i], parent, grade_of(chance, beside)});
+  }
+  return offered;
 }
 
 speculation mode_of(const speculation_settings& settings, const sampling_params& params) {
@@ -41,10 +60,13 @@ speculator::speculator(speculation_settings settings, step_cost_fn cost)
     for (std::size_t grade = 0; grade < acceptance.size(); ++grade)
       policy_.expect(from, grade, acceptance.begin()[grade]);
   };
-  expect(ngram, {0.3, 0.5, 0.6, 0.7});
   expect(lookahead, {0.05, 0.2, 0.4});
   expect(jacobi, {0.05});
-  expect(draft, {0.6});
+  expect(undrawn, {0.6});
+  constexpr double trust = 0.8; // in what sources believe, before it is measured
+  for (std::size_t grade = 0; grade < drafter::grades; ++grade)
+    for (const auto from : {ngram, draft})
+      policy_.expect(from, grade, trust * confidence_of(grade));
 }
 
 speculator::~speculator() = default;
@@ -74,8 +96,8 @@ void speculator::begin(sequence_id id, std::shared_ptr<const sampling_params> pa
   s.drafts = (settings_.draft_model && wants(speculation::draft)) || (settings_.mtp && wants(speculation::mtp));
   s.prompt_tokens = prompt_tokens;
   s.params = std::move(params);
-  gain(s, known.first(prompt_tokens));
-  gain(s, known.subspan(prompt_tokens));
+  gain(id, s, known.first(prompt_tokens));
+  gain(id, s, known.subspan(prompt_tokens));
   policy_.begin(id);
   sequences_.insert_or_assign(id, std::move(s));
   waits_.reset();
@@ -93,13 +115,16 @@ void speculator::end(sequence_id id) {
   waits_.reset();
 }
 
-void speculator::gain(sequence& s, std::span<const token_id> tokens) {
+void speculator::gain(sequence_id id, sequence& s, std::span<const token_id> tokens) {
   if (tokens.empty())
     return;
+  learn(id, s, tokens);
   for (auto& d : s.drafters)
     if (d)
       d->append(tokens);
   s.tokens += tokens.size();
+  for (auto& o : s.offers)
+    o.reset();
   if (s.drafts) {
     s.unsent.insert(s.unsent.end(), tokens.begin(), tokens.end());
     s.lag += tokens.size();
@@ -110,6 +135,24 @@ void speculator::gain(sequence& s, std::span<const token_id> tokens) {
   waits_.reset();
 }
 
+// What was offered is judged by the tokens that came, whether a step has computed it or not.
+void speculator::learn(sequence_id id, const sequence& s, std::span<const token_id> tokens) {
+  for (const auto from : {ngram, lookahead, jacobi, draft, custom})
+    if (const auto& offered = s.offers[from]) {
+      auto judged = reached(offered->all, tokens);
+      policy_.learn(id, from, judged);
+      if (from != draft)
+        continue;
+      std::erase_if(judged, [](const reached_guess& g) { return g.grade >= besides; });
+      for (auto& g : judged)
+        g.grade = 0;
+      policy_.learn(id, undrawn, judged);
+    } else if (const auto& d = s.drafters[from]; d && d->ready() && !(s.proposed && s.proposed->from == from)) {
+      if (const auto first = d->first())
+        policy_.learn(id, from, {{{static_cast<std::uint8_t>(d->grade()), *first == tokens.front()}}});
+    }
+}
+
 bool speculator::wants_states(sequence_id id) const {
   if (!settings_.mtp)
     return false;
@@ -117,35 +160,62 @@ bool speculator::wants_states(sequence_id id) const {
   return found != sequences_.end() && found->second.drafts;
 }
 
-// Those behind the first wrong guess are of another text. Kept are those of the last tokens alone, where a sequence has
-// no guesses for long.
+// Those of wrong guesses are of another text. Kept are those of the last tokens alone, where a sequence has no guesses
+// for long.
 void speculator::take_states(sequence_id id, const state_rows& states, std::int32_t known) {
   if (!wants_states(id))
     return;
   auto& s = sequences_.at(id);
   auto valid = states;
-  valid.rows = std::min(states.end(), std::max(known, static_cast<std::int32_t>(s.tokens) - 1)) - states.position;
+  const auto of_known = std::min(known, states.end()) - states.position;
+  const auto right = std::exchange(s.right, {});
+  valid.rows = of_known + (states.end() > known ? static_cast<std::int32_t>(right.size()) : 0);
   if (valid.rows <= 0)
     return;
+  if (!right.empty() && right.back() >= std::ssize(right) && valid.rows > of_known) { // not the first ones
+    const auto values = std::make_shared<std::vector<float>>();
+    const auto add = [&](std::int32_t row, std::int32_t rows) {
+      const auto* first = states.values.get() + as_size(row) * states.width;
+      values->insert(values->end(), first, first + as_size(rows) * states.width);
+    };
+    add(0, of_known);
+    for (const auto guess : right)
+      add(of_known + guess, 1);
+    valid.values = {values, values->data()};
+  }
   s.states.push_back(std::move(valid));
   std::erase_if(s.states, [&](const state_rows& old) { return old.end() + most_state_rows < s.states.back().end(); });
 }
 
 // -- decisions --------------------------------------------------------------------------------------------------------
 
-guess_option speculator::option(const sequence& s, const decoding_sequence& d, source from) const {
+const ranked_guesses& speculator::offer(sequence& s, const decoding_sequence& d, source from) {
+  auto& known = s.offers[from];
+  const auto most = std::min(d.most, settings_.most_guesses);
+  if (known && known->most == most)
+    return known->all;
+  std::vector<offered_guess> offered;
+  if (from == draft)
+    offered = *s.drawn;
+  else
+    s.drafters[from]->offer(as_size(most), room_, offered);
+  const auto rate = [&](std::size_t grade) { return policy_.acceptance(d.id, from, grade); };
+  known = ranked_offer{most, ranked(offered, rate, most, d.branches && settings_.branches)};
+  return known->all;
+}
+
+guess_option speculator::option(sequence& s, const decoding_sequence& d, source from) {
   guess_option o{d.id, 0, std::min(d.most, settings_.most_guesses), 0};
-  if (from != draft) {
-    o.acceptance = policy_.acceptance(d.id, from, s.drafters[from]->grade());
-    return o;
-  }
-  o.acceptance = policy_.acceptance(d.id, draft, 0);
-  if (s.drawn) {
-    o.most = std::min(o.most, static_cast<int>(s.drawn->size()));
-  } else {
+  if (from == draft ? s.drawn.has_value() : s.drafters[from]->offers()) {
+    o.chances = offer(s, d, from).chances;
+    o.most = static_cast<int>(o.chances.size());
+  } else if (from == draft) {
+    o.acceptance = policy_.acceptance(d.id, undrawn, 0);
     o.pass_ms = pass_ms_.value();
     if (pass_ms_.value() == 0)
       o.most = std::min(o.most, most_unmeasured_passes);
+  } else {
+    o.acceptance = policy_.acceptance(d.id, from, s.drafters[from]->grade());
   }
   return o;
 }
@@ -158,15 +228,15 @@ bool speculator::worth_catching_up(const sequence& s, const decoding_sequence& d
   const int left = std::min(s.params->max_tokens - emitted, usual_answer);
   const auto unit = policy_.unit_ms(step, cost_);
   constexpr int guesses = 3;
-  const auto tokens = 1 + expected_tokens(policy_.acceptance(d.id, draft, 0), guesses);
+  const auto tokens = 1 + expected_tokens(policy_.acceptance(d.id, undrawn, 0), guesses);
   const auto ms = unit + guesses * pass_ms_.value() + policy_.added_ms(step, cost_, guesses);
   const auto gained = left * (unit - ms / tokens) / step.sequences;
   return gained > least_catch_up_return * static_cast<double>(s.lag) * row_ms_.value();
 }
 
 // The source whose guesses promise most tokens; of a sequence without any for long, each in turn.
-std::optional<speculator::source> speculator::choose(const sequence& s, const decoding_sequence& d,
-                                                     const plain_step& step, bool ask) const {
+std::optional<speculator::source> speculator::choose(sequence& s, const decoding_sequence& d, const plain_step& step,
+                                                     bool ask) {
   std::array<source, sources> there{};
   std::size_t count = 0;
   for (const auto from : {ngram, lookahead, jacobi, custom})
@@ -183,20 +253,25 @@ std::optional<speculator::source> speculator::choose(const sequence& s, const de
   const auto unit = policy_.unit_ms(step, cost_);
   const auto promise = [&](source from) {
     const auto o = option(s, d, from);
-    return expected_tokens(o.acceptance, std::min(o.most, 4)) * std::max(1 - o.pass_ms / unit, 0.0);
+    const auto first = std::min(o.most, 4);
+    const auto tokens = o.chances.empty() ? expected_tokens(o.acceptance, first)
+                                          : std::accumulate(o.chances.begin(), o.chances.begin() + first, 0.0);
+    return tokens * std::max(1 - o.pass_ms / unit, 0.0);
   };
   return *std::max_element(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(count),
                            [&](source a, source b) { return promise(a) < promise(b); });
 }
 
 speculator::plan speculator::decide(const plain_step& step, std::span<const decoding_sequence> decoding, int room,
-                                    bool ask) const {
+                                    bool ask) {
   plan p{std::vector<source>(decoding.size()), std::vector<int>(decoding.size())};
+  room_ = as_size(std::clamp(2 * most_offered / std::max(static_cast<int>(decoding.size()), 1),
+                             std::max(settings_.forced, 1), most_offered));
   std::vector<guess_option> options;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < decoding.size(); ++i) {
     const auto& d = decoding[i];
-    const auto s = sequences_.find(d.id);
+    auto s = sequences_.find(d.id);
     if (s == sequences_.end() || d.most <= 0)
       continue;
     if (const auto from = choose(s->second, d, step, ask)) {
@@ -246,8 +321,16 @@ std::optional<guess_request> speculator::collect(const plain_step& step, std::sp
     if (s.drawn)
       continue;
     const auto known = s.tokens - s.unsent.size();
-    request.demands.push_back({decoding[i].id, s.params, s.prompt_tokens, known, std::exchange(s.unsent, {}),
-                               p.guesses[i], std::exchange(s.states, {})});
+    guess_demand demand{decoding[i].id,
+                        s.params,
+                        s.prompt_tokens,
+                        known,
+                        std::exchange(s.unsent, {}),
+                        p.guesses[i],
+                        std::exchange(s.states, {})};
+    if (decoding[i].branches && settings_.branches)
+      let_branch(demand, decoding[i], step);
+    request.demands.push_back(std::move(demand));
   }
   if (request.demands.empty())
     return std::nullopt;
@@ -255,6 +338,19 @@ std::optional<guess_request> speculator::collect(const plain_step& step, std::sp
   request.ended = std::exchange(ended_, {});
   asked_ = true;
   return request;
+}
+
+// By its chances a line ends where a further guess would not be worth a pass and a row. So more may be asked for than are
+// worth their passes on average.
+void speculator::let_branch(guess_demand& demand, const decoding_sequence& d, const plain_step& step) const {
+  demand.others = named_others;
+  for (std::size_t grade = 0; grade < drafter::grades; ++grade)
+    demand.rates.push_back(static_cast<float>(policy_.acceptance(d.id, draft, grade)));
+  if (settings_.forced > 0 || pass_ms_.value() == 0)
+    return;
+  const auto pass_and_rows = pass_ms_.value() + step.sequences * policy_.added_ms(step, cost_, 1);
+  demand.least_chance = static_cast<float>(pass_and_rows / policy_.unit_ms(step, cost_));
+  demand.guesses = std::min({2 * demand.guesses, d.most, settings_.most_guesses});
 }
 
 void speculator::deliver(const guess_reply& reply) {
@@ -266,7 +362,8 @@ void speculator::deliver(const guess_reply& reply) {
     const auto s = sequences_.find(answer.sequence);
     if (s == sequences_.end() || !s->second.unsent.empty()) // ended, or gone on
       continue;
-    s->second.drawn = answer.guesses;
+    s->second.drawn = offered_by(answer);
+    s->second.offers[draft].reset();
     if (!answer.behind)
       s->second.lag = 0;
   }
@@ -288,27 +385,31 @@ std::vector<guess_run> speculator::propose(const plain_step& step, std::span<con
     if (p.guesses[i] == 0)
       continue;
     auto& s = sequences_.at(decoding[i].id);
-    proposal next{p.from[i], 0, {}, {}};
-    if (next.from == draft) {
-      next.guesses = *s.drawn;
-      next.guesses.resize(std::min(next.guesses.size(), as_size(p.guesses[i])));
-    } else {
-      next.grade = s.drafters[next.from]->grade();
-      proposals[i].predicted = s.drafters[next.from]->predicts();
-      auto& d = *s.drafters[next.from];
-      if (d.branches())
-        d.propose_tree(as_size(decoding[i].most), as_size(p.guesses[i]), next.guesses, next.parents);
-      else
-        d.propose(as_size(p.guesses[i]), next.guesses);
-    }
+    auto next = proposal_of(s, decoding[i], p.from[i], as_size(p.guesses[i]), proposals[i]);
     if (next.guesses.empty())
       continue;
-    proposals[i].tokens = next.guesses;
-    proposals[i].parents = next.parents;
     proposals_ += !s.proposed;
     s.proposed = std::move(next);
   }
   return proposals;
+}
+
+speculator::proposal speculator::proposal_of(sequence& s, const decoding_sequence& d, source from, std::size_t guesses,
+                                             guess_run& run) {
+  proposal next{from, 0, {}, {}};
+  auto* by = from == draft ? nullptr : s.drafters[from].get();
+  if (!by || by->offers()) {
+    run = in_lines(offer(s, d, from), guesses);
+  } else {
+    next.grade = static_cast<std::uint8_t>(by->grade());
+    if (by->branches())
+      by->propose_tree(as_size(d.most), guesses, run.tokens, run.parents);
+    else
+      by->propose(guesses, run.tokens);
+  }
+  next.guesses = run.tokens;
+  next.parents = run.parents;
+  return next;
 }
 
 std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices) {
@@ -320,28 +421,37 @@ std::size_t speculator::judged(sequence_id id, std::span<const token_id> choices
     append(id, choices.first(1));
     return 0;
   }
-  const auto proposed = *std::exchange(s.proposed, std::nullopt);
-  --proposals_;
+  const auto& proposed = *s.proposed;
   const auto rows = std::min(choices.size() - 1, proposed.guesses.size());
-  const auto line = right_line(proposed, choices.first(rows + 1));
+  const auto line = right_line(proposed, choices.first(rows + 1), s.right);
   const auto accepted = line.size() - 1;
   for (std::size_t i = 0; i < accepted; ++i)
     ++counters_.accepted_at[i];
   if (auto& d = s.drafters[proposed.from])
     d->branches() ? d->observe_tree(choices.first(rows + 1)) : d->observe(choices.first(rows + 1));
-  policy_.judged(id, proposed.from, proposed.grade, rows, accepted);
+  if (!s.offers[proposed.from]) {
+    std::vector<reached_guess> judged(accepted, {proposed.grade, true});
+    if (accepted < rows)
+      judged.push_back({proposed.grade, false});
+    policy_.learn(id, proposed.from, judged);
+  }
+  policy_.tried(id, accepted > 0);
   ++s.turn;
   ++counters_.drafts;
   counters_.proposed += rows;
   counters_.accepted += accepted;
   guesses_ += static_cast<int>(rows);
   accepted_ += static_cast<int>(accepted);
-  gain(s, line);
+  gain(id, s, line);
+  s.proposed.reset();
+  --proposals_;
   return accepted;
 }
 
 // The choices along the guesses that were right: each of them, and the one that follows.
-std::vector<token_id> speculator::right_line(const proposal& proposed, std::span<const token_id> choices) {
+std::vector<token_id> speculator::right_line(const proposal& proposed, std::span<const token_id> choices,
+                                             std::vector<std::int32_t>& right) {
+  right.clear();
   std::vector<token_id> line{choices.front()};
   for (std::size_t guess = 0, after = 0; guess + 1 < choices.size();
        ++guess) { // `after`: guesses up to the last right one
@@ -350,6 +460,7 @@ std::vector<token_id> speculator::right_line(const proposal& proposed, std::span
     if (!follows || proposed.guesses[guess] != line.back() || choices[guess + 1] < 0)
       continue;
     line.push_back(choices[guess + 1]);
+    right.push_back(static_cast<std::int32_t>(guess));
     after = guess + 1;
   }
   return line;
@@ -360,8 +471,9 @@ void speculator::append(sequence_id id, std::span<const token_id> tokens) {
   if (found == sequences_.end())
     return;
   proposals_ -= std::exchange(found->second.proposed, std::nullopt).has_value();
+  found->second.right.clear();
   policy_.plain(id);
-  gain(found->second, tokens);
+  gain(id, found->second, tokens);
 }
 
 void speculator::finished(const finished_step& step) {

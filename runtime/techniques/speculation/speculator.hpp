@@ -6,6 +6,7 @@
 #include "runtime/techniques/guess_request.hpp"
 #include "runtime/techniques/guesser.hpp"
 #include "runtime/techniques/speculation/drafter.hpp"
+#include "runtime/techniques/speculation/guess_offer.hpp"
 #include "runtime/techniques/speculation/lookahead_window.hpp"
 #include "runtime/techniques/speculation/speculation_names.hpp"
 #include "runtime/techniques/speculation/speculation_policy.hpp"
@@ -29,6 +30,7 @@ struct speculation_settings {
   lookahead_shape lookahead = {};            // of requests that ask for lookahead, whatever it costs
   drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
   int forced = 0;                            // guesses of each sequence, whatever they cost; 0: as many as pay
+  bool branches = true;                      // for benches: guesses may branch
 };
 
 struct speculation_counters {
@@ -65,26 +67,36 @@ public:
   const speculation_policy& policy() const { return policy_; }
 
 private:
-  enum source : std::size_t { ngram, lookahead, jacobi, draft, custom, sources };
+  /// `undrawn`: the draft model's guesses before they are known.
+  enum source : std::size_t { ngram, lookahead, jacobi, draft, custom, sources, undrawn = sources };
 
   struct proposal {
     source from{};
-    std::size_t grade = 0;
+    std::uint8_t grade = 0; // of all; of those that were offered, each has its own
     std::vector<token_id> guesses;
     std::vector<std::int32_t> parents; // of a tree: see guess_run
+  };
+
+  /// What a source offers, for so many guesses behind each other.
+  struct ranked_offer {
+    int most = 0;
+    ranked_guesses all;
   };
 
   struct sequence {
     std::shared_ptr<const sampling_params> params;
     std::size_t prompt_tokens = 0, tokens = 0;
     std::array<std::unique_ptr<drafter>, sources> drafters;
-    bool drafts = false;                        // the draft model may serve it
-    std::vector<token_id> unsent;               // tokens that the draft model has not been told
-    std::size_t lag = 0;                        // tokens that the draft model has not computed
-    std::optional<std::vector<token_id>> drawn; // the draft model's guesses of the tokens that follow
-    std::optional<proposal> proposed;           // in flight
-    std::vector<state_rows> states;             // that it has not been given; if they are wanted
-    unsigned turn = 0;                          // of the sources when it is tried again
+    bool drafts = false;          // the draft model may serve it
+    std::vector<token_id> unsent; // tokens that the draft model has not been told
+    std::size_t lag = 0;          // tokens that the draft model has not computed
+    // The draft model's guesses of the tokens that follow: a line, and what could stand in place of its guesses.
+    std::optional<std::vector<offered_guess>> drawn;
+    std::array<std::optional<ranked_offer>, sources> offers; // until there are more tokens
+    std::optional<proposal> proposed;                        // in flight
+    std::vector<std::int32_t> right;                         // guesses of the last one, as it listed them
+    std::vector<state_rows> states;                          // that it has not been given; if they are wanted
+    unsigned turn = 0;                                       // of the sources when it is tried again
   };
 
   struct plan {
@@ -94,18 +106,25 @@ private:
   };
 
   /// `ask`: guesses of the draft model may still be asked for.
-  plan decide(const plain_step& step, std::span<const decoding_sequence> decoding, int room, bool ask) const;
-  guess_option option(const sequence& s, const decoding_sequence& d, source from) const;
-  std::optional<source> choose(const sequence& s, const decoding_sequence& d, const plain_step& step, bool ask) const;
+  plan decide(const plain_step& step, std::span<const decoding_sequence> decoding, int room, bool ask);
+  const ranked_guesses& offer(sequence& s, const decoding_sequence& d, source from);
+  guess_option option(sequence& s, const decoding_sequence& d, source from);
+  std::optional<source> choose(sequence& s, const decoding_sequence& d, const plain_step& step, bool ask);
+  void let_branch(guess_demand& demand, const decoding_sequence& d, const plain_step& step) const;
+  proposal proposal_of(sequence& s, const decoding_sequence& d, source from, std::size_t guesses, guess_run& run);
+  void learn(sequence_id id, const sequence& s, std::span<const token_id> tokens);
   bool worth_catching_up(const sequence& s, const decoding_sequence& d, const plain_step& step) const;
-  void gain(sequence& s, std::span<const token_id> tokens);
-  static std::vector<token_id> right_line(const proposal& proposed, std::span<const token_id> choices);
+  void gain(sequence_id id, sequence& s, std::span<const token_id> tokens);
+  static std::vector<token_id> right_line(const proposal& proposed, std::span<const token_id> choices,
+                                          std::vector<std::int32_t>& right);
 
   speculation_settings settings_;
   step_cost_fn cost_;
   speculation_policy policy_;
   std::map<sequence_id, sequence> sequences_;
   speculation_counters counters_;
+
+  std::size_t room_ = 1; // guesses that a source may offer: fewer, the more sequences there are
 
   std::uint64_t last_request_ = 0;
   bool asked_ = false; // the draft model has not replied

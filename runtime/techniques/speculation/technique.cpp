@@ -83,12 +83,14 @@ constexpr auto table = std::to_array<option>({
    .help =
      "Where guesses come from: the draft model, the model's own layers of multi-token prediction (mtp), earlier text "
      "that continues the last words (ngram), the model's own corrections of a window of guesses (jacobi), also as "
-     "n-grams (lookahead), or off; auto: whatever guesses best, as long as it pays. Answers stay the same",
+     "n-grams (lookahead), or off; auto: whatever guesses best, as long as it pays. On a CPU, guesses of draft, mtp and "
+     "ngram may branch: a step checks several continuations side by side. Answers stay the same",
    .fallback = "auto"},
   {.name = draft_tokens_flag,
    .where = option::second,
    .what = option::kind::integer,
-   .help = "Guess so many tokens of each answer in each step, also where it does not pay; 0: as many as pay",
+   .help = "Guess so many tokens of each answer in each step, branches counted, also where it does not pay; 0: as many "
+           "as pay",
    .least = 0,
    .most = 16,
    .fallback = "0"},

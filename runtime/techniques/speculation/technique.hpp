@@ -24,9 +24,10 @@ struct guessing_models {
   bool mtp = false;       // layers of multi-token prediction
 };
 
-/// In engine_internals::techniques, for benches: what it makes is a sequence's only source.
+/// In engine_internals::techniques, for benches.
 struct guessing_internals {
-  drafter_factory drafter = {};
+  drafter_factory drafter = {}; // what it makes is a sequence's only source
+  bool branches = true;         // guesses may branch
 };
 
 /// Flags, by which an engine is set up.

@@ -189,7 +189,7 @@ std::vector<std::string> devices() {
 
 /// Which of the paths that may change a schedule were taken.
 struct paths {
-  std::uint64_t preemptions = 0, cached_tokens = 0, drafts = 0, accepted = 0;
+  std::uint64_t preemptions = 0, cached_tokens = 0, drafts = 0, trees = 0, accepted = 0;
   int diverse = 0; // requests of diverse beams
   int pairs = 0;
   int contrasts = 0;
@@ -294,6 +294,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     const auto s = crowd.stats().total;
     taken.preemptions += s.scheduler.preemptions;
     taken.drafts += s.scheduler.guess_runs;
+    taken.trees += s.scheduler.guess_trees;
     taken.accepted += s.scheduler.accepted_tokens;
     taken.cached_tokens += s.blocks.found_tokens;
     taken.kept += s.blocks.kept;
@@ -568,6 +569,7 @@ TEST_CASE("crowds whose guesses a draft model draws give every request the same 
     crowded.techniques["draft"] = {golden(draft)};
     const auto taken = check_crowds(alone, crowded, 2, 36);
     CHECK(taken.drafts > 0);
+    CHECK(taken.trees > 0);
     CHECK(taken.preemptions > 0);
   }
 }

@@ -37,7 +37,7 @@ struct speculate_bench_options {
   std::string batches = "1";
   int prompt = 32, generate = 128, repeat = 3;
   float temperature = 0;
-  bool json = false;
+  bool lines = false, json = false;
 };
 
 /// A source of guesses by its name on the command line.
@@ -229,7 +229,8 @@ private:
     internals.techniques.set(
       speculation_technique,
       std::make_shared<const guessing_internals>(guessing_internals{
-        [oracle = oracle_](sequence_id id, std::span<const token_id> prompt) { return oracle->make(id, prompt); }}));
+        [oracle = oracle_](sequence_id id, std::span<const token_id> prompt) { return oracle->make(id, prompt); },
+        !options_.lines}));
     return internals;
   }
 
@@ -265,6 +266,7 @@ void print_json(const speculate_bench& bench, const speculate_bench_options& o, 
             << ",\"batch\":" << batch << ",\"generate\":" << o.generate << ",\"repeat\":" << o.repeat
             << ",\"with_tps\":" << json_number(m.with) << ",\"without_tps\":" << json_number(m.without)
             << ",\"ratio\":" << json_number(m.ratio) << ",\"whole_ratio\":" << json_number(m.whole_ratio)
+            << ",\"lines\":" << (o.lines ? "true" : "false") << ",\"temperature\":" << json_number(o.temperature)
             << ",\"accepted\":" << m.accepted << ",\"rejected\":" << m.rejected << "}\n";
   flush_output();
 }
@@ -341,6 +343,7 @@ command add_bench_speculate(CLI::App& bench) {
     ->check(number_between(0, 2))
     ->type_name("NUMBER")
     ->capture_default_str();
+  app->add_flag("--lines", options->lines, "Guesses of a step are one line, and never branch");
   app->add_flag("--json", options->json, "Print one JSON object per line, not a table")->group(output_group);
   add_engine_options(*app, options->engine);
   add_common_options(*app);

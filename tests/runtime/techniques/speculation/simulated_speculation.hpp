@@ -8,8 +8,17 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <vector>
 
 namespace troupe {
+
+/// Guesses behind each other, of which the first ones were right.
+inline std::vector<reached_guess> line_of(std::size_t guesses, std::size_t right) {
+  std::vector<reached_guess> reached(right, reached_guess{0, true});
+  if (right < guesses)
+    reached.push_back({0, false});
+  return reached;
+}
 
 struct simulated_machine {
   // Reading the weights, whatever the rows, then a row's arithmetic.
@@ -42,6 +51,7 @@ struct simulated_load {
   double acceptance = 0;
   int prompt_rows = 0; // that join every eighth step
   bool fresh = true;   // other sequences than in the load before
+  bool seen = false;   // where there are no guesses, it is seen whether the first would have been right
 };
 
 class simulated_speculation {
@@ -117,9 +127,13 @@ private:
       while (right < count && std::uniform_real_distribution<>()(random_) < load.acceptance)
         ++right;
       if (count > 0) {
-        policy.judged(options[s].sequence, 0, 0, count, right);
+        policy.learn(options[s].sequence, 0, line_of(count, right));
+        policy.tried(options[s].sequence, right > 0);
         shape += shape_of_guesses(context + 1, counts[s]);
       } else {
+        if (load.seen)
+          policy.learn(options[s].sequence, 0,
+                       line_of(1, std::uniform_real_distribution<>()(random_) < load.acceptance ? 1 : 0));
         policy.plain(options[s].sequence);
       }
       guesses += counts[s];

@@ -1,10 +1,13 @@
+#include "runtime/sampling/philox.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/scheduling/planning/guess_trees.hpp"
 #include "runtime/techniques/speculation/speculator.hpp"
 #include "runtime/techniques/speculation/technique.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 using namespace troupe;
@@ -95,9 +98,26 @@ struct speculating_machine {
       CHECK(text == of->text); // it has been told everything
       guess_answer answer{d.sequence, {}, false};
       auto next = text;
+      std::int32_t before = -1;
       for (int g = 0; g < d.guesses; ++g) {
         next.push_back(target_token(next, d.prompt_tokens));
-        answer.guesses.push_back(next.size() % draft_wrong_every == 0 ? 0 : next.back());
+        const auto hash = random_bits(next.size(), 0, 0) >> 32;
+        const bool wrong = hash % draft_wrong_every == 0, unsure = wrong || hash % draft_wrong_every == 1;
+        const auto add = [&](token_id token, float chance) {
+          answer.guesses.push_back(token);
+          if (d.others > 0) {
+            answer.parents.push_back(before);
+            answer.chances.push_back(chance);
+          }
+        };
+        const auto now = static_cast<std::int32_t>(answer.guesses.size());
+        add(wrong ? 0 : next.back(), unsure ? 0.4f : 0.95f);
+        if (d.others > 0) {
+          add(1, 0.02f);
+          add(wrong ? next.back() : 2, unsure ? 0.3f : 0.01f);
+          others += 2;
+        }
+        before = now;
       }
       reply.answers.push_back(std::move(answer));
     }
@@ -120,26 +140,34 @@ struct speculating_machine {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       auto& r = sequences[i];
       auto& guesses = proposals[i].tokens;
-      REQUIRE(guesses.size() <= as_size(decoding[i].most));
+      REQUIRE(depth_of(proposals[i]) <= decoding[i].most);
+      trees += !proposals[i].parents.empty();
       if (!guesses.empty() && random() % 8 == 0)
-        guesses.resize(random() % guesses.size()); // too few blocks
+        fit(proposals[i], static_cast<int>(random() % guesses.size()), decoding[i].most, true); // too few blocks
+      const auto& parents = proposals[i].parents;
       rows += guesses.size();
       const bool had_guesses = !guesses.empty();
       (proposals[i].predicted ? predicted : own) += guesses.size();
-      auto seen = r.text;
-      ids choices{target_token(seen, r.prompt.size())};
-      for (const auto g : guesses) {
-        seen.push_back(g);
-        choices.push_back(target_token(seen, r.prompt.size()));
+      std::vector<ids> seen{r.text}; // up to the last known token, and to each guess
+      ids choices{target_token(r.text, r.prompt.size())};
+      std::size_t last = 0; // right one
+      ids line{choices[0]};
+      for (std::size_t g = 0; g < guesses.size(); ++g) {
+        const auto before = parents.empty() ? g : as_size(parents[g] + 1);
+        seen.push_back(seen[before]);
+        seen.back().push_back(guesses[g]);
+        choices.push_back(target_token(seen.back(), r.prompt.size()));
+        if (before == last && guesses[g] == choices[before]) {
+          last = g + 1;
+          line.push_back(choices.back());
+        }
       }
-      std::size_t accepted = 0;
-      while (accepted < guesses.size() && guesses[accepted] == choices[accepted])
-        ++accepted;
       if (had_guesses)
-        CHECK(guesser.judged(r.id, choices) == accepted);
+        CHECK(guesser.judged(r.id, choices) == line.size() - 1);
       else
         guesser.append(r.id, choices);
-      r.text.insert(r.text.end(), choices.begin(), choices.begin() + static_cast<std::ptrdiff_t>(accepted) + 1);
+      beside += had_guesses && last > line.size() - 1;
+      r.text.insert(r.text.end(), line.begin(), line.end());
     }
     CHECK(rows <= sequences.size() + as_size(room));
     const auto ms = 20.0 + static_cast<double>(rows);
@@ -178,6 +206,8 @@ struct speculating_machine {
   int slow_request = 0;               // of the draft model: other programs had the processor
   double catch_up_ms = 0;             // that it takes to read a prompt of 100 tokens
   std::size_t predicted = 0, own = 0; // guesses
+  std::size_t others = 0;             // that the draft model named
+  int trees = 0, beside = 0;          // proposals that branch, and those of which not the first line was right
 };
 
 ids prompt_of(int tokens, token_id from = 0) {
@@ -227,6 +257,23 @@ TEST_CASE("speculator: random workloads with a draft model, preemptions and cut 
     CHECK(m.guesser.counters().accepted > 100);
     CHECK(m.steps < 220); // the longest has 250 tokens
   }
+}
+
+TEST_CASE("speculator: where a draft model is unsure, what it takes for second best is guessed beside it") {
+  const auto steps = [](bool branches) {
+    speculating_machine m({.draft_model = true, .branches = branches});
+    m.draft_wrong_every = 4;
+    m.add({1, 0}, prompt_of(20), 600, speculation::draft);
+    m.run();
+    CHECK((m.others > 0) == branches);
+    CHECK((m.trees > 20) == branches);
+    CHECK((m.beside > 20) == branches);
+    return m.steps;
+  };
+  const auto line = steps(false), tree = steps(true);
+  CAPTURE(line);
+  CAPTURE(tree);
+  CHECK(tree < 0.9 * line);
 }
 
 TEST_CASE("speculator: one slow pass of the draft model does not make it too dear for good") {
@@ -388,4 +435,37 @@ TEST_CASE("speculator: hidden states go along with tokens, but for those of wron
   s.begin({3, 0}, std::make_shared<const sampling_params>(params), ids{1, 2, 3}, 3, {});
   CHECK_FALSE(s.wants_states({3, 0}));
   s.take_states({3, 0}, rows(0, 3), 3);
+}
+
+TEST_CASE("speculator: whether guesses would have been right is seen by the tokens that come, at no cost") {
+  speculator s({}, [](int rows) { return step_estimate{20.0 * rows, true}; }); // rows cost too much
+  sampling_params params;
+  params.max_tokens = 4000;
+  const sequence_id id{1, 0};
+  ids text;
+  for (token_id t = 0; t < 60; ++t)
+    text.push_back(t % 5);
+  s.begin(id, std::make_shared<const sampling_params>(params), text, text.size(), {});
+  const std::vector<decoding_sequence> decoding{{id, 8}};
+  const auto rate = [&](std::size_t source) { return s.policy().acceptance(id, source, source == 0 ? 7 : 2); };
+  const auto go_on = [&](int tokens, bool as_before) {
+    for (int i = 0; i < tokens; ++i) {
+      s.waits({1, 1}, decoding);
+      text.push_back(as_before ? text[text.size() - 5] : static_cast<token_id>(text[text.size() - 5] + 100));
+      s.append(id, std::span(text).last(1));
+      s.finished({{1, 1}, 20, 20, 20, 0, true});
+    }
+  };
+  constexpr std::size_t ngram = 0, lookahead = 1;
+  const auto expected = std::array{rate(ngram), rate(lookahead)};
+  go_on(40, true);
+  CHECK(rate(ngram) > 0.95);
+  CHECK(rate(lookahead) > 0.9);
+  CHECK(rate(ngram) > expected[ngram]);
+  CHECK(rate(lookahead) > expected[lookahead]);
+  const auto sure = std::array{rate(ngram), rate(lookahead)};
+  go_on(1, false);
+  CHECK(rate(ngram) < sure[ngram]);
+  CHECK(rate(lookahead) < sure[lookahead]);
+  CHECK(s.counters().proposed <= 2);
 }
