@@ -11,10 +11,6 @@ namespace {
 
 constexpr std::size_t longest_id = 64;
 
-double milliseconds(std::chrono::steady_clock::duration d) {
-  return std::chrono::duration<double, std::milli>(d).count();
-}
-
 } // namespace
 
 std::string accepted_request_id(std::string_view given) {

@@ -14,6 +14,10 @@
 
 namespace troupe {
 
+inline double milliseconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
+
 class request_times {
 public:
   using clock = std::chrono::steady_clock;
