@@ -117,7 +117,8 @@ std::string judge(const client& c, const scenario& s, const happened& what) {
   };
   const bool timed_out = ended_by(finish_reason::timeout) && c.plan.timeout_ms > 0;
   // Candidates are ranked when all are final; of one that was ended early, those count that were.
-  if ((c.cancelled || c.finished || heard.failed || timed_out) && c.asked->sampling.best_of > c.asked->sampling.n)
+  if ((c.cancelled || c.finished || heard.failed || c.plan.timeout_ms > 0) &&
+      c.asked->sampling.best_of > c.asked->sampling.n)
     return heard.done || is_explained(*heard.failed, c, s, what) ? "" : "it failed: " + heard.failed->message;
   if (heard.failed) {
     if (expected.failed && // a sentence ends where there is no memory for more

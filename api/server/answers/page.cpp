@@ -98,7 +98,8 @@ reply greet(const call& c) {
                                                                     .engine = c.engine,
                                                                     .models = c.models,
                                                                     .counted = c.counted,
-                                                                    .stored = c.stored})
+                                                                    .stored = c.stored,
+                                                                    .requests = c.requests})
                                                  : reply::text("Ollama is running"); // which its clients look for
   result.headers.emplace_back("Vary", "Accept");
   return result;

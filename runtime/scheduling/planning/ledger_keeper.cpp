@@ -74,8 +74,11 @@ void ledger_keeper::held(const admission& its, time_point now) {
 }
 
 void ledger_keeper::stands(std::uint64_t request, std::optional<wait_cause> where, time_point now) {
-  if (where)
-    enter(request, {*where}, now);
+  const auto found = known_.find(request);
+  if (!where || found == known_.end())
+    return;
+  found->second.paused = *where == wait_cause::paused;
+  enter(request, {*where}, now);
 }
 
 void ledger_keeper::granted(const block_grant& grant) {
@@ -179,7 +182,9 @@ void ledger_keeper::enter(std::uint64_t request, wait_state state, time_point no
   const auto found = known_.find(request);
   if (found == known_.end())
     return;
-  if (state.what == wait_cause::queue)
+  if (found->second.paused)
+    state = {wait_cause::paused};
+  else if (state.what == wait_cause::queue)
     state.what = found->second.came;
   found->second.ledger->enter(request, state, now);
 }

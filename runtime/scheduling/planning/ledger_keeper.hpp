@@ -48,6 +48,7 @@ private:
   struct known {
     std::shared_ptr<request_ledger> ledger;
     wait_cause came = wait_cause::queue; // what its queue is called
+    bool paused = false;                 // whatever steps still do for it
   };
   struct entry {
     std::uint64_t request = 0;

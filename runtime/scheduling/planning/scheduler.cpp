@@ -190,7 +190,7 @@ std::optional<error> scheduler::too_late(const admission& a, admission::time_poi
   if (by == never)
     return std::nullopt;
   const auto left = std::chrono::duration<double, std::milli>(by - now).count();
-  if (expected.first_token_ms > left)
+  if (left > 0 && expected.first_token_ms > left) // one whose time is over is told so
     return refused("the first token would come in about " + in_words(expected.first_token_ms) +
                      ", and the request allows " + in_words(std::max(0.0, left)),
                    a.first_by <= a.all_by ? "ttft_timeout" : "timeout", expected.first_token_ms, left);

@@ -51,7 +51,9 @@ struct watched {
       if (r.count == 0)
         continue;
       running.push_back({id, wait_cause::turn});
-      made.tokens.insert(made.tokens.end(), static_cast<std::size_t>(r.count), 0);
+      kernels::sequence_rows its;
+      its.rows = r.count;
+      made.sequences.push_back(its);
       if (r.sampled) {
         sample_demand sample;
         sample.sequence = id, sample.guesses = r.guesses;
@@ -150,8 +152,14 @@ TEST_CASE("who was preempted, refused blocks, or paused is told so, and a later 
   CHECK(w.parts(2, 30)[wait_cause::decode] == doctest::Approx(20));
   CHECK(w.parts(2, 30)[wait_cause::preempted] == doctest::Approx(10));
   CHECK(w.parts(3, 30)[wait_cause::blocks] == doctest::Approx(10));
+  w.plan(30, {{1, 1}});
   w.keeper.stands(1, wait_cause::paused, at(30));
+  w.plan(31, {{1, 1}}); // ahead
+  w.finish(33, 4);
+  w.finish(35, 5);
   CHECK(w.parts(1, 37)[wait_cause::paused] == doctest::Approx(7));
+  w.keeper.stands(1, wait_cause::turn, at(40));
+  CHECK(w.parts(1, 47)[wait_cause::turn] == doctest::Approx(7));
 }
 
 TEST_CASE("a sample that is late waits for its mask or its judge, also while the next step is under way") {
