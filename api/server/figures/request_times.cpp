@@ -5,14 +5,6 @@
 
 namespace troupe {
 
-namespace {
-
-double to_ms(std::chrono::steady_clock::duration d) {
-  return std::chrono::duration<double, std::milli>(d).count();
-}
-
-} // namespace
-
 void request_times::loads(bool now) {
   const std::lock_guard lock(mutex_);
   if (now == loads_since_.has_value())
@@ -45,15 +37,15 @@ request_times::look request_times::seen() const {
 
 request_times::look request_times::seen_at(clock::time_point now) const {
   look result;
-  result.total_ms = to_ms(now - begun_);
-  result.spent[wait_cause::load] = to_ms(loaded_ + (loads_since_ ? now - *loads_since_ : clock::duration()));
+  result.total_ms = milliseconds(now - begun_);
+  result.spent[wait_cause::load] = milliseconds(loaded_ + (loads_since_ ? now - *loads_since_ : clock::duration()));
   // The one that ends last decides when the answer is whole.
   double latest = -1;
   request_ledger::look last;
   double before = 0; // it was submitted
   for (const auto& one : running_) {
     const auto its = one->seen(now);
-    const auto from = to_ms(one->begun() - begun_), until = from + its.parts.total();
+    const auto from = milliseconds(one->begun() - begun_), until = from + its.parts.total();
     result.tokens += its.tokens;
     if (until > latest || (last.ended && !its.ended))
       latest = until, last = its, before = from;
