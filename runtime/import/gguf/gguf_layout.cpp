@@ -51,6 +51,10 @@ row_order in_turns(const recurrent_config& r, std::size_t width, std::size_t bef
   return shared_rows(std::move(rows));
 }
 
+constexpr std::string_view layer_prefix = "model.layers.";
+
+int layer_of(const std::string& name) { return std::stoi(name.substr(layer_prefix.size())); }
+
 /// gguf_names says where tensors are; here is what becomes of their values and rows.
 class layout {
 public:
@@ -144,7 +148,8 @@ private:
     const bool fused_qkv = !model_.recurrent && stored.find("blk.0.attn_qkv.weight");
     for (int i = 0; i < model_.layers; ++i) {
       const auto blk = "blk." + std::to_string(i) + ".";
-      names_.assume(i, gguf_architecture::fused_qkv, fused_qkv);
+      names_.assume(i, gguf_architecture::fused_qkv,
+                    fused_qkv && !stored.find("model.layers." + std::to_string(i) + ".self_attn.q_proj.weight"));
       names_.assume(i, gguf_architecture::fused_up, fused_up);
       names_.assume(i, gguf_architecture::fused_experts, stored.find(blk + "ffn_gate_up_exps.weight"));
       names_.assume(i, gguf_architecture::fused_rates, stored.find(blk + "ssm_ba.weight"));
@@ -176,6 +181,9 @@ private:
         tensor.shape[sliced ? 1 : 0] = length += part.rows ? part.rows->size() : wanted.shape[0];
       tensor.parts.push_back(std::move(part));
     }
+    if (place.how == gguf_storage::rows && wanted.name.ends_with(".self_attn.q_proj.weight"))
+      if (const int layer = layer_of(wanted.name); !model_.has_kv(layer)) // whose k and v are there, but not read
+        length += 2 * as_size(model_.kv_heads_of(layer)) * as_size(model_.head_dim_of(layer));
     const auto& r = model_.recurrent;
     const auto dim = as_size(model_.head_dim), groups_of_rows = as_size(r.key_heads);
     auto& shape = tensor.shape;
@@ -211,12 +219,12 @@ private:
   }
 
   std::vector<part> parts_of(const wanted_tensor& wanted, bool writes) const {
-    constexpr std::string_view layers = "model.layers.";
     const auto& r = model_.recurrent;
-    const bool outer = !wanted.name.starts_with(layers);
-    const int layer = outer ? 0 : std::stoi(wanted.name.substr(layers.size()));
-    const auto rest = outer ? wanted.name : wanted.name.substr(wanted.name.find('.', layers.size()) + 1);
-    part whole{.name = wanted.name, .rows = order_of(rest, wanted, layer), .factor = factor_of(rest)};
+    const bool outer = !wanted.name.starts_with(layer_prefix);
+    const auto rest = outer ? wanted.name : wanted.name.substr(wanted.name.find('.', layer_prefix.size()) + 1);
+    part whole{.name = wanted.name,
+               .rows = order_of(rest, wanted, outer ? 0 : layer_of(wanted.name)),
+               .factor = factor_of(rest)};
     if (rest == "model.position_embeddings.weight" && model_.encoder && writes) // those that are used
       whole.rows = range_of(model_.position_offset, as_size(model_.max_context));
     if (rest == "model.embed_tokens_per_layer.weight" && model_.layer_input_rows > 0 && writes) {

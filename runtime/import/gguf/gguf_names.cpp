@@ -98,8 +98,8 @@ constexpr row layer_rows[] = {
   {"attn_q_norm.", "self_attn.q_norm."},
   {"attn_k_norm.", "self_attn.k_norm."},
   // MLPs and experts.
-  {"ffn_up.", "mlp.gate_proj.", form::fused_up, rows},
-  {"ffn_up.", "mlp.up_proj.", form::fused_up, rows},
+  {"ffn_up.weight", "mlp.gate_proj.weight", form::fused_up, rows},
+  {"ffn_up.weight", "mlp.up_proj.weight", form::fused_up, rows},
   {"ffn_gate.", "mlp.shared_expert.gate_proj.", apart},
   {"ffn_up.", "mlp.shared_expert.up_proj.", apart},
   {"ffn_down.", "mlp.shared_expert.down_proj.", apart},
@@ -229,7 +229,7 @@ gguf_names::gguf_names(const model_config& model) {
     auto& layer = layers_[as_size(i)];
     if (model.experts.apart && model.is_sparse(i))
       layer |= apart;
-    if (!parts.mixes())
+    if (!parts.mixes() && (outer_ & form::lists_mlps) != 0)
       layer |= alone;
     using kind = recurrent_type;
     if (parts.recurrence && model.recurrent.type != kind::short_convolution)
