@@ -267,7 +267,7 @@ TEST_CASE("A request that is cancelled in the queue has waited there") {
     CHECK(missing(lines[static_cast<std::size_t>(i)],
                   {{"status", "499"}, {"queue_ms", "1234.5"}, {"finish", "\"cancelled\""}}) == "");
   CHECK(missing(lines[3], {{"status", "499"}}) == "");
-  CHECK(lines[3].find("queue_ms") == std::string::npos);
+  CHECK(lines[3].find("\"queue_ms\"") == std::string::npos);
 }
 
 TEST_CASE("A probe that hears that the model is loading is no refusal") {

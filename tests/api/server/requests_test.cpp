@@ -71,9 +71,9 @@ TEST_CASE("A request is told by its id and by that of its answer, while it runs 
   CHECK(number_of(ended, "status") == 200);
   const auto parsed = json::document::parse(ended.body, "the answer");
   double sum = 0;
-  const auto parts = json::find(parsed.root(), "spent_ms")->get_object().value(); // its iterators need it
-  for (const auto part : parts)
-    sum += double(part.value.get_double().value());
+  for (const auto* part : {"parse", "queue", "decode", "write"})
+    if (const auto found = json::find(json::find(parsed.root(), "spent_ms").value(), part))
+      sum += double(*found);
   CHECK(sum == doctest::Approx(number_of(ended, "total_ms")));
 }
 

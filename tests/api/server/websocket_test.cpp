@@ -54,7 +54,8 @@ TEST_CASE("A WebSocket streams tokens and ends with usage and timings") {
     R"("usage":{"prompt_tokens":2,"completion_tokens":2,"total_tokens":4,)"
     R"("prompt_tokens_details":{"cached_tokens":1},)"
     R"("completion_tokens_details":{"reasoning_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}},)"
-    R"("timings":{"queue_ms":0.5,"prefill_ms":2,"decode_ms":4.25,"cached_tokens":1,"draft_n":5,"draft_n_accepted":3}})");
+    R"("timings":{"queue_ms":0.5,"prefill_ms":2,"decode_ms":4.25,"total_ms":6.75,)"
+    R"("spent_ms":{"decode":4.25,"prefill":2,"queue":0.5},"cached_tokens":1,"draft_n":5,"draft_n_accepted":3}})");
 }
 
 TEST_CASE("A WebSocket sends a prompt's scores ahead of its tokens") {

@@ -130,6 +130,8 @@ public:
     e.queue_ms = 0.5;
     e.prefill_ms = 2;
     e.decode_ms = 4.25;
+    e.total_ms = 6.75;
+    e.spent[wait_cause::queue] = 0.5, e.spent[wait_cause::prefill] = 2, e.spent[wait_cause::decode] = 4.25;
     e.accepted_guesses = 3;
     e.rejected_guesses = 2;
     send(std::move(e));
