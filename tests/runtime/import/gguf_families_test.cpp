@@ -27,6 +27,7 @@ struct architecture_case {
 
 const architecture_case architecture_cases[] = {
   {"llama", "families/mixtral", true},
+  {"llama", "tiny/llama-bias", true, true},
   {"arcee", "tiny_families/arcee", true},
   {"bloom", "families/bloom", false, true},
   {"chatglm", "tiny_families/glm", true, true, true},
