@@ -35,7 +35,7 @@ struct guess_demand {
   std::vector<token_id> tokens;                  // that follow those
   int guesses = 0;                               // wanted
   std::vector<state_rows> states = {};           // ascending; since the last demand; if they are wanted
-  int others = 0;                                // guesses wanted beside each, which others may follow
+  int others = 0;                                // guesses wanted beside each
   // If others are wanted: how often guesses of each grade are right, and the chance to be right below which a line does
   // not go on.
   std::vector<float> rates = {};

@@ -20,7 +20,6 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 constexpr std::size_t little = 4; // rows of one sequence that hardly prolong a pass
-constexpr int most_partings = 2;  // of lines from the first one
 
 double ms_since(clock::time_point start) {
   return std::chrono::duration<double, std::milli>(clock::now() - start).count();
@@ -199,34 +198,29 @@ step_result draft_model::run(std::span<job> jobs) {
   step_plan plan;
   plan.step = ++steps_;
   plan.ended = std::exchange(ended_, {});
-  plan.moves = std::exchange(moves_, {});
   std::vector<float> states;
   std::int32_t slot = 0;
-  for (auto& j : jobs) {
+  for (const auto& j : jobs) {
     auto& s = *j.of;
     if (spec_.mtp)
       add_states(j, states);
-    const bool first = j.blocks.empty();
-    const auto& blocks = first ? s.blocks : j.blocks;
     kernels::sequence_rows rows;
     rows.first_row = static_cast<std::int32_t>(plan.tokens.size());
     rows.rows = static_cast<std::int32_t>(j.rows);
-    rows.first_position = first ? static_cast<std::int32_t>(j.guesses > 0 ? s.computed.size() : s.valid) : j.position++;
+    rows.first_position = static_cast<std::int32_t>(j.guesses > 0 ? s.computed.size() : s.valid);
     rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
     rows.length = static_cast<std::int32_t>(s.text.size() - s.base);
     plan.sequences.push_back(rows);
-    plan.block_tables.insert(plan.block_tables.end(), blocks.begin(), blocks.end());
+    plan.block_tables.insert(plan.block_tables.end(), s.blocks.begin(), s.blocks.end());
     if (j.guesses > 0) {
-      plan.tokens.push_back(j.answer->guesses[as_size(j.last)]);
-      if (first)
-        s.computed.push_back(plan.tokens.back());
+      s.computed.push_back(j.answer->guesses[as_size(j.last)]);
     } else {
       s.computed.resize(s.valid);
-      const auto from = s.text.begin() + static_cast<std::ptrdiff_t>(s.base) + rows.first_position;
-      s.computed.insert(s.computed.end(), from, from + rows.rows);
-      plan.tokens.insert(plan.tokens.end(), from, from + rows.rows);
+      const auto first = s.text.begin() + static_cast<std::ptrdiff_t>(s.base) + rows.first_position;
+      s.computed.insert(s.computed.end(), first, first + rows.rows);
       s.valid = s.computed.size();
     }
+    plan.tokens.insert(plan.tokens.end(), s.computed.end() - rows.rows, s.computed.end());
     if (j.guesses >= j.wanted)
       continue;
     sample_demand d{.sequence = j.id,
@@ -234,12 +228,9 @@ step_result draft_model::run(std::span<job> jobs) {
                     .logit_row = static_cast<std::int32_t>(plan.logit_rows.size()),
                     .start = nullptr};
     plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
-    if (!std::exchange(j.drawn, true)) {
-      std::vector<token_id> emitted(s.text.begin() + std::ssize(s.asked->prompt), s.text.end());
-      const auto line = line_of(j);
-      emitted.insert(emitted.end(), line.begin(), line.end());
-      d.start = std::make_shared<const sampling_start>(sampling_start{.asked = s.asked, .emitted = std::move(emitted)});
-    }
+    if (j.guesses == 0)
+      d.start = std::make_shared<const sampling_start>(
+        sampling_start{.asked = s.asked, .emitted = {s.text.begin() + std::ssize(s.asked->prompt), s.text.end()}});
     plan.samples.push_back(std::move(d));
   }
   if (spec_.mtp)
@@ -268,100 +259,44 @@ step_result draft_model::wait_for(const step_tokens& tokens) {
   return sampler_->collect();
 }
 
-// Keeps the lines that want more guesses.
+// Keeps the jobs that want more guesses.
 void draft_model::add_guesses(std::vector<job>& jobs, const step_result& drawn) {
   std::map<sequence_id, const sampled_token*> tokens;
   for (const auto& each : drawn.sampled)
     tokens.emplace(each.sequence, &each.token);
-  std::vector<job> parting;
   std::erase_if(jobs, [&](job& j) {
     const auto found = tokens.find(j.id);
-    const bool known = found != tokens.end() && found->second->id < spec_.target_vocab;
-    if (known)
-      add_guess(j, *found->second, jobs.size(), parting);
-    const bool ends = !known || found->second->finish != sampled_token::finish::none || j.guesses >= j.wanted ||
+    if (found == tokens.end() || found->second->id >= spec_.target_vocab)
+      return true;
+    add_guess(j, *found->second);
+    return found->second->finish != sampled_token::finish::none || j.guesses >= j.wanted ||
       j.chance < j.asked->least_chance;
-    if (ends)
-      end_line(j);
-    return ends;
   });
-  std::ranges::move(parting, std::back_inserter(jobs));
 }
 
-// What was drawn, and the likeliest others. `lines`: that there are without those that part.
-void draft_model::add_guess(job& j, const sampled_token& token, std::size_t lines, std::vector<job>& parting) {
+// What was drawn, and the likeliest others.
+void draft_model::add_guess(job& j, const sampled_token& token) {
   auto& answer = *j.answer;
   const auto parent = j.last;
-  const auto& rates = j.asked->rates;
-  const auto chance = [&](float logprob, bool beside) {
-    const auto own = std::exp(logprob);
-    return j.chance * (rates.empty() ? own : rates[grade_of(static_cast<double>(own), beside)]);
-  };
   const auto add = [&](token_id id, float logprob) {
     answer.guesses.push_back(id);
     answer.parents.push_back(parent);
     if (j.asked->others > 0)
       answer.chances.push_back(std::exp(logprob));
-    return static_cast<std::int32_t>(answer.guesses.size()) - 1;
   };
-  j.last = add(token.id, token.logprob);
+  j.last = static_cast<std::int32_t>(answer.guesses.size());
+  add(token.id, token.logprob);
   ++j.guesses;
   j.rows = 1;
   int others = 0;
-  for (const auto& other : token.top) {
-    if (other.id == token.id || other.id >= spec_.target_vocab || others == j.asked->others)
-      continue;
-    ++others;
-    const auto at = add(other.id, other.logprob);
-    if (j.blocks.empty() && j.guesses < j.wanted && j.partings < most_partings &&
-        lines + parting.size() < as_size(spec_.sampler.max_sequences) &&
-        chance(other.logprob, true) >= std::max(spec_.least_parting, j.asked->least_chance))
-      if (auto line = part(j, at)) {
-        line->chance = chance(other.logprob, true);
-        parting.push_back(std::move(*line));
-      }
+  for (const auto& other : token.top)
+    if (other.id != token.id && other.id < spec_.target_vocab && others++ < j.asked->others)
+      add(other.id, other.logprob);
+  if (j.asked->others > 0) {
+    const auto own = std::exp(token.logprob);
+    const auto& rates = j.asked->rates;
+    j.chance *= rates.empty() ? own : rates[grade_of(static_cast<double>(own), false)];
   }
-  if (j.asked->others > 0)
-    j.chance = chance(token.logprob, false);
-}
-
-// A line that goes on from a guess beside the last one, in blocks of its own from there on. None if there are too few.
-std::optional<draft_model::job> draft_model::part(job& j, std::int32_t from) {
-  constexpr std::size_t per_block = kernels::block_tokens;
-  const auto& s = *j.of;
-  const auto position = s.computed.size();
-  const auto shared = position / per_block;
-  const auto own = blocks_for(position + as_size(j.wanted - j.guesses)) - shared;
-  if (free_.size() < own)
-    return std::nullopt;
-  auto line = j;
-  line.id.request |= std::uint64_t{1} << 63 | static_cast<std::uint64_t>(j.partings++) << 60; // no request has it
-  line.last = from;
-  line.drawn = false;
-  line.position = static_cast<std::int32_t>(position);
-  line.blocks.assign(s.blocks.begin(), s.blocks.begin() + static_cast<std::ptrdiff_t>(shared));
-  line.blocks.insert(line.blocks.end(), free_.end() - static_cast<std::ptrdiff_t>(own), free_.end());
-  free_.resize(free_.size() - own);
-  line.own_blocks = own;
-  if (position % per_block > 0)
-    moves_.push_back({block_move::kind::copy, s.blocks[shared], line.blocks[shared]});
-  return line;
-}
-
-void draft_model::end_line(const job& j) {
-  if (j.blocks.empty())
-    return;
-  free_.insert(free_.end(), j.blocks.end() - static_cast<std::ptrdiff_t>(j.own_blocks), j.blocks.end());
-  ended_.push_back(j.id);
-}
-
-// Its guesses so far.
-std::vector<token_id> draft_model::line_of(const job& j) const {
-  std::vector<token_id> line;
-  for (auto at = j.last; at >= 0; at = j.answer->parents[as_size(at)])
-    line.push_back(j.answer->guesses[as_size(at)]);
-  std::ranges::reverse(line);
-  return line;
 }
 
 guess_reply draft_model::serve(const guess_request& request) {
@@ -389,8 +324,8 @@ guess_reply draft_model::serve(const guess_request& request) {
     jobs.push_back({.id = demand.sequence,
                     .of = &s,
                     .answer = &reply.answers[i],
-                    .wanted = std::max(demand.guesses, 1),
-                    .asked = &demand});
+                    .asked = &demand,
+                    .wanted = std::max(demand.guesses, 1)});
   }
   begin_pass(jobs);
   if (jobs.empty())

@@ -3,7 +3,7 @@
 // and the KV blocks. A transcript's new tokens are computed behind those that still hold, wrong guesses are overwritten
 // in place, and when blocks run out, the sequence that was not served for longest loses its own. Guesses are drawn as
 // the target draws its tokens, with its parameters and random numbers, so that two models which agree draw the same.
-// Where it is unsure, it also names the likeliest other tokens, and goes on from some of them, in blocks of their own.
+// It also names the likeliest other tokens, and ends a line whose further guesses would not be worth a pass.
 //
 // Multi-token prediction sees a transcript from the first token on whose predecessor's state it was given. Rows of
 // guesses read states that it made itself; those that prove right are computed again with the model's.
@@ -19,7 +19,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,7 +32,6 @@ struct draft_spec {
   sampler_spec sampler; // the target's EOS ids; the vocabulary of the draft
   int target_vocab = 0; // guesses outside it are wrong, and not made
   std::shared_ptr<const mtp_spec> mtp = {}; // null: a model of its own
-  float least_parting = 0.1f;               // chance of a guess beside the first line that a line goes on from
 };
 
 class draft_model final : public guess_model {
@@ -63,24 +61,18 @@ private:
     bool longer = false;      // than the border of LongRoPE: so `computed` is rotated
   };
 
-  /// A line of guesses of a sequence, while its request is served: the first one, or one that parts from it.
+  /// A sequence of a request, while it is served.
   struct job {
-    sequence_id id; // of its draws
+    sequence_id id;
     sequence* of = nullptr;
     guess_answer* answer = nullptr;
-    int wanted = 0; // guesses behind each other
     const guess_demand* asked = nullptr;
+    int wanted = 0;                // guesses behind each other
     std::size_t rows = 0;          // in the next pass
     std::vector<float> state = {}; // [hidden], of its own making, behind the last row; multi-token prediction
-    int guesses = 0;               // so far
+    int guesses = 0;               // drawn so far
     std::int32_t last = -1;        // of them, in the answer
-    float chance = 1;              // of all of them
-    int partings = 0;              // of lines that part from it
-    // Of a line that parts from the first one:
-    std::vector<std::int32_t> blocks = {}; // its block table; empty: the sequence's
-    std::size_t own_blocks = 0;            // of these, the last ones
-    std::int32_t position = 0;             // of its next row
-    bool drawn = false;                    // the sampler knows it
+    float chance = 1;              // that all of them are right
   };
 
   void warm_up();
@@ -94,10 +86,7 @@ private:
   step_result run(std::span<job> jobs);
   step_result wait_for(const step_tokens& tokens);
   void add_guesses(std::vector<job>& jobs, const step_result& drawn);
-  void add_guess(job& j, const sampled_token& token, std::size_t lines, std::vector<job>& parting);
-  std::optional<job> part(job& j, std::int32_t from);
-  void end_line(const job& j);
-  std::vector<token_id> line_of(const job& j) const;
+  void add_guess(job& j, const sampled_token& token);
 
   draft_spec spec_;
   std::size_t border_; // of LongRoPE (rope_border)
@@ -109,7 +98,6 @@ private:
   std::unique_ptr<step_sampler> sampler_;
   std::map<sequence_id, sequence> sequences_;
   std::vector<sequence_id> ended_; // not reported to the sampler yet
-  std::vector<block_move> moves_;  // before the next pass
   std::vector<std::int32_t> free_;
   std::uint64_t requests_ = 0, steps_ = 0;
 };

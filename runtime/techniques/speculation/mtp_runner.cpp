@@ -54,21 +54,12 @@ void mtp_runner::join(const step_plan& plan, const tensor& states) {
   backend_->linear(decoder_.receive(rows), all, *layers.joined);
 }
 
-void mtp_runner::move(std::span<const block_move> moves) {
-  std::vector<kernels::block_copy> copies;
-  for (const auto& m : moves)
-    copies.push_back({m.from, m.to});
-  if (!copies.empty())
-    backend_->copy_blocks(*cache_, copies);
-}
-
 step_output mtp_runner::run(const step_plan& plan, const stage_rows* before) {
   const auto& head = *spec_->head;
   const auto rows = plan.tokens.size(), hidden = as_size(decoder_.weights().config.hidden),
              vocab = as_size(head.config.vocab);
   if (!before)
     throw failure(errc::internal, "multi-token prediction without the states of its rows");
-  move(plan.moves);
   join(plan, {const_cast<float*>(before->rows.get()), kernels::dtype::f32, rows, hidden, hidden});
   decoder_.run({plan.sequences, plan.block_tables, nullptr}, *cache_);
   const auto residual = decoder_.residual();

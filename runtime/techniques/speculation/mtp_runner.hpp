@@ -1,6 +1,6 @@
 // Runs a model's layers of multi-token prediction for draft_model. A row is a token with the hidden state of the
 // position before it, which comes as a pipeline's rows come from the stage before. The hidden states that it gives are
-// what the next guess reads. Its plans have rows, logits, hidden states and copies of blocks, nothing else. For synchronous backends in
+// what the next guess reads. Its plans have rows, logits and hidden states, nothing else. For synchronous backends in
 // host memory.
 #pragma once
 
@@ -26,7 +26,7 @@ public:
 
   void receive(const step_tokens&) override {}
   step_output run(const step_plan& plan, const stage_rows* before) override;
-  void move(std::span<const block_move> moves) override;
+  void move(std::span<const block_move>) override {}
   std::size_t block_bytes() const override { return cache_->shape.block_bytes(); }
 
   /// Bytes of its buffers beside the decoder's.

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t little_lag = 64;               // tokens that the draft model computes beside its first guess
 constexpr int most_unmeasured_passes = 4;            // of the draft model, before it is known how long they take
 constexpr int most_offered = 32;                     // guesses, from which those are chosen that pay
-constexpr int named_others = 2;                      // tokens that the draft model names in place of each guess
+constexpr int named_others = 1;                      // tokens that the draft model names in place of each guess
 constexpr std::size_t besides = drafter::grades / 2; // grades from here on are of guesses beside likelier ones
 constexpr int usual_answer = 256;                    // tokens: many requests end before their max_tokens
 constexpr double least_catch_up_return = 2; // tokens' time to be gained, over what the draft model's prefill takes

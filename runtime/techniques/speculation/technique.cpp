@@ -83,7 +83,8 @@ constexpr auto table = std::to_array<option>({
    .help =
      "Where guesses come from: the draft model, the model's own layers of multi-token prediction (mtp), earlier text "
      "that continues the last words (ngram), the model's own corrections of a window of guesses (jacobi), also as "
-     "n-grams (lookahead), or off; auto: whatever guesses best, as long as it pays. On a CPU, guesses of draft, mtp and "
+     "n-grams (lookahead), or off; auto: whatever guesses best, as long as it pays. On a CPU, guesses of draft, mtp "
+     "and "
      "ngram may branch: a step checks several continuations side by side. Answers stay the same",
    .fallback = "auto"},
   {.name = draft_tokens_flag,
