@@ -98,7 +98,7 @@ TEST_CASE("numbers of a question that mean nothing are refused by name") {
           .starts_with("timeout: `timeout` must be at most"));
 }
 
-TEST_CASE("a stop token ends an answer where it is, and a timeout ends it with an error") {
+TEST_CASE("a stop token ends an answer where it is, and a timeout with what it has, or an error") {
   const auto e = engine::start(roomy());
   question asked{.text = "a", .sampling = sampling_params{.temperature = 0, .ignore_eos = true, .n = 8}};
   std::stop_source stopping;
@@ -116,10 +116,9 @@ TEST_CASE("a stop token ends an answer where it is, and a timeout ends it with a
   CHECK(e.generate(asked, {}, stopping.get_token()).finish == finish_reason::cancelled); // from the beginning
   asked.timeout = std::chrono::milliseconds(1);
   try {
-    e.generate(asked);
-    FAIL("an answer of 16,000 tokens took a millisecond");
-  } catch (const failure& f) {
-    CHECK(f.what_failed().code == errc::timeout);
+    CHECK(e.generate(asked).finish == finish_reason::timeout);
+  } catch (const failure& f) { // it had no token yet, or none was expected in time
+    CHECK((f.what_failed().code == errc::timeout || f.what_failed().code == errc::overloaded));
   }
   CHECK(idle(e));
 }
