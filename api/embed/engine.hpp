@@ -50,8 +50,9 @@ public:
   std::shared_ptr<const model_info> model() const;
 
   /// Answers a question, and waits for the answer. `on_text` gets its content as it comes, on the calling thread. Once
-  /// `stop` is requested, the answer ends where it is: its `finish` is cancelled. Throws failure if the model cannot be
-  /// loaded, the request is refused, or question::timeout is over. Not to be called from a sink.
+  /// `stop` is requested, the answer ends where it is: its `finish` is cancelled; once question::timeout is over, it
+  /// is timeout. Throws failure if the model cannot be loaded, the request is refused, or that time is over before the
+  /// first token. Not to be called from a sink.
   full_answer generate(const question& asked, const std::function<void(std::string_view)>& on_text = {},
                        std::stop_token stop = {}) const;
 

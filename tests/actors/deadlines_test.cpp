@@ -128,7 +128,7 @@ TEST_CASE("a client ends its answer where it is, and what it has stays") {
   for (const auto& choice : std::get<done_event>(events.back()).choices) {
     CHECK(choice.reason == finish_reason::stop);
     CHECK(choice.tokens == ids(events, choice.index).size());
-    CHECK(choice.tokens < 60);
+    CHECK(choice.tokens < 20); // a whole one has 30
   }
   CHECK(ids(events).size() >= before);
   CHECK(workers.idle());
