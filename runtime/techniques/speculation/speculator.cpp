@@ -15,10 +15,11 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t little_lag = 64;               // tokens that the draft model computes beside its first guess
-constexpr int most_unmeasured_passes = 4;            // of the draft model, before it is known how long they take
-constexpr int most_offered = 32;                     // guesses, from which those are chosen that pay
-constexpr int named_others = 1;                      // tokens that the draft model names in place of each guess
+constexpr std::size_t little_lag = 64;        // tokens that the draft model computes beside its first guess
+constexpr int most_unmeasured_passes = 4;     // of the draft model, before it is known how long they take
+constexpr int most_offered = 32;              // guesses, from which those are chosen that pay
+constexpr int named_others = 1;               // tokens that the draft model names in place of each guess
+constexpr double most_branching_pass = 0.125; // of a step, that a pass of the draft model takes if it names others
 constexpr std::size_t besides = drafter::grades / 2; // grades from here on are of guesses beside likelier ones
 constexpr int usual_answer = 256;                    // tokens: many requests end before their max_tokens
 constexpr double least_catch_up_return = 2; // tokens' time to be gained, over what the draft model's prefill takes
@@ -328,7 +329,9 @@ std::optional<guess_request> speculator::collect(const plain_step& step, std::sp
                         std::exchange(s.unsent, {}),
                         p.guesses[i],
                         std::exchange(s.states, {})};
-    if (decoding[i].branches && settings_.branches)
+    // To name others takes a small draft model long: then a line of more guesses gains more.
+    const bool cheap = pass_ms_.value() <= most_branching_pass * policy_.unit_ms(step, cost_);
+    if (decoding[i].branches && settings_.branches && (cheap || settings_.forced > 0))
       let_branch(demand, decoding[i], step);
     request.demands.push_back(std::move(demand));
   }

@@ -56,7 +56,8 @@ TEST_CASE("offers: the likeliest guesses are taken, and a line behind each other
   CHECK(in_lines(shallow, 100).tokens == std::vector<token_id>{10, 11, 13, 15});
 }
 
-TEST_CASE("offers: however they branch, a guess comes behind the one that it follows, and few are those taken") {
+TEST_CASE(
+  "offers: however they branch, a guess comes behind the one that it follows, and no more are taken than wanted") {
   std::mt19937 random(3);
   for (int round = 0; round < 300; ++round) {
     std::vector<offered_guess> offered;

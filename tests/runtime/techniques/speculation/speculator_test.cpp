@@ -469,3 +469,38 @@ TEST_CASE("speculator: whether guesses would have been right is seen by the toke
   CHECK(rate(lookahead) < sure[lookahead]);
   CHECK(s.counters().proposed <= 2);
 }
+
+TEST_CASE("speculator: of guesses that branch, the hidden states of the right ones go along") {
+  speculator s({.mode = speculation::mtp, .mtp = true, .forced = 2}, [](int rows) {
+    return step_estimate{20.0 + rows, true};
+  });
+  sampling_params params;
+  params.max_tokens = 4000;
+  const sequence_id id{1, 0};
+  s.begin(id, std::make_shared<const sampling_params>(params), ids{1, 2, 3}, 3, {});
+  const auto rows = [](int first, std::vector<float> all) {
+    const auto values = std::make_shared<const std::vector<float>>(std::move(all));
+    return state_rows{first, static_cast<std::int32_t>(values->size()), {values, values->data()}, 1};
+  };
+  const std::vector<decoding_sequence> decoding{{id, 8}};
+  s.append(id, ids{4});
+  s.take_states(id, rows(0, {0, 1, 2}), 3);
+  const auto request = s.collect({1, 1}, decoding, 10);
+  REQUIRE(request.has_value());
+  CHECK(request->demands[0].others > 0);
+  s.deliver({.number = request->number, .answers = {{id, {5, 6}, false, {-1, -1}, {0.5f, 0.4f}}}});
+  const auto proposed = s.propose({1, 1}, decoding, 10)[0];
+  CHECK(proposed.tokens == ids{5, 6});
+  CHECK(proposed.parents == std::vector<std::int32_t>{-1, -1});
+  CHECK(s.judged(id, ids{6, 9, 7}) == 1);   // the second one
+  s.take_states(id, rows(3, {3, 4, 5}), 4); // of the token 4, of 5 and of 6
+  const auto next = s.collect({1, 1}, decoding, 10);
+  REQUIRE(next.has_value());
+  const auto& told = next->demands[0];
+  CHECK(told.tokens == ids{6, 7});
+  REQUIRE(told.states.size() == 1);
+  CHECK(told.states[0].position == 3);
+  REQUIRE(told.states[0].rows == 2);
+  CHECK(told.states[0].values.get()[0] == 3);
+  CHECK(told.states[0].values.get()[1] == 5);
+}
