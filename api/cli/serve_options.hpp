@@ -19,7 +19,7 @@ struct serve_options {
   server_options server;
   engine_options engine;
   bool allow_anonymous = false;
-  bool no_sandbox = false; // touch any file that the user may touch
+  bool no_sandbox = false;        // touch any file that the user may touch
   std::optional<log_level> level; // unset: info, or off if quiet
   log_format format = log_format::text;
   std::optional<std::size_t> per_key;
