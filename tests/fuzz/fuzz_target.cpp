@@ -33,12 +33,13 @@ std::string kind_of(std::string_view message) {
 }
 
 std::string check_refusal(const failure& refusal) {
-  const auto& [code, message, param] = refusal.what_failed();
+  const auto& said = refusal.what_failed();
+  const auto& message = said.message;
   if (message.empty())
     broken("a refusal without a sentence");
-  if (code == errc::internal)
+  if (said.code == errc::internal)
     broken("an input that is taken for a bug: " + message);
-  if (!is_utf8(message) || !is_utf8(param))
+  if (!is_utf8(message) || !is_utf8(said.param))
     broken("a refusal that is not UTF-8: " + message);
   return kind_of(message);
 }

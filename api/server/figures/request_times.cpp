@@ -5,12 +5,6 @@
 
 namespace troupe {
 
-namespace {
-
-double to_ms(std::chrono::steady_clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
-
-} // namespace
-
 void request_times::loads(bool now) {
   const std::lock_guard lock(mutex_);
   if (now == loads_since_.has_value())
