@@ -67,6 +67,14 @@ const family* find_family(std::string_view name) {
   return found == std::end(list) ? nullptr : *found;
 }
 
+bool gguf_has_pairs(std::string_view architecture) {
+  for (const auto* each : list)
+    for (const auto& one : each->gguf)
+      if (!one.name.empty() && one.name == architecture)
+        return one.is(gguf_architecture::pairs) && !one.is(gguf_architecture::latent);
+  return false;
+}
+
 bool has_trait(const model_config& model, family::trait trait) {
   const auto* family = find_family(model.family);
   return family && family->is(trait);

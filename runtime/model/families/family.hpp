@@ -67,6 +67,9 @@ std::span<const family* const> all_families();
 /// Null if there is none.
 const family* find_family(std::string_view name);
 
+/// Whether GGUF files of the architecture order the rows of q and k for rotating neighbours.
+bool gguf_has_pairs(std::string_view architecture);
+
 bool has_trait(const model_config& model, family::trait trait);
 
 /// Of a configuration that is about to be read.

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/text_tensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/model/families/family.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/files/file_reading.hpp"
 #include "runtime/support/files/mapped_file.hpp"
@@ -30,10 +31,6 @@ constexpr std::array<projection_name, projection_count> projection_names{{{"self
                                                                           {"mlp.gate_proj", "ffn_gate"},
                                                                           {"mlp.up_proj", "ffn_up"},
                                                                           {"mlp.down_proj", "ffn_down"}}};
-
-/// Those whose GGUF files order q and k for rotating neighbours, as they do for models (runtime/import).
-constexpr std::array<std::string_view, 7> paired_architectures{"llama",      "chatglm",  "glm4",   "granite",
-                                                               "granitemoe", "mistral3", "smollm3"};
 
 /// One of a pair, as stored.
 struct adapter_half {
@@ -315,8 +312,7 @@ adapter_weights read_gguf_adapter(const std::filesystem::path& path, const model
   pair_collector pairs(file.name(), target, true);
   for (const auto& [name, tensor] : file.tensors())
     pairs.add(name, tensor.info, file.bytes_of(tensor).data());
-  const bool in_pairs = std::ranges::find(paired_architectures, about.string("general.architecture").value_or("")) !=
-    paired_architectures.end();
+  const bool in_pairs = gguf_has_pairs(about.string("general.architecture").value_or(""));
   // An alpha of 0 stands for one that is the rank, as in llama.cpp.
   return read_pairs(file.name(), pairs.done(), target, in_pairs ? target.pair_order : target.half_order,
                     [&](const adapter_pair&, std::size_t rank) {
