@@ -6,6 +6,7 @@
 #include "api/service/service.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/json/json_brief.hpp"
 #include "runtime/support/json/json_object.hpp"
 #include "runtime/support/json/whole_number.hpp"
 #include "runtime/support/text/number_text.hpp"
@@ -358,7 +359,7 @@ std::optional<std::chrono::milliseconds> read_keep_alive(const field_reader& bod
   else if (double number = 0; found->is_number() && found->get(number) == simdjson::SUCCESS)
     seconds = number;
   if (!seconds)
-    body.refuse("keep_alive", "a duration, such as \"5m\" or a number of seconds", *found);
+    body.refuse("keep_alive", "must be a duration, such as \"5m\", or a number of seconds, not " + json_brief(*found));
   if (*seconds < 0)
     return std::chrono::milliseconds(-1);
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(*seconds, most_keep_seconds) * 1e3));
