@@ -7,6 +7,7 @@ import json
 import random
 import time
 import urllib.parse
+import uuid
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
@@ -97,6 +98,7 @@ class History:
     last_events: int = 0
     begun: float = 0
     ended: float = 0
+    id: str = ""  # by which the server knows it; empty: frames of a WebSocket
 
     def add(self, channel, index, piece):
         if piece:
@@ -257,11 +259,12 @@ class Client:
         if api != "whole":
             body["stream"] = True
         text = json.dumps(body).encode()
+        of.id = uuid.uuid4().hex
         # A slow reader's kernel takes little on its behalf.
         reader, writer = await asyncio.open_connection(self.address.hostname, self.address.port, limit=1 << 22)
         try:
             writer.write(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                         f"Content-Length: {len(text)}\r\n\r\n".encode() + text)
+                         f"X-Request-Id: {of.id}\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text)
             answer = Reader(reader)
             status = await answer.head()
             events = 0

@@ -95,6 +95,19 @@ def settled(server, before, judges):
     wait_until(is_as_before, lambda: f"{before} to be held again, not {standing(server)}", 120)
 
 
+def check_accounts(server, histories):
+    """The server's accounts of the last requests, of which it keeps 1,024: their parts sum to the whole."""
+    seen = 0
+    for one in [one for one in histories if one.id][-400:]:
+        answer = server.get(f"/v1/requests/{one.id}")
+        if answer.status_code == 404:  # its connection broke before it was read, or others have ended since
+            continue
+        account = answer.json()
+        assert account["state"] == "ended" and abs(sum(account["spent_ms"].values()) - account["total_ms"]) < 1, account
+        seen += 1
+    assert seen > 20
+
+
 def history(text, end="whole", last_events=1, logprobs=("-0.5", "-1.25"), **more):
     return History("chat", 0, {("text", 0): text, ("logprobs", 0): list(logprobs)}, end, last_events=last_events, **more)
 
@@ -135,6 +148,7 @@ def test_streams_survive_the_deaths_of_every_kind_of_actor(tmp_path, name, capsy
         struck = trouble.by_kind()
         settled(server, before, struck["judge"])
         grown = heap.heap(server.url, still=0.5) - used
+        check_accounts(server, crowd.histories)
         restarts = sum(count for what, count in server.metrics().items() if what.startswith("troupe_restarts_total"))
         with capsys.disabled():
             print(f"\n{name}, {seconds:.0f} s of trouble among {STREAMS} clients: {sum(struck.values())} faults "
