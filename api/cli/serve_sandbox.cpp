@@ -80,6 +80,8 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
   std::error_code ignored;
   readable.add(fs::canonical("/proc/self/exe", ignored));
   readable.add_named(options.models_folder);
+  if (options.techniques.contains("lora_endpoints"))
+    readable.add("/");
   for (const CLI::App* app = &given; app; app = app->get_parent())
     for (const auto* option : app->get_options())
       for (const auto& value : option->results())
@@ -91,9 +93,10 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
     for (const auto& [_, values] : its.techniques)
       for (const auto& value : values)
         add_model(value, readable);
-    for (const auto& folder : {its.compute.packed_cache, its.kv_disk})
-      if (!folder.empty())
-        writable.add(folder);
+    if (const fs::path cache = its.compute.packed_cache; !cache.empty())
+      writable.add(its.compute.packed_cache_asked ? cache : cache.parent_path()); // it may never be made
+    if (!its.kv_disk.empty())
+      writable.add(its.kv_disk);
     if (!its.length_model.empty())
       writable.add_folder_of(its.length_model);
   }
