@@ -80,8 +80,6 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
   std::error_code ignored;
   readable.add(fs::canonical("/proc/self/exe", ignored));
   readable.add_named(options.models_folder);
-  if (options.techniques.contains("lora_endpoints"))
-    readable.add("/");
   for (const CLI::App* app = &given; app; app = app->get_parent())
     for (const auto* option : app->get_options())
       for (const auto& value : option->results())
@@ -90,6 +88,8 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
     const auto& its = each.options;
     add_model(its.model, readable);
     readable.add_named(its.chat_template);
+    if (its.techniques.contains("lora_endpoints"))
+      readable.add("/");
     for (const auto& [_, values] : its.techniques)
       for (const auto& value : values)
         add_model(value, readable);
