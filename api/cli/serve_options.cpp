@@ -128,8 +128,7 @@ void add_server_options(CLI::App& command, serve_options& given) {
   command
     .add_flag("--no-sandbox", given.no_sandbox,
               "Do not confine the server. By default it opens only the models, files and caches that its settings "
-              "name, connects to "
-              "nothing, and starts no program, once it has begun")
+              "name, connects to no TCP port, and starts no program, once it has begun")
     ->group(server_group);
   command
     .add_flag(

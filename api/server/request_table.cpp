@@ -15,7 +15,8 @@ namespace troupe {
 namespace {
 
 failure missing(std::string_view id, bool known) {
-  const auto name = '`' + std::string(id) + '`';
+  constexpr std::size_t longest_shown = 100; // ids are shorter
+  const auto name = id.size() <= longest_shown ? '`' + std::string(id) + '`' : std::string("of so long an id");
   return failure(errc::not_found,
                  known ? "the request " + name + " has ended" : "there is no request " + name + ", or not any more",
                  "id");

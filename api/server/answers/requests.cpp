@@ -19,6 +19,10 @@ reply cancel_request(const call& c) {
 reply control_request(const call& c) {
   const auto document = json::document::parse(c.body, "the body", errc::bad_request);
   const field_reader body(document.root());
+  const json::object fields = body.body();
+  for (const auto field : fields)
+    if (field.key != "action")
+      refuse_field(to_utf8(field.key), "is not a field of this endpoint, which takes `action` alone");
   const auto action = body.string("action");
   if (!action)
     refuse_field("action", "is required");

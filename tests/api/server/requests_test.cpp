@@ -77,6 +77,14 @@ TEST_CASE("A request is told by its id and by that of its answer, while it runs 
   CHECK(sum == doctest::Approx(number_of(ended, "total_ms")));
 }
 
+TEST_CASE("A control says what it takes, and long ids are not repeated") {
+  live_server live;
+  const std::string path = "/v1/requests/none/control", long_id(5000, 'b');
+  CHECK(ask(live, "POST", path, R"({"action":"end","when":1})").body.find("`when` is not a field of this endpoint") !=
+        std::string::npos);
+  CHECK(ask(live, "GET", "/v1/requests/" + long_id).body.size() < 300);
+}
+
 TEST_CASE("An id that nobody has is a 404 in one sentence, and so is another's") {
   live_server live(with_keys());
   raw_client client(live.port());

@@ -85,7 +85,7 @@ TEST_CASE("a confined process opens what it was given, and nothing else") {
   CHECK(can([] { return opens("/dev/null", O_RDWR) && opens("/proc/meminfo", O_RDONLY); }) == 0);
 }
 
-TEST_CASE("a confined process starts no program, looks into none and connects to nothing") {
+TEST_CASE("a confined process starts no program, looks into none and connects to no TCP port") {
   const folders at;
   const auto can = [&](const std::function<bool()>& does) { return tried({}, does); };
   if (can([] { return true; }) < 0) {
