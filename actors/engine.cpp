@@ -1,23 +1,19 @@
 #include "actors/engine.hpp"
 
 #include "actors/actor_hooks.hpp"
+#include "actors/admissions.hpp"
 #include "actors/faults.hpp"
 #include "actors/kept_judge.hpp"
-#include "actors/messages/admission.hpp"
 #include "actors/messages/endings.hpp"
 #include "actors/messages/judging.hpp"
 #include "actors/messages/loading.hpp"
 #include "actors/messages/reminders.hpp"
 #include "actors/messages/roles.hpp"
-#include "actors/replica_set.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
-#include "runtime/engine/deadlines.hpp"
 #include "runtime/engine/engine_snapshot.hpp"
 #include "runtime/engine/restart_policy.hpp"
-#include "runtime/engine/suspects.hpp"
 #include "runtime/scheduling/cost/load_report.hpp"
-#include "runtime/scheduling/routing/route_query.hpp"
 #include "runtime/scheduling/step_record.hpp"
 
 #include <caf/event_based_actor.hpp>
@@ -36,25 +32,6 @@
 namespace troupe {
 
 namespace {
-
-/// A request that the engine has admitted, to a replica or to the wait for one.
-struct pending_request {
-  request_actor request;
-  std::uint64_t arrival = 0;
-  std::uint64_t number = 0;   // of its last admission to a replica
-  std::uint64_t tokens = 0;   // that it had when it asked last
-  int replica = -1;           // where it is; -1: nowhere
-  int moves_to = -1;          // where it may go on; -1: nowhere else
-  route_query_ptr query = {}; // until it is admitted; null where there is one replica
-  bool waiting = false;       // for a replica, with all that one needs to know
-  bool held = false;          // and it would not have waited, but that it is suspected
-  bool refused = false;       // and about to end
-
-  void went(const admit_reply& with) {
-    replica = with.replica;
-    number = with.number;
-  }
-};
 
 /// What is to be loaded, and how.
 struct load_order {
@@ -100,12 +77,12 @@ public:
       [this](submit_atom, std::uint64_t id, const generation_ptr& what, const client_actor& client) {
         return submit(id, what, client);
       },
-      [this](const admission_wanted& wanted) { handle_admit(wanted); },
-      [this](const trial_ended& its) { end_trial(its.request, its.tokens); },
-      [this](const move_wanted& its) { consider_move(its.request, its.number, *its.query); },
+      [this](const admission_wanted& wanted) { requests_.admit(wanted); },
+      [this](const trial_ended& its) { requests_.end_trial(its.request, its.tokens); },
+      [this](const move_wanted& its) { requests_.move(its.request, its.number, *its.query); },
       [this](load_atom, const load_report_ptr& report) { replicas_.take(*report); },
-      [this](const deadline_set& wanted) { set_deadline(wanted.ms, wanted.request); },
-      [this](deadlines_due) { expire(); },
+      [this](const deadline_set& wanted) { requests_.set_deadline(wanted.ms, wanted.request); },
+      [this](deadlines_due) { requests_.tell_late(); },
       [this](const restart_due& due) { due.replica < 0 ? load_judge() : restart(due.replica); },
       [this](const model_loaded& its) { finish_loading(its.model); },
       [this](const load_failed& failed) { fail(failed.why); },
@@ -187,10 +164,11 @@ private:
       return;
     model_ = model;
     replicas_.make(model_);
+    requests_.open(model_);
     tell_who_judges();
     watch_steps();
     for (int i = 0; i < replicas_.size(); ++i)
-      take(replicas_.start_first(i, closed()));
+      take(replicas_.start_first(i, requests_.closed()));
     if (!failed_)
       report_ready({});
   }
@@ -208,141 +186,6 @@ private:
     }
   }
 
-  void handle_admit(const admission_wanted& wanted) {
-    try {
-      admit(wanted);
-      try_next();
-    } catch (const std::bad_alloc&) {
-      refuse(wanted.request, error_of(std::current_exception()));
-    }
-  }
-
-  void admit(const admission_wanted& wanted) {
-    const auto& request = wanted.request;
-    auto known = requests_.find(request.address());
-    if (auto why = refusal(known == requests_.end()))
-      return refuse(request, std::move(*why));
-    if (known == requests_.end()) {
-      self_->monitor(request);
-      known = requests_.emplace(request.address(), pending_request{request, ++arrivals_}).first;
-    }
-    auto& pending = known->second;
-    if (!wanted.query)
-      take_back(pending, wanted);
-    if (pending.refused)
-      return;
-    if (replicas_.has_router() && !wanted.query)
-      return ask(pending);
-    pending.query = wanted.query;
-    send_to_replica(pending);
-  }
-
-  // It is new, or its replica has ended.
-  void take_back(pending_request& pending, const admission_wanted& wanted) {
-    pending.replica = -1;
-    if (wanted.tokens > std::exchange(pending.tokens, wanted.tokens))
-      replicas_.forgive_all();
-    suspects_.back(pending.arrival, wanted.tokens, wanted.ran);
-    convict();
-  }
-
-  // With the model, the request can say what there is to know of it.
-  void ask(const pending_request& pending) {
-    self_->send(
-      pending.request, admit_atom::value,
-      std::make_shared<const admit_reply>(admit_reply{.model = model_, .asks = true, .arrival = pending.arrival}));
-  }
-
-  void refuse(const request_actor& request, error why) {
-    self_->send(request, admit_atom::value, std::make_shared<const admit_reply>(admit_reply{.why = std::move(why)}));
-  }
-
-  std::optional<error> refusal(bool is_new) const {
-    if (failed_)
-      return failed_;
-    if (stopping_)
-      return error{errc::unavailable, "the engine is stopping", {}};
-    if (!model_)
-      return error{errc::unavailable, "the model is still loading", {}};
-    if (const auto unable = is_new ? replicas_.why_unable() : std::string(); !unable.empty())
-      return error{errc::unavailable, unable, {}};
-    if (!replicas_.running() && is_new && requests_.size() >= model_->room())
-      return error{
-        errc::overloaded, "the queue is full: " + std::to_string(requests_.size()) + " requests wait already", {}};
-    return std::nullopt;
-  }
-
-  // One timer for all: a message delayed for a request would keep it until then.
-  void set_deadline(std::int64_t ms, const request_actor& request) {
-    if (!requests_.contains(request.address()))
-      return;
-    try {
-      deadlines_.set(request.address(), self_->clock().now() + std::chrono::milliseconds(ms));
-      wait_for_deadline();
-    } catch (const std::bad_alloc&) {
-      refuse(request, error_of(std::current_exception()));
-    }
-  }
-
-  void wait_for_deadline() {
-    const auto due = deadlines_.due();
-    if (!due)
-      return;
-    self_->delayed_send(self_, *due - self_->clock().now(), deadlines_due{});
-    deadlines_.armed(*due);
-  }
-
-  void expire() {
-    const auto now = self_->clock().now();
-    deadlines_.fired(now);
-    while (const auto late = deadlines_.expired(now)) {
-      if (const auto request = requests_.find(*late); request != requests_.end())
-        self_->send(request->second.request, deadline_passed{});
-      deadlines_.erase(*late);
-    }
-    wait_for_deadline();
-  }
-
-  // While it has no replica, the request gets the model, so that it is validated and its deadline runs. It is refused
-  // where there is no memory to tell it so: whoever waits with it must not be forgotten.
-  void send_to_replica(pending_request& pending) {
-    admit_reply reply{.model = model_, .arrival = pending.arrival};
-    replicas_.end(pending.number);
-    reply.tried = suspects_.trial() == pending.arrival;
-    try {
-      pending.held = !reply.tried && suspects_.holds(pending.arrival);
-      const bool chosen = !pending.held && replicas_.choose(pending.query.get(), reply);
-      self_->send(pending.request, admit_atom::value, std::make_shared<const admit_reply>(reply));
-      if (chosen) {
-        pending.went(reply);
-        pending.moves_to = reply.moves_to;
-        pending.query = {};
-      }
-      pending.waiting = !chosen;
-    } catch (const std::bad_alloc&) {
-      replicas_.end(reply.number);
-      pending.waiting = false;
-      pending.refused = true;
-      refuse(pending.request, error_of(std::current_exception()));
-    }
-  }
-
-  // Its blocks are in the other replica. Without an answer, the request stays where it is.
-  void consider_move(const request_actor& request, std::uint64_t number, const route_query& query) {
-    const auto known = requests_.find(request.address());
-    if (stopping_ || known == requests_.end() || known->second.number != number)
-      return;
-    auto& pending = known->second;
-    if (pending.moves_to < 0 || pending.replica < 0) // it is asked again where to run: it lost a replica as it moved
-      return;
-    const auto from = pending.replica, to = std::exchange(pending.moves_to, -1);
-    admit_reply reply{.model = model_, .arrival = pending.arrival};
-    if (!replicas_.move(from, to, number, query, reply))
-      return;
-    pending.went(reply);
-    self_->send(request, admit_atom::value, std::make_shared<const admit_reply>(std::move(reply)));
-  }
-
   // -- replicas -------------------------------------------------------------------------------------------------------
 
   void take(replica_set::change its) {
@@ -350,31 +193,20 @@ private:
       return fail(*its.failed);
     if (its.told)
       report_ready(std::move(its.line));
-    if (!its.started)
-      return;
-    admit_waiting();
-    try_next();
-  }
-
-  /// Whether a replica that starts now takes nobody but who is tried.
-  bool closed() const { return suspects_.awaits() || (suspects_.pending() && !suspects_.trial()); }
-
-  void admit_waiting() {
-    for (auto& [_, pending] : requests_)
-      if (pending.waiting)
-        send_to_replica(pending);
+    if (its.started)
+      requests_.go_on();
   }
 
   void replica_lost(replica& which, const fault& f) {
     replicas_.close(which);
     if (which.running() && f.at_work)
-      suspect_all_in(which, f.why);
-    take(replicas_.fail(which, f, closed()));
+      requests_.suspect_all_in(which, f.why);
+    take(replicas_.fail(which, f, requests_.closed()));
   }
 
   void restart(int number) {
     if (!stopping_)
-      take(replicas_.start_again(number, closed()));
+      take(replicas_.start_again(number, requests_.closed()));
   }
 
   /// Why not all of it serves; empty: it does.
@@ -385,71 +217,6 @@ private:
     for (const auto& each : all)
       text += (text.empty() || each.empty() ? "" : "; ") + each;
     return text;
-  }
-
-  // -- requests at which replicas seem to fail (runtime/engine/suspects.hpp) ------------------------------------------
-
-  void suspect_all_in(const replica& failed, const error& why) {
-    last_fault_ = why.message;
-    std::vector<std::uint64_t> in_it;
-    for (const auto& [_, pending] : requests_)
-      if (pending.replica == failed.number())
-        in_it.push_back(pending.arrival);
-    suspects_.failed(in_it);
-  }
-
-  // Nobody is tried before all have come back from the replica that failed: the first one alone in what runs instead.
-  void try_next() {
-    if (stopping_ || failed_)
-      return;
-    if (!suspects_.pending() && replicas_.alone())
-      return end_alone();
-    std::vector<std::uint64_t> waiting;
-    if (std::exchange(were_suspects_, suspects_.pending()) || suspects_.pending())
-      for (auto& [_, pending] : requests_) {
-        if (pending.waiting && pending.held && !suspects_.holds(pending.arrival)) // not any more
-          send_to_replica(pending);
-        if (pending.waiting)
-          waiting.push_back(pending.arrival);
-      }
-    const auto next = suspects_.next(waiting);
-    if (!next || std::ranges::find(waiting, *next) == waiting.end() || !(replicas_.alone() || replicas_.running()))
-      return;
-    auto& pending = of_arrival(*next)->second;
-    suspects_.begin_trial(*next, pending.tokens);
-    send_to_replica(pending);
-  }
-
-  void end_trial(const request_actor& request, std::uint64_t tokens) {
-    const auto known = requests_.find(request.address());
-    if (known == requests_.end() || suspects_.trial() != known->second.arrival)
-      return;
-    if (tokens > known->second.tokens)
-      replicas_.forgive_all();
-    suspects_.end_trial(known->second.arrival, tokens);
-    known->second.replica == replicas_.alone() ? end_alone() : try_next();
-  }
-
-  void end_alone() {
-    replicas_.end_alone();
-    admit_waiting();
-    try_next();
-  }
-
-  void convict() {
-    const auto culprit = suspects_.take_culprit();
-    const auto known = culprit ? of_arrival(*culprit) : requests_.end();
-    if (known == requests_.end())
-      return;
-    known->second.waiting = false;
-    known->second.refused = true;
-    refuse(known->second.request,
-           {errc::poisoned, "a part of the engine failed each time that it ran this request: " + last_fault_, {}});
-    replicas_.forgive_all();
-  }
-
-  std::map<caf::actor_addr, pending_request>::iterator of_arrival(std::uint64_t arrival) {
-    return std::ranges::find_if(requests_, [=](const auto& entry) { return entry.second.arrival == arrival; });
   }
 
   // -- the judge ------------------------------------------------------------------------------------------------------
@@ -556,9 +323,7 @@ private:
       return;
     failed_ = why;
     report_failed(why);
-    for (auto& [_, pending] : requests_)
-      if (std::exchange(pending.waiting, false))
-        refuse(pending.request, why);
+    requests_.refuse_all(why, true);
   }
 
   caf::result<engine_stats> stats() {
@@ -585,15 +350,7 @@ private:
   // -- the end, of others and of its own ------------------------------------------------------------------------------
 
   void child_ended(const caf::down_msg& down) {
-    if (const auto request = requests_.find(down.source); request != requests_.end()) {
-      replicas_.end(request->second.number);
-      const auto arrival = request->second.arrival;
-      requests_.erase(request);
-      suspects_.gone(arrival);
-      convict();
-      try_next();
-    }
-    deadlines_.erase(down.source);
+    requests_.gone(down.source);
     remove_watcher(down.source);
     if (down.source == loader_) {
       loader_ = {};
@@ -614,8 +371,9 @@ private:
     stopping_ = reason;
     until_ended_ = engine_actor(self_);
     *abandoned_ = true;
-    for (auto& [_, pending] : requests_)
-      self_->send(pending.request, cancel_atom::value);
+    if (!failed_)
+      requests_.refuse_all({errc::unavailable, "the engine is stopping", {}}, false);
+    requests_.cancel_all();
     quit_when_done();
   }
 
@@ -644,15 +402,10 @@ private:
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   loaded_model_ptr model_;
   replica_set replicas_{self_};
-  suspects suspects_;
-  bool were_suspects_ = false;      // when somebody was to be tried last
-  std::string last_fault_;          // by an exception
+  admissions requests_{self_, replicas_};
   caf::actor_addr loader_;          // while it loads
   std::optional<kept_judge> judge_; // if somebody values answers
-  std::map<caf::actor_addr, pending_request> requests_;
-  deadlines<caf::actor_addr> deadlines_;
   std::map<caf::actor_addr, step_watcher_actor> watchers_;
-  std::uint64_t arrivals_ = 0;
   std::optional<error> failed_;
   std::optional<caf::error> stopping_;
   engine_actor until_ended_; // itself, once it stops: who holds it no more is told of its end all the same

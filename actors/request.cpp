@@ -8,10 +8,10 @@
 #include "actors/messages/sampling.hpp"
 #include "actors/spawn.hpp"
 #include "actors/watch.hpp"
-#include "runtime/engine/best_of.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/loading/loaded_model.hpp"
-#include "runtime/engine/transcript.hpp"
+#include "runtime/engine/request_answer.hpp"
+#include "runtime/engine/time_limits.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/scheduling/request.hpp"
 #include "runtime/scheduling/request_ledger.hpp"
@@ -19,18 +19,12 @@
 #include "runtime/scheduling/step.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
-#include <algorithm>
 #include <chrono>
-#include <span>
 #include <utility>
 
 namespace troupe {
 
 namespace {
-
-using clock = std::chrono::steady_clock;
-
-double milliseconds(clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
 class request_state {
 public:
@@ -88,7 +82,7 @@ private:
       return;
     if (!reply.model)
       return fail(reply.why);
-    if (sequences_.empty())
+    if (!answer_)
       begin(*reply.model, reply.arrival);
     if (ended_)
       return;
@@ -141,8 +135,7 @@ private:
 
   // Its blocks are where it may go on. Before its first token, all is to be computed here; behind its last, nothing.
   void ask_to_move() {
-    if (!may_move_ || ended_ || !first_token_ ||
-        scored_ < (request_->sampling.prompt_logprobs >= 0 ? request_->prompt.size() : 0))
+    if (!may_move_ || ended_ || !answer_->first_token() || answer_->awaits_scores())
       return;
     may_move_ = false;
     self_->send(*engine_, move_wanted{self_handle_, number_, query()});
@@ -153,8 +146,8 @@ private:
     a.again = std::exchange(admitted_, true);
     a.ledger = ledger_;
     a.came = came_;
-    a.first_by = first_token_ ? never : submitted_ + limit_of(request_->ttft_timeout);
-    a.all_by = submitted_ + limit_of(request_->timeout);
+    a.first_by = answer_->first_token() ? time_limits::never : limits_.first_by;
+    a.all_by = limits_.all_by;
     self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
     if (paused_)
       self_->send(*scheduler_, request_paused{number_, true});
@@ -164,7 +157,7 @@ private:
   admission submission() const {
     return {.request = number_,
             .asked = request_,
-            .resumed = unfinished(),
+            .resumed = answer_->unfinished(),
             .expected_cached = expected_cached_,
             .moves_to = moves_to_};
   }
@@ -180,37 +173,23 @@ private:
     }
     if (!constrained())
       what_ = {};
-    const auto& params = request_->sampling;
-    if (params.best_of > params.n)
-      ranking_.emplace(params);
-    words_ = model.info.tokenizer;
-    const auto candidates = ranking_ ? params.best_of : params.n;
-    held_.resize(static_cast<std::size_t>(candidates));
-    for (int i = 0; i < candidates; ++i)
-      sequences_.emplace_back(static_cast<std::uint32_t>(i), model.info.tokenizer, *request_);
-    if (cancelled_ || (finish_early_ && may_finish()))
-      return finish_all(cancelled_ ? finish_reason::cancelled : finish_reason::stop);
-    if (params.prompt_logprobs >= 0 && request_->prompt.size() == 1)
-      send_scores({});
-    if (ended_)
-      return;
-    await_deadline();
+    limits_ = {*request_, submitted_};
+    answer_.emplace(request_, model.info.tokenizer, ledger_,
+                    [this](token_event e) { client_.line->send(std::move(e)); });
+    if (cancelled_ || (finish_early_ && answer_->may_finish()))
+      finish_all(cancelled_ ? finish_reason::cancelled : finish_reason::stop);
+    else if (answer_->complete())
+      done();
+    else
+      await_deadline();
   }
 
   // -- deadlines ------------------------------------------------------------------------------------------------------
 
-  static constexpr auto never = clock::time_point::max();
-
-  // Of a time that is not limited, to `never`.
-  clock::duration limit_of(std::chrono::milliseconds time) const {
-    return time.count() > 0 ? clock::duration(time) : never - submitted_;
-  }
-
   // The first token's, or else the last one's. A message delayed for itself would keep the actor until it is due.
   void await_deadline() {
-    const auto all_by = submitted_ + limit_of(request_->timeout);
-    const auto by = first_token_ ? all_by : std::min(all_by, submitted_ + limit_of(request_->ttft_timeout));
-    if (by == never)
+    const auto by = limits_.next(answer_->first_token().has_value());
+    if (by == time_limits::never)
       return;
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(by - self_->clock().now()).count();
     self_->send(*engine_, deadline_set{ms, self_handle_});
@@ -221,29 +200,15 @@ private:
     if (ended_)
       return;
     const auto now = self_->clock().now();
-    const bool all = now >= submitted_ + limit_of(request_->timeout);
-    const bool first = !first_token_ && now >= submitted_ + limit_of(request_->ttft_timeout);
-    if (!all && !first)
+    const bool whole = now >= limits_.all_by;
+    if (!whole && (answer_->first_token() || now < limits_.first_by))
       return await_deadline();
-    if (all && may_finish() && std::ranges::any_of(sequences_, [](const auto& s) { return !s.ids().empty(); }))
+    if (whole && answer_->may_finish() && answer_->has_tokens())
       return finish_all(finish_reason::timeout);
-    const auto limit = all ? request_->timeout : request_->ttft_timeout;
-    fail({errc::timeout,
-          std::string("the request ") + (all ? "was not finished" : "had no token") + " within " +
-            std::to_string(limit.count()) + " ms",
-          all ? "timeout" : "ttft_timeout"});
+    fail(out_of_time(*request_, whole));
   }
 
-  // The transcripts for another replica to resume. Empty before the first token, while all n share one prompt.
-  std::vector<resumed_sequence> unfinished() const {
-    std::vector<resumed_sequence> resumed;
-    if (std::ranges::all_of(sequences_, [](auto& s) { return s.ids().empty(); }))
-      return resumed;
-    for (std::uint32_t i = 0; i < sequences_.size(); ++i)
-      if (!sequences_[i].finished())
-        resumed.push_back({i, sequences_[i].ids(), sequences_[i].mirostat_mu()});
-    return resumed;
-  }
+  // -- other actors' ends ---------------------------------------------------------------------------------------------
 
   void peer_ended(const caf::down_msg& down) {
     const auto& peer = down.source;
@@ -262,13 +227,7 @@ private:
     }
   }
 
-  /// How far it is.
-  std::uint64_t tokens() const {
-    std::uint64_t all = scored_ + (embedding_.empty() ? 0 : 1);
-    for (const auto& s : sequences_)
-      all += s.ids().size();
-    return all;
-  }
+  std::uint64_t tokens() const { return answer_ ? answer_->tokens() : 0; }
 
   // Behind its next token; or at once where there will be none for a while.
   void end_trial() {
@@ -282,109 +241,50 @@ private:
     if (number != number_)
       return;
     ran_ = true;
-    if (started_)
-      return;
-    started_ = clock::time_point(when);
-    cached_tokens_ = static_cast<std::uint32_t>(cached);
+    answer_->started(request_ledger::time_point(when), cached);
   }
 
   void append(const sequence_id& id, const sampled_token& token) {
-    if (ended_ || id.request != number_ || id.index >= sequences_.size())
+    if (ended_ || id.request != number_ || id.index >= answer_->size())
       return;
-    last_token_ = self_->clock().now();
-    if (!first_token_)
-      first_token_ = last_token_;
-    auto& sequence = sequences_[id.index];
-    const bool was_running = !sequence.finished();
-    withheld_tokens_ += was_running && token.withheld;
-    ledger_->generated(was_running);
-    if (auto event = sequence.push(token))
-      deliver(id.index, std::move(*event));
+    const auto stopped = answer_->append(id.index, token, self_->clock().now());
     end_trial();
-    if (was_running && ranking_)
-      rank(id.index, token.logprob);
-    if (was_running && sequence.stopped_by_text())
-      self_->send(*scheduler_, finish_atom::value, id);
-    if (std::all_of(sequences_.begin(), sequences_.end(), [](auto& s) { return s.finished(); }))
+    for (const auto index : stopped)
+      self_->send(*scheduler_, finish_atom::value, sequence_id{number_, index});
+    if (answer_->complete())
       done();
     else
       ask_to_move();
   }
 
-  // Candidates of best_of are answered when all are known.
-  void deliver(std::size_t index, token_event e) {
-    if (ranking_)
-      held_[index].push_back(std::move(e));
-    else
-      client_.line->send(std::move(e));
-  }
-
-  void rank(std::uint32_t index, float logprob) {
-    ranking_->add(index, logprob);
-    if (sequences_[index].finished())
-      ranking_->finish(index);
-    for (std::uint32_t i = 0; i < sequences_.size(); ++i)
-      if (!sequences_[i].finished() && ranking_->hopeless(i)) {
-        sequences_[i].cut(finish_reason::cancelled);
-        self_->send(*scheduler_, finish_atom::value, sequence_id{number_, i});
-      }
-  }
-
   void count_guesses(const guesses_verified& seen) {
-    if (seen.request != number_)
-      return;
-    const auto right = static_cast<std::uint32_t>(seen.right),
-               wrong = static_cast<std::uint32_t>(seen.guesses - seen.right);
-    accepted_guesses_ += right;
-    rejected_guesses_ += wrong;
-    accepted_predicted_ += seen.predicted ? right : 0;
-    rejected_predicted_ += seen.predicted ? wrong : 0;
+    if (seen.request == number_)
+      answer_->count_guesses(static_cast<std::uint32_t>(seen.right),
+                             static_cast<std::uint32_t>(seen.guesses - seen.right), seen.predicted);
   }
 
   // After a restart of the replica, they come again from the start.
   void add_scores(const prompt_scores& scores) {
-    const auto position = static_cast<std::size_t>(scores.position), next = std::max<std::size_t>(scored_, 1);
-    if (ended_ || scores.request != number_ || position > next || position + scores.tokens.size() <= next)
+    if (ended_ || scores.request != number_ ||
+        !answer_->add_scores(static_cast<std::size_t>(scores.position), scores.tokens))
       return;
-    send_scores(std::span(scores.tokens).subspan(next - position));
-  }
-
-  void send_scores(std::span<const sampled_token> tokens) {
-    token_event e;
-    if (scored_ == 0)
-      e.prompt.push_back({.id = request_->prompt.front()});
-    e.prompt.insert(e.prompt.end(), tokens.begin(), tokens.end());
-    scored_ += e.prompt.size();
     end_trial();
-    if (scored_ < request_->prompt.size() || request_->sampling.max_tokens > 0)
-      return client_.line->send(std::move(e));
-    auto last = sequences_.front().cut(finish_reason::length);
-    last.prompt = std::move(e.prompt);
-    client_.line->send(std::move(last));
-    done();
+    if (answer_->complete())
+      done();
   }
 
   void conclude(std::uint64_t number, const std::vector<hypothesis>& found) {
     if (ended_ || number != number_)
       return;
-    first_token_ = last_token_ = self_->clock().now();
-    for (std::size_t i = 0; i < sequences_.size() && i < found.size(); ++i) {
-      auto& sequence = sequences_[i];
-      ledger_->generated(found[i].tokens.size());
-      for (const auto& token : found[i].tokens)
-        if (auto event = sequence.push(token))
-          client_.line->send(std::move(*event));
-      sequence.rank(found[i].cumulative_logprob, found[i].score);
-    }
-    finish_all(finish_reason::length);
+    answer_->conclude(found, self_->clock().now());
+    done();
   }
 
   void conclude(const prompt_embedding& found) {
     if (ended_ || found.request != number_)
       return;
-    first_token_ = last_token_ = self_->clock().now();
-    embedding_ = found.values;
-    finish_all(finish_reason::stop);
+    answer_->conclude(found.values, self_->clock().now());
+    done();
   }
 
   void pause(bool paused) {
@@ -401,29 +301,24 @@ private:
   }
 
   void cancel() {
-    if (sequences_.empty())
+    if (!answer_)
       cancelled_ = true; // takes effect after validation
     else if (!ended_)
       finish_all(finish_reason::cancelled);
   }
 
   void finish() {
-    if (sequences_.empty())
+    if (!answer_)
       finish_early_ = true; // takes effect after validation
-    else if (!ended_ && may_finish())
+    else if (!ended_ && answer_->may_finish())
       finish_all(finish_reason::stop);
   }
 
   // What closes it becomes a part of the transcripts, with which the request goes on as after a death.
   void end_reasoning() {
-    if (ended_ || !first_token_ || !request_->reasoning || !may_finish() || ranking_)
+    if (ended_ || !answer_ || !answer_->end_reasoning())
       return;
-    bool any = false;
-    for (auto& each : sequences_)
-      any = close_reasoning(each) || any;
-    if (!any)
-      return;
-    if (std::ranges::all_of(sequences_, [](const auto& s) { return s.finished(); }))
+    if (answer_->complete())
       return done();
     if (!scheduler_)
       return; // it is asked for already
@@ -435,93 +330,16 @@ private:
     self_->send(*engine_, admission_wanted{.request = self_handle_, .tokens = tokens()});
   }
 
-  bool close_reasoning(transcript& of) {
-    const auto& marks = *request_->reasoning;
-    if (of.finished() || of.ids().empty() || !words_ || !marks.holds(words_->decode(of.ids(), false)))
-      return false;
-    const auto most = static_cast<std::size_t>(request_->sampling.max_tokens);
-    for (const auto id : marks.closing) {
-      if (of.finished())
-        break;
-      sampled_token token;
-      token.id = id;
-      token.mirostat_mu = of.mirostat_mu();
-      if (of.ids().size() + 1 >= most)
-        token.finish = sampled_token::finish::length;
-      ledger_->generated(1);
-      if (auto event = of.push(token))
-        deliver(of.summary().index, std::move(*event));
-    }
-    return true;
-  }
-
-  // Whether there is an answer of which a part can be told.
-  bool may_finish() const {
-    const auto& params = request_->sampling;
-    return !params.grouped() && params.max_tokens > 0 && request_->embed == pooling::none;
-  }
-
   // -- the end --------------------------------------------------------------------------------------------------------
 
   void finish_all(finish_reason why) {
-    for (auto& s : sequences_)
-      if (!s.finished())
-        deliver(s.summary().index, s.cut(why));
+    answer_->finish(why);
     done();
   }
 
   void done() {
     end_trial();
-    const auto now = self_->clock().now();
-    done_event e;
-    if (ranking_)
-      answer_best();
-    for (std::size_t i = 0; i < static_cast<std::size_t>(request_->sampling.n); ++i) {
-      e.choices.push_back(sequences_[i].summary());
-      e.choices.back().index = static_cast<std::uint32_t>(i);
-      e.completion_tokens += e.choices.back().tokens;
-    }
-    e.prompt_tokens = static_cast<std::uint32_t>(request_->prompt.size());
-    e.cached_tokens = cached_tokens_;
-    e.accepted_guesses = accepted_guesses_;
-    e.rejected_guesses = rejected_guesses_;
-    e.accepted_predicted = accepted_predicted_;
-    e.rejected_predicted = rejected_predicted_;
-    e.withheld_tokens = withheld_tokens_;
-    const auto started = started_.value_or(first_token_.value_or(now));
-    const auto first = first_token_.value_or(now);
-    e.embedding = std::move(embedding_);
-    e.queue_ms = milliseconds(started - submitted_);
-    e.prefill_ms = milliseconds(first - started);
-    e.decode_ms = milliseconds(last_token_.value_or(first) - first);
-    ledger_->close(now);
-    e.total_ms = milliseconds(now - submitted_);
-    e.spent = ledger_->parts();
-    end(std::move(e));
-  }
-
-  // Sends what the best candidates have generated, and puts these first. If the request was ended early, some of them
-  // may not be finished.
-  void answer_best() {
-    std::vector<transcript> best;
-    const auto take = [&](std::uint32_t candidate, double logprob, double score) {
-      for (auto& e : held_[candidate]) {
-        e.index = static_cast<std::uint32_t>(best.size());
-        client_.line->send(std::move(e));
-      }
-      held_[candidate].clear();
-      best.push_back(std::move(sequences_[candidate]));
-      best.back().rank(logprob, score);
-    };
-    std::vector<bool> taken(sequences_.size());
-    for (const auto& r : ranking_->best()) {
-      taken[r.candidate] = true;
-      take(r.candidate, r.cumulative_logprob, r.score);
-    }
-    for (std::uint32_t i = 0; i < sequences_.size() && std::ssize(best) < request_->sampling.n; ++i)
-      if (!taken[i])
-        take(i, 0, 0);
-    sequences_ = std::move(best);
+    end(answer_->close(submitted_, self_->clock().now()));
   }
 
   void fail(error why) {
@@ -560,25 +378,17 @@ private:
   bool may_move_ = false;                        // they are there
   bool prefix_cache_ = true;                     // of the model, for the router
   std::vector<std::int32_t> rope_borders_;
-  std::uint64_t number_ = 0; // of this request in the replica; 0: in none
-  std::shared_ptr<const tokenizer> words_;
-  std::shared_ptr<request> request_;  // null until validated; does not change once it was submitted
-  std::vector<transcript> sequences_; // empty until validated
+  std::uint64_t number_ = 0;             // of this request in the replica; 0: in none
+  std::shared_ptr<request> request_;     // null until validated; does not change once it was submitted
+  std::optional<request_answer> answer_; // from then on
   bool admitted_ = false;
   bool tried_ = false; // the engine waits for the end of its trial
   bool ran_ = false;   // its constraint was compiled, or rows computed, since it was admitted last
   bool paused_ = false;
   bool cancelled_ = false, finish_early_ = false; // before validation
   bool ended_ = false;
-  std::optional<best_of> ranking_;
-  std::vector<std::vector<token_event>> held_; // of candidates
-  std::uint32_t accepted_guesses_ = 0, rejected_guesses_ = 0, accepted_predicted_ = 0, rejected_predicted_ = 0;
-  std::uint32_t withheld_tokens_ = 0;
-  std::vector<float> embedding_; // of the prompt, if asked for
-  std::size_t scored_ = 0;       // prompt tokens whose log-probabilities were sent
-  std::uint32_t cached_tokens_ = 0;
-  clock::time_point submitted_;
-  std::optional<clock::time_point> started_, first_token_, last_token_;
+  request_ledger::time_point submitted_;
+  time_limits limits_;
 };
 
 } // namespace
