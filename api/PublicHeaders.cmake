@@ -5,7 +5,7 @@ set(public_include ${PROJECT_BINARY_DIR}/include)
 
 set(entries api/embed/engine.hpp api/embed/engine_caf.hpp)
 if(TROUPE_PROGRAM)
-  list(APPEND entries api/serving/server.hpp)
+  list(APPEND entries api/catalogue/server.hpp)
 endif()
 # What requests ask of techniques: troupe/runtime/techniques/NAME/technique.hpp.
 file(GLOB techniques RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/techniques/*/technique.hpp)

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/server/http_server.hpp"
-#include "api/serving/catalogue.hpp"
+#include "api/catalogue/catalogue.hpp"
 
 #include <cstddef>
 #include <optional>

@@ -1,7 +1,7 @@
 // Which files `serve` may touch while it serves: those that its settings name.
 #pragma once
 
-#include "api/serving/catalogue.hpp"
+#include "api/catalogue/catalogue.hpp"
 #include "runtime/support/machine/confinement.hpp"
 
 #include <string>

@@ -2,7 +2,7 @@
 // file.
 #pragma once
 
-#include "api/serving/catalogue.hpp"
+#include "api/catalogue/catalogue.hpp"
 
 #include <string>
 #include <vector>

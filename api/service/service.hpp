@@ -1,4 +1,4 @@
-// The interface between servers and whatever serves models: serving/catalogue implements it with engines, tests with a
+// The interface between servers and whatever serves models: catalogue/catalogue implements it with engines, tests with a
 // script. Free of CAF. All members may be called from any thread.
 #pragma once
 

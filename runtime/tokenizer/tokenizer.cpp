@@ -3,7 +3,7 @@
 #include "runtime/support/files/file_state.hpp"
 #include "runtime/support/json/not_a_model.hpp"
 #include "runtime/tokenizer/added_tokens.hpp"
-#include "runtime/tokenizer/decoder.hpp"
+#include "runtime/tokenizer/token_decoder.hpp"
 #include "runtime/tokenizer/formats/older_folder.hpp"
 #include "runtime/tokenizer/models/token_model.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
@@ -24,7 +24,7 @@ struct tokenizer::parts {
   added_tokens added;
   pre_tokenizer pre_tokenize;
   post_processor post_process;
-  decoder decode;
+  token_decoder decode;
   named_tokens special;
 
   explicit parts(const json::reader& root)
@@ -36,7 +36,7 @@ struct tokenizer::parts {
       post_process(root.child("post_processor")
                      ? post_processor(*root.child("post_processor"), [this](token_id id) { return has(id); })
                      : post_processor()),
-      decode(made_from<decoder>(root.child("decoder"))) {
+      decode(made_from<token_decoder>(root.child("decoder"))) {
     if (const auto version = root.child("version"); version && version->string() != "1.0")
       version->refuse("is `" + std::string(version->string()) + "`; only 1.0 is supported", errc::unsupported);
     const auto longest = std::max(model->words().longest(), added.longest_token());

@@ -5,7 +5,7 @@
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/values.hpp"
-#include "api/serving/catalogue.hpp"
+#include "api/catalogue/catalogue.hpp"
 
 #include <CLI/CLI.hpp>
 

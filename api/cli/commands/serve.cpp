@@ -11,7 +11,7 @@
 #include "api/http/inherited_socket.hpp"
 #include "api/http/service_manager.hpp"
 #include "api/server/endpoint.hpp"
-#include "api/serving/server.hpp"
+#include "api/catalogue/server.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/support/text/byte_size.hpp"
 

@@ -1,6 +1,6 @@
-#include "api/serving/catalogue.hpp"
+#include "api/catalogue/catalogue.hpp"
 
-#include "api/serving/engine_house.hpp"
+#include "api/catalogue/engine_house.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "runtime/tokenizer/decoder.hpp"
+#include "runtime/tokenizer/token_decoder.hpp"
 
 #include "runtime/tokenizer/pre_tokenizer.hpp"
 #include "runtime/tokenizer/unicode.hpp"
@@ -284,11 +284,11 @@ std::string replaced(std::string_view text, const pattern& what, std::string_vie
 
 } // namespace
 
-decoder::decoder() {
+token_decoder::token_decoder() {
   steps_.push_back({[] { return std::make_unique<space_between_step>(); }, {}});
 }
 
-std::unique_ptr<decode_stream> decoder::stream() const {
+std::unique_ptr<decode_stream> token_decoder::stream() const {
   std::unique_ptr<decode_stream> result(new decode_stream);
   for (const auto& step : steps_)
     result->steps_.push_back(step.make());
@@ -299,7 +299,7 @@ std::unique_ptr<decode_stream> decoder::stream() const {
   return result;
 }
 
-std::string decoder::bytes(std::string_view token) const {
+std::string token_decoder::bytes(std::string_view token) const {
   std::string result(token);
   for (const auto& step : steps_)
     if (step.bytes)
@@ -307,7 +307,7 @@ std::string decoder::bytes(std::string_view token) const {
   return result;
 }
 
-void decoder::add(const json::reader& description) {
+void token_decoder::add(const json::reader& description) {
   if (steps_.size() >= most_steps_of_a_tokenizer)
     description.refuse("is one step more than the " + std::to_string(most_steps_of_a_tokenizer) + " that are supported",
                        errc::unsupported);

@@ -2,8 +2,8 @@
 // says. Loads run on the engines' threads, and each unload on one of its own, so that the keeper waits for neither.
 #pragma once
 
-#include "api/serving/catalogue.hpp"
-#include "api/serving/model_roster.hpp"
+#include "api/catalogue/catalogue.hpp"
+#include "api/catalogue/model_roster.hpp"
 
 #include <condition_variable>
 #include <cstdint>

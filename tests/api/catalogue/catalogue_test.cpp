@@ -1,4 +1,4 @@
-#include "api/serving/server.hpp"
+#include "api/catalogue/server.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>

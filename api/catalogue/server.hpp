@@ -8,4 +8,4 @@
 #pragma once
 
 #include "api/server/http_server.hpp"
-#include "api/serving/catalogue.hpp"
+#include "api/catalogue/catalogue.hpp"

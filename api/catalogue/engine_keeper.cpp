@@ -1,5 +1,5 @@
 // The keeper's thread of engine_house: it starts and ends engines as model_roster says.
-#include "api/serving/engine_house.hpp"
+#include "api/catalogue/engine_house.hpp"
 
 #include "runtime/support/machine/threads.hpp"
 

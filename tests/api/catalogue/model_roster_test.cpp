@@ -1,4 +1,4 @@
-#include "api/serving/model_roster.hpp"
+#include "api/catalogue/model_roster.hpp"
 
 #include <doctest/doctest.h>
 

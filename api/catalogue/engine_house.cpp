@@ -1,4 +1,4 @@
-#include "api/serving/engine_house.hpp"
+#include "api/catalogue/engine_house.hpp"
 
 #include "runtime/techniques/model_variants.hpp"
 

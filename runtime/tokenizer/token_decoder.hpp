@@ -34,18 +34,18 @@ public:
   std::string drain() { return std::exchange(text_, {}); }
 
 private:
-  friend class decoder;
+  friend class token_decoder;
   decode_stream() = default;
   std::vector<std::unique_ptr<decode_step>> steps_;
   decode_step* first_ = nullptr;
   std::string text_;
 };
 
-class decoder {
+class token_decoder {
 public:
-  decoder(); // joins tokens with spaces, as for a file without a decoder
+  token_decoder(); // joins tokens with spaces, as for a file without a decoder
   /// Throws failure naming the unsupported or malformed step.
-  explicit decoder(const json::reader& description) { add(description); }
+  explicit token_decoder(const json::reader& description) { add(description); }
 
   /// Must not outlive this decoder.
   std::unique_ptr<decode_stream> stream() const;
