@@ -103,7 +103,7 @@ public:
       [this](const admission_wanted& wanted) { handle_admit(wanted); },
       [this](const trial_ended& its) { end_trial(its.request, its.tokens); },
       [this](const move_wanted& its) { consider_move(its.request, its.number, *its.query); },
-      [this](load_atom, const load_report_ptr& report) { replicas_.take(*report); },
+      [this](load_atom, const load_report_ptr& report) { replicas_.take(*report), yield_roles(); },
       [this](const deadline_set& wanted) { set_deadline(wanted.ms, wanted.request); },
       [this](deadlines_due) { expire(); },
       [this](const restart_due& due) { due.replica < 0 ? load_judge() : restart(due.replica); },
@@ -319,12 +319,18 @@ private:
         pending.query = {};
       }
       pending.waiting = !chosen;
+      yield_roles();
     } catch (const std::bad_alloc&) {
       replicas_.end(reply.number);
       pending.waiting = false;
       pending.refused = true;
       refuse(pending.request, error_of(std::current_exception()));
     }
+  }
+
+  void yield_roles() {
+    if (auto line = replicas_.yield_roles(self_->clock().now()))
+      tell(*std::move(line));
   }
 
   // Its blocks are in the other replica. Without an answer, the request stays where it is.

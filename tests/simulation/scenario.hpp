@@ -38,6 +38,7 @@ struct scenario {
   std::uint64_t seed = 0;
   int replicas = 1, stages = 1;
   bool roles = false;
+  int role_idle_ms = 0; // before a replica takes the other role; 0: roles stay
   bool asynchronous = false, late_masks = false, recurrent = false, prefix_cache = true;
   bool disk = false;   // prefixes are kept
   bool drafts = false; // there is a model that guesses

@@ -258,6 +258,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
                                  guessing_internals{branching_drafters(std::move(answers), branched)}));
       options.techniques["draft_tokens"] = {std::to_string(3 + seed % 4 * 5)};
     }
+    options.role_idle = std::chrono::milliseconds(seed % 3);
     const int stages = options.layers.empty() ? options.stages : 2;
     const int replicas = replica_count(options);
     options.compute.threads = replicas * stages * pick(1, 3) * options.compute.tensor_parallel;
