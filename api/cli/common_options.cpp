@@ -241,7 +241,8 @@ void add_engine_options(CLI::App& command, engine_options& options, std::vector<
           throw CLI::ValidationError("--role-idle", f.what() + std::string(", or off"));
         }
       },
-      "With --roles: a replica that had nothing to do for so long, while all that time the other role's requests "
+      "With --roles: a replica that had hardly anything to do for so long, while all that time the other role's "
+      "requests "
       "queued, "
       "takes the other role until the load changes; off: roles stay")
     ->type_name("TIME|off")

@@ -98,6 +98,7 @@ scenario scenario_of(std::uint64_t seed) {
   s.observed = d.one_in(3);
   if (s.roles && !d.one_in(3))
     s.role_idle_ms = d.pick(1, 8);
+  s.ahead = s.drafts && d.one_in(2);
   return s;
 }
 
@@ -126,6 +127,7 @@ std::string scenario::describe() const {
                                  {recurrent, ", recurrent"},
                                  {disk, ", a disk"},
                                  {drafts, ", a draft model"},
+                                 {ahead, " that guesses ahead"},
                                  {limits.trees, ", trees"},
                                  {judge, ", a judge"},
                                  {!prefix_cache, ", no prefix cache"},
@@ -149,8 +151,9 @@ std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<
   model->prefix_cache = s.prefix_cache;
   model->strict_roles = true;
   model->role_idle = std::chrono::milliseconds(s.role_idle_ms);
-  model->guesses.make = [drafts = s.drafts, forced = s.forced_guesses](step_cost_fn cost) {
-    return std::make_shared<speculator>(speculation_settings{.draft_model = drafts, .forced = forced}, std::move(cost));
+  model->guesses.make = [drafts = s.drafts, ahead = s.ahead, forced = s.forced_guesses](step_cost_fn cost) {
+    return std::make_shared<speculator>(speculation_settings{.draft_model = drafts, .forced = forced, .ahead = ahead},
+                                        std::move(cost));
   };
   if (s.drafts) {
     info.techniques.set(speculation_technique, std::make_shared<const guessing_models>(guessing_models{"hashes"}));

@@ -42,6 +42,7 @@ struct scenario {
   bool asynchronous = false, late_masks = false, recurrent = false, prefix_cache = true;
   bool disk = false;   // prefixes are kept
   bool drafts = false; // there is a model that guesses
+  bool ahead = false;  // also while steps are computed
   bool judge = false;  // and one that values answers
   std::int32_t blocks = 0, host_blocks = 0, snapshots = 0;
   scheduler_limits limits = {};

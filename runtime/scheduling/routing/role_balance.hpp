@@ -1,5 +1,6 @@
-// Decides when a replica takes the other role: once its own has had nothing to do for long, while all that time the
-// other role had more to do than its replicas do at once. It goes back when its own role's work queues, for a quarter
+// Decides when a replica takes the other role: once its own has had hardly anything to do for long (no answers, or
+// prompts for less than a tenth of the time), while all that time the other role had more to do than its replicas do at
+// once. It goes back when its own role's work queues, for a quarter
 // of that time, or when there was none of the other for all of it. Nobody has to leave for that: a role says where
 // requests go from then on. Both times, and that they begin anew with each change, keep it from turning to and fro.
 // Owned by the router; single-threaded. Time is given to it.
@@ -39,27 +40,31 @@ public:
   struct work {
     int replica = 0;
     replica_role home = replica_role::prefill, now = home;
-    bool prompts = false, answers = false;             // it has some to compute, or is about to
-    bool prompts_queue = false, answers_queue = false; // and more than it does at once
+    double prompt_ms = 0;                              // that prompts take which were sent there, since its start
+    bool answers = false;                              // it has some under way, or is about to
+    bool prompts_queue = false, answers_queue = false; // it has more to do than it does at once
   };
 
-  /// `idle`: for how long a role must have had nothing to do; 0: roles stay.
-  explicit role_balance(std::chrono::milliseconds idle = {}) : idle_(idle) {}
-
-  std::chrono::milliseconds idle() const { return idle_; }
+  /// `idle`: for how long a role must have had hardly anything to do; 0: roles stay.
+  explicit role_balance(std::chrono::milliseconds idle = {}) : least_(idle) {}
 
   /// What is due, of all replicas that run; at most one change, which the caller makes.
   std::optional<role_change> due(std::span<const work> all, time_point now);
 
   /// It was started again, or has stopped.
-  void forget(int replica) { idle_since_.erase(replica); }
+  void forget(int replica) { idle_.erase(replica); }
 
 private:
+  struct idleness {
+    time_point since;
+    double prompt_ms = 0; // until then
+  };
+  bool has_work(const work& of, time_point now) const;
   std::optional<role_change> change_of(const work& one, time_point now) const;
   bool has_queued(replica_role role, std::chrono::milliseconds time, time_point now) const;
 
-  std::chrono::milliseconds idle_;
-  std::map<int, time_point> idle_since_;                  // in the role that they have now
+  std::chrono::milliseconds least_;
+  std::map<int, idleness> idle_;                          // in the role that they have now
   std::array<std::optional<time_point>, 2> queues_since_; // of prompts, of answers
 };
 

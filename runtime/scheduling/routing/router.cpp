@@ -118,7 +118,7 @@ role_balance::work router::work_of(const replica_state& r) const {
   return {.replica = load.replica,
           .home = r.home,
           .now = r.of.role,
-          .prompts = prompts > 0,
+          .prompt_ms = r.prompt_ms,
           .answers = rows > 0 || coming > 0,
           .prompts_queue = prompts > measured(r).step_rows,
           .answers_queue = crowded || (rows > 0 && load.waiting > 0)};
@@ -234,19 +234,18 @@ std::int32_t router::cached_tokens(const replica_state& r, const route_query& wh
   return std::clamp(std::min(known, what.most_cached), 0, std::max(what.tokens - 1, 0));
 }
 
-// Of the last few requests.
-void router::note_prompt(const replica_state& r, const step_shape& prompt) {
-  constexpr double share_of_one = 1.0 / 8;
+// A prompt, beside no answers.
+double router::alone_ms(const replica_state& r, const step_shape& prompt) const {
   auto at = pace_of(r);
   at.decodes = {};
-  const auto ms = prefill_ms(at, prompt);
-  prompt_ms_ += (ms - prompt_ms_) * (prompt_ms_ == 0 ? 1 : share_of_one);
+  return prefill_ms(at, prompt);
 }
 
 void router::send(std::uint64_t request, int replica, const step_shape& prompt, const route_query& what) {
   auto& chosen = replicas_.at(replica);
   chosen.prefixes.use(what.chain);
   end(request);
+  chosen.prompt_ms += alone_ms(chosen, prompt);
   chosen.sent.prompts += prompt;
   chosen.sent.sequences += what.sequences;
   ++chosen.sent.requests;
@@ -290,8 +289,10 @@ std::optional<route> router::choose(std::uint64_t request, const route_query& qu
   if (!best)
     return best;
   const auto& at = replicas_.at(best->replica);
-  if (at.of.role != replica_role::any)
-    note_prompt(at, prompt);
+  if (at.of.role != replica_role::any) { // of the last few requests
+    constexpr double share_of_one = 1.0 / 8;
+    prompt_ms_ += (alone_ms(at, prompt) - prompt_ms_) * (prompt_ms_ == 0 ? 1 : share_of_one);
+  }
   send(request, best->replica, prompt, what);
   if (what.most_answer > 0 && what.answered == 0)
     await(request, what);

@@ -110,6 +110,7 @@ private:
     capacity of;
     prefix_memory prefixes;
     replica_role home = replica_role::any; // of.role is what it does now
+    double prompt_ms = 0;                  // that all prompts take which were sent there
     queue sent = {};                       // and not part of the report
   };
   struct sent_request {
@@ -144,7 +145,7 @@ private:
   double delay_of_others(const replica_state& r, const step_shape& prompt) const;
   double handover_ms(const replica_state& to, const step_shape& missing, const asked_for& what) const;
   std::int32_t cached_tokens(const replica_state& r, const route_query& what) const;
-  void note_prompt(const replica_state& r, const step_shape& prompt);
+  double alone_ms(const replica_state& r, const step_shape& prompt) const;
   void send(std::uint64_t request, int replica, const step_shape& prompt, const route_query& what);
 
   bool strict_;

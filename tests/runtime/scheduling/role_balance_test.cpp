@@ -30,7 +30,7 @@ struct balanced {
   }
   void prompts_queue(bool do_they) {
     for (auto& each : all)
-      each.prompts = each.prompts_queue = do_they;
+      each.prompts_queue = do_they;
   }
 };
 
@@ -46,38 +46,52 @@ TEST_CASE("a replica that had no prompts for long takes answers while these queu
   CHECK(change->replica == 0);
   CHECK(change->to == decode);
   CHECK(change->line(10s) ==
-        "replica 0 computes answers from now on: it had no prompts for 10 s, while answers queued");
+        "replica 0 computes answers from now on: it had hardly any prompts for 10 s, while answers queued");
 }
 
-TEST_CASE("one prompt, or a moment in which nothing queues, makes the time begin anew") {
+TEST_CASE("a long prompt, or a moment in which nothing queues, makes the time begin anew") {
   for (const bool is_prompt : {true, false}) {
     CAPTURE(is_prompt);
     balanced two;
     two.answers_queue(true);
     CHECK_FALSE(two.at(0));
     if (is_prompt)
-      two.all[0].prompts = true;
+      two.all[0].prompt_ms += 1100;
     else
       two.answers_queue(false);
     CHECK_FALSE(two.at(6));
-    two.all[0].prompts = false;
     two.answers_queue(true);
     CHECK_FALSE(two.at(7));
-    CHECK_FALSE(two.at(16.9));
+    CHECK_FALSE(two.at(15.9));
+    CHECK_FALSE((!is_prompt && two.at(16.9).has_value()));
     CHECK(two.at(17).has_value());
+  }
+}
+
+TEST_CASE("prompts for less than a tenth of the time are hardly any") {
+  for (const double ms : {90, 110}) {
+    CAPTURE(ms);
+    balanced two;
+    two.answers_queue(true);
+    bool changed = false;
+    for (int second = 0; second < 100 && !changed; ++second) {
+      changed = two.at(second).has_value();
+      two.all[0].prompt_ms += ms;
+    }
+    CHECK(changed == (ms < 100));
   }
 }
 
 TEST_CASE("whoever decodes takes prompts likewise, and what is answered meanwhile keeps it in its role") {
   balanced two;
-  two.all[0].prompts = two.all[0].prompts_queue = true;
+  two.all[0].prompts_queue = true;
   two.all[1].answers = true;
   CHECK_FALSE(two.at(0));
   CHECK_FALSE(two.at(100));
   two.all[1].answers = false;
   CHECK_FALSE(two.at(101));
-  CHECK_FALSE(two.at(110.5));
-  const auto change = two.at(111);
+  CHECK_FALSE(two.at(109.9));
+  const auto change = two.at(110);
   REQUIRE(change.has_value());
   CHECK(change->replica == 1);
   CHECK(change->to == prefill);
@@ -111,7 +125,7 @@ TEST_CASE("it goes back when there is nothing for it in the other role, either")
   CHECK_FALSE(two.at(20.9));
   const auto change = two.at(21);
   REQUIRE(change.has_value());
-  CHECK(change->line(10s) == "replica 0 computes prompts again: there were no answers for it for 10 s");
+  CHECK(change->line(10s) == "replica 0 computes prompts again: there were hardly any answers for it for 10 s");
 }
 
 TEST_CASE("of several idle replicas one changes at a time") {
