@@ -77,10 +77,10 @@ public:
       [this](submit_atom, std::uint64_t id, const generation_ptr& what, const client_actor& client) {
         return submit(id, what, client);
       },
-      [this](const admission_wanted& wanted) { requests_.admit(wanted); },
+      [this](const admission_wanted& wanted) { requests_.admit(wanted), yield_roles(); },
       [this](const trial_ended& its) { requests_.end_trial(its.request, its.tokens); },
       [this](const move_wanted& its) { requests_.move(its.request, its.number, *its.query); },
-      [this](load_atom, const load_report_ptr& report) { replicas_.take(*report); },
+      [this](load_atom, const load_report_ptr& report) { replicas_.take(*report), yield_roles(); },
       [this](const deadline_set& wanted) { requests_.set_deadline(wanted.ms, wanted.request); },
       [this](deadlines_due) { requests_.tell_late(); },
       [this](const restart_due& due) { due.replica < 0 ? load_judge() : restart(due.replica); },
@@ -184,6 +184,11 @@ private:
       line.close(std::current_exception());
       return caf::make_error(caf::sec::runtime_error);
     }
+  }
+
+  void yield_roles() {
+    if (auto line = replicas_.yield_roles(self_->clock().now()))
+      tell(*std::move(line));
   }
 
   // -- replicas -------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ replica::workers replica::spawn(std::uint64_t life) {
                             .life = life,
                             .blocks = plan.blocks,
                             .former = former_schedulers_,
-                            .sends = plan.role == replica_role::prefill,
+                            .sends = has_role(),
                             .lengths = model->lengths});
   });
   engine_->send(w.sampler, scheduler_known{w.scheduler});

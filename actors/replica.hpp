@@ -49,7 +49,8 @@ public:
 
   /// What became of its requests, where it has a role.
   move_counters& moves() { return seen_.moves; }
-  replica_role role() const { return what_.plan.role; }
+  bool has_role() const { return what_.plan.role != replica_role::any; }
+  void count_role_change() { ++seen_.role_changes; }
 
   /// Blocks of its requests may be sent there. Both run.
   void know(const replica& other);

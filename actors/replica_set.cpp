@@ -23,7 +23,7 @@ std::string again_and_again(const replica::pending_restart& its) {
 
 void replica_set::make(const loaded_model_ptr& model) {
   model_ = model;
-  router_ = router(model->strict_roles);
+  router_ = router(model->strict_roles, role_balance(model->role_idle));
   router_.lengths().load(model->lengths->learned());
   for (std::size_t i = 0; i < model->replicas.size(); ++i)
     replicas_.push_back(std::make_unique<replica>(engine_, static_cast<int>(i), replica_of(model, i)));
@@ -122,10 +122,10 @@ void replica_set::open_route(const replica& to) {
                  .block_copy_ms = plan.exchange.copy_ms});
 }
 
-// Those that prefill, to those that decode.
+// Those that have roles: each may prefill for another one, sooner or later.
 void replica_set::introduce(replica& started) {
   const auto know = [](replica& from, const replica& to) {
-    if (from.role() == replica_role::prefill && to.role() == replica_role::decode && from.running() && to.running())
+    if (from.has_role() && to.has_role() && from.running() && to.running())
       from.know(to);
   };
   for (auto& each : replicas_) {
@@ -180,6 +180,14 @@ bool replica_set::move(int from, int to, std::uint64_t was, const route_query& a
   return true;
 }
 
+std::optional<std::string> replica_set::yield_roles(std::chrono::steady_clock::time_point now) {
+  const auto change = router_.yield_roles(now);
+  if (!change)
+    return std::nullopt;
+  at(change->replica).count_role_change();
+  return change->line(model_->role_idle);
+}
+
 // -- what all are told, and asked -------------------------------------------------------------------------------------
 
 void replica_set::judge_by(const judge_actor& judge) {
@@ -209,7 +217,8 @@ void replica_set::look(const std::function<void(std::vector<replica_snapshot>)>&
   if (replicas_.empty())
     then({});
   for (auto& each : replicas_)
-    each->look([then, seen, all = replicas_.size()](replica_snapshot its) {
+    each->look([this, then, seen, all = replicas_.size()](replica_snapshot its) {
+      its.role = router_.role_of(its.number);
       seen->push_back(std::move(its));
       if (seen->size() < all)
         return;

@@ -6,6 +6,7 @@
 #include "actors/replica.hpp"
 #include "runtime/scheduling/routing/router.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -77,6 +78,10 @@ public:
   void end(std::uint64_t number) { router_.end(number); }
 
   void take(const load_report& report) { router_.take(report); }
+
+  /// Has a replica take the other role, if that is due; the line says so. Call it when loads have changed.
+  std::optional<std::string> yield_roles(std::chrono::steady_clock::time_point now);
+
   length_model& lengths() { return router_.lengths(); }
 
   // -- what all are told, and asked -----------------------------------------------------------------------------------

@@ -303,11 +303,15 @@ private:
   void plan_step() {
     refuse_expired();
     if (peers_.guess_worker)
-      if (auto request = scheduler_.collect_guess_request())
-        self_->send(peers_.guess_worker,
-                    guesses_wanted{std::make_shared<const guess_request>(std::move(*request)), scheduler_actor(self_)});
+      want_guesses(scheduler_.collect_guess_request());
     if (scheduler_.wants_step())
       request_blocks(scheduler_.begin_step());
+  }
+
+  void want_guesses(std::optional<guess_request> request) {
+    if (request)
+      self_->send(peers_.guess_worker,
+                  guesses_wanted{std::make_shared<const guess_request>(std::move(*request)), scheduler_actor(self_)});
   }
 
   // Sent rather than requested: if the block manager dies, the engine ends the whole group.
@@ -347,6 +351,8 @@ private:
       if (scheduler::wants_masks(**plan))
         self_->send(peers_.sampler, plan_atom::value, *plan);
       self_->send(peers_.executor, plan_atom::value, *plan);
+      if (peers_.guess_worker)
+        want_guesses(scheduler_.collect_request_ahead());
     } else {
       ledgers_.dropped();
       if (peers_.reader || place_.sends)

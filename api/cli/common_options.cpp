@@ -230,6 +230,24 @@ void add_engine_options(CLI::App& command, engine_options& options, std::vector<
                 "come between the tokens of others: prefill:1,decode:1, or more of each")
     ->type_name("prefill:N,decode:N")
     ->group(model_group);
+  command
+    .add_option_function<std::string>(
+      "--role-idle",
+      [&](const std::string& text) {
+        try {
+          options.role_idle = text == "off" ? std::chrono::milliseconds(0)
+                                            : std::chrono::ceil<std::chrono::milliseconds>(parse_time(text));
+        } catch (const failure& f) {
+          throw CLI::ValidationError("--role-idle", f.what() + std::string(", or off"));
+        }
+      },
+      "With --roles: a replica that had hardly anything to do for so long, while all that time the other role's "
+      "requests "
+      "queued, "
+      "takes the other role until the load changes; off: roles stay")
+    ->type_name("TIME|off")
+    ->default_str("10s")
+    ->group(model_group);
   add_technique_options(command, options.techniques, technique_option::engine, model_group);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     add_integer(command, flag, value, low, most_counted, help)->group(limits_group);

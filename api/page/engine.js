@@ -214,6 +214,8 @@ function drawNumbers() {
     ['running', String(idle ? 0 : last.running || 0)], ['waiting', String(idle ? 0 : last.waiting || 0)],
     ['paused', String(last?.paused || 0)], ['blocks in use', `${exact(maps.length ? used * all / maps.length : 0)} of ${exact(all)}`],
     ['restarts', String(frame.replicas.reduce((sum, replica) => sum + replica.restarts, 0))]];
+  const roles = frame.replicas.flatMap((replica) => replica.role || []);
+  if (roles.length) items.push(['roles', roles.join(', ')]);
   numbers.replaceChildren(...items.map(([name, value]) => h('div', { class: 'number' }, h('b', {}, value), h('span', {}, name))));
 }
 

@@ -7,7 +7,7 @@
  *   swapped_in?: number, running?: number, waiting?: number, paused?: number, without_blocks?: number, preempted?: number,
  *   without_masks?: number, at_judge?: number, lanes?: Lane[], copies?: number[], remark?: string }} Step
  * @typedef {{ now_ms: number, lost: number, steps: Step[],
- *   replicas: { number: number, restarts: number, blocks: number, map: string }[],
+ *   replicas: { number: number, restarts: number, blocks: number, map: string, role?: string }[],
  *   actors: { kind: string, alive: number, spawned: number, handled: number, queued: number, waiting_ms: number }[] }} WatchFrame
  */
 

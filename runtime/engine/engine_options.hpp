@@ -54,8 +54,9 @@ struct engine_options {
                                // 0: max_sequences
   flag_values techniques = {}; // what they load, by the names of their flags, with underscores
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
-  std::chrono::milliseconds ttft_timeout{0}; // to a request's first token; 0: no limit of its own
-  std::chrono::milliseconds max_wait{0};     // that a request may wait for its first rows; 0: no limit
+  std::chrono::milliseconds ttft_timeout{0};   // to a request's first token; 0: no limit of its own
+  std::chrono::milliseconds max_wait{0};       // that a request may wait for its first rows; 0: no limit
+  std::chrono::milliseconds role_idle{10'000}; // without work, until a replica takes the other role; 0: roles stay
 };
 
 struct load_status {

@@ -2,6 +2,8 @@
 // Plain values.
 #pragma once
 
+#include "runtime/scheduling/routing/replica_role.hpp"
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,8 +22,9 @@ struct actor_load {
 struct replica_snapshot {
   int number = 0;
   std::uint64_t restarts = 0;
-  std::uint64_t blocks = 0; // of the pool
-  std::string map = {};     // block_manager::map(); empty while it does not run
+  std::uint64_t blocks = 0;              // of the pool
+  std::string map = {};                  // block_manager::map(); empty while it does not run
+  replica_role role = replica_role::any; // that it has now; any, while it does not run
 };
 
 struct engine_snapshot {

@@ -32,7 +32,7 @@ static_assert(well_described<move_counters>());
 /// Counters never go back: they go on where an actor is started again.
 struct replica_stats {
   int number = 0;
-  std::uint64_t restarts = 0;
+  std::uint64_t restarts = 0, role_changes = 0;
   scheduler_counters scheduler = {};
   block_counters blocks = {};
   move_counters moves = {};
@@ -43,6 +43,8 @@ struct replica_stats {
 template <>
 inline constexpr std::array statistics_of<replica_stats>{
   counter_of(&replica_stats::restarts, "troupe_restarts_total", "Times that the engine was restarted after a failure."),
+  counter_of(&replica_stats::role_changes, "troupe_role_changes_total",
+             "Times that a replica took the other role, or its own again."),
 };
 
 struct engine_stats {

@@ -25,8 +25,8 @@ struct scheduler_counters {
   std::uint64_t steps = 0, prefill_rows = 0, decode_rows = 0, discarded_rows = 0;
   std::uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::uint64_t guess_runs = 0, guessed_tokens = 0, accepted_tokens = 0; // proposals, their guesses, of these right
-  std::uint64_t guess_trees = 0;                                         // proposals that branched
-  std::uint64_t step_rows = 0;                                           // that a step may have now
+  std::uint64_t guess_trees = 0, guess_runs_ahead = 0; // proposals that branched; that were made beside a step
+  std::uint64_t step_rows = 0;                         // that a step may have now
   // Predictions of answers' lengths: how many have ended, and their log-loss in millionths of a nat.
   std::uint64_t answers_predicted = 0, length_log_loss = 0, length_marginal_log_loss = 0;
   std::uint64_t shorter_answers = 0, longer_answers = 0; // than nine of ten were predicted to be
@@ -49,6 +49,8 @@ inline constexpr std::array statistics_of<scheduler_counters>{
   counter_of(&scheduler_counters::guess_runs, "troupe_spec_decode_num_drafts_total",
              "Times that guesses of next tokens were checked."),
   counter_of(&scheduler_counters::guess_trees, "troupe_spec_decode_num_trees_total", "Times that these branched."),
+  counter_of(&scheduler_counters::guess_runs_ahead, "troupe_spec_decode_num_drafts_ahead_total",
+             "Times that guesses were made while the step before was computed."),
   counter_of(&scheduler_counters::guessed_tokens, "troupe_spec_decode_num_draft_tokens_total", "Guesses judged."),
   counter_of(&scheduler_counters::accepted_tokens, "troupe_spec_decode_num_accepted_tokens_total",
              "Guesses that were right."),

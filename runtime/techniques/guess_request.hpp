@@ -1,9 +1,10 @@
 // What the guesser of a scheduler asks the model that computes guesses for it (guesser.hpp), and the reply. One request
-// serves all sequences; at most one is unanswered.
+// serves all sequences. At most one is unanswered, beside one that is made while a step is computed.
 #pragma once
 
 #include "runtime/support/types.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,12 +41,18 @@ struct guess_demand {
   // not go on.
   std::vector<float> rates = {};
   float least_chance = 0;
+  // Behind the transcript: guesses that a step verifies meanwhile. Taken for granted in this demand alone.
+  std::vector<token_id> assumed = {};
 };
 
 struct guess_request {
   std::uint64_t number = 0;
   std::vector<guess_demand> demands = {};
   std::vector<sequence_id> ended = {}; // since the last request
+  // Set by who asked, on its thread, once it can use no more than there is; null: it never is.
+  std::shared_ptr<const std::atomic<bool>> enough = {};
+
+  bool is_enough() const { return enough && enough->load(std::memory_order_relaxed); }
 };
 
 struct guess_answer {

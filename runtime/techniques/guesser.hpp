@@ -9,6 +9,7 @@
 // collect    all tokens are known: what to ask the guess_model, if anything; then the step is held back while `asked`
 // deliver    its reply
 // propose    guesses for the sequences that decode in the step being planned
+// collect_ahead  the step was planned: what to ask the guess_model while it is computed, if anything
 // judged     the choices at the rows of a sequence that had guesses; `append`: the tokens of one that had none
 // finished   the step is over
 // end        the sequence has ended, or was preempted
@@ -65,6 +66,7 @@ struct guess_run {
   std::vector<std::int32_t> parents = {}; // of each guess the one before it, which comes earlier; -1: the last known
                                           // token. Empty: each follows the one listed before it
   bool predicted = false;                 // all are of the request's prediction, not of the server's own making
+  bool ahead = false;                     // they were made while the step before was computed
 };
 
 class guesser {
@@ -96,9 +98,12 @@ public:
   virtual std::optional<guess_request> collect(const plain_step& step, std::span<const decoding_sequence> decoding,
                                                int room) = 0;
 
+  /// What to ask the guess_model while the step that was planned last is computed.
+  virtual std::optional<guess_request> collect_ahead() { return std::nullopt; }
+
   virtual void deliver(const guess_reply& reply) = 0;
 
-  /// Whether the guess_model has not replied yet.
+  /// Whether the guess_model has not replied yet, and the next step waits for it.
   virtual bool asked() const = 0;
 
   /// The guesses for each sequence, none for most; of all at most `room`. The scheduler may leave out the last ones. It

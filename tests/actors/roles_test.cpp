@@ -15,12 +15,14 @@ namespace {
 
 constexpr std::int32_t blocks_of_pool = 40;
 constexpr int prefills = 0, decodes = 1;
+constexpr auto idle = std::chrono::milliseconds(20); // of virtual time, until a replica takes the other role
 
 struct roles_script {
-  router routes{true};
+  router routes{true, role_balance(idle)};
   std::map<int, scheduler_actor> schedulers;
   std::shared_ptr<loaded_model> model;
-  int moved = 0, stayed = 0, asked = 0;
+  std::map<std::uint64_t, std::pair<int, int>> places; // of requests by number, and where they may go on
+  int moved = 0, stayed = 0, asked = 0, changes = 0;
 };
 
 class role_engine {
@@ -41,7 +43,8 @@ public:
       },
       [this](const move_wanted& its) {
         ++to_->asked;
-        const auto choice = to_->routes.move(prefills, decodes, its.number, ++number_, *its.query);
+        const auto [from, to] = to_->places.at(its.number);
+        const auto choice = to_->routes.move(from, to, its.number, ++number_, *its.query);
         if (!choice.to) {
           ++to_->stayed;
           return;
@@ -49,12 +52,16 @@ public:
         ++to_->moved;
         admit(its.request, *choice.to);
       },
-      [this](load_atom, const load_report_ptr& report) { to_->routes.take(*report); }, [](const deadline_set&) {},
-      [](deadlines_due) {}, [](record_atom, const step_record_ptr&) {});
+      [this](load_atom, const load_report_ptr& report) {
+        to_->routes.take(*report);
+        to_->changes += to_->routes.yield_roles(self_->clock().now()).has_value();
+      },
+      [](const deadline_set&) {}, [](deadlines_due) {}, [](record_atom, const step_record_ptr&) {});
   }
 
 private:
   void admit(const request_actor& request, const route& to) {
+    to_->places[number_] = {to.replica, to.moves_to};
     self_->send(request, admit_atom::value,
                 std::make_shared<const admit_reply>(admit_reply{.model = to_->model,
                                                                 .scheduler = to_->schedulers.at(to.replica),
@@ -107,14 +114,16 @@ public:
                                    .replica = number,
                                    .life = ++lives_,
                                    .blocks = blocks_of_pool,
-                                   .sends = number == prefills});
+                                   .sends = true});
     caf::anon_send(g.sampler, scheduler_known{g.scheduler});
     caf::anon_send(g.executor, scheduler_known{g.scheduler});
     if (groups_.size() == 2) {
-      const auto& [from, to] = std::pair(groups_.at(prefills), groups_.at(decodes));
-      const replica_known other{decodes, to.blocks, to.scheduler};
-      caf::anon_send(from.blocks, other);
-      caf::anon_send(from.executor, other);
+      for (const int from : {prefills, decodes}) {
+        const auto& to = groups_.at(prefills + decodes - from);
+        const replica_known other{prefills + decodes - from, to.blocks, to.scheduler};
+        caf::anon_send(groups_.at(from).blocks, other);
+        caf::anon_send(groups_.at(from).executor, other);
+      }
     }
     script->schedulers[number] = g.scheduler;
     script->routes.start(number, lives_,
@@ -391,4 +400,46 @@ TEST_CASE("a client that leaves, or pauses, at any moment of a move leaves nothi
       CHECK(storage->weak_refs == 1);
       CHECK(storage->strong_refs == 0);
     }
+}
+
+TEST_CASE("a replica that takes the other role answers who comes, keeps whom it has, and goes back to its own") {
+  role_replicas two;
+  auto& script = *two.script;
+  const auto pass = [&](
+                      int jobs, const std::function<bool()>& until = [] { return false; }) {
+    for (int i = 0; i < jobs && !until(); ++i) {
+      two.coordinator.try_run_once();
+      two.coordinator.advance_time(std::chrono::milliseconds(1));
+    }
+  };
+  const auto role = [&](int number) { return script.routes.role_of(number); };
+  std::deque<std::vector<event>> events;
+  std::vector<token_id> firsts;
+  const auto submit = [&](int tokens, token_id last, int answer) {
+    events.emplace_back();
+    firsts.push_back(last);
+    two.submit(long_prompt(tokens, last, answer, 1, static_cast<token_id>(8 + events.size() % 20)), events.back());
+  };
+  for (token_id i = 1; i <= 12; ++i)
+    submit(18, i, 18);
+  pass(20'000, [&] { return script.changes > 0; });
+  REQUIRE(role(prefills) == replica_role::decode); // four are answered, others wait, and there are no prompts
+  const auto before = two.scheduled(prefills).generated_tokens;
+  const auto moved = script.moved;
+  for (token_id i = 1; i <= 4; ++i)
+    submit(18, i, 18);
+  pass(100);
+  CHECK(two.scheduled(prefills).generated_tokens > before + 4); // it answers, and nobody moves away
+  CHECK(script.moved == moved);
+  for (token_id i = 1; i <= 6; ++i)
+    submit(90, i, 3);
+  pass(20'000, [&] { return script.changes > 1; });
+  CHECK(role(prefills) == replica_role::prefill);
+  two.coordinator.run();
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    CAPTURE(i);
+    CHECK(ids(events[i]) == counting(firsts[i] + 1, i < 16 ? 18 : 3));
+    CHECK(std::holds_alternative<done_event>(events[i].back()));
+  }
+  CHECK(two.idle());
 }

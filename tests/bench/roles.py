@@ -6,6 +6,9 @@ prompts and from there to the second, and tokens per second.
 
     tests/bench/roles.py --flags "" --flags "--roles prefill:1,decode:1" --rounds 5
 
+With --phases the load is one-sided: first prompts with answers of two tokens, then answers to short prompts, then prompts
+again, a few clients at a time; it prints the seconds of each phase, and how often roles changed.
+
 Needs PyPI's websockets (tests/e2e/requirements.txt)."""
 
 import argparse
@@ -72,9 +75,47 @@ async def drive(port, options, seed):
     return gaps, first, second, tokens / seconds
 
 
+async def drive_phases(port, options, seed):
+    """The seconds of each phase."""
+    chance = random.Random(seed)
+    async with websockets.connect(f"ws://127.0.0.1:{port}/v1/ws", max_size=None) as socket:
+        async def phase(requests, clients, prompt, answer):
+            begun, sent, ended = time.perf_counter(), 0, 0
+            while ended < requests:
+                while sent < requests and sent - ended < clients:
+                    sent += 1
+                    await socket.send(json.dumps({
+                        "type": "generate", "id": f"{begun}-{sent}", "max_tokens": answer, "ignore_eos": True,
+                        "temperature": 0, "prompt": [chance.randrange(10, 250) for _ in range(prompt)]}))
+                event = json.loads(await socket.recv())
+                assert event["type"] in ("token", "done"), event
+                ended += event["type"] == "done"
+            return time.perf_counter() - begun
+
+        await phase(2, 2, options.prompt, 8)  # what steps cost is measured
+        return [await phase(options.prompts, 4, options.prompt, 2),
+                await phase(options.answers, options.streams, 16, options.answer),
+                await phase(options.prompts, 4, options.prompt, 2)]
+
+
+def measure_phases(flags, options, seed):
+    with serving(options, flags) as port:
+        seconds = asyncio.run(drive_phases(port, options, seed))
+        counters = counters_of(port)
+    return {"prompts_s": seconds[0], "answers_s": seconds[1], "prompts_again_s": seconds[2], "all_s": sum(seconds),
+            "changes": counters.get("troupe_role_changes_total", 0)}
+
+
+def print_phases(medians, first):
+    for flags, row in medians.items():
+        print(f"{flags or 'one executor':44} prompts {row['prompts_s']:6.1f} s, answers {row['answers_s']:6.1f} s, prompts again "
+              f"{row['prompts_again_s']:6.1f} s, all {row['all_s']:6.1f} s ({medians[first]['all_s'] / row['all_s']:.2f} times as fast "
+              f"as the first), {row['changes']:.0f} changes of role")
+
+
 def counters_of(port):
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
-    found = re.findall(r"^(troupe_(?:moves|kv_sent|kv_blocks_sent|kv_chains)\w*)(?:\{[^}]*\})? (\S+)$", text, re.M)
+    found = re.findall(r"^(troupe_(?:moves|role_changes|kv_sent|kv_blocks_sent|kv_chains)\w*)(?:\{[^}]*\})? (\S+)$", text, re.M)
     sums = {}
     for name, value in found:
         sums[name] = sums.get(name, 0) + float(value)
@@ -103,11 +144,15 @@ def main():
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--interval", type=float, default=3, help="seconds between prompts")
     parser.add_argument("--context", type=int, default=2048, help="tokens of a stream")
+    parser.add_argument("--phases", action="store_true", help="first prompts, then answers, then prompts")
+    parser.add_argument("--answers", type=int, default=96, help="of the phase of answers, with --phases")
     options = parser.parse_args()
 
-    medians = medians_of(options, measure)
+    medians = medians_of(options, measure_phases if options.phases else measure)
     if medians is None:
         return
+    if options.phases:
+        return print_phases(medians, options.flags[0])
     for flags, row in medians.items():
         print(f"{flags or 'one executor':28} between tokens p50 {row['itl_p50_ms']:5.0f} p99 {row['itl_p99_ms']:5.0f} longest "
               f"{row['longest_ms']:5.0f} ms   TTFT p50 {row['ttft_p50_ms']:6.0f} max {row['ttft_max_ms']:6.0f} ms, then "

@@ -67,6 +67,7 @@ def test_every_layout_gives_the_answers_of_one_executor(launch, expected, layout
     assert server.get("/health").status_code == 200
     if layout != "ranks":
         assert 'troupe_moves_total{replica="0"}' in seen
+        assert 'troupe_role_changes_total{replica="0"}' in seen
         assert (seen['troupe_kv_blocks_sent_total{replica="0"}'] > 0) == layout.startswith("roles")
         assert seen['troupe_kv_blocks_sent_total{replica="1"}'] == 0
     assert server.stop() == 0
@@ -79,6 +80,7 @@ def test_every_layout_gives_the_answers_of_one_executor(launch, expected, layout
     (("--roles", "prefill:2,decode:2", "--threads", "3"), "`roles` asks for 4 replicas"),
     (("--roles", "prefill:1,decode:1", "--threads", "2", "--kv-cache", "100KiB", "--max-context", "512"),
      "a sequence of 512 tokens needs"),
+    (("--roles", "prefill:1,decode:1", "--role-idle", "soon"), "or off"),
     (("--tensor-parallel", "64"), "threads can compute at once here"),
 ])
 def test_a_layout_that_cannot_be_is_refused_in_a_sentence(flags, sentence):

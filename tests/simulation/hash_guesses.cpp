@@ -17,9 +17,9 @@ guess_reply hash_guesses::serve(const guess_request& request) {
     known.resize(d.known);
     known.insert(known.end(), d.tokens.begin(), d.tokens.end());
     guess_answer answer{.sequence = d.sequence};
-    const auto how = mixed(known.size(), d.sequence.request) % 8;
+    const auto how = mixed(known.size() + d.assumed.size(), d.sequence.request) % 8;
     answer.behind = how == 0;
-    auto last = known.empty() ? 1 : known.back();
+    auto last = !d.assumed.empty() ? d.assumed.back() : known.empty() ? 1 : known.back();
     std::int32_t before = -1; // guess
     for (int i = 0; i < (how < 2 ? 0 : d.guesses); ++i) {
       const auto likely = likely_behind(last);

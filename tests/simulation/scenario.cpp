@@ -96,6 +96,9 @@ scenario scenario_of(std::uint64_t seed) {
   if (trouble && d.one_in(8))
     s.refusal_every = d.pick(20, 300);
   s.observed = d.one_in(3);
+  if (s.roles && !d.one_in(3))
+    s.role_idle_ms = d.pick(1, 8);
+  s.ahead = s.drafts && d.one_in(2);
   return s;
 }
 
@@ -115,14 +118,16 @@ scenario calm_scenario(int request, bool recurrent, int stages) {
 
 std::string scenario::describe() const {
   std::string text = "seed " + std::to_string(seed) + ": " + std::to_string(replicas) + " replicas" +
-    (roles ? " with roles" : "") + ", " + std::to_string(stages) + " stages, " + std::to_string(blocks) + " blocks, " +
-    std::to_string(host_blocks) + " in the host, " + std::to_string(limits.step_tokens) + " rows, " +
-    std::to_string(limits.max_sequences) + " sequences, " + std::to_string(clients.size()) + " clients";
+    (roles ? " with roles" : "") + (role_idle_ms > 0 ? " that yield" : "") + ", " + std::to_string(stages) +
+    " stages, " + std::to_string(blocks) + " blocks, " + std::to_string(host_blocks) + " in the host, " +
+    std::to_string(limits.step_tokens) + " rows, " + std::to_string(limits.max_sequences) + " sequences, " +
+    std::to_string(clients.size()) + " clients";
   for (const auto& [is, what] : {std::pair(asynchronous, ", asynchronous"),
                                  {late_masks, ", late masks"},
                                  {recurrent, ", recurrent"},
                                  {disk, ", a disk"},
                                  {drafts, ", a draft model"},
+                                 {ahead, " that guesses ahead"},
                                  {limits.trees, ", trees"},
                                  {judge, ", a judge"},
                                  {!prefix_cache, ", no prefix cache"},
@@ -145,8 +150,10 @@ std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<
   info.hidden = hidden_width;
   model->prefix_cache = s.prefix_cache;
   model->strict_roles = true;
-  model->guesses.make = [drafts = s.drafts, forced = s.forced_guesses](step_cost_fn cost) {
-    return std::make_shared<speculator>(speculation_settings{.draft_model = drafts, .forced = forced}, std::move(cost));
+  model->role_idle = std::chrono::milliseconds(s.role_idle_ms);
+  model->guesses.make = [drafts = s.drafts, ahead = s.ahead, forced = s.forced_guesses](step_cost_fn cost) {
+    return std::make_shared<speculator>(speculation_settings{.draft_model = drafts, .forced = forced, .ahead = ahead},
+                                        std::move(cost));
   };
   if (s.drafts) {
     info.techniques.set(speculation_technique, std::make_shared<const guessing_models>(guessing_models{"hashes"}));

@@ -38,9 +38,11 @@ struct scenario {
   std::uint64_t seed = 0;
   int replicas = 1, stages = 1;
   bool roles = false;
+  int role_idle_ms = 0; // before a replica takes the other role; 0: roles stay
   bool asynchronous = false, late_masks = false, recurrent = false, prefix_cache = true;
   bool disk = false;   // prefixes are kept
   bool drafts = false; // there is a model that guesses
+  bool ahead = false;  // also while steps are computed
   bool judge = false;  // and one that values answers
   std::int32_t blocks = 0, host_blocks = 0, snapshots = 0;
   scheduler_limits limits = {};

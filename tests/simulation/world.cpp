@@ -98,7 +98,8 @@ private:
       faults_.loaded = faults_.seen.ready = faults_.loaded || status.now == load_status::stage::ready;
       ends_ += status.now == load_status::stage::stopped || status.now == load_status::stage::failed;
       if (faults_.traced())
-        faults_.say("   engine says: " + status.line + (status.why ? status.why->message : "") + status.degraded);
+        faults_.say("   engine says: " + status.line + status.news + (status.why ? status.why->message : "") +
+                    status.degraded);
     };
     auto load_judge = [this](const engine_options&, const progress_sink&) -> loaded_model_ptr {
       return judge_of(work_, &runners_);

@@ -109,13 +109,13 @@ std::string watch_frame(std::string_view id, const step_ring::taken& steps, cons
   std::vector<std::string> records, replicas, actors;
   for (const auto& record : steps.records)
     records.push_back(step_json(*record));
-  for (const auto& r : now.replicas)
-    replicas.push_back(json_object()
-                         .number("number", r.number)
-                         .number("restarts", r.restarts)
-                         .number("blocks", r.blocks)
-                         .text("map", r.map)
-                         .str());
+  for (const auto& r : now.replicas) {
+    json_object of;
+    of.number("number", r.number).number("restarts", r.restarts).number("blocks", r.blocks).text("map", r.map);
+    if (r.role != replica_role::any)
+      of.text("role", r.role == replica_role::prefill ? "prefill" : "decode");
+    replicas.push_back(of.str());
+  }
   for (const auto& a : now.actors)
     actors.push_back(json_object()
                        .text("kind", a.kind)

@@ -85,7 +85,8 @@ struct loaded_model {
   std::vector<loaded_stage> stages; // at least one, in order
   device_capabilities capabilities; // of every replica
   bool prefix_cache = true;
-  bool strict_roles = false; // for tests
+  bool strict_roles = false;              // for tests
+  std::chrono::milliseconds role_idle{0}; // before a replica takes the other role; 0: roles stay
   std::chrono::milliseconds request_timeout{0}, ttft_timeout{0};
   std::vector<loaded_second> seconds; // that techniques run beside it
   loaded_guesses guesses;

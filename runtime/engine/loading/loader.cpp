@@ -83,6 +83,7 @@ loaded_model wire(const engine_options& options, const engine_internals& interna
   model.capabilities = opened.capabilities;
   model.prefix_cache = options.prefix_cache;
   model.strict_roles = internals.strict_roles;
+  model.role_idle = options.role_idle;
   model.request_timeout = options.request_timeout;
   model.ttft_timeout = options.ttft_timeout;
   if (const auto* hook = constraints())

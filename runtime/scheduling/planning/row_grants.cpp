@@ -22,6 +22,7 @@ void row_grants::count(scheduler_counters& into) const {
   into.prompt_tokens = prompt_tokens_;
   into.guess_runs = guess_runs_;
   into.guess_trees = guess_trees_;
+  into.guess_runs_ahead = guess_runs_ahead_;
   into.guessed_tokens = guessed_tokens_;
 }
 
@@ -126,6 +127,7 @@ void row_grants::add_samples(scheduled_sequence& s, std::int32_t guesses) {
   if (guesses > 0) {
     ++guess_runs_;
     guess_trees_ += s.tree != nullptr;
+    guess_runs_ahead_ += guesses_.of(s.id).ahead;
     guessed_tokens_ += static_cast<std::uint64_t>(guesses);
   }
   add_siblings(s, logit_row);

@@ -54,7 +54,7 @@ private:
 
   std::vector<started_request> started_;
   std::uint64_t prefill_rows_ = 0, decode_rows_ = 0, prompt_tokens_ = 0;
-  std::uint64_t guess_runs_ = 0, guess_trees_ = 0, guessed_tokens_ = 0;
+  std::uint64_t guess_runs_ = 0, guess_trees_ = 0, guess_runs_ahead_ = 0, guessed_tokens_ = 0;
 };
 
 } // namespace troupe

@@ -88,6 +88,11 @@ public:
 
   /// What to ask the guess_model before the next step is planned; `replied` once the guesser has its reply.
   std::optional<guess_request> collect_guess_request() { return planner_.ask_guess_model(); }
+
+  /// What to ask it beside a step, once its plan was sent.
+  std::optional<guess_request> collect_request_ahead() {
+    return limits_.stages == 1 ? guesses_.ask_ahead() : std::nullopt;
+  }
   void replied() { table_.changed(); }
 
   /// Learns what a step has cost. Returns a line for the log, mostly empty.

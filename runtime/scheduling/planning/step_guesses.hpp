@@ -35,6 +35,9 @@ public:
   /// What to ask the guess_model before the next step is planned; nothing while any of its sequences is in flight.
   std::optional<guess_request> ask_guess_model(const sequence_table& table, const row_rules& rules);
 
+  /// What to ask it while the step that was planned last is computed.
+  std::optional<guess_request> ask_ahead() { return guesser_ ? guesser_->collect_ahead() : std::nullopt; }
+
   // -- planning a step ------------------------------------------------------------------------------------------------
 
   /// Fetches guesses for the sequences that have nothing but their last known token to compute: at most `most`, in a

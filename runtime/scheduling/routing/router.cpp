@@ -38,11 +38,13 @@ void router::start(int replica, std::uint64_t life, const capacity& of) {
     idle.cost.knot_ms[i] = step_cost::knots[i];
   replicas_.emplace(
     replica,
-    replica_state{.load = std::move(idle), .of = of, .prefixes = {static_cast<std::size_t>(of.blocks), of.bytes}});
+    replica_state{
+      .load = std::move(idle), .of = of, .prefixes = {static_cast<std::size_t>(of.blocks), of.bytes}, .home = of.role});
 }
 
 void router::stop(int replica) {
   replicas_.erase(replica);
+  roles_.forget(replica);
   std::erase_if(sent_, [=](const auto& entry) { return entry.second.replica == replica; });
   std::erase_if(coming_, [=](const auto& entry) { return entry.second.replica == replica; });
 }
@@ -84,6 +86,42 @@ void router::forget_sent(std::uint64_t request) {
 
 bool router::runs(replica_role role) const {
   return std::ranges::any_of(replicas_, [role](auto& entry) { return entry.second.of.role == role; });
+}
+
+replica_role router::role_of(int replica) const {
+  const auto found = replicas_.find(replica);
+  return found == replicas_.end() ? replica_role::any : found->second.of.role;
+}
+
+std::optional<role_change> router::yield_roles(role_balance::time_point now) {
+  std::vector<role_balance::work> all;
+  for (const auto& [_, r] : replicas_)
+    if (r.home != replica_role::any)
+      all.push_back(work_of(r));
+  const auto change = roles_.due(all, now);
+  if (change)
+    replicas_.at(change->replica).of.role = change->to;
+  return change;
+}
+
+// Prompts queue where the next step does not end all of them; answers, where sequences wait, or where half of them beside
+// each other would have their tokens clearly sooner.
+role_balance::work router::work_of(const replica_state& r) const {
+  constexpr double clearly = 1.2;
+  const auto& load = r.load;
+  const auto prompts = load.prompts.rows + r.sent.prompts.rows;
+  const auto coming = std::ranges::count(coming_, load.replica, [](auto& each) { return each.second.replica; });
+  const auto& [rows, logit_rows, attended, read] = load.decodes;
+  const step_shape half{rows / 2, logit_rows / 2, attended / 2, read / 2};
+  const auto& cost = measured(r).cost;
+  const bool crowded = rows >= 2 && expected_ms(cost, load.decodes) > clearly * expected_ms(cost, half);
+  return {.replica = load.replica,
+          .home = r.home,
+          .now = r.of.role,
+          .prompt_ms = r.prompt_ms,
+          .answers = rows > 0 || coming > 0,
+          .prompts_queue = prompts > measured(r).step_rows,
+          .answers_queue = crowded || (rows > 0 && load.waiting > 0)};
 }
 
 bool router::has_room() const {
@@ -196,19 +234,18 @@ std::int32_t router::cached_tokens(const replica_state& r, const route_query& wh
   return std::clamp(std::min(known, what.most_cached), 0, std::max(what.tokens - 1, 0));
 }
 
-// Of the last few requests.
-void router::note_prompt(const replica_state& r, const step_shape& prompt) {
-  constexpr double share_of_one = 1.0 / 8;
+// A prompt, beside no answers.
+double router::alone_ms(const replica_state& r, const step_shape& prompt) const {
   auto at = pace_of(r);
   at.decodes = {};
-  const auto ms = prefill_ms(at, prompt);
-  prompt_ms_ += (ms - prompt_ms_) * (prompt_ms_ == 0 ? 1 : share_of_one);
+  return prefill_ms(at, prompt);
 }
 
 void router::send(std::uint64_t request, int replica, const step_shape& prompt, const route_query& what) {
   auto& chosen = replicas_.at(replica);
   chosen.prefixes.use(what.chain);
   end(request);
+  chosen.prompt_ms += alone_ms(chosen, prompt);
   chosen.sent.prompts += prompt;
   chosen.sent.sequences += what.sequences;
   ++chosen.sent.requests;
@@ -252,8 +289,10 @@ std::optional<route> router::choose(std::uint64_t request, const route_query& qu
   if (!best)
     return best;
   const auto& at = replicas_.at(best->replica);
-  if (at.of.role != replica_role::any)
-    note_prompt(at, prompt);
+  if (at.of.role != replica_role::any) { // of the last few requests
+    constexpr double share_of_one = 1.0 / 8;
+    prompt_ms_ += (alone_ms(at, prompt) - prompt_ms_) * (prompt_ms_ == 0 ? 1 : share_of_one);
+  }
   send(request, best->replica, prompt, what);
   if (what.most_answer > 0 && what.answered == 0)
     await(request, what);

@@ -12,6 +12,8 @@
 // stays there only if it is so short that a move takes longer; or, where those that decode have no room, if recent
 // requests were mostly answers.
 //
+// A replica may take the other role for a while (role_balance): its capacity's is the one that it begins with.
+//
 // Prefixes make it sticky: it remembers which chains of blocks each replica was sent. Deterministic: equal times go to
 // the replica with fewer sequences, then to the lower number. Owned by the engine; single-threaded.
 #pragma once
@@ -21,6 +23,7 @@
 #include "runtime/scheduling/lengths/expected_answer.hpp"
 #include "runtime/scheduling/routing/prefix_memory.hpp"
 #include "runtime/scheduling/routing/replica_role.hpp"
+#include "runtime/scheduling/routing/role_balance.hpp"
 #include "runtime/scheduling/routing/route_query.hpp"
 
 #include <algorithm>
@@ -28,6 +31,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -62,7 +66,8 @@ public:
   };
 
   /// `strict`: replicas do what their roles say as long as there are any, whatever it costs.
-  explicit router(bool strict = false) : strict_(strict) {}
+  explicit router(bool strict = false, role_balance roles = role_balance())
+    : strict_(strict), roles_(std::move(roles)) {}
 
   /// A replica runs, with an empty cache. Reports of other lives of it count for nothing.
   void start(int replica, std::uint64_t life, const capacity& of);
@@ -82,6 +87,12 @@ public:
   /// A request has ended, perhaps before its replica heard of it.
   void end(std::uint64_t request);
 
+  /// Has a replica take the other role, if that is due. Call it when something was sent or reported.
+  std::optional<role_change> yield_roles(role_balance::time_point now);
+
+  /// Of a replica, now; `any` where it does not run.
+  replica_role role_of(int replica) const;
+
   /// Whether any replica's queue has room for one more request.
   bool has_room() const;
 
@@ -98,7 +109,9 @@ private:
     load_report load;
     capacity of;
     prefix_memory prefixes;
-    queue sent = {}; // and not part of the report
+    replica_role home = replica_role::any; // of.role is what it does now
+    double prompt_ms = 0;                  // that all prompts take which were sent there
+    queue sent = {};                       // and not part of the report
   };
   struct sent_request {
     int replica = 0;
@@ -121,6 +134,7 @@ private:
   const load_report& measured(const replica_state& r) const;
   replica_pace pace_of(const replica_state& r) const;
   bool runs(replica_role role) const;
+  role_balance::work work_of(const replica_state& r) const;
   void forget_sent(std::uint64_t request);
   asked_for weighed(const route_query& what) const;
   void await(std::uint64_t request, const route_query& what);
@@ -131,10 +145,11 @@ private:
   double delay_of_others(const replica_state& r, const step_shape& prompt) const;
   double handover_ms(const replica_state& to, const step_shape& missing, const asked_for& what) const;
   std::int32_t cached_tokens(const replica_state& r, const route_query& what) const;
-  void note_prompt(const replica_state& r, const step_shape& prompt);
+  double alone_ms(const replica_state& r, const step_shape& prompt) const;
   void send(std::uint64_t request, int replica, const step_shape& prompt, const route_query& what);
 
   bool strict_;
+  role_balance roles_;
   std::map<int, replica_state> replicas_;          // that run, by number
   std::map<std::uint64_t, sent_request> sent_;     // not yet part of a report
   std::map<std::uint64_t, coming_request> coming_; // that will go on in another replica

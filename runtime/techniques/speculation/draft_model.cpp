@@ -78,6 +78,7 @@ void draft_model::take(const guess_demand& demand, sequence& s) const {
   s.valid = std::min(s.valid, demand.known - std::min(demand.known, s.base));
   s.text.resize(std::min(s.text.size(), demand.known));
   s.text.insert(s.text.end(), demand.tokens.begin(), demand.tokens.end());
+  s.text.insert(s.text.end(), demand.assumed.begin(), demand.assumed.end());
   if (const bool longer = border_ > 0 && s.text.size() > border_; longer != s.longer) {
     s.longer = longer;
     s.computed.clear();
@@ -300,6 +301,14 @@ void draft_model::add_guess(job& j, const sampled_token& token) {
 }
 
 guess_reply draft_model::serve(const guess_request& request) {
+  auto reply = answer(request);
+  for (const auto& demand : request.demands)
+    if (auto& text = sequences_[demand.sequence].text; !demand.assumed.empty())
+      text.resize(std::min(text.size(), demand.known + demand.tokens.size()));
+  return reply;
+}
+
+guess_reply draft_model::answer(const guess_request& request) {
   ++requests_;
   guess_reply reply;
   reply.number = request.number;
@@ -327,6 +336,8 @@ guess_reply draft_model::serve(const guess_request& request) {
                     .asked = &demand,
                     .wanted = std::max(demand.guesses, 1)});
   }
+  if (request.is_enough())
+    return reply;
   begin_pass(jobs);
   if (jobs.empty())
     return reply;
@@ -346,7 +357,7 @@ guess_reply draft_model::serve(const guess_request& request) {
   } else {
     reply.passes = 1;
   }
-  for (; !jobs.empty(); ++reply.passes)
+  for (; !jobs.empty() && !request.is_enough(); ++reply.passes)
     add_guesses(jobs, run(jobs));
   reply.drawing_ms = ms_since(start);
   return reply;

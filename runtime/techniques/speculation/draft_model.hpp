@@ -40,7 +40,7 @@ public:
   ~draft_model() override;
 
   /// Computes what is new, at most one pass of it, and draws guesses for sequences that are then complete. Sequences
-  /// for which there is no room get none. Throws device_error.
+  /// for which there is no room get none. Ends before the next pass once the request has enough. Throws device_error.
   guess_reply serve(const guess_request& request) override;
 
   const draft_spec& spec() const { return spec_; }
@@ -76,6 +76,7 @@ private:
   };
 
   void warm_up();
+  guess_reply answer(const guess_request& request);
   void take(const guess_demand& demand, sequence& s) const;
   sampling_params params_of(const sampling_params& target, int others) const;
   bool take_states(const guess_demand& demand, sequence& s) const;

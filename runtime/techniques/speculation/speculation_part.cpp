@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/engine/loading/opened_model.hpp"
+#include "runtime/execution/device.hpp"
 #include "runtime/model/recurrent_config.hpp"
 #include "runtime/techniques/speculation/draft_model.hpp"
 #include "runtime/techniques/speculation/lookahead_window.hpp"
@@ -46,11 +47,29 @@ draft_spec spec_of(const model_replica& of, const loaded_mtp& mtp) {
     .mtp = std::make_shared<const mtp_spec>(mtp_spec{mtp.weights, stages.front().weights, stages.back().weights})};
 }
 
+/// `own`: null for the device of the model's last stage.
 template <class Loaded>
-auto beside(std::shared_ptr<const Loaded> what) {
-  return [what = std::move(what)](const model_replica& replica) -> std::unique_ptr<guess_model> {
-    return std::make_unique<draft_model>(replica.plan.last(), spec_of(replica, *what));
+auto beside(std::shared_ptr<const Loaded> what, std::shared_ptr<const device> own = nullptr) {
+  return [what = std::move(what), own = std::move(own)](const model_replica& replica) -> std::unique_ptr<guess_model> {
+    return std::make_unique<draft_model>(own ? *own : replica.plan.last(), spec_of(replica, *what));
   };
+}
+
+/// What the draft model has for itself; null: nothing.
+std::shared_ptr<const device> open_own(const engine_options& options, const opened_model& of, bool drafts) {
+  const auto threads = static_cast<int>(number_of(options.techniques, draft_threads_flag, 0));
+  if (threads == 0)
+    return nullptr;
+  const auto refuse = [](const char* why) {
+    throw failure(errc::bad_request, std::string("`draft_threads` ") + why, draft_threads_flag);
+  };
+  if (!drafts)
+    refuse("is for a draft model, and there is none");
+  if (of.capabilities.own_memory)
+    refuse("is for models on a CPU: on a GPU, both take turns");
+  if (options.compute.threads == 0)
+    refuse("needs `threads`, which says how many the model itself has");
+  return open_device({.device = "cpu", .threads = threads}, nullptr);
 }
 
 } // namespace
@@ -58,6 +77,7 @@ auto beside(std::shared_ptr<const Loaded> what) {
 speculation_part::speculation_part(const engine_options& options, const opened_model& of, const log_sink& log)
   : draft_(open_second(text_of(options.techniques, draft_flag), &speculation_technique, draft_flag, of.source,
                        of.info.tokenizer.get())),
+    own_(open_own(options, of, draft_ != nullptr)),
     mtp_(open_mtp(options, of.source, of.capabilities, of.info.device, log)),
     recurrent_(static_cast<bool>(of.source.config.recurrent)) {}
 
@@ -65,7 +85,8 @@ std::string speculation_part::name() const { return draft_ ? "the draft model " 
 
 memory_estimate speculation_part::prepare(const engine_options& options, const opened_stage& last, int context) {
   if (draft_) {
-    draft_->prepare(options, *last.device, *last.backend, draft_rows(options), context);
+    const auto own = own_ ? own_->open() : nullptr;
+    draft_->prepare(options, own_ ? *own_ : *last.device, own ? *own : *last.backend, draft_rows(options), context);
     return draft_->with({});
   }
   return mtp_
@@ -89,8 +110,15 @@ loaded_guesses speculation_part::load(const engine_options& options, const techn
   if (draft_) {
     with.begin(draft_->name());
     settings.draft_model = true;
+    settings.ahead = own_ != nullptr;
+    const auto own = own_ ? own_->open() : nullptr;
     result.make_model = beside(
-      std::make_shared<const loaded_second>(draft_->load(options, with.backend, with.show, with.log)));
+      std::make_shared<const loaded_second>(draft_->load(options, own ? *own : with.backend, with.show, with.log)),
+      own_);
+    if (const auto* inside = internals.find<guessing_internals>(speculation_technique); inside && inside->around)
+      result.make_model = [make = std::move(result.make_model), around = inside->around](const model_replica& replica) {
+        return around(make(replica));
+      };
   }
   if (const auto& pager = model.stages.back().weights->pager; mtp_ && pager && pager->streams()) {
     if (settings.mode == speculation::mtp)

@@ -23,6 +23,7 @@ public:
 
 private:
   std::unique_ptr<second_model> draft_; // null: none
+  std::shared_ptr<const device> own_;   // that the draft model has for itself; null: it takes turns with the model
   std::unique_ptr<mtp_part> mtp_;       // null: there are no such layers, or they are not to guess
   bool recurrent_;                      // layers, which bound how many guesses a sequence may have
 };

@@ -134,6 +134,10 @@ void speculator::gain(sequence_id id, sequence& s, std::span<const token_id> tok
   }
   s.drawn.reset();
   waits_.reset();
+  if (s.ahead) {
+    s.ahead->came(tokens);
+    settle_ahead(s);
+  }
 }
 
 // What was offered is judged by the tokens that came, whether a step has computed it or not.
@@ -311,7 +315,7 @@ bool speculator::waits(const plain_step& step, std::span<const decoding_sequence
 
 std::optional<guess_request> speculator::collect(const plain_step& step, std::span<const decoding_sequence> decoding,
                                                  int room) {
-  if (!(settings_.draft_model || settings_.mtp) || asked_ || sequences_.empty())
+  if (!(settings_.draft_model || settings_.mtp) || asked() || sequences_.empty())
     return std::nullopt;
   const auto p = decide(step, decoding, room, true);
   guess_request request;
@@ -356,7 +360,87 @@ void speculator::let_branch(guess_demand& demand, const decoding_sequence& d, co
   demand.guesses = std::min({2 * demand.guesses, d.most, settings_.most_guesses});
 }
 
+// -- guesses ahead ----------------------------------------------------------------------------------------------------
+
+// Behind the likeliest line of what the step verifies.
+std::optional<guess_request> speculator::collect_ahead() {
+  if (!settings_.ahead || asked_ || ahead_request_ > 0 || proposals_ == 0)
+    return std::nullopt;
+  if (settings_.forced == 0 && !ahead_.tries())
+    return std::nullopt;
+  guess_request request;
+  for (auto& [id, s] : sequences_) {
+    if (!s.drafts || !s.proposed || s.proposed->from != draft)
+      continue;
+    const auto& [from, grade, guesses, parents] = *s.proposed;
+    std::size_t line = 1;
+    while (line < guesses.size() && (parents.empty() || parents[line] == static_cast<std::int32_t>(line) - 1))
+      ++line;
+    const auto left = s.params->max_tokens - static_cast<int>(s.tokens - s.prompt_tokens + line) - 1;
+    const auto wanted = std::min(left, settings_.forced > 0 ? settings_.forced : settings_.most_guesses);
+    if (wanted <= 0)
+      continue;
+    s.ahead.emplace(std::vector(guesses.begin(), guesses.begin() + static_cast<std::ptrdiff_t>(line)));
+    const auto known = s.tokens - s.unsent.size();
+    request.demands.push_back({.sequence = id,
+                               .params = s.params,
+                               .prompt_tokens = s.prompt_tokens,
+                               .known = known,
+                               .tokens = std::exchange(s.unsent, {}),
+                               .guesses = wanted + 1,
+                               .assumed = {guesses.begin(), guesses.begin() + static_cast<std::ptrdiff_t>(line)}});
+  }
+  if (request.demands.empty())
+    return std::nullopt;
+  enough_ = std::make_shared<std::atomic<bool>>(false);
+  request.number = ahead_request_ = ++last_request_;
+  request.ended = std::exchange(ended_, {});
+  request.enough = enough_;
+  beside_ = true;
+  return request;
+}
+
+// Only if the tokens that have come leave some of them possible.
+bool speculator::waits_for_ahead() const {
+  return ahead_request_ > 0 && std::ranges::any_of(sequences_, [](const auto& entry) {
+           const auto& ahead = entry.second.ahead;
+           return ahead && ahead->is_open();
+         });
+}
+
+void speculator::take_ahead(const guess_reply& reply) {
+  ahead_request_ = 0;
+  enough_.reset();
+  waits_.reset();
+  for (const auto& answer : reply.answers)
+    if (const auto s = sequences_.find(answer.sequence); s != sequences_.end() && s->second.ahead) {
+      s->second.ahead->answered(answer.guesses);
+      settle_ahead(s->second);
+    }
+  if (reply.passes > 0)
+    pass_ms_.add(reply.drawing_ms / reply.passes);
+}
+
+// Once tokens have come: guesses of those that follow, or none.
+void speculator::settle_ahead(sequence& s) {
+  if (!s.ahead->has_come() || (s.ahead->is_open() && !s.ahead->is_answered()))
+    return;
+  const auto rest = s.ahead->rest();
+  const auto taken = s.ahead->taken();
+  s.ahead.reset();
+  ahead_.saved(static_cast<double>(std::min(rest.size(), taken)) * pass_ms_.value());
+  if (rest.empty())
+    return;
+  guess_answer answer;
+  answer.guesses = rest;
+  s.drawn = offered_by(answer);
+  s.drawn_ahead = true;
+  s.offers[draft].reset();
+}
+
 void speculator::deliver(const guess_reply& reply) {
+  if (ahead_request_ > 0 && reply.number == ahead_request_)
+    return take_ahead(reply);
   if (!asked_ || reply.number != last_request_)
     return;
   asked_ = false;
@@ -366,6 +450,7 @@ void speculator::deliver(const guess_reply& reply) {
     if (s == sequences_.end() || !s->second.unsent.empty()) // ended, or gone on
       continue;
     s->second.drawn = offered_by(answer);
+    s->second.drawn_ahead = false;
     s->second.offers[draft].reset();
     if (!answer.behind)
       s->second.lag = 0;
@@ -389,6 +474,7 @@ std::vector<guess_run> speculator::propose(const plain_step& step, std::span<con
       continue;
     auto& s = sequences_.at(decoding[i].id);
     auto next = proposal_of(s, decoding[i], p.from[i], as_size(p.guesses[i]), proposals[i]);
+    proposals[i].ahead = p.from[i] == draft && s.drawn_ahead;
     if (next.guesses.empty())
       continue;
     proposals_ += !s.proposed;
@@ -486,6 +572,9 @@ void speculator::finished(const finished_step& step) {
   pass_ms_.fade();
   row_ms_.fade();
   waits_.reset();
+  ahead_.finished(step.computed_ms, step.plain_ms + step.added_ms, std::exchange(beside_, false));
+  if (enough_ && (settings_.forced == 0 || !waits_for_ahead()))
+    *enough_ = true;
   held_ = guesses_ > 0; // the next one is not planned ahead either
   guesses_ = accepted_ = 0;
   drawing_ms_ = catch_up_ms_ = 0;

@@ -5,6 +5,7 @@
 
 #include "runtime/techniques/guess_request.hpp"
 #include "runtime/techniques/guesser.hpp"
+#include "runtime/techniques/speculation/ahead_guesses.hpp"
 #include "runtime/techniques/speculation/drafter.hpp"
 #include "runtime/techniques/speculation/guess_offer.hpp"
 #include "runtime/techniques/speculation/lookahead_window.hpp"
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -31,6 +33,7 @@ struct speculation_settings {
   drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
   int forced = 0;                            // guesses of each sequence, whatever they cost; 0: as many as pay
   bool branches = true;                      // for benches: guesses may branch
+  bool ahead = false; // the draft model has threads of its own: it guesses on while the model verifies
 };
 
 struct speculation_counters {
@@ -52,7 +55,8 @@ public:
   bool waits(const plain_step& step, std::span<const decoding_sequence> decoding) override;
   std::optional<guess_request> collect(const plain_step& step, std::span<const decoding_sequence> decoding,
                                        int room) override;
-  bool asked() const override { return asked_; }
+  std::optional<guess_request> collect_ahead() override;
+  bool asked() const override { return asked_ || waits_for_ahead(); }
   bool wants_states(sequence_id id) const override;
   void take_states(sequence_id id, const state_rows& states, std::int32_t known) override;
   void deliver(const guess_reply& reply) override;
@@ -92,6 +96,8 @@ private:
     std::size_t lag = 0;          // tokens that the draft model has not computed
     // The draft model's guesses of the tokens that follow: a line, and what could stand in place of its guesses.
     std::optional<std::vector<offered_guess>> drawn;
+    bool drawn_ahead = false;                                // while a step was computed
+    std::optional<ahead_guesses> ahead;                      // that are being made, or were
     std::array<std::optional<ranked_offer>, sources> offers; // until there are more tokens
     std::optional<proposal> proposed;                        // in flight
     std::vector<std::int32_t> right;                         // guesses of the last one, as it listed them
@@ -115,6 +121,9 @@ private:
   void learn(sequence_id id, const sequence& s, std::span<const token_id> tokens);
   bool worth_catching_up(const sequence& s, const decoding_sequence& d, const plain_step& step) const;
   void gain(sequence_id id, sequence& s, std::span<const token_id> tokens);
+  bool waits_for_ahead() const;
+  void take_ahead(const guess_reply& reply);
+  void settle_ahead(sequence& s);
   static std::vector<token_id> right_line(const proposal& proposed, std::span<const token_id> choices,
                                           std::vector<std::int32_t>& right);
 
@@ -127,7 +136,11 @@ private:
   std::size_t room_ = 1; // guesses that a source may offer: fewer, the more sequences there are
 
   std::uint64_t last_request_ = 0;
-  bool asked_ = false; // the draft model has not replied
+  bool asked_ = false;                        // the draft model has not replied
+  std::uint64_t ahead_request_ = 0;           // that guesses ahead and has no reply; 0: none
+  std::shared_ptr<std::atomic<bool>> enough_; // of it
+  bool beside_ = false;                       // the step in flight is computed beside such a one
+  ahead_account ahead_;
   std::vector<sequence_id> ended_;
   /// The least of the last values: what other programs and waking up add is no property of a model. One alone says
   /// little.

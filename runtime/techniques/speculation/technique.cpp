@@ -95,6 +95,15 @@ constexpr auto table = std::to_array<option>({
    .least = 0,
    .most = 16,
    .fallback = "0"},
+  {.name = draft_threads_flag,
+   .where = option::second,
+   .what = option::kind::integer,
+   .help = "Threads of the draft model's own, beside those of --threads: it guesses on while the model verifies, so "
+           "that the next step need not wait for guesses where all were right. Pays where the cores would be idle; 0: "
+           "both compute in turn",
+   .least = 0,
+   .most = 1024,
+   .fallback = "0"},
   {.name = lookahead_flag,
    .where = option::second,
    .type = "W,N,G",

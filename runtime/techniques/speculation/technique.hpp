@@ -2,10 +2,13 @@
 // depend on it.
 #pragma once
 
+#include "runtime/techniques/guesser.hpp"
 #include "runtime/techniques/speculation/drafter.hpp"
 #include "runtime/techniques/speculation/speculation_names.hpp"
 #include "runtime/techniques/technique_uses.hpp"
 
+#include <functional>
+#include <memory>
 #include <string>
 
 namespace troupe {
@@ -28,11 +31,12 @@ struct guessing_models {
 struct guessing_internals {
   drafter_factory drafter = {}; // what it makes is a sequence's only source
   bool branches = true;         // guesses may branch
+  std::function<std::unique_ptr<guess_model>(std::unique_ptr<guess_model>)> around = {}; // the draft model
 };
 
 /// Flags, by which an engine is set up.
 inline constexpr auto draft_flag = "draft", speculate_flag = "speculate", draft_tokens_flag = "draft_tokens",
-                      lookahead_flag = "lookahead";
+                      draft_threads_flag = "draft_threads", lookahead_flag = "lookahead";
 
 /// What the flag says of requests that leave it to the engine. Throws failure(bad_request).
 speculation speculation_of(const flag_values& flags);

@@ -189,7 +189,7 @@ std::vector<std::string> devices() {
 
 /// Which of the paths that may change a schedule were taken.
 struct paths {
-  std::uint64_t preemptions = 0, cached_tokens = 0, drafts = 0, trees = 0, accepted = 0;
+  std::uint64_t preemptions = 0, cached_tokens = 0, drafts = 0, ahead = 0, trees = 0, accepted = 0;
   int diverse = 0; // requests of diverse beams
   int pairs = 0;
   int contrasts = 0;
@@ -258,6 +258,9 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
                                  guessing_internals{branching_drafters(std::move(answers), branched)}));
       options.techniques["draft_tokens"] = {std::to_string(3 + seed % 4 * 5)};
     }
+    if (options.techniques.contains("draft") && seed % 2 == 1 && options.compute.device.starts_with("cpu"))
+      options.techniques["draft_threads"] = {"1"};
+    options.role_idle = std::chrono::milliseconds(seed % 3);
     const int stages = options.layers.empty() ? options.stages : 2;
     const int replicas = replica_count(options);
     options.compute.threads = replicas * stages * pick(1, 3) * options.compute.tensor_parallel;
@@ -295,6 +298,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     taken.preemptions += s.scheduler.preemptions;
     taken.drafts += s.scheduler.guess_runs;
     taken.trees += s.scheduler.guess_trees;
+    taken.ahead += s.scheduler.guess_runs_ahead;
     taken.accepted += s.scheduler.accepted_tokens;
     taken.cached_tokens += s.blocks.found_tokens;
     taken.kept += s.blocks.kept;
@@ -569,6 +573,8 @@ TEST_CASE("crowds whose guesses a draft model draws give every request the same 
     crowded.techniques["draft"] = {golden(draft)};
     const auto taken = check_crowds(alone, crowded, 2, 36);
     CHECK(taken.drafts > 0);
+    if (std::string(model) == draft)
+      CHECK(taken.ahead > 0);
     CHECK(taken.trees > 0);
     CHECK(taken.preemptions > 0);
   }

@@ -138,6 +138,38 @@ TEST_CASE("left to what it costs, requests have the same bits, and idle replicas
   CHECK(idle(e));
 }
 
+TEST_CASE("while roles change, requests have the same bits") {
+  auto options = with_roles("prefill:1,decode:1");
+  options.max_sequences = 2; // so that answers wait while there are no prompts
+  options.role_idle = std::chrono::milliseconds(1);
+  auto one = engine::start(small());
+  one.wait_until_ready();
+  for (const bool strict : {true, false}) {
+    CAPTURE(strict);
+    auto e = start_with({.strict_roles = strict}, options);
+    e.wait_until_ready();
+    std::vector<generation> work;
+    for (unsigned i = 0; i < 24; ++i) {
+      auto g = ask(random_tokens(i, 5 + static_cast<int>(i * 53 % 150)), i % 3 == 0 ? 3 : 250);
+      g.sampling.ignore_eos = true;
+      g.sampling.temperature = 0.7f;
+      g.sampling.seed = i;
+      work.push_back(std::move(g));
+    }
+    std::deque<listener> clients(work.size());
+    for (std::size_t i = 0; i < work.size(); ++i)
+      e.submit(work[i], clients[i].sink());
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      REQUIRE(clients[i].wait());
+      CHECK(same(clients[i].result(), run(one, work[i])));
+    }
+    CHECK(idle(e));
+    const auto stats = e.stats();
+    CHECK((!strict || stats.total.role_changes > 0));
+    CHECK(std::ranges::all_of(stats.replicas, [](auto& each) { return each.scheduler.generated_tokens > 0; }));
+  }
+}
+
 TEST_CASE("roles that cannot be had are refused with a sentence") {
   CHECK(roles_refused(with_roles("prefill:0,decode:1")).starts_with("`roles` needs a number from 1 to 1024"));
   CHECK(roles_refused(with_roles("prefill:1,encode:1")).ends_with("there is no role `encode`"));

@@ -48,12 +48,13 @@ TEST_CASE("A frame has the steps since the last one, without what is 0, and the 
   for (std::uint64_t step = 1; step <= 3; ++step)
     ring.add(record_of(step));
   engine_snapshot now;
-  now.replicas = {{0, 1, 4, "f1c2"}};
+  now.replicas = {{0, 1, 4, "f1c2"}, {1, 0, 4, "ffff", replica_role::decode}};
   now.actors = {{"scheduler", 1, 2, 30, 4, 0.5}};
   const auto frame = watch_frame("w", ring.take(), now);
   CHECK(frame.find(R"("lost":1,"steps":[{"step":2,"replica":0,"end_ms":1020,"ms":2.5,"decode":2,"running":2,)"
                    R"("lanes":[[7,0,"decode",1,40],[8,1,"blocks",0,0]],"copies":[3]},{"step":3,)") != frame.npos);
-  CHECK(frame.find(R"("replicas":[{"number":0,"restarts":1,"blocks":4,"map":"f1c2"}])") != frame.npos);
+  CHECK(frame.find(R"("replicas":[{"number":0,"restarts":1,"blocks":4,"map":"f1c2"},)"
+                   R"({"number":1,"restarts":0,"blocks":4,"map":"ffff","role":"decode"}])") != frame.npos);
   CHECK(
     frame.find(R"("actors":[{"kind":"scheduler","alive":1,"spawned":2,"handled":30,"queued":4,"waiting_ms":0.5}])") !=
     frame.npos);

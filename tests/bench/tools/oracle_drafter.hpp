@@ -5,43 +5,46 @@
 #include "runtime/sampling/philox.hpp"
 #include "runtime/techniques/speculation/drafter.hpp"
 
+#include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
+/// What an oracle says of the tokens that follow a prompt.
+struct oracle_line {
+  std::shared_ptr<const std::vector<token_id>> continuation;
+  double acceptance = 1;
+  std::uint64_t salt = 0;
+  int vocab = 1;
+
+  /// Behind its end, whatever.
+  token_id at(std::size_t place) const {
+    const auto right = place < continuation->size() ? (*continuation)[place] : 0;
+    const bool is_right = static_cast<double>(random_bits(salt, place, 0) >> 11) * 0x1p-53 < acceptance;
+    return is_right ? right : (right + 1) % vocab;
+  }
+};
+
 class oracle_drafter final : public drafter {
 public:
-  /// `continuation` follows a prompt of so many tokens.
-  oracle_drafter(std::shared_ptr<const std::vector<token_id>> continuation, std::size_t prompt_tokens,
-                 double acceptance, std::uint64_t salt, int vocab)
-    : continuation_(std::move(continuation)),
-      prompt_tokens_(prompt_tokens),
-      acceptance_(acceptance),
-      salt_(salt),
-      vocab_(vocab) {}
+  oracle_drafter(oracle_line line, std::size_t prompt_tokens) : line_(std::move(line)), prompt_tokens_(prompt_tokens) {}
 
   void append(std::span<const token_id> tokens) override { known_ += tokens.size(); }
 
   void propose(std::size_t most, std::vector<token_id>& guesses) override {
-    for (auto at = generated(); most-- > 0 && at < continuation_->size(); ++at) {
-      const auto right = (*continuation_)[at];
-      guesses.push_back(is_right(at) ? right : (right + 1) % vocab_);
-    }
+    for (auto at = generated(); most-- > 0 && at < line_.continuation->size(); ++at)
+      guesses.push_back(line_.at(at));
   }
 
-  bool ready() const override { return known_ >= prompt_tokens_ && generated() < continuation_->size(); }
+  bool ready() const override { return known_ >= prompt_tokens_ && generated() < line_.continuation->size(); }
 
 private:
   std::size_t generated() const { return known_ - prompt_tokens_; }
-  bool is_right(std::size_t at) const {
-    return static_cast<double>(random_bits(salt_, at, 0) >> 11) * 0x1p-53 < acceptance_;
-  }
 
-  std::shared_ptr<const std::vector<token_id>> continuation_;
+  oracle_line line_;
   std::size_t prompt_tokens_, known_ = 0;
-  double acceptance_;
-  std::uint64_t salt_;
-  int vocab_;
 };
 
 } // namespace troupe

@@ -9,7 +9,7 @@ TEST_CASE("oracle: guesses the continuation, each token right with the given pro
   for (token_id t = 0; t < 4000; ++t)
     continuation->push_back(t % 50);
   for (const double acceptance : {0.0, 0.3, 0.8, 1.0}) {
-    oracle_drafter d(continuation, 3, acceptance, 9, 50);
+    oracle_drafter d({continuation, acceptance, 9, 50}, 3);
     CHECK_FALSE(d.ready());
     d.append(std::vector<token_id>{7, 7, 7});
     int right = 0;

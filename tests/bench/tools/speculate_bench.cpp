@@ -9,6 +9,7 @@
 #include "runtime/techniques/speculation/speculation_names.hpp"
 #include "runtime/techniques/speculation/technique.hpp"
 #include "tests/bench/tools/oracle_drafter.hpp"
+#include "tests/bench/tools/oracle_guesses.hpp"
 #include "tests/bench/tools/tools.hpp"
 
 #include <CLI/CLI.hpp>
@@ -44,29 +45,34 @@ struct speculate_bench_options {
 struct source {
   std::string name;
   std::optional<double> acceptance; // of an oracle
+  bool drawn = false;               // an oracle's, in the place of what the draft model computes
   bool predicted = false;           // the recorded answer as the request's prediction
   speculation kind = speculation::automatic;
 };
 
 source source_of(const std::string& name) {
-  source s{name, {}, name == "prediction", speculation::automatic};
+  source s{name, {}, name.starts_with("draft:"), name == "prediction", speculation::automatic};
   if (s.predicted) {
     s.kind = speculation::ngram;
   } else if (const auto kind = speculation_of(name); kind && *kind != speculation::off) {
     s.kind = *kind;
   } else {
+    const auto number = s.drawn ? name.substr(name.find(':') + 1) : name;
     std::size_t used = 0;
     double p = -1;
     try {
-      p = std::stod(name, &used);
+      p = std::stod(number, &used);
     } catch (const std::logic_error&) {
       used = 0;
     }
-    if (used != name.size() || !(p >= 0 && p <= 1))
+    if (number.empty() || used != number.size() || !(p >= 0 && p <= 1))
       throw usage_failure(
-        "--source must be a probability from 0 to 1, prediction, auto, draft, mtp, ngram, lookahead or jacobi, not `" +
+        "--source must be a probability from 0 to 1, draft: and such a probability, prediction, auto, "
+        "draft, mtp, ngram, lookahead or jacobi, not `" +
         name + "`");
     s.acceptance = p;
+    if (s.drawn)
+      s.kind = speculation::draft;
   }
   return s;
 }
@@ -82,26 +88,31 @@ public:
     const std::lock_guard lock(mutex_);
     return continuations_.at(prompt);
   }
-  /// No acceptance: the oracle keeps out of it.
-  void set(std::optional<double> acceptance, std::uint64_t salt, int vocab) {
+  /// No acceptance: the oracle keeps out of it. `drawn`: it speaks for the draft model.
+  void set(std::optional<double> acceptance, bool drawn, std::uint64_t salt, int vocab) {
     const std::lock_guard lock(mutex_);
     acceptance_ = acceptance;
+    drawn_ = drawn;
     salt_ = salt;
     vocab_ = vocab;
   }
   std::unique_ptr<drafter> make(sequence_id id, std::span<const token_id> prompt) {
+    auto line = find(id, prompt, false);
+    return line ? std::make_unique<oracle_drafter>(*std::move(line), prompt.size()) : nullptr;
+  }
+  std::optional<oracle_line> find(sequence_id id, std::span<const token_id> prompt, bool drawn) {
     const std::lock_guard lock(mutex_);
     const auto found = continuations_.find(ids(prompt.begin(), prompt.end()));
-    if (!acceptance_ || found == continuations_.end())
-      return nullptr;
-    return std::make_unique<oracle_drafter>(found->second, prompt.size(), *acceptance_, salt_ * 1000 + id.request,
-                                            vocab_);
+    if (!acceptance_ || drawn_ != drawn || found == continuations_.end())
+      return std::nullopt;
+    return oracle_line{found->second, *acceptance_, salt_ * 1000 + id.request, vocab_};
   }
 
 private:
   std::mutex mutex_;
   std::map<ids, std::shared_ptr<const ids>> continuations_;
   std::optional<double> acceptance_;
+  bool drawn_ = false;
   std::uint64_t salt_ = 0;
   int vocab_ = 1;
 };
@@ -204,9 +215,9 @@ public:
         if (from.predicted)
           requests[i].prediction = reference.tokens[i];
       }
-      oracle_->set(from.acceptance, static_cast<std::uint64_t>(++rounds_), model().vocab_size);
+      oracle_->set(from.acceptance, from.drawn, static_cast<std::uint64_t>(++rounds_), model().vocab_size);
       const auto guessed = run_batch(engine_, requests);
-      oracle_->set({}, 0, 1);
+      oracle_->set({}, false, 0, 1);
       if (plain.tokens != reference.tokens || guessed.tokens != reference.tokens)
         throw failure(errc::internal, "the tokens with and without speculation differ");
       with.push_back(guessed.rate);
@@ -230,7 +241,12 @@ private:
       speculation_technique,
       std::make_shared<const guessing_internals>(guessing_internals{
         [oracle = oracle_](sequence_id id, std::span<const token_id> prompt) { return oracle->make(id, prompt); },
-        !options_.lines}));
+        !options_.lines,
+        [oracle = oracle_](std::unique_ptr<guess_model> draft) -> std::unique_ptr<guess_model> {
+          return std::make_unique<oracle_guesses>(
+            std::move(draft),
+            [oracle](sequence_id id, std::span<const token_id> prompt) { return oracle->find(id, prompt, true); });
+        }}));
     return internals;
   }
 
@@ -317,7 +333,8 @@ command add_bench_speculate(CLI::App& bench) {
   app
     ->add_option(
       "--source", options->sources,
-      "Where guesses come from: a probability (an oracle that is right that often), prediction (the right "
+      "Where guesses come from: a probability (an oracle that is right that often), draft: and a "
+      "probability (the draft model computes, and the oracle says what), prediction (the right "
       "answer, given as a request's prediction), auto, draft, mtp, ngram, lookahead or jacobi; several are measured in "
       "turn")
     ->delimiter(',')

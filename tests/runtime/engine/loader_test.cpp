@@ -40,6 +40,7 @@ TEST_CASE("options that make no sense are refused by name, before anything is re
   CHECK(blamed([](auto& o) { o.itl_target = microseconds::min(); }) == "itl_target");
   CHECK(blamed([](auto& o) { o.cached_sequences = -1; }) == "cached_sequences");
   CHECK(blamed([](auto& o) { o.techniques["draft_tokens"] = {"-1"}; }) == "draft_tokens");
+  CHECK(blamed([](auto& o) { o.techniques["draft_threads"] = {"-1"}; }) == "draft_threads");
   for (const char* shape : {"5", "5,3", "0,3,5", "5,1,5", "5,9,1", "5,3,5,", "5,3,5x", " 5,3,5", "20,4,20", "5,3,-1"})
     CHECK(blamed([&](auto& o) { o.techniques["lookahead"] = {shape}; }) == "lookahead");
   CHECK(blamed([](auto& o) { o.request_timeout = std::chrono::milliseconds(-1); }) == "request_timeout");
@@ -66,6 +67,22 @@ TEST_CASE("options that make no sense are refused by name, before anything is re
     CAPTURE(wrong);
     CHECK(blamed([&](auto& o) { o.compute.sparsity = wrong; }) == "sparsity");
   }
+}
+
+TEST_CASE("threads of a draft model's own need a draft model, and a number of threads for the model itself") {
+  const auto refused = [](const std::string& draft, int threads) {
+    const auto why = refusal_of_options([&](engine_options& o) {
+      o.techniques["draft_threads"] = {"1"};
+      o.techniques["draft"] = {draft};
+      o.compute.threads = threads;
+      o.max_context = 64;
+    });
+    CHECK((why.message.empty() || why.param == "draft_threads"));
+    return why.message;
+  };
+  CHECK(refused("", 1) == "`draft_threads` is for a draft model, and there is none");
+  CHECK(refused(golden("llama-gqa"), 0) == "`draft_threads` needs `threads`, which says how many the model itself has");
+  CHECK(refused(golden("llama-gqa"), 1).empty());
 }
 
 TEST_CASE("a second model in the process plans within what the first was promised but has not taken") {

@@ -216,3 +216,54 @@ TEST_CASE("what moved counts where it is, and no longer where it was") {
   r.end(2);
   CHECK(r.choose(3, prompt_query(1000, 100, 9))->ms == doctest::Approx(before));
 }
+
+TEST_CASE("a replica without prompts takes new answers while many are under way elsewhere, and prompts again later") {
+  using namespace std::chrono_literals;
+  router r(false, role_balance(10s));
+  r.start(prefiller, 1, capacity_of(replica_role::prefill));
+  r.start(answerer, 1, capacity_of(replica_role::decode));
+  r.take(quiet_report(prefiller));
+  r.take(answering(answerer, 24)); // 44 ms a step; 12 would take 32
+  answers_became(r, 100);
+  const role_balance::time_point start;
+  CHECK_FALSE(r.yield_roles(start));
+  const auto short_one = prompt_query(6);
+  CHECK(r.choose(1, short_one)->replica == answerer);
+  r.end(1);
+  CHECK_FALSE(r.yield_roles(start + 9s));
+  REQUIRE(r.yield_roles(start + 10s).has_value());
+  CHECK(r.role_of(prefiller) == replica_role::decode);
+  CHECK(r.choose(2, short_one)->replica == prefiller); // which is free
+  r.end(2);
+  const auto long_one = prompt_query(2000);
+  CHECK(r.choose(3, long_one)->moves_to == -1); // nobody prefills
+  auto busy = quiet_report(prefiller);
+  busy.prompts = shape_of(0, 2000, 1);
+  r.take(busy);
+  CHECK_FALSE(r.yield_roles(start + 11s));
+  const auto back = r.yield_roles(start + 14s);
+  REQUIRE(back.has_value());
+  CHECK(back->why == role_change::reason::own_queues);
+  CHECK(r.role_of(prefiller) == replica_role::prefill);
+  CHECK(r.choose(4, prompt_query(2000, 100, 7))->moves_to == answerer);
+}
+
+TEST_CASE(
+  "answers that would be no faster beside fewer others queue for nobody, and a restarted replica has its own role") {
+  using namespace std::chrono_literals;
+  router r(false, role_balance(10s));
+  const role_balance::time_point start;
+  r.start(prefiller, 1, capacity_of(replica_role::prefill));
+  r.start(answerer, 1, capacity_of(replica_role::decode));
+  r.take(quiet_report(prefiller));
+  r.take(answering(answerer, 4)); // 24 ms a step; 2 would take 22
+  CHECK_FALSE(r.yield_roles(start));
+  CHECK_FALSE(r.yield_roles(start + 60s));
+  auto full = answering(answerer, 4);
+  full.waiting = 3;
+  r.take(full);
+  CHECK_FALSE(r.yield_roles(start + 60s));
+  REQUIRE(r.yield_roles(start + 70s).has_value());
+  r.start(prefiller, 2, capacity_of(replica_role::prefill));
+  CHECK(r.role_of(prefiller) == replica_role::prefill);
+}

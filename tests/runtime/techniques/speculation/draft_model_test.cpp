@@ -2,6 +2,8 @@
 
 #include "tests/runtime/techniques/speculation/draft_model_cases.hpp"
 
+#include <atomic>
+
 using namespace troupe;
 
 TEST_CASE("draft model: one that equals the target guesses its tokens, greedy and sampled") {
@@ -43,6 +45,47 @@ TEST_CASE("draft model: beside each guess stands the likeliest other token, and 
       CHECK(answer.chances[3 * i] <= 1);
     }
   }
+}
+
+TEST_CASE("draft model: what is taken for granted counts for one request, whether it comes or not") {
+  const auto target_model = replica_of(load_model(draft_cases::on_cpu(), {}));
+  draft_cases::lone_target target(target_model);
+  draft_model draft(target_model.plan.last(), draft_cases::spec_of(target_model, 128, 64));
+  for (const auto& params : {draft_cases::greedy(), draft_cases::sampled()}) {
+    auto s = draft_cases::drafted(params.temperature > 0, draft_cases::some_prompt(target_model, 9, 3), params);
+    std::uint64_t number = 0;
+    const auto guesses = [&](int count, draft_cases::ids assumed = {}) {
+      auto demand = s.demand(count);
+      demand.assumed = std::move(assumed);
+      return draft.serve({.number = ++number, .demands = {std::move(demand)}}).answers[0].guesses;
+    };
+    for (int round = 0; round < 6; ++round) {
+      CAPTURE(round);
+      const auto next = target.continuation(s.prompt, s.emitted, params, 8);
+      const auto line = guesses(3);
+      CHECK(line == draft_cases::ids(next.begin(), next.begin() + 3));
+      auto assumed = line;
+      if (round % 3 == 1)
+        assumed.back() = (assumed.back() + 1) % target_model.model->info.vocab_size;
+      auto emitted = s.emitted;
+      emitted.insert(emitted.end(), assumed.begin(), assumed.end());
+      CHECK(guesses(5, assumed) == target.continuation(s.prompt, emitted, params, 5));
+      s.emitted.insert(s.emitted.end(), next.begin(), next.begin() + (round % 2 == 0 ? 5 : 2));
+    }
+  }
+}
+
+TEST_CASE("draft model: a request that has enough gets no more guesses") {
+  const auto target_model = replica_of(load_model(draft_cases::on_cpu(), {}));
+  draft_cases::lone_target target(target_model);
+  draft_model draft(target_model.plan.last(), draft_cases::spec_of(target_model, 128, 64));
+  auto s = draft_cases::drafted(1, draft_cases::some_prompt(target_model, 9, 3), draft_cases::greedy());
+  const auto enough = std::make_shared<std::atomic<bool>>(true);
+  const auto reply = draft.serve({.number = 1, .demands = {s.demand(4)}, .enough = enough});
+  REQUIRE(reply.answers.size() == 1);
+  CHECK(reply.answers[0].guesses.empty());
+  CHECK(draft.serve({.number = 2, .demands = {s.demand(4)}}).answers[0].guesses ==
+        target.continuation(s.prompt, {}, draft_cases::greedy(), 4)); // it was told the prompt
 }
 
 TEST_CASE("draft model: a line ends where its chance, by what was measured of such guesses, is too small") {

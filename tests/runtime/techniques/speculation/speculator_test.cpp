@@ -79,6 +79,10 @@ struct speculating_machine {
   /// A draft model that is right but for every `draft_wrong_every`-th position.
   void draw(const guess_request& request) {
     ++requests;
+    guesser.deliver(reply_to(request));
+  }
+
+  guess_reply reply_to(const guess_request& request) {
     const auto ms = requests == slow_request ? 400.0 : 2.0;
     guess_reply reply{.number = request.number, .answers = {}, .drawing_ms = ms, .passes = 1};
     if (catch_up_ms > 0) {
@@ -98,6 +102,7 @@ struct speculating_machine {
       CHECK(text == of->text); // it has been told everything
       guess_answer answer{d.sequence, {}, false};
       auto next = text;
+      next.insert(next.end(), d.assumed.begin(), d.assumed.end());
       std::int32_t before = -1;
       for (int g = 0; g < d.guesses; ++g) {
         next.push_back(target_token(next, d.prompt_tokens));
@@ -121,7 +126,26 @@ struct speculating_machine {
       }
       reply.answers.push_back(std::move(answer));
     }
-    guesser.deliver(reply);
+    return reply;
+  }
+
+  /// The draft model goes on meanwhile, and replies before the step has ended, or later.
+  void draw_ahead() {
+    const auto request = guesser.collect_ahead();
+    if (!request)
+      return;
+    CHECK_FALSE(guesser.collect_ahead().has_value());
+    CHECK_FALSE(request->is_enough());
+    ++ahead_requests;
+    late = {request, reply_to(*request)};
+    if (random() % 2 == 0)
+      deliver_late();
+  }
+
+  void deliver_late() {
+    if (late.first)
+      guesser.deliver(late.second);
+    late.first.reset();
   }
 
   void step() {
@@ -131,11 +155,13 @@ struct speculating_machine {
     const plain_step plain{static_cast<int>(sequences.size()), static_cast<int>(sequences.size())};
     waited += guesser.waits(plain, decoding);
     if (const auto request = guesser.collect(plain, decoding, 100)) {
+      deliver_late(); // in order
       CHECK(guesser.waits(plain, decoding));
       CHECK_FALSE(guesser.collect(plain, decoding, 100).has_value());
       draw(*request);
     }
     auto proposals = guesser.propose(plain, decoding, room);
+    draw_ahead();
     std::size_t rows = sequences.size();
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       auto& r = sequences[i];
@@ -170,10 +196,19 @@ struct speculating_machine {
       r.text.insert(r.text.end(), line.begin(), line.end());
     }
     CHECK(rows <= sequences.size() + as_size(room));
+    for (const auto& p : proposals)
+      ahead += p.ahead && !p.tokens.empty();
     const auto ms = 20.0 + static_cast<double>(rows);
     const auto plain_ms = 20.0 + plain.rows;
     guesser.finished({plain, ms, ms, plain_ms, ms - plain_ms, true});
     ++steps;
+    if (guesser.asked()) {
+      REQUIRE(late.first);
+      deliver_late();
+      CHECK_FALSE(guesser.asked());
+    } else if (late.first) {
+      CHECK(late.first->is_enough()); // nobody waits for what is guessed behind a wrong guess
+    }
     std::erase_if(sequences, [&](const running& r) {
       if (left(r) > 0)
         return false;
@@ -203,11 +238,13 @@ struct speculating_machine {
   std::minstd_rand random{5};
   std::size_t draft_wrong_every = 1'000'000;
   int room = 100, steps = 0, waited = 0, requests = 0;
-  int slow_request = 0;               // of the draft model: other programs had the processor
-  double catch_up_ms = 0;             // that it takes to read a prompt of 100 tokens
-  std::size_t predicted = 0, own = 0; // guesses
-  std::size_t others = 0;             // that the draft model named
-  int trees = 0, beside = 0;          // proposals that branch, and those of which not the first line was right
+  int slow_request = 0;                                      // of the draft model: other programs had the processor
+  double catch_up_ms = 0;                                    // that it takes to read a prompt of 100 tokens
+  std::size_t predicted = 0, own = 0;                        // guesses
+  std::size_t others = 0;                                    // that the draft model named
+  int ahead_requests = 0, ahead = 0;                         // asked beside a step; proposals made by them
+  std::pair<std::optional<guess_request>, guess_reply> late; // unanswered
+  int trees = 0, beside = 0; // proposals that branch, and those of which not the first line was right
 };
 
 ids prompt_of(int tokens, token_id from = 0) {
@@ -240,6 +277,36 @@ TEST_CASE("speculator: texts are the same whatever guesses, and repetitions are 
       sum += at;
     CHECK(sum == c.accepted);
   }
+}
+
+TEST_CASE("speculator: a draft model that is right guesses ahead, and is hardly ever waited for") {
+  for (const int forced : {0, 4}) {
+    CAPTURE(forced);
+    speculating_machine m({.draft_model = true, .forced = forced, .ahead = true});
+    m.add({1, 0}, prompt_of(60), 400, speculation::draft);
+    m.run();
+    CHECK(m.steps < 250);
+    CHECK(m.ahead > 3 * m.requests);
+    CHECK(m.requests > 0);
+  }
+}
+
+TEST_CASE("speculator: texts are the same with guesses ahead, right and wrong, early and late, cut and preempted") {
+  for (const int forced : {0, 3})
+    for (const int preempt_every : {0, 5}) {
+      CAPTURE(forced);
+      CAPTURE(preempt_every);
+      speculating_machine m({.draft_model = true, .forced = forced, .ahead = true});
+      m.draft_wrong_every = 7;
+      for (std::uint64_t i = 0; i < 6; ++i)
+        m.add({i, 0}, prompt_of(20 + static_cast<int>(i) * 9, static_cast<token_id>(i)), 50 + static_cast<int>(i) * 40,
+              i == 3 ? speculation::off : speculation::draft);
+      m.room = 20;
+      m.run(preempt_every);
+      CHECK(m.requests > 10);
+      CHECK(m.ahead_requests > 10);
+      CHECK(m.ahead > 10);
+    }
 }
 
 TEST_CASE("speculator: random workloads with a draft model, preemptions and cut proposals") {
