@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Cross-compiles for 64-bit ARM, on Debian 12, and makes in build/arm64 the package troupe_VERSION-1_arm64.deb and the one file
-# one-file/troupe-VERSION-linux-aarch64. Takes 50 minutes on one core. JOBS: compilers at once. `../../../tests/packaging/arm64.sh`
-# tries both in QEMU.
+# one-file/troupe-VERSION-linux-aarch64. Takes 40 minutes on one core. JOBS: compilers at once.
+# tests/packaging/arm64.sh tries both in QEMU.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../../.."
 . .ci/lib.sh

@@ -24,7 +24,11 @@ export APT_CONFIG=$state/apt.conf
   apt-get install -qq --download-only --no-install-recommends -y "$@" >/dev/null; } || exit 77
 rm -rf "$folder"
 mkdir -p "$folder"
-for package in "$state"/cache/archives/*.deb; do
+files=("$state"/cache/archives/*.deb)
+for package in "$@"; do # apt leaves files where they are
+  [ ! -f "$package" ] || files+=("$package")
+done
+for package in "${files[@]}"; do
   dpkg-deb -x "$package" "$folder"
   dpkg-deb -I "$package" shlibs >>"$folder/.shlibs" 2>/dev/null || true
 done
