@@ -4,9 +4,13 @@ include(GNUInstallDirs)
 
 # Manual pages and completions are what the program says of itself.
 find_package(Python3 COMPONENTS Interpreter QUIET)
-if(Python3_FOUND AND NOT CMAKE_CROSSCOMPILING)
+if(Python3_FOUND AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
+  list(JOIN CMAKE_CROSSCOMPILING_EMULATOR "\" \"" emulator)
+  if(emulator)
+    set(emulator "\"${emulator}\"")
+  endif()
   install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/api/packaging/help_pages.py\"
-    \"$<TARGET_FILE:troupe>\" \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\" COMMAND_ERROR_IS_FATAL ANY)"
+    ${emulator} \"$<TARGET_FILE:troupe>\" \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\" COMMAND_ERROR_IS_FATAL ANY)"
     COMPONENT program)
 endif()
 
@@ -62,7 +66,11 @@ set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
 
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME troupe)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION net)
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
+if(CMAKE_CROSSCOMPILING)
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64) # and what it depends on, arm64/package.sh says
+else()
+  set(CPACK_DEBIAN_PROGRAM_PACKAGE_SHLIBDEPS ON)
+endif()
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION "server and command line for large language models
 Troupe runs large language models on one machine: on the command line, or as
 a server with OpenAI's HTTP API, Ollama's and a WebSocket. It loads

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the manual pages and the completions of bash, zsh and fish from what `troupe --help-all` prints.
 
-    api/packaging/help_pages.py PROGRAM FOLDER
+    api/packaging/help_pages.py [EMULATOR...] PROGRAM FOLDER
 
 writes FOLDER/man/man1/*.1.gz, FOLDER/bash-completion/completions/troupe, FOLDER/zsh/vendor-completions/_troupe and
 FOLDER/fish/vendor_completions.d/troupe.fish: the names that they have below share/.
@@ -65,7 +65,7 @@ class Page:
 
 def read_page(program, words):
     environment = {**os.environ, "COLUMNS": "100"}
-    text = subprocess.run([program, *words, "--help-all"], capture_output=True, text=True, check=True,
+    text = subprocess.run([*program, *words, "--help-all"], capture_output=True, text=True, check=True,
                           env=environment).stdout
     text = text.replace(" configs/", " /usr/share/troupe/configs/")  # where the package has them
     page, group, entry = Page(words), None, None
@@ -260,10 +260,10 @@ def fish(pages):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
+    program, folder = sys.argv[1:-1], pathlib.Path(sys.argv[-1])
+    version = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
     # The same files from the same sources: reproducible-builds.org's SOURCE_DATE_EPOCH.
     date = time.strftime("%Y-%m-%d", time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))))
     pages = read_pages(program)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes one file that runs on any x86-64 Linux: troupe-VERSION-linux-x86_64, linked statically, with the storyteller inside.
+# With SYSROOT=FOLDER (arm64/root.sh), one for 64-bit ARM: troupe-VERSION-linux-aarch64.
 #   api/packaging/one_file.sh BUILD [FOLDER]     links from the finished build in BUILD, and leaves the file in FOLDER (build/one-file)
 # It computes on CPUs alone: what is linked statically cannot load the plug-in for GPUs.
 # Debian ships static archives of glibc, OpenSSL, PCRE2, utf8proc, xxHash, libedit and what that needs. CAF, simdjson,
@@ -9,7 +10,7 @@
 set -euo pipefail
 export LC_ALL=C # the order of names
 root=$(dirname "$(readlink -f "$0")")/../..
-[ $# -ge 1 ] || { sed -n '2,9s/^# *//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,10s/^# *//p' "$0" >&2; exit 2; }
 built=$(readlink -f "$1")
 mkdir -p "${2-build/one-file}"
 folder=$(readlink -f "${2-build/one-file}")
@@ -17,7 +18,11 @@ cd "$root"
 root=$PWD
 jobs=${JOBS-$(nproc)}
 version=$(sed -n 's/^project(troupe VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
-program=$folder/troupe-$version-linux-x86_64
+compiler=g++ assembler=as machine=x86_64
+if [ -n "${SYSROOT-}" ]; then
+  machine=aarch64 compiler="aarch64-linux-gnu-g++ --sysroot=$(readlink -f "$SYSROOT")" assembler=aarch64-linux-gnu-as
+fi
+program=$folder/troupe-$version-linux-$machine
 
 say() { printf '== %s\n' "$*" >&2; }
 
@@ -42,7 +47,7 @@ fetch_sources() {
 compile() {
   local object=$folder/objects/$1.o source=$2
   shift 2
-  [ -f "$object" ] || g++ -std=c++17 -O2 -DNDEBUG -w -fno-ident "-ffile-prefix-map=$folder=." "-ffile-prefix-map=$SOURCES=." "$@" \
+  [ -f "$object" ] || $compiler -std=c++17 -O2 -DNDEBUG -w -fno-ident "-ffile-prefix-map=$folder=." "-ffile-prefix-map=$SOURCES=." "$@" \
     -c "$source" -o "$object.new" || return 1
   [ -f "$object" ] || mv "$object.new" "$object"
 }
@@ -62,7 +67,7 @@ compile_batches() {
 compile_libraries() {
   mkdir -p "$folder/objects"
   export -f compile
-  export folder SOURCES
+  export folder SOURCES compiler
   say "libraries of which Debian has no archives"
   compile_batches caf $(find "$SOURCES"/actor-framework-*/libcaf_core/src -name '*.cpp' | sort)
   compile simdjson "$(echo "$SOURCES"/simdjson-*/src/simdjson.cpp)" -I"$(echo "$SOURCES"/simdjson-*/include)" \
@@ -131,15 +136,15 @@ bundle() {
 .balign 64
 troupe_bundle_begin: .incbin "bundle"
 troupe_bundle_end: .byte 0
-.section .note.GNU-stack,"",@progbits' | as -o objects/bundle.o -)
+.section .note.GNU-stack,"",@progbits' | $assembler -o objects/bundle.o -)
 }
 
 link_program() {
   say "linking"
-  local archive=/usr/lib/x86_64-linux-gnu
+  local archive=${SYSROOT-}/usr/lib/$machine-linux-gnu
   # glibc warns of getaddrinfo, as names are looked up by the libraries of the system that the program runs on, and of dlopen,
   # which is not called.
-  g++ -static -s -Wl,--gc-sections -Wl,--build-id=none -Wl,-u,pthread_create -o "$program.new" \
+  $compiler -static -s -Wl,--gc-sections -Wl,--build-id=none -Wl,-u,pthread_create -o "$program.new" \
     $(find "$built/api/cli/CMakeFiles/troupe.dir" -name '*.o') "$folder"/objects/bundle.o -Wl,--start-group \
     "$built"/api/cli/libtroupe_cli.a "$built"/api/libtroupe_*.a "$built"/actors/libtroupe_actors.a \
     "$built"/runtime/libtroupe_runtime.a "$built"/kernels/libtroupe_kernels.a \

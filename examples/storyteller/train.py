@@ -318,15 +318,16 @@ def held_out_loss(model, sequences):
     return total / count
 
 
-def save(model, tokenizer, options):
+def save(model, tokenizer, options, out=None):
     """Writes a Hugging Face checkpoint. The tokenizer's files are copied unchanged, except the chat template."""
+    out = out or options.out
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id, do_sample=True, temperature=0.7, top_p=0.95,
         eos_token_id=[tokenizer.convert_tokens_to_ids(TURN_END), tokenizer.convert_tokens_to_ids(EOS)])
-    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(options.out)
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(out)
     for name in ("tokenizer.json", "tokenizer_config.json"):  # the folder may hold a model, too
-        shutil.copy(Path(options.tokenizer) / name, options.out)
-    shutil.copy(CHAT_TEMPLATE, options.out)
+        shutil.copy(Path(options.tokenizer) / name, out)
+    shutil.copy(CHAT_TEMPLATE, out)
 
 
 def train(options):
@@ -350,6 +351,7 @@ def train(options):
     source = batches(sequences, options.batch // processes, random.Random(options.seed))
     start = saved = time.time()
     seen = step = 0
+    keep = sorted(options.keep)
     progress = torch.zeros(1) if options.tokens else torch.ones(1)
     while progress < 1.0:
         share = list(islice(source, processes))  # all processes get the same batches; each uses its own
@@ -359,6 +361,10 @@ def train(options):
         elapsed = time.time() - start
         progress.fill_(max(seen / options.tokens, elapsed / 60 / options.minutes))
         average([progress])  # clocks differ, but all processes must stop at the same step
+        while keep and seen >= keep[0]:
+            if rank == 0:
+                save(model, tokenizer, options, options.out.with_name(f"{options.out.name}-{keep[0]:.0f}"))
+            keep.pop(0)
         if rank == 0 and step % 10 == 0:
             print(f"step {step} tokens {seen} loss {loss:.3f} {seen / elapsed:.0f} tokens/s", flush=True)
         if rank == 0 and time.time() - saved > options.save_minutes * 60:
@@ -388,6 +394,8 @@ def main():
     parser.add_argument("--ffn", type=int, default=512)
     parser.add_argument("--tokens", type=float, default=30e6, help="tokens to train on; 0 writes the initial model")
     parser.add_argument("--minutes", type=float, default=math.inf, help="minutes to train, if that is shorter")
+    parser.add_argument("--keep", type=float, nargs="+", default=[], metavar="TOKENS",
+                        help="after so many tokens, also write the model to OUT-TOKENS")
     parser.add_argument("--batch", type=int, default=8192, help="tokens per step, padding included")
     parser.add_argument("--longest", type=int, default=CONTEXT, help="leave out longer documents")
     parser.add_argument("--copy-weight", type=float, default=3.0, help="weight of rare words that occur again")

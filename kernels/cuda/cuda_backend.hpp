@@ -55,6 +55,9 @@ public:
   virtual std::vector<std::uint64_t> launch_shape() const = 0;
   virtual std::uint64_t memory_moves() const = 0;
 
+  /// Must be called before an op's result is read by other means than ops: parts of it may be in another GPU's memory.
+  virtual void settle(const tensor& /*result*/) {}
+
   /// Copies one block in its canonical form to or from `host` (asynchronous if pinned). Unlike `export_blocks` and
   /// `import_blocks`, which wait for the stream of the ops.
   virtual void save_block(const stream& on, const kv_cache& cache, std::int32_t block, void* host) = 0;

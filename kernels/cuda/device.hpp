@@ -26,6 +26,8 @@ struct device_info {
   /// Sizes at which measurements of the device's peaks are long enough to be exact: bytes to copy, and the order of the
   /// matrices to multiply.
   std::size_t peak_copy_bytes = 0, peak_product_size = 0;
+  /// Rows of a step from which on GPUs that share a model divide them. An estimate (NOTES.md).
+  std::size_t divided_rows = 0;
 };
 
 /// 0 without a GPU or a driver; `why_none`, unless null, then receives the driver's reason.

@@ -27,37 +27,10 @@ case $what in
 esac
 (install_packages g++-aarch64-linux-gnu qemu-user-static cmake ninja-build doctest-dev) || exit 77
 
-# Debian's arm64 packages, unpacked in a folder of their own: nothing of the system changes.
-if [ ! -e "$sysroot/.whole" ]; then
-  state=$(mktemp -d)
-  trap 'rm -rf "$state"' EXIT
-  mkdir -p "$state"/{state/lists/partial,cache/archives/partial}
-  touch "$state/state/status"
-  cat >"$state/apt.conf" <<CONF
-APT::Architecture "arm64";
-APT::Architectures { "arm64"; };
-Dir::State "$state/state";
-Dir::State::status "$state/state/status";
-Dir::Cache "$state/cache";
-APT::Sandbox::User "root";
-CONF
-  export APT_CONFIG=$state/apt.conf
-  { apt-get update -qq &&
-    apt-get install -qq --download-only --no-install-recommends -y "${wanted[@]}" >/dev/null; } || exit 77
-  rm -rf "$sysroot"
-  mkdir -p "$sysroot"
-  for package in "$state"/cache/archives/*.deb; do
-    dpkg-deb -x "$package" "$sysroot"
-  done
-  for folder in bin lib sbin; do # as an installed system has them
-    [ -L "$sysroot/$folder" ] || { [ -d "$sysroot/$folder" ] && cp -a "$sysroot/$folder/." "$sysroot/usr/$folder/"; rm -rf "${sysroot:?}/$folder"; ln -s "usr/$folder" "$sysroot/$folder"; }
-  done
-  touch "$sysroot/.whole"
-  unset APT_CONFIG
-fi
+api/packaging/arm64/root.sh "$sysroot" "${wanted[@]}"
 
 cmake -S . -B "$build-$what" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTROUPE_LAYERS="$layers" -DTROUPE_CUDA=OFF \
-  ${sets:+-DTROUPE_INSTRUCTION_SETS="$sets"} -DCMAKE_TOOLCHAIN_FILE="$PWD/tests/arm/toolchain.cmake" \
+  ${sets:+-DTROUPE_INSTRUCTION_SETS="$sets"} -DCMAKE_TOOLCHAIN_FILE="$PWD/api/packaging/arm64/toolchain.cmake" \
   -DTROUPE_SYSROOT="$sysroot" >"$build-$what.log"
 cmake --build "$build-$what" -j "$(build_jobs)" --target "${targets[@]}" >>"$build-$what.log" || fail "see $build-$what.log"
 

@@ -5,13 +5,18 @@ their weights (Dettmers and Zettlemoyer, 2023: 4 bits are best almost everywhere
 
     python3 tests/bench/k_bit_law.py build/release/troupe --text held-out.txt --calibration other.txt N 2N 4N
 
-N, 2N, 4N: Hugging Face folders of models that were trained alike and share a tokenizer. Weights are rounded by GPTQ with the
+    python3 tests/bench/k_bit_law.py build/release/troupe --text held-out.txt --calibration other.txt --by tokens N-500000 N-2000000
+
+N, 2N, 4N: Hugging Face folders of models that were trained alike and share a tokenizer. With --by tokens, one model after as
+many tokens of training as the names end with (examples/storyteller/train.py --keep): how much more rounding costs, the longer
+a model was trained. Weights are rounded by GPTQ with the
 calibration text, but for embeddings and norms, which keep 16 bits; both ways of counting are in the table.
 """
 
 import argparse
 import json
 import math
+import re
 import subprocess
 import sys
 import tempfile
@@ -61,20 +66,35 @@ def measure(options, folder):
     return rows
 
 
-def draw(rows, path):
+def tokens_of(row):
+    return int(re.search(r"(\d+)$", row["model"])[1]) / 1e6
+
+
+def excess(rows):
+    """Of each row, its loss above that of the same model with the most bits."""
+    exact = {row["model"]: row["loss"] for row in sorted(rows, key=lambda row: row["bits"])}
+    return [{**row, "excess": row["loss"] - exact[row["model"]]} for row in rows]
+
+
+def draw(rows, by, path):
     import matplotlib
 
     matplotlib.use("svg")
     import matplotlib.pyplot as plot
 
-    figure, axes = plot.subplots(figsize=(6, 4))
-    for bits in sorted({row["bits"] for row in rows}, reverse=True):
-        line = sorted((row["rounded"] / 1e6, row["loss"]) for row in rows if row["bits"] == bits)
-        axes.plot(*zip(*line), marker="o", label=f"{bits} bits")
-    axes.set_xscale("log")
-    axes.set_xlabel("millions of bits of all rounded weights")
-    axes.set_ylabel("loss, nats per token")
-    axes.legend()
+    rows = excess(rows)
+    law = "millions of bits of all rounded weights", lambda row: row["rounded"] / 1e6, "loss"
+    trained = "millions of tokens of training", tokens_of, "loss"
+    panels = [law] if by == "bits" else [trained, (*trained[:2], "excess")]
+    figure, all_axes = plot.subplots(1, len(panels), figsize=(6 * len(panels), 4), squeeze=False)
+    for axes, (label, x, y) in zip(all_axes[0], panels):
+        for bits in sorted({row["bits"] for row in rows}, reverse=True):
+            line = sorted((x(row), row[y]) for row in rows if row["bits"] == bits)
+            axes.plot(*zip(*line), marker="o", label=f"{bits} bits")
+        axes.set_xscale("log")
+        axes.set_xlabel(label)
+        axes.set_ylabel("loss, nats per token" if y == "loss" else "loss above that of most bits, nats per token")
+        axes.legend()
     figure.tight_layout()
     figure.savefig(path)
 
@@ -88,12 +108,13 @@ def main():
     parser.add_argument("--bits", type=int, nargs="+", default=[16, 8, 4, 3])
     parser.add_argument("--group", type=int, default=32, help="weights that share a scale")
     parser.add_argument("--context", type=int, default=0, help="tokens of a window of --text; 0: 512")
+    parser.add_argument("--by", choices=["bits", "tokens"], default="bits", help="what models differ in")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     print("| model | bits | all bits, millions | of rounded weights | loss |\n|---|---|---|---|---|")
     rows = [row for folder in options.models for row in measure(options, folder)]
     if options.picture:
-        draw(rows, options.picture)
+        draw(rows, options.by, options.picture)
 
 
 main()

@@ -252,6 +252,51 @@ void pruned(backend& device, const machine_peaks& peak, dtype compute) {
   }
 }
 
+/// The data-flow table of FlashDecoding++ (Hong et al. 2024): the time of products by their rows, as they are computed, and by
+/// what another choice of implementation would be: one row at a time (GEMV), tiles of few rows one after the other (flat
+/// GEMM), and tiles filled with zeros (a GEMM for many rows). All give the same bits. Ratios above 1: the choice is right.
+void choices(backend& device, weight_format stored) {
+  const std::size_t inputs = 2048, outputs = 8192, most = 192, rounds = 7;
+  constexpr std::size_t flat = 6, full = 48;
+  const auto data = random_weights(stored, outputs, inputs);
+  const stored_matrix w{data.data(), stored, outputs, inputs};
+  std::vector<std::unique_ptr<matrix>> copies; // more than caches hold
+  for (int i = 0; i < 10; ++i)
+    copies.push_back(device.pack({&w, 1}, dtype::bf16));
+  device_tensor in(device, dtype::bf16, most, inputs), out(device, dtype::f32, most, outputs);
+  const auto x = random_halves(most * inputs, dtype::bf16);
+  std::copy(x.begin(), x.end(), static_cast<std::uint16_t*>(in.view.data));
+  const auto time_of = [&](std::size_t rows, std::size_t at_once) {
+    const double start = now();
+    for (const auto& copy : copies)
+      for (std::size_t first = 0; first < rows; first += at_once) {
+        const auto part = [&](const tensor& t) {
+          return tensor{static_cast<char*>(t.data) + first * t.stride * size_of(t.type), t.type,
+                        std::min(at_once, rows - first), t.cols, t.stride};
+        };
+        device.linear(part(out.view), part(in.view), *copy);
+      }
+    return (now() - start) / double(copies.size());
+  };
+  std::printf("%s, %zu x %zu, by rows: us; times as long one row at a time; %zu at a time; filled to %zu\n",
+              to_string(stored), inputs, outputs, flat, full);
+  for (const std::size_t rows : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96, 192}) {
+    std::vector<double> times, single, tiles, filled;
+    for (std::size_t round = 0; round < rounds; ++round) {
+      const double t = time_of(rows, rows);
+      times.push_back(t);
+      single.push_back(rows == 1 ? 1 : time_of(rows, 1) / t);
+      tiles.push_back(rows <= flat ? 1 : time_of(rows, flat) / t);
+      filled.push_back(rows >= full ? 1 : time_of(full, full) / t);
+    }
+    for (auto* each : {&times, &single, &tiles, &filled})
+      std::ranges::sort(*each);
+    std::printf("  %3zu: %6.0f us  %5.2f  %5.2f  %5.2f\n", rows, times[rounds / 2] * 1e6, single[rounds / 2],
+                tiles[rounds / 2], filled[rounds / 2]);
+    std::fflush(stdout);
+  }
+}
+
 /// Each task waits for all others, so every thread must take one.
 void barrier(thread_pool& pool) {
   constexpr int loops = 1000;
@@ -271,7 +316,7 @@ void barrier(thread_pool& pool) {
 } // namespace
 
 /// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, codes,
-/// prefixes, threshold, sparse, inputs, pruned, int4, beside (only if named),
+/// prefixes, threshold, sparse, inputs, pruned, int4; only if named: beside, rows, traffic;
 /// the name of a weight format, or f32 for all products in f32.
 int main(int argc, char** argv) {
   cpu_options options;
@@ -283,6 +328,10 @@ int main(int argc, char** argv) {
   const std::string_view only = argc > 3 ? argv[3] : "";
   const auto wanted = [&](std::string_view name) { return only.empty() || only == name; };
 
+  if (only == "traffic") {
+    attention_bytes(options);
+    return 0;
+  }
   if (only == "techniques") {
     attention_techniques(options);
     return 0;
@@ -311,6 +360,9 @@ int main(int argc, char** argv) {
       linear(*device, peak, traits.format, dtype::bf16);
   if (only == "beside")
     beside_q4_k(*device);
+  if (only == "rows")
+    for (const auto stored : {weight_format::bf16, weight_format::q8_0, weight_format::q4_k})
+      choices(*device, stored);
   if (wanted("sparse"))
     for (const auto& [stored, compute] :
          {std::pair{weight_format::bf16, dtype::bf16}, {weight_format::f32, dtype::f32}})

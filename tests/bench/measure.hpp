@@ -60,6 +60,9 @@ struct device_tensor {
 /// Measures techniques of attention against doing without, a line of JSON for each.
 void attention_techniques(const kernels::cpu_options& options);
 
+/// Prints the bytes and operations of a prompt's attention in three passes and by tiles, beside those published.
+void attention_bytes(const kernels::cpu_options& options);
+
 /// Measures decoding from caches by the type of K and V.
 void attention_codes(kernels::backend& device);
 

@@ -63,6 +63,7 @@ device_info select_device(int index) {
   info.overhead = overhead_bytes;
   info.peak_copy_bytes = peak_copy_bytes;
   info.peak_product_size = peak_product_size;
+  info.divided_rows = 256;
   check(cudaMemGetInfo(&info.available, &info.memory), "cudaMemGetInfo");
   return info;
 }

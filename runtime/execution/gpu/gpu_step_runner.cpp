@@ -164,6 +164,7 @@ step_output gpu_step_runner::run(const step_plan& plan, const stage_rows* before
   if (!part.heads) {
     const auto bytes = plan.tokens.size() * row_bytes();
     lent = passed_.lend(bytes, [](std::size_t size) { return cuda::allocate_pinned(size); });
+    backend_->settle(decoder_.residual());
     cuda::copy_to_host(backend_->queue(), lent.get(), decoder_.residual().data, bytes);
   }
 

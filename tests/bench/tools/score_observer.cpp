@@ -124,6 +124,8 @@ private:
     for (const float s : scores_)
       total += std::exp(double(s) - most);
     const double offset = most + std::log(total);
+    if (scores_.size() > 1)
+      ++seen.sums[static_cast<int>(std::floor(std::clamp(offset, -1e6, 1e6)))];
     for (const float s : scores_)
       for (std::size_t i = 0; i < small_weights.size(); ++i)
         seen.below[i] += s - offset < -small_weights[i] * std::log(2.0);
@@ -209,6 +211,20 @@ score_center center_of(std::span<const layer_scores> layers, float reach) {
   }
   best.outside = double(count - most) / double(count);
   return best;
+}
+
+double recomputed_share(std::span<const layer_scores> layers, float unified_maximum) {
+  constexpr float reach = 40; // kernels/cuda/device/attention/merge_states.cu
+  std::uint64_t count = 0, outside = 0;
+  for (const auto& layer : layers)
+    for (const auto& [bin, n] : layer.sums) {
+      count += n;
+      outside += static_cast<float>(bin) < unified_maximum - reach ||
+          static_cast<float>(bin + 1) > unified_maximum + reach
+        ? n
+        : 0;
+    }
+  return count > 0 ? double(outside) / double(count) : 0;
 }
 
 } // namespace troupe

@@ -23,6 +23,7 @@ struct layer_scores {
   std::uint64_t scores = 0;
   float least = std::numeric_limits<float>::infinity(), most = -std::numeric_limits<float>::infinity();
   double sum = 0, squares = 0;
+  std::map<int, std::uint64_t> sums; // logarithms of a query's sums of exponentials, behind position 0, rounded down
   std::array<std::uint64_t, small_weights.size()> below{}; // weights of a query's softmax
   std::array<std::uint64_t, small_weights.size()>
     unneeded{};           // rows of V of a KV head for which those of all its queries,
@@ -44,5 +45,8 @@ struct score_center {
   double outside = 0;
 };
 score_center center_of(std::span<const layer_scores> layers, float reach);
+
+/// The share of sums that a GPU would make again with this unified maximum: those not within e^-40 to e^40 of it.
+double recomputed_share(std::span<const layer_scores> layers, float unified_maximum);
 
 } // namespace troupe

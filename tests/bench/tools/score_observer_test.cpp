@@ -74,3 +74,17 @@ TEST_CASE("The unified maximum is in the middle of the range that holds the most
   CHECK(center.outside == doctest::Approx(20.0 / 160));
   CHECK(center_of({}, 8).outside == 1);
 }
+
+TEST_CASE("Sums are made again that lie beyond e^40 of the unified maximum") {
+  std::vector<layer_scores> layers(2);
+  layers[0].sums = {{-42, 1}, {-37, 20}, {43, 5}};
+  layers[1].sums = {{42, 70}, {44, 4}};
+  CHECK(recomputed_share(layers, 3) == doctest::Approx(10.0 / 100)); // from -37 to 43, whole bins
+  CHECK(recomputed_share({}, 3) == 0);
+  std::uint64_t sums = 0;
+  for (const auto& layer : scores_of("llama-gqa", 96, 40, 96))
+    for (const auto& [bin, n] : layer.sums)
+      sums += n;
+  CHECK(sums % 95 == 0); // every row but the first, of each head and layer
+  CHECK(sums > 0);
+}

@@ -135,12 +135,15 @@ void print_scores(const scores_options& options, const std::string& model, const
   }
   if (options.json)
     std::cout << "],\"unified_maximum\":" << json_number(center.at) << ",\"outside\":" << json_number(center.outside)
-              << "}\n";
+              << ",\"recomputed\":" << json_number(recomputed_share(layers, center.at)) << "}\n";
   else
-    std::printf(
-      "\n%.2f %% of the scores are more than %.0f nats away from %.1f: --unified-maximum %.1f on a GPU. On a CPU "
-      "softmax takes the largest of 256 scores, which is up to a tenth of attention's time.\n",
-      100 * center.outside, double(scores_reach), double(center.at), double(center.at));
+    std::printf("\n%.2f %% of the scores are more than %.0f nats away from %.1f: --unified-maximum %.1f on a GPU, "
+                "where %.2f %% of "
+                "sums would be made again. On a CPU softmax takes the largest of 256 scores, which is up to a tenth of "
+                "attention's "
+                "time.\n",
+                100 * center.outside, double(scores_reach), double(center.at), double(center.at),
+                100 * recomputed_share(layers, center.at));
   flush_output();
 }
 

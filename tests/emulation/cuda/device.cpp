@@ -53,6 +53,7 @@ struct recording {
 
 /// Devices that the machine shows, the one in use by a thread, and whose memory each can address beside its own.
 std::atomic<int> shown = 1;
+std::atomic<std::size_t> least_divided = 16;
 thread_local int in_use = 0;
 
 struct queue {
@@ -210,17 +211,22 @@ public:
     mapped_.insert({device, other});
   }
 
-  /// Refuses what a stream of `device` copies from or to memory that it cannot address.
-  void check_address(int device, const void* at) {
+  /// Refuses what a stream of `device` copies from or to memory that it cannot address, and counts what passes between
+  /// devices.
+  void check_copy(int device, const void* to, const void* from, std::size_t bytes) {
     std::lock_guard lock(mutex_);
-    auto found = pieces_.upper_bound(static_cast<const char*>(at));
-    if (found == pieces_.begin())
-      return;
-    --found;
-    const auto [owner, bytes] = found->second;
-    if (static_cast<const char*>(at) < found->first + bytes && owner != device && !mapped_.contains({device, owner}))
-      throw device_error("cudaMemcpyAsync: device " + std::to_string(device) + " cannot address device " +
-                         std::to_string(owner));
+    const int owners[] = {owner_of(from), owner_of(to)};
+    for (const int owner : owners)
+      if (owner >= 0 && owner != device && !mapped_.contains({device, owner}))
+        throw device_error("cudaMemcpyAsync: device " + std::to_string(device) + " cannot address device " +
+                           std::to_string(owner));
+    if (owners[0] >= 0 && owners[1] >= 0 && owners[0] != owners[1])
+      sent_[owners[0]] += bytes;
+  }
+
+  std::size_t sent_by(int device) {
+    std::lock_guard lock(mutex_);
+    return sent_[device];
   }
 
   watched_memory memory; // and pinned memory
@@ -286,12 +292,22 @@ private:
       q->steps.clear();
   }
 
+  /// -1: of none.
+  int owner_of(const void* at) const {
+    auto found = pieces_.upper_bound(static_cast<const char*>(at));
+    if (found == pieces_.begin())
+      return -1;
+    --found;
+    return static_cast<const char*>(at) < found->first + found->second.bytes ? found->second.device : -1;
+  }
+
   struct owned_piece {
     int device = 0;
     std::size_t bytes = 0;
   };
   std::map<const char*, owned_piece> pieces_; // of device memory
   std::set<std::pair<int, int>> mapped_;
+  std::map<int, std::size_t> sent_; // bytes, to other devices
 
   std::mutex mutex_;
   std::recursive_mutex running_;
@@ -342,8 +358,7 @@ void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, st
     for (std::size_t i = 0; i < rows; ++i)
       std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(source) + i * pitch, bytes);
   };
-  device().check_address(of(on).device, from);
-  device().check_address(of(on).device, to);
+  device().check_copy(of(on).device, to, from, bytes * rows);
   if (!device().memory.owns(from) && device().is_recorded(of(on)))
     throw device_error("cudaMemcpyAsync: from pageable memory, in a recording that outlives it");
   enqueue(on, [=] { rows_copied(from, from_pitch); });
@@ -354,7 +369,11 @@ void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, st
 shown_devices::shown_devices(int count) { shown = count; }
 shown_devices::~shown_devices() { shown = 1; }
 
+divided_from::divided_from(std::size_t rows) : before_(least_divided.exchange(rows)) {}
+divided_from::~divided_from() { least_divided = before_; }
+
 std::size_t bytes_on(int index) { return device().bytes_on(index); }
+std::size_t sent_by(int index) { return device().sent_by(index); }
 
 void check_launch(const stream& on) {
   if (of(on).device != in_use)
@@ -418,7 +437,8 @@ device_info select_device(int index) {
           .l2_bytes = 4 << 10,
           .overhead = 0,
           .peak_copy_bytes = 64 << 10,
-          .peak_product_size = 16};
+          .peak_product_size = 16,
+          .divided_rows = emulated::least_divided};
 }
 
 stream::stream() {

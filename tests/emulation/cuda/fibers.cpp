@@ -239,6 +239,7 @@ private:
 thread_local struct { unsigned x, y; } block_index;
 
 thread_local unsigned grid_width = 0;
+thread_local std::size_t copied = 0;
 
 block_runner& runner() {
   thread_local block_runner instance;
@@ -274,7 +275,11 @@ unsigned block_y() { return block_index.y; }
 unsigned grid_x() { return grid_width; }
 unsigned char* shared() { return runner().shared(); }
 void sync_block() { runner().sync(); }
-void copy_async(void* to, const void* from) { runner().copy(to, from); }
+void copy_async(void* to, const void* from) {
+  copied += copy_bytes;
+  runner().copy(to, from);
+}
+std::size_t copied_bytes() { return copied; }
 void wait_for_copies() { runner().wait_for_copies(); }
 const unsigned char* show_warp(const void* mine, std::size_t bytes) { return runner().show(mine, bytes); }
 

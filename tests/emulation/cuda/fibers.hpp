@@ -28,6 +28,8 @@ void expect_aligned(const void* at, std::size_t bytes);
 
 /// Copies 16 bytes when the thread waits for them or, in every other launch, immediately: the extremes of a GPU.
 void copy_async(void* to, const void* from);
+/// Bytes that these copies of the calling thread's blocks have read so far.
+std::size_t copied_bytes();
 void wait_for_copies();
 
 /// Shows `bytes` (at most 32) of this lane to its warp. Returns the data of lane 0; each lane has 32 bytes. They are

@@ -51,8 +51,23 @@ public:
   shown_devices& operator=(const shown_devices&) = delete;
 };
 
+/// While it lives, devices that are selected say so of `device_info::divided_rows`.
+class divided_from {
+public:
+  explicit divided_from(std::size_t rows);
+  ~divided_from();
+  divided_from(const divided_from&) = delete;
+  divided_from& operator=(const divided_from&) = delete;
+
+private:
+  std::size_t before_;
+};
+
 /// Bytes that are allocated on a device.
 std::size_t bytes_on(int device);
+
+/// Bytes that have been copied from a device's memory to another one's.
+std::size_t sent_by(int device);
 
 /// Throws device_error if the stream's device is not in use, as launches do.
 void check_launch(const stream& on);

@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention_plan.hpp"
 #include "kernels/cpu/attention_stretches.hpp"
+#include "tests/kernels/cpu/prompt_pieces.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <map>
@@ -202,5 +203,20 @@ TEST_CASE("queries read the blocks of a partition once, in order, and together w
         prefixes.insert({seen.begin(), seen.begin() + std::ptrdiff_t(b)});
     }
     CHECK(read == prefixes.size());
+  }
+}
+
+TEST_CASE("a prompt's queries pass over what they see in tiles, half of all scores, and a block beyond at most") {
+  const testing::prompt_shape shape;
+  for (const int threads : {1, 2, 8}) {
+    CAPTURE(threads);
+    const auto plan = testing::on_cpu(shape, 16, threads);
+    CHECK(plan.rows == shape.tokens);
+    CHECK(plan.kv == 64 * 65 / 2 * 16); // 64 tiles, and what their last queries see
+    CHECK(plan.scores == 16 * plan.kv);
+    const auto tiled = testing::by_tiles(shape, sizeof(float), plan.kv, plan.scores, partition_tokens),
+               passes = testing::three_passes(shape, sizeof(float));
+    CHECK(tiled.operations / passes.operations < 0.52);
+    CHECK(tiled.bytes / passes.bytes < 1.01); // from caches: a head's K and V stay there from tile to tile
   }
 }

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_plan.hpp"
 #include "kernels/cuda/device/attention/attention.hpp"
 #include "kernels/tree_lines.hpp"
+#include "tests/kernels/cuda/prompt_tiles.hpp"
 #include "tests/kernels/cuda/support.hpp"
 
 #include <set>
@@ -254,36 +255,19 @@ TEST_CASE("CUDA: an attention plan covers each partition of every row once") {
 TEST_CASE(
   "CUDA: attention by tiles moves a sixth of the bytes of three passes, at 1.02 of their operations or 0.58 with a "
   "causal mask, as its plan counts them") {
-  constexpr double tokens = 1024, dim = 64, heads = 16 * 64, bytes = 2;
-  const sequence_rows prompt{0, 1024, 0, 0};
-  const std::vector<std::int32_t> table(1024 / block_tokens, 0);
-  cuda::attention_options options{1, 0, true};
-  options.kv_heads = 16;
-  const auto plan = plan_attention({{&prompt, 1}, table}, options);
-  REQUIRE(plan.slabs.empty());
-  double read = 0, queries = 0, scores = 0; // positions whose K and V tiles read, rows, and products of rows and K
-  for (const auto& work : plan.flash) {
-    const int last = plan.list[std::size_t(work.first + (work.packed + work.count - 1))];
-    read += plan.rows[std::size_t(last)].position + 1;
-    queries += work.count;
-    scores += work.count * (plan.rows[std::size_t(last)].position + 1.0);
-  }
-  CHECK(queries == tokens);
-  const double ends = 2 * tokens * dim; // queries and results
-  const double tiled = heads * bytes * (ends + 2 * read * dim);
-  // Scores are written, read, written as weights and read.
-  const double passes = heads * bytes * (ends + 2 * tokens * dim + 4 * tokens * tokens);
-  CHECK(passes == doctest::Approx(9.1e9).epsilon(0.01));
-  CHECK(tiled == doctest::Approx(1.5e9).epsilon(0.02));
-  CHECK(passes / tiled > 6);
-  // Multiplications and additions: a score and its value 4 for each dimension, and what the sums are scaled down by
-  // after each 32 tokens, at most.
-  constexpr double stage = 32;
-  const auto operations = [&](double of_scores) { return of_scores * (4 * dim + (dim + 1) / stage); };
-  const double three = 4 * dim * tokens * tokens;
-  CHECK(operations(tokens * tokens) / three < 1.02);
-  CHECK(operations(scores) / three < 0.58);
-  CHECK(operations(scores) / three > 0.5);
+  const testing::prompt_shape shape;
+  const auto plan = testing::on_gpu(shape);
+  constexpr double bytes = 2, stage = 32, tokens = 1024;
+  CHECK(plan.rows == tokens);
+  const auto tiled = testing::by_tiles(shape, bytes, plan.kv, plan.scores, stage),
+             whole = testing::by_tiles(shape, bytes, plan.kv, tokens * tokens, stage);
+  const auto passes = testing::three_passes(shape, bytes);
+  CHECK(passes.bytes == doctest::Approx(9.1e9).epsilon(0.01));
+  CHECK(tiled.bytes == doctest::Approx(1.5e9).epsilon(0.02));
+  CHECK(passes.bytes / tiled.bytes > 6);
+  CHECK(whole.operations / passes.operations < 1.02);
+  CHECK(tiled.operations / passes.operations < 0.58);
+  CHECK(tiled.operations / passes.operations > 0.5);
 }
 
 TEST_CASE("CUDA: chunks take flash attention if they fill half of the device or end early") {

@@ -135,6 +135,73 @@ TEST_CASE("CUDA: GPUs that share a model wait for each other, however late their
   }
 }
 
+TEST_CASE("CUDA: GPUs that share a model divide norms and residuals by rows, and less leaves the first one") {
+  for (const auto& [model, count] :
+       {std::pair("golden/llama-gqa", 2), {"golden/llama-mha-tied", 4}, {"families/gpt2", 2}}) {
+    CAPTURE(model);
+    const auto source = open_model(test_data() + "/" + model);
+    const auto alone = ranked_model(source, dtype::bf16, cuda::testing::make_device(true)).run();
+    const emulated::shown_devices all(count);
+    double sent[2] = {};
+    for (const bool divided : {false, true}) {
+      const emulated::divided_from rows(divided ? 16 : 1000);
+      ranked_model shared(source, dtype::bf16, ranks(count));
+      const auto before = emulated::sent_by(0);
+      const auto got = shared.run();
+      sent[divided] = double(emulated::sent_by(0) - before);
+      CHECK(std::memcmp(got.data(), alone.data(), got.size() * sizeof(float)) == 0);
+    }
+    CAPTURE(sent[0]);
+    CAPTURE(sent[1]);
+    CHECK(sent[1] < 0.9 * sent[0]);
+  }
+  emulated::check_memory();
+}
+
+TEST_CASE("CUDA: residual rows that are divided come back when something else than a norm or a product uses them") {
+  const emulated::shown_devices two(2);
+  const emulated::deferred_work late(5);
+  const auto device = ranks(2);
+  const std::size_t rows = 33, width = 96;
+  cuda::testing::generator random(3);
+  const auto weights = random.normal(width * width), inputs = random.normal(rows * width),
+             scales = random.normal(width);
+  const kernels::stored_matrix stored{weights.data(), dtype::f32, width, width};
+  const auto w = device->pack({&stored, 1}, dtype::f32, kernels::quantization::none);
+  const auto alone = cuda::testing::make_device(true);
+  const auto whole = alone->pack({&stored, 1}, dtype::f32, kernels::quantization::none);
+  const auto run = [&](cuda::cuda_backend& on, const kernels::matrix& by) {
+    const auto weight = on.upload(scales);
+    const auto memory = on.upload(inputs), normed = on.upload(std::vector<float>(rows * width));
+    const kernels::tensor x{memory.get(), dtype::f32, rows, width, width},
+      y{normed.get(), dtype::f32, rows, width, width};
+    const auto layer = [&] {
+      on.rms_norm(y, x, static_cast<const float*>(weight.get()), 1e-5f);
+      on.linear(x, y, by, nullptr, kernels::store::add);
+    };
+    layer(); // shows which rows are the residual
+    layer();
+    on.scale(x, 0.5f);
+    layer();
+    on.scale(y, 0.5f); // no longer what the norm has left with each GPU
+    on.linear(x, y, by, nullptr, kernels::store::add);
+    on.add_rows(x, y, 2);
+    layer();
+    on.layer_norm(y, x, static_cast<const float*>(weight.get()), nullptr, 1e-5f);
+    on.linear(x, y, by, nullptr, kernels::store::add);
+    std::vector<float> result(rows * width), settled(rows * width);
+    on.settle(x);
+    const auto host = cuda::allocate_pinned(result.size() * sizeof(float));
+    cuda::copy_to_host(on.queue(), host.get(), x.data, result.size() * sizeof(float));
+    on.queue().synchronise();
+    std::memcpy(settled.data(), host.get(), result.size() * sizeof(float));
+    on.download(result.data(), x);
+    CHECK(settled == result);
+    return result;
+  };
+  CHECK(run(*device, *w) == run(*alone, *whole));
+}
+
 TEST_CASE("CUDA: devices that are not there, and too few KV heads, are refused") {
   CHECK_THROWS_WITH(ranks(2), "there is no CUDA device 1: there are 1");
   const emulated::shown_devices two(2);

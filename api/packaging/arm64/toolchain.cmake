@@ -1,4 +1,4 @@
-# Cross-compiles for 64-bit ARM with Debian's compiler against the packages in TROUPE_SYSROOT (tests/arm/run.sh).
+# Cross-compiles for 64-bit ARM with Debian's compiler against the packages in TROUPE_SYSROOT (root.sh).
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
