@@ -165,6 +165,8 @@ void add_server_options(CLI::App& command, serve_options& given) {
        "Memory for the bodies of all current requests; further requests are refused", "256MiB");
   size("--max-answer-memory", options.max_answer_memory,
        "Memory for all answers under way; when it is reached, the slowest readers lose their connections", "256MiB");
+  size("--max-resume-memory", options.max_resume_memory,
+       "Memory for what lost clients may have missed, with --resume-window; one client has half of it", "64MiB");
   size("--max-response-memory", options.max_response_memory,
        "Memory for the responses of /v1/responses that clients may ask for again; 0: none is stored", "64MiB");
   size("--max-frame", options.max_frame_bytes, "Largest message on a WebSocket", "1MiB");
@@ -181,6 +183,9 @@ void add_server_options(CLI::App& command, serve_options& given) {
       ->default_str(std::to_string(value.count() / 1000))
       ->group(server_group);
   };
+  seconds("--resume-window", options.resume_window,
+          "How long a stream goes on when its client is lost, which may come back for what it has missed (GET "
+          "/v1/requests/ID/events with Last-Event-ID, or a WebSocket's `resume`); 0: it is cancelled at once");
   seconds("--header-timeout", options.header_timeout, "Time for a request's headers to arrive");
   seconds("--idle-timeout", options.idle_timeout, "Time until an idle connection is closed");
   seconds("--stop-grace", options.stop_grace,

@@ -51,6 +51,13 @@ std::optional<asio::ip::tcp::endpoint> tcp_endpoint(const asio::generic::stream_
   return result;
 }
 
+byte_stream byte_stream::move_to(const executor_type& executor) {
+  stream_socket moved(executor);
+  const auto protocol = socket_.local_endpoint().protocol();
+  moved.assign(protocol, socket_.release());
+  return byte_stream(std::move(moved));
+}
+
 std::string byte_stream::peer() const {
   const auto address = address_of(socket_);
   if (address.is_v6())

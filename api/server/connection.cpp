@@ -246,13 +246,19 @@ asio::awaitable<bool> without_exceptions(asio::awaitable<bool> work) {
 } // namespace
 
 request_record& connection::begin_record(std::string id, std::string route) {
+  record_lent_ = false;
   return record_.emplace(std::move(id), std::move(route));
 }
 
 void connection::end_record() {
-  if (record_)
+  if (record_ && !record_lent_)
     record_->write(*context_.log, context_.counted);
   record_.reset();
+}
+
+request_record connection::lend_record() {
+  record_lent_ = true;
+  return *record_;
 }
 
 asio::awaitable<bool> connection::attend(request_scope& scope, unsigned version, asio::awaitable<bool> work) {

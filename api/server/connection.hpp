@@ -26,7 +26,7 @@ struct answer_form {
   error_writer error_format = nullptr;
   /// CORS headers.
   std::vector<std::pair<std::string, std::string>> headers;
-  std::string accept = {}; // the request's header
+  std::string accept = {}, last_event_id = {}; // the request's headers
 };
 
 /// The error of an answer that finds no room among those under way.
@@ -57,6 +57,8 @@ public:
   request_record& record() { return *record_; }
   bool has_record() const { return record_.has_value(); }
   void end_record();
+  /// A copy for who ends the request in this connection's place; end_record() writes nothing then.
+  request_record lend_record();
 
   /// Runs `work`, which answers a request, and watches the client meanwhile: when the client leaves, `scope` is
   /// abandoned and `work` cancelled. Returns the result of `work`, or false if it threw or was cancelled.
@@ -97,6 +99,7 @@ private:
   boost::beast::flat_buffer buffer_;
   std::uint64_t epoch_ = 0;
   bool timed_out_ = false;
+  bool record_lent_ = false;
   /// No further request can be read: the client sent more ahead than is kept, or has shut down its sending side.
   bool last_ = false;
   bool keep_alive_ = true;

@@ -4,10 +4,12 @@
 #include "api/openai/openai_response.hpp"
 #include "api/server/model_waiting.hpp"
 #include "api/server/request_set.hpp"
+#include "api/server/resumable_stream.hpp"
 #include "runtime/support/text/number_text.hpp"
 
 #include <chrono>
 #include <optional>
+#include <utility>
 
 namespace troupe {
 
@@ -44,33 +46,6 @@ parsed_request parse(server_context& context, generated how, const request_scope
     result.wrong = caught_error();
   }
   return result;
-}
-
-/// Feeds the requests' events to the writer. A stream's text is appended to `out`; `open` counts the requests that have
-/// not ended. Returns the first error.
-std::optional<error> write_events(request_set& requests, answer_writer& writer, request_record& record,
-                                  std::size_t& open, std::string& out) {
-  for (auto& [key, what] : requests.receive()) {
-    std::optional<error> failed;
-    record.see(what);
-    if (const auto* token = std::get_if<token_event>(&what)) {
-      out += writer.take(key, *token);
-      if (writer.is_filtered(key)) {
-        record.filtered();
-        requests.cancel(key);
-      }
-    } else if (const auto* done = std::get_if<done_event>(&what)) {
-      --open;
-      failed = interruption(*done, writer.is_filtered(key));
-      if (!failed)
-        out += writer.take(key, *done);
-    } else {
-      failed = std::get<error>(what);
-    }
-    if (failed)
-      return failed;
-  }
-  return std::nullopt;
 }
 
 std::size_t count_sequences(const std::vector<generation>& prompts) {
@@ -159,15 +134,9 @@ asio::awaitable<parsed_request> parse_with_model(server_context& context, connec
   co_return parsed;
 }
 
-/// How a stream ends that has only told of a load.
-std::string failed_event(const error& why, const answer_form& form, std::string_view id) {
-  const auto refused = reply::of(why);
-  return form.error_format ? "event: error\n" + sse(form.error_format(refused, id)) : sse(error_body(why));
-}
-
 asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
-                                      request_set& requests, request_entry& entry, generated how, held_text body,
-                                      answer_form form) {
+                                      request_set& requests, std::shared_ptr<request_entry>& entry, generated how,
+                                      held_text body, answer_form form) {
   bool started = false;
   auto parsed = co_await parse_with_model(context, link, how, body.text, scope, form, started);
   link.record().set_user(std::move(parsed.user));
@@ -198,9 +167,16 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
   log_notes(*context.log, link.record().id(), job.notes);
   if (!job.notes.empty())
     form.headers.emplace_back("X-Troupe-Warning", header_of_notes(job.notes));
-  entry.parsed(job.prompts, writer.id());
+  entry->parsed(job.prompts, writer.id());
+  if (may_resume(context, job)) {
+    const auto journal = start_resumable(context, link.bytes().get_executor(),
+                                         {std::move(job), std::move(parsed.quota), std::move(parsed.model),
+                                          std::exchange(entry, nullptr), link.lend_record(), scope.key(),
+                                          scope.client()});
+    co_return co_await send_stream(link, scope, journal, 0, std::move(form), started);
+  }
   for (std::size_t i = 0; i < job.prompts.size(); ++i)
-    entry.submitted(requests.submit(i, std::move(job.prompts[i]), parsed.quota));
+    entry->submitted(requests.submit(i, std::move(job.prompts[i]), parsed.quota));
   parsed.quota = nullptr;
 
   while (open > 0) {
@@ -251,16 +227,48 @@ struct close_at_end {
   request_scope& scope;
   server_context& context;
   const request_record& record;
-  const std::shared_ptr<request_entry> entry;
+  const std::shared_ptr<request_entry>& entry; // null: it goes on without the connection
   ~close_at_end() {
     scope.on_cut(nullptr);
     requests.close();
+    if (!entry)
+      return;
     entry->end(record.status());
     context.requests.close(entry);
   }
 };
 
 } // namespace
+
+std::optional<error> write_events(request_set& requests, answer_writer& writer, request_record& record,
+                                  std::size_t& open, std::string& out) {
+  for (auto& [key, what] : requests.receive()) {
+    std::optional<error> failed;
+    record.see(what);
+    if (const auto* token = std::get_if<token_event>(&what)) {
+      out += writer.take(key, *token);
+      if (writer.is_filtered(key)) {
+        record.filtered();
+        requests.cancel(key);
+      }
+    } else if (const auto* done = std::get_if<done_event>(&what)) {
+      --open;
+      failed = interruption(*done, writer.is_filtered(key));
+      if (!failed)
+        out += writer.take(key, *done);
+    } else {
+      failed = std::get<error>(what);
+    }
+    if (failed)
+      return failed;
+  }
+  return std::nullopt;
+}
+
+std::string failed_event(const error& why, const answer_form& form, std::string_view id) {
+  const auto refused = reply::of(why);
+  return form.error_format ? "event: error\n" + sse(form.error_format(refused, id)) : sse(error_body(why));
+}
 
 std::optional<error> interruption(const done_event& done, bool filtered) {
   for (const auto& choice : done.choices)
@@ -287,14 +295,14 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
                                                       context.options.sink_bytes, link.account());
   requests->speak_for(scope.client());
   const auto& record = link.record();
-  const auto entry = std::make_shared<request_entry>(request_entry::origin{record.id(), record.route(), scope.key()},
-                                                     record.times(), link.bytes().get_executor(), scope);
+  auto entry = std::make_shared<request_entry>(request_entry::origin{record.id(), record.route(), scope.key()},
+                                               record.times(), link.bytes().get_executor(), scope);
   context.requests.open(entry);
   const close_at_end closing{*requests, scope, context, record, entry};
   scope.on_cut([&requests = *requests] { requests.poke(); });
   const auto version = form.version;
   const bool reusable = co_await link.attend(
-    scope, version, generate_answer(context, link, scope, *requests, *entry, how, std::move(body), std::move(form)));
+    scope, version, generate_answer(context, link, scope, *requests, entry, how, std::move(body), std::move(form)));
   scope.on_cut(nullptr);
   const auto ends = co_await requests->end_all(cancelling_time); // of a client that has left
   for (const auto& one : ends)

@@ -38,6 +38,7 @@ void start_draining(server_context& context) {
   if (context.draining.exchange(true))
     return;
   context.stop_timers();
+  context.streams.stop();
   const auto open = context.sessions();
   for (const auto& one : open)
     one->drain();

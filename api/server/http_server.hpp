@@ -39,6 +39,9 @@ struct server_options {
   std::size_t max_requests_per_key = 0;       // concurrent sequences of one API key; 0: unlimited
   std::size_t max_stored_responses = 4096;    // of /v1/responses; the least recently used are forgotten
   std::size_t max_response_memory = 64 << 20; // bytes of them
+  std::chrono::milliseconds resume_window{0}; // how long a stream goes on without its client; 0: not at all
+  std::size_t max_resume_memory = 64 << 20;   // bytes of what such clients may have missed
+  std::size_t max_unread_streams = 256;       // that go on without their clients, or have ended
   std::size_t brief_bytes = 64 << 10;         // up to this size, a request is parsed ahead of longer ones
   std::size_t max_waiting = 1024;             // requests waiting to be parsed, per lane; further ones are refused
   std::size_t sink_bytes = 256 << 10;         // bytes queued for a slow reader before its requests pause

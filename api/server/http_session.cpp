@@ -1,5 +1,6 @@
 #include "api/server/http_session.hpp"
 
+#include "api/http/query.hpp"
 #include "api/openai/fields/known_fields.hpp"
 #include "api/server/connection.hpp"
 #include "api/server/endpoint.hpp"
@@ -7,6 +8,7 @@
 #include "api/server/model_waiting.hpp"
 #include "api/server/request_checks.hpp"
 #include "api/server/responses_socket.hpp"
+#include "api/server/resumable_stream.hpp"
 #include "api/server/step_trace.hpp"
 #include "api/server/websocket_session.hpp"
 
@@ -84,7 +86,8 @@ private:
   asio::awaitable<bool> dispatch(const found_endpoint& to, held_text body, answer_form form);
   asio::awaitable<bool> send_answer(const found_endpoint& to, answered how, held_text body, answer_form form);
   worker_lane* lane_of(thread_of where, std::size_t bytes);
-  asio::awaitable<bool> upgrade(request_parser& parser, upgraded kind, answer_form form);
+  asio::awaitable<bool> upgrade(request_parser& parser, upgraded kind, std::string query, answer_form form);
+  void come_back(request_parser& parser, std::string_view session, std::string_view query);
 
   answer_form form_of(const request_parser& parser) const;
 
@@ -218,6 +221,7 @@ answer_form http_session::form_of(const request_parser& parser) const {
   form.keep_alive = parser.keep_alive() && !draining_ && !context_.draining;
   form.headers = cors_headers(head, *context_.live.get());
   form.accept = view(head[http::field::accept]);
+  form.last_event_id = view(head["Last-Event-ID"]);
   return form;
 }
 
@@ -342,7 +346,7 @@ asio::awaitable<bool> http_session::serve_one() {
     co_return false;
   }
   if (std::holds_alternative<upgraded>(to->row->what))
-    co_return co_await upgrade(parser, std::get<upgraded>(to->row->what), form);
+    co_return co_await upgrade(parser, std::get<upgraded>(to->row->what), to->query, form);
   co_return co_await dispatch(*to, std::move(parser.get().body()), form);
 }
 
@@ -365,7 +369,13 @@ asio::awaitable<bool> http_session::dispatch(const found_endpoint& to, held_text
                                       trace_steps(context_, *link_, *request_, to.query, form));
     co_return reusable;
   }
-  const auto how = std::get<answered>(to.row->what);
+  const auto* stream = std::get_if<resumed>(&to.row->what);
+  if (stream && (!stream->otherwise || query_parameter(to.query, "stream") == "true")) {
+    reusable = co_await link_->attend(*request_, form.version,
+                                      resume_stream(context_, *link_, *request_, to.id, to.query, form));
+    co_return reusable;
+  }
+  const auto how = stream ? answered{stream->otherwise} : std::get<answered>(to.row->what);
   if (how.on == thread_of::parsing || how.on == thread_of::files)
     reusable = co_await link_->attend(*request_, form.version, send_answer(to, how, std::move(body), form));
   else
@@ -452,11 +462,23 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
 }
 
 /// Makes the WebSocket, which run() serves: it may be idle for long, and need not keep what read the request.
-asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kind, answer_form form) {
+asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kind, std::string query,
+                                            answer_form form) {
   if (!boost::beast::websocket::is_upgrade(parser.get()) || link_->buffer().size() > 0) {
     auto why_not = refusal(426, "this endpoint is for WebSockets only");
     why_not.headers.emplace_back("Upgrade", "websocket");
     co_await link_->send(why_not, form);
+    co_return form.keep_alive;
+  }
+  if (const auto session = query_parameter(query, "resume"); session && !kind.to_responses) {
+    std::optional<error> refused;
+    try {
+      come_back(parser, *session, query);
+      co_return false;
+    } catch (const failure& f) {
+      refused = f.what_failed();
+    }
+    co_await link_->send(reply::of(*refused), form);
     co_return form.keep_alive;
   }
   context_.counted.answered(101);
@@ -469,6 +491,22 @@ asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kin
   if (draining_)
     websocket_->drain();
   co_return false;
+}
+
+/// Gives this connection to the WebSocket that its client had before. Throws failure if that is not there.
+void http_session::come_back(request_parser& parser, std::string_view session, std::string_view query) {
+  const auto journal = context_.streams.find(caller_.number, context_.client_of(caller_, link_->bytes()), session,
+                                             true);
+  const auto its = context_.sockets.find(std::string(session));
+  if (!its || !link_->bytes().is_socket())
+    throw failure(errc::not_found, "there is no WebSocket session of this id, or not any more", "resume");
+  const auto after = event_number(query_parameter(query, "after").value_or("0"), "after");
+  journal->check(after);
+  context_.counted.answered(101);
+  link_->record().answered(101);
+  auto id = link_->record().id();
+  its->come_back({link_->bytes().move_to(its->executor()), std::make_unique<const request_head>(parser.release()),
+                  std::move(id), after});
 }
 
 } // namespace

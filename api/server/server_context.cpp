@@ -58,6 +58,7 @@ server_context::server_context(service& engine, server_options given)
            std::max(options.max_body_memory / 2, options.max_body_bytes)),
     answers(options.max_answer_memory),
     responses(options.max_stored_responses, options.max_response_memory),
+    streams(options.max_resume_memory, options.max_unread_streams),
     id_prefix_(random_prefix()),
     connections_(options.max_connections),
     io(options.threads),

@@ -16,6 +16,7 @@
 #include "api/server/http_server.hpp"
 #include "api/server/live_settings.hpp"
 #include "api/server/request_table.hpp"
+#include "api/server/resume/stream_table.hpp"
 #include "api/server/served_models.hpp"
 
 #include <boost/asio/awaitable.hpp>
@@ -46,6 +47,31 @@ public:
   virtual void give_way() {}
 };
 
+class websocket_endpoint;
+
+/// The WebSockets whose clients may come back, by their ids. Thread-safe.
+class socket_table {
+public:
+  void add(const std::string& id, std::weak_ptr<websocket_endpoint> one) {
+    const std::lock_guard lock(mutex_);
+    by_id_[id] = std::move(one);
+  }
+  void remove(const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    by_id_.erase(id);
+  }
+  /// Null: there is none.
+  std::shared_ptr<websocket_endpoint> find(const std::string& id) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_id_.find(id);
+    return found == by_id_.end() ? nullptr : found->second.lock();
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<websocket_endpoint>> by_id_;
+};
+
 struct server_context {
   server_context(service& engine, server_options options);
 
@@ -62,6 +88,8 @@ struct server_context {
   answer_budget answers;
   response_store responses;
   request_table requests;
+  stream_table streams;
+  socket_table sockets;
   std::atomic<bool> draining = false;
   std::atomic<int> watchers = 0;    // of the engine's steps
   std::atomic<int> turned_away = 0; // connections that are being answered with 503
