@@ -71,7 +71,9 @@ public:
       [this](const guesses_verified& seen) { count_guesses(seen); },
       [this](failed_atom, std::uint64_t number, const error& why) { fail(number, why); },
       [this](const constraint_compiled& its) { follow(its.request, its.made); },
-      [this](const finish_wanted& its) { its.reasoning ? end_reasoning() : finish(); },
+      [this](const finish_wanted& its) { its.hands_over    ? hand_over()
+                                           : its.reasoning ? end_reasoning()
+                                                           : finish(); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
       [this](deadline_passed) { expire(); },
@@ -188,6 +190,10 @@ private:
     held_.resize(static_cast<std::size_t>(candidates));
     for (int i = 0; i < candidates; ++i)
       sequences_.emplace_back(static_cast<std::uint32_t>(i), model.info.tokenizer, *request_);
+    if (request_->begun)
+      replay(*request_->begun);
+    if (ended_)
+      return;
     if (cancelled_ || (finish_early_ && may_finish()))
       return finish_all(cancelled_ ? finish_reason::cancelled : finish_reason::stop);
     if (params.prompt_logprobs >= 0 && request_->prompt.size() == 1)
@@ -459,6 +465,46 @@ private:
   bool may_finish() const {
     const auto& params = request_->sampling;
     return !params.grouped() && params.max_tokens > 0 && request_->embed == pooling::none;
+  }
+
+  // -- between processes ----------------------------------------------------------------------------------------------
+
+  void hand_over() {
+    if (ended_ || !(sequences_.empty() || may_finish()) || ranking_)
+      return;
+    std::vector<begun_sequence> all;
+    for (const auto& each : sequences_) {
+      using how = begun_sequence::end;
+      const bool cut = each.finished() && !each.stopped_by_text();
+      const bool full = cut && each.summary().reason == finish_reason::length;
+      all.push_back({each.ids(), each.mirostat_mu(), full ? how::length : cut ? how::stop : how::none});
+    }
+    end_trial();
+    done_event e;
+    e.begun = std::make_shared<const std::vector<begun_sequence>>(std::move(all));
+    end(std::move(e));
+  }
+
+  // Tells again what another process has generated, for whoever makes an answer of it.
+  void replay(const std::vector<begun_sequence>& all) {
+    for (std::size_t i = 0; i < std::min(all.size(), sequences_.size()); ++i)
+      for (std::size_t k = 0; k < all[i].emitted.size(); ++k) {
+        sampled_token token;
+        token.id = all[i].emitted[k];
+        token.mirostat_mu = all[i].mirostat_mu;
+        if (k + 1 == all[i].emitted.size() && all[i].ended != begun_sequence::end::none)
+          token.finish = all[i].ended == begun_sequence::end::length ? sampled_token::finish::length
+                                                                     : sampled_token::finish::eos;
+        first_token_ = last_token_ = self_->clock().now();
+        admitted_ = true; // it had its place
+        ledger_->generated(1);
+        if (auto event = sequences_[i].push(token)) {
+          event->replayed = true;
+          client_.line->send(std::move(*event));
+        }
+      }
+    if (std::ranges::all_of(sequences_, [](const auto& s) { return s.finished(); }))
+      done();
   }
 
   // -- the end --------------------------------------------------------------------------------------------------------

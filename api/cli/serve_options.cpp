@@ -1,10 +1,12 @@
 #include "api/cli/serve_options.hpp"
+#include "api/http/control_socket.hpp"
 
 #include "api/cli/common_options.hpp"
 #include "api/cli/policy_file.hpp"
 #include "api/cli/served_list.hpp"
 #include "api/cli/technique_options.hpp"
 #include "api/cli/values.hpp"
+#include "api/http/control_socket.hpp"
 #include "api/http/key_ring.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/techniques/repertoire.hpp"
@@ -126,6 +128,34 @@ void add_server_options(CLI::App& command, serve_options& given) {
       "--no-page", [&options] { options.page = false; }, "Serve no web page at /, only the endpoints")
     ->group(server_group);
   command
+    .add_flag("--replace", given.replace,
+              "Take the place of the server that runs at --control-socket: load the model, which needs memory beside "
+              "the other's, then take over its socket, its idle connections and its running requests. Nothing is lost "
+              "or refused; if the load fails, the other serves on")
+    ->configurable(false)
+    ->group(server_group);
+  command
+    .add_flag("--background", given.background,
+              "With --replace: return once the new server has taken over, which goes on in the background; for a "
+              "service manager's reload command")
+    ->configurable(false)
+    ->group(server_group);
+  command
+    .add_option("--control-socket", given.control_socket,
+                "Path by which another process of this user takes this server's place; its folder must be this "
+                "user's. By default below RUNTIME_DIRECTORY, XDG_RUNTIME_DIR or /tmp, by --host and --port, and "
+                "none with --port 0; none: no path")
+    ->type_name("PATH")
+    ->group(server_group);
+  command
+    .add_option_function<std::int64_t>(
+      "--replace-grace", [&given](std::int64_t s) { given.replace_grace = std::chrono::seconds(s); },
+      "Time for running requests to finish when another server has taken this one's place and they cannot go on there")
+    ->check(integer_between(0, 24 * 3600))
+    ->type_name("SECONDS")
+    ->default_str(std::to_string(given.replace_grace.count() / 1000))
+    ->group(server_group);
+  command
     .add_flag("--no-sandbox", given.no_sandbox,
               "Do not confine the server. By default it opens only the models, files and caches that its settings "
               "name, connects to no TCP port, and starts no program, once it has begun")
@@ -220,6 +250,15 @@ bool has_keys(const server_options& options) { return !options.api_keys.empty() 
 
 log_level level_of(const serve_options& options) {
   return options.level.value_or(options.quiet ? log_level::off : log_level::info);
+}
+
+std::filesystem::path control_path(const serve_options& options) {
+  if (options.control_socket == "none")
+    return {};
+  if (!options.control_socket.empty())
+    return options.control_socket;
+  return options.server.port == 0 ? std::filesystem::path()
+                                  : default_control_path(options.server.host, options.server.port);
 }
 
 /// What the environment and the files that flags name say.

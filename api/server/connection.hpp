@@ -43,6 +43,8 @@ public:
   /// A response of unknown length: chunked, or with HTTP/1.0 delimited by the end of the connection.
   asio::awaitable<void> start_stream(std::string_view content_type, const answer_form& form);
   asio::awaitable<void> stream(std::string_view data, const answer_form& form);
+  /// A response whose head another process has sent.
+  void continue_stream(std::string_view content_type, const answer_form& form);
   asio::awaitable<void> end_stream(const answer_form& form);
 
   asio::awaitable<void> send_continue();
@@ -64,6 +66,12 @@ public:
   /// abandoned and `work` cancelled. Returns the result of `work`, or false if it threw or was cancelled.
   /// With HTTP/1.0 (`version` 10) the end of a client's input counts as its leave.
   asio::awaitable<bool> attend(request_scope& scope, unsigned version, asio::awaitable<bool> work);
+
+  /// Another process goes on with the connection: attend() ends without a farewell.
+  void moves() { moves_ = true; }
+  void stays() { moves_ = false; }
+  /// The connection is another process's.
+  void let_go();
 
   /// Lets the client read its answer: closing a socket with unread input would reset the connection.
   asio::awaitable<void> linger();
@@ -100,6 +108,7 @@ private:
   std::uint64_t epoch_ = 0;
   bool timed_out_ = false;
   bool record_lent_ = false;
+  bool moves_ = false;
   /// No further request can be read: the client sent more ahead than is kept, or has shut down its sending side.
   bool last_ = false;
   bool keep_alive_ = true;

@@ -122,6 +122,16 @@ std::shared_ptr<const void> server_context::place_to_watch(const std::string& cl
   return place;
 }
 
+std::shared_ptr<const successor> server_context::next() const {
+  const std::lock_guard lock(mutex_);
+  return next_;
+}
+
+void server_context::set_next(successor who) {
+  const std::lock_guard lock(mutex_);
+  next_ = std::make_shared<const successor>(std::move(who));
+}
+
 void server_context::trim_memory_later() {
   if (will_trim_.exchange(true))
     return;
@@ -192,8 +202,9 @@ connection_table::refusal server_context::make_room_for(const std::string& addre
 
 void server_context::add_session(const std::shared_ptr<session>& one, const std::string& address) {
   const std::lock_guard lock(mutex_);
-  sessions_[one.get()] = {one, draining};
-  late_sessions_ += draining;
+  const bool late = draining && !replaced;
+  sessions_[one.get()] = {one, late};
+  late_sessions_ += late;
   connections_.open(one.get(), address);
 }
 
