@@ -65,7 +65,9 @@ public:
       [this](const guesses_verified& seen) { count_guesses(seen); },
       [this](failed_atom, std::uint64_t number, const error& why) { fail(number, why); },
       [this](const constraint_compiled& its) { follow(its.request, its.made); },
-      [this](const finish_wanted& its) { its.reasoning ? end_reasoning() : finish(); },
+      [this](const finish_wanted& its) { its.hands_over    ? hand_over()
+                                           : its.reasoning ? end_reasoning()
+                                                           : finish(); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
       [this](deadline_passed) { expire(); },
@@ -176,7 +178,10 @@ private:
     limits_ = {*request_, submitted_};
     answer_.emplace(request_, model.info.tokenizer, ledger_,
                     [this](token_event e) { client_.line->send(std::move(e)); });
-    if (cancelled_ || (finish_early_ && answer_->may_finish()))
+    if (request_->begun)
+      answer_->replay(*request_->begun, self_->clock().now());
+    admitted_ = answer_->has_tokens(); // elsewhere, where it had its place
+    if (!answer_->complete() && (cancelled_ || (finish_early_ && answer_->may_finish())))
       finish_all(cancelled_ ? finish_reason::cancelled : finish_reason::stop);
     else if (answer_->complete())
       done();
@@ -328,6 +333,17 @@ private:
     ledger_->admit(0, {wait_cause::queue}, self_->clock().now());
     end_trial();
     self_->send(*engine_, admission_wanted{.request = self_handle_, .tokens = tokens()});
+  }
+
+  // For another process, which goes on with it.
+  void hand_over() {
+    if (ended_ || (answer_ && !answer_->may_be_handed_over()))
+      return;
+    end_trial();
+    done_event e;
+    e.begun = std::make_shared<const std::vector<begun_sequence>>(answer_ ? answer_->begun()
+                                                                          : std::vector<begun_sequence>());
+    end(std::move(e));
   }
 
   // -- the end --------------------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ struct deadline_set {
 /// To a request, from the engine: its time is over.
 struct deadline_passed {};
 
-/// To a request, from its client: its answers are long enough, or their reasoning is.
+/// To a request, from its client: its answers are long enough, or their reasoning is; or another process goes on.
 struct finish_wanted {
   bool reasoning = false; // alone
+  bool hands_over = false;
 };
 
 /// To the scheduler, from a request: its client's reader is slow, or has caught up.

@@ -32,6 +32,10 @@ public:
   used_request(std::shared_ptr<const use_of_model> use, request_handle of) : use_(std::move(use)), of_(std::move(of)) {}
   void cancel() override { of_.cancel(); }
   void pause(bool paused) override { paused ? of_.pause() : of_.resume(); }
+  void finish() override { of_.finish(); }
+  void end_reasoning() override { of_.end_reasoning(); }
+  void hand_over() override { of_.hand_over(); }
+  std::shared_ptr<const request_ledger> ledger() const override { return of_.ledger(); }
 
 private:
   const std::shared_ptr<const use_of_model> use_; // ends behind the handle

@@ -1,10 +1,12 @@
 #include "api/cli/serve_options.hpp"
+#include "api/http/control_socket.hpp"
 
 #include "api/cli/common_options.hpp"
 #include "api/cli/policy_file.hpp"
 #include "api/cli/served_list.hpp"
 #include "api/cli/technique_options.hpp"
 #include "api/cli/values.hpp"
+#include "api/http/control_socket.hpp"
 #include "api/http/key_ring.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/techniques/repertoire.hpp"
@@ -126,6 +128,34 @@ void add_server_options(CLI::App& command, serve_options& given) {
       "--no-page", [&options] { options.page = false; }, "Serve no web page at /, only the endpoints")
     ->group(server_group);
   command
+    .add_flag("--replace", given.replace,
+              "Take the place of the server that runs at --control-socket: load the model, which needs memory beside "
+              "the other's, then take over its socket, its idle connections and its running requests. Nothing is lost "
+              "or refused; if the load fails, the other serves on")
+    ->configurable(false)
+    ->group(server_group);
+  command
+    .add_flag("--background", given.background,
+              "With --replace: return once the new server has taken over, which goes on in the background; for a "
+              "service manager's reload command")
+    ->configurable(false)
+    ->group(server_group);
+  command
+    .add_option("--control-socket", given.control_socket,
+                "Path by which another process of this user takes this server's place; its folder must be this "
+                "user's. By default below RUNTIME_DIRECTORY, XDG_RUNTIME_DIR or /tmp, by --host and --port, and "
+                "none with --port 0; none: no path")
+    ->type_name("PATH")
+    ->group(server_group);
+  command
+    .add_option_function<std::int64_t>(
+      "--replace-grace", [&given](std::int64_t s) { given.replace_grace = std::chrono::seconds(s); },
+      "Time for running requests to finish when another server has taken this one's place and they cannot go on there")
+    ->check(integer_between(0, 24 * 3600))
+    ->type_name("SECONDS")
+    ->default_str(std::to_string(given.replace_grace.count() / 1000))
+    ->group(server_group);
+  command
     .add_flag("--no-sandbox", given.no_sandbox,
               "Do not confine the server. By default it opens only the models, files and caches that its settings "
               "name, connects to no TCP port, and starts no program, once it has begun")
@@ -165,6 +195,8 @@ void add_server_options(CLI::App& command, serve_options& given) {
        "Memory for the bodies of all current requests; further requests are refused", "256MiB");
   size("--max-answer-memory", options.max_answer_memory,
        "Memory for all answers under way; when it is reached, the slowest readers lose their connections", "256MiB");
+  size("--max-resume-memory", options.max_resume_memory,
+       "Memory for what lost clients may have missed, with --resume-window; one client has half of it", "64MiB");
   size("--max-response-memory", options.max_response_memory,
        "Memory for the responses of /v1/responses that clients may ask for again; 0: none is stored", "64MiB");
   size("--max-frame", options.max_frame_bytes, "Largest message on a WebSocket", "1MiB");
@@ -181,6 +213,9 @@ void add_server_options(CLI::App& command, serve_options& given) {
       ->default_str(std::to_string(value.count() / 1000))
       ->group(server_group);
   };
+  seconds("--resume-window", options.resume_window,
+          "How long a stream goes on when its client is lost, which may come back for what it has missed (GET "
+          "/v1/requests/ID/events with Last-Event-ID, or a WebSocket's `resume`); 0: it is cancelled at once");
   seconds("--header-timeout", options.header_timeout, "Time for a request's headers to arrive");
   seconds("--idle-timeout", options.idle_timeout, "Time until an idle connection is closed");
   seconds("--stop-grace", options.stop_grace,
@@ -215,6 +250,15 @@ bool has_keys(const server_options& options) { return !options.api_keys.empty() 
 
 log_level level_of(const serve_options& options) {
   return options.level.value_or(options.quiet ? log_level::off : log_level::info);
+}
+
+std::filesystem::path control_path(const serve_options& options) {
+  if (options.control_socket == "none")
+    return {};
+  if (!options.control_socket.empty())
+    return options.control_socket;
+  return options.server.port == 0 ? std::filesystem::path()
+                                  : default_control_path(options.server.host, options.server.port);
 }
 
 /// What the environment and the files that flags name say.

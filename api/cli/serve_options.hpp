@@ -4,7 +4,9 @@
 #include "api/server/http_server.hpp"
 #include "api/catalogue/catalogue.hpp"
 
+#include <chrono>
 #include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,8 +21,12 @@ struct serve_options {
   server_options server;
   engine_options engine;
   bool allow_anonymous = false;
-  bool no_sandbox = false;        // touch any file that the user may touch
-  std::optional<log_level> level; // unset: info, or off if quiet
+  bool replace = false;                                               // the server that runs: take its place
+  bool background = false;                                            // with `replace`: return once it serves
+  std::string control_socket = {};                                    // empty: the usual one
+  std::chrono::milliseconds replace_grace = std::chrono::minutes(10); // for what cannot move to who takes the place
+  bool no_sandbox = false;                                            // touch any file that the user may touch
+  std::optional<log_level> level;                                     // unset: info, or off if quiet
   log_format format = log_format::text;
   std::optional<std::size_t> per_key;
   bool quiet = false;
@@ -46,5 +52,8 @@ void bound_keys(serve_options& options, const std::vector<catalogue_model>& engi
 log_level level_of(const serve_options& options);
 
 bool has_keys(const server_options& options);
+
+/// Where another process takes this server's place; empty: nowhere.
+std::filesystem::path control_path(const serve_options& options);
 
 } // namespace troupe::cli

@@ -117,6 +117,7 @@ public:
   void pause(bool paused) override { caf::anon_send(actor, pause_atom::value, paused); }
   void finish() override { caf::anon_send(actor, finish_wanted{}); }
   void end_reasoning() override { caf::anon_send(actor, finish_wanted{true}); }
+  void hand_over() override { caf::anon_send(actor, finish_wanted{.hands_over = true}); }
   std::shared_ptr<const request_ledger> ledger() const override { return account; }
 
   request_actor actor;

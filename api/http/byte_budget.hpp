@@ -49,6 +49,13 @@ public:
       return true;
     }
 
+    void shrink_to(std::size_t bytes) {
+      if (!budget_ || bytes >= bytes_)
+        return;
+      budget_->give_back(client_, bytes_ - bytes);
+      bytes_ = bytes;
+    }
+
   private:
     byte_budget* budget_ = nullptr;
     std::string client_;

@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 namespace troupe {
 
@@ -49,6 +50,19 @@ std::optional<asio::ip::tcp::endpoint> tcp_endpoint(const asio::generic::stream_
   std::memcpy(result.data(), endpoint.data(), endpoint.size());
   result.resize(endpoint.size());
   return result;
+}
+
+void byte_stream::let_go() {
+  boost::system::error_code ec;
+  if (const auto socket = socket_.release(ec); !ec)
+    ::close(socket);
+}
+
+byte_stream byte_stream::move_to(const executor_type& executor) {
+  stream_socket moved(executor);
+  const auto protocol = socket_.local_endpoint().protocol();
+  moved.assign(protocol, socket_.release());
+  return byte_stream(std::move(moved));
 }
 
 std::string byte_stream::peer() const {

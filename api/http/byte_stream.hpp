@@ -72,6 +72,15 @@ public:
   /// Gives the socket away; nothing may be read or written here afterwards.
   stream_socket release_socket() { return std::move(socket_); }
 
+  /// Of the socket, which is open.
+  int native_handle() { return socket_.native_handle(); }
+  /// Closes the socket here alone: another process has it, too.
+  void let_go();
+
+  /// The connection for another executor; nothing may be pending here, nor be read or written afterwards. Only of a
+  /// socket. Throws system_error.
+  byte_stream move_to(const executor_type& executor);
+
   /// Ends pending reads and writes with operation_aborted.
   void cancel();
   void shutdown_send();

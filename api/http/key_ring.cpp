@@ -138,6 +138,13 @@ std::size_t key_ring::number_of(const std::string& name) {
   return numbers_.try_emplace(name, numbers_.size() + 1).first->second;
 }
 
+key_ring::owner key_ring::named(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  if (nobody_needs_one())
+    return {};
+  return {number_of(name), name};
+}
+
 std::optional<key_ring::owner> key_ring::find(std::string_view authorization, clock::time_point now) {
   const std::lock_guard lock(mutex_);
   if (nobody_needs_one())

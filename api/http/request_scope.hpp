@@ -35,7 +35,13 @@ public:
   }
   const std::optional<error>& why_cut() const { return cut_; }
 
-  /// Sets the function that cut() calls to wake a waiter.
+  /// Has whoever waits look again.
+  void poke() const {
+    if (wake_)
+      wake_();
+  }
+
+  /// Sets the function that cut() and poke() call to wake a waiter.
   void on_cut(std::function<void()> wake) { wake_ = std::move(wake); }
 
 private:

@@ -1,6 +1,7 @@
 // Ids of objects that clients may ask for again or send back: unguessable. Any thread.
 #pragma once
 
+#include "api/openai/request_draws.hpp"
 #include "runtime/support/text/hex.hpp"
 
 #include <array>
@@ -15,7 +16,7 @@
 namespace troupe {
 
 /// A random byte of the system's, which is asked for many at once: a request may need thousands of ids.
-inline unsigned char random_byte() {
+inline unsigned char new_random_byte() {
   struct stock {
     std::array<unsigned char, 4096> bytes{};
     std::size_t left = 0;
@@ -28,6 +29,16 @@ inline unsigned char random_byte() {
     mine.left = count < 0 ? 0 : static_cast<std::size_t>(count);
   }
   return mine.bytes[--mine.left];
+}
+
+/// Likewise, or what the request that is worked for has drawn before.
+inline unsigned char random_byte() {
+  auto* its = drawing_for::current();
+  if (!its)
+    return new_random_byte();
+  if (its->next == its->bytes.size())
+    its->bytes += static_cast<char>(new_random_byte());
+  return static_cast<unsigned char>(its->bytes[its->next++]);
 }
 
 /// "resp_" and 48 random hexadecimal digits, for the prefix "resp_".

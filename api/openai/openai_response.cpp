@@ -163,7 +163,7 @@ response_writer::response_writer(const generation_request& request, std::shared_
           !chat       ? "text_completion"
             : stream_ ? "chat.completion.chunk"
                       : "chat.completion")
-    .number("created", std::time(nullptr))
+    .number("created", request_time())
     .text("model", name_in_answers(request, *model_));
 }
 

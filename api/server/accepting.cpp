@@ -15,6 +15,8 @@
 #include <exception>
 #include <utility>
 
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -178,8 +180,12 @@ std::optional<std::string> socket_path(std::string_view host) {
 void listen(server_context& context) {
   const auto& options = context.options;
   auto& acceptor = context.acceptor;
-  if (const auto path = socket_path(options.host); path && options.socket < 0)
-    return bind_path(options, *path, context); // no page reaches it, so Host needs no check
+  if (const auto path = socket_path(options.host)) { // no page reaches it, so Host needs no check
+    if (options.socket < 0)
+      return bind_path(options, *path, context);
+    acceptor.assign(asio::local::stream_protocol(), options.socket);
+    return;
+  }
   tcp::endpoint address;
   if (options.socket >= 0) {
     boost::system::error_code ec;
@@ -198,6 +204,22 @@ void listen(server_context& context) {
   // With keys, Host needs no check: a foreign page has no key.
   if (context.keys.is_open())
     context.live.set(live_settings(options, std::move(known)));
+}
+
+void take_connection(server_context& context, const std::string& message, const descriptor& given) {
+  try {
+    auto request = moving_request_in(message);
+    sockaddr_storage own = {};
+    socklen_t length = sizeof own;
+    if (::getsockname(given.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
+      throw failure(errc::unavailable, "what was given is no connection");
+    stream_socket socket(asio::make_strand(context.io));
+    const auto copy = ::fcntl(given.get(), F_DUPFD_CLOEXEC, 0);
+    socket.assign(asio::generic::stream_protocol(own.ss_family, 0), copy);
+    start_http_session(context, byte_stream(std::move(socket)), std::move(request));
+  } catch (const std::exception& e) {
+    context.log->write_refusal("a connection that was handed over is lost", {{"why", std::string(e.what())}});
+  }
 }
 
 asio::awaitable<void> accept_all(server_context& context) {

@@ -105,7 +105,7 @@ asio::awaitable<void> connection::write_response(const reply& what, const answer
     ? form.error_format(what, record_ ? record_->id() : std::string())
     : std::string();
   const auto& body = own.empty() ? what.body : own;
-  keep_alive_ = form.keep_alive && !last_ && !context_.draining;
+  keep_alive_ = form.keep_alive && !last_ && !context_.closes();
   out.keep_alive(keep_alive_);
   for (const auto& [name, value] : what.headers)
     out.set(name, value);
@@ -132,7 +132,7 @@ asio::awaitable<void> connection::write_response(const reply& what, const answer
 
 asio::awaitable<void> connection::start_stream(std::string_view content_type, const answer_form& form) {
   auto out = response<http::empty_body>(200, content_type, form, record_);
-  keep_alive_ = form.keep_alive && !last_ && !context_.draining;
+  keep_alive_ = form.keep_alive && !last_ && !context_.closes();
   out.keep_alive(keep_alive_);
   out.set(http::field::cache_control, "no-cache");
   // Keeps proxies from buffering the stream.
@@ -149,6 +149,19 @@ asio::awaitable<void> connection::start_stream(std::string_view content_type, co
   clear_deadline();
   if (form.version >= 11)
     probe_ = probe_within(content_type);
+}
+
+void connection::continue_stream(std::string_view content_type, const answer_form& form) {
+  keep_alive_ = form.keep_alive;
+  if (record_)
+    record_->answered(200);
+  if (form.version >= 11)
+    probe_ = probe_within(content_type);
+}
+
+void connection::let_go() {
+  clear_deadline();
+  bytes_.let_go();
 }
 
 asio::awaitable<void> connection::stream(std::string_view data, const answer_form& form) {
@@ -246,13 +259,19 @@ asio::awaitable<bool> without_exceptions(asio::awaitable<bool> work) {
 } // namespace
 
 request_record& connection::begin_record(std::string id, std::string route) {
+  record_lent_ = false;
   return record_.emplace(std::move(id), std::move(route));
 }
 
 void connection::end_record() {
-  if (record_)
+  if (record_ && !record_lent_)
     record_->write(*context_.log, context_.counted);
   record_.reset();
+}
+
+request_record connection::lend_record() {
+  record_lent_ = true;
+  return *record_;
 }
 
 asio::awaitable<bool> connection::attend(request_scope& scope, unsigned version, asio::awaitable<bool> work) {
@@ -261,6 +280,8 @@ asio::awaitable<bool> connection::attend(request_scope& scope, unsigned version,
   probe_ = continue_line;
   const auto first = co_await (watch_for(*this, scope) || without_exceptions(std::move(work)));
   const auto* result = std::get_if<1>(&first);
+  if (result && moves_)
+    co_return false;
   if (result && last_)
     co_await linger();
   co_return result&&* result && !last_;

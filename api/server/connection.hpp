@@ -26,7 +26,7 @@ struct answer_form {
   error_writer error_format = nullptr;
   /// CORS headers.
   std::vector<std::pair<std::string, std::string>> headers;
-  std::string accept = {}; // the request's header
+  std::string accept = {}, last_event_id = {}; // the request's headers
 };
 
 /// The error of an answer that finds no room among those under way.
@@ -43,6 +43,8 @@ public:
   /// A response of unknown length: chunked, or with HTTP/1.0 delimited by the end of the connection.
   asio::awaitable<void> start_stream(std::string_view content_type, const answer_form& form);
   asio::awaitable<void> stream(std::string_view data, const answer_form& form);
+  /// A response whose head another process has sent.
+  void continue_stream(std::string_view content_type, const answer_form& form);
   asio::awaitable<void> end_stream(const answer_form& form);
 
   asio::awaitable<void> send_continue();
@@ -57,11 +59,19 @@ public:
   request_record& record() { return *record_; }
   bool has_record() const { return record_.has_value(); }
   void end_record();
+  /// A copy for who ends the request in this connection's place; end_record() writes nothing then.
+  request_record lend_record();
 
   /// Runs `work`, which answers a request, and watches the client meanwhile: when the client leaves, `scope` is
   /// abandoned and `work` cancelled. Returns the result of `work`, or false if it threw or was cancelled.
   /// With HTTP/1.0 (`version` 10) the end of a client's input counts as its leave.
   asio::awaitable<bool> attend(request_scope& scope, unsigned version, asio::awaitable<bool> work);
+
+  /// Another process goes on with the connection: attend() ends without a farewell.
+  void moves() { moves_ = true; }
+  void stays() { moves_ = false; }
+  /// The connection is another process's.
+  void let_go();
 
   /// Lets the client read its answer: closing a socket with unread input would reset the connection.
   asio::awaitable<void> linger();
@@ -97,6 +107,8 @@ private:
   boost::beast::flat_buffer buffer_;
   std::uint64_t epoch_ = 0;
   bool timed_out_ = false;
+  bool record_lent_ = false;
+  bool moves_ = false;
   /// No further request can be read: the client sent more ahead than is kept, or has shut down its sending side.
   bool last_ = false;
   bool keep_alive_ = true;

@@ -80,6 +80,11 @@ struct upgraded {
 /// The next steps of the engine, which take as long as the client asks for.
 struct traced {};
 
+/// The rest of a stream whose connection was lost, by the id of its request or answer.
+struct resumed {
+  reply (*otherwise)(const call&) = nullptr; // the answer if the query does not ask for `stream=true`; null: none
+};
+
 enum class access : std::uint8_t {
   key,     // any API key, if there are keys
   open,    // everybody
@@ -90,7 +95,8 @@ enum class access : std::uint8_t {
 struct endpoint {
   std::string_view method; // GET answers HEAD, too
   std::string_view path;   // `{id}` stands for one or more characters, slashes among them
-  std::variant<answered, generated, upgraded, traced> what;
+  using function = std::variant<answered, generated, upgraded, traced, resumed>;
+  function what;
   access needs = access::key;
   /// Polled continuously: not worth a log line, and answered while the server drains.
   bool probe = false;

@@ -22,13 +22,12 @@ std::string as_ollama(const reply& why, std::string_view) { return ollama_error(
 
 /// A row of Ollama's API, whose clients often send no content type (`curl -d` as its documentation has it). Pages of
 /// other origins, which may send that without a preflight, are kept away by Origin and Host.
-constexpr endpoint ollama(std::string_view method, std::string_view path,
-                          std::variant<answered, generated, upgraded, traced> what) {
+constexpr endpoint ollama(std::string_view method, std::string_view path, endpoint::function what) {
   return {.method = method, .path = path, .what = what, .any_content_type = true, .error_format = as_ollama};
 }
 
 /// A row of Anthropic's API.
-constexpr endpoint anthropic(std::string_view path, std::variant<answered, generated, upgraded, traced> what) {
+constexpr endpoint anthropic(std::string_view path, endpoint::function what) {
   return {.method = "POST",
           .path = path,
           .what = what,
@@ -52,7 +51,7 @@ constexpr auto rows = std::to_array<endpoint>({
    }}},
   {"GET", "/v1/responses/{id}/input_items", answered{list_response_input}},
   {"POST", "/v1/responses/{id}/cancel", answered{refuse_cancellation}},
-  {"GET", "/v1/responses/{id}", answered{tell_response}},
+  {"GET", "/v1/responses/{id}", resumed{.otherwise = tell_response}},
   {"DELETE", "/v1/responses/{id}", answered{delete_response}},
   // OpenAI's and Anthropic's
   {.method = "GET",
@@ -95,6 +94,7 @@ constexpr auto rows = std::to_array<endpoint>({
    .probe = true},
   // its own
   {"POST", "/v1/requests/{id}/control", answered{control_request, thread_of::parsing}},
+  {"GET", "/v1/requests/{id}/events", resumed{}},
   {"GET", "/v1/requests/{id}", answered{tell_request}},
   {"DELETE", "/v1/requests/{id}", answered{cancel_request}},
   {"POST", "/v1/watermark/detect", answered{detect_mark, thread_of::parsing}},

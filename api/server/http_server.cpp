@@ -34,17 +34,18 @@ void cut_all(server_context& context) {
   });
 }
 
-void start_draining(server_context& context) {
-  if (context.draining.exchange(true))
+void start_draining(server_context& context, std::chrono::milliseconds grace) {
+  if (context.draining.exchange(true) && !context.replaced)
     return;
   context.stop_timers();
+  context.streams.stop();
   const auto open = context.sessions();
   for (const auto& one : open)
     one->drain();
   // Until the last of them ends, /health tells everybody else that the server is draining.
   if (open.empty())
     return context.end_drain();
-  context.grace.expires_after(context.live.get()->stop_grace);
+  context.grace.expires_after(grace);
   context.grace.async_wait([&context](boost::system::error_code cancelled) {
     if (!cancelled)
       cut_all(context);
@@ -56,12 +57,42 @@ void start_draining(server_context& context) {
 server::server(service& engine, server_options options)
   : context_(std::make_unique<server_context>(engine, std::move(options))) {
   listen(*context_);
-  asio::co_spawn(context_->acceptor.get_executor(), accept_all(*context_), asio::detached);
+  if (!context_->options.accept_later)
+    accept();
   if (context_->options.page)
     asio::co_spawn(context_->acceptor.get_executor(), context_->keep_figures(), asio::detached);
 }
 
 server::~server() = default;
+
+void server::accept() {
+  if (auto path = socket_path(context_->options.host))
+    context_->path = *std::move(path); // which is removed at the end
+  asio::co_spawn(context_->acceptor.get_executor(), accept_all(*context_), asio::detached);
+}
+
+int server::listening_socket() const { return context_->acceptor.native_handle(); }
+
+std::string server::describe_self() const { return describe_models(context_->engine); }
+
+void server::give_to(std::shared_ptr<control_peer> next, std::string_view description,
+                     std::chrono::milliseconds grace) {
+  context_->set_next(successor_of(std::move(next), description));
+  asio::post(context_->acceptor.get_executor(), [this, grace] {
+    context_->replaced = true;
+    boost::system::error_code ec;
+    context_->acceptor.close(ec); // the other process has it, too
+    context_->path.clear();
+    start_draining(*context_, grace);
+  });
+}
+
+void server::take(const std::string& message, descriptor socket) {
+  asio::post(context_->acceptor.get_executor(),
+             [this, message, taken = std::make_shared<descriptor>(std::move(socket))] {
+               take_connection(*context_, message, *taken);
+             });
+}
 
 void server::reload(const server_options& next) {
   live_settings live(next, {});
@@ -119,12 +150,13 @@ void server::run_until_stopped() {
 }
 
 void server::stop() {
-  asio::post(context_->acceptor.get_executor(), [this] { start_draining(*context_); });
+  asio::post(context_->acceptor.get_executor(),
+             [this] { start_draining(*context_, context_->live.get()->stop_grace); });
 }
 
 void server::stop_now() {
   asio::post(context_->acceptor.get_executor(), [this] {
-    start_draining(*context_);
+    start_draining(*context_, context_->live.get()->stop_grace);
     cut_all(*context_);
   });
 }

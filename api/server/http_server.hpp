@@ -5,6 +5,7 @@
 #include "api/http/log.hpp"
 #include "api/service/policy.hpp"
 #include "api/service/service.hpp"
+#include "runtime/support/files/descriptor.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -13,9 +14,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
+
+class control_peer;
 
 struct server_options {
   std::string host = "127.0.0.1";              // address or name
@@ -27,6 +31,8 @@ struct server_options {
   std::string admin_key = {};                  // loads and unloads models; empty: no client may
   std::vector<std::string> cors_origins = {};  // browser origins that are allowed; "*": all
   std::vector<std::string> allowed_hosts = {}; // Host values allowed besides this machine's; "*": all
+  bool accept_later = false;                   // only once server::accept() is called
+  bool movable = false;                        // requests keep what another process needs to go on with them
   bool page = true;                            // whether `GET /` serves the web page to browsers
   bool fault_injection = false;                // whether clients may make parts fail (/debug/faults), for tests
   std::size_t max_header_bytes = 16 << 10;
@@ -39,6 +45,9 @@ struct server_options {
   std::size_t max_requests_per_key = 0;       // concurrent sequences of one API key; 0: unlimited
   std::size_t max_stored_responses = 4096;    // of /v1/responses; the least recently used are forgotten
   std::size_t max_response_memory = 64 << 20; // bytes of them
+  std::chrono::milliseconds resume_window{0}; // how long a stream goes on without its client; 0: not at all
+  std::size_t max_resume_memory = 64 << 20;   // bytes of what such clients may have missed
+  std::size_t max_unread_streams = 256;       // that go on without their clients, or have ended
   std::size_t brief_bytes = 64 << 10;         // up to this size, a request is parsed ahead of longer ones
   std::size_t max_waiting = 1024;             // requests waiting to be parsed, per lane; further ones are refused
   std::size_t sink_bytes = 256 << 10;         // bytes queued for a slow reader before its requests pause
@@ -68,6 +77,19 @@ public:
 
   /// The port listened on.
   std::uint16_t port() const;
+
+  /// Of the socket that it listens on.
+  int listening_socket() const;
+  /// Accepts connections from now on (server_options::accept_later). Any thread.
+  void accept();
+
+  /// Another process takes this one's place: nothing more is accepted, `next` gets idle connections and what can go on
+  /// there, as it described itself (describe_self()), and the rest has `grace`; then run_until_stopped() returns. Any
+  /// thread. Throws failure.
+  void give_to(std::shared_ptr<control_peer> next, std::string_view description, std::chrono::milliseconds grace);
+  std::string describe_self() const;
+  /// Goes on with a connection that another process has given away, with its message. Any thread.
+  void take(const std::string& message, descriptor socket);
 
   /// Serves on this thread (and `threads` - 1 more) until stop() has been called and the last connection is closed.
   void run_until_stopped();

@@ -1,5 +1,6 @@
 #include "api/server/http_session.hpp"
 
+#include "api/http/query.hpp"
 #include "api/openai/fields/known_fields.hpp"
 #include "api/server/connection.hpp"
 #include "api/server/endpoint.hpp"
@@ -7,6 +8,7 @@
 #include "api/server/model_waiting.hpp"
 #include "api/server/request_checks.hpp"
 #include "api/server/responses_socket.hpp"
+#include "api/server/resumable_stream.hpp"
 #include "api/server/step_trace.hpp"
 #include "api/server/websocket_session.hpp"
 
@@ -50,10 +52,11 @@ struct upgrade_request {
 
 class http_session : public session, public std::enable_shared_from_this<http_session> {
 public:
-  http_session(server_context& context, byte_stream bytes)
+  http_session(server_context& context, byte_stream bytes, std::unique_ptr<moving_request> first)
     : context_(context),
       strand_(bytes.get_executor()),
-      late_(context.draining),
+      first_(std::move(first)),
+      late_(context.draining && !context.replaced),
       address_(bytes.peer_address()),
       link_(std::make_shared<connection>(std::move(bytes), context)) {
     context_.counted.connection_opened();
@@ -75,8 +78,10 @@ private:
   asio::awaitable<void> serve_websocket();
   asio::awaitable<bool> serve_and_record();
   asio::awaitable<bool> serve_one();
+  asio::awaitable<bool> continue_first(moving_request its);
   request_record& begin_record(const request_head& head, std::string_view target);
   asio::awaitable<bool> await_request();
+  void give_away();
   asio::awaitable<bool> refuse_unread(boost::system::error_code ec, answer_form form);
   asio::awaitable<bool> refuse_and_close(const reply& why, answer_form form);
   asio::awaitable<bool> refuse(request_parser& parser, const reply& why, answer_form form);
@@ -84,15 +89,17 @@ private:
   asio::awaitable<bool> dispatch(const found_endpoint& to, held_text body, answer_form form);
   asio::awaitable<bool> send_answer(const found_endpoint& to, answered how, held_text body, answer_form form);
   worker_lane* lane_of(thread_of where, std::size_t bytes);
-  asio::awaitable<bool> upgrade(request_parser& parser, upgraded kind, answer_form form);
+  asio::awaitable<bool> upgrade(request_parser& parser, upgraded kind, std::string query, answer_form form);
+  void come_back(request_parser& parser, std::string_view session, std::string_view query);
 
   answer_form form_of(const request_parser& parser) const;
 
   server_context& context_;
   asio::any_io_executor strand_;
-  const bool late_;           // came while the server was draining
-  bool as_anthropic_ = false; // the request's client speaks Anthropic's API
-  const std::string address_; // of the client
+  std::unique_ptr<moving_request> first_; // which another process has begun to answer; null: none
+  const bool late_;                       // came while the server was draining
+  bool as_anthropic_ = false;             // the request's client speaks Anthropic's API
+  const std::string address_;             // of the client
   std::shared_ptr<connection> link_;
   std::shared_ptr<websocket_endpoint> websocket_; // once upgraded
   std::optional<upgrade_request> upgrade_;        // what it is to accept
@@ -106,9 +113,14 @@ private:
 
 void http_session::drain() {
   asio::post(strand_, [self = shared_from_this()] {
-    self->draining_ = true;
+    const bool moves = self->context_.next() && self->link_->bytes().is_socket();
+    self->draining_ = !moves;
     if (self->websocket_)
       self->websocket_->drain();
+    else if (self->idle_ && moves)
+      self->link_->bytes().cancel(); // await_request() gives it away, unless something has come
+    else if (self->request_)
+      self->request_->poke();
     else if (self->idle_ && self->fresh_)
       self->link_->set_deadline(late_timeout);
     else if (self->idle_)
@@ -144,7 +156,7 @@ void http_session::give_way() {
 }
 
 asio::awaitable<void> http_session::run() {
-  bool more = true;
+  bool more = !first_ || co_await serve_and_record();
   while (more) {
     more = co_await serve_and_record();
     // The drain began behind this request: what the client sends by then must not reset the answer.
@@ -171,7 +183,10 @@ asio::awaitable<void> http_session::serve_websocket() {
 asio::awaitable<bool> http_session::serve_and_record() {
   bool more = false;
   try {
-    more = co_await serve_one();
+    if (first_)
+      more = co_await continue_first(*std::exchange(first_, nullptr));
+    else
+      more = co_await serve_one();
   } catch (const std::exception&) {
     // The client is gone or does not read.
   }
@@ -188,6 +203,13 @@ request_record& http_session::begin_record(const request_head& head, std::string
   return record;
 }
 
+/// An idle connection, to the process that takes this one's place.
+void http_session::give_away() {
+  link_->clear_deadline();
+  if (context_.next()->line->send(connection_message(), link_->bytes().native_handle()))
+    link_->let_go();
+}
+
 asio::awaitable<bool> http_session::await_request() {
   auto& buffer = link_->buffer();
   if (cut_)
@@ -199,6 +221,10 @@ asio::awaitable<bool> http_session::await_request() {
   if (late_ ? std::exchange(draining_, true) : draining && !fresh_)
     co_return false;
   link_->set_deadline(late_ || draining ? late_timeout : context_.live.get()->idle_timeout);
+  if (context_.next() && link_->bytes().is_socket()) {
+    give_away();
+    co_return false;
+  }
   context_.set_idle(this, true);
   boost::system::error_code ec;
   const auto room = buffer.prepare(4096);
@@ -207,6 +233,8 @@ asio::awaitable<bool> http_session::await_request() {
   context_.set_idle(this, false);
   buffer.commit(count);
   idle_ = fresh_ = false;
+  if (ec == asio::error::operation_aborted && count == 0 && context_.next())
+    give_away();
   co_return !ec;
 }
 
@@ -215,9 +243,10 @@ answer_form http_session::form_of(const request_parser& parser) const {
   answer_form form;
   form.version = head.version();
   form.head = head.method() == http::verb::head;
-  form.keep_alive = parser.keep_alive() && !draining_ && !context_.draining;
+  form.keep_alive = parser.keep_alive() && !draining_ && !context_.closes();
   form.headers = cors_headers(head, *context_.live.get());
   form.accept = view(head[http::field::accept]);
+  form.last_event_id = view(head["Last-Event-ID"]);
   return form;
 }
 
@@ -342,8 +371,39 @@ asio::awaitable<bool> http_session::serve_one() {
     co_return false;
   }
   if (std::holds_alternative<upgraded>(to->row->what))
-    co_return co_await upgrade(parser, std::get<upgraded>(to->row->what), form);
+    co_return co_await upgrade(parser, std::get<upgraded>(to->row->what), to->query, form);
   co_return co_await dispatch(*to, std::move(parser.get().body()), form);
+}
+
+/// Goes on with a request that another process has begun to answer. Its connection may serve others behind it.
+asio::awaitable<bool> http_session::continue_first(moving_request its) {
+  idle_ = fresh_ = false;
+  const auto blank = its.route.find(' ');
+  const auto path = its.route.substr(std::min(blank, its.route.size() - 1) + 1);
+  const auto found = find_endpoint(its.route.substr(0, blank), path);
+  const auto* to = std::get_if<found_endpoint>(&found);
+  const auto* made = to ? std::get_if<generated>(&to->row->what) : nullptr;
+  caller_ = context_.keys.named(its.from.key);
+  auto& record = link_->begin_record(its.id, its.route);
+  record.set_origin(its.from);
+  if (!made)
+    throw failure(errc::unavailable, "what was handed over is nothing that this server has");
+  auto& buffer = link_->buffer();
+  buffer.commit(asio::buffer_copy(buffer.prepare(its.read_ahead.size()), asio::buffer(its.read_ahead)));
+  answer_form form;
+  form.version = its.version;
+  form.keep_alive = its.keep_alive;
+  form.headers = its.headers;
+  form.error_format = error_format_at(path);
+  request_.emplace(caller_.number, context_.client_of(caller_, link_->bytes()));
+  link_->account()->speak_for(request_->client());
+  struct reset_at_end {
+    std::optional<request_scope>& request;
+    ~reset_at_end() { request.reset(); }
+  } const ends{request_};
+  held_text body{std::move(its.body), byte_budget::share(context_.bodies, request_->client())};
+  co_return co_await exchange_generation(context_, *link_, *request_, *made, std::move(body), std::move(form),
+                                         std::make_unique<moving_request>(std::move(its)));
 }
 
 asio::awaitable<bool> http_session::dispatch(const found_endpoint& to, held_text body, answer_form form) {
@@ -357,7 +417,7 @@ asio::awaitable<bool> http_session::dispatch(const found_endpoint& to, held_text
   } const ends{request_};
   bool reusable = false;
   if (const auto* made = std::get_if<generated>(&to.row->what)) {
-    reusable = co_await exchange_generation(context_, *link_, *request_, *made, std::move(body), form);
+    reusable = co_await exchange_generation(context_, *link_, *request_, *made, std::move(body), form, nullptr);
     co_return reusable;
   }
   if (std::holds_alternative<traced>(to.row->what)) {
@@ -365,7 +425,13 @@ asio::awaitable<bool> http_session::dispatch(const found_endpoint& to, held_text
                                       trace_steps(context_, *link_, *request_, to.query, form));
     co_return reusable;
   }
-  const auto how = std::get<answered>(to.row->what);
+  const auto* stream = std::get_if<resumed>(&to.row->what);
+  if (stream && (!stream->otherwise || query_parameter(to.query, "stream") == "true")) {
+    reusable = co_await link_->attend(*request_, form.version,
+                                      resume_stream(context_, *link_, *request_, to.id, to.query, form));
+    co_return reusable;
+  }
+  const auto how = stream ? answered{stream->otherwise} : std::get<answered>(to.row->what);
   if (how.on == thread_of::parsing || how.on == thread_of::files)
     reusable = co_await link_->attend(*request_, form.version, send_answer(to, how, std::move(body), form));
   else
@@ -452,11 +518,23 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
 }
 
 /// Makes the WebSocket, which run() serves: it may be idle for long, and need not keep what read the request.
-asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kind, answer_form form) {
+asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kind, std::string query,
+                                            answer_form form) {
   if (!boost::beast::websocket::is_upgrade(parser.get()) || link_->buffer().size() > 0) {
     auto why_not = refusal(426, "this endpoint is for WebSockets only");
     why_not.headers.emplace_back("Upgrade", "websocket");
     co_await link_->send(why_not, form);
+    co_return form.keep_alive;
+  }
+  if (const auto session = query_parameter(query, "resume"); session && !kind.to_responses) {
+    std::optional<error> refused;
+    try {
+      come_back(parser, *session, query);
+      co_return false;
+    } catch (const failure& f) {
+      refused = f.what_failed();
+    }
+    co_await link_->send(reply::of(*refused), form);
     co_return form.keep_alive;
   }
   context_.counted.answered(101);
@@ -466,17 +544,33 @@ asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kin
   link_->buffer().shrink_to_fit();
   websocket_ = kind.to_responses ? make_responses_socket(context_, std::move(link_->bytes()))
                                  : make_websocket_session(context_, std::move(link_->bytes()));
-  if (draining_)
+  if (draining_ || context_.draining)
     websocket_->drain();
   co_return false;
 }
 
+/// Gives this connection to the WebSocket that its client had before. Throws failure if that is not there.
+void http_session::come_back(request_parser& parser, std::string_view session, std::string_view query) {
+  const auto journal = context_.streams.find(caller_.number, context_.client_of(caller_, link_->bytes()), session,
+                                             true);
+  const auto its = context_.sockets.find(std::string(session));
+  if (!its || !link_->bytes().is_socket())
+    throw failure(errc::not_found, "there is no WebSocket session of this id, or not any more", "resume");
+  const auto after = event_number(query_parameter(query, "after").value_or("0"), "after");
+  journal->check(after);
+  context_.counted.answered(101);
+  link_->record().answered(101);
+  auto id = link_->record().id();
+  its->come_back({link_->bytes().move_to(its->executor()), std::make_unique<const request_head>(parser.release()),
+                  std::move(id), after});
+}
+
 } // namespace
 
-void start_http_session(server_context& context, byte_stream bytes) {
+void start_http_session(server_context& context, byte_stream bytes, std::unique_ptr<moving_request> first) {
   const auto strand = bytes.get_executor();
   const auto address = bytes.peer();
-  const auto started = std::make_shared<http_session>(context, std::move(bytes));
+  const auto started = std::make_shared<http_session>(context, std::move(bytes), std::move(first));
   context.add_session(started, address);
   asio::co_spawn(
     strand, [started]() -> asio::awaitable<void> { co_await started->run(); }, asio::detached);

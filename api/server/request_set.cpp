@@ -127,6 +127,11 @@ void request_set::cancel_all() {
     request.cancel();
 }
 
+void request_set::hand_over_all() {
+  for (const auto& [key, request] : running_)
+    request.hand_over();
+}
+
 asio::awaitable<std::vector<request_set::item>> request_set::end_all(std::chrono::milliseconds limit) {
   cancel_all();
   std::vector<item> ends;

@@ -43,6 +43,8 @@ public:
   request_handle submit(std::uint64_t key, generation request, std::shared_ptr<const void> held = nullptr);
   void cancel(std::uint64_t key);
   void cancel_all();
+  /// Each ends with a done_event that has `begun`, unless it ends before.
+  void hand_over_all();
   /// Cancels all requests and waits for their last events, at most for `limit`; what they still generated is dropped.
   boost::asio::awaitable<std::vector<item>> end_all(std::chrono::milliseconds limit);
   /// Cancels all requests at the end of the connection; no event is delivered afterwards.

@@ -36,6 +36,8 @@ public:
   /// `answer_id`: of the answer; empty: it has none.
   void parsed(const std::vector<generation>& prompts, std::string_view answer_id);
   void submitted(request_handle handle);
+  /// It goes on without its connection: `scope` takes the place of the first.
+  void follow(request_scope& scope) { scope_ = &scope; }
   void end(unsigned status);
 
   // Any thread:

@@ -58,6 +58,7 @@ server_context::server_context(service& engine, server_options given)
            std::max(options.max_body_memory / 2, options.max_body_bytes)),
     answers(options.max_answer_memory),
     responses(options.max_stored_responses, options.max_response_memory),
+    streams(options.max_resume_memory, options.max_unread_streams),
     id_prefix_(random_prefix()),
     connections_(options.max_connections),
     io(options.threads),
@@ -119,6 +120,16 @@ std::shared_ptr<const void> server_context::place_to_watch(const std::string& cl
   if (++watchers > most_watching)
     throw failure(errc::overloaded, "at most " + std::to_string(most_watching) + " connections may watch");
   return place;
+}
+
+std::shared_ptr<const successor> server_context::next() const {
+  const std::lock_guard lock(mutex_);
+  return next_;
+}
+
+void server_context::set_next(successor who) {
+  const std::lock_guard lock(mutex_);
+  next_ = std::make_shared<const successor>(std::move(who));
 }
 
 void server_context::trim_memory_later() {
@@ -191,8 +202,9 @@ connection_table::refusal server_context::make_room_for(const std::string& addre
 
 void server_context::add_session(const std::shared_ptr<session>& one, const std::string& address) {
   const std::lock_guard lock(mutex_);
-  sessions_[one.get()] = {one, draining};
-  late_sessions_ += draining;
+  const bool late = draining && !replaced;
+  sessions_[one.get()] = {one, late};
+  late_sessions_ += late;
   connections_.open(one.get(), address);
 }
 

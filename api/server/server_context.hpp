@@ -13,9 +13,11 @@
 #include "api/openai/fields/output_fields.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/server/figures/metrics.hpp"
+#include "api/server/hand_over.hpp"
 #include "api/server/http_server.hpp"
 #include "api/server/live_settings.hpp"
 #include "api/server/request_table.hpp"
+#include "api/server/resume/stream_table.hpp"
 #include "api/server/served_models.hpp"
 
 #include <boost/asio/awaitable.hpp>
@@ -46,6 +48,31 @@ public:
   virtual void give_way() {}
 };
 
+class websocket_endpoint;
+
+/// The WebSockets whose clients may come back, by their ids. Thread-safe.
+class socket_table {
+public:
+  void add(const std::string& id, std::weak_ptr<websocket_endpoint> one) {
+    const std::lock_guard lock(mutex_);
+    by_id_[id] = std::move(one);
+  }
+  void remove(const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    by_id_.erase(id);
+  }
+  /// Null: there is none.
+  std::shared_ptr<websocket_endpoint> find(const std::string& id) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_id_.find(id);
+    return found == by_id_.end() ? nullptr : found->second.lock();
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<websocket_endpoint>> by_id_;
+};
+
 struct server_context {
   server_context(service& engine, server_options options);
 
@@ -62,9 +89,12 @@ struct server_context {
   answer_budget answers;
   response_store responses;
   request_table requests;
+  stream_table streams;
+  socket_table sockets;
   std::atomic<bool> draining = false;
-  std::atomic<int> watchers = 0;    // of the engine's steps
-  std::atomic<int> turned_away = 0; // connections that are being answered with 503
+  std::atomic<bool> replaced = false; // another process accepts in this one's place
+  std::atomic<int> watchers = 0;      // of the engine's steps
+  std::atomic<int> turned_away = 0;   // connections that are being answered with 503
 
 private:
   const std::string id_prefix_;
@@ -76,6 +106,7 @@ private:
   };
   std::map<const session*, open_session> sessions_;
   std::size_t late_sessions_ = 0;
+  std::shared_ptr<const successor> next_;
   connection_table connections_;
 
 public:
@@ -89,6 +120,12 @@ public:
   std::uint16_t port = 0;
   std::string path;          // that is listened on; empty: an address
   asio::ip::address address; // that is listened on; unspecified for a path
+
+  /// Whether connections end behind the requests that they have: nobody takes them over.
+  bool closes() const { return draining && !next(); }
+  /// Who takes this server's place; null: nobody yet.
+  std::shared_ptr<const successor> next() const;
+  void set_next(successor who);
 
   /// The lane that parses a text: short requests do not wait behind long ones.
   worker_lane& lane_for(std::size_t bytes) { return bytes <= options.brief_bytes ? brief : lengthy; }

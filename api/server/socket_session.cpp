@@ -1,11 +1,14 @@
 #include "api/server/socket_session.hpp"
 
 #include "api/http/request_scope.hpp"
+#include "api/openai/object_id.hpp"
+#include "runtime/support/json/json_object.hpp"
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -14,6 +17,11 @@ namespace {
 
 /// Limit of the closing handshake.
 constexpr auto farewell_time = std::chrono::seconds(2);
+
+/// Told first to a client that may come back, each time.
+std::string session_frame(std::string_view id, std::chrono::milliseconds window) {
+  return json_object().text("type", "session").text("session", id).number("resume_ms", window.count()).str();
+}
 
 } // namespace
 
@@ -27,10 +35,14 @@ socket_session::socket_session(server_context& context, byte_stream bytes)
 socket_session::~socket_session() {
   if (requests_)
     requests_->close();
+  if (!journal_)
+    return;
+  context_.streams.close(journal_);
+  context_.sockets.remove(journal_->request_id());
 }
 
 std::optional<error> socket_session::why_not_wait(const std::stop_token& stop) const {
-  if (gone_ || cut_)
+  if (ended_ || cut_)
     return server_stops();
   if (stop.stop_requested())
     return error{errc::cancelled, "the request was given up", {}};
@@ -72,7 +84,6 @@ asio::awaitable<void> socket_session::run(std::unique_ptr<const boost::beast::ht
   client_ = std::move(client);
   from_ = std::move(from);
   const auto& options = context_.options;
-  const auto live = context_.live.get();
   account_ = std::make_shared<answer_budget::account>(context_.answers, [weak = weak_from_this(), strand = strand_] {
     asio::post(strand, [weak] {
       if (const auto self = weak.lock())
@@ -82,22 +93,144 @@ asio::awaitable<void> socket_session::run(std::unique_ptr<const boost::beast::ht
   requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
   account_->speak_for(client_);
   requests_->speak_for(client_);
-  const bool accepted = co_await stream_.accept(*head, id_, live->header_timeout, live->idle_timeout,
-                                                [this] { leave(); });
+  const auto accept = [this](const auto& request, std::string its_id) {
+    const auto live = context_.live.get();
+    return stream_.accept(request, std::move(its_id), live->header_timeout, live->idle_timeout,
+                          [this] { leave(true); });
+  };
+  bool accepted = co_await accept(*head, id_);
   if (!accepted)
     co_return;
   head.reset();
-  co_await (read_messages() && write_messages());
+  if (outlives_connection())
+    begin_journal();
+  for (;;) {
+    if (accepted)
+      co_await (read_messages() && write_messages());
+    const bool returned = co_await await_return();
+    if (!returned)
+      break;
+    auto client = std::move(*returned_);
+    returned_.reset();
+    stream_ = websocket_stream(std::move(client.bytes));
+    gone_ = reader_done_ = false;
+    accepted = co_await accept(*client.head, client.id);
+    if (accepted)
+      attach(client.after);
+  }
+  give_up();
   co_await end_left();
 }
 
-void socket_session::leave() {
+void socket_session::leave(bool closed) {
   gone_ = true;
+  closed_ = closed_ || closed;
   client_leaves();
-  stop_parsing();
-  requests_->cancel_all();
+  if (!may_return())
+    give_up();
   room_.cancel();
   requests_->poke();
+}
+
+void socket_session::give_up() {
+  ended_ = true;
+  stop_parsing();
+  requests_->cancel_all();
+}
+
+// -- clients that come back ---------------------------------------------------------------------------------------------
+
+bool socket_session::may_return() const {
+  return journal_ && !closed_ && !stream_.pending_close() && !draining_ && !cut_ && !ended_ && !requests_->overflowed();
+}
+
+void socket_session::begin_journal() {
+  back_ = std::make_shared<strand_signal>(strand_);
+  journal_ = std::make_shared<stream_journal>(
+    stream_journal::origin{object_id("ws_"), {}, caller_.number, client_, true},
+    stream_journal::bounds{.ahead = context_.options.sink_bytes}, context_.streams.memory,
+    [strand = strand_, back = std::weak_ptr(back_), requests = std::weak_ptr(requests_)] {
+      asio::post(strand, [back, requests] {
+        if (const auto one = back.lock())
+          one->notify_here();
+        if (const auto one = requests.lock())
+          one->poke();
+      });
+    });
+  context_.streams.open(journal_);
+  context_.sockets.add(journal_->request_id(), weak_from_this());
+  attach(0);
+}
+
+void socket_session::attach(std::uint64_t after) {
+  try {
+    reader_ = journal_->attach(after, [] {});
+  } catch (const failure&) { // the time was too long
+    journal_->drop();
+  }
+}
+
+void socket_session::come_back(returning_client client) {
+  asio::post(strand_, [self = shared_from_this(), client = std::make_shared<returning_client>(std::move(client))] {
+    if (self->ended_)
+      return;
+    self->returned_ = std::move(*client);
+    if (!self->gone_)
+      self->stream_.close(); // the old connection only seems alive
+    self->back_->notify_here();
+    self->requests_->poke();
+  });
+}
+
+/// Gathers what the requests yield until the client comes back. False if it does not, or cannot.
+asio::awaitable<bool> socket_session::await_return() {
+  if (!may_return())
+    co_return false;
+  const auto until = asio::steady_timer::clock_type::now() + context_.options.resume_window;
+  journal_->leave(reader_);
+  asio::steady_timer end(strand_, until);
+  end.async_wait([back = back_, requests = requests_](boost::system::error_code cancelled) {
+    if (cancelled)
+      return;
+    back->notify_here();
+    requests->poke();
+  });
+  while (!returned_ && may_return() && !journal_->is_dropped() && asio::steady_timer::clock_type::now() < until) {
+    if (!context_.streams.keep(journal_))
+      co_return false;
+    if (!journal_->has_room()) {
+      if (!journal_->lacks_memory() || !context_.streams.drop_ended(client_))
+        co_await back_->wait(std::min(until, asio::steady_timer::clock_type::now() + stream_journal::between_tries));
+      continue;
+    }
+    co_await requests_->wait();
+    messages all;
+    gather(all);
+    keep_frames(all);
+    requests_->written();
+    requests_->resume_if_drained();
+  }
+  co_return returned_&& may_return() && !journal_->is_dropped();
+}
+
+void socket_session::gather(messages& all) {
+  all.swap(replies_);
+  for (const auto& item : requests_->receive())
+    add(item, all);
+}
+
+/// What is told from now on by their numbers.
+void socket_session::keep_frames(messages& all) {
+  for (const auto& one : all)
+    journal_->append_frame(one);
+  all.clear();
+}
+
+asio::awaitable<bool> socket_session::write(std::string_view message) {
+  account_->waits();
+  const bool open = co_await stream_.write(message);
+  account_->wrote(message.size());
+  co_return open;
 }
 
 asio::awaitable<void> socket_session::read_messages() {
@@ -113,28 +246,35 @@ asio::awaitable<void> socket_session::read_messages() {
       co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
     }
   }
-  leave();
+  leave(false);
   reader_done_ = true;
   room_.cancel();
 }
 
 asio::awaitable<void> socket_session::write_messages() {
-  bool open = true;
+  bool open = !journal_ || co_await write(session_frame(journal_->request_id(), context_.options.resume_window));
+  if (journal_)
+    requests_->poke(); // what was missed
   while (open && !gone_) {
     co_await requests_->wait();
     if (gone_)
-      break; // end_left() hears of what is left
+      break; // end_left() or await_return() hears of what is left
     messages all;
-    all.swap(replies_);
-    for (const auto& item : requests_->receive())
-      add(item, all);
-    before_writing(all);
+    gather(all);
     if (cut_)
       end_all(all);
-    for (auto one = all.begin(); one != all.end() && open && !gone_ && !requests_->overflowed(); ++one) {
-      account_->waits();
-      open = co_await stream_.write(*one);
-      account_->wrote(one->size());
+    if (journal_)
+      keep_frames(all);
+    before_writing(all);
+    for (auto one = all.begin(); one != all.end() && open && !gone_ && !requests_->overflowed(); ++one)
+      open = co_await write(*one);
+    for (bool more = journal_ != nullptr; more && open && !gone_;) {
+      const auto part = journal_->read(reader_, 1);
+      more = !part.text.empty();
+      if (part.replaced)
+        open = false; // what it missed is not kept any more
+      else if (more)
+        open = co_await write(part.text);
     }
     if (replies_.empty())
       reply_bytes_ = 0;

@@ -4,6 +4,8 @@
 #pragma once
 
 #include "api/server/request_set.hpp"
+#include "api/server/resume/strand_signal.hpp"
+#include "api/server/resume/stream_journal.hpp"
 #include "api/server/websocket_session.hpp"
 #include "api/server/wire/reply.hpp"
 #include "api/server/wire/websocket_stream.hpp"
@@ -28,6 +30,8 @@ public:
   void drain() override;
   void cut() override;
   void abort() override;
+  asio::any_io_executor executor() override { return strand_; }
+  void come_back(returning_client client) override;
   asio::awaitable<void> run(std::unique_ptr<const boost::beast::http::request<budgeted_body>> head, std::string id,
                             key_ring::owner caller, std::string client, request_record::origin from) override;
 
@@ -38,6 +42,8 @@ protected:
 
   virtual asio::awaitable<void> handle(held_text message) = 0;
   virtual void refuse_binary() = 0;
+  /// Whether a lost client may come back (server_options::resume_window).
+  virtual bool outlives_connection() const { return false; }
   /// Ends what is being parsed.
   virtual void stop_parsing() = 0;
   /// The client leaves.
@@ -95,14 +101,23 @@ protected:
   request_record::origin from_;
   request_quota quota_;
   std::uint64_t next_key_ = 0;
-  bool gone_ = false; // nothing more is read or written
+  bool gone_ = false;  // nothing more is read or written here
+  bool ended_ = false; // nor will be, by another connection
   bool draining_ = false;
   bool cut_ = false; // nothing more is submitted
 
 private:
   static constexpr std::size_t parsed_in_place = 8 << 10;
 
-  void leave();
+  void leave(bool closed);
+  void give_up();
+  bool may_return() const;
+  void begin_journal();
+  void attach(std::uint64_t after);
+  asio::awaitable<bool> await_return();
+  void gather(messages& all);
+  void keep_frames(messages& all);
+  asio::awaitable<bool> write(std::string_view message);
   asio::awaitable<void> read_messages();
   asio::awaitable<void> write_messages();
 
@@ -110,6 +125,13 @@ private:
   messages replies_;
   std::size_t reply_bytes_ = 0;
   bool reader_done_ = false;
+  bool closed_ = false; // the client said that it leaves
+
+  // Where a client may come back:
+  std::shared_ptr<strand_signal> back_;
+  std::shared_ptr<stream_journal> journal_;
+  std::uint64_t reader_ = 0; // of the journal
+  std::optional<returning_client> returned_;
 };
 
 } // namespace troupe

@@ -65,6 +65,7 @@ private:
 
   asio::awaitable<void> handle(held_text message) override;
   void refuse_binary() override { send(error_frame({}, {errc::bad_request, "frames must be text, not binary", {}})); }
+  bool outlives_connection() const override { return context_.options.resume_window.count() > 0; }
   void stop_parsing() override;
   void client_leaves() override { end_watch(); }
   void add(const request_set::item& item, messages& frames) override;
@@ -229,7 +230,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     std::optional<error> wrong;
     std::shared_ptr<model_wait> waits = {}; // for its model, and is to be parsed again then
   };
-  if (gone_ || cut_)
+  if (ended_ || cut_)
     co_return;
   auto parse = [this, &frame, stop = ids_.at(frame.id).stop.get_token()] {
     outcome result;
@@ -268,7 +269,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   } catch (...) { // the lane is full, or memory
     parsed.wrong = caught_error();
   }
-  if (gone_ || cut_)
+  if (ended_ || cut_)
     co_return;
   auto& mine = ids_.at(frame.id);
   mine.record.set_user(requested_user(field_reader(frame.body->root())));

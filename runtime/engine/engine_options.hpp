@@ -74,7 +74,8 @@ using progress_sink = std::function<void(const load_status&)>;
 
 /// Public facts about a loaded model. Immutable.
 struct model_info {
-  std::string id; // for clients
+  std::string id;       // for clients
+  std::string identity; // equal where the same tokens follow, on this machine; empty: nothing is
   int vocab_size = 0;
   int max_context = 0;
   int own_context = 0; // the model's limit; max_context may be less, for lack of memory

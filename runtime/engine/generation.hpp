@@ -45,6 +45,7 @@ struct token_event {
   // The log-probabilities of prompt tokens, if asked for: with index 0, in order, before any token. The first token of
   // a prompt has none (its logprob is 0 and `top` empty).
   std::vector<sampled_token> prompt;
+  bool replayed = false; // of what another process has generated (generation::begun)
 };
 
 struct choice_summary {
@@ -60,17 +61,18 @@ struct choice_summary {
 struct done_event {
   std::vector<choice_summary> choices;
   std::uint32_t prompt_tokens = 0;
-  std::uint32_t completion_tokens = 0;                          // over all choices
-  std::uint32_t cached_tokens = 0;                              // of the prompt, found in the prefix cache
-  double queue_ms = 0;                                          // submission to first planned step
-  double prefill_ms = 0;                                        // to the first token
-  double decode_ms = 0;                                         // to the last
-  double total_ms = 0;                                          // submission to this
-  std::uint32_t accepted_guesses = 0, rejected_guesses = 0;     // of tokens that follow
-  std::uint32_t accepted_predicted = 0, rejected_predicted = 0; // of these, from the request's `prediction`
-  std::uint32_t withheld_tokens = 0;                            // instead of which another had to be chosen, by policy
-  std::vector<float> embedding = {};                            // [hidden], as pooled; of requests for one
-  wait_parts spent = {};                                        // total_ms by cause
+  std::uint32_t completion_tokens = 0;                           // over all choices
+  std::uint32_t cached_tokens = 0;                               // of the prompt, found in the prefix cache
+  double queue_ms = 0;                                           // submission to first planned step
+  double prefill_ms = 0;                                         // to the first token
+  double decode_ms = 0;                                          // to the last
+  double total_ms = 0;                                           // submission to this
+  std::uint32_t accepted_guesses = 0, rejected_guesses = 0;      // of tokens that follow
+  std::uint32_t accepted_predicted = 0, rejected_predicted = 0;  // of these, from the request's `prediction`
+  std::uint32_t withheld_tokens = 0;                             // instead of which another had to be chosen, by policy
+  std::vector<float> embedding = {};                             // [hidden], as pooled; of requests for one
+  wait_parts spent = {};                                         // total_ms by cause
+  std::shared_ptr<const std::vector<begun_sequence>> begun = {}; // handed over, to go on elsewhere; null: it has ended
 };
 
 /// Exactly one done_event or error ends every request.

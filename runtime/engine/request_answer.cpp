@@ -189,6 +189,35 @@ bool request_answer::close_reasoning(transcript& of) {
   return true;
 }
 
+std::vector<begun_sequence> request_answer::begun() const {
+  using how = begun_sequence::end;
+  std::vector<begun_sequence> all;
+  for (const auto& each : sequences_) {
+    const bool cut = each.finished() && !each.stopped_by_text();
+    const bool full = cut && each.summary().reason == finish_reason::length;
+    all.push_back({each.ids(), each.mirostat_mu(), full ? how::length : cut ? how::stop : how::none});
+  }
+  return all;
+}
+
+void request_answer::replay(std::span<const begun_sequence> what, time_point now) {
+  for (std::size_t i = 0; i < std::min(what.size(), sequences_.size()); ++i)
+    for (std::size_t k = 0; k < what[i].emitted.size(); ++k) {
+      sampled_token token;
+      token.id = what[i].emitted[k];
+      token.mirostat_mu = what[i].mirostat_mu;
+      if (k + 1 == what[i].emitted.size() && what[i].ended != begun_sequence::end::none)
+        token.finish = what[i].ended == begun_sequence::end::length ? sampled_token::finish::length
+                                                                    : sampled_token::finish::eos;
+      first_token_ = last_token_ = now;
+      ledger_->generated(1);
+      if (auto event = sequences_[i].push(token)) {
+        event->replayed = true;
+        tell_(std::move(*event));
+      }
+    }
+}
+
 done_event request_answer::close(time_point submitted, time_point now) {
   if (ranking_)
     tell_best();

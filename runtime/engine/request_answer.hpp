@@ -51,6 +51,12 @@ public:
   /// scheduler has to go on from there. Returns whether there was one.
   bool end_reasoning();
 
+  /// What another process needs to go on with it, and the same there: what was generated elsewhere is told again, as
+  /// events that say so.
+  std::vector<begun_sequence> begun() const;
+  void replay(std::span<const begun_sequence> what, time_point now);
+  bool may_be_handed_over() const { return may_finish() && !ranking_; }
+
   /// Whether a part of it can be told: not of a group, whose answers are found whole, nor if nothing is generated.
   bool may_finish() const;
 

@@ -16,6 +16,7 @@ public:
   virtual void pause(bool paused) = 0;
   virtual void finish() {}
   virtual void end_reasoning() {}
+  virtual void hand_over() {}
   /// Null: there is none.
   virtual std::shared_ptr<const request_ledger> ledger() const { return nullptr; }
 };
@@ -44,6 +45,12 @@ public:
   void end_reasoning() const {
     if (control_)
       control_->end_reasoning();
+  }
+
+  /// Ends it here, for another process to go on: one done_event with `begun` follows, unless it ends before.
+  void hand_over() const {
+    if (control_)
+      control_->hand_over();
   }
 
   /// What it does, and where its time went; also once it has ended. Null for a handle to nothing.

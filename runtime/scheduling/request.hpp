@@ -34,6 +34,13 @@ struct reasoning_marks {
 };
 
 /// What a client asks for, as parsed: a prompt and how to continue it, `sampling.n` times.
+/// A sequence of a request that another process has run in part.
+struct begun_sequence {
+  std::vector<token_id> emitted;
+  float mirostat_mu = 0; // after the last of them
+  enum class end : std::uint8_t { none, stop, length } ended = end::none;
+};
+
 struct generation {
   std::vector<token_id> prompt;
   sampling_params sampling;
@@ -52,6 +59,9 @@ struct generation {
   std::string cache_salt = {};                           // only requests of the same one share cached prefixes
   std::string model = {};                                // that it is for, by its name; empty: the only one
   std::shared_ptr<const reasoning_marks> reasoning = {}; // null: an answer has none that could end early
+  /// Its n sequences as far as another process has got; null, or empty: it begins here. Not where log-probabilities are
+  /// asked for, nor with groups and best_of.
+  std::shared_ptr<const std::vector<begun_sequence>> begun = {};
 };
 
 /// A generation that was checked (runtime/engine/checked_generation.hpp). Does not change once it is shared: what

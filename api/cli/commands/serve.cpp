@@ -2,6 +2,7 @@
 
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/replacement.hpp"
 #include "api/cli/serve_options.hpp"
 #include "api/cli/serve_sandbox.hpp"
 #include "api/cli/served_list.hpp"
@@ -20,6 +21,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <functional>
@@ -34,6 +36,7 @@
 #include <vector>
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 namespace troupe::cli {
 
@@ -283,11 +286,41 @@ void confine_server(const serve_options& options, const CLI::App& given, const s
     options.server.log->say(log_level::warn, "sandbox", "the server is not confined: " + why_not);
 }
 
+/// By which another process can take this one's place; null: by none. With `before`, that is listened on already.
+std::unique_ptr<control_listener> open_control(const serve_options& options, predecessor* before) {
+  const auto path = control_path(options);
+  if (path.empty())
+    return nullptr;
+  if (before)
+    return std::make_unique<control_listener>(path, before->take_control());
+  try {
+    return std::make_unique<control_listener>(path);
+  } catch (const failure& f) {
+    if (!options.control_socket.empty())
+      throw;
+    options.server.log->say(log_level::warn, "control",
+                            "no other server can take this one's place: " + std::string(f.what()));
+    return nullptr;
+  }
+}
+
 int serve(serve_options options, const CLI::App& given, const reader& again) {
+  std::optional<background> starter;
+  if (options.background)
+    starter.emplace();
   const auto list = list_served(options, given);
   bound_keys(options, list);
   std::signal(SIGPIPE, SIG_IGN); // who reads the log may go away: that ends nothing
-  if (const auto inherited = checked_usage(take_inherited_socket)) {
+  std::unique_ptr<predecessor> before;
+  if (options.replace && control_path(options).empty())
+    throw usage_failure("--replace needs the --port of the server whose place it takes, or its --control-socket");
+  if (options.replace)
+    before = std::make_unique<predecessor>(control_path(options));
+  auto control = open_control(options, before.get());
+  options.server.movable = control != nullptr;
+  if (before) {
+    before->give_socket(options.server);
+  } else if (const auto inherited = checked_usage(take_inherited_socket)) {
     options.server.host = inherited->host;
     options.server.socket = inherited->descriptor;
   }
@@ -337,6 +370,28 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     log->say(log_level::warn, "anonymous",
              "without a key, everyone who can reach this address can use the server (--allow-anonymous)");
 
+  std::optional<successors> next;
+  const auto old = std::move(before);
+  std::atomic<bool> replaced = false;
+  const auto await_successor = [&] {
+    if (!control)
+      return;
+    next.emplace(
+      std::move(control),
+      successors::self{.serving = listening,
+                       .host = host,
+                       .grace = options.replace_grace,
+                       .replaced =
+                         [&](std::int64_t process) {
+                           replaced = true;
+                           log->write(log_level::info, "replaced",
+                                      {{"by_process", static_cast<std::uint64_t>(process)},
+                                       {"running", std::uint64_t(listening.running_requests())}});
+                         },
+                       .failed = [&](const std::string& why) { log->say(log_level::warn, "not replaced", why); }});
+  };
+  if (!old)
+    await_successor();
   std::jthread serving([&] {
     listening.run_until_stopped();
     terminal.post(done_event{});
@@ -348,6 +403,16 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     } catch (const failure& f) { // the log has it, unless the server is stopping
       return terminal.post(f.what_failed());
     }
+    if (old) {
+      old->take_over(listening, [&](bool well) {
+        log->say(well ? log_level::info : log_level::warn, "replaced",
+                 well ? "the other server has ended" : "the other server has ended before it had given all away");
+      });
+      manager.tell("MAINPID=" + std::to_string(::getpid()));
+      await_successor();
+    }
+    if (starter)
+      starter->serves();
     const auto first = models.find({});
     if (first && !first->schedule_invariant)
       log->say(log_level::warn, "schedule", schedule_warning(*first));
@@ -369,17 +434,23 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     manager.ready();
   });
   const auto watchdog = watched(manager, models);
-  // Only two things end this wait: an interrupt, or the failure of a load at the start or of the only engine.
-  const auto broken = terminal.next_event();
-  if (!broken)
+  // Only these end this wait: an interrupt, the failure of a load at the start or of the only engine, and that another
+  // server has taken over all.
+  auto broken = terminal.next_event();
+  bool ended = broken && std::holds_alternative<done_event>(*broken);
+  if (ended)
+    broken.reset();
+  else if (!broken)
     log->write(log_level::info, "stopping",
                {{"signal", std::string(terminal.last_signal_name())},
                 {"running", std::uint64_t(listening.running_requests())},
                 {"grace_s", static_cast<std::uint64_t>(options.server.stop_grace.count() / 1000)}});
   terminal.catch_hangups({}); // nothing changes any more
-  manager.stopping();
-  listening.stop();
-  for (bool ended = false; !ended;) {
+  if (!replaced)
+    manager.stopping(); // else it is not the manager's main process any more
+  if (!ended)
+    listening.stop();
+  while (!ended) {
     const auto next = terminal.next_event();
     ended = next && std::holds_alternative<done_event>(*next);
     if (!next) { // a second interrupt; a third ends the program at once

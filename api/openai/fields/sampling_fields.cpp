@@ -1,7 +1,7 @@
 #include "api/openai/fields/sampling_fields.hpp"
 
 #include "api/openai/fields/sampler_fields.hpp"
-#include "runtime/sampling/random_seed.hpp"
+#include "api/openai/object_id.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/json/whole_number.hpp"
 #include "runtime/techniques/repertoire.hpp"
@@ -62,11 +62,18 @@ void refuse_other_modalities(const field_reader& body) {
   }
 }
 
+std::uint64_t drawn_seed() {
+  std::uint64_t seed = 0;
+  for (int i = 0; i < 8; ++i)
+    seed = seed << 8 | random_byte();
+  return seed;
+}
+
 /// Any 64-bit integer; negative ones keep their bits. Random if absent.
 std::uint64_t read_seed(const field_reader& body) {
   const auto found = body.find("seed");
   if (!found)
-    return random_seed();
+    return drawn_seed();
   std::uint64_t seed = 0;
   if (const auto signed_seed = json::whole_number(*found))
     return static_cast<std::uint64_t>(*signed_seed);

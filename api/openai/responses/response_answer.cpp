@@ -23,7 +23,7 @@ public:
     : stored_(stored),
       id_(object_id("resp_")),
       model_(name_in_answers(request.asked, *model)),
-      created_(std::time(nullptr)),
+      created_(request_time()),
       stream_(request.asked.stream),
       store_(request.store),
       generates_(request.generates),

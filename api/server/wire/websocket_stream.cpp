@@ -30,6 +30,8 @@ websocket_stream::websocket_stream(byte_stream bytes)
   : impl_(new impl{websocket::stream<byte_stream, false>(std::move(bytes))}) {}
 
 websocket_stream::~websocket_stream() = default;
+websocket_stream::websocket_stream(websocket_stream&&) noexcept = default;
+websocket_stream& websocket_stream::operator=(websocket_stream&&) noexcept = default;
 
 asio::any_io_executor websocket_stream::get_executor() { return impl_->stream.get_executor(); }
 

@@ -30,6 +30,8 @@ public:
 
   explicit websocket_stream(byte_stream bytes);
   ~websocket_stream();
+  websocket_stream(websocket_stream&&) noexcept;
+  websocket_stream& operator=(websocket_stream&&) noexcept;
 
   boost::asio::any_io_executor get_executor();
 

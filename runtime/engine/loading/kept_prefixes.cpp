@@ -88,6 +88,20 @@ numerics_id numerics_within(const opened_model& opened, std::span<const std::int
   return id;
 }
 
+std::string identity_here(const opened_model& opened, std::span<const std::int32_t> rope_borders) {
+  auto id = numerics_within(opened, rope_borders);
+  const auto add = [&id](const model_source& source) {
+    id.model += ", " + source.name;
+    for (const auto& file : source.files)
+      id.model += ' ' + file.path.string() + ' ' + std::to_string(file.bytes) + ' ' + std::to_string(file.modified_ns) +
+        ' ' + std::to_string(file.changed_ns);
+  };
+  add(opened.source);
+  for (const auto& each : opened.seconds)
+    add(each.source());
+  return to_hex(id.hash());
+}
+
 numerics_id numerics_of(const opened_model& opened, std::span<const std::int32_t> rope_borders,
                         kernels::thread_pool& pool) {
   auto id = numerics_within(opened, rope_borders);

@@ -8,11 +8,15 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace troupe {
 
 /// The id of what is in a block of the KV cache, for those who have the same model in memory: it does not name it.
 numerics_id numerics_within(const opened_model& opened, std::span<const std::int32_t> rope_borders);
+
+/// What tokens depend on, as text: equal in another process of this machine as long as no file is written to.
+std::string identity_here(const opened_model& opened, std::span<const std::int32_t> rope_borders);
 
 /// The id of what is in a block of the KV cache: K and V of the model, in whatever stages, and those of models
 /// of techniques. Reads all their files. Throws as identity_of.

@@ -313,6 +313,7 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
     replica.limits.recurrent = true;
     replica.limits.most_guesses = most_state_guesses;
   }
+  opened.info.identity = identity_here(opened, replica.limits.rope_borders);
   for (std::size_t i = 0; i < devices.size(); ++i) {
     auto& each = plan.replicas.emplace_back(replica);
     each.stages = devices[i];

@@ -27,6 +27,11 @@ public:
       thread_.join();
   }
   void begin_stop() { server_.stop(); }
+  void give_to(std::shared_ptr<control_peer> next, std::string_view description, std::chrono::milliseconds grace) {
+    server_.give_to(std::move(next), description, grace);
+  }
+  void take(const std::string& message, descriptor socket) { server_.take(message, std::move(socket)); }
+  void wait() { thread_.join(); }
   void stop_now() { server_.stop_now(); }
   void reload(const server_options& next) { server_.reload(next); }
   std::uint16_t port() const { return server_.port(); }

@@ -16,9 +16,11 @@ struct frame {
 /// RFC 6455.
 class ws_client : public raw_client {
 public:
-  explicit ws_client(std::uint16_t port, std::string_view headers = {}, int receive_buffer = 0)
+  explicit ws_client(std::uint16_t port, std::string_view headers = {}, int receive_buffer = 0,
+                     std::string_view query = {})
     : raw_client(port, receive_buffer) {
-    send("GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    send("GET /v1/ws" + std::string(query) +
+         " HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
          "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n" +
          std::string(headers) + "\r\n");
     upgrade = read_head();
