@@ -100,6 +100,8 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
     if (!its.length_model.empty())
       writable.add_folder_of(its.length_model);
   }
+  if (!options.record_folder.empty())
+    writable.add(options.record_folder);
   if (constexpr std::string_view unix = "unix:"; options.server.host.starts_with(unix))
     writable.add_folder_of(options.server.host.substr(unix.size()));
   for (const auto& folder : writable.all())

@@ -85,13 +85,13 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, generated
   parsed_request result;
   const auto work = [&, stop = scope.token()] { return parse(context, how, scope, key, body, stop); };
   try {
-    auto first = context.quotas.acquire(scope.client(), 1); // who may have none is not read either
+    auto first = context.acquire_quota(key, scope.client(), 1); // who may have none is not read either
     result = co_await context.lane_for(body.size()).run(scope.client(), work);
     if (result.waits)
       result.quota = std::move(first);
     first.reset();
     if (!result.wrong && !result.waits)
-      result.quota = context.quotas.acquire(scope.client(), count_sequences(result.job.prompts));
+      result.quota = context.acquire_quota(key, scope.client(), count_sequences(result.job.prompts));
   } catch (...) { // the lane or the quota is full, or memory
     result.wrong = caught_error();
   }
@@ -166,7 +166,8 @@ std::string failed_event(const error& why, const answer_form& form, std::string_
 }
 
 asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
-                                      request_set& requests, request_entry& entry, generated how, held_text body,
+                                      request_set& requests, request_entry& entry,
+                                      const recorder::request_ptr& recorded, generated how, held_text body,
                                       answer_form form) {
   bool started = false;
   auto parsed = co_await parse_with_model(context, link, how, body.text, scope, form, started);
@@ -200,7 +201,7 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     form.headers.emplace_back("X-Troupe-Warning", header_of_notes(job.notes));
   entry.parsed(job.prompts, writer.id());
   for (std::size_t i = 0; i < job.prompts.size(); ++i)
-    entry.submitted(requests.submit(i, std::move(job.prompts[i]), parsed.quota));
+    entry.submitted(requests.submit(i, std::move(job.prompts[i]), parsed.quota, recorded, i));
   parsed.quota = nullptr;
 
   while (open > 0) {
@@ -246,16 +247,21 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
   co_return form.keep_alive;
 }
 
+/// "/v1/completions", of "POST /v1/completions".
+std::string_view endpoint_of(std::string_view route) { return route.substr(route.find(' ') + 1); }
+
 struct close_at_end {
   request_set& requests;
   request_scope& scope;
   server_context& context;
   const request_record& record;
   const std::shared_ptr<request_entry> entry;
+  const recorder::request_ptr recorded;
   ~close_at_end() {
     scope.on_cut(nullptr);
     requests.close();
     entry->end(record.status());
+    recorder::end(recorded, record.status());
     context.requests.close(entry);
   }
 };
@@ -285,16 +291,20 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
                                           generated how, held_text body, answer_form form) {
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes, link.account());
-  requests->speak_for(scope.client());
+  requests->speak_for(scope.client(), context.rates);
   const auto& record = link.record();
   const auto entry = std::make_shared<request_entry>(request_entry::origin{record.id(), record.route(), scope.key()},
                                                      record.times(), link.bytes().get_executor(), scope);
   context.requests.open(entry);
-  const close_at_end closing{*requests, scope, context, record, entry};
+  const auto recorded = context.options.record
+    ? context.options.record->begin(record.id(), endpoint_of(record.route()), scope.client(), body.text)
+    : nullptr;
+  const close_at_end closing{*requests, scope, context, record, entry, recorded};
   scope.on_cut([&requests = *requests] { requests.poke(); });
   const auto version = form.version;
   const bool reusable = co_await link.attend(
-    scope, version, generate_answer(context, link, scope, *requests, *entry, how, std::move(body), std::move(form)));
+    scope, version,
+    generate_answer(context, link, scope, *requests, *entry, recorded, how, std::move(body), std::move(form)));
   scope.on_cut(nullptr);
   const auto ends = co_await requests->end_all(cancelling_time); // of a client that has left
   for (const auto& one : ends)

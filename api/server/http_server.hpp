@@ -17,6 +17,8 @@
 
 namespace troupe {
 
+class recorder; // api/record/recorder.hpp
+
 struct server_options {
   std::string host = "127.0.0.1";              // address or name
   std::uint16_t port = 8080;                   // 0: any free port
@@ -28,6 +30,7 @@ struct server_options {
   std::vector<std::string> cors_origins = {};  // browser origins that are allowed; "*": all
   std::vector<std::string> allowed_hosts = {}; // Host values allowed besides this machine's; "*": all
   bool page = true;                            // whether `GET /` serves the web page to browsers
+  bool isolate_keys = false;                   // no client shares cached prefixes with another one
   bool fault_injection = false;                // whether clients may make parts fail (/debug/faults), for tests
   std::size_t max_header_bytes = 16 << 10;
   std::size_t max_body_bytes = 16 << 20;
@@ -54,6 +57,7 @@ struct server_options {
   unknown_fields unknown = unknown_fields::warn;                         // of requests
   server_policy policy = {};                                             // what clients cannot lift
   std::shared_ptr<server_log> log = {};                                  // null: no log
+  std::shared_ptr<recorder> record = {};                                 // of what is asked and answered; null: none
   int threads = 1;                                                       // for I/O
   int workers = 2; // threads that tokenise and apply templates; half as many more for long requests
 };
