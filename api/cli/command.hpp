@@ -54,6 +54,7 @@ command add_run(CLI::App& troupe);
 command add_chat(CLI::App& troupe);
 command add_serve(CLI::App& troupe, reader again);
 command add_run_batch(CLI::App& troupe);
+command add_replay(CLI::App& troupe);
 command add_score(CLI::App& troupe);
 command add_tokenize(CLI::App& troupe);
 command add_detect(CLI::App& troupe);

@@ -298,7 +298,8 @@ command_tree::command_tree(const std::vector<std::string>& arguments, more_bench
     add_run(root),      add_chat(root),     add_serve(root, [arguments] { return read_once_more(arguments); }),
     add_score(root),    add_tokenize(root), add_detect(root),
     add_quantize(root), add_imatrix(root),  add_steer(root),
-    add_models(root),   add_pull(root),     add_run_batch(root)};
+    add_models(root),   add_pull(root),     add_run_batch(root),
+    add_replay(root)};
   auto* bench = root.add_subcommand("bench", "Measure a model: its speed and how well it predicts");
   bench->require_subcommand(1);
   commands_.push_back(add_bench_model(*bench));

@@ -58,11 +58,15 @@ private:
         result.max_tokens = whole(node, prefix + name, 1);
       else if (name == "min_priority")
         result.min_priority = whole(node, prefix + name, -1'000'000);
+      else if (name == "max_requests")
+        result.max_requests = whole(node, prefix + name, 1);
+      else if (name == "tokens_per_minute")
+        result.tokens_per_minute = whole(node, prefix + name, 1);
       else if (name != "key" || !has_keys)
         refuse(key.source().begin,
                "unknown key `" + prefix + name +
-                 "`; a policy has `banned`, `logit_bias`, `max_temperature`, `max_tokens`, `min_priority` and sections "
-                 "[key.NAME]");
+                 "`; a policy has `banned`, `logit_bias`, `max_temperature`, `max_tokens`, `min_priority`, "
+                 "`max_requests`, `tokens_per_minute` and sections [key.NAME]");
       try {
         check_rules(result);
       } catch (const failure& f) {

@@ -120,6 +120,12 @@ void add_server_options(CLI::App& command, serve_options& given) {
     ->default_str("warn")
     ->group(server_group);
   command
+    .add_flag(
+      "--isolate-keys", options.isolate_keys,
+      "No API key, or address without keys, shares cached prefixes with another one: nobody learns from times what "
+      "others asked")
+    ->group(server_group);
+  command
     .add_flag("--allow-anonymous", given.allow_anonymous,
               "Serve everybody without a key, also other machines if --host lets them reach this one")
     ->group(server_group);
@@ -161,6 +167,20 @@ void add_server_options(CLI::App& command, serve_options& given) {
               "name, connects to no TCP port, and starts no program, once it has begun")
     ->group(server_group);
   command
+    .add_option(
+      "--record", given.record_folder,
+      "Record in this folder what is asked and answered, for `troupe replay`: bodies of requests, tokens and their "
+      "log-probabilities, never keys")
+    ->type_name("DIR")
+    ->group(server_group);
+  command
+    .add_option_function<std::string>(
+      "--record-prompts", [&given](const std::string& how) { given.record_prompts = how == "full"; },
+      "Of requests and answers, record all, or only how long they are and when they came")
+    ->check(one_of({"full", "none"}))
+    ->default_str("full")
+    ->group(server_group);
+  command
     .add_flag(
       "--fault-injection", options.fault_injection,
       "Let clients make parts of the server fail, by POST /debug/faults: for tests, on an address of this machine "
@@ -199,6 +219,7 @@ void add_server_options(CLI::App& command, serve_options& given) {
        "Memory for what lost clients may have missed, with --resume-window; one client has half of it", "64MiB");
   size("--max-response-memory", options.max_response_memory,
        "Memory for the responses of /v1/responses that clients may ask for again; 0: none is stored", "64MiB");
+  size("--record-size", given.record_bytes, "Files of --record, all together; the oldest are removed", "1GiB");
   size("--max-frame", options.max_frame_bytes, "Largest message on a WebSocket", "1MiB");
   option("--max-connections", options.max_connections, "Concurrent connections; further ones are refused", "INT")
     ->check(integer_between(1, 1 << 20));

@@ -1,8 +1,8 @@
 // What `troupe serve` is asked for: its own flags, and what the files say that they name.
 #pragma once
 
-#include "api/server/http_server.hpp"
 #include "api/catalogue/catalogue.hpp"
+#include "api/server/http_server.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -32,7 +32,10 @@ struct serve_options {
   bool quiet = false;
   std::string key_file, keys_file, metrics_key_file, admin_key_file, policy_file;
   std::vector<std::string> models = {}; // PATH or NAME=PATH; none: those of the configuration, or the bundled one
-  std::string models_folder = {};       // all models below it; empty: none
+  std::string record_folder = {};       // of what is asked and answered; empty: nothing is recorded
+  bool record_prompts = true;
+  std::size_t record_bytes = std::size_t(1) << 30;
+  std::string models_folder = {}; // all models below it; empty: none
   catalogue_rules rules = {};
   flag_values techniques; // of the server
 

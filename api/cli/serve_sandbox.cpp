@@ -102,6 +102,8 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
   }
   if (const auto control = control_path(options); !control.empty())
     writable.add_folder_of(control);
+  if (!options.record_folder.empty())
+    writable.add(options.record_folder);
   if (constexpr std::string_view unix = "unix:"; options.server.host.starts_with(unix))
     writable.add_folder_of(options.server.host.substr(unix.size()));
   for (const auto& folder : writable.all())

@@ -158,6 +158,10 @@ void add_model_settings(CLI::App& command, engine_options& options, std::vector<
          "How the model marks its reasoning; auto: as its chat template does; none: it is left in the text");
 }
 
+std::string served_name(const engine_options& options) {
+  return options.model_name.empty() ? usual_name(options.model) : options.model_name;
+}
+
 std::vector<catalogue_model> list_served(const serve_options& options, const CLI::App& given) {
   std::vector<catalogue_model> all;
   const auto* config = given.get_option_no_throw("--config");

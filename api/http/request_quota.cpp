@@ -2,12 +2,13 @@
 
 namespace troupe {
 
-std::shared_ptr<const void> request_quota::acquire(const std::string& owner, std::size_t sequences) {
+std::shared_ptr<const void> request_quota::acquire(const std::string& owner, std::size_t sequences,
+                                                   std::optional<std::size_t> own) {
   const auto wanted = ", and this request asks for " + std::to_string(sequences);
   if (room_ > 0 && sequences > room_) // else it would be told to try again, for ever
     throw failure(errc::bad_request,
                   "this server can run and queue " + std::to_string(room_) + " sequences" + wanted + " at once", "n");
-  const std::size_t most = most_;
+  const std::size_t most = own.value_or(most_);
   if (most == 0)
     return nullptr;
   const auto limit = owner_kind_ + " may have at most " + std::to_string(most) + ' ' + what_ + " at once";

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace troupe {
@@ -30,7 +31,9 @@ public:
   /// Reserves `sequences` for `owner` until the last copy of the result is gone. Throws failure(overloaded) if they
   /// exceed the limit together with those that run, failure(bad_request) on `n` if they exceed it alone,
   /// or could never be admitted together.
-  std::shared_ptr<const void> acquire(const std::string& owner, std::size_t sequences);
+  /// `own`: the limit of this owner, instead of everybody's.
+  std::shared_ptr<const void> acquire(const std::string& owner, std::size_t sequences,
+                                      std::optional<std::size_t> own = {});
 
 private:
   struct counts {

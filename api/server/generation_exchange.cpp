@@ -88,13 +88,13 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, generated
   parsed_request result;
   const auto work = [&, stop = scope.token()] { return parse(context, how, scope, key, body, draws, stop); };
   try {
-    auto first = context.quotas.acquire(scope.client(), 1); // who may have none is not read either
+    auto first = context.acquire_quota(key, scope.client(), 1); // who may have none is not read either
     result = co_await context.lane_for(body.size()).run(scope.client(), work);
     if (result.waits)
       result.quota = std::move(first);
     first.reset();
     if (!result.wrong && !result.waits)
-      result.quota = context.quotas.acquire(scope.client(), count_sequences(result.job.prompts));
+      result.quota = context.acquire_quota(key, scope.client(), count_sequences(result.job.prompts));
   } catch (...) { // the lane or the quota is full, or memory
     result.wrong = caught_error();
   }
@@ -164,8 +164,9 @@ asio::awaitable<parsed_request> parse_with_model(server_context& context, connec
 }
 
 asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
-                                      request_set& requests, std::shared_ptr<request_entry>& entry, generated how,
-                                      held_text body, answer_form form, progress& its) {
+                                      request_set& requests, std::shared_ptr<request_entry>& entry,
+                                      const recorder::request_ptr& recorded, generated how, held_text body,
+                                      answer_form form, progress& its) {
   auto& started = its.head_sent;
   const bool resumes = its.resumes;
   auto parsed = co_await parse_with_model(context, link, how, body.text, scope, form, its.draws, started);
@@ -213,7 +214,7 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     co_return co_await send_stream(link, scope, journal, 0, std::move(form), started);
   }
   for (std::size_t i = 0; i < job.prompts.size(); ++i)
-    entry->submitted(requests.submit(i, std::move(job.prompts[i]), parsed.quota));
+    entry->submitted(requests.submit(i, std::move(job.prompts[i]), parsed.quota, recorded, i));
   parsed.quota = nullptr;
   while (open > 0) {
     if (const auto next = context.next(); next && std::exchange(its.may_move, false) && next->has(*parsed.model))
@@ -286,18 +287,23 @@ bool give_away(const server_context& context, connection& link, const progress& 
   return true;
 }
 
+/// "/v1/completions", of "POST /v1/completions".
+std::string_view endpoint_of(std::string_view route) { return route.substr(route.find(' ') + 1); }
+
 struct close_at_end {
   request_set& requests;
   request_scope& scope;
   server_context& context;
   const request_record& record;
   const std::shared_ptr<request_entry>& entry; // null: it goes on without the connection
+  const recorder::request_ptr recorded;
   ~close_at_end() {
     scope.on_cut(nullptr);
     requests.close();
     if (!entry)
       return;
     entry->end(record.status());
+    recorder::end(recorded, record.status());
     context.requests.close(entry);
   }
 };
@@ -378,17 +384,20 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
   }
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes, link.account());
-  requests->speak_for(scope.client());
+  requests->speak_for(scope.client(), context.rates);
   const auto& record = link.record();
   auto entry = std::make_shared<request_entry>(request_entry::origin{record.id(), record.route(), scope.key()},
                                                record.times(), link.bytes().get_executor(), scope);
   context.requests.open(entry);
-  const close_at_end closing{*requests, scope, context, record, entry};
+  const auto recorded = context.options.record && !its.resumes // else it began elsewhere
+    ? context.options.record->begin(record.id(), endpoint_of(record.route()), scope.client(), body.text)
+    : nullptr;
+  const close_at_end closing{*requests, scope, context, record, entry, recorded};
   scope.on_cut([&requests = *requests] { requests.poke(); });
   const auto version = form.version;
   bool reusable = co_await link.attend(
     scope, version,
-    generate_answer(context, link, scope, *requests, entry, how, std::move(body), std::move(form), its));
+    generate_answer(context, link, scope, *requests, entry, recorded, how, std::move(body), std::move(form), its));
   if (its.moved) {
     its.spent += std::chrono::floor<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun_at);
     if (give_away(context, link, its))
@@ -396,9 +405,9 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
     link.stays(); // and goes on here
     its.resumes = true;
     its.moved = false;
-    reusable = co_await link.attend(
-      scope, version,
-      generate_answer(context, link, scope, *requests, entry, how, std::move(its.body), std::move(its.form), its));
+    reusable = co_await link.attend(scope, version,
+                                    generate_answer(context, link, scope, *requests, entry, nullptr, how,
+                                                    std::move(its.body), std::move(its.form), its));
   }
   scope.on_cut(nullptr);
   const auto ends = co_await requests->end_all(cancelling_time); // of a client that has left

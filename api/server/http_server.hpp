@@ -20,6 +20,7 @@
 namespace troupe {
 
 class control_peer;
+class recorder; // api/record/recorder.hpp
 
 struct server_options {
   std::string host = "127.0.0.1";              // address or name
@@ -34,6 +35,7 @@ struct server_options {
   bool accept_later = false;                   // only once server::accept() is called
   bool movable = false;                        // requests keep what another process needs to go on with them
   bool page = true;                            // whether `GET /` serves the web page to browsers
+  bool isolate_keys = false;                   // no client shares cached prefixes with another one
   bool fault_injection = false;                // whether clients may make parts fail (/debug/faults), for tests
   std::size_t max_header_bytes = 16 << 10;
   std::size_t max_body_bytes = 16 << 20;
@@ -63,6 +65,7 @@ struct server_options {
   unknown_fields unknown = unknown_fields::warn;                         // of requests
   server_policy policy = {};                                             // what clients cannot lift
   std::shared_ptr<server_log> log = {};                                  // null: no log
+  std::shared_ptr<recorder> record = {};                                 // of what is asked and answered; null: none
   int threads = 1;                                                       // for I/O
   int workers = 2; // threads that tokenise and apply templates; half as many more for long requests
 };

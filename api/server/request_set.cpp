@@ -84,7 +84,8 @@ request_set::request_set(asio::any_io_executor strand, service& engine, metrics&
   queue_->account = std::move(account);
 }
 
-request_handle request_set::submit(std::uint64_t key, generation request, std::shared_ptr<const void> held) {
+request_handle request_set::submit(std::uint64_t key, generation request, std::shared_ptr<const void> held,
+                                   const recorder::request_ptr& recorded, std::size_t prompt) {
   if (closed_)
     return {};
   if (!queue_->wake) {
@@ -97,14 +98,17 @@ request_handle request_set::submit(std::uint64_t key, generation request, std::s
     };
   }
   request.client = client_;
-  auto sink = [queue = queue_, key, held = std::move(held)](event e) mutable {
+  rates_->spend(client_, request.prompt.size());
+  auto sink = [queue = queue_, key, rates = rates_, client = client_, held = std::move(held)](event e) mutable {
     if (!std::holds_alternative<token_event>(e))
       held.reset(); // before the client sees the event
+    if (const auto* done = std::get_if<done_event>(&e))
+      rates->spend(client, done->completion_tokens);
     queue->push(key, std::move(e));
   };
   try {
     auto& mine = running_[key];
-    auto measured = counted_.measured(std::move(sink), request.model);
+    auto measured = recorder::listen(recorded, prompt, request, counted_.measured(std::move(sink), request.model));
     mine = engine_.submit(std::move(request), std::move(measured));
     if (paused_)
       mine.pause();

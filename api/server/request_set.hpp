@@ -4,6 +4,8 @@
 #pragma once
 
 #include "api/http/answer_budget.hpp"
+#include "api/http/token_rate.hpp"
+#include "api/record/recorder.hpp"
 #include "api/server/figures/metrics.hpp"
 #include "api/service/service.hpp"
 
@@ -36,11 +38,16 @@ public:
   request_set(boost::asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark,
               std::shared_ptr<answer_budget::account> account);
 
-  /// Sets generation::client of the requests that follow.
-  void speak_for(std::string client) { client_ = std::move(client); }
+  /// Sets generation::client of the requests that follow, whose tokens are taken off its `rates`.
+  void speak_for(std::string client, std::shared_ptr<token_rate> rates) {
+    client_ = std::move(client);
+    rates_ = std::move(rates);
+  }
   /// Does nothing after close(), and returns a handle to nothing. `held` is released when the request ends in the engine. If there is no memory to
-  /// submit the request, an out_of_memory error is its only event.
-  request_handle submit(std::uint64_t key, generation request, std::shared_ptr<const void> held = nullptr);
+  /// submit the request, an out_of_memory error is its only event. `recorded`: what hears of it, as its prompt of this
+  /// number.
+  request_handle submit(std::uint64_t key, generation request, std::shared_ptr<const void> held = nullptr,
+                        const recorder::request_ptr& recorded = nullptr, std::size_t prompt = 0);
   void cancel(std::uint64_t key);
   void cancel_all();
   /// Each ends with a done_event that has `begun`, unless it ends before.
@@ -76,6 +83,7 @@ private:
   metrics& counted_;
   std::size_t high_mark_;
   std::string client_;
+  std::shared_ptr<token_rate> rates_ = std::make_shared<token_rate>();
   std::size_t in_hand_ = 0; // bytes of events received and not yet written
   boost::asio::steady_timer wake_;
   std::shared_ptr<queue> queue_;

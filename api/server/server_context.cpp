@@ -88,6 +88,8 @@ void server_context::hold_rows(const std::string& client, generation& of) {
 output_filter server_context::follow_policy(const std::string& key, const std::string& client,
                                             const served_model& model, generation& to) {
   hold_rows(client, to);
+  if (options.isolate_keys) // by a key's name, which stays where its number may change
+    to.cache_salt = (key.empty() ? client : "key " + key) + '\n' + to.cache_salt;
   const auto now = live.get();
   bound_priority(now->policy.of(key), to);
   if (now->policy.is_empty())
@@ -108,6 +110,17 @@ void server_context::follow_policy(const std::string& key, const std::string& cl
                                    generation_job& job) {
   for (auto& one : job.prompts)
     job.writer->withhold(follow_policy(key, client, model, one)); // the same for all of them
+}
+
+std::shared_ptr<const void> server_context::acquire_quota(const std::string& key, const std::string& client,
+                                                          std::size_t sequences) {
+  const auto now = live.get();
+  if (now->policy.is_empty())
+    return quotas.acquire(client, sequences);
+  const auto rules = now->policy.of(key);
+  if (rules.tokens_per_minute)
+    rates->check(client, static_cast<std::uint64_t>(*rules.tokens_per_minute), std::chrono::steady_clock::now());
+  return quotas.acquire(client, sequences, rules.max_requests);
 }
 
 std::string server_context::client_of(const key_ring::owner& caller, const byte_stream& bytes) const {

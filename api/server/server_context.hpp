@@ -8,6 +8,7 @@
 #include "api/http/connection_table.hpp"
 #include "api/http/key_ring.hpp"
 #include "api/http/request_quota.hpp"
+#include "api/http/token_rate.hpp"
 #include "api/http/worker_lane.hpp"
 #include "api/openai/answer_writer.hpp"
 #include "api/openai/fields/output_fields.hpp"
@@ -83,7 +84,8 @@ struct server_context {
   settings_in_force live;
   metrics counted;
   key_ring keys;
-  request_quota quotas;   // of clients
+  request_quota quotas;                                                     // of clients
+  const std::shared_ptr<token_rate> rates = std::make_shared<token_rate>(); // of clients; shared with sinks
   request_quota watching; // places among those who watch the engine's steps
   byte_budget bodies;
   answer_budget answers;
@@ -136,6 +138,9 @@ public:
                               generation& to);
   /// Makes all generations of a job follow the policy, and its writer withhold what they are filtered by.
   void follow_policy(const std::string& key, const std::string& client, const served_model& model, generation_job& job);
+
+  /// Room for so many sequences of a client, by the policy for the key of this name. Throws failure.
+  std::shared_ptr<const void> acquire_quota(const std::string& key, const std::string& client, std::size_t sequences);
 
   /// Who asks, for all that is shared out among clients: the API key, or without keys the address, never a connection.
   std::string client_of(const key_ring::owner& caller, const byte_stream& bytes) const;

@@ -51,7 +51,8 @@ std::optional<error> socket_session::why_not_wait(const std::stop_token& stop) c
 
 std::shared_ptr<const void> socket_session::acquire_quotas(std::size_t sequences) {
   using both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
-  return std::make_shared<both>(quota_.acquire({}, sequences), context_.quotas.acquire(client_, sequences));
+  return std::make_shared<both>(quota_.acquire({}, sequences),
+                                context_.acquire_quota(caller_.name, client_, sequences));
 }
 
 void socket_session::drain() {
@@ -92,7 +93,7 @@ asio::awaitable<void> socket_session::run(std::unique_ptr<const boost::beast::ht
   });
   requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
   account_->speak_for(client_);
-  requests_->speak_for(client_);
+  requests_->speak_for(client_, context_.rates);
   const auto accept = [this](const auto& request, std::string its_id) {
     const auto live = context_.live.get();
     return stream_.accept(request, std::move(its_id), live->header_timeout, live->idle_timeout,

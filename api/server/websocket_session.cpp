@@ -32,6 +32,7 @@ private:
     request_record record;
     bool cancelled = false;  // before it was submitted
     std::stop_source stop{}; // stops its parsing
+    recorder::request_ptr recorded = {};
   };
   struct submitted {
     std::string id;
@@ -81,7 +82,7 @@ private:
   void end_watch();
   asio::awaitable<void> begin(client_frame frame, std::uint64_t key);
   std::optional<error> objection(const client_frame& frame) const;
-  void generate(client_frame frame, byte_budget::share memory);
+  void generate(client_frame frame, byte_budget::share memory, std::string_view text);
   request_record record_of(const std::string& id) const;
   void refuse(const std::string& id, request_record record, const error& why);
   void end(running& one, unsigned status);
@@ -168,7 +169,7 @@ asio::awaitable<void> websocket_session::handle(held_text message) {
   else if (frame.type == client_frame::kind::watch)
     watch(frame);
   else
-    generate(std::move(frame), std::move(message.share));
+    generate(std::move(frame), std::move(message.share), message.text);
 }
 
 std::optional<error> websocket_session::objection(const client_frame& frame) const {
@@ -194,6 +195,7 @@ request_record websocket_session::record_of(const std::string& id) const {
 void websocket_session::end(running& one, unsigned status) {
   one.record.answered(status);
   one.record.write(*context_.log, context_.counted);
+  recorder::end(one.recorded, status);
 }
 
 void websocket_session::refuse(const std::string& id, request_record record, const error& why) {
@@ -203,13 +205,15 @@ void websocket_session::refuse(const std::string& id, request_record record, con
   record.write(*context_.log, context_.counted);
 }
 
-void websocket_session::generate(client_frame frame, byte_budget::share memory) {
+void websocket_session::generate(client_frame frame, byte_budget::share memory, std::string_view text) {
   if (const auto why_not = objection(frame)) {
     context_.counted.refused();
     return refuse(frame.id, record_of(frame.id), *why_not);
   }
   const auto key = next_key_++;
-  ids_.emplace(frame.id, running{key, record_of(frame.id)});
+  auto& mine = ids_.emplace(frame.id, running{key, record_of(frame.id)}).first->second;
+  if (context_.options.record)
+    mine.recorded = context_.options.record->begin(frame.id, "/v1/ws", client_, text);
   asio::co_spawn(
     strand_,
     [self = self(), frame = std::move(frame), memory = std::move(memory), key]() mutable -> asio::awaitable<void> {
@@ -289,7 +293,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
                   .output = parsed.request.output,
                   .filter = std::move(parsed.filter),
                   .choices = as_size(request.sampling.n)};
-  mine.record.times()->submitted(requests_->submit(key, std::move(request), std::move(quotas)).ledger());
+  mine.record.times()->submitted(requests_->submit(key, std::move(request), std::move(quotas), mine.recorded).ledger());
   if (mine.cancelled)
     requests_->cancel(key);
 }

@@ -105,7 +105,8 @@ void ban(const std::vector<std::string>& texts, const served_model& model, gener
 
 bool server_policy::is_empty() const {
   const auto says_nothing = [](const policy_rules& r) {
-    return !r.banned && !r.logit_bias && !r.max_temperature && !r.max_tokens && !r.min_priority;
+    return !r.banned && !r.logit_bias && !r.max_temperature && !r.max_tokens && !r.min_priority &&
+      !r.max_requests && !r.tokens_per_minute;
   };
   return says_nothing(of_all) && std::ranges::all_of(of_key, [&](const auto& one) { return says_nothing(one.second); });
 }
@@ -124,6 +125,8 @@ policy_rules server_policy::of(const std::string& key) const {
   take(result.max_temperature, own->second.max_temperature);
   take(result.max_tokens, own->second.max_tokens);
   take(result.min_priority, own->second.min_priority);
+  take(result.max_requests, own->second.max_requests);
+  take(result.tokens_per_minute, own->second.tokens_per_minute);
   return result;
 }
 

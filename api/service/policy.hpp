@@ -25,6 +25,8 @@ struct policy_rules {
   std::optional<int> max_tokens = {};
   /// The lowest `priority` (lower runs sooner) with which requests come ahead of other clients'. Absent: 0, so none do.
   std::optional<int> min_priority = {};
+  std::optional<int> max_requests = {};      // sequences that a client may have running and waiting
+  std::optional<int> tokens_per_minute = {}; // of prompts and answers, that a client may use
 };
 
 class server_policy {

@@ -45,13 +45,14 @@ public:
     : failure(
         error{code, clipped(std::move(message), most_message_bytes), clipped(std::move(param), most_param_bytes)}) {}
 
+  /// With all that it says; of a text of ours, which is short.
+  explicit failure(error what) : std::runtime_error(what.message), error_(std::move(what)) {}
+
   static constexpr std::size_t most_message_bytes = 4096, most_param_bytes = 512;
 
   const error& what_failed() const noexcept { return error_; }
 
 private:
-  explicit failure(error what) : std::runtime_error(what.message), error_(std::move(what)) {}
-
   /// `text`, or its beginning in whole characters and "...", of at most so many bytes.
   static std::string clipped(std::string text, std::size_t most) {
     if (text.size() <= most)

@@ -1,20 +1,23 @@
 #include "api/cli/commands/serve.hpp"
 
+#include "api/catalogue/server.hpp"
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/replacement.hpp"
 #include "api/cli/serve_options.hpp"
 #include "api/cli/serve_sandbox.hpp"
+#include "api/cli/served_files.hpp"
 #include "api/cli/served_list.hpp"
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/http/inherited_socket.hpp"
 #include "api/http/service_manager.hpp"
+#include "api/record/recorder.hpp"
 #include "api/server/endpoint.hpp"
-#include "api/catalogue/server.hpp"
 #include "runtime/model/default_sampling.hpp"
 #include "runtime/support/text/byte_size.hpp"
+#include "runtime/support/text/number_text.hpp"
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -304,6 +307,27 @@ std::unique_ptr<control_listener> open_control(const serve_options& options, pre
   }
 }
 
+/// Null: nothing is recorded. Throws failure.
+std::shared_ptr<recorder> recorder_of(const serve_options& options, const std::vector<catalogue_model>& list) {
+  if (options.record_folder.empty())
+    return nullptr;
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  const recorded_head head{.version = TROUPE_VERSION,
+                           .begun = to_date("%Y-%m-%dT%H:%M:%SZ", utc).value_or(""),
+                           .has_prompts = options.record_prompts};
+  auto folder = std::make_unique<record_folder>(options.record_folder, head, record_bounds{.all = options.record_bytes},
+                                                [log = options.server.log](const std::string& why) {
+                                                  log->say(log_level::error, "record",
+                                                           "nothing is recorded any more: " + why);
+                                                });
+  auto made = std::make_shared<recorder>(std::move(folder), options.record_prompts);
+  for (const auto& each : list)
+    made->add_model(served_name(each.options), checksum_of_files(each.options));
+  return made;
+}
+
 int serve(serve_options options, const CLI::App& given, const reader& again) {
   std::optional<background> starter;
   if (options.background)
@@ -357,6 +381,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     list, options.rules,
     {.progress = [&](const std::string& name, const load_status& status) { followed.hear(name, status); },
      .accept = accept});
+  options.server.record = recorder_of(options, list);
   server listening(models, options.server);
   const auto url = url_of(host, listening.port());
   print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
@@ -469,6 +494,8 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     return failed; // the log has it
   if (broken)
     throw failure(std::get<error>(*broken).code, std::get<error>(*broken).message);
+  if (const auto& record = options.server.record)
+    log->write(log_level::info, "recorded", {{"requests", record->recorded()}, {"lines_lost", record->lost()}});
   log->write(log_level::info, "stopped");
   return 0;
 }

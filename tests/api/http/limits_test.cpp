@@ -1,5 +1,6 @@
 #include "api/http/budgeted_body.hpp"
 #include "api/http/request_quota.hpp"
+#include "api/http/token_rate.hpp"
 #include "tests/api/openai/busy_tokenizer.hpp"
 #include "tests/api/server/websocket_client.hpp"
 
@@ -19,6 +20,9 @@ server_options with_keys(std::size_t per_key) {
   options.max_requests_per_key = per_key;
   return options;
 }
+
+/// A completion of so many tokens of prompt, with the one that begins it.
+std::string json_prompt(std::size_t tokens) { return R"({"prompt":")" + std::string(tokens - 1, 'x') + R"("})"; }
 
 errc refusal(request_quota& quota, const std::string& owner, std::size_t sequences) {
   try {
@@ -52,6 +56,34 @@ TEST_CASE("A quota counts sequences, and the last copy returns them") {
   CHECK(quota.acquire("a", 2) != nullptr);
   CHECK(refusal(quota, "a", 4) == errc::bad_request); // even if it waited
   CHECK(request_quota("one API key", 0).acquire("a", 1'000'000) == nullptr);
+}
+
+TEST_CASE(
+  "An owner has so many tokens a minute, goes into debt for those of one request, and is told how long it lasts") {
+  using namespace std::chrono_literals;
+  token_rate rates;
+  const token_rate::time_point now{};
+  rates.spend("a", 1'000'000); // nobody has bounded it
+  rates.check("a", 60, now);
+  rates.spend("a", 59);
+  rates.check("a", 60, now);
+  rates.spend("a", 121);
+  const auto refused = [&](token_rate::time_point when) {
+    try {
+      rates.check("a", 60, when);
+    } catch (const failure& f) {
+      CHECK(f.what_failed().code == errc::overloaded);
+      return f.what_failed().retry_ms;
+    }
+    return 0.0;
+  };
+  CHECK(refused(now) == 121'000);
+  CHECK(refused(now + 120s) == 1'000);
+  CHECK(refused(now + 121s) == 0);
+  rates.check("b", 60, now);
+  rates.check("a", 60, now + 1h); // a minute's are saved up, not an hour's
+  rates.spend("a", 60);
+  CHECK(refused(now + 1h) > 0);
 }
 
 TEST_CASE("A budget is shared, and a refused share takes nothing") {
@@ -130,6 +162,43 @@ TEST_CASE("The sequences of an API key are limited, independent of other keys") 
   more.post("/v1/completions", R"({"prompt":["x","y"]})", as_a);
   live.fake.next();
   live.fake.next();
+}
+
+TEST_CASE("A policy bounds a key's sequences and its tokens in a minute") {
+  auto options = with_keys(0);
+  options.policy.of_key["key-1"].max_requests = 1;
+  options.policy.of_key["key-2"].tokens_per_minute = 100;
+  live_server live(options);
+  raw_client a(live.port()), more(live.port()), b(live.port());
+  a.post("/v1/completions", R"({"prompt":"x"})", as_a);
+  const auto first = live.fake.next();
+  more.post("/v1/completions", R"({"prompt":"x"})", as_a);
+  CHECK(more.read_response().body.find("at most 1 sequences at once") != std::string::npos);
+  first->done();
+  b.post("/v1/completions", json_prompt(150), as_b); // more than it has, which it could never have otherwise
+  live.fake.next()->done();
+  CHECK(b.read_response().status == 200);
+  b.post("/v1/completions", R"({"prompt":"x"})", as_b);
+  const auto refused = b.read_response();
+  CHECK(refused.status == 429);
+  CHECK(refused.body.find("may use 100 tokens a minute") != std::string::npos);
+  CHECK(std::stoi(refused.headers.at("retry-after")) >= 25); // 50 tokens, of which some have come
+  ws_client socket(live.port(), as_b);
+  socket.say(R"({"type":"generate","id":"a","prompt":"x"})");
+  CHECK(socket.hear().find("may use 100 tokens a minute") != std::string::npos);
+}
+
+TEST_CASE("Where keys are isolated, prefixes of each are named by it") {
+  auto options = with_keys(0);
+  options.isolate_keys = true;
+  live_server live(options);
+  raw_client a(live.port()), b(live.port());
+  a.post("/v1/completions", R"({"prompt":"x","cache_salt":"s"})", as_a);
+  const auto of_a = live.fake.next();
+  b.post("/v1/completions", R"({"prompt":"x","cache_salt":"s"})", as_b);
+  const auto of_b = live.fake.next();
+  CHECK(of_a->asked.cache_salt == "key key-1\ns");
+  CHECK(of_b->asked.cache_salt == "key key-2\ns");
 }
 
 TEST_CASE("The sequences of a WebSocket and of its key are limited") {
