@@ -170,8 +170,10 @@ private:
     } else {
       prompts = parse(one.begin);
       for (std::size_t i = 0; i < prompts.size(); ++i) {
-        if (one.was && i < one.was->prompts.size())
+        if (one.was && i < one.was->prompts.size()) {
           prompts[i].sampling.seed = one.was->prompts[i].seed;
+          prompts[i].sampling.max_tokens = one.was->prompts[i].max_tokens;
+        }
         prompts[i].sampling.logprobs = std::max(prompts[i].sampling.logprobs, 0);
       }
     }

@@ -127,8 +127,11 @@ void record_folder::begin_file() {
     folder_.remove(written_.front().first);
     all -= written_.front().second;
   }
-  const auto name = name_of(++number_);
-  file_ = folder_.create(name);
+  std::string name;
+  do { // another process may write here
+    name = name_of(++number_);
+    file_ = folder_.create(name);
+  } while (!file_ && errno == EEXIST);
   if (!file_)
     throw failure(errc::bad_file,
                   (folder_.path() / name).string() + " cannot be made: " + std::generic_category().message(errno));

@@ -61,7 +61,10 @@ std::string json_of(const recorded_answer& its) {
 
 std::string json_of(const recorded_prompt& its) {
   json_object o;
-  o.text("seed", hex_of(its.seed)).number("tokens", its.tokens).number("cached", its.cached);
+  o.text("seed", hex_of(its.seed))
+    .number("max_tokens", its.max_tokens)
+    .number("tokens", its.tokens)
+    .number("cached", its.cached);
   std::vector<std::string> answers;
   for (const auto& each : its.answers)
     answers.push_back(json_of(each));
@@ -73,7 +76,10 @@ std::string json_of(const recorded_prompt& its) {
 
 json_object members_of(const recorded_head& its) {
   json_object o;
-  o.number("troupe_record", its.format).text("version", its.version).text("begun", its.begun);
+  o.number("troupe_record", its.format)
+    .text("version", its.version)
+    .text("begun", its.begun)
+    .number("process", its.process);
   return o.flag("prompts", its.has_prompts);
 }
 
@@ -115,6 +121,7 @@ recorded_answer read_answer(const json::reader& from) {
 recorded_prompt read_prompt(const json::reader& from) {
   recorded_prompt its;
   its.seed = read_hex(from, from.at("seed").string());
+  its.max_tokens = from.integer("max_tokens", 0, std::numeric_limits<int>::max(), 0);
   its.tokens = static_cast<std::size_t>(from.at("tokens").integer(0, most));
   its.cached = static_cast<std::size_t>(from.at("cached").integer(0, most));
   for (const auto& each : from.at("answers").items())
@@ -161,7 +168,7 @@ recorded_line parse_record_line(std::string_view text, const std::string& source
     return recorded_model{std::string(from.at("model").string()), from.string("files").value_or("")};
   return recorded_head{static_cast<int>(from.at("troupe_record").integer(1, recorded_head::newest)),
                        std::string(from.at("version").string()), std::string(from.at("begun").string()),
-                       from.at("prompts").boolean()};
+                       from.at("process").integer(0, most), from.at("prompts").boolean()};
 }
 
 } // namespace troupe

@@ -22,8 +22,9 @@ struct recorded_head {
   static constexpr int newest = 1;
 
   int format = newest;
-  std::string version; // of the program
-  std::string begun;   // "2026-11-30T08:15:00Z"
+  std::string version;      // of the program
+  std::string begun;        // "2026-11-30T08:15:00Z"
+  std::int64_t process = 0; // which, of several that write to one folder as one takes another's place
   bool has_prompts = true;
 };
 
@@ -54,6 +55,7 @@ struct recorded_answer {
 /// What became of one prompt of a request.
 struct recorded_prompt {
   std::uint64_t seed = 0;
+  int max_tokens = 0; // as the policy let it have
   std::size_t tokens = 0, cached = 0; // of the prompt
   std::vector<recorded_answer> answers;
   std::optional<std::uint64_t> values; // a checksum over the bits of an embedding, or of a prompt's log-probabilities

@@ -32,7 +32,7 @@ record_reader::record_reader(const std::filesystem::path& folder) : files_(recor
                   folder.string() + " has no record: `troupe serve --record " + folder.string() + "` makes one");
   for (std::size_t i = 0; i < files_.size(); ++i)
     index(i);
-  by_number_ = {};
+  by_head_ = {};
   if (requests_.empty())
     throw failure(errc::bad_file, folder.string() + ": nobody asked anything while this was recorded");
 }
@@ -41,25 +41,26 @@ void record_reader::index(std::size_t file) {
   std::ifstream in(files_[file], std::ios::binary);
   if (!in)
     throw failure(errc::not_found, files_[file].string() + " cannot be read");
+  run* its = nullptr;
   std::string line;
   for (std::uint64_t at = 0; read_line(in, line, files_[file]); at += line.size() + 1) {
     auto what = parse_record_line(line, files_[file].filename().string());
     if (auto* head = std::get_if<recorded_head>(&what)) {
-      if (!runs_.empty() && runs_.back().begun == head->begun)
-        continue; // the same goes on
-      runs_.push_back(std::move(*head));
-      by_number_ = {};
-      run_begins_ = last_;
-    } else if (runs_.empty()) {
+      const auto [known, is_new] = by_head_.try_emplace({head->begun, head->process}, run{last_, {}});
+      its = &known->second;
+      if (is_new)
+        runs_.push_back(std::move(*head));
+    } else if (!its) {
       throw failure(errc::bad_file, files_[file].string() + " does not begin as a record does");
     } else if (auto* model = std::get_if<recorded_model>(&what)) {
       models_[model->name] = model->files;
     } else if (const auto* begin = std::get_if<recorded_begin>(&what)) {
-      by_number_[begin->number] = requests_.size();
-      requests_.push_back({run_begins_ + begin->at, {file, at}});
-      last_ = std::max(last_, run_begins_ + begin->at);
+      its->by_number[begin->number] = requests_.size();
+      requests_.push_back({its->begins + begin->at, {file, at}});
+      last_ = std::max(last_, its->begins + begin->at);
     } else if (const auto* end = std::get_if<recorded_end>(&what)) {
-      if (const auto known = by_number_.find(end->number); known != by_number_.end()) // else it began in a removed file
+      if (const auto known = its->by_number.find(end->number);
+          known != its->by_number.end()) // else it began in a removed file
         requests_[known->second].end = {file, at};
     }
   }

@@ -52,8 +52,12 @@ private:
   std::vector<recorded_head> runs_;
   std::map<std::string, std::string> models_;
   std::vector<found> requests_;
-  std::map<std::uint64_t, std::size_t> by_number_; // of the run that is being read
-  record_time run_begins_{}, last_{};
+  struct run {
+    record_time begins{};
+    std::map<std::uint64_t, std::size_t> by_number; // its requests
+  };
+  std::map<std::pair<std::string, std::int64_t>, run> by_head_; // while files are read
+  record_time last_{};
   std::ifstream open_;
   std::optional<std::size_t> opened_;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <tuple>
 #include <utility>
 
 namespace troupe {
@@ -80,7 +81,7 @@ struct recorder::request {
 
   std::mutex mutex; // guards what follows
   heard_answers answers = {};
-  std::map<std::size_t, std::uint64_t> seeds = {};
+  std::map<std::size_t, std::pair<std::uint64_t, int>> asked = {}; // by prompt: seed, most tokens
   std::string model = {};
   record_time first = {};
   unsigned status = 0;
@@ -106,9 +107,9 @@ struct recorder::request {
       return;
     try {
       recorded_end line{number, owner.now(), first, status, model, answers.prompts(owner.with_prompts_)};
-      line.prompts.resize(std::max(line.prompts.size(), seeds.size()));
-      for (const auto& [prompt, seed] : seeds)
-        line.prompts.at(prompt).seed = seed;
+      line.prompts.resize(std::max(line.prompts.size(), asked.size()));
+      for (const auto& [prompt, its] : asked)
+        std::tie(line.prompts.at(prompt).seed, line.prompts.at(prompt).max_tokens) = its;
       owner.add(line);
     } catch (...) { // out of memory
       ++owner.lost_;
@@ -167,7 +168,7 @@ event_sink recorder::listen(const request_ptr& which, std::size_t prompt, genera
     asked.sampling.logprobs = 0;
   {
     const std::lock_guard lock(which->mutex);
-    which->seeds[prompt] = asked.sampling.seed;
+    which->asked[prompt] = {asked.sampling.seed, asked.sampling.max_tokens};
     which->model = asked.model;
   }
   return [which, prompt, unasked, to = std::move(to)](event what) {

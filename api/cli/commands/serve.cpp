@@ -316,6 +316,7 @@ std::shared_ptr<recorder> recorder_of(const serve_options& options, const std::v
   gmtime_r(&now, &utc);
   const recorded_head head{.version = TROUPE_VERSION,
                            .begun = to_date("%Y-%m-%dT%H:%M:%SZ", utc).value_or(""),
+                           .process = getpid(),
                            .has_prompts = options.record_prompts};
   auto folder = std::make_unique<record_folder>(options.record_folder, head, record_bounds{.all = options.record_bytes},
                                                 [log = options.server.log](const std::string& why) {

@@ -101,8 +101,8 @@ TEST_CASE("lines of a record are read as they were written, floats by their bits
 
 TEST_CASE("a line that is no record's is refused by the file's name") {
   for (const auto* text :
-       {"", "[]", "{}", R"({"troupe_record": 99, "version": "", "begun": "", "prompts": true})", R"({"begin": -1})",
-        R"({"end": 1, "us": 1, "first_us": 0, "status": 200, "prompts": [{}]})"}) {
+       {"", "[]", "{}", R"({"troupe_record": 99, "version": "", "begun": "", "process": 1, "prompts": true})",
+        R"({"begin": -1})", R"({"end": 1, "us": 1, "first_us": 0, "status": 200, "prompts": [{}]})"}) {
     std::string why;
     try {
       parse_record_line(text, "record-1.jsonl");
@@ -241,6 +241,26 @@ TEST_CASE("a record of several runs is read one behind the other, and without th
   CHECK(read.arrival(1).count() == 100);
   CHECK(read.end(0)->model == "2026-11-30T08:00:00Z");
   CHECK(read.end(1)->model == "2026-11-30T09:00:00Z");
+}
+
+TEST_CASE("two processes record in one folder, as one takes the other's place") {
+  recorded_folder f;
+  auto next = head;
+  next.process = 2;
+  {
+    const auto old = f.open({.all = 8 << 10});
+    old->add(recorded_begin{1, record_time(5), "old", "/v1/completions", "1", "{}"});
+    const auto now = f.open({.all = 8 << 10}, next);
+    now->add(recorded_begin{1, record_time(7), "new", "/v1/completions", "1", "{}"});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));                         // both write
+    old->add(recorded_end{.number = 1, .status = 200, .model = std::string(900, 'o')}); // in a further file
+    now->add(recorded_end{.number = 1, .status = 200, .model = std::string(900, 'n')});
+  }
+  CHECK(f.trouble.empty());
+  record_reader read(f.path());
+  REQUIRE(read.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(read.end(i)->model.front() == read.begin(i).id.front());
 }
 
 TEST_CASE("a folder that has no record is told so") {
