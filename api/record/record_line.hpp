@@ -46,19 +46,20 @@ struct recorded_begin {
 
 /// One sequence of an answer, or one hypothesis.
 struct recorded_answer {
-  std::vector<token_id> ids; // empty: prompts are not recorded
-  std::vector<float> logprobs;
+  std::vector<token_id> ids = {}; // empty: prompts are not recorded
+  std::vector<float> logprobs = {};
   std::size_t tokens = 0;
-  std::string finish; // "stop", "length", "cancelled", "timeout"; empty: it has no end
+  std::string finish = {}; // "stop", "length", "cancelled", "timeout"; empty: it has no end
 };
 
 /// What became of one prompt of a request.
 struct recorded_prompt {
   std::uint64_t seed = 0;
-  int max_tokens = 0; // as the policy let it have
+  int max_tokens = 0;                 // as the policy let it have
   std::size_t tokens = 0, cached = 0; // of the prompt
-  std::vector<recorded_answer> answers;
-  std::optional<std::uint64_t> values; // a checksum over the bits of an embedding, or of a prompt's log-probabilities
+  std::vector<recorded_answer> answers = {};
+  std::optional<std::uint64_t> values =
+    {}; // a checksum over the bits of an embedding, or of a prompt's log-probabilities
 };
 
 /// A request that has ended.
@@ -66,8 +67,8 @@ struct recorded_end {
   std::uint64_t number = 0;
   record_time at{}, first{}; // its end, and its first token; 0: there was none
   unsigned status = 0;
-  std::string model;
-  std::vector<recorded_prompt> prompts;
+  std::string model = {};
+  std::vector<recorded_prompt> prompts = {};
 };
 
 using recorded_line = std::variant<recorded_head, recorded_model, recorded_begin, recorded_end>;

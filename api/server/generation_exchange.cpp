@@ -210,7 +210,7 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     const auto journal = start_resumable(context, link.bytes().get_executor(),
                                          {std::move(job), std::move(parsed.quota), std::move(parsed.model),
                                           std::exchange(entry, nullptr), link.lend_record(), scope.key(),
-                                          scope.client()});
+                                          scope.client(), recorded});
     co_return co_await send_stream(link, scope, journal, 0, std::move(form), started);
   }
   for (std::size_t i = 0; i < job.prompts.size(); ++i)

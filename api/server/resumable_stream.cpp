@@ -43,7 +43,7 @@ public:
           });
         })) {
     account_->speak_for(what_.client);
-    requests_->speak_for(what_.client);
+    requests_->speak_for(what_.client, context.rates);
     scope_.on_cut([signal = signal_, requests = requests_] {
       signal->notify_here();
       requests->poke();
@@ -66,7 +66,7 @@ public:
     auto& job = what_.job;
     open_ = job.prompts.size();
     for (std::size_t i = 0; i < job.prompts.size(); ++i)
-      what_.entry->submitted(requests_->submit(i, std::move(job.prompts[i]), what_.quota));
+      what_.entry->submitted(requests_->submit(i, std::move(job.prompts[i]), what_.quota, what_.recorded, i));
     what_.quota = nullptr;
   }
 

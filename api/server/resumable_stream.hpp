@@ -2,6 +2,7 @@
 // coroutine makes each, on the strand of the connection that asked for it, and connections send what it has made.
 #pragma once
 
+#include "api/record/recorder.hpp"
 #include "api/server/connection.hpp"
 #include "api/server/request_table.hpp"
 #include "api/server/resume/stream_journal.hpp"
@@ -21,6 +22,7 @@ struct stream_start {
   request_record record;
   std::size_t owner = 0;
   std::string client;
+  recorder::request_ptr recorded;
 };
 
 /// Whether a job's stream may go on without its connection.
