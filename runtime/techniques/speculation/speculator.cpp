@@ -428,7 +428,9 @@ void speculator::settle_ahead(sequence& s) {
   const auto rest = s.ahead->rest();
   const auto taken = s.ahead->taken();
   s.ahead.reset();
-  ahead_.saved(static_cast<double>(std::min(rest.size(), taken)) * pass_ms_.value());
+  const auto saved = static_cast<double>(std::min(rest.size(), taken)) * pass_ms_.value();
+  const auto under_way = ahead_request_ > 0 ? 0.5 * pass_ms_.value() : 0; // and has to end before new ones are drawn
+  ahead_.saved(rest.empty() ? -under_way : saved);
   if (rest.empty())
     return;
   guess_answer answer;
