@@ -570,6 +570,11 @@ void speculator::append(sequence_id id, std::span<const token_id> tokens) {
 void speculator::finished(const finished_step& step) {
   auto own = step;
   own.ms = std::max(step.ms - catch_up_ms_, 0.0);
+  if (beside_) { // what a step takes longer for that is no cost of guesses, but of making some beside it: ahead_
+    const auto longer = std::max(step.computed_ms - step.plain_ms - step.added_ms, 0.0);
+    own.ms = std::max(own.ms - longer, 0.0);
+    own.computed_ms -= longer;
+  }
   policy_.finished({own, guesses_, accepted_, drawing_ms_, held_}, cost_);
   pass_ms_.fade();
   row_ms_.fade();
