@@ -79,7 +79,7 @@ std::optional<role_change> role_balance::change_of(const work& one, time_point n
   }
   if (has_queued(one.home, least_ / 4, now))
     return role_change{one.replica, one.home, reason::own_queues};
-  if (long_idle)
+  if (long_idle && !queues_since_.at(place_of(one.now)))
     return role_change{one.replica, one.home, reason::idle};
   return std::nullopt;
 }

@@ -1,9 +1,9 @@
 // Decides when a replica takes the other role: once its own has had hardly anything to do for long (no answers, or
 // prompts for less than a tenth of the time), while all that time the other role had more to do than its replicas do at
-// once. It goes back when its own role's work queues, for a quarter
-// of that time, or when there was none of the other for all of it. Nobody has to leave for that: a role says where
-// requests go from then on. Both times, and that they begin anew with each change, keep it from turning to and fro.
-// Owned by the router; single-threaded. Time is given to it.
+// once. It goes back when its own role's work queues for a quarter of that time, or when it had nothing of the other's
+// for all of it and none queues. Nobody has to leave for that: a role says where requests go from then on. Both times,
+// and that they begin anew with each change, keep it from turning to and fro. Owned by the router; single-threaded. Time
+// is given to it.
 #pragma once
 
 #include "runtime/scheduling/routing/replica_role.hpp"

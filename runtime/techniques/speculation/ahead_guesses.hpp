@@ -52,7 +52,7 @@ public:
   /// A step is over: what it took, and what such steps are expected to take, whatever is beside them.
   void finished(double ms, double expected_ms, bool beside);
 
-  /// What came of guesses ahead. 0: they were thrown away.
+  /// What came of guesses ahead. 0 or less: they were thrown away.
   void saved(double ms);
 
   bool pays() const;

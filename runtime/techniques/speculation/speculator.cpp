@@ -428,7 +428,9 @@ void speculator::settle_ahead(sequence& s) {
   const auto rest = s.ahead->rest();
   const auto taken = s.ahead->taken();
   s.ahead.reset();
-  ahead_.saved(static_cast<double>(std::min(rest.size(), taken)) * pass_ms_.value());
+  const auto saved = static_cast<double>(std::min(rest.size(), taken)) * pass_ms_.value();
+  const auto under_way = ahead_request_ > 0 ? 0.5 * pass_ms_.value() : 0; // and has to end before new ones are drawn
+  ahead_.saved(rest.empty() ? -under_way : saved);
   if (rest.empty())
     return;
   guess_answer answer;
@@ -568,6 +570,11 @@ void speculator::append(sequence_id id, std::span<const token_id> tokens) {
 void speculator::finished(const finished_step& step) {
   auto own = step;
   own.ms = std::max(step.ms - catch_up_ms_, 0.0);
+  if (beside_) { // what a step takes longer for that is no cost of guesses, but of making some beside it: ahead_
+    const auto longer = std::max(step.computed_ms - step.plain_ms - step.added_ms, 0.0);
+    own.ms = std::max(own.ms - longer, 0.0);
+    own.computed_ms -= longer;
+  }
   policy_.finished({own, guesses_, accepted_, drawing_ms_, held_}, cost_);
   pass_ms_.fade();
   row_ms_.fade();

@@ -185,6 +185,7 @@ struct measurement {
   double ratio = 0;             // the median of the ratios of pairs
   double whole_ratio = 0;       // the same to the end of the last sequence
   std::uint64_t accepted = 0, rejected = 0;
+  std::uint64_t runs = 0, ahead = 0; // of guesses; those that were made while the step before was computed
 };
 
 class speculate_bench {
@@ -203,6 +204,7 @@ public:
     for (std::size_t i = 0; i < requests.size(); ++i)
       oracle_->record(requests[i].prompt, reference.tokens[i]);
     measurement m;
+    const auto before = engine_.stats().total.scheduler;
     std::vector<double> with, without, ratios, whole_ratios;
     for (int round = 0; round < options_.repeat; ++round) {
       for (auto& r : requests) {
@@ -227,6 +229,9 @@ public:
       m.accepted += guessed.accepted;
       m.rejected += guessed.rejected;
     }
+    const auto after = engine_.stats().total.scheduler;
+    m.runs = after.guess_runs - before.guess_runs;
+    m.ahead = after.guess_runs_ahead - before.guess_runs_ahead;
     m.with = median(std::move(with));
     m.without = median(std::move(without));
     m.ratio = median(std::move(ratios));
@@ -283,7 +288,8 @@ void print_json(const speculate_bench& bench, const speculate_bench_options& o, 
             << ",\"with_tps\":" << json_number(m.with) << ",\"without_tps\":" << json_number(m.without)
             << ",\"ratio\":" << json_number(m.ratio) << ",\"whole_ratio\":" << json_number(m.whole_ratio)
             << ",\"lines\":" << (o.lines ? "true" : "false") << ",\"temperature\":" << json_number(o.temperature)
-            << ",\"accepted\":" << m.accepted << ",\"rejected\":" << m.rejected << "}\n";
+            << ",\"accepted\":" << m.accepted << ",\"rejected\":" << m.rejected << ",\"runs\":" << m.runs
+            << ",\"ahead\":" << m.ahead << "}\n";
   flush_output();
 }
 

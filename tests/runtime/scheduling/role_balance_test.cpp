@@ -128,6 +128,17 @@ TEST_CASE("it goes back when there is nothing for it in the other role, either")
   CHECK(change->line(10s) == "replica 0 computes prompts again: there were hardly any answers for it for 10 s");
 }
 
+TEST_CASE("it stays while others have answers enough, though none have come to it") {
+  balanced two;
+  two.answers_queue(true);
+  two.at(0);
+  REQUIRE(two.at(10).has_value());
+  for (int second = 11; second < 100; ++second)
+    CHECK_FALSE(two.at(second));
+  two.answers_queue(false);
+  CHECK(two.at(100).has_value());
+}
+
 TEST_CASE("of several idle replicas one changes at a time") {
   balanced three;
   three.all.insert(three.all.begin() + 1, {.replica = 1, .home = prefill});
