@@ -291,7 +291,7 @@ private:
     if (started_)
       return;
     started_ = clock::time_point(when);
-    cached_tokens_ = static_cast<std::uint32_t>(cached);
+    cached_tokens_ = static_cast<std::uint32_t>(std::min<std::size_t>(as_size(cached), request_->prompt.size()));
   }
 
   void append(const sequence_id& id, const sampled_token& token) {
@@ -535,7 +535,7 @@ private:
     e.rejected_predicted = rejected_predicted_;
     e.withheld_tokens = withheld_tokens_;
     const auto started = started_.value_or(first_token_.value_or(now));
-    const auto first = first_token_.value_or(now);
+    const auto first = std::max(first_token_.value_or(now), started); // it may have been replayed
     e.embedding = std::move(embedding_);
     e.queue_ms = milliseconds(started - submitted_);
     e.prefill_ms = milliseconds(first - started);
