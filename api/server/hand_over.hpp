@@ -48,8 +48,8 @@ std::string describe_models(const service& engine);
 /// Of what that says, and another version of this program: then no request goes on there. Throws failure.
 successor successor_of(std::shared_ptr<control_peer> line, std::string_view description);
 
-/// Whether a request can go on in another process: of one prompt, without log-probabilities, groups, or what its tokens alone do not
-/// tell (adapters, embeddings, marks), nor a response that is continued, which only this process has.
+/// Whether a request can go on in another process: of one prompt, without log-probabilities, groups, or techniques other than
+/// constraints, nor a response that is continued, which only this process has.
 bool is_movable(const generation_job& job, std::string_view body);
 
 std::string to_message(const moving_request& one);

@@ -65,7 +65,8 @@ void request_answer::started(time_point when, std::int32_t cached) {
   if (started_)
     return;
   started_ = when;
-  cached_tokens_ = static_cast<std::uint32_t>(cached);
+  // Of an answer that is replayed, tokens may be cached, too.
+  cached_tokens_ = static_cast<std::uint32_t>(std::min(static_cast<std::size_t>(cached), what_->prompt.size()));
 }
 
 std::span<const std::uint32_t> request_answer::append(std::uint32_t index, const sampled_token& token, time_point now) {
@@ -235,7 +236,8 @@ done_event request_answer::close(time_point submitted, time_point now) {
   e.rejected_predicted = rejected_predicted_;
   e.withheld_tokens = withheld_tokens_;
   e.embedding = std::move(embedding_);
-  const auto first = first_token_.value_or(now), started = started_.value_or(first);
+  const auto started = started_.value_or(first_token_.value_or(now));
+  const auto first = std::max(first_token_.value_or(now), started); // it may have been replayed
   e.queue_ms = milliseconds_of(started - submitted);
   e.prefill_ms = milliseconds_of(first - started);
   e.decode_ms = milliseconds_of(last_token_.value_or(first) - first);

@@ -20,6 +20,7 @@ generation of_two() {
   g.sampling.temperature = 1;
   g.sampling.seed = 5;
   g.sampling.max_tokens = 30;
+  g.sampling.ignore_eos = true;
   g.sampling.n = 2;
   return g;
 }

@@ -23,7 +23,7 @@ KINDS = {
     "without a seed": ("/v1/chat/completions", {**CHAT, "temperature": 0, "ignore_eos": True}, "max_tokens"),
 }
 
-DIFFER = re.compile(r'"(?:id|item_id|created|created_at|completed_at|[a-z_]*duration|cached_tokens|cache_read_input_tokens)":'
+DIFFER = re.compile(r'"(?:id|item_id|created|created_at|completed_at|[a-z_]*duration|cached_tokens|input_tokens|cache_write_tokens|cache_creation_input_tokens|cache_read_input_tokens)":'
                     r'(?:"[^"]*"|[0-9.]+)')
 
 
@@ -81,9 +81,12 @@ class Stream:
         return self
 
     def told(self):
-        """What was said, without comments and what may differ; and the ids that appear."""
+        """What was said, choice by choice, without comments and what may differ."""
         lines = [line for line in self.body.decode().replace("\n ", "\n").splitlines() if line and not line.startswith(":")]
-        return [DIFFER.sub("", line) for line in lines]
+        if "n" not in KINDS[self.kind][1]:
+            return [DIFFER.sub("", line) for line in lines]
+        return sorted((DIFFER.sub("", line) for line in lines),
+                      key=lambda line: int((re.search(r'"index":(\d+)', line) or [0, 99])[1]))
 
     def answer_ids(self):
         return set(re.findall(r'"(?:id|item_id)":"([^"]+)"', self.body.decode()))

@@ -67,6 +67,13 @@ path = "{RANKER}"
     assert server.stop() == 0, "".join(server.err)
 
 
+def test_what_a_request_does_is_told_as_of_a_single_model(together):
+    assert together.post("/v1/completions", {"model": "chat", "prompt": "Once", "max_tokens": 8, "ignore_eos": True},
+                         headers={"X-Request-Id": "told"}).status_code == 200
+    seen = wait_until(lambda: (told := together.get("/v1/requests/told").json())["state"] == "ended" and told, "its end")
+    assert seen["completion_tokens"] == 8 and "decode" in seen["spent_ms"]
+
+
 def test_the_field_model_chooses_by_name_and_alias(together):
     hello = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0}
     answers = [together.post("/v1/chat/completions", {**hello, "model": name}).json()
