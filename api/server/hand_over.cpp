@@ -33,9 +33,7 @@ std::string from_hex(std::string_view text) {
   return result;
 }
 
-std::string text_of(const field_reader& from, std::string_view key) {
-  return from.string(key).value_or(std::string());
-}
+std::string text_of(const field_reader& from, std::string_view key) { return from.string(key).value_or(std::string()); }
 
 std::string json_of(const begun_sequence& one) {
   std::string ids = "[";
