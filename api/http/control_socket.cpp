@@ -114,6 +114,8 @@ bool control_peer::is_same_user() const {
 }
 
 bool control_peer::send(std::string_view text, int file) {
+  if (text.size() > most_bytes)
+    return false;
   const std::lock_guard lock(sending_);
   size_field size = text.size();
   iovec head{&size, sizeof size};

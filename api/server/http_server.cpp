@@ -66,9 +66,11 @@ server::server(service& engine, server_options options)
 server::~server() = default;
 
 void server::accept() {
-  if (auto path = socket_path(context_->options.host))
-    context_->path = *std::move(path); // which is removed at the end
-  asio::co_spawn(context_->acceptor.get_executor(), accept_all(*context_), asio::detached);
+  asio::post(context_->acceptor.get_executor(), [this] {
+    if (auto path = socket_path(context_->options.host))
+      context_->path = *std::move(path); // which is removed at the end
+    asio::co_spawn(context_->acceptor.get_executor(), accept_all(*context_), asio::detached);
+  });
 }
 
 int server::listening_socket() const { return context_->acceptor.native_handle(); }

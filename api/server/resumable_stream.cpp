@@ -286,6 +286,12 @@ asio::awaitable<bool> resume_stream(server_context& context, connection& link, r
       throw failure(errc::not_found, "this server keeps no streams: it was started without --resume-window");
     after = last_received(query, form.last_event_id);
     journal = context.streams.find(scope.key(), scope.client(), id);
+    if (form.head) {
+      auto nothing = reply::json({});
+      nothing.content_type = "text/event-stream";
+      co_await link.send(nothing, form);
+      co_return form.keep_alive;
+    }
     co_return co_await send_stream(link, scope, journal, after, form);
   } catch (const failure& f) {
     refused = f.what_failed();

@@ -53,6 +53,7 @@ def main():
     options.add_argument("--model", default=STORYTELLER)
     options.add_argument("--replacements", type=int, default=100)
     options.add_argument("--streams", type=int, default=64)
+    options.add_argument("--pause", type=float, default=0.5, help="seconds between two replacements")
     options.add_argument("--seconds", type=float, default=1e9, help="ends after so long, if it has not made all")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -66,6 +67,7 @@ def main():
             client.start()
         begun, handed, moved, loads, servers = time.monotonic(), [], 0, [], [server]
         while len(handed) < asked.replacements and time.monotonic() - begun < asked.seconds:
+            time.sleep(asked.pause)
             start = time.monotonic()
             after = Server(asked.model, *flags, "--replace", ready=False)
             wait_until(lambda: any("replaced" in line for line in list(server.err)), lambda: "".join(after.err), 300)
@@ -80,19 +82,16 @@ def main():
             client.join(300)
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(60)
-    ordinary, around = [], []
-    for client in clients:
-        for since, until in client.chunks:
-            (around if any(since <= at + 1 and until >= at - 1 for at in handed) else ordinary).append(until - since)
-    longest = [max((until - since for since, until in client.chunks if since <= at + 2 and until >= at - 0.5), default=0)
+    longest = [max((until - since for since, until in client.chunks if since <= at + 1 and until >= at - 1), default=0)
                for at in handed for client in clients]
+    ordinary = [until - since for client in clients for since, until in client.chunks]
     torn, wrong = [t for c in clients for t in c.torn], [w for c in clients for w in c.wrong]
     print(f"{len(handed)} replacements, {asked.streams} streams at once: {sum(c.whole for c in clients)} whole and equal, "
           f"{len(torn)} torn or refused, {len(wrong)} different; {moved} went on in the next process")
     print(f"from start to hand-over: median {percentile(loads, 0.5):.2f} s")
     print(f"silence around a hand-over, the longest of each stream: median {percentile(longest, 0.5):.2f} s, "
           f"p99 {percentile(longest, 0.99):.2f} s, max {max(longest, default=0):.2f} s; "
-          f"otherwise between chunks: p99 {percentile(ordinary, 0.99):.2f} s, max {max(ordinary, default=0):.2f} s")
+          f"of all silences between chunks: p99 {percentile(ordinary, 0.99):.2f} s, max {max(ordinary, default=0):.2f} s")
     for line in torn[:5]:
         print(line)
     for kind, told, alone in wrong[:3]:

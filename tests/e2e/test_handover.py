@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import threading
@@ -170,3 +171,48 @@ s.connect({control!r})
 print(repr(s.recv(8)))"""], capture_output=True, text=True, timeout=60)
         assert other.stdout.strip() == "b''", other.stderr
     assert old.get("/health").status_code == 200
+
+
+def test_a_service_manager_hears_who_serves_now_and_its_command_returns(start, control, tmp_path):
+    old = start()
+    port = int(old.url.rsplit(":", 1)[1])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(tmp_path / "notify"))
+        heard.settimeout(60)
+        command = subprocess.Popen(
+            [binary(), "serve", "--model", str(STORYTELLER), "--replace", "--background", "--control-socket", control],
+            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+        said = []
+        while not any(line.startswith("READY=1") for line in said):
+            said += heard.recv(4096).decode().splitlines()
+        assert command.wait(60) == 0
+    new = next(int(line.split("=")[1]) for line in said if line.startswith("MAINPID="))
+    try:
+        assert new not in (old.process.pid, os.getpid())
+        assert old.process.wait(60) == 0
+        assert old.get("/health").status_code == 200  # by the new one
+    finally:
+        os.kill(new, signal.SIGTERM)
+    wait_until(lambda: not os.path.exists(control), "the new server to end")
+    with socket.socket() as free:
+        assert free.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_a_server_is_found_by_its_port(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    serve = [binary(), "serve", "--model", str(STORYTELLER), "--port", port]
+    with subprocess.Popen(serve, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as old:
+        wait_until(lambda: "ready" in old.stderr.readline(), "the server")
+        path = tmp_path / "troupe" / f"127.0.0.1-{port}.control"
+        assert path.is_socket() and path.parent.stat().st_mode & 0o077 == 0
+        with subprocess.Popen([*serve, "--replace"], env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                              text=True) as new:
+            wait_until(lambda: "ready" in new.stderr.readline(), "the new server")
+            assert old.wait(60) == 0
+            new.send_signal(signal.SIGTERM)
+            assert new.wait(60) == 0
+        assert not path.exists()

@@ -40,7 +40,7 @@ bool stream_table::keep(const journal_ptr& mine) {
   std::size_t all = 0, of_client = 0;
   journal_ptr oldest, oldest_of_client; // of those that have ended
   for (const auto& one : all_) {
-    if (one == mine || one->is_dropped() || (!one->unread_since() && !one->has_ended()))
+    if (one == mine || one->is_dropped() || !one->unread_since())
       continue;
     const bool same = one->client() == mine->client();
     ++all;
@@ -63,7 +63,7 @@ bool stream_table::drop_ended(std::string_view client) {
   journal_ptr oldest;
   const std::lock_guard lock(mutex_);
   for (const auto& one : all_) {
-    if (one->is_dropped() || !one->has_ended())
+    if (one->is_dropped() || !one->has_ended() || !one->unread_since())
       continue;
     if (!oldest || (oldest->client() != client && one->client() == client))
       oldest = one;

@@ -28,10 +28,10 @@ public:
   /// another's.
   journal_ptr find(std::size_t owner, std::string_view client, std::string_view id, bool frames = false) const;
 
-  /// Whether one that nobody reads, or has ended, may be kept; others that have ended are dropped for it.
+  /// Whether one that nobody reads may be kept; others that nobody reads and have ended are dropped for it.
   bool keep(const journal_ptr& one);
 
-  /// Drops the one that has ended first, if need be another client's. False if there is none.
+  /// Drops the one that has ended and was left first, if need be another client's. False if there is none.
   bool drop_ended(std::string_view client);
 
   /// Nobody can come back any more: tells all makers.

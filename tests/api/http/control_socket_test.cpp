@@ -4,12 +4,14 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 using namespace troupe;
@@ -77,13 +79,13 @@ TEST_CASE("A path that another server listens at is refused, what a dead one lef
   CHECK_THROWS_AS(control_listener(std::string(200, 'a')), failure);
 }
 
-TEST_CASE("A message of a size that nobody sends ends the conversation") {
-  const own_place place;
-  control_listener listener(place.path());
-  auto here = control_peer::connect(place.path());
-  auto there = listener.accept();
-  REQUIRE(there);
-  CHECK_FALSE(here->send(std::string(control_peer::most_bytes + 1, 'x')));
-  here.reset();
-  CHECK_FALSE(there->receive());
+TEST_CASE("A message that is too long is not sent, and one that announces more ends the conversation") {
+  int pair[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  const descriptor here(pair[0]);
+  control_peer there{descriptor(pair[1])};
+  CHECK_FALSE(there.send(std::string(control_peer::most_bytes + 1, 'x')));
+  const std::uint64_t size = control_peer::most_bytes + 1;
+  REQUIRE(::write(here.get(), &size, sizeof size) == sizeof size);
+  CHECK_FALSE(there.receive());
 }

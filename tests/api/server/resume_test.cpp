@@ -112,6 +112,9 @@ TEST_CASE("Streams that nobody reads are bounded in number, and those that have 
   const auto second = make("b", "me"); // one client has half
   CHECK_FALSE(table.keep(second));
   first->end();
+  const auto reader = first->attach(0, [] {});
+  CHECK_FALSE(table.drop_ended("me")); // it is still being sent
+  first->leave(reader);
   CHECK(table.keep(second));
   CHECK(first->is_dropped());
   CHECK(table.keep(make("c", "other")));
