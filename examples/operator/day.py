@@ -96,7 +96,7 @@ def main():
         told = list(clients.map(lambda prompt: day.ask(prompt, tokens=200, ignore_eos=True), crowd))
         refused = [one for one in told if isinstance(one, tuple)]
         assert all(status == 429 and wait >= 1 for status, wait, _ in refused), refused[:1]
-        tell(f"400 clients at once: {len(told) - len(refused)} answered, {len(refused)} told at once to come later"
+        tell(f"400 clients at once: {len(told) - len(refused)} answered, {len(refused)} told to come later"
              + (f": {refused[0][2]}" if refused else ""))
 
         alone = [day.ask(f"Fox {n}", tokens=300, seed=n, ignore_eos=True) for n in range(16)]

@@ -113,7 +113,8 @@ TEST_CASE("bench speculate refuses sources that there are not") {
     const auto result = run_tools({"bench", "speculate", "--model", golden("llama-gqa"), "--source", wrong});
     CHECK(result.status == 2);
     CHECK(only_line(result.err) ==
-          "troupe: --source must be a probability from 0 to 1, prediction, auto, draft, mtp, ngram, lookahead or "
+          "troupe: --source must be a probability from 0 to 1, draft: and such a probability, prediction, auto, draft, "
+          "mtp, ngram, lookahead or "
           "jacobi, not `" +
             wrong + "`");
   }
