@@ -4,8 +4,10 @@
 
 #include "runtime/support/types.hpp"
 
+#include <cstddef>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace troupe {
