@@ -7,8 +7,8 @@ In each of --rounds rounds, on servers of their own and with the same requests (
 
 1. Capacity: twice as many clients as there are slots, each of which asks again at once: tokens/s of answers.
 2. Overload with --max-wait: requests arrive at random, at twice the rate of those that were answered in 1, whatever becomes
-   of them. Goodput: tokens/s of whole answers whose first token came within --max-wait and a second, of those that arrived
-   in the window; the rest counts nothing.
+   of them. Goodput: tokens/s, within the window, of answers that became whole and whose first token came within --max-wait
+   and a second.
 3. The same arrivals without --max-wait, so that waits grow up to the length of the run.
 
 Predictions: a refused request tells what it would have waited (`predicted_wait_ms`) and then does not wait. So in 2 and 3
@@ -95,8 +95,8 @@ async def arrivals(port, model, options, rate, seed, deadlines):
     await asyncio.gather(*tasks)
     in_window = [a for a in answers if since <= a.sent < until]
     good = [a for a in in_window if a.status == 200 and a.first and a.ttft <= options.max_wait + 1]
-    # What is under way when the window begins and when it ends is about as much.
-    return {"goodput": sum(a.tokens() for a in good) / options.seconds, "good": len(good) / len(in_window),
+    soon = [a for a in answers if a.status == 200 and a.first and a.ttft <= options.max_wait + 1]
+    return {"goodput": sum(a.tokens(since, until) for a in soon) / options.seconds, "good": len(good) / len(in_window),
             "refused": sum(a.status == 429 for a in in_window) / len(in_window),
             "too_late": sum(a.status == 504 for a in in_window) / len(in_window),
             "ttft_p99": percentile([a.ttft for a in good], 0.99), "gap_p99": percentile([g for a in good for g in a.gaps], 0.99),
@@ -110,7 +110,7 @@ async def expire_unforeseen(port, model, options):
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.3)  # until their prompts are computed
     before = metric(port, "troupe_prefill_rows_total")
-    late = await asyncio.gather(*(ask(port, {**request(model, options, f"late {i}"), "ttft_timeout": 0.3}) for i in range(20)))
+    late = await asyncio.gather(*(ask(port, {"model": model, "prompt": words(3, i), "max_tokens": 4, "ttft_timeout": 0.4}) for i in range(20)))
     rows = metric(port, "troupe_prefill_rows_total") - before
     await asyncio.gather(*long)
     return sum(a.status == 504 for a in late), rows
