@@ -71,8 +71,8 @@ void fair_queue::turns::take(std::int32_t slots) {
   last_->last_turn = std::numeric_limits<std::uint64_t>::max();
 }
 
-void row_shares::divide(std::int32_t rows, std::int32_t least,
-                        std::map<std::string, std::uint64_t, std::less<>>& turns, std::int32_t beside) {
+void row_shares::divide(std::int32_t rows, std::int32_t least, std::map<std::string, std::uint64_t, std::less<>>& turns,
+                        std::int32_t beside) {
   most_.reset();
   most_of_.clear();
   std::erase_if(turns, [&](const auto& turn) { return !wanted_.contains(turn.first); });

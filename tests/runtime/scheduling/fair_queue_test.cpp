@@ -121,7 +121,8 @@ TEST_CASE("rows of a step are divided equally, and what one client does not want
   CHECK(many.left("0") == 16); // not 6: four clients go on well, rather than all badly
 }
 
-TEST_CASE("clients that only decode have a part of the rows as well, which nobody gets, and all of them three at most") {
+TEST_CASE(
+  "clients that only decode have a part of the rows as well, which nobody gets, and all of them three at most") {
   std::map<std::string, std::uint64_t, std::less<>> turns;
   const auto left = [&](std::int32_t beside, std::int32_t wanted) {
     row_shares shares;
