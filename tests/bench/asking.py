@@ -37,10 +37,12 @@ def head_of(path, body, key=None, id=None):
             f"Content-Length: {len(body)}\r\n\r\n").encode()
 
 
-async def ask(port, fields, key=None, id=None):
-    """A completion as a stream."""
+async def ask(port, fields, key=None, id=None, into=None):
+    """A completion as a stream. `into`: a list that gets the result before it is whole."""
     body = json.dumps({"stream": True, "return_token_ids": True, "ignore_eos": True, "temperature": 0, **fields}).encode()
     asked = Asked(time.perf_counter())
+    if into is not None:
+        into.append(asked)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     try:
         writer.write(head_of("/v1/completions", body, key, id) + body)

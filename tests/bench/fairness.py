@@ -12,7 +12,8 @@ FLOODS. Every flood is measured in turns with the same seconds without it, on on
   all its tokens of prompts and answers, also the flood's, as the server counts them when requests end, but no more than the
   mean of the others: an equal part. So it is below 1 if the others differ, or the flooder gets less than they do. What
   it gets beyond its part, `flooder got` has: its tokens/s over those of the mean of the other keys, by the same count.
-- between tokens, TTFT: of the other keys' streams.
+- between tokens, TTFT: of the other keys' streams; a first token that had not come when the window ended counts as if it
+  came then.
 - beyond: by how much the slowest TTFT of the others is longer than the median one without the flood.
 
 Needs nothing but Python."""
@@ -118,9 +119,9 @@ def flood(port, model, key, name, seed, answered):
 
 async def keep_asking(port, model, key, options, chance, until, answers):
     while time.perf_counter() < until:
-        answers.append(await ask(port, {"model": model, "prompt": words(options.prompt, chance.random()),
-                                        "max_tokens": options.generate}, key))
-        if answers[-1].status != 200:
+        answer = await ask(port, {"model": model, "prompt": words(options.prompt, chance.random()),
+                                  "max_tokens": options.generate}, key, into=answers)
+        if answer.status != 200:
             await asyncio.sleep(0.05)
 
 
@@ -131,9 +132,15 @@ def streams(port, model, options, seed):
     answers = [[] for _ in range(options.keys)]
 
     async def all_keys():
-        await asyncio.gather(*(keep_asking(port, model, f"secret{key}", options, random.Random(f"{seed} {key} {i}"), until,
-                                           answers[key])
-                               for key in range(options.keys) for i in range(options.streams)))
+        tasks = [asyncio.create_task(keep_asking(port, model, f"secret{key}", options, random.Random(f"{seed} {key} {i}"), until,
+                                                 answers[key]))
+                 for key in range(options.keys) for i in range(options.streams)]
+        done, unfinished = await asyncio.wait(tasks, timeout=until - time.perf_counter())
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        for task in done:
+            task.result()
     asyncio.run(all_keys())
     return answers, since, until
 
@@ -163,11 +170,11 @@ def window(port, model, options, seed, name=None):
     while metric(port, "troupe_requests_in_flight", "secret0"):
         time.sleep(0.1)
     counted = [after - then for after, then in zip(served(port, options), before)]
-    whole = [[a for a in of_key if a.status == 200 and a.first] for of_key in answers]
+    whole = [[a for a in of_key if a.status == 200] for of_key in answers]
     rates = [sum(a.tokens(since, until) for a in of_key) / options.seconds for of_key in whole]
     others = [a for of_key in whole[:flooder] for a in of_key if since <= a.sent]
     return {"rates": rates, "counted": counted, "answered": list(answered),
-            "gaps": [gap for a in others for gap in a.gaps], "ttfts": [a.ttft for a in others],
+            "gaps": [gap for a in others for gap in a.gaps], "ttfts": [a.ttft if a.first else until - a.sent for a in others],
             "refused": sum(a.status != 200 for of_key in answers[:flooder] for a in of_key)}
 
 
