@@ -8,7 +8,7 @@ In each of --rounds rounds, on servers of their own and with the same requests (
 1. Capacity: twice as many clients as there are slots, each of which asks again at once: tokens/s of answers.
 2. Overload with --max-wait: requests arrive at random, at twice the rate of those that were answered in 1, whatever becomes
    of them. Goodput: tokens/s, within the window, of answers that became whole and whose first token came within --max-wait
-   and a second.
+   and a second. Where something else uses the machine, tokens of a second of the server's CPU time, in 1 and in 2, say more.
 3. The same arrivals without --max-wait, so that waits grow up to the length of the run.
 
 Predictions: a refused request tells what it would have waited (`predicted_wait_ms`) and then does not wait. So in 2 and 3
@@ -42,8 +42,17 @@ def request(model, options, seed):
     return {"model": model, "prompt": words(options.prompt, chance.random()), "max_tokens": chance.randrange(16, 97)}
 
 
+async def cpu_between(port, since, until):
+    """Seconds of CPU time that the server takes."""
+    took = []
+    for at in (since, until):
+        await asyncio.sleep(max(0, at - time.perf_counter()))
+        took.append(await asyncio.to_thread(metric, port, "process_cpu_seconds_total"))
+    return took[1] - took[0]
+
+
 async def capacity(port, model, options, seed):
-    """(tokens, requests) a second, counted in the middle of the run."""
+    """(tokens, requests) a second, and tokens a second of CPU time, counted in the middle of the run."""
     begin = time.perf_counter()
     since, until = begin + options.settle, begin + options.settle + options.seconds
     answers = []
@@ -53,9 +62,10 @@ async def capacity(port, model, options, seed):
         while time.perf_counter() < until:
             answers.append(await ask(port, request(model, options, f"{seed} {number} {count}")))
             count += 1
-    await asyncio.gather(*(client(i) for i in range(2 * options.slots)))
+    cpu, *_ = await asyncio.gather(cpu_between(port, since, until), *(client(i) for i in range(2 * options.slots)))
     ended = sum(since <= a.end < until for a in answers)
-    return sum(a.tokens(since, until) for a in answers) / options.seconds, ended / options.seconds
+    tokens = sum(a.tokens(since, until) for a in answers)
+    return tokens / options.seconds, ended / options.seconds, tokens / cpu
 
 
 async def arrivals(port, model, options, rate, seed, deadlines):
@@ -84,6 +94,7 @@ async def arrivals(port, model, options, rate, seed, deadlines):
             else:
                 pairs.append((predicted, spent.get("queue", 0), 1e3 * answer.ttft))
 
+    cpu = asyncio.create_task(cpu_between(port, since, until))
     number = 0
     while True:
         await asyncio.sleep(max(0, begin - time.perf_counter()))
@@ -96,7 +107,8 @@ async def arrivals(port, model, options, rate, seed, deadlines):
     in_window = [a for a in answers if since <= a.sent < until]
     good = [a for a in in_window if a.status == 200 and a.first and a.ttft <= options.max_wait + 1]
     soon = [a for a in answers if a.status == 200 and a.first and a.ttft <= options.max_wait + 1]
-    return {"goodput": sum(a.tokens(since, until) for a in soon) / options.seconds, "good": len(good) / len(in_window),
+    tokens = sum(a.tokens(since, until) for a in soon)
+    return {"goodput": tokens / options.seconds, "by_cpu": tokens / await cpu, "good": len(good) / len(in_window),
             "refused": sum(a.status == 429 for a in in_window) / len(in_window),
             "too_late": sum(a.status == 504 for a in in_window) / len(in_window),
             "ttft_p99": percentile([a.ttft for a in good], 0.99), "gap_p99": percentile([g for a in good for g in a.gaps], 0.99),
@@ -126,14 +138,14 @@ def measure(options, seed):
     with serving(options, "") as port:
         model = json.loads(get(port, "/v1/models"))["data"][0]["id"]
         expired = asyncio.run(expire_unforeseen(port, model, options))
-        tokens, requests = asyncio.run(capacity(port, model, options, f"{seed}a"))
+        tokens, requests, by_cpu = asyncio.run(capacity(port, model, options, f"{seed}a"))
     with serving(options, f"--max-wait {options.max_wait:g}s") as port:
         asyncio.run(capacity(port, model, options, f"{seed}b"))  # as a server that has run for a while
         limited = asyncio.run(arrivals(port, model, options, 2 * requests, f"{seed}c", False))
     with serving(options, "") as port:
-        again, _ = asyncio.run(capacity(port, model, options, f"{seed}d"))
+        again, _, by_cpu_again = asyncio.run(capacity(port, model, options, f"{seed}d"))
         endless = asyncio.run(arrivals(port, model, options, 2 * requests, f"{seed}e", True))
-    return {"capacity": statistics.mean((tokens, again)), "spread": max(tokens, again) / min(tokens, again), "limited": limited,
+    return {"capacity": statistics.mean((tokens, again)), "by_cpu": statistics.mean((by_cpu, by_cpu_again)), "spread": max(tokens, again) / min(tokens, again), "limited": limited,
             "endless": endless, "expired": expired}
 
 
@@ -156,6 +168,7 @@ def table(runs, options):
         f"{100 * (median(lambda run: run['spread']) - 1):.0f} %) | |",
         f"| goodput at twice the load, `--max-wait {options.max_wait:g}s` | {median(lambda run: run['limited']['goodput'] / run['capacity']):.2f} "
         "of capacity | 0.9 |",
+        f"| the same by tokens a second of CPU time | {median(lambda run: run['limited']['by_cpu'] / run['by_cpu']):.2f} | |",
         f"| of the requests | {100 * limited('good'):.0f} % good, {100 * limited('refused'):.0f} % refused | |",
         f"| TTFT p99 of the good ones | {limited('ttft_p99'):.2f} s | |",
         f"| between tokens, p99 | {1e3 * limited('gap_p99'):.0f} ms | 120 |",
