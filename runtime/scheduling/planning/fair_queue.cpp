@@ -80,6 +80,14 @@ void row_shares::divide(std::int32_t rows, std::int32_t least, std::map<std::str
   auto clients = std::max(wanting, std::min(wanting + beside, most_parts));
   if (clients < 2)
     return;
+  if (beside > 0)
+    for (const auto& [client, had] : had_) {
+      rows += had;
+      if (const auto found = wanted_.find(client); found != wanted_.end()) {
+        found->second += had;
+        taken_[client] += had;
+      }
+    }
   const auto all = rows;
   std::vector<std::int32_t> wanted;
   for (const auto& [_, each] : wanted_)

@@ -88,6 +88,8 @@ private:
 class row_shares {
 public:
   void want(std::string_view client, std::int32_t rows) { wanted_[client] += rows; }
+  /// The client has got rows of this step before, when others were asked for. They count beside those that decode.
+  void had(std::string_view client, std::int32_t rows) { had_[client] += rows; }
   /// A share is `least` rows at least, for in many small pieces nobody's prompt would end. Where that is too much for
   /// all, those come first whose turn is longest ago. `turns`: of clients that had to wait so, by their last turn.
   /// `beside`: clients that want no rows and decode in the step.
@@ -101,7 +103,7 @@ public:
 private:
   void divide_in_turns(std::int32_t rows, std::int32_t least, std::map<std::string, std::uint64_t, std::less<>>& turns);
 
-  std::map<std::string_view, std::int32_t> wanted_, taken_;
+  std::map<std::string_view, std::int32_t> wanted_, had_, taken_;
   std::map<std::string_view, std::int32_t> most_of_; // of some clients
   std::optional<std::int32_t> most_;                 // of each other one; nothing: no limit
 };

@@ -233,6 +233,8 @@ row_shares row_demands::divide_rows() {
   for (const auto* s : prompts)
     if (s->priority == top)
       shares.want(s->asked->client, std::min(rules_.wanted(*s), left));
+  for (const auto& [client, rows] : draft_.prompt_rows())
+    shares.had(client, rows);
   shares.divide(budget_.room(cost_, 0, left), kernels::block_tokens, turns_, clients_beside(shares, top));
   return shares;
 }

@@ -135,6 +135,11 @@ TEST_CASE(
   CHECK(left(2, 1000) == 85);
   CHECK(left(100, 1000) == 64);
   CHECK(left(100, 60) >= 60);
+  row_shares again; // when the rest of the step is asked for
+  again.want("a", 1000);
+  again.had("a", 64);
+  again.divide(256 - 64, 16, turns, 3);
+  CHECK(again.left("a") == 0);
 }
 
 TEST_CASE("clients take turns where a step has too few rows for all") {
