@@ -230,6 +230,9 @@ TEST_CASE("a client that only decodes shares the steps of another's long prompts
   const auto begun = m.transcripts[{2, 0}].size();
   CHECK(steps_until(m, 3, 1) >= 2 * steps_alone - 2); // each half as long
   CHECK(m.transcripts[{2, 0}].size() >= begun + 6);
+  for (std::uint64_t id = 4; id <= 6; ++id) // not what one has left over either
+    submit(m, of("a", id, 100, 1));
+  CHECK(steps_until(m, 6, 1) >= 300 / 32);
   m.drain();
   check_transcripts(m, alone);
   check_transcripts(m, beside);
