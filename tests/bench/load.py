@@ -96,6 +96,14 @@ def read_trace(path, seed):
 
 # -- one request -------------------------------------------------------------------------------------------------------
 
+class Refused(RuntimeError):
+    """An answer whose status is not 200."""
+
+    def __init__(self, status, body):
+        super().__init__(f"status {status}: {body[:300].decode(errors='replace')}")
+        self.status, self.body = status, body
+
+
 async def read_events(reader):
     """The data of server-sent events, whether the body is chunked or ends with the connection."""
     status = int((await reader.readline()).split()[1])
@@ -111,7 +119,7 @@ async def read_events(reader):
         else:
             piece = await reader.read(65536)
         if status != 200:
-            raise RuntimeError(f"status {status}: {piece[:300].decode(errors='replace')}")
+            raise Refused(status, piece)
         if not piece:
             return
         pending += piece

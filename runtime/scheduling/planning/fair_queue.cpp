@@ -71,19 +71,28 @@ void fair_queue::turns::take(std::int32_t slots) {
   last_->last_turn = std::numeric_limits<std::uint64_t>::max();
 }
 
-void row_shares::divide(std::int32_t rows, std::int32_t least,
-                        std::map<std::string, std::uint64_t, std::less<>>& turns) {
+void row_shares::divide(std::int32_t rows, std::int32_t least, std::map<std::string, std::uint64_t, std::less<>>& turns,
+                        std::int32_t beside) {
   most_.reset();
   most_of_.clear();
   std::erase_if(turns, [&](const auto& turn) { return !wanted_.contains(turn.first); });
-  if (wanted_.size() < 2)
+  const auto wanting = static_cast<std::int32_t>(wanted_.size());
+  auto clients = std::max(wanting, std::min(wanting + beside, most_parts));
+  if (clients < 2)
     return;
+  if (beside > 0)
+    for (const auto& [client, had] : had_) {
+      rows += had;
+      if (const auto found = wanted_.find(client); found != wanted_.end()) {
+        found->second += had;
+        taken_[client] += had;
+      }
+    }
   const auto all = rows;
   std::vector<std::int32_t> wanted;
   for (const auto& [_, each] : wanted_)
     wanted.push_back(each);
   std::ranges::sort(wanted);
-  auto clients = static_cast<std::int32_t>(wanted.size());
   for (const auto each : wanted) {
     const auto equal = rows / clients;
     if (each > equal) {

@@ -20,6 +20,10 @@ namespace troupe {
 /// Names are those of the sequences or queues from which it was made, and live as long as these.
 using slots_by_client = std::map<std::string_view, std::int32_t>;
 
+/// In so many parts at most a step is divided for the sake of clients that only decode in it: where they are many, a
+/// prompt beside them would else be computed in too small pieces.
+constexpr std::int32_t most_parts = 4;
+
 class fair_queue {
 public:
   struct place {
@@ -49,6 +53,10 @@ public:
     std::optional<sequence_id> next();
     /// The last one gets so many slots, which counts for its client's others.
     void take(std::int32_t slots);
+    /// That the last one's client has, with those that it got here.
+    std::int32_t held() const { return last_->held; }
+    /// The last one's client gets nothing more.
+    void pass() { last_->next = last_->end; }
 
   private:
     struct client {
@@ -74,14 +82,20 @@ private:
   std::uint64_t turn_ = 0;
 };
 
-/// Divides the rows that prompts get in a step among clients: equally, and what one does not want the others get. Names
-/// of clients must outlive it.
+/// Divides the rows that prompts get in a step among clients: equally, and what one does not want the others get. Those
+/// without prompts, whose tokens take as long as the step, count as well, and what is theirs makes the step shorter. Names of
+/// clients must outlive it.
 class row_shares {
 public:
   void want(std::string_view client, std::int32_t rows) { wanted_[client] += rows; }
+  /// The client has got rows of this step before, when others were asked for. They count beside those that decode.
+  void had(std::string_view client, std::int32_t rows) { had_[client] += rows; }
   /// A share is `least` rows at least, for in many small pieces nobody's prompt would end. Where that is too much for
   /// all, those come first whose turn is longest ago. `turns`: of clients that had to wait so, by their last turn.
-  void divide(std::int32_t rows, std::int32_t least, std::map<std::string, std::uint64_t, std::less<>>& turns);
+  /// `beside`: clients that want no rows and decode in the step.
+  void divide(std::int32_t rows, std::int32_t least, std::map<std::string, std::uint64_t, std::less<>>& turns,
+              std::int32_t beside = 0);
+  bool wants(std::string_view client) const { return wanted_.contains(client); }
   /// How many rows the client may still have.
   std::int32_t left(std::string_view client) const;
   void take(std::string_view client, std::int32_t rows) { taken_[client] += rows; }
@@ -89,7 +103,7 @@ public:
 private:
   void divide_in_turns(std::int32_t rows, std::int32_t least, std::map<std::string, std::uint64_t, std::less<>>& turns);
 
-  std::map<std::string_view, std::int32_t> wanted_, taken_;
+  std::map<std::string_view, std::int32_t> wanted_, had_, taken_;
   std::map<std::string_view, std::int32_t> most_of_; // of some clients
   std::optional<std::int32_t> most_;                 // of each other one; nothing: no limit
 };

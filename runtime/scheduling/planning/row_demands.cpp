@@ -167,6 +167,10 @@ void row_demands::of_waiting(row_shares& shares) {
     const auto slots = s.grouped() && draft_.has_promise(s.id.request) ? 0 : table_.slots_needed(s);
     if (left <= 0 || slots_left() < slots)
       return;
+    if (slots > 0 && has_its_share(turns, s)) {
+      turns.pass();
+      continue;
+    }
     if (s.whole) { // beside others, as far as the step has room
       const auto rows = rules_.wanted(s);
       const bool alone = draft_.demands().empty();
@@ -214,6 +218,10 @@ row_shares row_demands::divide_rows() {
       if (!rules_.admissible(s) || draft_.demanded(s.id) || has_reserved_slot(s))
         continue;
       const auto wanted = s.grouped() && !groups.insert(id->request).second ? 0 : table_.slots_needed(s);
+      if (wanted > 0 && has_its_share(turns, s)) {
+        turns.pass();
+        continue;
+      }
       slots -= wanted;
       turns.take(wanted);
       prompts.push_back(&s);
@@ -225,8 +233,24 @@ row_shares row_demands::divide_rows() {
   for (const auto* s : prompts)
     if (s->priority == top)
       shares.want(s->asked->client, std::min(rules_.wanted(*s), left));
-  shares.divide(budget_.room(cost_, 0, left), kernels::block_tokens, turns_);
+  for (const auto& [client, rows] : draft_.prompt_rows())
+    shares.had(client, rows);
+  shares.divide(budget_.room(cost_, 0, left), kernels::block_tokens, turns_, clients_beside(shares, top));
   return shares;
+}
+
+// Those who decode and have no prompts, of that priority at least.
+std::int32_t row_demands::clients_beside(const row_shares& shares, int priority) const {
+  std::set<std::string_view> clients;
+  for (const auto& s : table_.running())
+    if (s.decodes() && s.priority >= priority && !s.paused() && !shares.wants(s.asked->client))
+      clients.insert(s.asked->client);
+  return static_cast<std::int32_t>(clients.size());
+}
+
+// Not of slots that others could have, but of the time that their tokens take.
+bool row_demands::has_its_share(const fair_queue::turns& turns, const scheduled_sequence& s) const {
+  return turns.held() > 0 && turns.held() >= shares_.most_for(s, budget_.rows(cost_));
 }
 
 // Rows of a prompt that the step has room for. How much of a waiting prompt is cached is not known yet: its rows may be

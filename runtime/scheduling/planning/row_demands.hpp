@@ -41,6 +41,8 @@ private:
   void of_prompts(row_shares& shares);
   void of_waiting(row_shares& shares);
   row_shares divide_rows();
+  std::int32_t clients_beside(const row_shares& shares, int priority) const;
+  bool has_its_share(const fair_queue::turns& turns, const scheduled_sequence& s) const;
   std::int32_t fitting(const scheduled_sequence& s, std::int32_t rows) const;
   bool has_reserved_slot(const scheduled_sequence& s) const { return s.grouped() && table_.slots_needed(s) == 0; }
   std::int32_t slots_left() const { return table_.free_slots() - draft_.slots_promised(); }

@@ -99,6 +99,8 @@ void row_grants::add_rows(scheduled_sequence& s, const block_demand& asked, cons
      ? decode_rows_
      : prefill_rows_) += static_cast<std::uint64_t>(rows);
   budget_.grant(s.planned, rows, !s.decodes());
+  if (!s.decodes())
+    draft_.count_prompt_rows(s.asked->client, rows);
   if (s.scoring())
     s.scored = draft_.add_scores(s, granted.rows);
   if (s.embeds())

@@ -34,6 +34,16 @@ std::int32_t slot_shares::equal() const {
   return limits_.max_sequences / std::max(1, static_cast<std::int32_t>(waiting.size() + others.size()));
 }
 
+std::int32_t slot_shares::most_for(const scheduled_sequence& s, std::int32_t rows) const {
+  std::set<std::string_view> others;
+  for (const auto& each : table_.running())
+    if (each.asked->client != s.asked->client && each.priority >= s.priority && !each.gives_way() && !each.paused())
+      others.insert(each.asked->client);
+  if (others.empty())
+    return limits_.max_sequences;
+  return std::max(equal(), rows / std::min(static_cast<std::int32_t>(others.size()) + 1, most_parts));
+}
+
 // Other clients keep what they need to start with, and share the rest with this one.
 std::int32_t slot_shares::for_siblings(const scheduled_sequence& s, std::int32_t promised) const {
   if (s.siblings == 0)

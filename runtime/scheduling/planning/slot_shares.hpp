@@ -20,6 +20,10 @@ public:
   /// Of the slots, for each client that runs or waits.
   std::int32_t equal() const;
 
+  /// As many as its client may have before it gets one for `s`. Beside clients whose tokens take longer for them, that is
+  /// an equal share, or as many as make an equal share of the `rows` at which a step is efficient.
+  std::int32_t most_for(const scheduled_sequence& s, std::int32_t rows) const;
+
   /// How many of its siblings get a slot together with a sequence that has just got its own. `promised`: slots that are
   /// free but will go to others.
   std::int32_t for_siblings(const scheduled_sequence& s, std::int32_t promised) const;

@@ -13,6 +13,7 @@ void step_draft::begin_without() {
   demanded_.clear();
   last_rows_.clear();
   granted_.clear();
+  prompt_rows_.clear();
   demands_.clear();
 }
 

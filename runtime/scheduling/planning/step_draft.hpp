@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -72,6 +73,10 @@ public:
   bool any_granted() const { return !granted_.empty(); }
   bool granted(sequence_id id) const { return granted_.contains(id); }
   void mark_granted(sequence_id id) { granted_.insert(id); }
+  /// Rows of prompts, by client.
+  using rows_by_client = std::map<std::string, std::int32_t, std::less<>>;
+  const rows_by_client& prompt_rows() const { return prompt_rows_; }
+  void count_prompt_rows(const std::string& client, std::int32_t rows) { prompt_rows_[client] += rows; }
 
   /// Moves are kept apart from the step, which may be dropped: the block manager counts them as done.
   void add_moves(const std::vector<block_move>& moves) { moves_.insert(moves_.end(), moves.begin(), moves.end()); }
@@ -104,6 +109,7 @@ private:
   std::optional<step_plan> plan_;
   std::set<sequence_id> demanded_, granted_, last_rows_;
   std::vector<block_demand> demands_;
+  rows_by_client prompt_rows_;
   std::vector<block_move> moves_; // not yet part of a plan
   std::int32_t rows_ = 0;         // not granted
   std::uint64_t number_ = 0;

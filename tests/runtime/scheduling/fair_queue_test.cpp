@@ -121,6 +121,27 @@ TEST_CASE("rows of a step are divided equally, and what one client does not want
   CHECK(many.left("0") == 16); // not 6: four clients go on well, rather than all badly
 }
 
+TEST_CASE(
+  "clients that only decode have a part of the rows as well, which nobody gets, and all of them three at most") {
+  std::map<std::string, std::uint64_t, std::less<>> turns;
+  const auto left = [&](std::int32_t beside, std::int32_t wanted) {
+    row_shares shares;
+    shares.want("a", wanted);
+    shares.divide(256, 16, turns, beside);
+    return shares.left("a");
+  };
+  CHECK(left(0, 1000) == std::numeric_limits<std::int32_t>::max());
+  CHECK(left(1, 1000) == 128);
+  CHECK(left(2, 1000) == 85);
+  CHECK(left(100, 1000) == 64);
+  CHECK(left(100, 60) >= 60);
+  row_shares again; // when the rest of the step is asked for
+  again.want("a", 1000);
+  again.had("a", 64);
+  again.divide(256 - 64, 16, turns, 3);
+  CHECK(again.left("a") == 0);
+}
+
 TEST_CASE("clients take turns where a step has too few rows for all") {
   std::map<std::string, std::uint64_t, std::less<>> turns;
   const auto divide = [&](std::int32_t rows, std::int32_t of_b) {

@@ -218,6 +218,48 @@ TEST_CASE("a short prompt does not wait until another client's long one is compu
     }
 }
 
+TEST_CASE("a client that only decodes shares the steps of another's long prompts") {
+  machine m(1000, true, {64, 8, 100, 1});
+  const auto alone = of("a", 1, 200, 1), beside = of("a", 3, 200, 1);
+  submit(m, alone);
+  const auto steps_alone = steps_until(m, 1, 1);
+  CHECK(steps_alone <= 5); // whole steps
+  submit(m, of("b", 2, 16, 100));
+  steps_until(m, 2, 1);
+  submit(m, beside);
+  const auto begun = m.transcripts[{2, 0}].size();
+  CHECK(steps_until(m, 3, 1) >= 2 * steps_alone - 2); // each half as long
+  CHECK(m.transcripts[{2, 0}].size() >= begun + 6);
+  for (std::uint64_t id = 4; id <= 6; ++id) // not what one has left over either
+    submit(m, of("a", id, 100, 1));
+  CHECK(steps_until(m, 6, 1) >= 300 / 32);
+  m.drain();
+  check_transcripts(m, alone);
+  check_transcripts(m, beside);
+}
+
+TEST_CASE("a client that has its share of a step's rows gets no further slots beside another that decodes") {
+  const auto running = [](bool with_other) {
+    machine m(1000, true, {16, 16, 100, 1});
+    if (with_other) {
+      submit(m, of("b", 99, 10, 200));
+      steps_until(m, 99, 1);
+    }
+    std::vector<submission> all_of_a;
+    for (std::uint64_t id = 1; id <= 40; ++id)
+      submit(m, all_of_a.emplace_back(of("a", id, 1, 60)));
+    for (int i = 0; i < 30; ++i)
+      step(m);
+    const auto all = m.sched.counters().running;
+    m.drain(); // none waits for ever
+    for (const auto& each : all_of_a)
+      check_transcripts(m, each);
+    return all;
+  };
+  CHECK(running(false) == 16);
+  CHECK(running(true) == 1 + 8);
+}
+
 TEST_CASE("an own short prompt keeps its place behind a long one") {
   machine m(1000, true, {32, 9, 100, 2});
   submit(m, of("a", 1, 320, 4));
