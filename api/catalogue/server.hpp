@@ -7,5 +7,5 @@
 // The engine, the catalogue and the server are destroyed in the opposite order.
 #pragma once
 
-#include "api/server/http_server.hpp"
 #include "api/catalogue/catalogue.hpp"
+#include "api/server/http_server.hpp"

@@ -105,8 +105,8 @@ void ban(const std::vector<std::string>& texts, const served_model& model, gener
 
 bool server_policy::is_empty() const {
   const auto says_nothing = [](const policy_rules& r) {
-    return !r.banned && !r.logit_bias && !r.max_temperature && !r.max_tokens && !r.min_priority &&
-      !r.max_requests && !r.tokens_per_minute;
+    return !r.banned && !r.logit_bias && !r.max_temperature && !r.max_tokens && !r.min_priority && !r.max_requests &&
+      !r.tokens_per_minute;
   };
   return says_nothing(of_all) && std::ranges::all_of(of_key, [&](const auto& one) { return says_nothing(one.second); });
 }

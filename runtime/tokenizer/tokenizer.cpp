@@ -3,12 +3,12 @@
 #include "runtime/support/files/file_state.hpp"
 #include "runtime/support/json/not_a_model.hpp"
 #include "runtime/tokenizer/added_tokens.hpp"
-#include "runtime/tokenizer/token_decoder.hpp"
 #include "runtime/tokenizer/formats/older_folder.hpp"
 #include "runtime/tokenizer/models/token_model.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
 #include "runtime/tokenizer/post_processor.hpp"
 #include "runtime/tokenizer/pre_tokenizer.hpp"
+#include "runtime/tokenizer/token_decoder.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>

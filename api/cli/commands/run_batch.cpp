@@ -1,3 +1,4 @@
+#include "api/catalogue/catalogue.hpp"
 #include "api/cli/batch_run.hpp"
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
@@ -5,7 +6,6 @@
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/values.hpp"
-#include "api/catalogue/catalogue.hpp"
 
 #include <CLI/CLI.hpp>
 
