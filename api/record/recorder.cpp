@@ -76,7 +76,7 @@ std::vector<recorded_prompt> heard_answers::prompts(bool with_ids) const {
 }
 
 struct recorder::request {
-  recorder& owner;
+  const std::shared_ptr<recorder> owner;
   const std::uint64_t number;
 
   std::mutex mutex; // guards what follows
@@ -87,7 +87,7 @@ struct recorder::request {
   unsigned status = 0;
   bool ended = false;
 
-  request(recorder& of, std::uint64_t n) : owner(of), number(n) {}
+  request(std::shared_ptr<recorder> of, std::uint64_t n) : owner(std::move(of)), number(n) {}
   ~request() { end(); }
 
   void hear(std::size_t prompt, const event& what) {
@@ -95,7 +95,7 @@ struct recorder::request {
     if (ended)
       return;
     if (const auto* token = std::get_if<token_event>(&what); token && !token->token_ids.empty() && first.count() == 0)
-      first = owner.now();
+      first = owner->now();
     answers.hear(prompt, what);
     if (status == 0 && std::holds_alternative<done_event>(what)) // its connection may have gone
       status = 200;
@@ -106,13 +106,13 @@ struct recorder::request {
     if (std::exchange(ended, true))
       return;
     try {
-      recorded_end line{number, owner.now(), first, status, model, answers.prompts(owner.with_prompts_)};
+      recorded_end line{number, owner->now(), first, status, model, answers.prompts(owner->with_prompts_)};
       line.prompts.resize(std::max(line.prompts.size(), asked.size()));
       for (const auto& [prompt, its] : asked)
         std::tie(line.prompts.at(prompt).seed, line.prompts.at(prompt).max_tokens) = its;
-      owner.add(line);
+      owner->add(line);
     } catch (...) { // out of memory
-      ++owner.lost_;
+      ++owner->lost_;
     }
     answers = {};
   }
@@ -147,7 +147,7 @@ recorder::request_ptr recorder::begin(std::string_view id, std::string_view endp
   }
   add(recorded_begin{number, now(), std::string(id), std::string(endpoint), std::to_string(of_client),
                      std::string(with_prompts_ ? body : std::string_view())});
-  return std::make_shared<request>(*this, number);
+  return std::make_shared<request>(shared_from_this(), number);
 }
 
 void recorder::end(const request_ptr& which, unsigned status) {
@@ -164,7 +164,7 @@ event_sink recorder::listen(const request_ptr& which, std::size_t prompt, genera
   if (!which)
     return to;
   const bool unasked = asked.sampling.logprobs < 0;
-  if (unasked && which->owner.with_prompts_)
+  if (unasked && which->owner->with_prompts_)
     asked.sampling.logprobs = 0;
   {
     const std::lock_guard lock(which->mutex);

@@ -35,12 +35,14 @@ private:
   std::map<std::size_t, heard_prompt> prompts_;
 };
 
-class recorder {
+/// Lives as long as a request of it is held.
+class recorder : public std::enable_shared_from_this<recorder> {
 public:
   struct request;
   using request_ptr = std::shared_ptr<request>;
 
-  explicit recorder(std::unique_ptr<record_folder> folder, bool with_prompts);
+  /// To be shared.
+  recorder(std::unique_ptr<record_folder> folder, bool with_prompts);
   ~recorder();
 
   /// A request has come. It ends when it is said to, or all have let go of it. Any thread.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A day in the life of a server, in two minutes: two models, settings read again, more clients than it can bear, an upgrade
+"""A day in the life of a server, in ten seconds: two models, settings read again, more clients than it can bear, an upgrade
 under load, and the whole day replayed to see whether every bit is still the same. Needs Python alone.
 
     python3 examples/operator/day.py                    # build/release/troupe
@@ -43,12 +43,15 @@ class Day:
             [self.troupe, "serve", "--port", str(self.port), "-m", f"stories={STORIES}", "-m", f"drafts={STORIES}",
              "--kv-cache", "32MiB", "--max-sequences", "16", "--max-wait", "1s", "--policy", str(self.policy),
              "--record", str(self.record), *more], stdout=self.log, stderr=self.log)
-        seen = len((self.folder / "log").read_text().split(" ready "))
-        while len((self.folder / "log").read_text().split(" ready ")) <= seen - 1 or not self.has_both():
+        seen = self.log_lines().count(" ready ")
+        while self.log_lines().count(" ready ") == seen or not self.has_both():
             if process.poll() is not None:
-                sys.exit("the server ended:\n" + (self.folder / "log").read_text())
+                sys.exit("the server ended:\n" + self.log_lines())
             time.sleep(0.1)
         return process
+
+    def log_lines(self):
+        return (self.folder / "log").read_text()
 
     def has_both(self):
         try:
@@ -100,23 +103,25 @@ def main():
              + (f": {refused[0][2]}" if refused else ""))
 
         alone = [day.ask(f"Fox {n}", tokens=300, seed=n, ignore_eos=True) for n in range(16)]
-        streams = [clients.submit(day.ask, f"Fox {n}", tokens=300, seed=n, ignore_eos=True, stream=True) for n in range(16)]
-        more = threading.Event()
+        upgraded = threading.Event()
 
-        def keep_asking():  # new requests come all the time: none may be refused a connection
-            asked = 0
-            while not more.is_set():
-                assert isinstance(day.ask(f"And then {asked}", "drafts", 20), str)
-                asked += 1
-            return asked
+        def keep_asking(number):
+            """Streams, one after another, each as it was said without an upgrade; how many."""
+            streams = 0
+            while not upgraded.is_set():
+                told = day.ask(f"Fox {number}", tokens=300, seed=number, ignore_eos=True, stream=True)
+                assert told == alone[number], "a stream differs from what was said without an upgrade"
+                streams += 1
+            return streams
 
-        others = clients.submit(keep_asking)
+        clients_at_it = [clients.submit(keep_asking, number) for number in range(16)]
         old, server = server, day.start("--replace")
         old.wait(60)
-        more.set()
-        assert [stream.result() for stream in streams] == alone, "a stream differs from what was said without an upgrade"
-        tell(f"An upgrade under load: 16 streams went on from one process to the next, equal to the letter; {others.result()} "
-             "others were asked meanwhile, none was refused")
+        upgraded.set()
+        streams = sum(client.result() for client in clients_at_it)
+        moved = day.log_lines().count("moved")
+        tell(f"An upgrade under load: of {streams} streams, one after another from 16 clients, none was refused, torn or "
+             f"another to the letter; {moved} went on in the new process from where they were")
 
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 0

@@ -117,10 +117,10 @@ TEST_CASE("what a server's requests ask and hear is recorded, with log-probabili
   recorded_folder f;
   std::vector<event> heard;
   {
-    recorder r(f.open(), true);
-    r.add_model("m", "abc");
-    const auto one = r.begin("a", "/v1/completions", "somebody", R"({"prompt": "x"})");
-    const auto left = r.begin("b", "/v1/completions", "another", "{}"); // ends with nothing
+    const auto r = std::make_shared<recorder>(f.open(), true);
+    r->add_model("m", "abc");
+    const auto one = r->begin("a", "/v1/completions", "somebody", R"({"prompt": "x"})");
+    const auto left = r->begin("b", "/v1/completions", "another", "{}"); // ends with nothing
     generation asked;
     asked.model = "m";
     asked.sampling.seed = 42;
@@ -128,8 +128,8 @@ TEST_CASE("what a server's requests ask and hear is recorded, with log-probabili
     CHECK(asked.sampling.logprobs == 0);
     say(sink, answer_of({5, 6}));
     recorder::end(one, 200);
-    CHECK(r.recorded() == 2);
-    CHECK(r.lost() == 0);
+    CHECK(r->recorded() == 2);
+    CHECK(r->lost() == 0);
   }
   REQUIRE(heard.size() == 3);
   CHECK(std::get<token_event>(heard[0]).logprobs.empty());
@@ -149,8 +149,8 @@ TEST_CASE("what a server's requests ask and hear is recorded, with log-probabili
 
 TEST_CASE("a client gets the log-probabilities that it asked for") {
   recorded_folder f;
-  recorder r(f.open(), true);
-  const auto one = r.begin("a", "/v1/completions", "somebody", "{}");
+  const auto r = std::make_shared<recorder>(f.open(), true);
+  const auto one = r->begin("a", "/v1/completions", "somebody", "{}");
   generation asked;
   asked.sampling.logprobs = 2;
   std::size_t got = 0;
@@ -169,8 +169,8 @@ TEST_CASE("without prompts, a record has neither bodies nor tokens, and nothing 
   auto without = head;
   without.has_prompts = false;
   {
-    recorder r(f.open({}, without), false);
-    const auto one = r.begin("a", "/v1/completions", "somebody", R"({"prompt": "a secret"})");
+    const auto r = std::make_shared<recorder>(f.open({}, without), false);
+    const auto one = r->begin("a", "/v1/completions", "somebody", R"({"prompt": "a secret"})");
     generation asked;
     say(recorder::listen(one, 0, asked, [](const event&) {}), answer_of({5, 6}));
     CHECK(asked.sampling.logprobs == -1);
