@@ -6,6 +6,8 @@
 #include "runtime/engine/loading/loaded_model.hpp"
 #include "runtime/scheduling/routing/route_query.hpp"
 
+#include <caf/typed_event_based_actor.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
