@@ -135,7 +135,8 @@ private:
         const std::chrono::duration<double, std::micro> since = std::chrono::duration<double, std::micro>(
                                                                   record_.arrival(next_) - record_.arrival(0)) /
           rules_.speed;
-        const auto due = begun_ + std::chrono::duration_cast<clock::duration>(since);
+        constexpr std::chrono::duration<double, std::micro> longest = std::chrono::hours(24 * 3650);
+        const auto due = begun_ + std::chrono::duration_cast<clock::duration>(std::min(since, longest));
         if (clock::now() < due) {
           alarm_.set(due);
           waits_ = true;

@@ -13,6 +13,8 @@ namespace troupe {
 namespace {
 
 constexpr auto most = std::numeric_limits<std::int64_t>::max();
+// Of what a file may say, which was perhaps not written by a server: tokens of a text, and ten years.
+constexpr std::int64_t most_tokens = 1 << 24, most_us = 315'360'000'000'000;
 
 // Eight digits for each, of its bits: so that what is read is what was written, and short.
 std::string bits_of(const std::vector<float>& values) {
@@ -108,7 +110,7 @@ json_object members_of(const recorded_end& its) {
 
 recorded_answer read_answer(const json::reader& from) {
   recorded_answer its;
-  its.tokens = static_cast<std::size_t>(from.at("tokens").integer(0, most));
+  its.tokens = static_cast<std::size_t>(from.at("tokens").integer(0, most_tokens));
   its.finish = from.string("finish").value_or("");
   its.ids = from.integers("ids", 0, std::numeric_limits<token_id>::max()).value_or(std::vector<token_id>());
   if (const auto bits = from.child("logprobs"))
@@ -122,8 +124,8 @@ recorded_prompt read_prompt(const json::reader& from) {
   recorded_prompt its;
   its.seed = read_hex(from, from.at("seed").string());
   its.max_tokens = from.integer("max_tokens", 0, std::numeric_limits<int>::max(), 0);
-  its.tokens = static_cast<std::size_t>(from.at("tokens").integer(0, most));
-  its.cached = static_cast<std::size_t>(from.at("cached").integer(0, most));
+  its.tokens = static_cast<std::size_t>(from.at("tokens").integer(0, most_tokens));
+  its.cached = static_cast<std::size_t>(from.at("cached").integer(0, most_tokens));
   for (const auto& each : from.at("answers").items())
     its.answers.push_back(read_answer(each));
   if (const auto values = from.text("values"))
@@ -132,7 +134,7 @@ recorded_prompt read_prompt(const json::reader& from) {
 }
 
 record_time time_at(const json::reader& from, std::string_view key) {
-  return record_time(from.at(key).integer(0, most));
+  return record_time(from.at(key).integer(0, most_us));
 }
 
 } // namespace

@@ -36,13 +36,8 @@ std::string from_hex(std::string_view text) {
 std::string text_of(const field_reader& from, std::string_view key) { return from.string(key).value_or(std::string()); }
 
 std::string json_of(const begun_sequence& one) {
-  std::string ids = "[";
-  for (const auto id : one.emitted) {
-    ids += ids.size() > 1 ? "," : "";
-    ids += std::to_string(id);
-  }
   return json_object()
-    .raw("tokens", ids + ']')
+    .raw("tokens", json_ids(one.emitted))
     .number("mirostat_mu", static_cast<double>(one.mirostat_mu))
     .number("ended", static_cast<int>(one.ended))
     .str();

@@ -100,9 +100,12 @@ TEST_CASE("lines of a record are read as they were written, floats by their bits
 }
 
 TEST_CASE("a line that is no record's is refused by the file's name") {
-  for (const auto* text :
-       {"", "[]", "{}", R"({"troupe_record": 99, "version": "", "begun": "", "process": 1, "prompts": true})",
-        R"({"begin": -1})", R"({"end": 1, "us": 1, "first_us": 0, "status": 200, "prompts": [{}]})"}) {
+  for (
+    const auto* text :
+    {"", "[]", "{}", R"({"troupe_record": 99, "version": "", "begun": "", "process": 1, "prompts": true})",
+     R"({"begin": -1})", R"({"begin": 1, "us": 9000000000000000000, "id": "", "endpoint": "", "client": ""})",
+     R"({"end": 1, "us": 1, "first_us": 0, "status": 200, "prompts": [{"seed": "0", "tokens": 1000000000000, "cached": 0, "answers": []}]})",
+     R"({"end": 1, "us": 1, "first_us": 0, "status": 200, "prompts": [{}]})"}) {
     std::string why;
     try {
       parse_record_line(text, "record-1.jsonl");
