@@ -62,13 +62,8 @@ std::string checksum_of_files(const engine_options& options) {
   const auto model = place_of(options.model);
   if (!model)
     return {};
-  auto files = files_of(*model);
-  for (const auto& [_, values] : options.techniques)
-    for (const auto& value : values)
-      if (std::error_code ignored; fs::exists(value.substr(value.find('=') + 1), ignored))
-        std::ranges::copy(files_of(value.substr(value.find('=') + 1)), std::back_inserter(files));
   checksum sum;
-  for (const auto& file : files)
+  for (const auto& file : files_of(*model))
     if (!add(file, sum))
       return {};
   std::string text;

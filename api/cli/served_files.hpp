@@ -7,9 +7,8 @@
 
 namespace troupe::cli {
 
-/// Sixteen hexadecimal digits, over the files of the model in the order of their names, and those of its adapters and
-/// further models that techniques name. Empty: they cannot be read, or it has none. Reads all of them: seconds for a large
-/// model.
+/// Sixteen hexadecimal digits, over the files of the model in the order of their names; not over those of drafts and
+/// others beside it. Empty: they cannot be read, or it has none. Reads all of them: seconds for a large model.
 std::string checksum_of_files(const engine_options& options);
 
 } // namespace troupe::cli
