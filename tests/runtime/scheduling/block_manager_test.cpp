@@ -100,7 +100,7 @@ TEST_CASE(
   "sequences of different salts share no blocks, with any hash; those of the same do, and host memory keeps them "
   "apart") {
   const auto same_hash = [](std::uint64_t, std::span<const token_id>) { return std::uint64_t{7}; };
-  for (const auto hash : {block_manager::hash_fn(block_manager::content_hash), block_manager::hash_fn(same_hash)}) {
+  for (const auto hash : {block_manager::hash_fn(block_pool::content_hash), block_manager::hash_fn(same_hash)}) {
     block_manager m(4, true, 16, hash);
     const auto prompt = tokens(48);
     std::uint32_t last = 0;
