@@ -68,7 +68,8 @@ public:
       return;
     for (const auto* why : {"the supervisor of the engine was ended from outside", "out of memory"}) // needs none
       try {
-        return report_failed({errc::internal, why, {}});
+        report_failed({errc::internal, why, {}});
+        return;
       } catch (...) {
         // The listener cannot be told.
       }
