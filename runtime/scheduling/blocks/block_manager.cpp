@@ -202,6 +202,12 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     found = sequences_.try_emplace(d.sequence).first;
     found->second.lasting = d.lasting;
     hits = open(found->second, *d.open, d.from, d.salt, swap.swap_in);
+    if (d.alike > found->second.length && has(d.like, d.alike)) {
+      let_go(hits);
+      release(d.sequence);
+      fork({d.like, d.sequence, d.alike});
+      found = sequences_.find(d.sequence);
+    }
   } else {
     truncate(found->second, std::min(d.from, found->second.length));
   }
@@ -222,8 +228,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   if (a.rows <= 0) {
     a.rows = 0;
     if (opening) {
-      for (auto p = hits.rbegin(); p != hits.rend(); ++p)
-        host_pool_.release(p->slot);
+      let_go(hits);
       release(d.sequence);
     }
     return a;
@@ -235,6 +240,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
       a.snapshot = s.restored;
       snapshots_->use(s.restored);
     }
+    a.committed = s.committed_blocks * block_size;
     swap_in(s, hits, swap, grant);
     if (d.destination && to_send_) {
       shipments_.insert_or_assign(d.sequence, shipment{d.destination});
@@ -309,6 +315,17 @@ std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std:
     s.length += block_size;
   }
   return hits;
+}
+
+bool block_manager::has(sequence_id id, std::int32_t positions) const {
+  const auto found = sequences_.find(id);
+  return found != sequences_.end() && found->second.length >= positions;
+}
+
+void block_manager::let_go(std::vector<host_hit>& hits) {
+  for (auto p = hits.rbegin(); p != hits.rend(); ++p)
+    host_pool_.release(p->slot);
+  hits.clear();
 }
 
 // The slots keep their content, so that a block evicted again need not be swapped out again.

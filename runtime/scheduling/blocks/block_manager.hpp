@@ -156,6 +156,8 @@ private:
   void shorten(sequence& s, std::int32_t length);
   std::vector<host_hit> open(sequence& s, const std::vector<token_id>& tokens, std::int32_t most, prefix_salt salt,
                              bool from_host);
+  bool has(sequence_id id, std::int32_t positions) const;
+  void let_go(std::vector<host_hit>& hits);
   std::size_t reach(sequence& s, std::span<const token_id> tokens, std::size_t most, bool from_host) const;
   void grant_saves(sequence& s, block_answer& a, std::int32_t guesses);
   void attach_snapshot(sequence& s);
