@@ -12,7 +12,6 @@
 #include <exception>
 #include <map>
 #include <utility>
-#include <vector>
 
 namespace troupe {
 
@@ -30,10 +29,8 @@ public:
 
   ~open_questions() {
     for (auto& [_, each] : open_)
-      try {
-        each.deliver(caf::make_error(caf::sec::runtime_error, "who was asked has ended"));
-      } catch (const std::exception&) { // there is no memory for an answer
-      }
+      if (!refuse(each))
+        refuse(each); // without memory for the first one; there may be some now
   }
 
   /// The message that `self` handles is a question, to be answered later.
@@ -47,8 +44,11 @@ public:
 
   template <class Answer>
   void answer(std::uint64_t number, Answer what) {
-    if (auto asked = open_.extract(number))
-      asked.mapped().deliver(std::move(what));
+    const auto asked = open_.find(number);
+    if (asked == open_.end())
+      return;
+    asked->second.deliver(std::move(what)); // without memory for that, it is open still
+    open_.erase(asked);
   }
 
   /// All of them alike.
@@ -59,6 +59,15 @@ public:
   }
 
 private:
+  static bool refuse(caf::response_promise question) {
+    try {
+      question.deliver(caf::make_error(caf::sec::runtime_error));
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
   std::map<std::uint64_t, caf::response_promise> open_;
   std::uint64_t last_ = 0;
 };

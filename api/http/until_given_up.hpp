@@ -1,4 +1,4 @@
-// Ends what is made of a request's text once nobody waits for it: tokenising, guides, whatever charges a meter or allocates.
+// Ends what is made of a request's text once nobody waits for it: tokenising, and whatever else charges a meter or allocates.
 #pragma once
 
 #include "runtime/support/error.hpp"
