@@ -1,5 +1,6 @@
 #include "api/server/generation_exchange.hpp"
 
+#include "api/http/until_given_up.hpp"
 #include "api/openai/fields/known_fields.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/server/model_waiting.hpp"
@@ -64,7 +65,9 @@ parsed_request parse(server_context& context, generated how, const request_scope
     const auto asks_for_stream = json::find(fields.body(), "stream");
     result.tells = !how.as_lines && asks_for_stream && asks_for_stream->is_bool() && bool(*asks_for_stream);
     result.model = context.models.named_in(fields);
-    result.job = how.parsed_by({fields, result.model, context.responses, scope.key(), scope.client(), stop});
+    result.job = until_given_up(stop, [&] {
+      return how.parsed_by({fields, result.model, context.responses, scope.key(), scope.client(), stop});
+    });
     context.follow_policy(key, scope.client(), *result.model, result.job);
     context.engine.keep(result.model->id, result.job.keep_alive);
   } catch (must_wait& model) {

@@ -70,6 +70,9 @@ struct block_demand {
   std::int32_t branches = 0;    // of the step, further rows: guesses at the positions of others, in a tree
   std::int32_t spare = 0;       // blocks for these behind the sequence's own, until its next demand: all or none
   block_destination_ptr destination = {}; // with `open`: where its blocks are sent; null: nowhere
+  // With `open`: so many first tokens are those of this sequence, whose blocks it is given if less is cached.
+  sequence_id like = {};
+  std::int32_t alike = 0;
 };
 
 /// How much of a prompt is cached, before more of it is fetched.
@@ -124,6 +127,7 @@ struct block_answer {
   std::int32_t first_block = 0;    // start of its block table in `tables`
   std::int32_t blocks = 0;
   std::int32_t spare = 0;                 // of these, the last ones, as demanded
+  std::int32_t committed = 0;             // after an `open`: positions that are committed, of the cached prefix
   std::int32_t snapshot = -1;             // after an `open`: the slot with the state behind its cached prefix; or none
   std::vector<snapshot_grant> saves = {}; // within the rows granted, ascending
 };

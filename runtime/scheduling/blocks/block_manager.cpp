@@ -142,6 +142,12 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     found = sequences_.try_emplace(d.sequence).first;
     found->second.lasting = d.lasting;
     hits = open(found->second, *d.open, d.from, d.salt, swap.swap_in);
+    if (d.alike > found->second.length && has(d.like, d.alike)) {
+      let_go(hits);
+      release(d.sequence);
+      fork({d.like, d.sequence, d.alike});
+      found = sequences_.find(d.sequence);
+    }
   } else {
     truncate(found->second, std::min(d.from, found->second.length));
   }
@@ -161,8 +167,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   if (a.rows <= 0) {
     a.rows = 0;
     if (opening) {
-      for (auto p = hits.rbegin(); p != hits.rend(); ++p)
-        pool_.let_go(p->slot);
+      let_go(hits);
       release(d.sequence);
     }
     return a;
@@ -172,6 +177,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     pool_.counters.found_tokens += static_cast<std::uint64_t>(s.length);
     if (pool_.snapshots && s.length > 0)
       a.snapshot = s.snapshots.use(*pool_.snapshots);
+    a.committed = s.committed_blocks * block_size;
     swap_in(s, hits, swap, grant);
     if (d.destination && to_send_) {
       shipments_.insert_or_assign(d.sequence, shipment{d.destination});
@@ -252,12 +258,22 @@ std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std:
   return hits;
 }
 
-void block_manager::swap_in(sequence& s, const std::vector<host_hit>& hits, swap_decision swap, block_grant& grant) {
-  for (const auto& hit : hits)
-    s.table[hit.place] = pool_.restore(hit.slot, swap, grant);
-  // As on the device, the end of a chain is evicted before its beginning.
+bool block_manager::has(sequence_id id, std::int32_t positions) const {
+  const auto found = sequences_.find(id);
+  return found != sequences_.end() && found->second.length >= positions;
+}
+
+// As on the device, the end of a chain is evicted before its beginning.
+void block_manager::let_go(std::vector<host_hit>& hits) {
   for (auto hit = hits.rbegin(); hit != hits.rend(); ++hit)
     pool_.let_go(hit->slot);
+  hits.clear();
+}
+
+void block_manager::swap_in(sequence& s, std::vector<host_hit>& hits, swap_decision swap, block_grant& grant) {
+  for (const auto& hit : hits)
+    s.table[hit.place] = pool_.restore(hit.slot, swap, grant);
+  let_go(hits);
 }
 
 } // namespace troupe

@@ -114,10 +114,12 @@ private:
   void shorten(sequence& s, std::int32_t length);
   std::vector<host_hit> open(sequence& s, const std::vector<token_id>& tokens, std::int32_t most, prefix_salt salt,
                              bool from_host);
+  bool has(sequence_id id, std::int32_t positions) const;
+  void let_go(std::vector<host_hit>& hits);
   block_found look_up(const block_lookup& l) const;
   void arrive(const block_arrival& a, swap_decision swap, block_grant& grant);
   void send_some(block_grant& grant);
-  void swap_in(sequence& s, const std::vector<host_hit>& hits, swap_decision swap, block_grant& grant);
+  void swap_in(sequence& s, std::vector<host_hit>& hits, swap_decision swap, block_grant& grant);
 
   bool prefix_cache_;
   block_pool pool_;

@@ -123,6 +123,8 @@ public:
   void release_blocks(sequence_id id) { later_.releases.push_back(id); }
   /// For the next block request: forks, and commits and releases of sequences that have ended.
   const block_request& later() const { return later_; }
+  /// Members of its group were forked since the last one: the block manager does not know yet that they have blocks.
+  bool forks_later(std::uint64_t request) const;
   block_request take_later() { return std::exchange(later_, {}); }
   /// A step is begun: slots that ended sequences had in the last one are free, and siblings forked from its rows can
   /// get their states.
