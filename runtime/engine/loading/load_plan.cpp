@@ -32,36 +32,38 @@ memory_estimate in_replicas(memory_estimate need, int replicas) {
   return need;
 }
 
-/// Stages whose weights, K and V are in one memory, and what is planned in it.
+/// A memory that holds weights, K and V of some stages, and what is planned in it.
 struct shared_memory {
-  std::vector<const opened_stage*> stages;
+  const device* of;
   memory_ledger::planning planning;
   cache_share share = cache_share::of_a_machine;
-  bool has_last = false; // stage, beside which are the other models
-
-  bool is_of(const device& d) const {
-    const auto& known = *stages.front()->device;
-    return d.capabilities().own_memory == known.capabilities().own_memory &&
-      (!d.capabilities().own_memory || d.description() == known.description());
-  }
+  std::vector<const opened_stage*> stages = {}; // none: of guesses alone
+  bool has_last = false;                        // stage, beside which are the models of techniques
+  bool has_guesses = false;
 };
 
-/// The host's first, so that two loads never wait for each other.
+/// The host's first, then GPUs by their names, so that two loads never wait for each other.
 std::vector<shared_memory> memories_of(const opened_model& opened) {
+  const auto* guessing = opened.guesses ? opened.guesses->own_device() : nullptr;
+  std::vector<const device*> devices;
+  for (const auto& stage : opened.stages)
+    devices.push_back(stage.device.get());
+  if (guessing)
+    devices.push_back(guessing);
+  std::ranges::stable_sort(
+    devices, {}, [](const device* d) { return d->capabilities().own_memory ? d->description() : std::string(); });
   std::vector<shared_memory> all;
-  for (const bool own : {false, true})
-    for (const auto& stage : opened.stages) {
-      const auto& device = *stage.device;
-      if (device.capabilities().own_memory != own)
-        continue;
-      auto found = std::ranges::find_if(all, [&](const shared_memory& m) { return m.is_of(device); });
-      if (found == all.end()) {
-        all.push_back({{}, plan_memory_of(device), own ? cache_share::of_a_device : cache_share::of_a_machine});
-        found = all.end() - 1;
-      }
-      found->stages.push_back(&stage);
-      found->has_last = found->has_last || &stage == &opened.last();
-    }
+  const auto at = [&](const device& d) {
+    return std::ranges::find_if(all, [&](const shared_memory& m) { return share_memory(*m.of, d); });
+  };
+  for (const auto* each : devices)
+    if (at(*each) == all.end())
+      all.push_back({each, plan_memory_of(*each),
+                     each->capabilities().own_memory ? cache_share::of_a_device : cache_share::of_a_machine});
+  for (const auto& stage : opened.stages)
+    at(*stage.device)->stages.push_back(&stage);
+  at(*opened.last().device)->has_last = true;
+  at(guessing ? *guessing : *opened.last().device)->has_guesses = true;
   return all;
 }
 
@@ -159,7 +161,7 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
     auto need = need_of(memory, result.step_tokens);
     result.kv_block += need.kv_whole;
     plan.weight_bytes += need.weights;
-    if (opened.guesses && memory.has_last)
+    if (opened.guesses && memory.has_guesses)
       need += opened.guesses->prepare(options, opened.last(), context);
     if (memory.has_last)
       for (auto& each : opened.seconds) {
@@ -178,11 +180,13 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
       throw;
     plans = plan_all();
   }
-  result.memory = plans.front();
+  const auto first = static_cast<std::size_t>(
+    std::ranges::find_if(memories, [](const shared_memory& m) { return !m.stages.empty(); }) - memories.begin());
+  result.memory = plans[first];
   for (std::size_t i = 0; i < plans.size(); ++i) {
     auto& planning = memories[i].planning;
-    if (i > 0)
-      result.memory.line += "; on " + memories[i].stages.front()->device->description() + ": " + plans[i].line;
+    if (i != first)
+      result.memory.line += "; on " + memories[i].of->description() + ": " + plans[i].line;
     if (const auto others = planning.promised(); others > 0)
       result.memory.line += ", beside " + to_size(others) + " that other models of this process were promised";
     for (const auto& part : plans[i].parts)
