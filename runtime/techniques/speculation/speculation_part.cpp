@@ -70,6 +70,10 @@ draft_place place_draft(const engine_options& options, const opened_model& of, b
   const auto threads = static_cast<int>(number_of(options.techniques, draft_threads_flag, 0));
   const auto name = text_of(options.techniques, draft_device_flag);
   draft_place place{.compute = options.compute};
+  if (drafts && !of.copies.empty() &&
+      (name.empty() || std::ranges::any_of(of.copies, [&](const auto& copy) { return copy.compute.device == name; }) ||
+       of.first().compute.device == name))
+    refuse_field(draft_device_flag, "must name another device than those of the replicas, which each have a GPU");
   if (threads == 0 && name.empty())
     return place;
   if (!drafts)
