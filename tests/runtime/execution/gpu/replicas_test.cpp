@@ -73,6 +73,8 @@ TEST_CASE("each replica's GPU has the weights once, and half of the KV cache") {
   REQUIRE(both->replicas.size() == 2);
   CHECK(both->replicas[0].blocks == one->replicas[0].blocks / 2);
   CHECK(both->replicas[1].blocks == both->replicas[0].blocks);
+  CHECK(replica_of(both, 0).runner().weights == both->stages.front().weights);
+  CHECK(replica_of(both, 1).runner().weights == both->copies.at(0).weights);
   CHECK(both->info.device.find("; cuda:1, emulated GPU") != std::string::npos);
 }
 
