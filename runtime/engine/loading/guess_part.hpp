@@ -28,6 +28,9 @@ public:
   /// Of what takes memory, for the log; empty: nothing does that was asked for.
   virtual std::string name() const { return {}; }
 
+  /// What computes the guesses; null: the device of the last stage.
+  virtual const device* own_device() const { return nullptr; }
+
   /// Decides types and sizes beside the last stage, and says what memory that takes. A block is one of each KV cache.
   /// `context`: of the model.
   virtual memory_estimate prepare(const engine_options&, const opened_stage&, int /*context*/) { return {}; }
