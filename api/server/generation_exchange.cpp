@@ -285,7 +285,7 @@ bool give_away(const server_context& context, connection& link, const progress& 
   one.spent_ms = its.spent.count();
   if (!context.next()->line->send(to_message(one), link.bytes().native_handle()))
     return false;
-  record.failed("moved", {}, "it goes on in the process that takes this one's place");
+  record.failed(request_record::moved, {}, "it goes on in the process that takes this one's place");
   if (!its.head_sent)
     record.answered(200);
   link.let_go();
@@ -307,7 +307,7 @@ struct close_at_end {
     requests.close();
     if (!entry)
       return;
-    entry->end(record.status());
+    entry->end(record.status(), record.code());
     recorder::end(recorded, record.status());
     context.requests.close(entry);
   }
