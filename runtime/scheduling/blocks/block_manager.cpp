@@ -319,7 +319,7 @@ void block_manager::swap_in(sequence& s, const std::vector<host_hit>& hits, swap
     grant.moves.push_back({block_move::kind::swap_in, p.slot, b});
     ++counters_.swapped_in;
   }
-  // As on the device, the end of a chain is evicted before its beginning.
+  // The end of a chain is evicted before its beginning, as on the device.
   for (auto p = hits.rbegin(); p != hits.rend(); ++p)
     host_pool_.release(p->slot);
 }

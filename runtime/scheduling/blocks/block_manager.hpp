@@ -79,7 +79,7 @@ public:
 
   /// What each block holds, a character for each: 'f' nothing, 'c' cached content, 'd' cached content that is kept
   /// outside, too, '1' what one sequence refers to, '2' to '9' what so many share (or more).
-  /// Of a large pool a character stands for several blocks, as many as there are: the one in most use.
+  /// A character for each block. In a large pool, a character stands for several blocks, and shows the one in most use.
   std::string map() const;
 
 private:
@@ -113,7 +113,7 @@ private:
     bool lasting = false;       // may be kept outside
     block_key key;              // then, of the last committed block
 
-    // Of recurrent layers:
+    // For recurrent layers:
     std::int32_t restored = none;        // slot of the state that its cached prefix ended with
     std::int32_t branch = 0;             // position up to which its prompt was known, beyond the cached prefix
     std::int32_t end = 0;                // of the full blocks that it was opened for

@@ -77,7 +77,7 @@ void block_manager::attach_snapshot(sequence& s) {
   s.saves.erase(found);
 }
 
-// Those behind a position that will not be computed as it was planned.
+// Drops the snapshots behind a position that will not be computed as it was planned.
 void block_manager::drop_saves(sequence& s, std::int32_t length) {
   std::erase_if(s.saves, [&](const planned_snapshot& save) {
     if (save.position <= length)

@@ -57,8 +57,8 @@ void row_demands::add(block_demand d, const scheduled_sequence& s) {
   draft_.demand(std::move(d), s.scoring() ? std::max(s.planned + rows - std::max(s.planned, s.scored), 0) : 0);
 }
 
-// So that a new sequence is not preempted again at once: a quarter of what those that run will take until the one that is
-// expected to end first has ended, and at least a block for each. All of it would leave blocks idle, and first tokens
+// Keeps a new sequence from being preempted again at once: a quarter of what those that run will take until the first
+// of them is expected to end, and at least a block for each. All of it would leave blocks idle, and first tokens
 // waiting (tests/runtime/scheduling/length_placement_test.cpp).
 std::int32_t row_demands::blocks_until_first_end() const {
   auto first = std::numeric_limits<double>::infinity();
@@ -70,8 +70,8 @@ std::int32_t row_demands::blocks_until_first_end() const {
   return std::max(running, static_cast<std::int32_t>(std::min(blocks, 1e6))) + blocks_of_prompts();
 }
 
-// Those that prompts under way lack, if they have lost their blocks before. Two that have no room beside each other would
-// else take blocks from each other for ever, and neither would be computed.
+// The blocks that prompts under way lack, if they have lost theirs before. Two that have no room beside each other
+// would else take blocks from each other for ever, and neither would be computed.
 std::int32_t row_demands::blocks_of_prompts() const {
   std::int32_t blocks = 0;
   for (const auto& s : table_.running())
@@ -87,7 +87,7 @@ void row_demands::of_group(const sequence_group& g) {
   }
 }
 
-// Those that have no rows in a step give way, so the oldest group gets the blocks of all others if it demands alone.
+// Sequences without rows in a step give way, so the oldest group gets the blocks of all others if it demands alone.
 bool row_demands::of_urgent_group() {
   if (table_.idle())
     return false;
@@ -239,7 +239,7 @@ row_shares row_demands::divide_rows() {
   return shares;
 }
 
-// Those who decode and have no prompts, of that priority at least.
+// Counts clients that decode and have no prompts, of that priority at least.
 std::int32_t row_demands::clients_beside(const row_shares& shares, int priority) const {
   std::set<std::string_view> clients;
   for (const auto& s : table_.running())
