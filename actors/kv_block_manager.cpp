@@ -157,7 +157,7 @@ private:
       self_->delayed_send(self_, std::chrono::milliseconds(2), send_on{});
   }
 
-  // By way of the scheduler, so that moves stay in order.
+  // Sends moves by way of the scheduler, so that they stay in order.
   void send_more() {
     if (const auto alive = caf::actor_cast<caf::strong_actor_ptr>(scheduler_))
       serve_aside({}, caf::actor_cast<scheduler_actor>(alive));

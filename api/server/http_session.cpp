@@ -43,7 +43,7 @@ reply no_proxy() {
   return result;
 }
 
-/// Of a connection that becomes a WebSocket.
+/// What a connection that becomes a WebSocket is to accept.
 struct upgrade_request {
   std::unique_ptr<const request_head> head;
   std::string id;

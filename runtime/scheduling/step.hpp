@@ -177,7 +177,7 @@ struct sampling_start {
   float mirostat_mu = 0; // after the last of them
 };
 
-/// Of each guess the one that it follows; -1: the last known token.
+/// The guess that each guess follows; -1: the last known token.
 using guess_parents = std::shared_ptr<const std::vector<std::int32_t>>;
 
 /// The next tokens of a sequence: one to be sampled from a row of logits and, as long as each equals the guess that the
@@ -317,7 +317,7 @@ struct step_result {
   // tokens follow in a late result.
   std::vector<sequence_id> deferred;
   std::vector<sequence_id> at_judge = {}; // groups that wait for a judge from now on
-  // For clients:
+  // Results for clients:
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;
   std::vector<prompt_embedding> embeddings;

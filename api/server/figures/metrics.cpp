@@ -64,7 +64,7 @@ prometheus::MetricFamily model_family(const service& engine) {
   return family;
 }
 
-/// Of several models: which are loaded, and what they take.
+/// Adds which of several models are loaded, and what they take.
 void add_known(const service& engine, std::vector<prometheus::MetricFamily>& to) {
   prometheus::MetricFamily loaded{
     "troupe_model_loaded", "1 for each model that is loaded, 0 for the others.", prometheus::MetricType::Gauge, {}};

@@ -57,7 +57,7 @@ public:
 
   /// Keeps the figures of now; false while no model is loaded. May block briefly.
   bool keep_figures();
-  /// Those that were kept, as JSON.
+  /// The samples that were kept, as JSON.
   std::string figures() const { return figures_.json(std::chrono::system_clock::now()); }
 
 private:

@@ -25,7 +25,7 @@ class guess_part {
 public:
   virtual ~guess_part() = default;
 
-  /// Of what takes memory, for the log; empty: nothing does that was asked for.
+  /// What takes memory, for the log; empty: nothing does that was asked for.
   virtual std::string name() const { return {}; }
 
   /// What computes the guesses; null: the device of the last stage.

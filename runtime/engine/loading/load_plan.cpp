@@ -81,7 +81,7 @@ std::vector<shared_memory> memories_of(const opened_model& opened, int replicas)
   return all;
 }
 
-/// The same options for a part of the KV cache.
+/// The options with a part of the KV cache.
 engine_options for_part(engine_options options, std::size_t part_of_block, std::size_t block) {
   if (part_of_block < block)
     options.kv_cache_bytes = options.kv_cache_bytes / block * part_of_block;

@@ -72,7 +72,7 @@ struct replica_plan {
   replica_role role = replica_role::any;
   block_exchange exchange = {};
 
-  /// For its block manager.
+  /// What its block manager sends elsewhere.
   std::optional<sent_elsewhere> sending() const;
 
   /// Samples, and has the models beside this one.

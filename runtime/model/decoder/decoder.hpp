@@ -37,9 +37,9 @@ public:
   /// likewise the hidden states behind the final norm of `hidden_rows` to `hidden`, f32 [hidden_rows, hidden]. Calls
   /// `hook`, if there is one, ahead of the layers and behind each; adds `added`, null or not empty, to the products of
   /// their rows.
-  /// Of a model with recurrent layers, sequence i of a batch that says nothing of states has the i-th of the decoder's
-  /// own, and goes on where it was.
-  /// Throws failure(internal) if the arguments contradict each other or the sizes given at construction.
+  /// In a model with recurrent layers, sequence i of a batch that says nothing of states has the i-th of the decoder's
+  /// own, and goes on where it was. Throws failure(internal) if the arguments contradict each other or the sizes given
+  /// at construction.
   void forward(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
                kernels::kv_cache& cache, const kernels::tensor& logits, std::span<const std::int32_t> hidden_rows = {},
                const kernels::tensor& hidden = {}, const layer_hook& hook = {}, added_products* added = nullptr);

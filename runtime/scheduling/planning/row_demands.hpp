@@ -23,7 +23,7 @@ public:
               const step_guesses& guesses, const step_cost& cost, step_budget& budget, step_draft& draft)
     : table_(table), rules_(rules), shares_(shares), guesses_(guesses), cost_(cost), budget_(budget), draft_(draft) {}
 
-  /// Of all sequences that have no demand in this step yet.
+  /// Demands for all sequences that have no demand in this step yet.
   void of_all();
 
   void of(const scheduled_sequence& s, std::int32_t rows);

@@ -15,7 +15,7 @@ namespace troupe {
 
 extern const technique speculation_technique;
 
-/// For a request. Null: whatever the engine has.
+/// The use that a request asks for. Null: whatever the engine has.
 technique_use_ptr speculated_by(speculation kind);
 
 /// What a request wants.
