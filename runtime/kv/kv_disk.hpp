@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/kv/kv_store.hpp"
-#include "runtime/scheduling/blocks/block_pool.hpp"
+#include "runtime/scheduling/blocks/block_manager.hpp"
 
 #include <algorithm>
 #include <cstddef>
