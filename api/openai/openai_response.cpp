@@ -391,9 +391,7 @@ std::string response_writer::body() const {
   for (const auto& [index, choice] : choices_)
     all.push_back(choice_json(index, choice.all, true));
   auto result = head_;
-  result.list("choices", all)
-    .raw("usage", usage_.json())
-    .object("timings", timings_.json(usage_.completion_tokens));
+  result.list("choices", all).raw("usage", usage_.json()).object("timings", timings_.json(usage_.completion_tokens));
   if (speaks_ == dialect::chat && prompt_logprobs_ >= 0)
     result.raw("prompt_logprobs", prompt_logprobs(0));
   if (return_token_ids_ && speaks_ == dialect::chat)

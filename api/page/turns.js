@@ -179,7 +179,7 @@ function spentView(turn) {
     made.style.background = `var(--${name})`;
     return made;
   };
-  const bar = h('span', { class: 'bar', role: 'img', 'aria-label': parts.map(([name, , text]) => told(name, text)).join(', ') },
+  const bar = h('span', { class: 'spent-bar', role: 'img', 'aria-label': parts.map(([name, , text]) => told(name, text)).join(', ') },
     ...parts.map(([name, colour, text]) => {
       const made = shade(colour);
       made.style.flexGrow = String(spent[name] / whole);

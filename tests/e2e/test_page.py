@@ -44,15 +44,15 @@ def test_an_answer_shows_where_its_time_went(visit):
     it.ask("Tell me a story about a fox")
     it.wait_for_answer()
     spent = it.page.locator(".spent")
-    told = spent.locator(".bar").get_attribute("aria-label")
+    told = spent.locator(".spent-bar").get_attribute("aria-label")
     assert "prefill " in told and "decode " in told
     assert not spent.locator(".legend").is_visible()
     spent.locator("summary").click()
     assert spent.locator(".legend").is_visible()
     *parts, whole = [float(text.split()[-2]) for text in spent.locator(".legend > span").all_inner_texts()]
     assert whole > 0 and abs(sum(parts) - whole) <= 0.1 * len(parts)
-    widths = spent.locator(".bar i").evaluate_all("all => all.map((one) => one.getBoundingClientRect().width)")
-    assert len(widths) == len(parts) and all(widths), "each cause is seen"
+    sizes = spent.locator(".spent-bar i").evaluate_all("all => all.map((one) => one.getBoundingClientRect()).map((r) => [r.width, r.height])")
+    assert len(sizes) == len(parts) and all(wide >= 1 and high >= 5 for wide, high in sizes), "each cause is seen"
 
 
 def test_versions_of_a_turn_side_by_side_and_a_file_of_all(visit, tmp_path):

@@ -25,13 +25,14 @@ TEST_CASE("A streamed completion is one event per piece, then [DONE]") {
         "{\"index\":0,\"text\":\"Hi\",\"logprobs\":null,\"finish_reason\":null}]}\n\n");
   request->finish();
   request->done();
-  CHECK(without_ids(client.read_chunk()) ==
-        "data: {\"id\":\"X\",\"object\":\"text_completion\",\"created\":X,\"model\":\"org/bytes\",\"choices\":["
-        "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null}],"
-        "\"timings\":{\"cache_n\":1,\"prompt_n\":2,\"prompt_ms\":2,\"prompt_per_token_ms\":1,\"prompt_per_second\":1000,"
-        "\"predicted_n\":2,\"predicted_ms\":4.25,\"predicted_per_token_ms\":2.125,\"predicted_per_second\":"
-        "470.5882352941176,\"draft_n\":5,\"draft_n_accepted\":3,\"queue_ms\":0.5,\"total_ms\":6.75,"
-        "\"spent_ms\":{\"decode\":4.25,\"prefill\":2,\"queue\":0.5}}}\n\ndata: [DONE]\n\n");
+  CHECK(
+    without_ids(client.read_chunk()) ==
+    "data: {\"id\":\"X\",\"object\":\"text_completion\",\"created\":X,\"model\":\"org/bytes\",\"choices\":["
+    "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null}],"
+    "\"timings\":{\"cache_n\":1,\"prompt_n\":2,\"prompt_ms\":2,\"prompt_per_token_ms\":1,\"prompt_per_second\":1000,"
+    "\"predicted_n\":2,\"predicted_ms\":4.25,\"predicted_per_token_ms\":2.125,\"predicted_per_second\":"
+    "470.5882352941176,\"draft_n\":5,\"draft_n_accepted\":3,\"queue_ms\":0.5,\"total_ms\":6.75,"
+    "\"spent_ms\":{\"decode\":4.25,\"prefill\":2,\"queue\":0.5}}}\n\ndata: [DONE]\n\n");
   CHECK(client.read_chunk().empty());
 }
 

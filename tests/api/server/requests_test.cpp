@@ -122,8 +122,8 @@ TEST_CASE("The time of requests that fail, are cancelled or lose their clients i
     CHECK(sum_of_parts(ended) == doctest::Approx(number_of(ended, "total_ms")));
   }
   const auto told = ask(live, "GET", "/metrics").body;
-  for (const auto* line : {R"(_count{cause="preempted",outcome="failed"} 2)",
-                           R"(_count{cause="preempted",outcome="cancelled"} 2)"})
+  for (const auto* line :
+       {R"(_count{cause="preempted",outcome="failed"} 2)", R"(_count{cause="preempted",outcome="cancelled"} 2)"})
     CHECK(told.find("troupe_request_spent_seconds" + std::string(line)) != std::string::npos);
 }
 
