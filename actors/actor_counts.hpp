@@ -23,7 +23,7 @@ public:
   static void begin_watch() { ++watchers_; }
   static void end_watch() { --watchers_; }
 
-  /// Of all kinds, by name.
+  /// The load of all kinds of actors, by name.
   static std::vector<actor_load> all();
 
   void spawned() { spawned_.fetch_add(1, std::memory_order_relaxed); }
@@ -40,8 +40,8 @@ private:
   std::atomic<clock::rep> since_ = 0; // when the queues of this kind became not empty; 0: they are
 };
 
-/// Of one actor: keeps what its kind has in its queue true. `queued()` may be called by any thread, the rest by the
-/// thread that runs the actor. Whoever is counted is taken off again, also if nobody watches anymore by then.
+/// Counts one actor: keeps what its kind has in its queue true. Any thread may call `queued()`, the thread that runs
+/// the actor the rest. An actor that was counted is taken off again, also if nobody watches anymore by then.
 class mailbox_count {
 public:
   explicit mailbox_count(actor_counts& kind) : kind_(kind) { kind_.spawned(); }

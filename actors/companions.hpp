@@ -50,7 +50,7 @@ public:
   }
 
 private:
-  // As CAF's workers do: a job brings a reference to its actor.
+  // Runs a job as CAF's workers do: it brings a reference to its actor.
   void run(caf::resumable* job) {
     switch (job->resume(this, 1)) {
       case caf::resumable::resume_later: hand_over(job); break; // the host has other things to do

@@ -9,6 +9,7 @@
 #include "actors/messages/loading.hpp"
 #include "actors/messages/reminders.hpp"
 #include "actors/messages/roles.hpp"
+#include "actors/open_questions.hpp"
 #include "actors/request.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/engine_snapshot.hpp"
@@ -65,11 +66,13 @@ public:
     *abandoned_ = true;
     if (stopping_ || failed_)
       return;
-    try {
-      report_failed({errc::internal, "the supervisor of the engine was ended from outside", {}});
-    } catch (...) {
-      // The listener cannot be told.
-    }
+    for (const auto* why : {"the supervisor of the engine was ended from outside", "out of memory"}) // needs none
+      try {
+        report_failed({errc::internal, why, {}});
+        return;
+      } catch (...) {
+        // The listener cannot be told.
+      }
   }
 
   engine_actor::behavior_type make_behavior() {
@@ -288,12 +291,11 @@ private:
   }
 
   caf::result<engine_snapshot_ptr> look() {
-    auto promise = self_->make_response_promise<engine_snapshot_ptr>();
-    replicas_.look([promise, actors = actor_counts::all()](std::vector<replica_snapshot> seen) mutable {
-      promise.deliver(engine_snapshot_ptr(
-        std::make_shared<const engine_snapshot>(engine_snapshot{std::move(seen), std::move(actors)})));
+    const auto asked = asked_.take<engine_snapshot_ptr>(self_);
+    replicas_.look([this, asked = asked.number, actors = actor_counts::all()](std::vector<replica_snapshot> seen) {
+      asked_.answer(asked, std::make_shared<const engine_snapshot>(engine_snapshot{std::move(seen), actors}));
     });
-    return promise;
+    return asked.promise;
   }
 
   // -- status ---------------------------------------------------------------------------------------------------------
@@ -332,16 +334,14 @@ private:
   }
 
   caf::result<engine_stats> stats() {
-    auto promise = self_->make_response_promise<engine_stats>();
-    if (!replicas_.running()) {
-      promise.deliver(caf::make_error(caf::sec::unexpected_message, "there is no model"));
-      return promise;
-    }
-    replicas_.count([this, promise](std::vector<replica_stats> replicas) mutable {
+    if (!replicas_.running())
+      return caf::make_error(caf::sec::unexpected_message, "there is no model");
+    const auto asked = asked_.take<engine_stats>(self_);
+    replicas_.count([this, asked = asked.number](std::vector<replica_stats> replicas) {
       add_judge(replicas.front());
-      promise.deliver(in_all(std::move(replicas)));
+      asked_.answer(asked, in_all(std::move(replicas)));
     });
-    return promise;
+    return asked.promise;
   }
 
   // What is counted of the judge, is so with the first replica.
@@ -411,6 +411,7 @@ private:
   caf::actor_addr loader_;          // while it loads
   std::optional<kept_judge> judge_; // if somebody values answers
   std::map<caf::actor_addr, step_watcher_actor> watchers_;
+  open_questions asked_;
   std::optional<error> failed_;
   std::optional<caf::error> stopping_;
   engine_actor until_ended_; // itself, once it stops: who holds it no more is told of its end all the same

@@ -5,10 +5,9 @@
 #include "actors/messages/introductions.hpp"
 #include "actors/messages/reminders.hpp"
 #include "actors/messages/roles.hpp"
+#include "actors/open_questions.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/scheduling/blocks/incoming_chains.hpp"
-
-#include <caf/typed_response_promise.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -158,7 +157,7 @@ private:
       self_->delayed_send(self_, std::chrono::milliseconds(2), send_on{});
   }
 
-  // By way of the scheduler, so that moves stay in order.
+  // Sends moves by way of the scheduler, so that they stay in order.
   void send_more() {
     if (const auto alive = caf::actor_cast<caf::strong_actor_ptr>(scheduler_))
       serve_aside({}, caf::actor_cast<scheduler_actor>(alive));
@@ -171,19 +170,15 @@ private:
     if (grant.unsaved && grant.moves.empty())
       self_->delayed_send(self_, std::chrono::milliseconds(10), save_on{scheduler});
     if (is_saved())
-      for (auto& waiting : std::exchange(flushes_, {}))
-        waiting.deliver(true);
+      flushes_.answer_all(true);
   }
 
   bool is_saved() const { return saving_ == 0 && !unsaved_; }
 
   caf::result<bool> flush() {
-    auto promise = self_->make_response_promise<bool>();
     if (is_saved())
-      promise.deliver(true);
-    else
-      flushes_.push_back(promise);
-    return promise;
+      return true;
+    return flushes_.take<bool>(self_).promise;
   }
 
   kv_block_manager_actor::pointer self_;
@@ -196,7 +191,7 @@ private:
   bool sending_later_ = false; // once there are images
   std::uint64_t saving_ = 0;   // blocks listed to be saved and not yet written
   bool unsaved_ = false;       // there are more
-  std::vector<caf::typed_response_promise<bool>> flushes_;
+  open_questions flushes_;
 };
 
 } // namespace

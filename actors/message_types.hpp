@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-// Of messages.hpp:
+// Defined in messages.hpp:
 struct admit_reply;
 struct kv_fetch;
 struct stage_work;
@@ -31,7 +31,7 @@ struct step_logits;     // runtime/execution/step_runner.hpp
 struct step_record;     // runtime/scheduling/step_record.hpp
 struct step_tokens;     // runtime/execution/step_runner.hpp
 
-// Of runtime/scheduling/step.hpp:
+// Defined in runtime/scheduling/step.hpp:
 struct block_arrival;
 struct block_grant;
 struct block_move;

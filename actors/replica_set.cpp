@@ -122,7 +122,7 @@ void replica_set::open_route(const replica& to) {
                  .block_copy_ms = plan.exchange.copy_ms});
 }
 
-// Those that have roles: each may prefill for another one, sooner or later.
+// Tells the replicas that have roles of each other: each may prefill for another one, sooner or later.
 void replica_set::introduce(replica& started) {
   const auto know = [](replica& from, const replica& to) {
     if (from.has_role() && to.has_role() && from.running() && to.running())

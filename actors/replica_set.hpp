@@ -39,7 +39,7 @@ public:
   /// `alone`: if none is alone yet, this one takes nobody but requests that are tried.
   change start_first(int number, bool alone) { return start(at(number), {}, alone); }
 
-  /// Of one whose restart_due has come.
+  /// Starts a replica again whose restart_due has come.
   change start_again(int number, bool alone);
 
   /// The replica of which this actor was, which has ended; null: it was of none.

@@ -155,7 +155,7 @@ private:
       self_->send(*scheduler_, request_paused{number_, true});
   }
 
-  // As far as it is now.
+  // The request as far as it is now.
   admission submission() const {
     return {.request = number_,
             .asked = request_,
@@ -335,7 +335,7 @@ private:
     self_->send(*engine_, admission_wanted{.request = self_handle_, .tokens = tokens()});
   }
 
-  // For another process, which goes on with it.
+  // Ends here for another process, which goes on with it.
   void hand_over() {
     if (ended_ || (answer_ && !answer_->may_be_handed_over()))
       return;

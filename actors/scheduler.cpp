@@ -268,7 +268,7 @@ private:
     plan_step();
   }
 
-  // Those who wait for their first rows, and how long they may.
+  // Notes how long a request may wait for its first rows.
   void wait_until(const admission& a) {
     if (const auto by = std::min(a.first_by, a.all_by); by != clock::time_point::max())
       wanted_until_.set(a.request, by);

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// Whose scheduler it is.
+/// Where a scheduler stands: its replica and what outlives it.
 struct scheduler_place {
   caf::weak_actor_ptr engine = {}; // hears of steps; held weakly, for it owns the scheduler
   int replica = 0;

@@ -93,7 +93,7 @@ public:
   std::uint64_t steps() const { return steps_; }
 
   const std::vector<run>& runs() const { return runs_; }
-  /// Those that follow no other. Others belong to the tasks of these.
+  /// The runs that follow no other. Others belong to the tasks of these.
   const std::vector<std::int32_t>& first_runs() const { return first_runs_; }
 
 protected:

@@ -29,7 +29,7 @@ struct engine_house : std::enable_shared_from_this<engine_house> {
     std::jthread ends = {};
   };
 
-  /// Those who watch a model's steps: through one engine after another.
+  /// Someone who watches a model's steps, through one engine after another.
   struct watcher {
     std::size_t model = 0;
     std::shared_ptr<const step_sink> sink = {};

@@ -143,7 +143,7 @@ void model_roster::keep(std::size_t model, std::optional<duration> how_long) { m
 
 // -- what to do -------------------------------------------------------------------------------------------------------
 
-/// Of those that may make room for others.
+/// The one used longest ago of those that may make room for others.
 std::optional<std::size_t> model_roster::least_recent(bool idle) const {
   std::optional<std::size_t> found;
   for (std::size_t i = 0; i < models_.size(); ++i) {

@@ -34,11 +34,11 @@ public:
   model_roster(std::vector<listed> models, std::optional<duration> usually);
 
   std::size_t size() const { return models_.size(); }
-  /// By a name or an alias, also with `:latest` behind; empty: the first.
+  /// Finds a model by its name or an alias, also with `:latest` behind; empty: the first.
   std::optional<std::size_t> find(std::string_view name) const;
   const listed& entry(std::size_t model) const { return models_[model].is; }
   state now(std::size_t model) const { return models_[model].now; }
-  /// Of a failed one.
+  /// Why a model failed.
   const std::optional<error>& why(std::size_t model) const { return models_[model].why; }
   std::size_t uses(std::size_t model) const { return models_[model].uses; }
   /// When it is unloaded, if nobody uses it.
@@ -77,7 +77,7 @@ public:
   std::optional<time> wake_at() const;
 
   void loaded(std::size_t model, time now);
-  /// For lack of memory, where others may leave: it is loaded again when one has.
+  /// A load failed. If it was for lack of memory and others may leave, it is tried again when one has left.
   void failed(std::size_t model, error why);
   void unloaded(std::size_t model);
   /// A loaded one has ended by itself: it is to be unloaded once its requests have been told, and counts as failed.

@@ -97,9 +97,11 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->capture_default_str()
     ->group(model_group);
   command
-    .add_option("--device", options.device,
-                "cpu, or cpu:SET for one instruction set (portable, avx2, avx-vnni, avx512, avx512-vnni, avx512-bf16 "
-                "or avx512-amx), or a GPU as cuda:0, cuda:1, ...; auto: the first GPU, or the CPU if there is none")
+    .add_option(
+      "--device", options.device,
+      "cpu, or cpu:SET for one instruction set (portable, avx2, avx-vnni, avx512, avx512-vnni, avx512-bf16 "
+      "or avx512-amx), or a GPU as cuda:0, cuda:1, ...; several, as cuda:0,cuda:1: one for each replica; auto: the "
+      "first GPU, or the CPU if there is none")
     ->type_name("DEVICE")
     ->capture_default_str()
     ->group(model_group);

@@ -34,7 +34,7 @@ struct config_table {
   std::vector<setting> settings; // in the order of the file
 };
 
-/// Those of `file`, [[serve.model]] as well. Throws as above.
+/// The model tables of `file`, [[serve.model]] as well. Throws as above.
 std::vector<config_table> model_tables(const std::string& file);
 
 /// Whether a key stands for a flag of `command`.

@@ -67,7 +67,7 @@ private:
   std::jthread thread_;
 };
 
-/// As many tokens as a prompt had that is not recorded, the same for the same request.
+/// Makes up a prompt that is not recorded, with as many tokens as it had: the same for the same request.
 generation made_up(const recorded_prompt& was, std::uint64_t request, const served_model& model) {
   generation made;
   made.model = model.id;

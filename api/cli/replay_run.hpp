@@ -26,7 +26,7 @@ struct replay_rules {
   server_policy policy = {};                      // that was in force
 };
 
-/// Of answers: how soon they came. Milliseconds.
+/// How soon answers came, in milliseconds.
 struct replay_times {
   std::vector<double> ttft, tpot;   // to the first token; between tokens, a mean for each request
   double seconds = 0;               // from the first arrival to the last end
@@ -56,7 +56,7 @@ struct replay_report {
 replay_report replay(record_reader& record, service& models, const replay_rules& rules, console& terminal,
                      const std::function<void(std::size_t)>& tell);
 
-/// For a person, a sentence or a row a line.
+/// The report as a person reads it, a sentence or a row on each line.
 std::string text_of(const replay_report& report, const replay_rules& rules);
 /// A JSON object.
 std::string json_of(const replay_report& report);

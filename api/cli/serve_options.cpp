@@ -248,7 +248,7 @@ void add_server_options(CLI::App& command, serve_options& given) {
           "Time for running requests to finish when the server stops; a second signal cuts it short");
 }
 
-/// Of several models: where they are, and when they are loaded.
+/// Adds the flags for several models: where they are, and when they are loaded.
 void add_catalogue_options(CLI::App& command, serve_options& options) {
   command
     .add_option("--models-dir", options.models_folder,

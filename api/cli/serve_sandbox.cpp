@@ -3,6 +3,7 @@
 #include "api/cli/serve_options.hpp"
 #include "runtime/import/local_models.hpp"
 #include "runtime/support/files/own_folder.hpp"
+#include "runtime/techniques/repertoire.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -115,10 +116,27 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
   return {readable.all(), writable.all()};
 }
 
+namespace {
+
+/// Also of models beside it.
+bool on_cpu(const engine_options& its) {
+  const auto names_one = [](const std::string& device) { return device.empty() || device.starts_with("cpu"); };
+  if (its.compute.device.empty() || !names_one(its.compute.device))
+    return false;
+  for (const auto* each : repertoire())
+    for (const auto& option : each->options)
+      if (std::string_view(option.type) == "DEVICE" &&
+          !std::ranges::all_of(texts_of(its.techniques, option.name), names_one))
+        return false;
+  return true;
+}
+
+} // namespace
+
 std::string sandbox_hindrance(const std::vector<catalogue_model>& models) {
   std::error_code ignored;
   if (fs::exists("/dev/nvidiactl", ignored) &&
-      !std::ranges::all_of(models, [](const auto& each) { return each.options.compute.device.starts_with("cpu"); }))
+      !std::ranges::all_of(models, [](const auto& each) { return on_cpu(each.options); }))
     return "a GPU may be used, whose driver opens files that are not known";
   return {};
 }

@@ -40,7 +40,7 @@ model_config config_of(const std::string& model) {
   return open_model(model).config;
 }
 
-/// Of one model.
+/// What one model takes.
 struct sizes {
   model_config config;
   int context = 0;

@@ -8,9 +8,9 @@
 
 namespace troupe::cli {
 
-/// Of a config.json, a folder, a GGUF file's head or the name of a model on this machine; weights are not read. Tables
-/// are of the types that `options` name, of all where they name none. `memory`: that it is to fit into; 0: whatever.
-/// Throws failure(not_found | bad_file | unsupported).
+/// The table of a config.json, a folder, a GGUF file's head or the name of a model on this machine; weights are not
+/// read. It has the types that `options` name, or all of them. `memory`: what it is to fit into; 0: anything. Throws
+/// failure(not_found | bad_file | unsupported).
 std::string size_table(const std::string& model, const compute_options& options, int max_context, std::size_t memory,
                        bool json);
 

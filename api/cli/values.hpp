@@ -50,7 +50,7 @@ CLI::Validator number_between(double low, double high);
 
 CLI::Validator one_of(std::vector<std::string> choices);
 
-/// Those of an option that one_of checks, a line each; empty for others.
+/// The choices of an option that one_of checks, one on each line; empty for other options.
 std::string choices_of(CLI::Option& option);
 
 } // namespace troupe::cli

@@ -23,7 +23,7 @@
 
 namespace troupe {
 
-/// Of TCP, or of a path of this machine.
+/// A socket of TCP, or of a path of this machine.
 using stream_socket = boost::asio::generic::stream_protocol::socket;
 using stream_acceptor = boost::asio::basic_socket_acceptor<boost::asio::generic::stream_protocol>;
 
@@ -115,7 +115,7 @@ public:
   void cancel();
   void shutdown_send();
   void close();
-  /// As if the network had failed: whoever waits here or at the other end sees the end of it.
+  /// Breaks the connection off as if the network had failed: both ends see it.
   void break_off();
 
   // Beast closes the layer below a WebSocket through these.

@@ -47,7 +47,7 @@ public:
   /// The owner of this name, who had a key when a request of theirs was let in.
   owner named(const std::string& name);
 
-  /// Whose key an `Authorization` header carries. With no keys at all, everybody is one owner.
+  /// The owner of the key that an `Authorization` header carries. With no keys at all, everybody is one owner.
   std::optional<owner> find(std::string_view authorization, clock::time_point now = clock::now());
 
 private:

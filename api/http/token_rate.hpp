@@ -18,7 +18,7 @@ public:
   /// Throws failure(overloaded) with the time until something is left, if nothing is. `per_minute` above 0.
   void check(const std::string& owner, std::uint64_t per_minute, time_point now);
 
-  /// Of an owner that was checked; else it does nothing.
+  /// Takes tokens from an owner that was checked; does nothing for others.
   void spend(const std::string& owner, std::uint64_t tokens);
 
 private:

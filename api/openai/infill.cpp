@@ -1,6 +1,7 @@
 #include "api/openai/infill.hpp"
 
 #include "api/openai/answer_text.hpp"
+#include "api/openai/answer_timings.hpp"
 #include "api/openai/fields/known_fields.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/openai_response.hpp"
@@ -158,6 +159,7 @@ public:
 
   std::string take(std::size_t, const done_event& e) override {
     done_ = e;
+    timings_.add(e);
     return {};
   }
 
@@ -175,9 +177,6 @@ private:
   std::string last(std::string_view content) const {
     const auto why = done_.choices.empty() ? finish_reason::stop : done_.choices.front().reason;
     const bool cut = why == finish_reason::length || why == finish_reason::timeout;
-    const auto per_second = [](double count, double ms) { return ms > 0 ? 1000 * count / ms : 0; };
-    const auto asked = static_cast<double>(done_.prompt_tokens - done_.cached_tokens);
-    const auto said = static_cast<double>(tokens_);
     return head(content)
       .flag("stop", true)
       .text("model", to_utf8(model_->id))
@@ -192,16 +191,7 @@ private:
                               : "word")
       .text("stopping_word", to_utf8(stop_))
       .object("generation_settings", json_object().number("n_predict", limit_).number("n_ctx", model_->max_context))
-      .object("timings",
-              json_object()
-                .number("prompt_n", done_.prompt_tokens - done_.cached_tokens)
-                .number("prompt_ms", done_.prefill_ms)
-                .number("prompt_per_second", per_second(asked, done_.prefill_ms))
-                .number("predicted_n", tokens_)
-                .number("predicted_ms", done_.decode_ms)
-                .number("predicted_per_second", per_second(said, done_.decode_ms))
-                .number("total_ms", done_.total_ms)
-                .raw("spent_ms", json_of(done_.spent)))
+      .object("timings", timings_.json(tokens_))
       .str();
   }
 
@@ -212,6 +202,7 @@ private:
   answer_text text_{nullptr}; // all is content
   std::string all_, stop_;
   done_event done_;
+  answer_timings timings_;
 };
 
 } // namespace

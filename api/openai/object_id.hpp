@@ -31,7 +31,7 @@ inline unsigned char new_random_byte() {
   return mine.bytes[--mine.left];
 }
 
-/// Likewise, or what the request that is worked for has drawn before.
+/// A random byte, or the one that the request in hand drew before.
 inline unsigned char random_byte() {
   auto* its = drawing_for::current();
   if (!its)

@@ -19,21 +19,30 @@ public:
 
   std::string take(std::size_t prompt, const token_event& e) override {
     if (stream_)
-      return writer_.chunk(prompt, e);
+      return unless_last(writer_.chunk(prompt, e));
     writer_.add(prompt, e);
     return {};
   }
   std::string take(std::size_t prompt, const done_event& e) override {
     writer_.add(prompt, e);
-    return stream_ ? writer_.last_chunks(prompt) : std::string();
+    return stream_ ? unless_last(writer_.last_chunks(prompt)) : std::string();
   }
-  std::string end() override { return writer_.last_chunks(); }
-  std::string fail(const error& why) override { return sse(error_body(why)) + sse("[DONE]"); }
+  std::string end() override { return writer_.with_timings(std::move(held_)) + writer_.last_chunks(); }
+  std::string fail(const error& why) override { return std::move(held_) + sse(error_body(why)) + sse("[DONE]"); }
   std::string body() override { return writer_.body(); }
 
 private:
+  // The last event has the timings, which are known once the generation is done, at its heels.
+  std::string unless_last(std::string events) {
+    if (!writer_.awaits_timings())
+      return events;
+    held_ += events;
+    return {};
+  }
+
   bool stream_;
   response_writer writer_;
+  std::string held_; // of a stream whose choices have all ended
 };
 
 } // namespace

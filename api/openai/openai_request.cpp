@@ -225,7 +225,7 @@ void count_scores(dialect speaks, const prompt_report& report, const generation&
                   report.logprobs >= 0 ? "prompt_logprobs" : "logprobs");
 }
 
-/// Of seconds; 0: it is not given.
+/// Reads a time in seconds; 0: it is not given.
 std::chrono::milliseconds read_time(const field_reader& body, std::string_view key) {
   const auto seconds = body.number(key, {0, 86'400, true});
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds.value_or(0) * 1000)));

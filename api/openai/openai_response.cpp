@@ -5,6 +5,7 @@
 #include "runtime/engine/context_length.hpp"
 #include "runtime/support/text/utf8.hpp"
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <utility>
@@ -93,14 +94,6 @@ std::string error_object(const error& what) {
 }
 
 std::string error_body(const error& what) { return json_object().raw("error", error_object(what)).str(); }
-
-std::string json_of(const wait_parts& spent) {
-  json_object result;
-  for (std::size_t i = 0; i < wait_causes; ++i)
-    if (spent.ms[i] != 0)
-      result.number(name_of(static_cast<wait_cause>(i)), spent.ms[i]);
-  return result.str();
-}
 
 void add_ranking(json_object& to, const choice_summary& one) {
   to.raw("cumulative_logprob", json_logprob(one.cumulative_logprob)).raw("score", json_logprob(one.score));
@@ -324,8 +317,24 @@ std::string response_writer::last_chunks(std::size_t prompt) {
 std::string response_writer::last_chunks() const {
   std::string result;
   if (include_usage_)
-    result = sse(json_object(head_).raw("choices", "[]").raw("usage", usage_.json()).str());
+    result = sse(json_object(head_)
+                   .raw("choices", "[]")
+                   .raw("usage", usage_.json())
+                   .object("timings", timings_.json(usage_.completion_tokens))
+                   .str());
   return result + sse("[DONE]");
+}
+
+bool response_writer::awaits_timings() const {
+  return !include_usage_ && choices_.size() == prompt_sizes_.size() * n_ &&
+    std::ranges::all_of(choices_, [](const auto& one) { return one.second.ended; });
+}
+
+std::string response_writer::with_timings(std::string events) const {
+  constexpr std::string_view end = "}\n\n"; // of each event
+  if (events.ends_with(end))
+    events.insert(events.size() - end.size(), ",\"timings\":" + timings_.json(usage_.completion_tokens).str());
+  return events;
 }
 
 void response_writer::add(std::size_t prompt, const token_event& e) {
@@ -349,6 +358,7 @@ void response_writer::add(std::size_t prompt, const token_event& e) {
 
 void response_writer::add(std::size_t prompt, const done_event& done) {
   usage_.add(done);
+  timings_.add(done);
   for (const auto& one : done.choices) {
     auto& choice = choices_[prompt * n_ + one.index];
     auto& all = choice.all;
@@ -381,7 +391,7 @@ std::string response_writer::body() const {
   for (const auto& [index, choice] : choices_)
     all.push_back(choice_json(index, choice.all, true));
   auto result = head_;
-  result.list("choices", all).raw("usage", usage_.json());
+  result.list("choices", all).raw("usage", usage_.json()).object("timings", timings_.json(usage_.completion_tokens));
   if (speaks_ == dialect::chat && prompt_logprobs_ >= 0)
     result.raw("prompt_logprobs", prompt_logprobs(0));
   if (return_token_ids_ && speaks_ == dialect::chat)

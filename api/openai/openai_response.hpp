@@ -2,6 +2,7 @@
 // A writer belongs to one response and is used on its connection's strand.
 #pragma once
 
+#include "api/openai/answer_timings.hpp"
 #include "api/openai/chat_message.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/service/served_model.hpp"
@@ -34,9 +35,6 @@ std::string error_body(const error& what);
 /// Only the object under "error".
 std::string error_object(const error& what);
 
-/// {"queue": 1.5, ...}: where a request's time went, in milliseconds; parts that are 0 are left out.
-std::string json_of(const wait_parts& spent);
-
 /// Adds `cumulative_logprob` and `score`, for choices that are ranked.
 void add_ranking(json_object& to, const choice_summary& one);
 
@@ -66,8 +64,13 @@ public:
   std::string chunk(std::size_t prompt, const token_event& e);
   /// Streams only: the SSE events that waited for the end of the prompt's generation.
   std::string last_chunks(std::size_t prompt);
-  /// Streams only: the final events, which are the usage if requested, then [DONE].
+  /// Streams only: the final events, which are the usage if requested, with the timings, then [DONE].
   std::string last_chunks() const;
+  /// Streams only: whether the last event was written, and has to wait for its timings. Those of a stream with usage
+  /// come with that.
+  bool awaits_timings() const;
+  /// Streams only, once all generations are done: `events` with the timings in the last of them.
+  std::string with_timings(std::string events) const;
 
   /// Whole responses only: keeps `e` for body().
   void add(std::size_t prompt, const token_event& e);
@@ -133,6 +136,7 @@ private:
   json_object head_; // id, object, created and model
   std::map<std::size_t, choice> choices_;
   usage usage_;
+  answer_timings timings_;
 };
 
 } // namespace troupe

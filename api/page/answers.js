@@ -286,6 +286,8 @@ function end(of, turn, rounds, frame, before = {}) {
     turn.finish = frame.choices[0].finish_reason;
     turn.usage = sum(before.usage, frame.usage, 'completion_tokens');
     turn.timings = sum(before.timings, frame.timings, 'decode_ms');
+    if (before.timings?.spent_ms && frame.timings?.spent_ms)
+      turn.timings.spent_ms = sumOf(before.timings.spent_ms, frame.timings.spent_ms);
     if (frame.usage) turn.used = frame.usage.prompt_tokens + frame.usage.completion_tokens;
     if (frame.warnings) turn.warnings = frame.warnings;
   }
@@ -303,6 +305,11 @@ function end(of, turn, rounds, frame, before = {}) {
  */
 function sum(first, then, name) {
   return first && then ? { ...first, [name]: first[name] + then[name] } : then ?? first;
+}
+
+/** @param {Record<string, number>} a @param {Record<string, number>} b */
+function sumOf(a, b) {
+  return Object.fromEntries([...new Set([...Object.keys(a), ...Object.keys(b)])].map((name) => [name, (a[name] || 0) + (b[name] || 0)]));
 }
 
 /** @param {Turn} turn @param {import('./link.js').Frame} frame */

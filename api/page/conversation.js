@@ -303,6 +303,8 @@ function checked(given) {
     for (const name of /** @type {const} */ (['kept', 'used'])) if (Number.isInteger(turn[name])) made[name] = turn[name];
     if (turn.usage && typeof turn.usage === 'object') made.usage = numbers(turn.usage);
     if (turn.timings && typeof turn.timings === 'object') made.timings = numbers(turn.timings);
+    if (made.timings && turn.timings.spent_ms && typeof turn.timings.spent_ms === 'object')
+      made.timings.spent_ms = numbers(turn.timings.spent_ms);
     result.turns[id] = made;
   }
   for (const turn of Object.values(result.turns)) if (loops(result, turn)) throw new Error('The turns form a loop.');

@@ -30,6 +30,12 @@ export const ledger = /** @type {const} */ ([['prefill', 'c-prefill', 'prefill']
   ['preempted', 'c-kept', 'preempted'], ['mask', 'c-forced', 'mask is late'], ['judge', 'c-judge', 'reward model'],
   ['paused', 'c-paused', 'paused by its reader']]);
 
+/** What a request's time is made of, in the order of its bar: name, colour, text. */
+export const spentParts = /** @type {readonly (readonly [string, string, string])[]} */ ([...ledger,
+  ['others_prefill', 'c-shared', 'others’ prompts'], ['restart', 'c-lost', 'restart of its replica'],
+  ['transfer', 'c-disk', 'blocks on their way'], ['load', 'c-flash', 'its model is loaded'],
+  ['parse', 'c-cached', 'read by the server'], ['write', 'c-cached', 'written by the server']]);
+
 const spanNames = new Map([['blocks', 'waits for blocks'], ['judge', 'waits for its reward model'], ['turn', 'waits for its turn'],
   ['queue', 'in the queue'], ['paused', 'paused by its reader']]);
 

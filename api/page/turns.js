@@ -1,6 +1,7 @@
 // Shows one turn of a conversation. What its buttons do is the chat's (chat.js).
 import { button, copy, focusKey, h, setChildren } from './dom.js';
 import { showMarkdown } from './markdown.js';
+import { spentParts } from './steps.js';
 import { tokenView } from './tokens.js';
 
 /**
@@ -151,7 +152,45 @@ function footer(body, foot, turn, actions) {
   parts.push(button('Delete', () => actions.remove(turn), { class: 'quiet' }));
   const facts = factsOf(turn);
   if (facts) parts.push(h('span', { class: 'dim facts' }, facts));
+  if (turn.timings?.spent_ms) parts.push(spentView(turn));
   return parts;
+}
+
+/**
+ * Shown for these timings: what a turn is drawn with again, so that it stays open.
+ * @type {WeakMap<object, HTMLElement>}
+ */
+const spentViews = new WeakMap();
+
+/**
+ * Where its time went: a bar by cause, whose click tells the numbers.
+ * @param {Turn} turn
+ */
+function spentView(turn) {
+  const known = spentViews.get(turn.timings);
+  if (known) return known;
+  /** @type {Record<string, number>} */
+  const spent = turn.timings.spent_ms;
+  const parts = spentParts.filter(([name]) => spent[name] > 0);
+  const whole = parts.reduce((sum, [name]) => sum + spent[name], 0);
+  const told = (/** @type {string} */ name, /** @type {string} */ text) => `${text} ${spent[name].toFixed(1)} ms`;
+  const shade = (/** @type {string} */ name) => {
+    const made = h('i');
+    made.style.background = `var(--${name})`;
+    return made;
+  };
+  const bar = h('span', { class: 'spent-bar', role: 'img', 'aria-label': parts.map(([name, , text]) => told(name, text)).join(', ') },
+    ...parts.map(([name, colour, text]) => {
+      const made = shade(colour);
+      made.style.flexGrow = String(spent[name] / whole);
+      made.title = told(name, text);
+      return made;
+    }));
+  const view = h('details', { class: 'spent' }, h('summary', { title: 'Where the time went' }, bar),
+    h('div', { class: 'legend' }, ...parts.map(([name, colour, text]) => h('span', {}, shade(colour), told(name, text))),
+      h('span', {}, `in all ${whole.toFixed(1)} ms`)));
+  spentViews.set(turn.timings, view);
+  return view;
 }
 
 /** @param {HTMLElement} body @param {HTMLElement} foot @param {Turn} turn @param {Actions} actions */

@@ -27,8 +27,8 @@ struct record_comparison {
   double largest = 0;     // difference of log-probabilities, over the tokens that were the same
 };
 
-/// Of what the engine said, `now`. Answers that ended because somebody left, or for lack of time, are compared as far as
-/// they came.
+/// Compares what was recorded with what the engine said, `now`. Answers that ended because somebody left, or for lack
+/// of time, are compared as far as they came.
 record_comparison compare(const std::vector<recorded_prompt>& was, const std::vector<recorded_prompt>& now);
 
 } // namespace troupe

@@ -13,7 +13,7 @@ namespace troupe {
 namespace {
 
 constexpr auto most = std::numeric_limits<std::int64_t>::max();
-// Of what a file may say, which was perhaps not written by a server: tokens of a text, and ten years.
+// Bounds for files that perhaps no server has written: tokens of a text, and ten years.
 constexpr std::int64_t most_tokens = 1 << 24, most_us = 315'360'000'000'000;
 
 // Eight digits for each, of its bits: so that what is read is what was written, and short.

@@ -18,8 +18,8 @@ namespace troupe {
 
 class record_reader {
 public:
-  /// Of all runs of a server in this folder, the oldest first. A line that is not whole, as the last one of a server
-  /// that was killed, is passed over. Throws failure(not_found | bad_file), also if there is no request.
+  /// Reads all runs of a server in this folder, the oldest first. Passes over lines that are not whole, as the last one
+  /// of a server that was killed. Throws failure(not_found | bad_file), also if there is no request.
   explicit record_reader(const std::filesystem::path& folder);
 
   std::size_t size() const { return requests_.size(); }
@@ -31,7 +31,7 @@ public:
   std::optional<recorded_end> end(std::size_t request);
 
   const std::vector<recorded_head>& runs() const { return runs_; }
-  /// By their names, as last seen.
+  /// The models by their names, as last seen.
   const std::map<std::string, std::string>& models() const { return models_; } // name: checksum of its files
 
 private:

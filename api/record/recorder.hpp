@@ -22,7 +22,7 @@ namespace troupe {
 class heard_answers {
 public:
   void hear(std::size_t prompt, const event& what);
-  /// Of each prompt. `with_ids`: with what was said, not only how much.
+  /// One for each prompt. `with_ids`: with what was said, not only how much.
   std::vector<recorded_prompt> prompts(bool with_ids) const;
   bool empty() const { return prompts_.empty(); }
 

@@ -1,5 +1,6 @@
 #include "api/server/generation_exchange.hpp"
 
+#include "api/http/until_given_up.hpp"
 #include "api/openai/fields/known_fields.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/server/model_waiting.hpp"
@@ -64,7 +65,9 @@ parsed_request parse(server_context& context, generated how, const request_scope
     const auto asks_for_stream = json::find(fields.body(), "stream");
     result.tells = !how.as_lines && asks_for_stream && asks_for_stream->is_bool() && bool(*asks_for_stream);
     result.model = context.models.named_in(fields);
-    result.job = how.parsed_by({fields, result.model, context.responses, scope.key(), scope.client(), stop});
+    result.job = until_given_up(stop, [&] {
+      return how.parsed_by({fields, result.model, context.responses, scope.key(), scope.client(), stop});
+    });
     context.follow_policy(key, scope.client(), *result.model, result.job);
     context.engine.keep(result.model->id, result.job.keep_alive);
   } catch (must_wait& model) {
@@ -282,7 +285,7 @@ bool give_away(const server_context& context, connection& link, const progress& 
   one.spent_ms = its.spent.count();
   if (!context.next()->line->send(to_message(one), link.bytes().native_handle()))
     return false;
-  record.failed("moved", {}, "it goes on in the process that takes this one's place");
+  record.failed(request_record::moved, {}, "it goes on in the process that takes this one's place");
   if (!its.head_sent)
     record.answered(200);
   link.let_go();
@@ -304,7 +307,7 @@ struct close_at_end {
     requests.close();
     if (!entry)
       return;
-    entry->end(record.status());
+    entry->end(record.status(), record.code());
     recorder::end(recorded, record.status());
     context.requests.close(entry);
   }

@@ -45,7 +45,8 @@ struct successor {
 
 /// What this server says to the one whose place it takes: a JSON object.
 std::string describe_models(const service& engine);
-/// Of what that says, and another version of this program: then no request goes on there. Throws failure.
+/// The successor that `description` describes. Throws failure if it is of another version of this program: then no
+/// request goes on there.
 successor successor_of(std::shared_ptr<control_peer> line, std::string_view description);
 
 /// Whether a request can go on in another process: of one prompt, without log-probabilities, groups, or techniques other than

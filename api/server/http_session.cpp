@@ -1,6 +1,7 @@
 #include "api/server/http_session.hpp"
 
 #include "api/http/query.hpp"
+#include "api/http/until_given_up.hpp"
 #include "api/openai/fields/known_fields.hpp"
 #include "api/server/connection.hpp"
 #include "api/server/endpoint.hpp"
@@ -42,7 +43,7 @@ reply no_proxy() {
   return result;
 }
 
-/// Of a connection that becomes a WebSocket.
+/// What a connection that becomes a WebSocket is to accept.
 struct upgrade_request {
   std::unique_ptr<const request_head> head;
   std::string id;
@@ -489,23 +490,24 @@ asio::awaitable<bool> http_session::send_answer(const found_endpoint& to, answer
   auto make = [this, &to, how, &body, &form, &waits, &waited, stop = request_->token()] {
     try {
       check(stop); // it may have waited in the lane for long
-      return how.by({.body = body.text,
-                     .id = to.id,
-                     .query = to.query,
-                     .accept = form.accept,
-                     .page = context_.options.page,
-                     .fault_injection = context_.options.fault_injection,
-                     .engine = context_.engine,
-                     .models = context_.models,
-                     .counted = context_.counted,
-                     .stored = context_.responses,
-                     .requests = context_.requests,
-                     .owner = caller_.number,
-                     .client = request_->client(),
-                     .draining = context_.draining,
-                     .as_anthropic = as_anthropic_,
-                     .waited = waited,
-                     .stop = stop});
+      const call asked{.body = body.text,
+                       .id = to.id,
+                       .query = to.query,
+                       .accept = form.accept,
+                       .page = context_.options.page,
+                       .fault_injection = context_.options.fault_injection,
+                       .engine = context_.engine,
+                       .models = context_.models,
+                       .counted = context_.counted,
+                       .stored = context_.responses,
+                       .requests = context_.requests,
+                       .owner = caller_.number,
+                       .client = request_->client(),
+                       .draining = context_.draining,
+                       .as_anthropic = as_anthropic_,
+                       .waited = waited,
+                       .stop = stop};
+      return how.on == thread_of::parsing ? until_given_up(stop, [&] { return how.by(asked); }) : how.by(asked);
     } catch (must_wait& model) {
       waits = std::move(model.what);
       return reply();

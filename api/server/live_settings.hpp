@@ -40,7 +40,7 @@ struct live_settings {
   std::chrono::milliseconds header_timeout, idle_timeout, stop_grace;
 };
 
-/// Those in force.
+/// The settings in force.
 class settings_in_force {
 public:
   explicit settings_in_force(const server_options& from) { set(live_settings(from, {})); }

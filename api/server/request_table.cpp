@@ -47,13 +47,14 @@ void request_entry::submitted(request_handle handle) {
   handles_.push_back(std::move(handle));
 }
 
-void request_entry::end(unsigned status) {
+void request_entry::end(unsigned status, std::string code) {
   times_->end();
   scope_ = nullptr;
   const std::lock_guard lock(mutex_);
   handles_ = {};
   strand_ = {};
   status_ = status;
+  code_ = std::move(code);
 }
 
 bool request_entry::is_called(std::string_view name) const {
@@ -79,6 +80,8 @@ std::string request_entry::json() const {
     .text_or_null("model", to_utf8(model_));
   if (status_ != 0)
     result.number("status", status_);
+  if (!code_.empty())
+    result.text("error", code_);
   return result.number("prompt_tokens", prompt_tokens_)
     .number("completion_tokens", seen.tokens)
     .number("total_ms", seen.total_ms)

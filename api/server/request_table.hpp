@@ -38,7 +38,8 @@ public:
   void submitted(request_handle handle);
   /// It goes on without its connection: `scope` takes the place of the first.
   void follow(request_scope& scope) { scope_ = &scope; }
-  void end(unsigned status);
+  /// `code`: of the error with which it failed, or empty.
+  void end(unsigned status, std::string code = {});
 
   // Any thread:
   const std::string& id() const { return from_.id; }
@@ -68,6 +69,7 @@ private:
   std::string whole_; // the field by which its answers are found whole; empty: they come token by token
   bool generates_ = false, reasons_ = false;
   unsigned status_ = 0; // once it has ended
+  std::string code_;
 };
 
 class request_table {

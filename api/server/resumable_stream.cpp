@@ -165,7 +165,7 @@ private:
     scope_.on_cut(nullptr);
     window_.cancel();
     requests_->close();
-    what_.entry->end(what_.record.status());
+    what_.entry->end(what_.record.status(), what_.record.code());
     context_.requests.close(std::exchange(what_.entry, nullptr));
     what_.record.write(*context_.log, context_.counted);
     what_.job.writer.reset();

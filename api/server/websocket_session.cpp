@@ -1,6 +1,7 @@
 #include "api/server/websocket_session.hpp"
 
 #include "api/http/request_scope.hpp"
+#include "api/http/until_given_up.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/server/generation_exchange.hpp"
 #include "api/server/model_waiting.hpp"
@@ -241,7 +242,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     try {
       check(stop); // it may have waited in the lane for long
       result.model = context_.models.named_in(field_reader(frame.body->root()));
-      result.request = parse_frame_body(frame, *result.model, stop);
+      result.request = until_given_up(stop, [&] { return parse_frame_body(frame, *result.model, stop); });
       result.filter = context_.follow_policy(caller_.name, client_, *result.model, result.request.prompts.front());
       context_.engine.keep(result.model->id, {});
     } catch (must_wait& model) {

@@ -45,7 +45,7 @@ public:
   /// Throws failure(bad_request) if there are too many.
   explicit banned_by_policy(const server_policy& policy);
 
-  /// Those of the key; null: none are banned.
+  /// The banned texts of the key; null: none are banned.
   std::shared_ptr<const banned_texts> of(const std::string& key) const;
 
 private:

@@ -63,7 +63,7 @@ public:
   virtual ~service() = default;
   /// Must return at once.
   virtual service_status status() const = 0;
-  /// Those that are loaded, first the one of requests that name none. Must return at once.
+  /// The loaded models, first the one of requests that name none. Must return at once.
   virtual std::vector<std::shared_ptr<const served_model>> models() const = 0;
   /// To the engine of generation::model; empty: the first. Must return at once. Events arrive in order, on any thread,
   /// possibly before this returns; the last one is a done_event or an error. Throws bad_alloc if the request could not
@@ -82,13 +82,13 @@ public:
   /// first. Null: none that is loaded.
   std::shared_ptr<const served_model> find(std::string_view name) const;
 
-  // Of services with several models, or whose models come and go:
+  // Services with several models, or whose models come and go:
 
   /// Whether this is one: then lists tell states, and metrics have the label `model`.
   virtual bool is_plural() const { return false; }
   /// All that it knows, first the one of requests that name none. Must return at once.
   virtual std::vector<known_model> known() const;
-  /// As find, but the model stays loaded while somebody holds the result.
+  /// Like find, but the model stays loaded while somebody holds the result.
   virtual std::shared_ptr<const served_model> use(std::string_view name) { return find(name); }
   /// Has a model loaded: for a request that names it, or because an operator says so. Must return at once. Throws
   /// failure(not_found) naming those there are, failure(unavailable) if requests may not have models loaded.
@@ -97,7 +97,7 @@ public:
   virtual std::shared_ptr<model_wait> unload(std::string_view name);
   /// How long the model stays loaded once nobody uses it; below 0: for good; none: as usual. Until the next request.
   virtual void keep(std::string_view, std::optional<std::chrono::milliseconds>) {}
-  /// Of one model, by its name. Throw failure(unavailable) if it is not loaded.
+  /// The same for one model, by its name. Throw failure(unavailable) if it is not loaded.
   virtual engine_stats stats_of(std::string_view) const { return stats(); }
   virtual engine_snapshot look_at(std::string_view) const { return look(); }
   virtual std::shared_ptr<const void> watch_model(std::string_view, step_sink sink) const {

@@ -173,7 +173,7 @@ void attention_plan::cut(const range& whole, int max_partitions) {
     add_piece(whole, whole.first + partitions * i / count, whole.first + partitions * (i + 1) / count);
 }
 
-/// By runs, where there are not several partitions.
+/// Cuts by runs, where there are not several partitions.
 void attention_plan::cut_runs(const range& whole, int max_queries) {
   auto part = whole;
   part.members = 0;

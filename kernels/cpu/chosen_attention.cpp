@@ -50,7 +50,7 @@ void copy_token(kv_type type, std::size_t dim, char* to_keys, char* to_values, s
   std::memcpy(to_values + to_slot * dim, from_values + from_slot * dim, dim);
 }
 
-/// Of numbers, the higher the higher; of one number, the earlier position.
+/// A key that orders higher numbers first and, of one number, the earlier position.
 std::uint64_t key_of(float score, std::uint32_t position) {
   const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f); // -0 is 0
   const auto ordered = bits & 0x80000000 ? ~bits : bits | 0x80000000;
@@ -92,7 +92,7 @@ void chosen_attention::choose(position_choice& to, const tensor& queries, const 
   call.blocks = step.block_tables.data();
   call.tile_queries = keys.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
   for (std::size_t first = 0; first < rows_.size();) {
-    // As many rows as there is memory for their scores, whole partitions of each.
+    // Takes as many rows as there is memory for their scores, whole partitions of each.
     std::size_t end = first, width = 0;
     for (; end < rows_.size(); ++end) {
       const auto needed = std::max(width,

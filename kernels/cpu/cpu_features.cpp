@@ -32,7 +32,7 @@ bool request_amx() {
 
 /// Whether products of bf16 pairs (VDPBF16PS) are faster than of the same numbers as floats. Intel's processors begin
 /// one in the time of four FMAs, so that without AMX they are half as fast; AMD's begin one in the time of two or less.
-/// By vendor and not by a measurement, as results differ between targets: a machine always has the same one.
+/// The vendor decides and not a measurement, as results differ between targets: a machine always has the same one.
 bool pairs_are_fast() { return !__builtin_cpu_is("intel"); }
 
 /// Two that clang's __builtin_cpu_supports does not know. AVX2 tells that the system keeps their registers.

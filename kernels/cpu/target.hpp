@@ -148,8 +148,8 @@ constexpr quantised_layout layout_of(weight_kind kind) {
 
 /// Activations for quantised weights: a group of 32 inputs is a record of this many words: 8 of int8 inputs, the scale
 /// (f32), the start values of the integer sums of its parts (int32 [2]), the sum of the inputs times the scale (f32).
-/// For kinds with a scale for each half, inputs have them, too: the last word is that of the second half. With minima,
-/// the sums of the halves times their scales (f32 [2]) replace the start values.
+/// Inputs have a scale for each half, where weights have: the last word is that of the second half. With minima, the
+/// sums of the halves times their scales (f32 [2]) replace the start values.
 inline constexpr std::size_t activation_record = 12;
 
 /// Groups that a tile accumulates before it goes to the next rows: a panel's weights then stay in L1.
@@ -316,8 +316,8 @@ struct attention_tile {
   int kv_head = 0;
   const std::int32_t* blocks = nullptr; // block table from position 0
   int end_block = 0;                    // end of the table, which limits prefetching
-  /// Of a partition of which they do not share all blocks: a tree in preorder, so that each query has its stretches in
-  /// ascending order, and is in one with `end`. None: they share all.
+  /// The stretches of a partition of which they do not share all blocks: a tree in preorder, so that each query has its
+  /// stretches in ascending order, and is in one with `end`. None: they share all.
   const attention_stretch* stretches = nullptr;
   int stretch_count = 0;
 };
@@ -364,7 +364,7 @@ struct target {
   /// read because all queries' weights were 0.
   std::size_t (*attend_partition)(const attention_op&, const attention_tile&, int partition, attention_state state);
 
-  /// For each position of a partition that query 0 of the tile sees: the sum of the queries' scores that are above 0
+  /// Scores each position of a partition that query 0 of the tile sees: the sum of the queries' scores that are above 0
   /// times their weights, in order; `first`: else what `sums` has is the sum so far. Positions behind them in the same
   /// block get any number. `sums` [partition_tokens], aligned to 64 bytes.
   void (*score_positions)(const attention_op&, const attention_tile&, int partition, const float* weights, bool first,

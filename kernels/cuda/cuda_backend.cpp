@@ -95,9 +95,14 @@ public:
     return {static_cast<const softmax_counts*>(counts_.get())};
   }
 
-  buffer allocate(std::size_t bytes) override { return cuda::allocate(bytes); }
+  // A thread that loads has several backends, each of a device of its own.
+  buffer allocate(std::size_t bytes) override {
+    use_own();
+    return cuda::allocate(bytes);
+  }
 
   buffer upload(std::span<const float> values) override {
+    use_own();
     auto copy = cuda::allocate(values.size_bytes());
     if (!values.empty())
       copy_to_device(stream_, copy.get(), values.data(), values.size_bytes());
@@ -106,6 +111,7 @@ public:
   }
 
   std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
+    use_own();
     expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
     for (int i = 0; i < shape.layers; ++i)
       expect(shape.layer(i).dim > 0 && shape.layer(i).dim % 2 == 0 && shape.layer(i).dim <= most_head_dim,
@@ -114,11 +120,13 @@ public:
   }
 
   std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute, quantization how) override {
+    use_own();
     return known(pack_weights(weights_upload_, stacked, compute, how, false));
   }
 
   std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
                                        quantization how) override {
+    use_own();
     const stored_matrix both[] = {gate, up};
     return known(pack_weights(weights_upload_, both, compute, how, true));
   }
@@ -128,7 +136,10 @@ public:
     return plan_weights(stacked, compute, how, gated)->bytes;
   }
 
-  std::unique_ptr<matrix> load_table(const stored_matrix& table) override { return pack_table(weights_upload_, table); }
+  std::unique_ptr<matrix> load_table(const stored_matrix& table) override {
+    use_own();
+    return pack_table(weights_upload_, table);
+  }
 
   std::size_t table_bytes(const stored_matrix& table) const override { return plan_table(table)->bytes; }
 
@@ -405,6 +416,7 @@ public:
   // -- recurrent layers -----------------------------------------------------------------------------------------------
 
   std::unique_ptr<state_cache> make_state_cache(const state_shape& shape) override {
+    use_own();
     return std::make_unique<device_state_cache>(shape);
   }
 
@@ -435,6 +447,8 @@ private:
   const std::int32_t* indices(const std::int32_t* rows, std::size_t count) {
     return rows != nullptr ? indices_.upload(stream_, rows, count) : nullptr;
   }
+
+  void use_own() const { use_device(options_.device); }
 
   std::unique_ptr<matrix> known(std::unique_ptr<device_matrix> weights) {
     linear_.add(*weights);

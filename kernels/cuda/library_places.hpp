@@ -16,7 +16,7 @@ struct library_surroundings {
   std::function<std::optional<std::string>(const std::string&)> environment; // value of a variable
   std::filesystem::path root = "/";                                          // tests look into a folder
 
-  /// Those of this process.
+  /// The surroundings of this process.
   static library_surroundings of_process();
 };
 

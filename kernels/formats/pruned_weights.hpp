@@ -13,7 +13,7 @@ struct kept_pair {
   int first_place = 0, second_place = 1; // among the four, ascending
 };
 
-/// Those of the weights 4 * `four` to 4 * `four` + 3 of a row. The row may be unaligned.
+/// The kept pair of the weights 4 * `four` to 4 * `four` + 3 of a row. The row may be unaligned.
 kept_pair pruned_pair(weight_format f, const void* row, std::size_t four);
 
 /// Writes the pair to its place in a row; values that `f` holds exactly. The places must be zero before.

@@ -38,7 +38,7 @@ struct move_kind {
   std::string_view told; // what a client is told of it
 };
 
-/// Those that alter who says what, and where: the most intrusive first.
+/// The moves that alter who says what, and where: the most intrusive first.
 inline constexpr auto move_kinds = std::to_array<move_kind>({
   {&message_moves::calls_as_text, "calls are assistants' texts"},
   {&message_moves::results_as_users, "results of tools are users' messages"},
@@ -52,7 +52,7 @@ inline constexpr auto move_kinds = std::to_array<move_kind>({
   {&message_moves::short_ids, "ids of calls are shortened"},
 });
 
-/// Those that would make a difference, but for how calls are written.
+/// The moves that would make a difference, except in how calls are written.
 message_moves moves_for(const chat_messages& messages);
 
 chat_messages moved(const chat_messages& messages, const message_moves& how);

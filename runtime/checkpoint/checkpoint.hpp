@@ -49,7 +49,7 @@ public:
     return is_weight_ ? std::optional(static_cast<kernels::weight_format>(index_)) : std::nullopt;
   }
 
-  /// Of a type that is no weight format.
+  /// The element of a type that is no weight format.
   constexpr element_type element() const { return static_cast<element_type>(index_); }
 
   friend constexpr auto operator<=>(const tensor_type&, const tensor_type&) = default;
@@ -59,7 +59,7 @@ private:
   std::uint8_t index_;
 };
 
-/// As safetensors and ggml call it: "BF16", "Q4_K".
+/// The name that safetensors and ggml have for it: "BF16", "Q4_K".
 std::string_view to_string(tensor_type type);
 
 /// The type of a safetensors dtype, or nothing if it is unknown.

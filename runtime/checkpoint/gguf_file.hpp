@@ -37,7 +37,7 @@ public:
   const std::string& name() const { return parts_.front()->name; }
   const gguf_metadata& metadata() const { return parts_.front()->content.metadata; }
 
-  /// Of all parts.
+  /// The tensors of all parts.
   const std::map<std::string, gguf_tensor, std::less<>>& tensors() const { return parts_.front()->content.tensors; }
 
   const std::string& name_of(const gguf_tensor& t) const { return parts_[t.part]->name; }

@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// Of one matrix, or of all experts of a layer, one after another.
+/// The importance of one matrix, or of all experts of a layer, one after another.
 struct tensor_importance {
   std::vector<float> mean_squares;   // [matrices, inputs]
   std::vector<std::uint64_t> counts; // rows seen by each matrix; its mean squares are 0 if it has seen none
@@ -24,7 +24,7 @@ struct importance_table {
   std::string text;                                              // the calibration text's name, for messages
   std::uint32_t chunks = 0, chunk_tokens = 0;                    // that it was read in; 0: unknown
 
-  /// Those of a matrix; null if it is not in the table.
+  /// The values of a matrix; null if it is not in the table.
   const tensor_importance* find(std::string_view gguf_name) const {
     const auto found = tensors.find(gguf_name);
     return found == tensors.end() ? nullptr : &found->second;
@@ -34,7 +34,7 @@ struct importance_table {
 /// Throws failure(bad_file) that names the file, the tensor, what was found and what was expected.
 importance_table read_importance(const std::filesystem::path& file);
 
-/// As a GGUF file if the name ends in .gguf, else in the older format. The file appears when it is complete. Throws
+/// Writes a GGUF file if the name ends in .gguf, else the older format. The file appears when it is complete. Throws
 /// failure(bad_file).
 void write_importance(const std::filesystem::path& file, const importance_table& table);
 

@@ -11,12 +11,12 @@ namespace {
 
 using prefix_pair = std::pair<std::string_view, std::string_view>;
 
-/// As transformers stores them: before version 4.52, since then, and in Idefics 3 and its successors.
+/// Prefixes that transformers stores: before version 4.52, since then, and in Idefics 3 and its successors.
 constexpr std::array text_prefixes{
   prefix_pair{"language_model.model.", "model."}, prefix_pair{"language_model.lm_head.", "lm_head."},
   prefix_pair{"model.language_model.", "model."}, prefix_pair{"model.text_model.", "model."}};
 
-/// Of models that also speak.
+/// The prefix of models that also speak.
 constexpr std::string_view thinker = "thinker.";
 
 /// Phi 4's encoders of images and sounds, which stand where tables of embeddings do in others.

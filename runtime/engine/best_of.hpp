@@ -13,7 +13,7 @@ namespace troupe {
 
 class best_of {
 public:
-  /// Of validated parameters with best_of > n.
+  /// `params`: validated, with best_of > n.
   explicit best_of(const sampling_params& params);
 
   struct ranked {

@@ -52,7 +52,7 @@ struct choice_summary {
   std::uint32_t index = 0;
   finish_reason reason = finish_reason::stop;
   std::uint32_t tokens = 0; // generated
-  // Of choices that come best first; else 0:
+  // Set for choices that come best first; else 0:
   double cumulative_logprob = 0;
   double score = 0; // what they were ranked by
 };

@@ -24,7 +24,7 @@ public:
   /// length_model::saved() of whoever had seen most answers at its end; empty: nothing is known.
   std::string learned() const;
 
-  /// Of who ends.
+  /// Keeps what a scheduler that ends has learned.
   void keep(const length_model& learned);
 
   /// Writes the file, if there is one and anything was learned. A sentence if it cannot; empty: all is well.

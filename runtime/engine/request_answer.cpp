@@ -65,7 +65,7 @@ void request_answer::started(time_point when, std::int32_t cached) {
   if (started_)
     return;
   started_ = when;
-  // Of an answer that is replayed, tokens may be cached, too.
+  // An answer that is replayed may find its own tokens cached, too.
   cached_tokens_ = static_cast<std::uint32_t>(std::min(static_cast<std::size_t>(cached), what_->prompt.size()));
 }
 

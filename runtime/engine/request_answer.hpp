@@ -40,7 +40,7 @@ public:
   /// scheduler that goes on for another sends them again. Returns whether there was anything new.
   bool add_scores(std::size_t position, std::span<const sampled_token> tokens);
 
-  /// Those that a group found, best first.
+  /// Takes what a group found, best first.
   void conclude(std::span<const hypothesis> found, time_point now);
   void conclude(std::vector<float> embedding, time_point now);
 

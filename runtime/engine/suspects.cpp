@@ -90,8 +90,8 @@ void suspects::settle() {
   rebuild_queue();
 }
 
-// Those that were computed, if there are any: others only waited. Whoever failed alone has been tried, and waits until
-// the others have.
+// Takes those that were computed, if there are any: others only waited. One that failed alone has been tried, and waits
+// until the others have.
 void suspects::rebuild_queue() {
   const auto suspected = [](const record& its) { return its.failures >= 2 || its.alone > 0; };
   const bool any_ran = std::ranges::any_of(

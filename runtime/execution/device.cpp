@@ -105,7 +105,9 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
 
 std::shared_ptr<const device> device::part_of(const core_layout& layout, int, int) const {
   if (layout.replicas > 1)
-    refuse_field("replicas", "divide the cores of a CPU (--device cpu); on " + description() + " a model has one",
+    refuse_field("replicas",
+                 "divide the cores of a CPU (--device cpu), or have a GPU each (--device cuda:0,cuda:1); on " +
+                   description() + " alone a model has one",
                  errc::unsupported);
   refuse_field("stages", "divide the cores of a CPU (--device cpu); layers on " + description() + " have one stage",
                errc::unsupported);

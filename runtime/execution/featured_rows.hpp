@@ -14,7 +14,7 @@ namespace troupe {
 /// The hooks of techniques that change rows of the plan, in the order of their names. They live as long as the plan.
 std::vector<layer_hook> row_hooks(const step_plan& plan, kernels::backend& backend, float embedding_scale);
 
-/// Those to whose products techniques add.
+/// The rows to whose products techniques add.
 std::vector<added_rows> added_rows_of(const step_plan& plan);
 
 } // namespace troupe

@@ -14,7 +14,7 @@ mask_workers::mask_workers(int threads, runs_jobs elsewhere) : elsewhere_(std::m
     while (static_cast<int>(threads_.size()) < threads)
       threads_.emplace_back([this] { work(); });
   } catch (const std::exception&) {
-    // Those that run do all of it.
+    // Threads that run do all of it.
   }
 }
 

@@ -31,7 +31,7 @@ public:
     pos_ += what.size();
     return true;
   }
-  /// For a character that cannot stand here.
+  /// Refuses a character that cannot stand here.
   [[noreturn]] void refuse_character() const {
     auto end = pos_;
     next_char(text_, end);

@@ -105,8 +105,8 @@ tensor_type mixed_type(matrix_site where, int layer, const export_format& format
   }
 }
 
-/// Of embedding and head. Blocks of 32 keep them in q8_0, as they always have; the others follow llama.cpp: the matrix
-/// that makes logits has 6 bits, a table of its own those of the other matrices.
+/// The type of embedding and head. Blocks of 32 keep them in q8_0; the others follow llama.cpp: the matrix that makes
+/// logits has 6 bits, a table of its own the bits of the other matrices.
 tensor_type outer_type(matrix_site where, const export_format& format, const model_config& config) {
   const auto type = *format.type.format();
   if (is_float(type))
@@ -117,7 +117,7 @@ tensor_type outer_type(matrix_site where, const export_format& format, const mod
   return where == matrix_site::head || config.tied ? tensor_type::q6_k : format.type;
 }
 
-/// For rows that do not fill blocks of 256.
+/// The type for rows that do not fill blocks of 256.
 tensor_type smaller_blocks(tensor_type type) {
   switch (*type.format()) {
     case kernels::weight_format::q2_k:

@@ -65,7 +65,7 @@ std::vector<std::string> describe_words(gguf_writer& to, const std::filesystem::
                                         const model_config& config, const generation_defaults& generation,
                                         const tokenizer& tokens, const std::string& model);
 
-/// Of a tokenizer.json, which then counts instead of what other keys say.
+/// The key of a tokenizer.json, which then counts instead of what other keys say.
 inline constexpr std::string_view exact_tokenizer_key = "troupe.tokenizer";
 
 /// `tokenizer.chat_template`, or nothing.

@@ -31,7 +31,8 @@ private:
   mutable std::set<std::string> read_; // by the one thread that reads
 };
 
-/// Of Dense layers in GGUF files, in llama.cpp's form and in Troupe's own; folders have files of their own for them.
+/// Prefixes of Dense layers in GGUF files, in llama.cpp's form and in Troupe's own; folders have files of their own for
+/// them.
 constexpr std::array<std::string_view, 3> dense_prefixes{"dense_2.", "dense_3.", "head."};
 
 } // namespace

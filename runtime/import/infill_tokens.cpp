@@ -100,7 +100,7 @@ std::vector<token_id> infill_prompt(const infill_tokens& with, std::span<const t
                                     const std::function<std::vector<token_id>(std::string_view)>& encode) {
   std::vector<token_id> result(begin.begin(), begin.end());
   const auto add = [&](std::span<const token_id> ids) { result.insert(result.end(), ids.begin(), ids.end()); };
-  // As llama.cpp lays them out.
+  // Laid out as in llama.cpp.
   if (!others.empty() && with.repository) {
     result.push_back(*with.repository);
     add(encode("myproject\n"));

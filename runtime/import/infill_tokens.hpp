@@ -22,11 +22,11 @@ struct infill_tokens {
   std::optional<token_id> end = {}; // of what was filled in, where that is a token of its own
 
   std::vector<token_id> all() const;
-  /// Those that end what is filled in, beside EOS: behind them, the model would go on with another file.
+  /// The tokens that end what is filled in, beside EOS: behind them, the model would go on with another file.
   std::vector<token_id> ends() const;
 };
 
-/// As a GGUF file names them; any may be missing.
+/// The tokens as a GGUF file names them; any may be missing.
 struct named_infill {
   std::optional<token_id> prefix = {}, suffix = {}, middle = {}, pad = {}, repository = {}, file = {};
 };

@@ -31,7 +31,7 @@ std::uint64_t bytes_of_file(const fs::path& file) {
   return error ? 0 : bytes;
 }
 
-/// Of a model that may have several parts.
+/// The bytes of a model that may have several parts.
 std::uint64_t bytes_of_gguf(const fs::path& file) {
   const auto part = gguf_part_name::of(file);
   if (!part)

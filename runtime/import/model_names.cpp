@@ -16,7 +16,7 @@ bool is_numeral(char c) { return c >= '0' && c <= '9'; }
 
 std::string_view base_of(std::string_view file) { return file.substr(file.find_last_of('/') + 1); }
 
-/// Of capitals.
+/// Whether a word, in capitals, names a format.
 bool is_format(std::string_view word) {
   for (const std::string_view whole : {"F16", "F32", "BF16", "FP16", "FP32", "MXFP4", "NVFP4"})
     if (word == whole || (word.starts_with(whole) && word[whole.size()] == '_'))

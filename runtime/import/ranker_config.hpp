@@ -17,8 +17,8 @@ namespace troupe {
 /// Makes a head of the tensors of a model, as they are presented. Throws failure naming what is missing or unsupported.
 using head_loader = std::function<std::shared_ptr<const pooled_head>(const checkpoint& tensors)>;
 
-/// Of a model for classification by its `architectures`; empty for others. Such a model has no output head, which
-/// `model` then says. `activation`: of one label's score; empty: as `config` says.
+/// The head of a model for classification, by its `architectures`; empty for others. Such a model has no output head,
+/// which `model` then says. `activation`: of one label's score; empty: as `config` says.
 head_loader read_classifier(const json::document& config, model_config& model, const std::string& activation = {});
 
 /// The layers of sentence-transformers' Dense modules in these folders; null if there are none.

@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// Those of q, k, v, o and of MLPs that every row reads; experts and what makes latents are none.
+/// The products of q, k, v, o and of MLPs that every row reads; not those of experts, nor what makes latents.
 model_products products_of(const model_config& config);
 
 } // namespace troupe

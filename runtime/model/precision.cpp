@@ -62,7 +62,7 @@ void check_sparsity(const checkpoint& tensors, const model_config& config, const
 }
 
 std::string weights_kind(const checkpoint& tensors, quantization weights) {
-  // By numbers, not bytes: an embedding in bf16 may take more of these than all matrices of 4 bits.
+  // Counts numbers, not bytes: an embedding in bf16 may take more bytes than all matrices of 4 bits.
   std::map<tensor_type, double> numbers;
   for (const auto& name : tensors.tensors())
     if (const auto* info = tensors.find(name); info->shape.size() > 1)

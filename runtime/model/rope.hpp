@@ -61,7 +61,7 @@ std::vector<float> unrotated_table(int head_dim, int positions);
 /// Slopes of ALiBi (https://arxiv.org/abs/2108.12409), [heads].
 std::vector<float> alibi_slopes(int heads);
 
-/// For each element of a head as kernels see it (element i pairs with i + head_dim / 2), the element of the checkpoint.
+/// The element of the checkpoint for each element of a head as kernels see it (element i pairs with i + head_dim / 2).
 /// Empty if they are the same.
 std::vector<std::uint32_t> rotated_order(const rope_config& config, int head_dim);
 

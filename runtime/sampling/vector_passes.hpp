@@ -22,7 +22,7 @@ inline constexpr std::uint64_t weight_one = std::uint64_t{1} << 40;
 /// exp(-|d|) within 2 ulp, clamped at exp(-40), also for NaN.
 /// Cephes' expf with separately rounded multiplications and additions.
 inline float exp_nonpositive(float d) {
-  // As bits, negative floats grow with their magnitude and NaNs lie above; integers compare without a branch.
+  // Read as bits, negative floats grow with their magnitude and NaNs lie above; integers compare without a branch.
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(d) | 0x80000000u;
   constexpr std::uint32_t floor_bits = std::bit_cast<std::uint32_t>(-40.f);
   d = std::bit_cast<float>(bits < floor_bits ? bits : floor_bits);

@@ -64,7 +64,7 @@ public:
   /// From now on it is in this state. Threads may read the clock in another order than they come here: no part is
   /// negative.
   void enter(wait_state now_in, time_point now);
-  /// As above, of a scheduler that runs it under this number; ignored if it runs elsewhere by now.
+  /// Like the above, from a scheduler that runs it under this number; ignored if it runs elsewhere by now.
   void enter(std::uint64_t number, wait_state now_in, time_point now);
   /// It has this number from now on; 0: it runs nowhere.
   void admit(std::uint64_t number, wait_state now_in, time_point now);
@@ -77,9 +77,9 @@ public:
     bool ended = false;
     std::uint64_t tokens = 0; // generated, over all sequences
   };
-  /// As of now. Any thread.
+  /// What is known at `now`. Any thread.
   look seen(time_point now) const;
-  /// Those of a request that has ended.
+  /// The parts of a request that has ended.
   wait_parts parts() const { return seen(begun_).parts; }
 
   /// Counts what it has generated. Its request actor alone.

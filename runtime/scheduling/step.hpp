@@ -70,6 +70,9 @@ struct block_demand {
   std::int32_t branches = 0;    // of the step, further rows: guesses at the positions of others, in a tree
   std::int32_t spare = 0;       // blocks for these behind the sequence's own, until its next demand: all or none
   block_destination_ptr destination = {}; // with `open`: where its blocks are sent; null: nowhere
+  // With `open`: so many first tokens are those of this sequence, whose blocks it is given if less is cached.
+  sequence_id like = {};
+  std::int32_t alike = 0;
 };
 
 /// How much of a prompt is cached, before more of it is fetched.
@@ -124,6 +127,7 @@ struct block_answer {
   std::int32_t first_block = 0;    // start of its block table in `tables`
   std::int32_t blocks = 0;
   std::int32_t spare = 0;                 // of these, the last ones, as demanded
+  std::int32_t committed = 0;             // after an `open`: positions that are committed, of the cached prefix
   std::int32_t snapshot = -1;             // after an `open`: the slot with the state behind its cached prefix; or none
   std::vector<snapshot_grant> saves = {}; // within the rows granted, ascending
 };
@@ -173,7 +177,7 @@ struct sampling_start {
   float mirostat_mu = 0; // after the last of them
 };
 
-/// Of each guess the one that it follows; -1: the last known token.
+/// The guess that each guess follows; -1: the last known token.
 using guess_parents = std::shared_ptr<const std::vector<std::int32_t>>;
 
 /// The next tokens of a sequence: one to be sampled from a row of logits and, as long as each equals the guess that the
@@ -313,7 +317,7 @@ struct step_result {
   // tokens follow in a late result.
   std::vector<sequence_id> deferred;
   std::vector<sequence_id> at_judge = {}; // groups that wait for a judge from now on
-  // For clients:
+  // Results for clients:
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;
   std::vector<prompt_embedding> embeddings;

@@ -32,7 +32,7 @@ struct error {
   errc code = errc::internal;
   std::string message;
   std::string param;
-  // Of what is refused because it would wait for too long, in milliseconds; else 0:
+  // Set if it is refused because it would wait for too long, in milliseconds; else 0:
   double wait_ms = 0;  // that it would have waited
   double retry_ms = 0; // after which it would wait no longer than it may
 };

@@ -50,7 +50,7 @@ public:
   fault_plan() = default;
   fault_plan(const std::vector<fault_rule>& rules, clock::time_point now);
 
-  /// Of a passage through a door; the first rule that strikes.
+  /// The first rule that strikes at a passage through a door.
   std::optional<struck_fault> pass(std::string_view kind, int replica, int stage, clock::time_point now);
 
   std::vector<fault_rule> rules() const;

@@ -25,7 +25,7 @@ public:
   /// A fork.
   virtual std::unique_ptr<constraint_state> clone() const = 0;
 
-  /// Of 64 bits, in a mask: one bit for each id that a text may have.
+  /// Words of 64 bits in a mask, which has one bit for each id that a text may have.
   virtual std::size_t words() const = 0;
   /// Takes a token that does not end the answer. False, and nothing changes, if it is forbidden.
   virtual bool advance(token_id token) = 0;

@@ -36,7 +36,7 @@ public:
   virtual std::optional<token_id> choose(candidates&) const { return std::nullopt; }
 };
 
-/// Those of one sequence. Copies have states of their own.
+/// The edits of one sequence. Copies have states of their own.
 class logits_edits {
 public:
   logits_edits() = default;

@@ -10,7 +10,7 @@ namespace troupe {
 
 class technique_values; // technique.hpp
 
-/// Those of one technique. Any thread.
+/// The variants that one technique makes. Any thread.
 class model_variants {
 public:
   virtual ~model_variants() = default;
@@ -30,10 +30,10 @@ public:
   virtual void unload(const std::string& name) = 0;
 };
 
-/// Those of all techniques that have any.
+/// The variants of all techniques that have any.
 std::vector<model_variants*> variants_of(const technique_values& values);
 
-/// Those that have one of this name; null: none.
+/// The variants of which one has this name; null: none.
 const model_variants* variants_with(const technique_values& values, const std::string& name);
 
 } // namespace troupe

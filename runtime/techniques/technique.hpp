@@ -55,9 +55,9 @@ using flag_values = std::map<std::string, std::vector<std::string>, std::less<>>
 
 /// The one text of a flag that may be given once; empty if it is not.
 std::string text_of(const flag_values& flags, std::string_view name);
-/// The same as a number, which was checked when it was parsed; `otherwise` if it is not given.
+/// The text of a flag as a number, which was checked when it was parsed; `otherwise` if it is not given.
 float number_of(const flag_values& flags, std::string_view name, float otherwise);
-/// Those of a flag; none if it is not given.
+/// The texts of a flag; none if it is not given.
 std::span<const std::string> texts_of(const flag_values& flags, std::string_view name);
 /// The parts of NAME=FILE. Throws failure(bad_request).
 std::pair<std::string, std::string> parse_named_file(std::string_view text);
@@ -154,7 +154,7 @@ struct group_kind {
 
   /// The field that decides how many sequences there are.
   std::string_view width_field() const { return counted_by.empty() ? field : counted_by; }
-  /// As sentences call it.
+  /// The name that sentences call it.
   std::string name() const { return called.empty() ? '`' + std::string(field) + '`' : std::string(called); }
 };
 
@@ -211,7 +211,7 @@ public:
   virtual bool lasting() const { return true; }    // the number means the same in other processes
 
   // The hooks that it has:
-  /// For one sequence of a request, by its seed and the sequence's number.
+  /// The edit of one sequence of a request, by its seed and the sequence's number.
   virtual std::unique_ptr<logits_edit> edit(std::uint64_t, std::uint32_t) const { return nullptr; }
   virtual bool edits() const { return false; }
   /// Whether the request's rows are given to technique::change_rows.
@@ -294,7 +294,7 @@ struct answer_constraints {
   technique_use_ptr (*without)(const std::vector<std::string>& texts, const constraint_source* own) = nullptr;
 };
 
-/// Those of the repertoire; null: there are none, and answers are free.
+/// The constraints of the repertoire; null: there are none, and answers are free.
 const answer_constraints* constraints();
 
 /// Functions that it does not need are null.
@@ -323,7 +323,7 @@ struct technique {
   /// Changes rows between layers; a row's results depend on its own use alone. For backends whose device memory is the
   /// host's. `rows` live as long as the hook. `scale`: of the model's embeddings.
   layer_hook (*change_rows)(kernels::backend&, std::vector<used_rows> rows, float scale) = nullptr;
-  /// For a runner's decoder, whose backend it uses.
+  /// Makes inner rows for a runner's decoder, whose backend it uses.
   std::unique_ptr<inner_rows> (*look_inside)(decoder&, kernels::backend&) = nullptr;
   /// Bytes that these take at most.
   std::size_t (*inner_memory)(const step_sizes&, const model_config&, kernels::dtype compute) = nullptr;

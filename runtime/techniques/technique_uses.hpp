@@ -23,7 +23,7 @@ public:
 
   /// Null: there is none.
   const technique_use* find(const technique& of) const;
-  /// The same as the technique's own type.
+  /// The use as the technique's own type.
   template <class Use>
   const Use* find(const technique& of) const {
     return static_cast<const Use*>(find(of));
@@ -42,7 +42,7 @@ public:
   /// What they come to beside the other parameters of their request. Throws failure(bad_request).
   technique_uses settled(sampling_params& params, const given_fields& given) const;
 
-  /// Those that are left of them for a model. Throws failure if one cannot be.
+  /// The uses that are left of them for a model. Throws failure if one cannot be.
   technique_uses fitted(const generation& asked, const technique_limits& limits) const;
 
   /// Keeps `what` for as long as anybody has one of them.

@@ -1,6 +1,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "runtime/tokenizer/pattern.hpp"
 
+#include "runtime/support/meter.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <pcre2.h>
@@ -117,6 +118,7 @@ void cut_at_regex(std::string_view text, const pcre2_code* code, match_scratch::
   std::size_t done = 0;      // end of the last match
   bool matched_here = false; // that match ended where the next search starts
   for (std::size_t start = 0; start <= text.size();) {
+    meter::charge(1);
     int rc = pcre2_match(code, subject, text.size(), start, PCRE2_NO_UTF_CHECK, state.data, state.context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
       rc = pcre2_match(code, subject, text.size(), start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, state.data, state.context);

@@ -2,6 +2,7 @@
 
 #include "runtime/support/files/file_state.hpp"
 #include "runtime/support/json/not_a_model.hpp"
+#include "runtime/support/meter.hpp"
 #include "runtime/tokenizer/added_tokens.hpp"
 #include "runtime/tokenizer/formats/older_folder.hpp"
 #include "runtime/tokenizer/models/token_model.hpp"
@@ -167,8 +168,11 @@ std::vector<token_id> tokenizer::bare_ids(std::string_view text, const std::func
       part.text.assign(raw.text, inner.begin, inner.end - inner.begin);
       part.start_until = start_behind(raw.start_until, inner.begin);
       parts_->pre_tokenize.apply(part, words, scratch);
-      for (const auto& word : words.words)
-        parts_->model->encode(words.view(word), words_scratch, ids);
+      for (const auto& word : words.words) {
+        const auto its = words.view(word);
+        meter::charge(1);
+        parts_->model->encode(its, words_scratch, ids);
+      }
     }
   }
   return ids;

@@ -9,7 +9,7 @@ using namespace troupe::testing;
 
 namespace {
 
-request_actor submit(worker_group& to, std::vector<event>& events, generation g) {
+request_actor submit_to(worker_group& to, std::vector<event>& events, generation g) {
   return spawn_request(to.system, to.engine, std::make_shared<const generation>(std::move(g)),
                        client_line([&events](event e) { events.push_back(std::move(e)); }));
 }
@@ -31,7 +31,7 @@ TEST_CASE("a request that is handed over goes on elsewhere with the same tokens,
   std::vector<event> alone, first, second;
   {
     worker_group workers;
-    submit(workers, alone, of_two());
+    submit_to(workers, alone, of_two());
     workers.coordinator.run();
   }
   std::size_t before = 0;
@@ -40,7 +40,7 @@ TEST_CASE("a request that is handed over goes on elsewhere with the same tokens,
   auto moved = of_two();
   {
     worker_group workers;
-    const auto request = submit(workers, first, of_two());
+    const auto request = submit_to(workers, first, of_two());
     while (ids(first).size() < before)
       REQUIRE(workers.coordinator.try_run_once());
     caf::anon_send(request, finish_wanted{.hands_over = true});
@@ -51,7 +51,7 @@ TEST_CASE("a request that is handed over goes on elsewhere with the same tokens,
     CHECK(workers.idle());
   }
   worker_group workers;
-  submit(workers, second, moved);
+  submit_to(workers, second, moved);
   workers.coordinator.run();
   CHECK(workers.idle());
   for (const std::uint32_t choice : {0u, 1u}) {
@@ -72,7 +72,7 @@ TEST_CASE("a choice that had ended is told as ended elsewhere, and a request of 
   g.begun = std::make_shared<const std::vector<begun_sequence>>(
     std::vector<begun_sequence>{{{2, 3}, 0, begun_sequence::end::stop}, {{4}, 0, begun_sequence::end::length}});
   std::vector<event> events;
-  submit(workers, events, g);
+  submit_to(workers, events, g);
   workers.coordinator.run();
   REQUIRE(std::holds_alternative<done_event>(events.back()));
   const auto& done = std::get<done_event>(events.back());

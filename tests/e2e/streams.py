@@ -24,7 +24,7 @@ KINDS = {
 }
 
 DIFFER = re.compile(r'"(?:id|item_id|created|created_at|completed_at|[a-z_]*duration|cached_tokens|input_tokens|cache_write_tokens|cache_creation_input_tokens|cache_read_input_tokens)":'
-                    r'(?:"[^"]*"|[0-9.]+)')
+                    r'(?:"[^"]*"|[0-9.]+)|,?"timings":\{[^{}]*\{[^{}]*\}\}')
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What ends an answer, and which bounds each end keeps: the table of runtime/sampling/README.md, with a model whose
+"""What ends an answer, and which bounds each end keeps: the table of runtime/sampling/REFERENCE.md, with a model whose
 answers are written down."""
 
 import json

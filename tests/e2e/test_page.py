@@ -37,6 +37,24 @@ def test_a_chat_streams_stops_and_remembers(visit, served):
     assert it.text() == text, "a conversation lasts over a reload"
 
 
+def test_an_answer_shows_where_its_time_went(visit):
+    it = visit()
+    it.set(temperature="0", max_tokens="40")
+    it.page.click("#settings")
+    it.ask("Tell me a story about a fox")
+    it.wait_for_answer()
+    spent = it.page.locator(".spent")
+    told = spent.locator(".spent-bar").get_attribute("aria-label")
+    assert "prefill " in told and "decode " in told
+    assert not spent.locator(".legend").is_visible()
+    spent.locator("summary").click()
+    assert spent.locator(".legend").is_visible()
+    *parts, whole = [float(text.split()[-2]) for text in spent.locator(".legend > span").all_inner_texts()]
+    assert whole > 0 and abs(sum(parts) - whole) <= 0.1 * len(parts)
+    sizes = spent.locator(".spent-bar i").evaluate_all("all => all.map((one) => one.getBoundingClientRect()).map((r) => [r.width, r.height])")
+    assert len(sizes) == len(parts) and all(wide >= 1 and high >= 5 for wide, high in sizes), "each cause is seen"
+
+
 def test_versions_of_a_turn_side_by_side_and_a_file_of_all(visit, tmp_path):
     it = visit()
     it.set(seed="1", max_tokens="12")

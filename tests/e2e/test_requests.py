@@ -200,3 +200,53 @@ def test_the_parts_of_a_request_are_its_whole_in_the_log_and_by_its_id(launch):
         spent = {name: value for name, value in line.items() if name.startswith("spent_")}
         assert {"spent_decode_ms", "spent_prefill_ms", "spent_parse_ms"} <= spent.keys(), line
         assert sum(spent.values()) == pytest.approx(line["total_ms"], abs=1), line
+
+
+def test_the_parts_of_what_fails_or_is_cancelled_are_its_whole_too(launch):
+    server = launch("--log-format", "json", *ONE_AT_A_TIME)
+    with server._http.stream("POST", server.url + "/v1/completions", json={**LONG, "stream": True},
+                             headers={"X-Request-Id": "left"}) as answer:
+        next(answer.iter_lines())
+    server.wait_until_idle()
+    running = Asked(server, "running", LONG)
+    running.wait_for("decode")
+    waiting = Asked(server, "waiting", SHORT)
+    waiting.wait_for("queue")
+    late = server.post("/v1/completions", {**SHORT, "timeout": 0.05}, headers={"X-Request-Id": "late"})
+    assert late.status_code in (429, 504)
+    waiting.cancel(), running.cancel()
+    assert waiting.end().status_code == running.end().status_code == 499
+    errors = {"left": None, "running": "cancelled", "waiting": "cancelled", "late": code(late)}
+    for id, error in errors.items():
+        wait_until(lambda: server.get(f"/v1/requests/{id}").json()["state"] == "ended", "its end")
+        seen = server.get(f"/v1/requests/{id}").json()
+        assert sum(seen["spent_ms"].values()) == pytest.approx(seen["total_ms"], abs=0.01), seen
+        assert seen.get("error") == error, seen
+    counted = server.metrics()
+    for cause, outcome, least in (("queue", "cancelled", 1), ("decode", "cancelled", 2), ("parse", "failed", 1)):
+        assert counted[f'troupe_request_spent_seconds_count{{cause="{cause}",outcome="{outcome}"}}'] >= least
+    assert server.stop() == 0
+    lines = {line["id"]: line for line in map(json.loads, server.err)
+             if line.get("route") == "POST /v1/completions" and line.get("id") in errors}
+    assert lines.keys() == errors.keys()
+    for line in lines.values():
+        spent = {name: value for name, value in line.items() if name.startswith("spent_")}
+        assert sum(spent.values()) == pytest.approx(line["total_ms"], abs=1) and spent, line
+    assert lines["waiting"]["spent_queue_ms"] > 0.9 * lines["waiting"]["total_ms"]
+
+
+@pytest.mark.parametrize("usage", [True, False])
+def test_official_clients_get_timings_with_answers_and_with_the_last_event_of_streams(server, client, usage):
+    asked = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}], "temperature": 0, "max_tokens": 8}
+    whole = client.chat.completions.create(**asked, n=2)
+    options = {"stream_options": {"include_usage": True}} if usage else {}
+    chunks = list(client.chat.completions.create(**asked, stream=True, **options))
+    assert [bool(getattr(chunk, "timings", None)) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert all(chunk.choices for chunk in chunks) != usage, "without usage, each chunk has a choice"
+    assert [choice.finish_reason for chunk in chunks for choice in chunk.choices][-1] == "length"
+    for timings, said in ((whole.timings, 16), (chunks[-1].timings, 8)):
+        assert timings["predicted_n"] == said and timings["prompt_n"] + timings["cache_n"] == whole.usage.prompt_tokens
+        assert sum(timings["spent_ms"].values()) == pytest.approx(timings["total_ms"], abs=0.01)
+        assert timings["predicted_per_second"] > 0 and timings["spent_ms"]["decode"] > 0
+    batch = client.completions.create(model=MODEL, prompt=["a", "b"], max_tokens=3, extra_body={"ignore_eos": True})
+    assert batch.timings["predicted_n"] == 6

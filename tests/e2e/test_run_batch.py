@@ -37,7 +37,7 @@ def test_every_kind_of_request_is_answered_as_by_a_server(tmp_path, server):
     told = answers(tmp_path)
     assert [one["custom_id"] for one in told] == ["0", "1", "2", "3", "4"]
     assert len({one["id"] for one in told}) == 5 and all(one["error"] is None for one in told)
-    changing = ("id", "created", "created_at", "completed_at", "usage", "output")
+    changing = ("id", "created", "created_at", "completed_at", "usage", "timings", "output")
     for one, (url, body) in zip(told, bodies):
         assert one["response"]["status_code"] == 200 and one["response"]["request_id"]
         expected = server.post(url, body).json()

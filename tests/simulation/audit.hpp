@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// A friend of block_manager.
+/// A friend of block_manager and its parts.
 struct block_audit {
   /// What is wrong; empty: nothing. Blocks are conserved, each is in one place, references are those of tables, the index
   /// knows exactly what is cached, snapshots are conserved.

@@ -261,7 +261,7 @@ private:
   void finish() {
     faults_.relent();
     settle(std::chrono::seconds(30));
-    if (trouble_.empty() && !faults_.seen.engine_died && observer_ && observer_->waits())
+    if (trouble_.empty() && observer_ && observer_->waits())
       trouble_ = "the engine has not answered a question";
     if (trouble_.empty() && !faults_.seen.engine_died)
       check_nothing_held();

@@ -58,7 +58,7 @@ bool is_one_of(std::string_view typed, std::initializer_list<std::string_view> n
   return std::ranges::find(names, typed) != names.end();
 }
 
-/// So many Ctrl-C during one answer end the program. Pressing it twice must not lose a conversation.
+/// This many Ctrl-C during one answer end the program. Pressing it twice must not lose a conversation.
 constexpr int impatient = 5;
 
 struct chat_options {

@@ -32,7 +32,7 @@ struct replay_options {
   bool json = false;
 };
 
-/// So that requests find the model by the names that it had.
+/// Gives models the names that they had, by which requests find them.
 void take_names(record_reader& record, std::vector<catalogue_model>& list) {
   if (list.size() != 1)
     return;

@@ -291,7 +291,8 @@ void confine_server(const serve_options& options, const CLI::App& given, const s
     options.server.log->say(log_level::warn, "sandbox", "the server is not confined: " + why_not);
 }
 
-/// By which another process can take this one's place; null: by none. With `before`, that is listened on already.
+/// Opens the socket by which another process can take this one's place; null: there is none. With `before`, that is
+/// listened on already.
 std::unique_ptr<control_listener> open_control(const serve_options& options, predecessor* before) {
   const auto path = control_path(options);
   if (path.empty())

@@ -51,7 +51,7 @@ std::string without_label(std::string plain, std::string_view label) {
   return plain;
 }
 
-/// Of all models and replicas together.
+/// Adds up a metric over all models and replicas.
 std::string of_all(std::string_view name) {
   return without_label(without_label(std::string(name), "model=\""), "replica=\"");
 }

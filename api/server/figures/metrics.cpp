@@ -64,7 +64,7 @@ prometheus::MetricFamily model_family(const service& engine) {
   return family;
 }
 
-/// Of several models: which are loaded, and what they take.
+/// Adds which of several models are loaded, and what they take.
 void add_known(const service& engine, std::vector<prometheus::MetricFamily>& to) {
   prometheus::MetricFamily loaded{
     "troupe_model_loaded", "1 for each model that is loaded, 0 for the others.", prometheus::MetricType::Gauge, {}};
@@ -180,7 +180,7 @@ struct metrics::instruments {
   prometheus::Family<prometheus::Histogram>& spent =
     prometheus::BuildHistogram()
       .Name("troupe_request_spent_seconds")
-      .Help("Where the time of answered requests went, from submission to the end, by cause.")
+      .Help("Where the time of requests went, from their arrival to the end of the answer, by cause and outcome.")
       .Register(registry);
   prometheus::Family<prometheus::Counter>& requests =
     prometheus::BuildCounter().Name("troupe_requests_total").Help("Requests ended, by outcome.").Register(registry);
@@ -325,10 +325,6 @@ service::event_sink metrics::measured(service::event_sink next, const std::strin
         all->text_bytes.Increment(static_cast<double>(token->text.size()));
       } else if (const auto* done = std::get_if<done_event>(&e)) {
         measured.queued.Observe(done->queue_ms / 1000);
-        for (std::size_t i = 0; i < wait_causes; ++i)
-          if (const auto ms = done->spent.ms[i]; ms > 0)
-            all->spent.Add(labels_of(of, {{"cause", std::string(name_of(static_cast<wait_cause>(i)))}}), waits)
-              .Observe(ms / 1000);
         all->policy_hits.Increment(done->withheld_tokens);
         end(outcome_of(*done));
       } else {
@@ -352,6 +348,15 @@ void metrics::ended(const std::string& key, const key_usage& used) {
   all_->of_key.Add({{"key", key}, {"status", std::to_string(used.status)}}).Increment();
   all_->prompt_of_key.Add({{"key", key}}).Increment(static_cast<double>(used.prompt_tokens));
   all_->answer_of_key.Add({{"key", key}}).Increment(static_cast<double>(used.completion_tokens));
+}
+
+void metrics::spent(const std::string& model, const char* outcome, const wait_parts& parts) {
+  const auto of = several_ ? to_utf8(model) : std::string();
+  for (std::size_t i = 0; i < wait_causes; ++i)
+    if (const auto ms = parts.ms[i]; ms > 0)
+      all_->spent
+        .Add(labels_of(of, {{"cause", std::string(name_of(static_cast<wait_cause>(i)))}, {"outcome", outcome}}), waits)
+        .Observe(ms / 1000);
 }
 
 std::size_t metrics::in_flight() const { return static_cast<std::size_t>(all_->in_flight.Value()); }

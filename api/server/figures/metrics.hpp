@@ -41,6 +41,9 @@ public:
   /// Counts a request of the key by this name. There are few names, all of the operator's choice.
   void ended(const std::string& key, const key_usage& used);
 
+  /// Where the time of one went: "answered", "cancelled", "failed", or "moved" to another process.
+  void spent(const std::string& model, const char* outcome, const wait_parts& parts);
+
   /// Requests that are submitted and have not ended.
   std::size_t in_flight() const;
 
@@ -54,7 +57,7 @@ public:
 
   /// Keeps the figures of now; false while no model is loaded. May block briefly.
   bool keep_figures();
-  /// Those that were kept, as JSON.
+  /// The samples that were kept, as JSON.
   std::string figures() const { return figures_.json(std::chrono::system_clock::now()); }
 
 private:

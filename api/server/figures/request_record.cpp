@@ -34,6 +34,7 @@ void log_notes(server_log& log, const std::string& id, const std::vector<std::st
 request_record::request_record(std::string id, std::string route) : id_(std::move(id)), route_(std::move(route)) {}
 
 void request_record::parsed(const generation& one) {
+  model_ = one.model;
   prompt_tokens_ += one.prompt.size();
   sequences_ += static_cast<std::uint64_t>(one.sampling.width());
 }
@@ -72,6 +73,14 @@ void request_record::failed(std::string_view code, std::string_view param, std::
   why_ = why;
 }
 
+const char* request_record::outcome() const {
+  if (code_ == moved)
+    return "moved";
+  if (code_ == code_of({errc::cancelled, {}, {}}) || status_ == client_left || finish_ == "cancelled")
+    return "cancelled";
+  return code_.empty() ? "answered" : "failed";
+}
+
 void request_record::write(server_log& log, metrics& counted) {
   if (!from_.key.empty())
     counted.ended(from_.key, {status_, prompt_tokens_, completion_tokens_});
@@ -105,10 +114,13 @@ void request_record::write(server_log& log, metrics& counted) {
   }
   times_->end();
   const auto seen = times_->seen();
+  const bool accounted = seen.submitted || seen.spent[wait_cause::load] > 0;
+  if (accounted)
+    counted.spent(model_, outcome(), seen.spent);
   fields.push_back({"total_ms", seen.total_ms});
   std::vector<std::string> names; // which fields refer to
   names.reserve(wait_causes);
-  for (std::size_t i = 0; i < wait_causes && seen.submitted; ++i)
+  for (std::size_t i = 0; i < wait_causes && accounted; ++i)
     if (seen.spent.ms[i] != 0) {
       names.push_back("spent_" + std::string(name_of(static_cast<wait_cause>(i))) + "_ms");
       fields.push_back({names.back(), seen.spent.ms[i]});

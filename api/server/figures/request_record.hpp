@@ -54,10 +54,14 @@ public:
   void filtered() { filtered_ = true; }
   void answered(unsigned status) { status_ = status; }
   unsigned status() const { return status_; }
+  /// Of the error with which it failed; else empty.
+  const std::string& code() const { return code_; }
   /// Never null.
   const std::shared_ptr<request_times>& times() const { return times_; }
   /// `why` is a sentence.
   void failed(std::string_view code, std::string_view param, std::string_view why);
+  /// The code of one that goes on in another process.
+  static constexpr std::string_view moved = "moved";
 
   /// Writes the line, and counts the request. Call once, at the end.
   void write(server_log& log, metrics& counted);
@@ -66,8 +70,9 @@ private:
   using clock = std::chrono::steady_clock;
   void count(const token_event& e);
   void count(const done_event& done);
+  const char* outcome() const;
 
-  std::string id_, route_, frame_;
+  std::string id_, route_, frame_, model_;
   clock::time_point begun_ = clock::now(), first_{}, last_{};
   std::shared_ptr<request_times> times_ = std::make_shared<request_times>();
   unsigned status_ = client_left;

@@ -34,7 +34,7 @@ json_object start_of(std::string_view type, std::string_view id) {
   return result;
 }
 
-/// Those of top_logprobs: with them a client can go on from another token than the one chosen.
+/// The ids of top_logprobs: with them a client can go on from another token than the one chosen.
 std::string top_ids(const std::vector<sampled_token>& tokens) {
   std::vector<std::string> all;
   for (const auto& token : tokens) {

@@ -36,7 +36,7 @@ std::string json_arguments(const offered_tool& tool) {
 }
 
 std::span<const call_format* const> call_formats() {
-  // Those that others' marks would be taken for come first.
+  // Formats that others' marks would be taken for come first.
   static const auto all = std::to_array<const call_format*>({
     &harmony_calls(),
     &deepseek_v3_calls(),

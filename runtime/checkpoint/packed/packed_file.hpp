@@ -27,8 +27,8 @@ public:
   static std::shared_ptr<packed_file> open(const own_folder& folder, const std::string& name,
                                            std::shared_ptr<const packed_layout> layout, std::string& why);
 
-  /// Of a mapped file, which is called `file`, now or soon. Without `sums`, `finish` gives them before the first
-  /// `read`.
+  /// Makes it of a mapped file, which is called `file`, now or soon. Without `sums`, `finish` gives them before the
+  /// first `read`.
   packed_file(std::filesystem::path file, std::shared_ptr<const packed_layout> layout,
               std::unique_ptr<const mapped_file> map, std::vector<std::uint64_t> sums);
 
@@ -47,7 +47,7 @@ public:
   /// Whether `read` has compared all blocks of a matrix.
   bool was_read(const packed_place& place) const;
 
-  // As those of mapped_file.
+  // Like those of mapped_file.
   void prefetch(const packed_place& place) const noexcept { map_->prefetch(bytes_of(place)); }
   bool populate(const packed_place& place) const noexcept { return map_->populate(bytes_of(place)); }
   void release(const packed_place& place) const noexcept { map_->release(bytes_of(place)); }

@@ -16,7 +16,7 @@ constexpr std::size_t packed_page = 4096;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + packed_page - 1) / packed_page * packed_page; }
 
-/// The same in every process, unlike std::hash.
+/// A hash that is the same in every process, unlike std::hash.
 std::string hash_of(std::string_view text) {
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx",

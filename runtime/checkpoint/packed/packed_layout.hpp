@@ -53,7 +53,7 @@ public:
   /// Throws failure(internal) if two matrices have the same name.
   packed_layout(const packed_contents& contents, const own_folder::secret_bytes& secret);
 
-  /// Of a block, or of the checksums.
+  /// The checksum of a block, or of the checksums.
   std::uint64_t sum_of(std::span<const std::byte> bytes) const { return checksum::of_chunk(bytes, secret_); }
 
   const std::string& head() const { return head_; } // padded with zeros

@@ -105,7 +105,7 @@ public:
       go(unit);
   }
 
-  /// The same for experts of the unit that was entered.
+  /// Like the above for experts of the unit that was entered.
   void choose(std::span<const int> experts) {
     if (pager_)
       pager_->choose(at_, experts, *pool_);

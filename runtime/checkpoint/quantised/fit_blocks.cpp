@@ -110,7 +110,7 @@ struct scale_and_offset {
   float scale = 0, offset = 0;
 };
 
-/// The same with an offset, at most 0 if `below`.
+/// Fits with an offset, at most 0 if `below`.
 scale_and_offset fit_offset(const even_levels& levels, const float* x, const float* w, std::size_t n, bool below) {
   float low = *std::min_element(x, x + n);
   const float high = *std::max_element(x, x + n);

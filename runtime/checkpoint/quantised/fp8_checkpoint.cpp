@@ -75,7 +75,7 @@ private:
     throw failure(errc::bad_file, stored_.where(weight_) + ": tensor " + shown(tensor) + " " + what);
   }
 
-  /// Of MXFP8, and of DeepSeek since V3.1: exponents alone.
+  /// Whether scales are exponents alone, as those of MXFP8, and of DeepSeek since V3.1.
   static bool powers_of_two(const tensor_info& scales) {
     return scales.type == tensor_type::f8_e8m0 || scales.type == tensor_type::u8;
   }

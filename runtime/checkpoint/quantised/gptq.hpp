@@ -49,7 +49,7 @@ struct gptq_format {
   bool symmetric = true; // zeros are 2^(bits - 1), else 1 to 2^bits - 1
 };
 
-/// The same for one row: codes [inputs] by their own places, scales (f16) and zeros [inputs / group].
+/// One row of the same: codes [inputs] by their own places, scales (f16) and zeros [inputs / group].
 struct gptq_row {
   std::uint8_t* codes = nullptr;
   std::uint16_t* scales = nullptr;

@@ -34,7 +34,7 @@ struct quantised_storage {
 /// Nothing if the configuration has none. Throws failure(bad_file | unsupported) naming the file and the key.
 std::optional<quantised_storage> parse_quantised_storage(const json::document& config);
 
-/// The same of an `hf_quant_config.json`, which NVIDIA's ModelOpt writes beside config.json.
+/// Reads an `hf_quant_config.json`, which NVIDIA's ModelOpt writes beside config.json, in the same way.
 std::optional<quantised_storage> parse_modelopt_storage(const json::document& config);
 
 } // namespace troupe

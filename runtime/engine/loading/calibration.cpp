@@ -42,7 +42,7 @@ struct importance_place {
 
 using importance_places = std::map<std::string, importance_place>; // by matrix
 
-/// Of models with recurrent layers, whose matrices are stored together.
+/// The matrices that models with recurrent layers store together.
 importance_places stored_together(const model_config& config, bool of_gguf) {
   importance_places places;
   if (!config.recurrent || gguf_architecture_for(config).empty())

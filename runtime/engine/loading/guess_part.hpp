@@ -25,8 +25,11 @@ class guess_part {
 public:
   virtual ~guess_part() = default;
 
-  /// Of what takes memory, for the log; empty: nothing does that was asked for.
+  /// What takes memory, for the log; empty: nothing does that was asked for.
   virtual std::string name() const { return {}; }
+
+  /// What computes the guesses; null: the device of the last stage.
+  virtual const device* own_device() const { return nullptr; }
 
   /// Decides types and sizes beside the last stage, and says what memory that takes. A block is one of each KV cache.
   /// `context`: of the model.

@@ -1,5 +1,6 @@
 #include "runtime/engine/loading/layer_layout.hpp"
 
+#include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -101,6 +102,31 @@ void check_layers(const engine_options& options) {
   if (options.stages > 1 && (decided || static_cast<std::size_t>(options.stages) != stages))
     refuse_field("stages",
                  "must be left out, as `layers` says how many there are, not " + std::to_string(options.stages));
+}
+
+std::vector<std::string> devices_of_replicas(const engine_options& options) {
+  std::vector<std::string> names;
+  std::string_view rest = options.compute.device;
+  if (rest.find(',') == rest.npos)
+    return names;
+  for (std::size_t comma = 0; comma != rest.npos; rest.remove_prefix(comma == rest.npos ? 0 : comma + 1)) {
+    comma = rest.find(',');
+    const std::string name(rest.substr(0, comma));
+    if (!names_gpu(name))
+      refuse_field("device", "names several only for replicas on NVIDIA GPUs, as in cuda:0,cuda:1, not `" + name + "`");
+    if (std::ranges::find(names, name) != names.end())
+      refuse_field("device", "names " + name + " twice");
+    names.push_back(name);
+  }
+  if (static_cast<int>(names.size()) != replica_count(options))
+    refuse_field("device",
+                 "names " + std::to_string(names.size()) + " GPUs, but there are " +
+                   std::to_string(replica_count(options)) + " replicas, of which each needs one");
+  if (options.stages > 1 || !options.layers.empty() || options.compute.tensor_parallel > 1)
+    refuse_field("device",
+                 "names a GPU for each replica, so it cannot be combined with `stages`, `layers` or `tensor_parallel`",
+                 errc::unsupported);
+  return names;
 }
 
 bool wants_automatic_layers(const engine_options& options) { return options.layers == automatic; }

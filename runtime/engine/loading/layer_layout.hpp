@@ -22,6 +22,10 @@ struct placed_layers {
 /// What can be said without a model. Throws failure(bad_request) naming `stages`, `layers` or `microbatches`.
 void check_layers(const engine_options& options);
 
+/// The devices of replicas that each have one, and the whole model on it, in their order; empty: replicas share theirs.
+/// Throws failure(bad_request | unsupported), naming `device`, unless they are as many GPUs as there are replicas.
+std::vector<std::string> devices_of_replicas(const engine_options& options);
+
 /// Whether options ask for `layers` to be as many on a GPU as fit.
 bool wants_automatic_layers(const engine_options& options);
 

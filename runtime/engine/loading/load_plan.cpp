@@ -32,43 +32,70 @@ memory_estimate in_replicas(memory_estimate need, int replicas) {
   return need;
 }
 
-/// Stages whose weights, K and V are in one memory, and what is planned in it.
+/// A memory that holds weights, K and V of some stages, and what is planned in it.
 struct shared_memory {
-  std::vector<const opened_stage*> stages;
+  const device* of;
   memory_ledger::planning planning;
   cache_share share = cache_share::of_a_machine;
-  bool has_last = false; // stage, beside which are the other models
-
-  bool is_of(const device& d) const {
-    const auto& known = *stages.front()->device;
-    return d.capabilities().own_memory == known.capabilities().own_memory &&
-      (!d.capabilities().own_memory || d.description() == known.description());
-  }
+  std::vector<const opened_stage*> stages = {}; // none: of guesses alone
+  int replicas = 1;                             // that compute in it
+  bool is_copy = false;                         // of another, for a replica of its own
+  bool has_last = false;                        // stage, beside which are the models of techniques
+  bool has_guesses = false;
 };
 
-/// The host's first, so that two loads never wait for each other.
-std::vector<shared_memory> memories_of(const opened_model& opened) {
+/// The host's first, then GPUs by their names, so that two loads never wait for each other.
+std::vector<shared_memory> memories_of(const opened_model& opened, int replicas) {
+  const auto* guessing = opened.guesses ? opened.guesses->own_device() : nullptr;
+  std::vector<const device*> devices;
+  for (const auto& stage : opened.stages)
+    devices.push_back(stage.device.get());
+  for (const auto& copy : opened.copies)
+    devices.push_back(copy.device.get());
+  if (guessing)
+    devices.push_back(guessing);
+  std::ranges::stable_sort(
+    devices, {}, [](const device* d) { return d->capabilities().own_memory ? d->description() : std::string(); });
   std::vector<shared_memory> all;
-  for (const bool own : {false, true})
-    for (const auto& stage : opened.stages) {
-      const auto& device = *stage.device;
-      if (device.capabilities().own_memory != own)
-        continue;
-      auto found = std::ranges::find_if(all, [&](const shared_memory& m) { return m.is_of(device); });
-      if (found == all.end()) {
-        all.push_back({{}, plan_memory_of(device), own ? cache_share::of_a_device : cache_share::of_a_machine});
-        found = all.end() - 1;
-      }
-      found->stages.push_back(&stage);
-      found->has_last = found->has_last || &stage == &opened.last();
-    }
+  const auto at = [&](const device& d) {
+    return std::ranges::find_if(all, [&](const shared_memory& m) { return share_memory(*m.of, d); });
+  };
+  for (const auto* each : devices)
+    if (at(*each) == all.end())
+      all.push_back({each, plan_memory_of(*each),
+                     each->capabilities().own_memory ? cache_share::of_a_device : cache_share::of_a_machine});
+  for (auto& each : all)
+    each.replicas = replicas;
+  for (const auto& stage : opened.stages)
+    at(*stage.device)->stages.push_back(&stage);
+  if (!opened.copies.empty())
+    at(*opened.last().device)->replicas = 1;
+  for (const auto& copy : opened.copies) {
+    auto& its = *at(*copy.device);
+    its.stages.push_back(&copy);
+    its.replicas = 1;
+    its.is_copy = true;
+  }
+  at(*opened.last().device)->has_last = true;
+  at(guessing ? *guessing : *opened.last().device)->has_guesses = true;
   return all;
 }
 
-/// The same options for a part of the KV cache.
+/// The options with a part of the KV cache.
 engine_options for_part(engine_options options, std::size_t part_of_block, std::size_t block) {
   if (part_of_block < block)
     options.kv_cache_bytes = options.kv_cache_bytes / block * part_of_block;
+  return options;
+}
+
+/// The same options for the replicas that compute in a memory.
+engine_options for_memory(engine_options options, const shared_memory& memory) {
+  if (const int all = replica_count(options); memory.replicas != all) {
+    options.kv_cache_bytes = options.kv_cache_bytes / static_cast<std::size_t>(all) *
+      static_cast<std::size_t>(memory.replicas);
+    options.replicas = memory.replicas;
+    options.roles.clear();
+  }
   return options;
 }
 
@@ -76,13 +103,13 @@ engine_options for_part(engine_options options, std::size_t part_of_block, std::
 std::vector<memory_plan> plan_memories(const engine_options& options, const std::vector<memory_estimate>& needs,
                                        const std::vector<shared_memory>& memories, int model_context) {
   std::size_t block = 0;
-  for (const auto& need : needs)
-    block += need.kv_whole;
+  for (std::size_t i = 0; i < needs.size(); ++i)
+    block += memories[i].is_copy ? 0 : needs[i].kv_whole;
   const auto plan = [&](const engine_options& wanted) {
     std::vector<memory_plan> plans;
     for (std::size_t i = 0; i < needs.size(); ++i)
-      plans.push_back(plan_memory(for_part(wanted, needs[i].kv_block, block), needs[i], model_context,
-                                  memories[i].planning.left(), memories[i].share));
+      plans.push_back(plan_memory(for_part(for_memory(wanted, memories[i]), needs[i].kv_block, block), needs[i],
+                                  model_context, memories[i].planning.left(), memories[i].share));
     return plans;
   };
   auto plans = plan(options);
@@ -131,7 +158,7 @@ bool map_weights(const engine_options& options, opened_model& opened, const std:
 decided decide(const engine_options& options, opened_model& opened, load_plan& plan) {
   const auto& config = opened.source.config;
   const int context = opened.context(options);
-  auto memories = memories_of(opened);
+  auto memories = memories_of(opened, replica_count(options));
   const auto need_of = [&](const shared_memory& memory, int rows) {
     memory_estimate sum;
     for (const auto* stage : memory.stages)
@@ -148,8 +175,8 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
     for (const auto& memory : memories)
       for (const auto* stage : memory.stages) {
         const auto rows = plan_step_rows(
-          stage->device->most_step_tokens(options.max_sequences), options,
-          [&](int rows) { return in_replicas(need_of(memory, rows), replica_count(options)); }, memory.planning.left());
+          stage->device->most_step_tokens(options.max_sequences), for_memory(options, memory),
+          [&](int rows) { return in_replicas(need_of(memory, rows), memory.replicas); }, memory.planning.left());
         result.step_tokens = result.step_tokens == 0 ? rows : std::min(result.step_tokens, rows);
       }
   if (config.encoder) // whose texts are computed whole
@@ -157,16 +184,16 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
   std::vector<memory_estimate> needs;
   for (const auto& memory : memories) {
     auto need = need_of(memory, result.step_tokens);
-    result.kv_block += need.kv_whole;
+    result.kv_block += memory.is_copy ? 0 : need.kv_whole;
     plan.weight_bytes += need.weights;
-    if (opened.guesses && memory.has_last)
+    if (opened.guesses && memory.has_guesses)
       need += opened.guesses->prepare(options, opened.last(), context);
     if (memory.has_last)
       for (auto& each : opened.seconds) {
         each.prepare(options, *opened.last().device, *opened.last().backend, result.step_tokens, context);
         need = each.with(need);
       }
-    needs.push_back(in_replicas(need, replica_count(options)));
+    needs.push_back(in_replicas(need, memory.replicas));
   }
   const auto plan_all = [&] { return plan_memories(options, needs, memories, config.max_context); };
   std::vector<memory_plan> plans;
@@ -178,11 +205,13 @@ decided decide(const engine_options& options, opened_model& opened, load_plan& p
       throw;
     plans = plan_all();
   }
-  result.memory = plans.front();
+  const auto first = static_cast<std::size_t>(
+    std::ranges::find_if(memories, [](const shared_memory& m) { return !m.stages.empty(); }) - memories.begin());
+  result.memory = plans[first];
   for (std::size_t i = 0; i < plans.size(); ++i) {
     auto& planning = memories[i].planning;
-    if (i > 0)
-      result.memory.line += "; on " + memories[i].stages.front()->device->description() + ": " + plans[i].line;
+    if (i != first)
+      result.memory.line += "; on " + memories[i].of->description() + ": " + plans[i].line;
     if (const auto others = planning.promised(); others > 0)
       result.memory.line += ", beside " + to_size(others) + " that other models of this process were promised";
     for (const auto& part : plans[i].parts)
@@ -197,6 +226,8 @@ std::vector<std::shared_ptr<const device>> devices_of(const opened_model& opened
     opened.stages, [](const opened_stage& s) { return !s.device->capabilities().own_memory; });
   const core_layout layout{.replicas = replicas, .stages = std::max(1, static_cast<int>(on_cores))};
   std::vector<std::shared_ptr<const device>> devices;
+  if (!opened.copies.empty())
+    return {number == 0 ? opened.first().device : opened.copies.at(static_cast<std::size_t>(number) - 1).device};
   int stage = 0; // of those that share the cores
   for (const auto& each : opened.stages)
     if (each.device->capabilities().own_memory && replicas == 1)
@@ -317,6 +348,7 @@ load_plan plan_load(const engine_options& options, opened_model& opened) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     auto& each = plan.replicas.emplace_back(replica);
     each.stages = devices[i];
+    each.copy = opened.copies.empty() ? 0 : i;
     each.limits.trees = in_stages(devices[i]).trees;
     each.role = roles[i];
     const auto alike = static_cast<int>(std::ranges::count(roles, roles[i])); // which share what waits

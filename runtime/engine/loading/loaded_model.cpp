@@ -64,7 +64,7 @@ runner_spec model_replica::runner(std::size_t stage) const {
   std::size_t before = 0;
   for (std::size_t i = 0; i < stage; ++i)
     before += kv_shape_of(model->stages[i].weights->config, model->stages[i].precision, 1).block_bytes();
-  const auto& own = model->stages.at(stage);
+  const auto& own = plan.copy > 0 ? model->copies.at(plan.copy - 1) : model->stages.at(stage);
   return {.weights = own.weights,
           .precision = own.precision,
           .sizes = {.rows = plan.limits.step_tokens,

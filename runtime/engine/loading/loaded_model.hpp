@@ -67,11 +67,12 @@ struct replica_plan {
   std::int32_t host_blocks = 0;                           // of the host block pool
   std::int32_t snapshots = 0;                             // of recurrent layers' states, in each stage
   swap_rates swap = {};                                   // if host_blocks > 0
+  std::size_t copy = 0; // 0: computes with the stages that replicas share; i: with loaded_model::copies[i - 1]
   scheduler_limits limits = {};
   replica_role role = replica_role::any;
   block_exchange exchange = {};
 
-  /// For its block manager.
+  /// What its block manager sends elsewhere.
   std::optional<sent_elsewhere> sending() const;
 
   /// Samples, and has the models beside this one.
@@ -83,6 +84,7 @@ struct loaded_model {
   model_info info;
   std::vector<file_state> files;    // that it was read from
   std::vector<loaded_stage> stages; // at least one, in order
+  std::vector<loaded_stage> copies; // of the whole model, on other GPUs
   device_capabilities capabilities; // of every replica
   bool prefix_cache = true;
   bool strict_roles = false;              // for tests

@@ -56,6 +56,11 @@ void load_all(const engine_options& options, const engine_internals& internals, 
                                          stage.config.span, stage.weight_budget),
                             stage.precision});
   }
+  for (const auto& copy : from.copies) {
+    report.begin(from.info.id + " on " + copy.compute.device);
+    model.copies.push_back(
+      {load_weights(from.source, copy.compute, copy.precision, *copy.backend, show, log), copy.precision});
+  }
   auto& backend = *from.last().backend;
   if (from.guesses)
     model.guesses = from.guesses->load(

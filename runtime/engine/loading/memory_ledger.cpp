@@ -88,4 +88,9 @@ memory_ledger::planning plan_memory_of(const device& device) {
   });
 }
 
+bool share_memory(const device& one, const device& other) {
+  const bool own = one.capabilities().own_memory;
+  return own == other.capabilities().own_memory && (!own || one.description() == other.description());
+}
+
 } // namespace troupe

@@ -98,4 +98,7 @@ memory_ledger::planning plan_host_memory();
 /// The same in the memory that holds a device's weights and K/V, the host's or its own.
 memory_ledger::planning plan_memory_of(const device& device);
 
+/// Whether weights and K/V of both are in one memory.
+bool share_memory(const device& one, const device& other);
+
 } // namespace troupe

@@ -37,7 +37,7 @@ void describe(const model_source& source, std::size_t parameters, int context, c
   result.weights = weights;
 }
 
-/// Of a model that does not load: what its configuration and the headers of its weights say.
+/// Describes a model that does not load by its configuration and the headers of its weights.
 void describe_unloadable(const std::string& model, model_check& result) {
   const auto source = open_model(model);
   std::size_t parameters = 0;

@@ -16,7 +16,7 @@ struct model_check {
 
   std::string why_not; // a sentence; empty: it loads, memory aside
 
-  // Of one that loads: bytes of memory.
+  // Bytes of memory of a model that loads:
   std::size_t weight_bytes = 0, step_bytes = 0;
   std::size_t kv_token_bytes = 0; // of each token of a sequence
   std::size_t sequence_bytes = 0; // KV cache of one sequence of `context` tokens

@@ -11,6 +11,7 @@
 #include "runtime/techniques/repertoire.hpp"
 
 #include <algorithm>
+#include <span>
 
 namespace troupe {
 
@@ -192,6 +193,28 @@ std::vector<opened_stage> open_stages(const std::vector<placed_layers>& layout, 
   return stages;
 }
 
+/// Behind the first comma of a GPU's description: what its results depend on.
+std::string kind_of(const device& gpu) {
+  const auto text = gpu.description();
+  return text.substr(std::min(text.find(','), text.size()));
+}
+
+/// The whole model on GPUs of further replicas.
+void open_copies(const engine_options& options, std::span<const std::string> names, opened_model& opened) {
+  for (const auto& name : names) {
+    auto copy = opened.first();
+    copy.compute.device = name;
+    copy.device = open_named(options, copy.compute, nullptr);
+    copy.backend = copy.device->open();
+    if (kind_of(*copy.device) != kind_of(*opened.first().device))
+      refuse_field("device",
+                   "must name GPUs of one kind, so that replicas compute alike, not " +
+                     opened.first().device->description() + " and " + copy.device->description(),
+                   errc::unsupported);
+    opened.copies.push_back(std::move(copy));
+  }
+}
+
 /// "layers 0-15 on cpu, avx2, 2 threads; 16-31 on ...".
 std::string described_stages(const std::vector<opened_stage>& stages) {
   std::string line;
@@ -225,7 +248,11 @@ void load_techniques(const engine_options& options, opened_model& opened, const 
 
 } // namespace
 
-opened_model open_for(const engine_options& options, const log_sink& log) {
+opened_model open_for(const engine_options& asked, const log_sink& log) {
+  auto options = asked;
+  const auto of_replicas = devices_of_replicas(asked);
+  if (!of_replicas.empty())
+    options.compute.device = of_replicas.front();
   opened_model opened;
   std::string why;
   const bool automatic = wants_automatic_layers(options);
@@ -237,6 +264,8 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
   opened.stages = open_stages(automatic ? place_automatically(options, devices, source)
                                         : place_layers(options, source.config.layers),
                               devices, source);
+  if (!of_replicas.empty())
+    open_copies(options, std::span(of_replicas).subspan(1), opened);
   const auto& device = *opened.last().device;
   if (opened.stages.size() > 1)
     log(described_stages(opened.stages));
@@ -254,7 +283,11 @@ opened_model open_for(const engine_options& options, const log_sink& log) {
     info.device = described_stages(opened.stages);
   else if (opened.stages.size() > 1)
     info.device += ", divided among " + std::to_string(opened.stages.size()) + " stages";
-  if (const int replicas = replica_count(options); replicas > 1)
+  for (const auto& each : opened.copies)
+    info.device += "; " + each.device->description();
+  if (!opened.copies.empty())
+    info.device += "; a replica on each" + (options.roles.empty() ? "" : " (" + options.roles + ")");
+  else if (const int replicas = replica_count(options); replicas > 1)
     info.device += (opened.stages.size() > 1 ? " of each of " : ", divided among ") + std::to_string(replicas) +
       " replicas" + (options.roles.empty() ? "" : " (" + options.roles + ")");
   info.schedule_invariant = capabilities.schedule_invariant;

@@ -29,6 +29,7 @@ struct opened_stage {
 
 struct opened_model {
   std::vector<opened_stage> stages; // at least one, in order
+  std::vector<opened_stage> copies; // the whole model once more, for each further replica that has a GPU of its own
   device_capabilities capabilities; // of all together
   model_source source;
   model_info info;                     // all but what depends on the plan of its memory

@@ -23,6 +23,7 @@ void check_options(const engine_options& options) {
   check_at_least(options.replicas, 1, "replicas");
   check_layers(options);
   replica_roles(options);
+  devices_of_replicas(options);
   check_at_least(options.role_idle.count(), 0, "role_idle");
   check_at_least(options.max_sequences, 1, "max_sequences");
   if (options.max_sequences > 65536)

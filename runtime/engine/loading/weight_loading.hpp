@@ -34,8 +34,8 @@ std::string not_mappable(const model_source& source, const compute_options& opti
 weight_placement place_packed(const model_source& source, const model_config& config, precision precision,
                               const kernels::backend& backend, std::size_t budget);
 
-/// For a model that is loaded without an engine: the budget of its packed matrices beside `beside` bytes of other use.
-/// Throws failure(out_of_memory) as require_memory if it does not fit and cannot be mapped.
+/// The budget of the packed matrices of a model that is loaded without an engine, beside `beside` bytes of other use.
+/// Throws failure(out_of_memory) like require_memory if it does not fit and cannot be mapped.
 std::size_t budget_beside(const model_source& source, const compute_options& options, precision precision,
                           const kernels::backend& backend, const memory_estimate& need, std::size_t beside,
                           std::size_t available);

@@ -4,6 +4,7 @@
 #include "runtime/execution/gpu/decode_buckets.hpp"
 #include "runtime/execution/hidden_states.hpp"
 #include "runtime/execution/model_counters.hpp"
+#include "runtime/model/decoder/decoder_sizes.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 
 #include <algorithm>

@@ -47,8 +47,8 @@ struct alphabet_tokens {
   std::array<mask, longest + 2> only;
   /// The other tokens, behind those characters.
   token_tree behind;
-  /// Those of `behind`, by the number of their leading characters, up to `longest`. `more` has all tokens with more,
-  /// uncut.
+  /// The tokens of `behind`, by the number of their leading characters, up to `longest`. `more` has all tokens with
+  /// more, uncut.
   std::vector<token_tree> behind_count;
   token_tree more;
 };

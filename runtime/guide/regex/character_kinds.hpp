@@ -27,7 +27,7 @@ inline constexpr auto line_ends = bytes_of("\n\r");
 
 } // namespace of_kinds
 
-/// Those of ASCII, by their bits: what patterns tend to tell apart.
+/// The kinds of ASCII, by their bits: what patterns tend to tell apart.
 inline constexpr std::array ascii_kinds{
   byte_set::range('a', 'f'),
   byte_set::range('g', 'z'),
@@ -120,7 +120,7 @@ inline constexpr std::array beyond_ascii{
 
 /// All beyond ASCII except U+2028 and U+2029.
 inline constexpr const auto& plain_sequences = of_kinds::plain;
-/// Those of the kind beyond_ascii.
+/// The sequences of the kind beyond_ascii.
 inline constexpr const auto& beyond_ascii_sequences = of_kinds::beyond_ascii;
 
 constexpr character_kinds kind_of(unsigned char ascii) {

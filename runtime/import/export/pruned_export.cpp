@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-/// As compressed-tensors 0.12 writes it for a model that is not quantised.
+/// The storage as compressed-tensors 0.12 writes it for a model that is not quantised.
 constexpr const char* pruned_storage = R"({
     "format": "dense",
     "quant_method": "compressed-tensors",

@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// Of a file that is read. Throws failure(unsupported) naming the key.
+/// The architecture of a file that is read. Throws failure(unsupported) naming the key.
 gguf_architecture gguf_architecture_of(const gguf_file& file);
 
 /// In which models of this family are written; without a name if there is none.

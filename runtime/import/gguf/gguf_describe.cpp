@@ -106,7 +106,7 @@ private:
 
   [[noreturn]] void refuse(const std::string& what) const { throw failure(errc::unsupported, name_ + ": " + what); }
 
-  /// By which scores of latent attention grow with YaRN, for each e-fold of its factor; 0: they do not.
+  /// How scores of latent attention grow with YaRN, for each e-fold of its factor; 0: they do not.
   double latent_growth() const {
     const auto& latent = config_.latent;
     if (!latent || config_.rope.type != rope_type::yarn || config_.rope.factor <= 1)

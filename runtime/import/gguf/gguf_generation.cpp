@@ -46,7 +46,7 @@ std::vector<token_id> read_ends(const gguf_metadata& metadata) {
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> other_names{
   {{"temperature", "temp"}, {"repetition_penalty", "penalty_repeat"}}};
 
-/// Those that mean the same in llama.cpp and here.
+/// Fields that mean the same in llama.cpp and here.
 constexpr std::array<std::string_view, 7> shared_fields{
   "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "xtc_probability", "xtc_threshold"};
 

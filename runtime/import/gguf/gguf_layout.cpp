@@ -29,7 +29,7 @@ row_order range_of(std::size_t first, std::size_t count) {
   return shared_rows(std::move(rows));
 }
 
-/// For rows of heads in the order of kernels: which one stands where in the file, whose order is `there`.
+/// Rows of heads in the order of kernels: which one stands where in the file, whose order is `there`.
 row_order restored(std::size_t rows, const row_list& there) {
   if (there.empty())
     return nullptr;

@@ -39,7 +39,7 @@ model_config folded_mtp_layers(model_config all);
 /// The layout of both, with the second layer's tensors in the first.
 void fold_mtp_layout(std::vector<laid_out_tensor>& layout, int first);
 
-/// Those of multi-token prediction beside its layers, which `gguf_layout` of both together has.
+/// The tensors of multi-token prediction beside its layers, which `gguf_layout` of both together has.
 std::vector<laid_out_tensor> gguf_mtp_layout(const mtp_layers& layers);
 
 } // namespace troupe

@@ -33,9 +33,9 @@ struct gguf_place {
 
 class gguf_names {
 public:
-  /// For tensors that have one name in all models, as most matrices do.
+  /// Knows the tensors that have one name in all models, as most matrices do.
   gguf_names() = default;
-  /// Of a model, whose architecture decides, and of each layer what it consists of.
+  /// Knows the tensors of a model: its architecture decides, and what each layer consists of.
   explicit gguf_names(const model_config& model);
 
   /// "model.norm.weight" → "output_norm.weight", and back, for tensors that are stored as they are. A name without a
@@ -43,7 +43,7 @@ public:
   std::string in_file(std::string_view folder) const;
   std::string in_folder(std::string_view file) const;
 
-  /// For any tensor of the model.
+  /// The place of any tensor of the model.
   gguf_place place_of(std::string_view folder) const;
 
   /// Whether a layer has forms of gguf_architecture, such as fused matrices, whatever its architecture says.

@@ -1,7 +1,7 @@
-// The part of class decoder that computes MLPs, and mixtures of experts in their place.
+#include "runtime/model/decoder/decoder_mlp.hpp"
+
 #include "kernels/activation_sparsity.hpp"
-#include "kernels/low_rank.hpp"
-#include "runtime/model/decoder/decoder.hpp"
+#include "kernels/gaussian_gates.hpp"
 #include "runtime/model/decoder/decoder_tensors.hpp"
 
 #include <cmath>
@@ -17,51 +17,57 @@ using kernels::tensor;
 
 } // namespace
 
-void decoder::add_mlp(int i, const tensor& residual, const tensor& normed) {
-  const auto& config = weights_->config;
-  const auto& layer = weights_->layer(i);
-  if (layer.mixture) {
-    const auto branch = buffer_rows(branch_, dtype::f32, residual.rows, residual.cols);
-    mix(branch, normed, *layer.mixture, layer, residual);
-    return add_changed(residual, branch, layer.mlp_norm);
-  }
-  const auto ffn = buffer_rows(ffn_, weights_->compute, normed.rows, as_size(config.ffn_of(i)));
-  const auto& first = *layer.mlp.gate_up;
-  drop_smallest(normed, weights_->sparsity.up, first);
-  const auto* bias = float_data(layer.mlp.gate_up_bias);
-  if (config.cuts_gates(i))
-    gate_gaussian(i, ffn, normed);
-  else if (const auto added = added_at(i, product_site::gate_up); !added.empty())
-    low_rank_->linear_activated_plus(ffn, normed, first, layer.act, config.gated, bias, added);
-  else
-    backend_.linear_activated(ffn, normed, first, layer.act, config.gated, bias);
-  drop_smallest(ffn, weights_->sparsity.down, *layer.mlp.down);
-  add_branch(i, product_site::down, residual, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
+decoder_mlps::decoder_mlps(decoder_step& step)
+  : step_(step),
+    backend_(step.backend),
+    router_(step.allocate(step.bytes.router)),
+    weighed_(step.allocate(step.bytes.weighed)),
+    gates_(step.allocate(step.bytes.gates)) {
+  if (step.bytes.gates > 0)
+    gaussian_ = &dynamic_cast<kernels::gaussian_gates&>(backend_);
 }
 
-void decoder::drop_smallest(const tensor& in, float share, const kernels::matrix& w) {
+void decoder_mlps::add(int i, const tensor& normed) {
+  const auto& config = step_.config();
+  const auto& layer = step_.layer(i);
+  if (layer.mixture) {
+    const auto branch = step_.branch();
+    mix(branch, normed, layer);
+    return step_.add_changed(branch, layer.mlp_norm);
+  }
+  const auto ffn = step_.ffn(normed.rows, as_size(config.ffn_of(i)));
+  drop_smallest(normed, step_.weights->sparsity.up, *layer.mlp.gate_up);
+  if (config.cuts_gates(i))
+    gate_gaussian(i, ffn, normed);
+  else
+    step_.activate(i, ffn, normed);
+  drop_smallest(ffn, step_.weights->sparsity.down, *layer.mlp.down);
+  step_.add_branch(i, product_site::down, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
+}
+
+void decoder_mlps::drop_smallest(const tensor& in, float share, const kernels::matrix& w) {
   if (share > 0)
     dynamic_cast<kernels::activation_sparsity&>(backend_).drop_smallest(in, share, w);
 }
 
-void decoder::score_experts(const tensor& in, const mixture_weights& mixture) {
-  const auto logits = buffer_rows(router_, dtype::f32, in.rows, as_size(weights_->config.experts.count));
+void decoder_mlps::score_experts(const tensor& in, const mixture_weights& mixture) {
+  const auto logits = buffer_rows(router_, dtype::f32, in.rows, as_size(step_.config().experts.count));
   backend_.linear(logits, in, *mixture.router, float_data(mixture.router_bias));
 }
 
-std::vector<expert_rows> decoder::route(const tensor& normed, const mixture_weights& mixture) {
-  const auto& experts = weights_->config.experts;
+std::vector<expert_rows> decoder_mlps::route(const tensor& normed, const mixture_weights& mixture) {
+  const auto& experts = step_.config().experts;
   if (!experts.early)
     score_experts(normed, mixture);
   const auto logits = buffer_rows(router_, dtype::f32, normed.rows, as_size(experts.count));
   std::vector<float> choice(logits.rows * logits.cols);
   backend_.download(choice.data(), logits);
   auto chosen = group_by_expert(experts, choice, mixture.correction);
-  if (walk_) {
+  if (step_.walk) {
     std::vector<int> numbers;
     for (const auto& group : chosen)
       numbers.push_back(group.expert);
-    walk_.choose(numbers);
+    step_.walk.choose(numbers);
   }
   if (!mixture.scales.empty())
     for (auto& [expert, rows, weights] : chosen)
@@ -70,8 +76,8 @@ std::vector<expert_rows> decoder::route(const tensor& normed, const mixture_weig
   return chosen;
 }
 
-void decoder::add_chosen(const tensor& to, const tensor& normed, const mixture_weights& mixture,
-                         std::span<const expert_rows> chosen) {
+void decoder_mlps::add_chosen(const tensor& to, const tensor& normed, const mixture_weights& mixture,
+                              std::span<const expert_rows> chosen) {
   std::vector<kernels::row_group> up, down;
   for (const auto& [expert, rows, weights] : chosen) {
     const auto& mlp = mixture.experts[as_size(expert)];
@@ -81,7 +87,8 @@ void decoder::add_chosen(const tensor& to, const tensor& normed, const mixture_w
   add_experts(to, normed, up, down, mixture.act, kernels::store::set);
 }
 
-void decoder::add_shared(const tensor& to, const tensor& normed, const mixture_weights& mixture, kernels::store how) {
+void decoder_mlps::add_shared(const tensor& to, const tensor& normed, const mixture_weights& mixture,
+                              kernels::store how) {
   std::vector<std::int32_t> all(normed.rows);
   std::iota(all.begin(), all.end(), 0);
   std::vector<float> factors(normed.rows, 1);
@@ -98,43 +105,43 @@ void decoder::add_shared(const tensor& to, const tensor& normed, const mixture_w
   add_experts(to, normed, {&shared_up, 1}, {&shared_down, 1}, mixture.shared_act, how);
 }
 
-void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights& mixture, const layer_weights& layer,
-                  const tensor& residual) {
-  const auto& experts = weights_->config.experts;
+void decoder_mlps::mix(const tensor& to, const tensor& normed, const layer_weights& layer) {
+  const auto& experts = step_.config().experts;
+  const auto& mixture = *layer.mixture;
   if (experts.apart)
-    return mix_apart(to, normed, mixture, residual);
+    return mix_apart(to, normed, mixture);
   const auto chosen = route(normed, mixture);
   if (experts.weigh_inputs)
-    add_weighed(to, layer, residual, chosen);
+    add_weighed(to, layer, chosen);
   else
     add_chosen(to, normed, mixture, chosen);
   if (mixture.shared.down)
     add_shared(to, normed, mixture, kernels::store::add);
 }
 
-void decoder::mix_apart(const tensor& to, const tensor& normed, const mixture_weights& mixture,
-                        const tensor& residual) {
+void decoder_mlps::mix_apart(const tensor& to, const tensor& normed, const mixture_weights& mixture) {
+  const auto residual = step_.residual();
   const auto others = buffer_rows(weighed_, dtype::f32, residual.rows, residual.cols);
   add_shared(to, normed, mixture, kernels::store::set);
-  normalise(to, to, mixture.shared_norm);
-  normalise(normed, residual, mixture.router_norm);
+  step_.normalise(to, to, mixture.shared_norm);
+  step_.normalise(normed, residual, mixture.router_norm);
   const auto chosen = route(normed, mixture);
-  normalise(normed, residual, mixture.input_norm);
+  step_.normalise(normed, residual, mixture.input_norm);
   add_chosen(others, normed, mixture, chosen);
-  normalise(others, others, mixture.result_norm);
+  step_.normalise(others, others, mixture.result_norm);
   backend_.add_rows(to, others, 1);
 }
 
-void decoder::add_weighed(const tensor& to, const layer_weights& layer, const tensor& residual,
-                          std::span<const expert_rows> chosen) {
-  const auto& config = weights_->config;
+void decoder_mlps::add_weighed(const tensor& to, const layer_weights& layer, std::span<const expert_rows> chosen) {
+  const auto residual = step_.residual();
+  const auto& config = step_.config();
   const auto rows = residual.rows, hidden = residual.cols, each = as_size(config.experts.chosen);
   auto* memory = static_cast<float*>(weighed_.get());
   const tensor wide{memory, dtype::f32, rows, hidden, hidden};
-  const tensor weighed{memory + as_size(max_rows_) * hidden, dtype::f32, each * rows, hidden, hidden};
-  const tensor inputs{memory + as_size(max_rows_) * hidden * (1 + each), weights_->compute, each * rows, hidden,
-                      hidden};
-  normalise(wide, residual, layer.post_norm);
+  const tensor weighed{memory + as_size(step_.max_rows()) * hidden, dtype::f32, each * rows, hidden, hidden};
+  const tensor inputs{memory + as_size(step_.max_rows()) * hidden * (1 + each), step_.weights->compute, each * rows,
+                      hidden, hidden};
+  step_.normalise(wide, residual, layer.post_norm);
   // A row's k-th expert reads row k * rows + row.
   std::vector<std::size_t> seen(rows);
   std::vector<float> factors(each * rows);
@@ -163,16 +170,26 @@ void decoder::add_weighed(const tensor& to, const layer_weights& layer, const te
   add_experts(to, inputs, up, down, layer.mixture->act, kernels::store::set);
 }
 
-void decoder::add_experts(const tensor& to, const tensor& normed, std::span<const kernels::row_group> up,
-                          std::span<const kernels::row_group> down, const kernels::activation& act,
-                          kernels::store how) {
-  const auto& config = weights_->config;
+void decoder_mlps::add_experts(const tensor& to, const tensor& normed, std::span<const kernels::row_group> up,
+                               std::span<const kernels::row_group> down, const kernels::activation& act,
+                               kernels::store how) {
+  const auto& config = step_.config();
   std::size_t rows = 0;
   for (const auto& group : up)
     rows += group.rows.size();
-  const auto ffn = buffer_rows(ffn_, weights_->compute, rows, down.front().w->inputs);
+  const auto ffn = step_.ffn(rows, down.front().w->inputs);
   backend_.grouped_activated(ffn, normed, up, act, config.gated);
   backend_.grouped_sum(to, ffn, down, how);
+}
+
+void decoder_mlps::gate_gaussian(int i, const tensor& out, const tensor& normed) {
+  const auto& config = step_.config();
+  const auto& mlp = step_.layer(i).mlp;
+  const auto ffn = out.cols;
+  const auto both = buffer_rows(gates_, dtype::f32, step_.rows(), 2 * ffn);
+  step_.multiply(i, product_site::gate_up, both, normed, *mlp.gate_up, mlp.gate_up_bias, kernels::store::set);
+  gaussian_->gate_gaussian(out, column_part(both, 0, ffn), column_part(both, ffn, ffn),
+                           config.gate_cutoffs[as_size(i)]);
 }
 
 } // namespace troupe

@@ -1,5 +1,5 @@
-// The part of class decoder that tells what a configuration needs of a backend and of its memory.
-#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/decoder_sizes.hpp"
+
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/support/types.hpp"

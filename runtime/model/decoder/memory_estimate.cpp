@@ -1,7 +1,7 @@
 #include "runtime/model/decoder/memory_estimate.hpp"
 
 #include "kernels/planned_steps.hpp"
-#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/decoder_sizes.hpp"
 #include "runtime/model/packing.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 #include "runtime/support/types.hpp"

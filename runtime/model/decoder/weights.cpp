@@ -6,7 +6,7 @@
 #include "runtime/checkpoint/packed/packed_cache.hpp"
 #include "runtime/checkpoint/packed/weight_pager.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
-#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/decoder_sizes.hpp"
 #include "runtime/model/decoder/weight_placement.hpp"
 #include "runtime/model/decoder/weight_reader.hpp"
 #include "runtime/model/recurrent_layers.hpp"

@@ -29,7 +29,7 @@ struct family {
   /// Adds the tensors whose names or layouts differ from tensor_names'; null: none do. Of `stored`, only the headers.
   void (*arrange)(const model_config& model, const checkpoint& stored, arrangement& to) = nullptr;
 
-  /// Of its models in GGUF files, the usual one first; without a name: there is none.
+  /// How its models are written in GGUF files, the usual architecture first; without a name: there is none.
   gguf_architecture gguf[2] = {};
 
   enum trait : unsigned {
@@ -72,7 +72,7 @@ bool gguf_has_pairs(std::string_view architecture);
 
 bool has_trait(const model_config& model, family::trait trait);
 
-/// Of a configuration that is about to be read.
+/// Applies a family's traits to a configuration that is about to be read.
 void apply_traits(const family& of, model_config& model);
 
 /// Throws failure(bad_file | unsupported) if `model_type` is missing or unknown.

@@ -41,7 +41,7 @@ void rotate_by_kind(const architecture_keys& keys, model_config& model);
 /// Queries whose scores grow beyond the original context.
 void describe_growth(const architecture_keys& keys, model_config& model);
 
-/// Of Gemma 3n and 4: the last layers read K and V of the last earlier one of their kind.
+/// Gemma 3n and 4: the last layers read K and V of the last earlier one of their kind.
 void share_keys(const architecture_keys& keys, model_config& model, int usual);
 /// The widths of their MLPs, by their tensors.
 void read_widths(const architecture_keys& keys, model_config& model);
@@ -57,7 +57,7 @@ void describe_routed_experts(const architecture_keys& keys, model_config& model,
 /// best.
 void describe_choice(const architecture_keys& keys, expert_config& experts, bool renormalise);
 bool has_experts(const architecture_keys& keys);
-/// Of experts, as files number it; `unsaid` where they do not.
+/// How experts are gated, as files number it; `unsaid` where they do not.
 enum class gguf_gating : std::uint8_t { unsaid, softmax, sigmoid };
 gguf_gating gating_of(const architecture_keys& keys);
 

@@ -74,7 +74,7 @@ private:
   row_order fused_[3]; // of grouped q, k and v
 };
 
-// Of several families.
+// Used by several families:
 void arrange_granitemoe(const model_config&, const checkpoint&, arrangement&);
 void arrange_qwen3_moe(const model_config&, const checkpoint&, arrangement&);
 void arrange_mixtral(const model_config&, const checkpoint&, arrangement&);

@@ -111,7 +111,7 @@ void arrange_apertus(const model_config& model, const checkpoint&, arrangement& 
 
 namespace {
 
-/// Of embeddings, scores, residuals and logits.
+/// Reads the multipliers of embeddings, scores, residuals and logits.
 void read_multipliers(const reader& config, model_config& model) {
   const auto multiplier = [&](const char* key) {
     return static_cast<float>(config.number(key, 1e-9, 1e9).value_or(1));

@@ -78,7 +78,7 @@ std::optional<double> number_of_kind(const reader& config, const model_config& m
   return found;
 }
 
-/// By kind of layer, or in the authors' lists.
+/// Reads rotations by kind of layer, or from the authors' lists.
 void read_rotations(const reader& config, model_config& model) {
   const int positions = config.integer("max_position_embeddings", 1, max_positions, 128000);
   const auto parameters = config.object("rope_parameters");

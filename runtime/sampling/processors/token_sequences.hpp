@@ -50,7 +50,7 @@ std::vector<sequence_bias> forbid_words(std::span<const std::string> words, cons
 /// Throws failure(bad_request) for a text without tokens.
 std::vector<token_id> breaker_tokens(std::span<const std::string> texts, const encode_text& encode);
 
-/// Those of the texts that end repetitions unless a request says which: "\n", ":", "\"" and "*".
+/// The tokens of the texts that end repetitions unless a request says which: "\n", ":", "\"" and "*".
 token_set usual_breakers(const encode_text& encode);
 
 } // namespace troupe

@@ -1,6 +1,6 @@
 #include "runtime/scheduling/blocks/block_chain.hpp"
 
-#include "runtime/scheduling/blocks/block_manager.hpp"
+#include "runtime/scheduling/blocks/block_pool.hpp"
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ std::vector<std::uint64_t> block_chain(std::span<const token_id> tokens, prefix_
   std::vector<std::uint64_t> chain;
   chain.reserve(tokens.size() / block);
   for (auto hash = root; tokens.size() >= block; tokens = tokens.subspan(block))
-    chain.push_back(hash = block_manager::content_hash(hash, tokens.first(block)));
+    chain.push_back(hash = block_pool::content_hash(hash, tokens.first(block)));
   return chain;
 }
 

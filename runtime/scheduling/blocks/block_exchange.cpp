@@ -18,33 +18,17 @@ std::span<const token_id> block_of(std::span<const token_id> tokens, std::int32_
 
 } // namespace
 
-// Goes on to the next block, if it is cached.
-block_manager::place block_manager::follow(chain& at, std::span<const token_id> tokens) const {
-  const auto hash = hash_(at.hash, tokens);
-  place found;
-  found.block = find(at.content, hash, tokens);
-  if (found.block == none)
-    found.slot = host_pool_.find(at.content, hash, tokens);
-  if (found) {
-    at.hash = hash;
-    at.content = (found.block != none ? blocks_[static_cast<std::size_t>(found.block)].content
-                                      : host_pool_.content(*found.slot))
-                   .id;
-  }
-  return found;
-}
-
 block_found block_manager::look_up(const block_lookup& l) const {
   block_found found;
-  if (kept_)
-    found.key = kept_->keys.root(l.salt);
+  if (pool_.kept)
+    found.key = pool_.kept->keys.root(l.salt);
   chain at{l.salt, l.salt};
   for (; found.blocks < full_blocks(*l.tokens); ++found.blocks) {
     const auto tokens = block_of(*l.tokens, found.blocks);
-    if (!prefix_cache_ || !follow(at, tokens))
+    if (!prefix_cache_ || !pool_.follow(at, tokens))
       break;
-    if (kept_)
-      found.key = kept_->keys.next(found.key, tokens);
+    if (pool_.kept)
+      found.key = pool_.kept->keys.next(found.key, tokens);
   }
   return found;
 }
@@ -70,8 +54,8 @@ void block_manager::send_some(block_grant& grant) {
         return;
       }
       image->place = s.next;
-      counters_.sent_bytes += image->bytes.size();
-      ++counters_.sent;
+      pool_.counters.sent_bytes += image->bytes.size();
+      ++pool_.counters.sent;
       grant.moves.push_back(
         {block_move::kind::save, from.table[static_cast<std::size_t>(s.next)], 0, std::move(image), s.to});
     }
@@ -87,21 +71,21 @@ void block_manager::arrive(const block_arrival& a, swap_decision swap, block_gra
   std::vector<block_id> before;
   chain at{a.salt, a.salt};
   while (std::ssize(before) < std::min(a.first, chain_blocks)) {
-    const auto found = follow(at, block_of(*a.tokens, static_cast<std::int32_t>(before.size())));
+    const auto found = pool_.follow(at, block_of(*a.tokens, static_cast<std::int32_t>(before.size())));
     if (found.block == none)
       break;
-    reference(before.emplace_back(found.block));
+    pool_.reference(before.emplace_back(found.block));
   }
   std::vector<block_id> room;
-  for (auto left = std::min(static_cast<std::int32_t>(a.images.size()), available()); left > 0; --left)
-    room.push_back(acquire(swap, &grant));
+  for (auto left = std::min(static_cast<std::int32_t>(a.images.size()), pool_.available()); left > 0; --left)
+    room.push_back(pool_.acquire(swap, &grant));
   at = {a.salt, a.salt};
-  auto key = kept_ ? kept_->keys.root(a.salt) : block_key();
+  auto key = pool_.kept ? pool_.kept->keys.root(a.salt) : block_key();
   bool whole = prefix_cache_ && a.first >= 0 && a.first <= chain_blocks;
   for (std::int32_t i = 0; i < a.first && whole; ++i) {
-    whole = static_cast<bool>(follow(at, block_of(*a.tokens, i)));
-    if (kept_)
-      key = kept_->keys.next(key, block_of(*a.tokens, i));
+    whole = static_cast<bool>(pool_.follow(at, block_of(*a.tokens, i)));
+    if (pool_.kept)
+      key = pool_.kept->keys.next(key, block_of(*a.tokens, i));
   }
   std::size_t used = 0;
   for (std::size_t i = 0; i < room.size() && whole; ++i) {
@@ -109,56 +93,23 @@ void block_manager::arrive(const block_arrival& a, swap_decision swap, block_gra
     if (place >= chain_blocks)
       break;
     const auto content = block_of(*a.tokens, place);
-    if (kept_)
-      key = kept_->keys.next(key, content);
+    if (pool_.kept)
+      key = pool_.kept->keys.next(key, content);
     const auto parent = at;
-    if (follow(at, content).block != none)
+    if (pool_.follow(at, content).block != none)
       continue;
-    block_content fresh{0, parent.content, hash_(parent.hash, content), {}, key, place};
+    block_content fresh{0, parent.content, pool_.hash(parent.hash, content), {}, key, place};
     std::ranges::copy(content, fresh.tokens.begin());
-    const auto twin = host_pool_.find(fresh.parent, fresh.hash, content);
-    at = {fresh.id = twin ? host_pool_.content(*twin).id : ++last_content_, fresh.hash};
-    put_into_index(room[i], fresh);
+    at = {pool_.put(room[i], fresh), fresh.hash};
     grant.moves.push_back({block_move::kind::load, 0, room[i], a.images[i]});
     ++used;
   }
-  counters_.adopted += used;
-  counters_.unwanted += a.images.size() - used;
+  pool_.counters.adopted += used;
+  pool_.counters.unwanted += a.images.size() - used;
   // The end of a chain is evicted first.
   for (const auto& blocks : {room, before})
     for (auto b = blocks.rbegin(); b != blocks.rend(); ++b)
-      unreference(*b);
-}
-
-// What was committed first; entries of content that was evicted meanwhile are passed over.
-void block_manager::save_some(block_grant& grant) {
-  const auto is_stale = [this](const auto& entry) {
-    return blocks_[static_cast<std::size_t>(entry.first)].content.id != entry.second;
-  };
-  if (to_save_.size() > 2 * blocks_.size())
-    std::erase_if(to_save_, is_stale);
-  for (std::int32_t n = 0; kept_ && n < kept_->most_saves && !to_save_.empty(); to_save_.pop_front()) {
-    if (is_stale(to_save_.front()))
-      continue;
-    if (!save(to_save_.front().first, grant))
-      break;
-    ++n;
-  }
-  grant.unsaved = !to_save_.empty();
-}
-
-bool block_manager::save(block_id id, block_grant& grant) {
-  auto& b = blocks_[static_cast<std::size_t>(id)];
-  auto image = kept_->images->take();
-  if (!image)
-    return false;
-  image->key = b.content.key;
-  image->place = b.content.place;
-  image->tokens = b.content.tokens;
-  grant.moves.push_back({block_move::kind::save, id, 0, std::move(image)});
-  b.unsaved = false;
-  ++counters_.kept;
-  return true;
+      pool_.unreference(*b);
 }
 
 } // namespace troupe

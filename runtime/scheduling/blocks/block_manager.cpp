@@ -8,31 +8,9 @@
 
 namespace troupe {
 
-// splitmix64's finaliser (Steele, Lea, Flood 2014) over the tokens, seeded by the predecessor's hash.
-std::uint64_t block_manager::content_hash(std::uint64_t parent, std::span<const token_id> tokens) {
-  std::uint64_t h = parent ^ 0x9e3779b97f4a7c15;
-  for (auto t : tokens) {
-    h += static_cast<std::uint32_t>(t) + 0x9e3779b97f4a7c15;
-    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9;
-    h = (h ^ (h >> 27)) * 0x94d049bb133111eb;
-    h ^= h >> 31;
-  }
-  return h;
-}
-
-block_manager::block_manager(std::int32_t blocks, bool prefix_cache, std::int32_t host_blocks, hash_fn hash)
-  : prefix_cache_(prefix_cache), hash_(hash), host_pool_(host_blocks), blocks_(static_cast<std::size_t>(blocks)) {
-  free_.reserve(blocks_.size());
-  for (auto b = blocks; b-- > 0;)
-    free_.push_back(b);
-  counters_.total = blocks_.size();
-}
-
 block_counters block_manager::counters() const {
-  auto c = counters_;
-  c.host_total = host_pool_.total();
-  c.host_in_use = host_pool_.in_use();
-  c.unusable = c.total - c.in_use - static_cast<std::uint64_t>(available());
+  auto c = pool_.counters;
+  pool_.count(c);
   c.slots_used = c.in_use * block_size;
   std::unordered_map<block_id, std::int32_t> filled; // positions of blocks that are not full, by who has the most
   for (const auto& [_, s] : sequences_)
@@ -42,31 +20,7 @@ block_counters block_manager::counters() const {
     }
   for (const auto& [_, positions] : filled)
     c.slots_used -= static_cast<std::uint64_t>(block_size - std::clamp(positions, 0, block_size));
-  if (snapshots_)
-    snapshots_->count(c);
   return c;
-}
-
-std::string block_manager::map() const {
-  constexpr std::size_t most_cells = 16'384;
-  constexpr std::string_view in_order = "fcd123456789"; // by use
-  const auto each = std::max<std::size_t>(1, (blocks_.size() + most_cells - 1) / most_cells);
-  std::vector<std::uint8_t> uses((blocks_.size() + each - 1) / each); // places in that order
-  const auto see = [&](std::size_t block, std::size_t use) {
-    auto& cell = uses[block / each];
-    cell = std::max(cell, static_cast<std::uint8_t>(use));
-  };
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const auto& b = blocks_[i];
-    if (b.references > 0)
-      see(i, 2 + static_cast<std::size_t>(std::min(b.references, 9)));
-    else if (b.content.id != 0)
-      see(i, kept_ && !b.unsaved && b.content.key != block_key{} ? 2 : 1);
-  }
-  std::string cells;
-  for (const auto use : uses)
-    cells += in_order[use];
-  return cells;
 }
 
 block_grant block_manager::serve(const block_request& request) {
@@ -77,7 +31,7 @@ block_grant block_manager::serve(const block_request& request) {
     fork(f);
   for (auto id : request.releases)
     release(id);
-  save_some(grant);
+  pool_.save_some(grant);
   send_some(grant);
   for (auto& a : request.arrivals)
     arrive(a, request.swap, grant);
@@ -89,8 +43,8 @@ block_grant block_manager::serve(const block_request& request) {
     grant.answers.push_back(d.open && refused ? block_answer{.sequence = d.sequence} : answer(d, request.swap, grant));
     refused = refused || (d.open && grant.answers.back().rows == 0);
   }
-  grant.free_blocks = static_cast<std::int32_t>(free_.size());
-  grant.cached_blocks = static_cast<std::int32_t>(counters_.cached);
+  grant.free_blocks = pool_.free();
+  grant.cached_blocks = static_cast<std::int32_t>(pool_.counters.cached);
   return grant;
 }
 
@@ -108,40 +62,27 @@ void block_manager::commit(const block_commit& c) {
 
 void block_manager::index_full_block(sequence& s) {
   auto& own = s.table[static_cast<std::size_t>(s.committed_blocks)];
-  auto hash = hash_(s.hash, s.tail);
-  auto known = find(s.content, hash, s.tail);
-  const bool kept = kept_ && s.lasting;
+  const auto hash = pool_.hash(s.hash, s.tail);
+  const auto known = pool_.find(s.content, hash, s.tail);
+  const bool kept = pool_.kept && s.lasting;
   if (kept)
-    s.key = kept_->keys.next(s.key, s.tail);
+    s.key = pool_.kept->keys.next(s.key, s.tail);
   if (known == none) {
     block_content content{0, s.content, hash, {}, s.key, s.committed_blocks};
     std::copy(s.tail.begin(), s.tail.end(), content.tokens.begin());
-    // A block that is in host memory and was recomputed keeps its content id, so that its successors are found from
-    // either.
-    const auto twin = host_pool_.find(s.content, hash, s.tail);
-    content.id = twin ? host_pool_.content(*twin).id : ++last_content_;
-    put_into_index(own, content);
-    if (kept && !twin) {
-      blocks_[static_cast<std::size_t>(own)].unsaved = true;
-      to_save_.emplace_back(own, content.id);
-    }
+    pool_.put(own, content, kept);
   } else if (known != own) {
     // Another sequence computed the same content meanwhile, to the same bits: keep one of the two.
-    reference(known);
-    unreference(own);
+    pool_.reference(known);
+    pool_.unreference(own);
     own = known;
   }
-  s.content = blocks_[static_cast<std::size_t>(own)].content.id;
+  s.content = pool_.content(own).id;
   s.hash = hash;
   ++s.committed_blocks;
   s.tail.clear();
-  if (snapshots_)
-    attach_snapshot(s);
-}
-
-void block_manager::put_into_index(block_id b, const block_content& content) {
-  blocks_[static_cast<std::size_t>(b)].content = content;
-  index_.emplace(content.hash, b);
+  if (pool_.snapshots)
+    s.snapshots.attach(*pool_.snapshots, s.content, s.committed_blocks * block_size);
 }
 
 void block_manager::fork(const block_fork& f) {
@@ -152,9 +93,8 @@ void block_manager::fork(const block_fork& f) {
   if (!inserted)
     return;
   for (auto b : to->second.table)
-    reference(b);
-  to->second.saves.clear();
-  to->second.rolling = 0;
+    pool_.reference(b);
+  to->second.snapshots.fork();
   if (f.length < to->second.length)
     shorten(to->second, f.length);
 }
@@ -167,7 +107,7 @@ void block_manager::shorten(sequence& s, std::int32_t length) {
     s.committed_blocks = blocks;
     s.tail.clear();
     if (blocks > 0) {
-      const auto& last = blocks_[static_cast<std::size_t>(s.table[static_cast<std::size_t>(blocks) - 1])].content;
+      const auto& last = pool_.content(s.table[static_cast<std::size_t>(blocks) - 1]);
       s.content = last.id;
       s.hash = last.hash;
     } else {
@@ -185,8 +125,8 @@ void block_manager::release(sequence_id id) {
   auto& table = found->second.table;
   for (auto b = table.rbegin(); b != table.rend(); ++b)
     if (*b != none) // still in host memory
-      unreference(*b);
-  drop_saves(found->second, 0);
+      pool_.unreference(*b);
+  drop_snapshots(found->second, 0);
   sequences_.erase(found);
   shipments_.erase(id);
 }
@@ -202,6 +142,12 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     found = sequences_.try_emplace(d.sequence).first;
     found->second.lasting = d.lasting;
     hits = open(found->second, *d.open, d.from, d.salt, swap.swap_in);
+    if (d.alike > found->second.length && has(d.like, d.alike)) {
+      let_go(hits);
+      release(d.sequence);
+      fork({d.like, d.sequence, d.alike});
+      found = sequences_.find(d.sequence);
+    }
   } else {
     truncate(found->second, std::min(d.from, found->second.length));
   }
@@ -212,9 +158,8 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
 
   // Blocks available to this demand, less those for swapping in and for the copy of a shared partial block.
   const auto partial = s.length % block_size;
-  const auto* last = partial == 0 ? nullptr : &blocks_[static_cast<std::size_t>(s.table.back())];
-  const bool copy = last && (last->references > 1 || last->content.id != 0); // cached content is not overwritten
-  auto room = available() - d.reserve - (copy ? 1 : 0) - static_cast<std::int32_t>(hits.size());
+  const bool copy = partial > 0 && pool_.is_shared(s.table.back());
+  auto room = pool_.available() - d.reserve - (copy ? 1 : 0) - static_cast<std::int32_t>(hits.size());
   if (room >= 0)
     a.rows = std::min(wanted, room * block_size + (partial ? block_size - partial : 0));
   if (d.whole && a.rows < wanted)
@@ -222,19 +167,17 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   if (a.rows <= 0) {
     a.rows = 0;
     if (opening) {
-      for (auto p = hits.rbegin(); p != hits.rend(); ++p)
-        host_pool_.release(p->slot);
+      let_go(hits);
       release(d.sequence);
     }
     return a;
   }
   if (opening) {
-    counters_.looked_up_tokens += d.open->size();
-    counters_.found_tokens += static_cast<std::uint64_t>(s.length);
-    if (snapshots_ && s.length > 0) {
-      a.snapshot = s.restored;
-      snapshots_->use(s.restored);
-    }
+    pool_.counters.looked_up_tokens += d.open->size();
+    pool_.counters.found_tokens += static_cast<std::uint64_t>(s.length);
+    if (pool_.snapshots && s.length > 0)
+      a.snapshot = s.snapshots.use(*pool_.snapshots);
+    a.committed = s.committed_blocks * block_size;
     swap_in(s, hits, swap, grant);
     if (d.destination && to_send_) {
       shipments_.insert_or_assign(d.sequence, shipment{d.destination});
@@ -242,25 +185,25 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     }
   }
   if (copy) {
-    auto fresh = acquire(swap, &grant);
+    auto fresh = pool_.acquire(swap, &grant);
     grant.moves.push_back({block_move::kind::copy, s.table.back(), fresh});
-    unreference(s.table.back());
+    pool_.unreference(s.table.back());
     s.table.back() = fresh;
-    ++counters_.copied;
+    ++pool_.counters.copied;
   }
   a.first_position = s.length;
   s.length += a.rows;
   while (static_cast<std::int32_t>(s.table.size()) < blocks_for(s.length))
-    s.table.push_back(acquire(swap, &grant));
-  if (d.spare > 0 && a.rows == d.rows && available() - d.reserve >= d.spare) {
+    s.table.push_back(pool_.acquire(swap, &grant));
+  if (d.spare > 0 && a.rows == d.rows && pool_.available() - d.reserve >= d.spare) {
     for (a.spare = 0; a.spare < d.spare; ++a.spare)
-      s.table.push_back(acquire(swap, &grant));
+      s.table.push_back(pool_.acquire(swap, &grant));
   }
   a.first_block = static_cast<std::int32_t>(grant.tables.size());
   a.blocks = static_cast<std::int32_t>(s.table.size());
   grant.tables.insert(grant.tables.end(), s.table.begin(), s.table.end());
-  if (snapshots_)
-    grant_saves(s, a, d.guesses);
+  if (pool_.snapshots && prefix_cache_)
+    s.snapshots.grant(*pool_.snapshots, a, d.guesses);
   return a;
 }
 
@@ -268,9 +211,14 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
 void block_manager::truncate(sequence& s, std::int32_t length) {
   assert(length <= s.length && length / block_size >= s.committed_blocks);
   s.length = length;
-  drop_saves(s, length);
+  drop_snapshots(s, length);
   for (; static_cast<std::int32_t>(s.table.size()) > blocks_for(length); s.table.pop_back())
-    unreference(s.table.back());
+    pool_.unreference(s.table.back());
+}
+
+void block_manager::drop_snapshots(sequence& s, std::int32_t length) {
+  if (pool_.snapshots)
+    s.snapshots.drop(*pool_.snapshots, length);
 }
 
 // Blocks found in host memory get a place in the table but no block yet: the demand may still be refused.
@@ -278,127 +226,54 @@ std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std:
                                                          std::int32_t most, prefix_salt salt, bool from_host) {
   std::vector<host_hit> hits;
   s.content = s.hash = s.root = salt; // of its chain of blocks
-  const bool kept = kept_ && s.lasting;
+  const bool kept = pool_.kept && s.lasting;
   if (kept)
-    s.key = kept_->keys.root(salt);
+    s.key = pool_.kept->keys.root(salt);
   if (!prefix_cache_ || tokens.empty())
     return hits;
   // The last token is always recomputed, for its logits.
   auto usable = std::min(tokens.size() - 1, static_cast<std::size_t>(most)) / block_size;
-  if (snapshots_)
-    usable = reach(s, tokens, usable, from_host);
+  if (pool_.snapshots)
+    usable = s.snapshots.reach(pool_, {salt, salt}, tokens, usable, from_host);
+  chain at{salt, salt};
   for (std::size_t i = 0; i < usable; ++i) {
-    auto chunk = std::span(tokens).subspan(i * block_size, block_size);
-    auto hash = hash_(s.hash, chunk);
-    if (auto b = find(s.content, hash, chunk); b != none) {
-      reference(b);
-      s.table.push_back(b);
-      s.content = blocks_[static_cast<std::size_t>(b)].content.id;
-    } else if (auto slot = from_host ? host_pool_.find(s.content, hash, chunk) : std::nullopt) {
-      host_pool_.hold(*slot);
-      hits.push_back({s.table.size(), *slot});
-      s.table.push_back(none);
-      s.content = host_pool_.content(*slot).id;
-    } else {
+    const auto chunk = std::span(tokens).subspan(i * block_size, block_size);
+    const auto found = pool_.follow(at, chunk);
+    if (!found || (found.slot && !from_host))
       break;
+    if (found.slot) {
+      pool_.hold(*found.slot);
+      hits.push_back({s.table.size(), *found.slot});
+    } else {
+      pool_.reference(found.block);
     }
-    s.hash = hash;
+    s.table.push_back(found.block);
+    s.content = at.content;
+    s.hash = at.hash;
     if (kept)
-      s.key = kept_->keys.next(s.key, chunk);
+      s.key = pool_.kept->keys.next(s.key, chunk);
     ++s.committed_blocks;
     s.length += block_size;
   }
   return hits;
 }
 
-// The slots keep their content, so that a block evicted again need not be swapped out again.
-void block_manager::swap_in(sequence& s, const std::vector<host_hit>& hits, swap_decision swap, block_grant& grant) {
-  for (const auto& p : hits) {
-    const auto b = s.table[p.place] = acquire(swap, &grant);
-    put_into_index(b, host_pool_.content(p.slot));
-    grant.moves.push_back({block_move::kind::swap_in, p.slot, b});
-    ++counters_.swapped_in;
-  }
-  // As on the device, the end of a chain is evicted before its beginning.
-  for (auto p = hits.rbegin(); p != hits.rend(); ++p)
-    host_pool_.release(p->slot);
+bool block_manager::has(sequence_id id, std::int32_t positions) const {
+  const auto found = sequences_.find(id);
+  return found != sequences_.end() && found->second.length >= positions;
 }
 
-block_manager::block_id block_manager::find(std::uint64_t parent_content, std::uint64_t hash,
-                                            std::span<const token_id> tokens) const {
-  auto [first, last] = index_.equal_range(hash);
-  for (; first != last; ++first)
-    if (blocks_[static_cast<std::size_t>(first->second)].content.is(parent_content, tokens))
-      return first->second;
-  return none;
+// As on the device, the end of a chain is evicted before its beginning.
+void block_manager::let_go(std::vector<host_hit>& hits) {
+  for (auto hit = hits.rbegin(); hit != hits.rend(); ++hit)
+    pool_.let_go(hit->slot);
+  hits.clear();
 }
 
-block_manager::block_id block_manager::acquire(swap_decision swap, block_grant* grant) {
-  auto b = none;
-  if (!free_.empty()) {
-    b = free_.back();
-    free_.pop_back();
-  } else {
-    assert(oldest_ != none && "demands are checked against what is available");
-    b = oldest_;
-    unlink(b);
-    auto& content = blocks_[static_cast<std::size_t>(b)].content;
-    auto [first, last] = index_.equal_range(content.hash);
-    index_.erase(std::find_if(first, last, [b](auto& entry) { return entry.second == b; }));
-    if (blocks_[static_cast<std::size_t>(b)].unsaved && !(grant && save(b, *grant))) {
-      blocks_[static_cast<std::size_t>(b)].unsaved = false;
-      ++counters_.unkept;
-    }
-    bool swapped = grant && swap.swap_out && host_pool_.refresh(content.id);
-    if (grant && swap.swap_out && !swapped)
-      if (const auto slot = host_pool_.store(content)) {
-        grant->moves.push_back({block_move::kind::swap_out, b, *slot});
-        ++counters_.swapped_out;
-        swapped = true;
-      }
-    if (snapshots_ && !swapped)
-      snapshots_->forget(content.id);
-    content = {};
-    ++counters_.evicted;
-    if (grant)
-      ++grant->evicted;
-  }
-  blocks_[static_cast<std::size_t>(b)].references = 1;
-  ++counters_.in_use;
-  if (grant)
-    ++grant->acquired;
-  return b;
-}
-
-void block_manager::reference(block_id id) {
-  auto& b = blocks_[static_cast<std::size_t>(id)];
-  if (b.references++ == 0) {
-    unlink(id);
-    ++counters_.in_use;
-  }
-}
-
-void block_manager::unreference(block_id id) {
-  auto& b = blocks_[static_cast<std::size_t>(id)];
-  if (--b.references > 0)
-    return;
-  --counters_.in_use;
-  if (b.content.id == 0) {
-    free_.push_back(id);
-    return;
-  }
-  b.older = newest_;
-  b.newer = none;
-  (newest_ == none ? oldest_ : blocks_[static_cast<std::size_t>(newest_)].newer) = id;
-  newest_ = id;
-  ++counters_.cached;
-}
-
-void block_manager::unlink(block_id id) {
-  auto& b = blocks_[static_cast<std::size_t>(id)];
-  (b.older == none ? oldest_ : blocks_[static_cast<std::size_t>(b.older)].newer) = b.newer;
-  (b.newer == none ? newest_ : blocks_[static_cast<std::size_t>(b.newer)].older) = b.older;
-  --counters_.cached;
+void block_manager::swap_in(sequence& s, std::vector<host_hit>& hits, swap_decision swap, block_grant& grant) {
+  for (const auto& hit : hits)
+    s.table[hit.place] = pool_.restore(hit.slot, swap, grant);
+  let_go(hits);
 }
 
 } // namespace troupe

@@ -24,8 +24,8 @@ void ahead_policy::finished(bool ahead, double gap_ms, double computed_ms) {
   since_held_ = ahead ? since_held_ + 1 : 0;
 }
 
-// Of 1 + more_ steps, those left out are in one: each is delayed by the others. In the same time each of the others is
-// spared the gap before every step.
+// Sequences left out are in one of 1 + more_ steps: each is delayed by the others. In the same time each of the others
+// is spared the gap before every step.
 bool ahead_policy::leaves_out(const step_cost& cost, const step_shape& rest, int left_out, int others) const {
   if (!held_.known || !cost.known() || since_held_ >= most_since_held || others == 0)
     return false;

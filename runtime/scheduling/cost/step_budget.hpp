@@ -32,7 +32,7 @@ public:
   /// Begins a step. `decoding`: some sequence decodes in it.
   void begin(const step_cost& cost, bool decoding = true);
 
-  /// Of `wanted` rows of a prompt from `position` on, those that may join what the step has and what was demanded.
+  /// How many of `wanted` rows of a prompt from `position` on may join what the step has and what was demanded.
   std::int32_t room(const step_cost& cost, std::int32_t position, std::int32_t wanted) const;
 
   /// Rows were demanded, and may be granted.

@@ -24,7 +24,7 @@ public:
   /// The mean of the tokens that follow the first `produced` ones; 0 behind the last possible one.
   double mean_left(std::int32_t produced) const;
 
-  /// So many tokens follow at most, with probability `share` in (0, 1).
+  /// How many tokens follow at most, with probability `share` in (0, 1).
   double quantile_left(double share, std::int32_t produced) const;
 
   /// The probability of the bucket of `tokens`, and that of all shorter buckets. From the bucket of `most` on, all is

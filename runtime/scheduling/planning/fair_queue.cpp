@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// So many clients' turns are remembered.
+/// The turns of this many clients are remembered.
 constexpr std::size_t most_remembered = 4096;
 
 } // namespace

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// Of several sequences of a request, the state of the one that comes first here is the request's.
+/// Where several sequences of a request are in different states, the request is in the one that comes first here.
 constexpr auto furthest = std::to_array<wait_cause>({wait_cause::decode, wait_cause::prefill, wait_cause::judge,
                                                      wait_cause::mask, wait_cause::turn, wait_cause::blocks,
                                                      wait_cause::preempted, wait_cause::queue});
@@ -86,7 +86,7 @@ void ledger_keeper::granted(const block_grant& grant) {
     granted_.push_back({answer.sequence, answer.first_position, answer.rows});
 }
 
-// By request, ascending. One that got rows may have lost its place again before the plan was made.
+// Sorted by request. A sequence that got rows may have lost its place again before the plan was made.
 std::vector<ledger_keeper::doing> ledger_keeper::doings(const step_plan& plan, std::span<const step_lane> running,
                                                         const standing_of& where) const {
   const decoding decodes(plan);

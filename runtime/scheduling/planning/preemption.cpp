@@ -134,7 +134,8 @@ bool preemption::deadlocked() const {
   const auto late = [this](const scheduled_sequence& s) { // its tokens will change that
     return s.grouped() ? table_.group_of(s).deferred : s.deferred;
   };
-  return !draft_.any_granted() && !table_.idle() && std::ranges::none_of(table_.running(), late) &&
+  return !draft_.any_granted() && !table_.idle() && table_.later().empty() &&
+    std::ranges::none_of(table_.running(), late) &&
     (draft_.any_demanded() || std::ranges::any_of(table_.running(), incomplete));
 }
 

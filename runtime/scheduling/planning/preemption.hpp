@@ -34,7 +34,7 @@ public:
   /// this step, nor, with `fits`, one that is preempted for others.
   void preempt(scheduled_sequence& s, block_request& request, bool fits = false);
 
-  /// Nothing can be planned, although nothing is in flight that will change that.
+  /// Nothing can be planned, although nothing is in flight, or yet to be told to the block manager, that changes it.
   bool deadlocked() const;
 
   std::uint64_t preempted() const { return preempted_; }

@@ -37,7 +37,13 @@ void row_demands::add(block_demand d, const scheduled_sequence& s) {
   if (s.running() && s.samples_in_flight == 0)
     d.guesses = std::max(s.planned + rows - s.known(), 0);
   if (!s.running()) {
-    const auto end = s.scoring() ? rows : rules_.wanted(s); // of the rows that it may have now
+    const auto its = relative_of(s);
+    const bool last = its.of && its.alike == s.known() - 1;                  // the last row is all that it lacks
+    const auto end = s.scoring() ? rows : rules_.wanted(s) + (last ? 1 : 0); // of the rows that it may have now
+    if (its.of) {
+      d.like = its.of->id;
+      d.alike = its.alike;
+    }
     d.open = end == s.prompt_tokens()
       ? prompt_of(s)
       : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
@@ -50,11 +56,44 @@ void row_demands::add(block_demand d, const scheduled_sequence& s) {
         s.id.request, s.moves_to,
         s.known() == s.prompt_tokens() ? prompt_of(s) : std::make_shared<const std::vector<token_id>>(s.tokens),
         d.salt});
-    d.reserve = blocks_until_first_end() + blocks_of_new_;
+    d.reserve = only_its_group_runs(s) ? 0 : blocks_until_first_end() + blocks_of_new_;
     if (s.losses > 0)
       blocks_of_new_ += blocks_for(s.known()) - blocks_for(rows);
   }
   draft_.demand(std::move(d), s.scoring() ? std::max(s.planned + rows - std::max(s.planned, s.scored), 0) : 0);
+}
+
+// Who has most of its tokens, of those of its group that run or are to start now. Nobody: less than a block of them, or a
+// state that would have to be taken back.
+row_demands::relative row_demands::relative_of(const scheduled_sequence& s) const {
+  relative found;
+  if (!s.grouped() || s.whole || s.scoring() || rules_.recurrent())
+    return found;
+  for (const auto id : table_.group_of(s).members) {
+    const auto& other = table_.at(id);
+    if (id == s.id || !(other.running() || draft_.demanded(id)) ||
+        rules_.rotation_of(other.known()) != rules_.rotation_of(s.known()))
+      continue;
+    const auto its = std::ranges::mismatch(s.tokens, other.tokens).in1 - s.tokens.begin();
+    if (const auto alike = std::min({static_cast<std::int32_t>(its), s.known() - 1, other.known() - 1});
+        alike > found.alike)
+      found = {&other, alike};
+  }
+  return found.alike >= kernels::block_tokens ? found : relative{};
+}
+
+// When a group comes back, each member has the blocks of those before it, as it had when it was forked: else the group
+// would need more of them than when it started, and perhaps more than there are. What is computed in this step is copied
+// in the next one only.
+bool row_demands::waits_for_relative(const scheduled_sequence& s) const {
+  const auto its = relative_of(s);
+  return its.of && (its.of->planned < its.alike || draft_.granted(its.of->id));
+}
+
+bool row_demands::only_its_group_runs(const scheduled_sequence& s) const {
+  return !table_.idle() && std::ranges::all_of(table_.running(), [&](const scheduled_sequence& other) {
+    return other.id.request == s.id.request;
+  });
 }
 
 // So that a new sequence is not preempted again at once: a quarter of what those that run will take until the one that is
@@ -150,7 +189,7 @@ void row_demands::of_waiting(row_shares& shares) {
     return;
   for (const auto id : table_.with_reserved_slots()) {
     const auto& s = table_.at(id);
-    if (!rules_.admissible(s) || draft_.demanded(id))
+    if (!rules_.admissible(s) || draft_.demanded(id) || waits_for_relative(s))
       continue;
     const auto rows = fitting(s, std::min({rules_.wanted(s), left, shares.left(s.asked->client)}));
     if (rows <= 0)
@@ -162,7 +201,7 @@ void row_demands::of_waiting(row_shares& shares) {
   fair_queue::turns turns(table_.waiting(), shares_.held());
   while (const auto id = turns.next()) {
     const auto& s = table_.at(*id);
-    if (!rules_.admissible(s) || draft_.demanded(s.id) || has_reserved_slot(s))
+    if (!rules_.admissible(s) || draft_.demanded(s.id) || has_reserved_slot(s) || waits_for_relative(s))
       continue;
     const auto slots = s.grouped() && draft_.has_promise(s.id.request) ? 0 : table_.slots_needed(s);
     if (left <= 0 || slots_left() < slots)

@@ -23,7 +23,7 @@ public:
               const step_guesses& guesses, const step_cost& cost, step_budget& budget, step_draft& draft)
     : table_(table), rules_(rules), shares_(shares), guesses_(guesses), cost_(cost), budget_(budget), draft_(draft) {}
 
-  /// Of all sequences that have no demand in this step yet.
+  /// Demands for all sequences that have no demand in this step yet.
   void of_all();
 
   void of(const scheduled_sequence& s, std::int32_t rows);
@@ -34,6 +34,13 @@ public:
 private:
   void of_tree(const scheduled_sequence& s, std::int32_t known, const guess_run& guesses);
   void add(block_demand d, const scheduled_sequence& s);
+  struct relative {
+    const scheduled_sequence* of = nullptr;
+    std::int32_t alike = 0; // first tokens of both
+  };
+  relative relative_of(const scheduled_sequence& s) const;
+  bool waits_for_relative(const scheduled_sequence& s) const;
+  bool only_its_group_runs(const scheduled_sequence& s) const;
   std::int32_t blocks_until_first_end() const;
   std::int32_t blocks_of_prompts() const;
   bool of_urgent_group();

@@ -47,7 +47,8 @@ void row_grants::admit(scheduled_sequence& s, const block_answer& answer) {
   table_.reserve_slots(s, shares_.for_siblings(s, draft_.slots_promised()));
   if (answer.snapshot >= 0)
     draft_.add_moves({{block_move::kind::copy_state, answer.snapshot, s.slot}});
-  s.planned = s.committed = cached;
+  s.planned = cached;
+  s.committed = answer.committed;
   s.rotation = rules_.rotation_of(s.known());
   s.sampler_knows = false;
   if (!std::exchange(s.announced, true)) {

@@ -40,6 +40,9 @@ public:
   /// Positions for which rows can be planned ahead of what is known end here.
   std::int32_t end_of_rows(const scheduled_sequence& s) const;
 
+  /// Sequences have states.
+  bool recurrent() const { return limits_.recurrent; }
+
   /// The number of borders of rotation that a sequence of so many tokens is beyond.
   std::int32_t rotation_of(std::int32_t length) const;
 

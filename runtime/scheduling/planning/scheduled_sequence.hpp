@@ -61,7 +61,7 @@ struct scheduled_sequence {
   bool embedded() const { return embeds() && scored == all; }
   /// Log-probabilities of its prompt are wanted still.
   bool scoring() const { return scored < prompt_tokens() && !embeds(); }
-  /// Of two, whether this one gives its slot to the other, which waits: others' priorities count, and one's own wishes.
+  /// Whether this one gives its slot to the other, which waits: others' priorities count, and one's own wishes.
   bool yields_to(const scheduled_sequence& other) const {
     return priority < other.priority ||
       (priority == other.priority && asked->client == other.asked->client &&
@@ -84,7 +84,7 @@ inline token_list prompt_of(const scheduled_sequence& s) { return {s.asked, &s.p
 /// together.
 struct sequence_group {
   std::vector<sequence_id> members; // in the strategy's order
-  // Of members that wait, beside others that run, and of those still to be forked.
+  // The slots of members that wait, beside others that run, and of those still to be forked.
   std::vector<std::int32_t> spare_slots;
   std::uint32_t next_index = 1;
   int losses = 0;        // of its blocks while it was the oldest, since it was last judged

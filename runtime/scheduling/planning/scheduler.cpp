@@ -95,7 +95,7 @@ std::optional<error> scheduler::submit(admission a) {
   return std::nullopt;
 }
 
-// The same answer after another prompt. Both are judged together; nothing is told of the twin.
+// Adds a twin: the same answer after another prompt. Both are judged together; nothing is told of the twin.
 void scheduler::add_twin(scheduled_sequence s, sequence_group& g) {
   s.id.index = g.next_index++;
   const auto first = s.prompt_tokens();
@@ -122,7 +122,7 @@ std::optional<std::uint64_t> scheduler::waiting_last_of_largest(const std::strin
   return last == places.rend() ? std::nullopt : std::optional(last->id.request);
 }
 
-// As turns come: of each client, as many as of the newcomer's own.
+// The work ahead, as turns come: as many requests of each client as of the newcomer's own.
 std::vector<expected_work> scheduler::ahead_of(const request& newcomer) const {
   const auto& clients = table_.waiting().by_client();
   const auto first = [&](const std::set<fair_queue::place>& places) {

@@ -101,7 +101,7 @@ public:
   /// What steps cost, as far as it was observed.
   const step_cost& cost() const { return cost_; }
 
-  /// Of a step of so many rows that all want logits, at the context of the sequences that last decoded.
+  /// What a step of so many rows costs that all want logits, at the context of the sequences that last decoded.
   step_estimate estimate(int rows) const { return guesses_.estimate(rows); }
 
   /// Whether no sequence runs.

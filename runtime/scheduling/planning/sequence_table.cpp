@@ -218,6 +218,10 @@ void sequence_table::fork_blocks(const scheduled_sequence& from, const scheduled
     (after_step ? later_copies_ : copies_).push_back({block_move::kind::copy_state, from.slot, to.slot});
 }
 
+bool sequence_table::forks_later(std::uint64_t request) const {
+  return std::ranges::any_of(later_.forks, [request](const block_fork& f) { return f.to.request == request; });
+}
+
 void sequence_table::commit(block_request& request) {
   for (auto& s : running())
     commit(s, request);

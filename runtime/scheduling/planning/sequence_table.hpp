@@ -71,7 +71,7 @@ public:
 
   // -- how they come and go -------------------------------------------------------------------------------------------
 
-  /// Of a request whose sequences are judged together: before they are added.
+  /// Adds the group of a request whose sequences are judged together, before they are added.
   sequence_group& add_group(std::uint64_t request) { return groups_[request]; }
 
   /// To the queue or, with a slot, to those that run.
@@ -80,7 +80,7 @@ public:
   /// Free slots without which one that waits cannot start. The first of a group takes them for all: parts of groups
   /// would keep each other from those that they still lack.
   std::int32_t slots_needed(const scheduled_sequence& s) const;
-  /// Those that wait for blocks alone: others of their groups run.
+  /// Sequences that wait for blocks alone: others of their groups run.
   std::vector<sequence_id> with_reserved_slots() const;
   /// A sequence that waits gets a slot.
   void admit(scheduled_sequence& s);
@@ -123,6 +123,8 @@ public:
   void release_blocks(sequence_id id) { later_.releases.push_back(id); }
   /// For the next block request: forks, and commits and releases of sequences that have ended.
   const block_request& later() const { return later_; }
+  /// Members of its group were forked since the last one: the block manager does not know yet that they have blocks.
+  bool forks_later(std::uint64_t request) const;
   block_request take_later() { return std::exchange(later_, {}); }
   /// A step is begun: slots that ended sequences had in the last one are free, and siblings forked from its rows can
   /// get their states.

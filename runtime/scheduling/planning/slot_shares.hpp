@@ -14,14 +14,14 @@ public:
   /// With those that it keeps for sequences to be forked.
   std::int32_t held_by(const scheduled_sequence& s) const;
 
-  /// Of all clients that run. Names live as long as their sequences.
+  /// The slots of all clients that run. Names live as long as their sequences.
   slots_by_client held() const;
 
   /// Of the slots, for each client that runs or waits.
   std::int32_t equal() const;
 
-  /// As many as its client may have before it gets one for `s`. Beside clients whose tokens take longer for them, that is
-  /// an equal share, or as many as make an equal share of the `rows` at which a step is efficient.
+  /// How many slots its client may have before it gets one for `s`. Beside clients whose tokens take longer for them,
+  /// that is an equal share, or as many as make an equal share of the `rows` at which a step is efficient.
   std::int32_t most_for(const scheduled_sequence& s, std::int32_t rows) const;
 
   /// How many of its siblings get a slot together with a sequence that has just got its own. `promised`: slots that are

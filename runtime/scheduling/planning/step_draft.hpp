@@ -37,7 +37,7 @@ public:
   void leave_out(sequence_id id) { demanded_.insert(id); }
   /// After a sequence was preempted because there was nothing to plan, all is demanded anew.
   void forget_demands();
-  /// Those that are not answered.
+  /// The demands that are not answered.
   const std::vector<block_demand>& demands() const { return demands_; }
   std::vector<block_demand> take_demands() { return std::exchange(demands_, {}); }
 

@@ -45,7 +45,7 @@ public:
   std::int32_t propose(const sequence_table& table, const row_rules& rules, std::int32_t most, std::int32_t rows);
   void clear() { guesses_.clear(); }
 
-  /// Of a sequence in the step being planned; mostly none.
+  /// The guesses of a sequence in the step being planned; mostly none.
   const guess_run& of(sequence_id id) const;
 
   /// Whether the guesser wants the hidden states of a sequence's rows.
@@ -58,10 +58,10 @@ public:
   void judged(const scheduled_sequence& s, std::span<const token_id> choices);
   void append(const scheduled_sequence& s, token_id token);
   void take_states(const step_result& result);
-  /// As scheduler::finished.
+  /// Like scheduler::finished.
   void finished(double ms, double computed_ms);
 
-  /// Of a step of so many rows that all want logits, at the context of the sequences that last decoded.
+  /// What a step of so many rows costs that all want logits, at the context of the sequences that last decoded.
   step_estimate estimate(int rows) const;
 
 private:

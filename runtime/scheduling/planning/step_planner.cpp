@@ -251,8 +251,8 @@ void step_planner::handle_refusal(const block_demand& refused, block_request& ne
     draft_.starve(true);
     return;
   }
-  // For a decoding sequence, the least important one is preempted, perhaps itself; for a prompt under way, only a
-  // paused one. One victim serves all refused demands: if that is too little, they are refused again.
+  // For a decoding sequence, preempts the least important one, perhaps itself; for a prompt under way, only a paused
+  // one. One victim serves all refused demands: if that is too little, they are refused again.
   const bool decodes = s->decodes();
   if (!s->running() || s->paused())
     return;

@@ -44,7 +44,7 @@ public:
 private:
   struct microbatch {
     std::uint64_t planned = 0; // the last step of it
-    // As found at a version of the table.
+    // Found at a version of the table:
     std::optional<std::uint64_t> stalled; // its last step had no rows, and nothing has changed since it began
     std::optional<std::pair<std::uint64_t, bool>> held_back;
   };

@@ -12,7 +12,7 @@ namespace troupe {
 
 class prefix_memory {
 public:
-  /// Of one block: its entry and its node in the index.
+  /// What one block takes: its entry and its node in the index.
   static constexpr std::size_t bytes_each = 64;
 
   /// `blocks` at most, and no more than fit `bytes`.

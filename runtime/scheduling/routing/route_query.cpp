@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// As scheduler::submit decides it.
+/// Decides like scheduler::submit.
 std::int32_t most_cached(const admission& what, std::int32_t tokens) {
   if (what.asked->embed != pooling::none)
     return what.asked->embed == pooling::last ? tokens - 1 : 0;

@@ -23,7 +23,7 @@ struct route_query {
   bool may_move = false;        // may go on in another replica once its prompt is computed
 };
 
-/// Of a request that is about to be submitted. `rope_borders`: those of its scheduler.
+/// The query of a request that is about to be submitted. `rope_borders`: those of its scheduler.
 route_query query_of(const admission& what, bool prefix_cache, std::span<const std::int32_t> rope_borders);
 
 } // namespace troupe

@@ -167,7 +167,7 @@ void router::learn(const ended_answer& ended) {
   awaited_.erase(found);
 }
 
-// For sequences that must end before more can start: those that are expected to end first.
+// Sequences that must end before more can start: those that are expected to end first.
 double router::wait_ms(const replica_state& r, double rows, std::int32_t sequences) const {
   const auto& load = r.load;
   const auto available = load.free_blocks + load.cached_blocks;

@@ -90,7 +90,7 @@ public:
   /// Has a replica take the other role, if that is due. Call it when something was sent or reported.
   std::optional<role_change> yield_roles(role_balance::time_point now);
 
-  /// Of a replica, now; `any` where it does not run.
+  /// The role of a replica now; `any` where it does not run.
   replica_role role_of(int replica) const;
 
   /// Whether any replica's queue has room for one more request.

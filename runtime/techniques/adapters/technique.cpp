@@ -21,7 +21,7 @@ adapter_library* library_of(const technique_values& values) {
   return kept ? kept->get() : nullptr;
 }
 
-/// As a request asks, and, once it is fitted to a model, the adapter.
+/// What a request asks for and, once it is fitted to a model, the adapter.
 class adapter_use final : public technique_use {
 public:
   explicit adapter_use(std::string name, std::shared_ptr<const packed_adapter> adapter = {})

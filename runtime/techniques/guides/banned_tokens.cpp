@@ -16,8 +16,8 @@ std::span<const token_id> banned_tokens::forbidden(state at) const {
   return forbidden_.try_emplace(at, std::move(found)).first->second;
 }
 
-// Those of state 0, and those that complete what the state holds. The tree of tokens is walked with both states side by
-// side, and no further than they differ.
+// The tokens of state 0, and those that complete what the state holds. Walks the tree of tokens with both states side
+// by side, and no further than they differ.
 std::vector<token_id> banned_tokens::find_forbidden(state at) const {
   std::vector<token_id> result;
   const auto& tree = vocabulary_->all();

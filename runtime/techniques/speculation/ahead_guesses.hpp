@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// Of one sequence and one step.
+/// The guesses ahead of one sequence and one step.
 class ahead_guesses {
 public:
   /// `line`: the guesses of the step, which were taken for granted.

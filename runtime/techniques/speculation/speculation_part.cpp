@@ -1,6 +1,7 @@
 #include "runtime/techniques/speculation/speculation_part.hpp"
 
 #include "runtime/checkpoint/packed/weight_pager.hpp"
+#include "runtime/engine/loading/memory_ledger.hpp"
 #include "runtime/engine/loading/opened_model.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/model/recurrent_config.hpp"
@@ -55,21 +56,62 @@ auto beside(std::shared_ptr<const Loaded> what, std::shared_ptr<const device> ow
   };
 }
 
-/// What the draft model has for itself; null: nothing.
-std::shared_ptr<const device> open_own(const engine_options& options, const opened_model& of, bool drafts) {
+std::shared_ptr<const device> open_draft_device(const engine_options& options, const compute_options& own) {
+  try {
+    return open_device(own, options.open_gpu);
+  } catch (const failure& f) {
+    if (f.what_failed().param != "device")
+      throw;
+    throw failure(f.what_failed().code, f.what_failed().message, draft_device_flag); // where the name stands
+  }
+}
+
+draft_place place_draft(const engine_options& options, const opened_model& of, bool drafts) {
   const auto threads = static_cast<int>(number_of(options.techniques, draft_threads_flag, 0));
-  if (threads == 0)
-    return nullptr;
-  const auto refuse = [](const char* why) {
-    throw failure(errc::bad_request, std::string("`draft_threads` ") + why, draft_threads_flag);
-  };
+  const auto name = text_of(options.techniques, draft_device_flag);
+  draft_place place{.compute = options.compute};
+  if (drafts && !of.copies.empty() &&
+      (name.empty() || std::ranges::any_of(of.copies, [&](const auto& copy) { return copy.compute.device == name; }) ||
+       of.first().compute.device == name))
+    refuse_field(draft_device_flag, "must name another device than those of the replicas, which each have a GPU");
+  if (threads == 0 && name.empty())
+    return place;
   if (!drafts)
-    refuse("is for a draft model, and there is none");
-  if (of.capabilities.own_memory)
-    refuse("is for models on a CPU: on a GPU, both take turns");
-  if (options.compute.threads == 0)
-    refuse("needs `threads`, which says how many the model itself has");
-  return open_device({.device = "cpu", .threads = threads}, nullptr);
+    refuse_field(name.empty() ? draft_threads_flag : draft_device_flag, "is for a draft model, and there is none");
+  if (name.empty() && of.capabilities.own_memory)
+    refuse_field(draft_threads_flag, "is for models on a CPU: on a GPU, both take turns, unless `draft_device` is cpu");
+  auto& own = place.compute;
+  own.device = name.empty() ? "cpu" : name;
+  own.tensor_parallel = 1;
+  own.unified_maximum.reset();
+  own.weights = "auto"; // what is for one kind of device alone
+  own.packed_cache.clear();
+  if (threads > 0)
+    own.threads = threads;
+  place.own = open_draft_device(options, own);
+  const auto& beside = *of.last().device;
+  const bool on_gpu = place.own->capabilities().own_memory, one_memory = share_memory(*place.own, beside);
+  if (threads > 0 && on_gpu)
+    refuse_field(draft_threads_flag, "is for a draft model on a CPU, not on " + name);
+  if (threads > 0 && one_memory && options.compute.threads == 0)
+    refuse_field(draft_threads_flag, "needs `threads`, which says how many the model itself has");
+  if (on_gpu && beside.capabilities().own_memory && options.compute.tensor_parallel > 1)
+    refuse_field(draft_device_flag, "cannot be a GPU beside those that `tensor_parallel` divides a model among",
+                 errc::unsupported);
+  place.apart = threads > 0 || !one_memory;
+  if (!place.apart && place.own->description() == beside.description())
+    return {.compute = options.compute};
+  if (!on_gpu) {
+    own.weights = options.compute.weights;
+    own.packed_cache = options.compute.packed_cache;
+  }
+  return place;
+}
+
+/// As they concern the draft model.
+engine_options for_draft(engine_options options, const draft_place& place) {
+  options.compute = place.compute;
+  return options;
 }
 
 } // namespace
@@ -77,16 +119,20 @@ std::shared_ptr<const device> open_own(const engine_options& options, const open
 speculation_part::speculation_part(const engine_options& options, const opened_model& of, const log_sink& log)
   : draft_(open_second(text_of(options.techniques, draft_flag), &speculation_technique, draft_flag, of.source,
                        of.info.tokenizer.get())),
-    own_(open_own(options, of, draft_ != nullptr)),
+    place_(place_draft(options, of, draft_ != nullptr)),
     mtp_(open_mtp(options, of.source, of.capabilities, of.info.device, log)),
     recurrent_(static_cast<bool>(of.source.config.recurrent)) {}
 
-std::string speculation_part::name() const { return draft_ ? "the draft model " + draft_->name() : std::string(); }
+std::string speculation_part::name() const {
+  return draft_ ? "the draft model " + draft_->name() + (place_.own ? " on " + place_.own->description() : "")
+                : std::string();
+}
 
 memory_estimate speculation_part::prepare(const engine_options& options, const opened_stage& last, int context) {
   if (draft_) {
-    const auto own = own_ ? own_->open() : nullptr;
-    draft_->prepare(options, own_ ? *own_ : *last.device, own ? *own : *last.backend, draft_rows(options), context);
+    const auto own = place_.own ? place_.own->open() : nullptr;
+    draft_->prepare(for_draft(options, place_), place_.own ? *place_.own : *last.device, own ? *own : *last.backend,
+                    draft_rows(options), context);
     return draft_->with({});
   }
   return mtp_
@@ -110,11 +156,11 @@ loaded_guesses speculation_part::load(const engine_options& options, const techn
   if (draft_) {
     with.begin(draft_->name());
     settings.draft_model = true;
-    settings.ahead = own_ != nullptr;
-    const auto own = own_ ? own_->open() : nullptr;
-    result.make_model = beside(
-      std::make_shared<const loaded_second>(draft_->load(options, own ? *own : with.backend, with.show, with.log)),
-      own_);
+    settings.ahead = place_.apart;
+    const auto own = place_.own ? place_.own->open() : nullptr;
+    result.make_model = beside(std::make_shared<const loaded_second>(draft_->load(
+                                 for_draft(options, place_), own ? *own : with.backend, with.show, with.log)),
+                               place_.own);
     if (const auto* inside = internals.find<guessing_internals>(speculation_technique); inside && inside->around)
       result.make_model = [make = std::move(result.make_model), around = inside->around](const model_replica& replica) {
         return around(make(replica));

@@ -32,7 +32,7 @@ double expected_tokens(double acceptance, int guesses) {
   return sum;
 }
 
-/// Of guesses whose chance the draft model does not tell, little is known.
+/// Little is known of guesses whose chance the draft model does not tell.
 std::vector<offered_guess> offered_by(const guess_answer& answer) {
   std::vector<offered_guess> offered;
   std::vector<bool> followed(answer.guesses.size() + 1); // [guess + 1]
@@ -165,8 +165,8 @@ bool speculator::wants_states(sequence_id id) const {
   return found != sequences_.end() && found->second.drafts;
 }
 
-// Those of wrong guesses are of another text. Kept are those of the last tokens alone, where a sequence has no guesses
-// for long.
+// Drops the states of wrong guesses, which are of another text. Keeps those of the last tokens alone, where a sequence
+// has no guesses for long.
 void speculator::take_states(sequence_id id, const state_rows& states, std::int32_t known) {
   if (!wants_states(id))
     return;
@@ -347,8 +347,8 @@ std::optional<guess_request> speculator::collect(const plain_step& step, std::sp
   return request;
 }
 
-// By its chances a line ends where a further guess would not be worth a pass and a row. So more may be asked for than are
-// worth their passes on average.
+// A line ends, by its chances, where a further guess would not be worth a pass and a row. So more may be asked for than
+// are worth their passes on average.
 void speculator::let_branch(guess_demand& demand, const decoding_sequence& d, const plain_step& step) const {
   demand.others = named_others;
   for (std::size_t grade = 0; grade < drafter::grades; ++grade)

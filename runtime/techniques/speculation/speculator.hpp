@@ -33,7 +33,7 @@ struct speculation_settings {
   drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
   int forced = 0;                            // guesses of each sequence, whatever they cost; 0: as many as pay
   bool branches = true;                      // for benches: guesses may branch
-  bool ahead = false; // the draft model has threads of its own: it guesses on while the model verifies
+  bool ahead = false; // the draft model has threads or a device of its own: it guesses on while the model verifies
 };
 
 struct speculation_counters {

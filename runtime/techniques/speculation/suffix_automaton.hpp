@@ -32,8 +32,8 @@ public:
   /// Of the longest text that ends those of `s` and occurs elsewhere, too; not of `empty`.
   state shorter(state s) const { return states_[s].shorter; }
 
-  /// Of a state's texts: tokens of the longest, tokens up to the end of the first and of the last occurrence, and how
-  /// often they occur. In long repetitions, occurrences of the shortest texts may be missed.
+  /// What a state's texts are: tokens of the longest, tokens up to the end of the first and of the last occurrence, and
+  /// how often they occur. In long repetitions, occurrences of the shortest texts may be missed.
   std::size_t length(state s) const { return states_[s].length; }
   std::size_t first_end(state s) const { return states_[s].first_end; }
   std::size_t last_end(state s) const { return states_[s].last_end; }

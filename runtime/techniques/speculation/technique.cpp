@@ -105,6 +105,13 @@ constexpr auto table = std::to_array<option>({
    .most = 1024,
    .fallback = "0",
    .elsewhere = "threads-draft"},
+  {.name = draft_device_flag,
+   .where = option::second,
+   .type = "DEVICE",
+   .help = "What the draft model computes on, as --device names it, such as cuda:1 beside a model on cuda:0, or cpu "
+           "beside one on a GPU: it guesses on while the model verifies",
+   .fallback = "the model's own",
+   .elsewhere = "device-draft"},
   {.name = lookahead_flag,
    .where = option::second,
    .type = "W,N,G",

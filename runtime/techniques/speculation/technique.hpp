@@ -15,7 +15,7 @@ namespace troupe {
 
 extern const technique speculation_technique;
 
-/// For a request. Null: whatever the engine has.
+/// The use that a request asks for. Null: whatever the engine has.
 technique_use_ptr speculated_by(speculation kind);
 
 /// What a request wants.
@@ -36,7 +36,8 @@ struct guessing_internals {
 
 /// Flags, by which an engine is set up.
 inline constexpr auto draft_flag = "draft", speculate_flag = "speculate", draft_tokens_flag = "draft_tokens",
-                      draft_threads_flag = "draft_threads", lookahead_flag = "lookahead";
+                      draft_threads_flag = "draft_threads", draft_device_flag = "draft_device",
+                      lookahead_flag = "lookahead";
 
 /// What the flag says of requests that leave it to the engine. Throws failure(bad_request).
 speculation speculation_of(const flag_values& flags);

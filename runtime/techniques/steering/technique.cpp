@@ -21,7 +21,7 @@ const steering_library& library_of(const technique_values* values) {
   return found ? *found : none;
 }
 
-/// As a request asks, and, once it is fitted to a model, what that comes to.
+/// What a request asks for and, once it is fitted to a model, what that comes to.
 class steering_use final : public technique_use {
 public:
   explicit steering_use(std::vector<steering_choice> choices, std::shared_ptr<const steering> sum = {})

@@ -7,7 +7,7 @@ namespace troupe {
 
 extern const technique stochastic_beams_technique;
 
-/// So many of them; 0: as many as `num_beams` or the number of answers says, once the request is settled.
+/// Asks for so many beams; 0: as many as `num_beams` or the number of answers says, once the request is settled.
 technique_use_ptr stochastic_beams(int width);
 
 } // namespace troupe

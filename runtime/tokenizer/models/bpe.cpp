@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/models/bpe.hpp"
 
+#include "runtime/support/meter.hpp"
 #include "runtime/tokenizer/pre_tokenizer.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
@@ -178,7 +179,10 @@ void bpe::merge_symbols(word_scratch& scratch) const {
       std::push_heap(queue.begin(), queue.end(), std::greater<>());
     }
   };
-  while (!queue.empty()) {
+  constexpr std::uint64_t between = 1024;
+  for (std::uint64_t times = 1; !queue.empty(); ++times) {
+    if (times % between == 0) // one word may be a long text
+      meter::charge(between);
     std::pop_heap(queue.begin(), queue.end(), std::greater<>());
     const auto top = queue.back();
     queue.pop_back();

@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/models/unigram.hpp"
 
+#include "runtime/support/meter.hpp"
 #include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
@@ -109,6 +110,7 @@ void unigram::encode_word(std::string_view word, word_scratch& scratch, std::vec
   for (std::size_t begin = 0; begin < word.size();) {
     std::size_t end = begin;
     next_char(word, end);
+    meter::charge(1);
     bool alone = false; // the character is a token
     pieces_.prefixes(word.substr(begin), [&](std::size_t length, token_id id) {
       alone |= length == end - begin;

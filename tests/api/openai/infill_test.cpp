@@ -99,7 +99,7 @@ TEST_CASE("an answer of /infill has llama.cpp's members") {
   CHECK(body.starts_with(R"({"index":0,"content":"xy","tokens":[],"id_slot":0,"stop":true,"model":"org/bytes",)"
                          R"("tokens_predicted":2,"tokens_evaluated":6,"tokens_cached":1,"truncated":false,)"
                          R"("stop_type":"limit","stopping_word":"")"));
-  CHECK(body.find(R"("timings":{"prompt_n":5,"prompt_ms":2)") != std::string::npos);
+  CHECK(body.find(R"("timings":{"cache_n":1,"prompt_n":5,"prompt_ms":2)") != std::string::npos);
   auto stream = infill(R"("input_prefix":"a","input_suffix":"b","stream":true)");
   CHECK(stream.stream);
   CHECK(stream.writer->take(0, said("x")) ==

@@ -24,11 +24,15 @@ TEST_CASE("A streamed completion is one event per piece, then [DONE]") {
         "data: {\"id\":\"X\",\"object\":\"text_completion\",\"created\":X,\"model\":\"org/bytes\",\"choices\":["
         "{\"index\":0,\"text\":\"Hi\",\"logprobs\":null,\"finish_reason\":null}]}\n\n");
   request->finish();
-  CHECK(without_ids(client.read_chunk()) ==
-        "data: {\"id\":\"X\",\"object\":\"text_completion\",\"created\":X,\"model\":\"org/bytes\",\"choices\":["
-        "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null}]}\n\n");
   request->done();
-  CHECK(client.read_chunk() == "data: [DONE]\n\n");
+  CHECK(
+    without_ids(client.read_chunk()) ==
+    "data: {\"id\":\"X\",\"object\":\"text_completion\",\"created\":X,\"model\":\"org/bytes\",\"choices\":["
+    "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null}],"
+    "\"timings\":{\"cache_n\":1,\"prompt_n\":2,\"prompt_ms\":2,\"prompt_per_token_ms\":1,\"prompt_per_second\":1000,"
+    "\"predicted_n\":2,\"predicted_ms\":4.25,\"predicted_per_token_ms\":2.125,\"predicted_per_second\":"
+    "470.5882352941176,\"draft_n\":5,\"draft_n_accepted\":3,\"queue_ms\":0.5,\"total_ms\":6.75,"
+    "\"spent_ms\":{\"decode\":4.25,\"prefill\":2,\"queue\":0.5}}}\n\ndata: [DONE]\n\n");
   CHECK(client.read_chunk().empty());
 }
 
@@ -61,8 +65,11 @@ TEST_CASE("A streamed chat sends the role with its first piece, not before") {
         head +
           "],\"usage\":{\"prompt_tokens\":18,\"completion_tokens\":5,\"total_tokens\":23,"
           "\"prompt_tokens_details\":{\"cached_tokens\":1},\"completion_tokens_details\":"
-          "{\"reasoning_tokens\":0,\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}}\n\ndata: "
-          "[DONE]\n\n");
+          "{\"reasoning_tokens\":0,\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}},\"timings\":"
+          "{\"cache_n\":1,\"prompt_n\":17,\"prompt_ms\":2,\"prompt_per_token_ms\":0.11764705882352941,"
+          "\"prompt_per_second\":8500,\"predicted_n\":5,\"predicted_ms\":4.25,\"predicted_per_token_ms\":0.85,"
+          "\"predicted_per_second\":1176.4705882352941,\"draft_n\":5,\"draft_n_accepted\":3,\"queue_ms\":0.5,"
+          "\"total_ms\":6.75,\"spent_ms\":{\"decode\":4.25,\"prefill\":2,\"queue\":0.5}}}\n\ndata: [DONE]\n\n");
   CHECK(client.read_chunk().empty());
 }
 
@@ -245,9 +252,11 @@ TEST_CASE("A streamed echo with logprobs starts with the whole prompt") {
   request->text("d");
   CHECK(client.read_chunk().find(R"("text":"d",)") != std::string::npos);
   request->finish();
-  CHECK(client.read_chunk().find(R"("finish_reason":"stop")") != std::string::npos);
   request->done();
-  CHECK(client.read_chunk() == "data: [DONE]\n\n");
+  const auto last = client.read_chunk();
+  CHECK(last.find(R"("finish_reason":"stop")") != std::string::npos);
+  CHECK(last.ends_with("data: [DONE]\n\n"));
+  CHECK(client.read_chunk().empty());
 }
 
 TEST_CASE("Choices of several prompts and sequences are numbered consecutively") {
@@ -276,5 +285,9 @@ TEST_CASE("Choices of several prompts and sequences are numbered consecutively")
         "\"token_ids\":[52],\"prompt_token_ids\":[98]}],"
         "\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"
         "\"prompt_tokens_details\":{\"cached_tokens\":2},\"completion_tokens_details\":"
-        "{\"reasoning_tokens\":0,\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}}");
+        "{\"reasoning_tokens\":0,\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}},\"timings\":"
+        "{\"cache_n\":2,\"prompt_n\":1,\"prompt_ms\":2,\"prompt_per_token_ms\":2,\"prompt_per_second\":500,"
+        "\"predicted_n\":4,\"predicted_ms\":4.25,\"predicted_per_token_ms\":1.0625,\"predicted_per_second\":"
+        "941.1764705882352,\"draft_n\":10,\"draft_n_accepted\":6,\"queue_ms\":0.5,\"total_ms\":6.75,"
+        "\"spent_ms\":{\"decode\":4.25,\"prefill\":2,\"queue\":0.5}}}");
 }

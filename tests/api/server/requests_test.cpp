@@ -23,6 +23,19 @@ double number_of(const response& of, std::string_view member) {
   return found && found->is_number() ? double(*found) : -1;
 }
 
+double part_of(const response& of, std::string_view cause) {
+  const auto parsed = json::document::parse(of.body, "the answer");
+  const auto found = json::find(json::find(parsed.root(), "spent_ms").value(), cause);
+  return found ? double(*found) : 0;
+}
+
+double sum_of_parts(const response& of) {
+  double sum = 0;
+  for (std::size_t i = 0; i < wait_causes; ++i)
+    sum += part_of(of, name_of(static_cast<wait_cause>(i)));
+  return sum;
+}
+
 response ask(const live_server& live, std::string_view method, const std::string& path, std::string_view body = {},
              std::string_view headers = {}) {
   raw_client client(live.port());
@@ -69,12 +82,49 @@ TEST_CASE("A request is told by its id and by that of its answer, while it runs 
   for (int i = 0; i < 60'000 && text_of(ended, "state") != "ended"; ++i)
     ended = ask(live, "GET", "/v1/requests/r-1");
   CHECK(number_of(ended, "status") == 200);
-  const auto parsed = json::document::parse(ended.body, "the answer");
-  double sum = 0;
-  for (const auto* part : {"parse", "queue", "decode", "write"})
-    if (const auto found = json::find(json::find(parsed.root(), "spent_ms").value(), part))
-      sum += double(*found);
-  CHECK(sum == doctest::Approx(number_of(ended, "total_ms")));
+  CHECK(sum_of_parts(ended) == doctest::Approx(number_of(ended, "total_ms")));
+}
+
+TEST_CASE("The time of requests that fail, are cancelled or lose their clients is told by cause, too") {
+  live_server live;
+  raw_client failing(live.port()), torn(live.port()), cancelled(live.port()), leaving(live.port());
+  const std::string stream = R"({"prompt":"a","stream":true})";
+  failing.post("/v1/completions", R"({"prompt":"a"})", "X-Request-Id: failing\r\n");
+  const auto first = live.fake.next();
+  torn.post("/v1/completions", stream, "X-Request-Id: torn\r\n");
+  const auto second = live.fake.next();
+  cancelled.post("/v1/completions", stream, "X-Request-Id: cancelled\r\n");
+  const auto third = live.fake.next();
+  leaving.post("/v1/completions", stream, "X-Request-Id: leaving\r\n");
+  const auto fourth = live.fake.next();
+  for (const auto& one : {first, second, third, fourth})
+    one->ledger->enter({wait_cause::preempted}, std::chrono::steady_clock::now());
+  second->text("xy");
+  torn.read_until("xy");
+  first->send(error{errc::device, "the device is lost", {}});
+  second->send(error{errc::device, "the device is lost", {}});
+  CHECK(ask(live, "DELETE", "/v1/requests/cancelled").status == 200);
+  leaving.close();
+  CHECK(fourth->wait_cancelled());
+  fourth->done(finish_reason::cancelled);
+  for (const auto& [id, status, code] : {std::tuple("failing", 500, "device_error"),
+                                         {"torn", 200, "device_error"},
+                                         {"cancelled", 499, "cancelled"},
+                                         {"leaving", 499, ""}}) {
+    CAPTURE(id);
+    const auto path = "/v1/requests/" + std::string(id);
+    auto ended = ask(live, "GET", path);
+    for (int i = 0; i < 60'000 && text_of(ended, "state") != "ended"; ++i)
+      ended = ask(live, "GET", path);
+    CHECK(number_of(ended, "status") == status);
+    CHECK(text_of(ended, "error") == code);
+    CHECK(part_of(ended, "preempted") > 0);
+    CHECK(sum_of_parts(ended) == doctest::Approx(number_of(ended, "total_ms")));
+  }
+  const auto told = ask(live, "GET", "/metrics").body;
+  for (const auto* line :
+       {R"(_count{cause="preempted",outcome="failed"} 2)", R"(_count{cause="preempted",outcome="cancelled"} 2)"})
+    CHECK(told.find("troupe_request_spent_seconds" + std::string(line)) != std::string::npos);
 }
 
 TEST_CASE("A control says what it takes, and long ids are not repeated") {

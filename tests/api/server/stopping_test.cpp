@@ -1,3 +1,4 @@
+#include "runtime/support/meter.hpp"
 #include "tests/api/server/live_server.hpp"
 #include "tests/api/server/websocket_client.hpp"
 
@@ -31,6 +32,28 @@ public:
 private:
   std::mutex mutex_;
   std::condition_variable_any changed_;
+  std::promise<void> begun_, ended_;
+};
+
+/// Encodes until what it is charged to has enough of it. Charged as a tokenizer is.
+class endless_tokenizer {
+public:
+  explicit endless_tokenizer(fake_service& of) {
+    of.served->encode = [this](std::string_view, bool) -> std::vector<token_id> {
+      begun_.set_value();
+      try {
+        for (;;)
+          meter::charge(1);
+      } catch (const meter_spent&) {
+        ended_.set_value();
+        throw;
+      }
+    };
+  }
+  bool begins() { return begun_.get_future().wait_for(patience) == std::future_status::ready; }
+  bool ends() { return ended_.get_future().wait_for(patience) == std::future_status::ready; }
+
+private:
   std::promise<void> begun_, ended_;
 };
 
@@ -147,6 +170,30 @@ TEST_CASE("Stopping at once cuts the grace short") {
   live.stop_now();
   CHECK(client.read_response().status == 503);
   live.stop();
+}
+
+TEST_CASE("A text is not encoded to its end when its client has left") {
+  live_server live;
+  endless_tokenizer slow(live.fake);
+  for (const auto* path : {"/v1/completions", "/tokenize", "/v1/embeddings"}) {
+    SUBCASE(path) {
+      {
+        raw_client client(live.port());
+        client.post(path, R"({"prompt":"a","input":"a","content":"a"})");
+        REQUIRE(slow.begins());
+      }
+      CHECK(slow.ends());
+      CHECK(live.fake.nothing_submitted());
+    }
+  }
+  SUBCASE("of a WebSocket") {
+    {
+      ws_client client(live.port());
+      client.say(R"({"type":"generate","id":"a","prompt":")" + std::string(100'000, 'a') + "\"}");
+      REQUIRE(slow.begins());
+    }
+    CHECK(slow.ends());
+  }
 }
 
 TEST_CASE("Stopping does not wait for a template") {

@@ -1,4 +1,4 @@
-// The table "Ends of answers, and what bounds them" of runtime/sampling/README.md. Ends of guides, and so of reasoning
+// The table "Ends of answers, and what bounds them" of runtime/sampling/REFERENCE.md. Ends of guides, and so of reasoning
 // and forced tool calls, are in execution/guided_sampler_test.cpp.
 #include "runtime/engine/transcript.hpp"
 #include "runtime/sampling/groups/group_endings.hpp"

@@ -85,6 +85,25 @@ TEST_CASE("threads of a draft model's own need a draft model, and a number of th
   CHECK(refused(golden("llama-gqa"), 1).empty());
 }
 
+TEST_CASE("a device of a draft model's own is there, and there is a draft model") {
+  const auto refused = [](const std::string& draft, const std::string& device, int threads) {
+    const auto why = refusal_of_options([&](engine_options& o) {
+      o.techniques = {{"draft", {draft}}, {"draft_device", {device}}, {"draft_threads", {std::to_string(threads)}}};
+      o.max_context = 64;
+    });
+    CHECK((why.message.empty() ||
+           why.param == (why.message.starts_with("`draft_threads`") ? "draft_threads" : "draft_device")));
+    return why.message;
+  };
+  CHECK(refused("", "cpu", 0) == "`draft_device` is for a draft model, and there is none");
+  CHECK(refused(golden("llama-gqa"), "tpu", 0).starts_with("there is no device `tpu` here; there are auto, cpu, "));
+  CHECK(refused(golden("llama-gqa"), "cuda:0", 0) ==
+        "there is no device `cuda:0`: this program was built without CUDA");
+  CHECK(refused(golden("llama-gqa"), "cpu", 1).starts_with("`draft_threads` needs `threads`"));
+  CHECK(refused(golden("llama-gqa"), "cpu", 0).empty());
+  CHECK(refused(golden("llama-gqa"), "cpu:portable", 0).empty());
+}
+
 TEST_CASE("a second model in the process plans within what the first was promised but has not taken") {
   engine_options o;
   o.model = golden("llama-gqa");

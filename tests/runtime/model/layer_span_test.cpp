@@ -3,6 +3,7 @@
 #include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 
+#include <deque>
 #include <set>
 
 using namespace troupe;
@@ -38,7 +39,7 @@ struct stage {
 };
 
 /// Logits of all rows, of a prompt in two chunks.
-std::vector<row_logits> run(std::vector<stage>& stages, std::span<const token_id> tokens) {
+std::vector<row_logits> run(std::deque<stage>& stages, std::span<const token_id> tokens) {
   const auto vocab = static_cast<std::size_t>(stages.front().weights->config.vocab);
   const auto blocks = first_blocks(tokens.size());
   std::vector<row_logits> result;
@@ -79,7 +80,7 @@ TEST_CASE("a model in spans of layers gives the bits of the whole") {
     const auto source = open(name);
     const auto tokens = random_tokens(random, 40, source.config.vocab);
     for (const precision as : {precision{dtype::f32}, precision{dtype::bf16, kernels::quantization::int8}}) {
-      std::vector<stage> whole;
+      std::deque<stage> whole;
       whole.emplace_back(source, source.config, as);
       const auto expected = run(whole, tokens);
       std::vector<std::vector<int>> cuts{{1}};
@@ -87,7 +88,7 @@ TEST_CASE("a model in spans of layers gives the bits of the whole") {
         cuts.push_back({1, source.config.layers - 1});
       for (const auto& behind : cuts) {
         CAPTURE(behind.size());
-        std::vector<stage> stages;
+        std::deque<stage> stages;
         for (const auto& part : cut(source.config, behind))
           stages.emplace_back(source, part, as);
         CHECK(run(stages, tokens) == expected);
@@ -122,7 +123,7 @@ TEST_CASE("spans divide a model's tensors, KV cache and estimated memory among t
 
 TEST_CASE("a span refuses what belongs to another") {
   const auto source = open("golden/llama-gqa");
-  std::vector<stage> stages;
+  std::deque<stage> stages;
   for (const auto& part : cut(source.config, {1}))
     stages.emplace_back(source, part, precision{dtype::f32});
   const std::vector<token_id> tokens{1, 2};

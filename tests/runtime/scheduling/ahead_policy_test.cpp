@@ -127,3 +127,23 @@ TEST_CASE("whoever is left out has every other step") {
   m.drain();
   CHECK(m.group_results.at(100) == solo_group(group));
 }
+
+TEST_CASE("a group whose outcome comes while blocks are asked for others keeps its own") {
+  machine m(1000, false, {64, 32, 100, 2});
+  m.time = [](const step_plan&) { return step_ms; };
+  m.gap = [](bool ahead) { return ahead ? 0.0 : 4.0; };
+  const auto group = grouped(100, 40);
+  submit(m, group);
+  for (std::uint64_t id = 1; id <= 8; ++id)
+    submit(m, lasting(id, 100));
+  int while_asked = 0;
+  m.on_round = [&] { while_asked += m.book(); };
+  for (int i = 0; i < 1000 && !m.group_results.contains(100); ++i)
+    if (!(m.plan() | m.execute()))
+      m.book();
+  CHECK(while_asked > 20);
+  CHECK(m.sched.counters().preemptions == 0);
+  m.on_round = {};
+  m.drain();
+  CHECK(m.group_results.at(100) == solo_group(group));
+}

@@ -273,7 +273,7 @@ private:
   static std::uint64_t content_of(std::span<const token_id> tokens, std::int32_t place) {
     std::uint64_t h = 1;
     for (std::int32_t i = 0; i <= place; ++i)
-      h = block_manager::content_hash(h, tokens.subspan(std::size_t(i) * 16, 16));
+      h = block_pool::content_hash(h, tokens.subspan(std::size_t(i) * 16, 16));
     return h;
   }
 

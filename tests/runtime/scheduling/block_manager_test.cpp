@@ -51,6 +51,32 @@ TEST_CASE("blocks are granted on demand, sixteen positions each") {
   CHECK(m.counters().cached == 0);
 }
 
+TEST_CASE("a sequence is opened with the blocks of one that begins alike, unless more is cached") {
+  for (const bool cache : {false, true}) {
+    CAPTURE(cache);
+    block_manager m(8, cache);
+    const auto open_like = [&](sequence_id id, sequence_id like, int alike) {
+      block_request r;
+      r.demands.push_back({.sequence = id, .rows = 40, .open = tokens(40), .like = like, .alike = alike});
+      return m.serve(r).answers.at(0);
+    };
+    ask(m, a, 38, tokens(38));
+    commit(m, a, *tokens(32));
+    const auto of_b = open_like(b, a, 37);
+    CHECK(of_b.first_position == 37);
+    CHECK(of_b.rows == 3);
+    CHECK(of_b.committed == (cache ? 32 : 0));
+    CHECK(m.counters().in_use == 4); // the third block is its own: it writes there
+    CHECK(m.counters().copied == 1);
+    CHECK(open_like(c, {9, 9}, 37).first_position == (cache ? 32 : 0)); // nobody
+    release(m, c);
+    CHECK(open_like(c, a, 20).first_position == (cache ? 32 : 20)); // more of it is cached
+    for (const auto id : {a, b, c})
+      release(m, id);
+    CHECK(m.counters().in_use == 0);
+  }
+}
+
 TEST_CASE("positions that sequences have are counted, those of shared blocks once; no block is ever unusable") {
   block_manager m(16, true);
   ask(m, a, 20, tokens(20));
@@ -100,7 +126,7 @@ TEST_CASE(
   "sequences of different salts share no blocks, with any hash; those of the same do, and host memory keeps them "
   "apart") {
   const auto same_hash = [](std::uint64_t, std::span<const token_id>) { return std::uint64_t{7}; };
-  for (const auto hash : {block_manager::hash_fn(block_manager::content_hash), block_manager::hash_fn(same_hash)}) {
+  for (const auto hash : {block_manager::hash_fn(block_pool::content_hash), block_manager::hash_fn(same_hash)}) {
     block_manager m(4, true, 16, hash);
     const auto prompt = tokens(48);
     std::uint32_t last = 0;

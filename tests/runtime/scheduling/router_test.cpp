@@ -337,9 +337,9 @@ TEST_CASE("a chain of blocks has the hashes of the prefix cache, and depends on 
   std::iota(ids.begin(), ids.end(), 7);
   const auto chain = block_chain(ids, 5);
   REQUIRE(chain.size() == 3);
-  auto hash = block_manager::content_hash(5, std::span(ids).first(16));
+  auto hash = block_pool::content_hash(5, std::span(ids).first(16));
   CHECK(chain[0] == hash);
-  CHECK(chain[1] == block_manager::content_hash(hash, std::span(ids).subspan(16, 16)));
+  CHECK(chain[1] == block_pool::content_hash(hash, std::span(ids).subspan(16, 16)));
   CHECK(block_chain(ids, 6)[0] != chain[0]);
   CHECK(block_chain(std::span(ids).first(15), 5).empty());
   const std::vector<std::int32_t> borders{32, 48};

@@ -142,6 +142,33 @@ TEST_CASE("beams give way to another client's request, too, and are found again"
   check_transcripts(m, other);
 }
 
+TEST_CASE("a group that lost its blocks comes back in no more of them than it had") {
+  for (const int answer : {9, 17})
+    for (const bool cache : {false, true}) {
+      if (recurrent_layers) // whose states cannot be taken back
+        continue;
+      CAPTURE(answer);
+      CAPTURE(cache);
+      machine m(6, cache, {64, 8, 100, 2}); // two of the prompt, and one or two for each beam
+      auto beams = of("", 1, 32, answer);
+      beams.sampling.techniques.set(troupe::beams({.width = answer == 9 ? 3 : 2}));
+      submit(m, beams);
+      for (int i = 0; i < answer - 2; ++i)
+        step(m);
+      REQUIRE_FALSE(m.group_results.contains(1));
+      auto urgent = of("", 2, 70, 3);
+      urgent.priority = 1;
+      submit(m, urgent);
+      m.drain();
+      CHECK(m.sched.counters().preemptions > 0);
+      CHECK(m.sched.collect_failed().empty());
+      check_transcripts(m, urgent);
+      REQUIRE(m.group_results.contains(1));
+      CHECK(m.group_results.at(1) == solo_group(beams));
+      CHECK(m.manager.counters().in_use == 0);
+    }
+}
+
 TEST_CASE("beams beside each other, and paused ones, all end, and none for lack of blocks") {
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);

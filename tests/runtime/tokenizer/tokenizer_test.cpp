@@ -1,4 +1,5 @@
 #include "runtime/support/json/json.hpp"
+#include "runtime/support/meter.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/test_data.hpp"
 
@@ -179,6 +180,28 @@ TEST_CASE("a long run of combining marks is normalized in time") {
   for (int i = 1; i < 250'000; ++i)
     sorted += "\u0301";
   CHECK(tokens->decode(ids, false) == sorted);
+}
+
+TEST_CASE("encoding is charged as it goes, and ends soon after its meter is spent") {
+  for (const std::string name : {"golden/llama-gqa", "families/gemma2"}) { // BPE by words, and over the whole text
+    CAPTURE(name);
+    const auto tokens = tokenizer::load(folder_of(name));
+    for (const std::string_view what : {"tree", "tree of "}) { // one word, and many
+      CAPTURE(what);
+      std::string text;
+      while (text.size() < 400'000)
+        text += what;
+      meter whole({});
+      whole.run([&] { tokens->encode(text, false); });
+      CHECK(whole.steps() > text.size() / 2);
+      for (const auto part : {8, 2}) {
+        const auto most = whole.steps() / static_cast<std::uint64_t>(part);
+        meter some({.steps = most});
+        CHECK_THROWS_AS(some.run([&] { tokens->encode(text, false); }), meter_spent);
+        CHECK(some.steps() < most + 30'000); // not a word more, nor the rest of one
+      }
+    }
+  }
 }
 
 TEST_CASE("many threads may encode with one tokenizer") {

@@ -59,7 +59,7 @@ public:
     put_bf16(reinterpret_cast<std::uint16_t*>(p) + token, weights);
   }
 
-  /// As vector_products::weigh, but all values are read: tiles are loaded with a fixed stride. Returns 0.
+  /// Like vector_products::weigh, but all values are read: tiles are loaded with a fixed stride. Returns 0.
   std::size_t weigh(const partition_blocks& blocks, query_span of, int first, int last, bool more, float* o,
                     std::size_t stride) const {
     of_ = of;

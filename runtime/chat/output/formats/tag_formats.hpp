@@ -12,7 +12,7 @@ namespace troupe::tag_formats {
 
 inline constexpr auto any_text = R"({"type":"any_text"})";
 
-/// Of schemas whose parameters may be others than those of `properties`.
+/// Keywords of schemas whose parameters may be others than those of `properties`.
 inline constexpr std::array open_keywords{"$ref",
                                           "allOf",
                                           "anyOf",

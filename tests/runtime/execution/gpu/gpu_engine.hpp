@@ -40,13 +40,16 @@ inline generation ask(std::vector<token_id> prompt, int max_tokens) {
 
 class gpu_engine {
 public:
-  explicit gpu_engine(engine_options options) : system_(config_) {
+  explicit gpu_engine(engine_options options, engine_internals internals = {}) : system_(config_) {
     std::promise<load_status> loaded;
     auto told = std::make_shared<std::atomic<bool>>(false);
-    engine_ = spawn_engine(system_, std::move(options), [&loaded, told](const load_status& s, const loaded_model_ptr&) {
-      if (s.now != load_status::stage::loading && !told->exchange(true))
-        loaded.set_value(s);
-    });
+    engine_ = spawn_engine(
+      system_, std::move(options),
+      [&loaded, told](const load_status& s, const loaded_model_ptr&) {
+        if (s.now != load_status::stage::loading && !told->exchange(true))
+          loaded.set_value(s);
+      },
+      loader_with(std::move(internals)));
     status_ = loaded.get_future().get();
   }
 

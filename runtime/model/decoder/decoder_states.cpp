@@ -1,6 +1,5 @@
-// The part of class decoder that computes recurrent layers: a product in, a convolution, a recurrence with a gated norm
-// (except for short convolutions), and a product out.
-#include "runtime/model/decoder/decoder.hpp"
+#include "runtime/model/decoder/decoder_states.hpp"
+
 #include "runtime/model/decoder/decoder_tensors.hpp"
 #include "runtime/model/recurrent_layers.hpp"
 
@@ -47,48 +46,67 @@ kernels::recurrence recurrence_of(const recurrent_config& config, const recurren
 
 } // namespace
 
-kernels::state_cache* decoder::begin_states(const kernels::batch& who) {
-  const auto& config = weights_->config;
-  if (!config.recurrent || config.state_layers() == 0)
-    return nullptr;
+decoder_states::decoder_states(decoder_step& step)
+  : step_(step),
+    backend_(step.backend),
+    recurrence_(dynamic_cast<kernels::recurrent_ops&>(step.backend)),
+    in_(step.allocate(step.bytes.recurrent_in)),
+    convolved_(step.allocate(step.bytes.convolved)),
+    recurred_(step.allocate(step.bytes.recurred)),
+    rates_(step.allocate(step.bytes.recurrent_rates)),
+    low_(step.allocate(step.bytes.recurrent_low)) {}
+
+void decoder_states::begin(const kernels::batch& who) {
+  const auto& config = step_.config();
+  states_ = nullptr;
+  if (config.state_layers() == 0)
+    return;
   if (who.recurrent != nullptr) {
     const auto& step = *who.recurrent;
     if (!step.begun)
       step.states->begin(who.sequences, step.sequences, step.saves);
-    return step.states;
+    states_ = step.states;
+    ends_ = !step.begun;
+    return;
   }
   const auto count = static_cast<int>(who.sequences.size());
   if (!own_states_)
-    own_states_ = recurrence_->make_state_cache(
-      state_shape_of(config, recurrence_->states_of_a_decoder(max_rows_), 0, 0));
+    own_states_ = recurrence_.make_state_cache(
+      state_shape_of(config, recurrence_.states_of_a_decoder(step_.max_rows()), 0, 0));
   std::vector<kernels::sequence_state> states;
   for (std::int32_t i = 0; i < count; ++i)
     states.push_back({.slot = i});
   own_states_->begin(who.sequences, states, {});
-  return own_states_.get();
+  states_ = own_states_.get();
+  ends_ = true;
 }
 
-void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed, kernels::state_cache& states) {
-  const auto& config = weights_->config;
+void decoder_states::end() {
+  if (states_ != nullptr && ends_)
+    states_->end();
+}
+
+void decoder_states::add(int i, const tensor& normed) {
+  const auto& config = step_.config();
   const auto& r = config.recurrent;
-  const auto& w = *weights_->layer(i).recurrent;
+  const auto& w = *step_.layer(i).recurrent;
   const auto rows = normed.rows, channels = as_size(recurrent_channels(config)), inner = as_size(r.inner()),
              heads = as_size(r.heads);
   const int own = config.state_layer(i);
-  const auto& norm = weights_->layer(i).attention_norm; // behind
-  const auto projected = buffer_rows(recurrent_in_, dtype::f32, rows, w.in->outputs);
+  const auto& norm = step_.layer(i).attention_norm; // behind
+  const auto projected = buffer_rows(in_, dtype::f32, rows, w.in->outputs);
   const auto convolved = buffer_rows(convolved_, dtype::f32, rows, channels);
-  const auto mixed = buffer_rows(attended_, weights_->compute, rows, as_size(recurrent_inner(config)));
+  const auto mixed = step_.attended(rows, as_size(recurrent_inner(config)));
   const kernels::convolution convolution{float_data(w.convolution), float_data(w.bias),
                                          r.type != recurrent_type::short_convolution};
   backend_.linear(projected, normed, *w.in, float_data(w.in_bias));
   column_parts parts(projected);
   if (r.type == recurrent_type::short_convolution) {
     const auto before = parts.next(channels), behind = parts.next(channels), x = parts.next(channels);
-    recurrence_->multiply(x, x, before);
-    recurrence_->convolve(convolved, x, convolution, states, own);
-    recurrence_->multiply(mixed, convolved, behind);
-    return add_branch(i, product_site::o, residual, mixed, *w.out, w.out_bias, norm, r.out_scale);
+    recurrence_.multiply(x, x, before);
+    recurrence_.convolve(convolved, x, convolution, *states_, own);
+    recurrence_.multiply(mixed, convolved, behind);
+    return step_.add_branch(i, product_site::o, mixed, *w.out, w.out_bias, norm, r.out_scale);
   }
   const auto recurred = buffer_rows(recurred_, dtype::f32, rows, inner);
   tensor gate, x, rates, betas;
@@ -96,8 +114,8 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
     const auto rank = as_size(r.rank), all_rates = heads * as_size(r.key_dim);
     x = parts.next(channels);
     betas = parts.next(heads);
-    const auto both = buffer_rows(recurrent_rates_, dtype::f32, rows, all_rates + inner);
-    const auto low = buffer_rows(recurrent_low_, weights_->compute, rows, rank);
+    const auto both = buffer_rows(rates_, dtype::f32, rows, all_rates + inner);
+    const auto low = buffer_rows(low_, step_.weights->compute, rows, rank);
     column_parts of_both(both);
     rates = of_both.next(all_rates);
     gate = of_both.next(inner);
@@ -124,19 +142,15 @@ void decoder::add_recurrence(int i, const tensor& residual, const tensor& normed
     scale(of_x.next(as_size(r.keys())), r.c_scale);
     scale(rates, r.rate_scale);
   }
-  recurrence_->convolve(convolved, x, convolution, states, own);
-  recurrence_->recur(recurred, convolved, rates, betas, recurrence_of(r, w), states, own);
-  recurrence_->gate(mixed, recurred, gate,
-                    {.norm = r.norm,
-                     .weight = float_data(w.norm),
-                     .eps = config.norm_eps,
-                     .group = as_size(r.norm_group),
-                     .sigmoid = r.sigmoid_gate});
-  add_branch(i, product_site::o, residual, mixed, *w.out, w.out_bias, norm, r.out_scale);
-}
-
-void decoder::gate_attention(const tensor& attended, const tensor& gate) {
-  recurrence_->gate(attended, attended, gate, {.sigmoid = true});
+  recurrence_.convolve(convolved, x, convolution, *states_, own);
+  recurrence_.recur(recurred, convolved, rates, betas, recurrence_of(r, w), *states_, own);
+  recurrence_.gate(mixed, recurred, gate,
+                   {.norm = r.norm,
+                    .weight = float_data(w.norm),
+                    .eps = config.norm_eps,
+                    .group = as_size(r.norm_group),
+                    .sigmoid = r.sigmoid_gate});
+  step_.add_branch(i, product_site::o, mixed, *w.out, w.out_bias, norm, r.out_scale);
 }
 
 } // namespace troupe

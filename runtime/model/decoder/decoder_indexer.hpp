@@ -1,0 +1,41 @@
+// A learned sparse indexer (DeepSeek-V3.2-Exp, section 2): a small head scores the context, and rows attend the positions
+// with the highest scores. Its keys have layers of their own in the cache.
+#pragma once
+
+#include "kernels/ops.hpp"
+#include "kernels/sparse_attention.hpp"
+#include "runtime/model/decoder/decoder_positions.hpp"
+#include "runtime/model/decoder/decoder_step.hpp"
+
+#include <cstddef>
+
+namespace troupe {
+
+class decoder_indexer {
+public:
+  /// Borrows the step.
+  decoder_indexer(decoder_step& step);
+
+  /// Makes the heads' queries of `in`, [rows, what the product reads].
+  void read_queries(const kernels::tensor& in, const layer_weights& layer);
+
+  /// Chooses positions for layer `i`, if it has an indexer of its own; else those of the layer before stay.
+  void choose(int i, const kernels::tensor& normed, kernels::kv_cache& cache, const kernels::batch& who);
+
+  /// to = attention over the chosen positions.
+  void attend(const kernels::tensor& to, const kernels::tensor& qkv, const kernels::attention_scores& scores,
+              kernels::kv_cache& cache, int layer, const kernels::batch& who);
+
+private:
+  /// f32 [rows, (heads + 1) * dim]: queries of its heads, then the key.
+  kernels::tensor all(std::size_t rows) const;
+
+  decoder_step& step_;
+  kernels::backend& backend_;
+  kernels::sparse_attention& sparse_;
+  rotation rope_;
+  kernels::buffer rows_, weights_;  // see activation_sizes
+  kernels::position_choice chosen_; // of the last layer with an indexer
+};
+
+} // namespace troupe

@@ -1,0 +1,59 @@
+#include "runtime/model/decoder/decoder_positions.hpp"
+
+#include "runtime/model/decoder/decoder_tensors.hpp"
+#include "runtime/model/rope.hpp"
+
+#include <cmath>
+
+namespace troupe {
+
+rotation upload_rotation(const rope_config& rope, int dim, int max_context, kernels::backend& backend) {
+  rotation made{backend.upload(rope_table(rope, dim, max_context)), nullptr, rope_border(rope, max_context)};
+  if (made.border > 0)
+    made.longer = backend.upload(rope_table(rope, dim, max_context, max_context));
+  return made;
+}
+
+decoder_positions::decoder_positions(const model_config& config, kernels::backend& backend, int max_context)
+  : config_(config), backend_(backend) {
+  if (config.positions == position_type::rotary)
+    rope_ = upload_rotation(config.rope, config.head_dim, max_context, backend);
+  if (config.local_rope)
+    local_rope_ = upload_rotation(
+      *config.local_rope, config.local_head_dim > 0 ? config.local_head_dim : config.head_dim, max_context, backend);
+  if (config.positions != position_type::rotary || !config.unrotated.empty())
+    unrotated_.rows = backend.upload(unrotated_table(config.head_dim, max_context));
+  if (config.positions == position_type::learned)
+    require_in_decoder(as_size(max_context) + config.position_offset <= config.position_rows,
+                       "more positions than learned ones");
+  if (config.positions == position_type::alibi) {
+    auto slopes = alibi_slopes(config.heads);
+    for (float& slope : slopes)
+      slope *= config.alibi_scale;
+    slopes_ = backend.upload(slopes);
+  }
+}
+
+void decoder_positions::begin(const kernels::batch& who) {
+  growth_.clear();
+  if (config_.growth)
+    for (const auto& s : who.sequences)
+      for (std::int32_t r = 0; r < s.rows; ++r)
+        growth_.push_back(config_.growth.rate *
+                          std::log1p(std::floor(static_cast<float>(s.first_position + r + config_.growth.first) /
+                                                static_cast<float>(config_.growth.period))));
+}
+
+kernels::rope_rows decoder_positions::rotation_of(int layer) const {
+  const bool local = config_.local_rope && config_.windows[as_size(layer)] > 0;
+  return (config_.is_unrotated(layer) ? unrotated_ : local ? local_rope_ : rope_).get();
+}
+
+const float* decoder_positions::slopes() const { return float_data(slopes_); }
+
+void decoder_positions::grow(int layer, const kernels::tensor& queries) {
+  if (config_.growth && (!config_.growth.unrotated || config_.is_unrotated(layer)))
+    backend_.add_rows(queries, queries, 1, nullptr, growth_.data());
+}
+
+} // namespace troupe
