@@ -224,16 +224,18 @@ void server_context::add_session(const std::shared_ptr<session>& one, const std:
 
 std::shared_ptr<const void> server_context::begin_handshake(const session* one, const std::string& address) {
   std::shared_ptr<session> gives_way;
-  const std::lock_guard lock(mutex_);
-  if (const auto* found = handshakes_.crowded_out())
-    gives_way = sessions_.at(static_cast<const session*>(found)).of.lock();
-  if (gives_way) {
-    handshakes_.close(gives_way.get());
-    gives_way->abort();
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto* found = handshakes_.crowded_out())
+      gives_way = sessions_.at(static_cast<const session*>(found)).of.lock();
+    if (gives_way) {
+      handshakes_.close(gives_way.get());
+      gives_way->abort();
+    }
+    handshakes_.open(one, address);
+    handshakes_.set_idle(one, true);
   }
-  handshakes_.open(one, address);
-  handshakes_.set_idle(one, true);
-  return std::shared_ptr<const void>(one, [this](const void* which) {
+  return std::shared_ptr<const void>(one, [this](const void* which) { // which is called, too, where there is no memory
     const std::lock_guard ended(mutex_);
     handshakes_.close(which);
   });

@@ -531,7 +531,7 @@ command add_serve(CLI::App& troupe, reader again) {
   app->footer("Endpoints:\n" + list_endpoints(100) +
               "\nThe server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM "
               "lets running requests finish, a second one ends them with an error; the exit status is 0. SIGHUP reads "
-              "the configuration, keys and the policy again.\n"
+              "the configuration, keys, certificate and policy again.\n"
               "Examples:\n"
               "  troupe serve\n"
               "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"
