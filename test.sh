@@ -162,7 +162,7 @@ finish_e2e() {
 
 mkdir -p build
 packages=("${build_packages[@]}" locales)
-wanted e2e && packages+=(python3-venv prometheus chromium node-typescript golang-github-yuin-goldmark-dev)
+wanted e2e && packages+=(python3-venv openssl curl prometheus chromium node-typescript golang-github-yuin-goldmark-dev)
 wanted format && packages+=(clang-format python3)
 install_packages "${packages[@]}"
 for part in format unit arm e2e asan tsan; do

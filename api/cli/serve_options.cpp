@@ -1,6 +1,5 @@
 #include "api/cli/serve_options.hpp"
-#include "api/http/control_socket.hpp"
-
+#include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/policy_file.hpp"
 #include "api/cli/served_list.hpp"
@@ -8,6 +7,7 @@
 #include "api/cli/values.hpp"
 #include "api/http/control_socket.hpp"
 #include "api/http/key_ring.hpp"
+#include "api/http/tls_identity.hpp"
 #include "runtime/engine/loading/replica_roles.hpp"
 #include "runtime/techniques/repertoire.hpp"
 
@@ -103,6 +103,11 @@ void add_server_options(CLI::App& command, serve_options& given) {
   file("--admin-key-file", given.admin_key_file,
        "Read from this file a key with which clients may load and unload models (POST /v1/models/load, /unload), and "
        "nothing else. It can also be given in TROUPE_ADMIN_KEY");
+  file("--tls-cert", given.tls_certificate,
+       "Speak TLS (https, wss) by the certificate in this PEM file, followed by those that lead to a root; with "
+       "--tls-key. "
+       "SIGHUP reads both again, for new connections");
+  file("--tls-key", given.tls_key, "The key of --tls-cert: a PEM file without a password");
   file("--policy", given.policy_file,
        "Read from this TOML file what clients cannot lift: texts that no answer contains, biases, the highest "
        "temperature, the longest answer; for all, or in [key.NAME] for one name of --api-keys");
@@ -299,6 +304,13 @@ void take_files(serve_options& options) {
     options.server.admin_key = read_key(options.admin_key_file);
   else if (const char* key = std::getenv("TROUPE_ADMIN_KEY"); key && *key)
     options.server.admin_key = key;
+  if (options.tls_certificate.empty() != options.tls_key.empty())
+    throw usage_failure("--tls-cert and --tls-key go together");
+  options.server.tls_certificate = options.tls_certificate;
+  options.server.tls_key = options.tls_key;
+  if (!options.tls_certificate.empty())
+    const tls_identity checked(options.tls_certificate,
+                               options.tls_key); // what is wrong is told before the model is loaded
   if (!options.policy_file.empty()) {
     options.server.policy = read_policy(options.policy_file);
     check_policy_keys(options.policy_file, options.server);

@@ -30,7 +30,7 @@ struct serve_options {
   log_format format = log_format::text;
   std::optional<std::size_t> per_key;
   bool quiet = false;
-  std::string key_file, keys_file, metrics_key_file, admin_key_file, policy_file;
+  std::string key_file, keys_file, metrics_key_file, admin_key_file, policy_file, tls_certificate, tls_key;
   std::vector<std::string> models = {}; // PATH or NAME=PATH; none: those of the configuration, or the bundled one
   std::string record_folder = {};       // of what is asked and answered; empty: nothing is recorded
   bool record_prompts = true;

@@ -62,7 +62,9 @@ byte_stream byte_stream::move_to(const executor_type& executor) {
   stream_socket moved(executor);
   const auto protocol = socket_.local_endpoint().protocol();
   moved.assign(protocol, socket_.release());
-  return byte_stream(std::move(moved));
+  byte_stream result(std::move(moved));
+  result.tls_ = std::move(tls_);
+  return result;
 }
 
 std::string byte_stream::peer() const {
@@ -85,6 +87,12 @@ bool byte_stream::is_reset() {
 }
 
 bool byte_stream::send_at_once(std::string_view bytes) {
+  if (tls_) {
+    pollfd room{socket_.native_handle(), POLLOUT, 0}; // without it, a part of a record might be sent
+    if (::poll(&room, 1, 0) <= 0)
+      return true;
+    return !tls_->write(bytes.data(), bytes.size()).ec;
+  }
   const auto sent = ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
@@ -97,6 +105,8 @@ void byte_stream::cancel() {
 }
 
 void byte_stream::shutdown_send() {
+  if (tls_)
+    tls_->say_end();
   boost::system::error_code ec;
   socket_.shutdown(stream_socket::shutdown_send, ec);
 }
@@ -109,6 +119,10 @@ void byte_stream::break_off() {
 void byte_stream::close() {
   if (client_)
     client_->close();
+  if (tls_) {
+    tls_->say_end();
+    tls_->let_go();
+  }
   break_off();
   boost::system::error_code ec;
   socket_.close(ec);

@@ -11,14 +11,25 @@ connection_table::verdict connection_table::judge(const std::string& address) co
   const auto largest = std::ranges::max_element(by_address_, {}, [](auto& each) { return each.second; });
   if (largest == by_address_.end() || largest->second <= mine + 1)
     return {refusal::full};
+  const auto found = longest_idle_of(largest->first);
+  return {found ? refusal::none : refusal::full, found};
+}
+
+connection_table::id connection_table::crowded_out() const {
+  if (open_.size() < most_)
+    return nullptr;
+  return longest_idle_of(std::ranges::max_element(by_address_, {}, [](auto& each) { return each.second; })->first);
+}
+
+connection_table::id connection_table::longest_idle_of(const std::string& address) const {
   id found = nullptr;
   std::uint64_t since = 0;
   for (const auto& [one, what] : open_)
-    if (what.idle_since > 0 && what.address == largest->first && (since == 0 || what.idle_since < since)) {
+    if (what.idle_since > 0 && what.address == address && (since == 0 || what.idle_since < since)) {
       found = one;
       since = what.idle_since;
     }
-  return {found ? refusal::none : refusal::full, found};
+  return found;
 }
 
 void connection_table::open(id one, const std::string& address) {

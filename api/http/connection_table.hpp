@@ -24,6 +24,9 @@ public:
   /// Whether another connection from the address may be opened.
   verdict judge(const std::string& address) const;
 
+  /// If no more may be open, who gives way to whoever comes: the longest idle one of the address that has most. Else null.
+  id crowded_out() const;
+
   void open(id one, const std::string& address);
   void close(id one);
   /// Open connections are busy until they are said to be idle: without a request under way.
@@ -37,6 +40,8 @@ private:
     std::string address;
     std::uint64_t idle_since = 0; // number of the set_idle; 0: busy
   };
+
+  id longest_idle_of(const std::string& address) const;
 
   const std::size_t most_, most_of_one_;
   std::map<id, connection> open_;

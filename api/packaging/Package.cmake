@@ -87,5 +87,5 @@ programs need to embed its engine or its server: headers, static libraries and
 the files of find_package(Troupe).")
 string(CONCAT CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
   "libcaf-dev (>= 0.17.6), libcaf-dev (<< 0.17.7), libsimdjson-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev, "
-  "pkg-config, libboost1.81-dev, prometheus-cpp-dev, libspdlog-dev")
+  "pkg-config, libboost1.81-dev, prometheus-cpp-dev, libspdlog-dev, libssl-dev")
 include(CPack)

@@ -146,16 +146,19 @@ asio::awaitable<void> accept_one(server_context& context) {
   // The kernel's default send buffer would hold megabytes for a client that does not read.
   socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(context.options.sink_bytes)), ec);
   byte_stream bytes(std::move(socket));
+  const auto identity = context.live.get()->tls;
   const auto from = bytes.peer();
   const auto refusal = context.make_room_for(from);
   if (refusal == connection_table::refusal::none) {
+    if (identity)
+      bytes.begin_tls(*identity);
     start_http_session(context, std::move(bytes));
     context.log->write(log_level::debug, "connection opened", {{"open", std::uint64_t(context.session_count())}});
     co_return;
   }
   context.log->write_refusal("connection refused",
                              {{"client", bytes.peer_address()}, {"open", std::uint64_t(context.session_count())}});
-  if (context.turned_away >= most_turned_away)
+  if (context.turned_away >= most_turned_away || identity)
     co_return; // closed without an answer
   auto refused = std::make_shared<stream_socket>(bytes.release_socket());
   const auto* sentence = refusal == connection_table::refusal::share ? "too many connections from this address"

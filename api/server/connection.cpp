@@ -105,7 +105,7 @@ asio::awaitable<void> connection::write_response(const reply& what, const answer
     ? form.error_format(what, record_ ? record_->id() : std::string())
     : std::string();
   const auto& body = own.empty() ? what.body : own;
-  keep_alive_ = form.keep_alive && !last_ && !context_.closes();
+  keep_alive_ = form.keep_alive && !last_ && !closes();
   out.keep_alive(keep_alive_);
   for (const auto& [name, value] : what.headers)
     out.set(name, value);
@@ -132,7 +132,7 @@ asio::awaitable<void> connection::write_response(const reply& what, const answer
 
 asio::awaitable<void> connection::start_stream(std::string_view content_type, const answer_form& form) {
   auto out = response<http::empty_body>(200, content_type, form, record_);
-  keep_alive_ = form.keep_alive && !last_ && !context_.closes();
+  keep_alive_ = form.keep_alive && !last_ && !closes();
   out.keep_alive(keep_alive_);
   out.set(http::field::cache_control, "no-cache");
   // Keeps proxies from buffering the stream.
@@ -287,7 +287,19 @@ asio::awaitable<bool> connection::attend(request_scope& scope, unsigned version,
   co_return result&&* result && !last_;
 }
 
+bool connection::closes() const { return context_.draining && !(context_.next() && bytes_.is_movable()); }
+
+asio::awaitable<void> connection::say_end() {
+  if (!bytes_.has_tls())
+    co_return;
+  boost::system::error_code ec;
+  set_deadline(context_.options.write_timeout); // the client may not have read what comes before
+  co_await bytes_.async_say_end(asio::redirect_error(asio::use_awaitable, ec));
+  clear_deadline();
+}
+
 asio::awaitable<void> connection::linger() {
+  co_await say_end();
   boost::system::error_code ec;
   bytes_.shutdown_send();
   set_deadline(linger_time);

@@ -73,6 +73,9 @@ public:
   /// The connection is another process's.
   void let_go();
 
+  /// With TLS, tells a client whose answer ends with the connection that it is whole.
+  asio::awaitable<void> say_end();
+
   /// Lets the client read its answer: closing a socket with unread input would reset the connection.
   asio::awaitable<void> linger();
 
@@ -84,6 +87,9 @@ public:
   void clear_deadline();
   bool timed_out() const { return timed_out_; }
   void close();
+
+  /// Whether the connection ends behind the request that it has: nobody takes it over.
+  bool closes() const;
 
   /// Whether the last answer said that the connection may serve another request.
   bool keeps_alive() const { return keep_alive_; }

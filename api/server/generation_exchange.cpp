@@ -193,7 +193,7 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
   auto& writer = *job.writer;
   // Long bodies leave room for those that come.
   const bool light = body.text.size() <= held_text::free_bytes || context.bodies.taken() <= context.bodies.most() / 2;
-  its.may_move = its.may_move && light && link.bytes().is_socket() && is_movable(job, body.text);
+  its.may_move = its.may_move && light && link.bytes().is_movable() && is_movable(job, body.text);
   if (its.may_move)
     its.body = std::move(body); // as long as it may move
   { const auto released = std::move(body); }

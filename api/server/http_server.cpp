@@ -52,11 +52,18 @@ void start_draining(server_context& context, std::chrono::milliseconds grace) {
   });
 }
 
+void tell_of_identity(server_context& context) {
+  if (const auto own = context.live.get()->tls)
+    for (const auto& each : own->remarks())
+      context.log->say(log_level::warn, "tls", each);
+}
+
 } // namespace
 
 server::server(service& engine, server_options options)
   : context_(std::make_unique<server_context>(engine, std::move(options))) {
   listen(*context_);
+  tell_of_identity(*context_);
   if (!context_->options.accept_later)
     accept();
   if (context_->options.page)
@@ -98,11 +105,14 @@ void server::take(const std::string& message, descriptor socket) {
 
 void server::reload(const server_options& next) {
   live_settings live(next, {});
+  if ((live.tls == nullptr) != (context_->live.get()->tls == nullptr))
+    throw failure(errc::bad_request, "TLS is begun or given up by a restart only (--tls-cert)");
   context_->keys.replace(next.api_keys, next.key_file, [&](bool open) {
     if (open)
       live.hosts = known_hosts(context_->address, context_->options.host, next.allowed_hosts);
   });
   context_->live.set(std::move(live));
+  tell_of_identity(*context_);
   context_->quotas.limit(next.max_requests_per_key);
 }
 

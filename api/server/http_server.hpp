@@ -23,9 +23,11 @@ class control_peer;
 class recorder; // api/record/recorder.hpp
 
 struct server_options {
-  std::string host = "127.0.0.1";              // address or name
-  std::uint16_t port = 8080;                   // 0: any free port
-  int socket = -1;                             // that listens already, on `host` and any port; -1: none
+  std::string host = "127.0.0.1";             // address or name
+  std::uint16_t port = 8080;                  // 0: any free port
+  int socket = -1;                            // that listens already, on `host` and any port; -1: none
+  std::filesystem::path tls_certificate = {}; // with tls_key, by which TLS is spoken (tls_identity); empty: plain HTTP
+  std::filesystem::path tls_key = {};
   std::vector<std::string> api_keys = {};      // these and those of key_file; none of both: no key needed
   std::filesystem::path key_file = {};         // of `name=key` lines, read again when it changes; empty: none
   std::string metrics_key = {};                // opens /metrics alone, which needs a key then; empty: none
@@ -74,7 +76,8 @@ struct server_context;
 
 class server {
 public:
-  /// Starts listening. Throws failure(unavailable) if it cannot bind the address. `engine` must outlive the server.
+  /// Starts listening. Throws failure(unavailable) if it cannot bind the address, and what tls_identity throws. `engine`
+  /// must outlive the server.
   server(service& engine, server_options options);
   ~server();
 
@@ -98,8 +101,8 @@ public:
   void run_until_stopped();
 
   /// Puts in force what can change meanwhile: keys, the metrics key, the policy, origins, allowed hosts, the bound of a
-  /// key's sequences, the timeouts of headers and idle connections, the grace. Running requests go on. Throws
-  /// failure(bad_request | not_found | bad_file), and then nothing has changed. Any thread.
+  /// key's sequences, the timeouts of headers and idle connections, the grace, the certificate of new connections. Running
+  /// requests go on. Throws failure(bad_request | not_found | bad_file), and then nothing has changed. Any thread.
   void reload(const server_options& next);
 
   /// Requests that are submitted and have not ended. Any thread.

@@ -58,6 +58,7 @@ public:
       strand_(bytes.get_executor()),
       first_(std::move(first)),
       late_(context.draining && !context.replaced),
+      greets_(bytes.has_tls()),
       address_(bytes.peer_address()),
       link_(std::make_shared<connection>(std::move(bytes), context)) {
     context_.counted.connection_opened();
@@ -76,6 +77,7 @@ public:
   asio::awaitable<void> run();
 
 private:
+  asio::awaitable<bool> shake_hands();
   asio::awaitable<void> serve_websocket();
   asio::awaitable<bool> serve_and_record();
   asio::awaitable<bool> serve_one();
@@ -99,6 +101,7 @@ private:
   asio::any_io_executor strand_;
   std::unique_ptr<moving_request> first_; // which another process has begun to answer; null: none
   const bool late_;                       // came while the server was draining
+  bool greets_;                           // TLS has not begun
   bool as_anthropic_ = false;             // the request's client speaks Anthropic's API
   const std::string address_;             // of the client
   std::shared_ptr<connection> link_;
@@ -114,7 +117,7 @@ private:
 
 void http_session::drain() {
   asio::post(strand_, [self = shared_from_this()] {
-    const bool moves = self->context_.next() && self->link_->bytes().is_socket();
+    const bool moves = self->context_.next() && self->link_->bytes().is_movable();
     self->draining_ = !moves;
     if (self->websocket_)
       self->websocket_->drain();
@@ -156,8 +159,33 @@ void http_session::give_way() {
   });
 }
 
+/// False if the client is gone, or does not speak TLS.
+asio::awaitable<bool> http_session::shake_hands() {
+  link_->set_deadline(context_.live.get()->header_timeout);
+  boost::system::error_code ec;
+  {
+    const auto place = context_.begin_handshake(this, link_->bytes().peer());
+    context_.set_idle(this, true);
+    co_await link_->bytes().async_handshake(asio::redirect_error(asio::use_awaitable, ec));
+  }
+  link_->clear_deadline();
+  if (!ec)
+    co_return true;
+  if (ec == boost::system::errc::wrong_protocol_type) {
+    link_->bytes().leave_tls();
+    const auto why = refusal(400, "this port speaks TLS alone: the URL begins with https://");
+    const answer_form form;
+    co_return co_await refuse_and_close(why, form);
+  }
+  // At debug, as whoever looks for open ports does the same.
+  const auto trouble = link_->bytes().tls_trouble();
+  context_.log->write(log_level::debug, "no TLS",
+                      {{"client", address_}, {"why", trouble.empty() ? ec.message() : std::string(trouble)}});
+  co_return false;
+}
+
 asio::awaitable<void> http_session::run() {
-  bool more = !first_ || co_await serve_and_record();
+  bool more = !(first_ || greets_) || co_await serve_and_record();
   while (more) {
     more = co_await serve_and_record();
     // The drain began behind this request: what the client sends by then must not reset the answer.
@@ -168,6 +196,8 @@ asio::awaitable<void> http_session::run() {
   }
   if (upgrade_)
     co_await serve_websocket();
+  else
+    co_await link_->say_end();
   link_->close();
 }
 
@@ -186,6 +216,8 @@ asio::awaitable<bool> http_session::serve_and_record() {
   try {
     if (first_)
       more = co_await continue_first(*std::exchange(first_, nullptr));
+    else if (std::exchange(greets_, false))
+      more = co_await shake_hands();
     else
       more = co_await serve_one();
   } catch (const std::exception&) {
@@ -222,7 +254,7 @@ asio::awaitable<bool> http_session::await_request() {
   if (late_ ? std::exchange(draining_, true) : draining && !fresh_)
     co_return false;
   link_->set_deadline(late_ || draining ? late_timeout : context_.live.get()->idle_timeout);
-  if (context_.next() && link_->bytes().is_socket()) {
+  if (context_.next() && link_->bytes().is_movable()) {
     give_away();
     co_return false;
   }
@@ -234,7 +266,7 @@ asio::awaitable<bool> http_session::await_request() {
   context_.set_idle(this, false);
   buffer.commit(count);
   idle_ = fresh_ = false;
-  if (ec == asio::error::operation_aborted && count == 0 && context_.next())
+  if (ec == asio::error::operation_aborted && count == 0 && context_.next() && link_->bytes().is_movable())
     give_away();
   co_return !ec;
 }
@@ -244,7 +276,7 @@ answer_form http_session::form_of(const request_parser& parser) const {
   answer_form form;
   form.version = head.version();
   form.head = head.method() == http::verb::head;
-  form.keep_alive = parser.keep_alive() && !draining_ && !context_.closes();
+  form.keep_alive = parser.keep_alive() && !draining_ && !link_->closes();
   form.headers = cors_headers(head, *context_.live.get());
   form.accept = view(head[http::field::accept]);
   form.last_event_id = view(head["Last-Event-ID"]);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/http/access.hpp"
+#include "api/http/tls_identity.hpp"
 #include "api/server/http_server.hpp"
 #include "api/service/policy.hpp"
 
@@ -16,7 +17,7 @@
 namespace troupe {
 
 struct live_settings {
-  /// Throws failure(bad_request) as banned_by_policy.
+  /// Throws failure(bad_request) as banned_by_policy, and what tls_identity throws.
   live_settings(const server_options& from, known_hosts may_be_named)
     : metrics_key(from.metrics_key),
       admin_key(from.admin_key),
@@ -24,6 +25,8 @@ struct live_settings {
       hosts(std::move(may_be_named)),
       policy(from.policy),
       banned(from.policy),
+      tls(from.tls_certificate.empty() ? nullptr
+                                       : std::make_shared<const tls_identity>(from.tls_certificate, from.tls_key)),
       header_timeout(from.header_timeout),
       idle_timeout(from.idle_timeout),
       stop_grace(from.stop_grace) {}
@@ -33,6 +36,7 @@ struct live_settings {
   known_hosts hosts;
   server_policy policy;
   banned_by_policy banned;
+  std::shared_ptr<const tls_identity> tls; // by which new connections speak TLS; null: plainly
   std::chrono::milliseconds header_timeout, idle_timeout, stop_grace;
 };
 

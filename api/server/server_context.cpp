@@ -61,6 +61,7 @@ server_context::server_context(service& engine, server_options given)
     streams(options.max_resume_memory, options.max_unread_streams),
     id_prefix_(random_prefix()),
     connections_(options.max_connections),
+    handshakes_(std::max<std::size_t>(1, options.max_connections / 4)),
     io(options.threads),
     acceptor(asio::make_strand(io)),
     grace(acceptor.get_executor()),
@@ -219,6 +220,25 @@ void server_context::add_session(const std::shared_ptr<session>& one, const std:
   sessions_[one.get()] = {one, late};
   late_sessions_ += late;
   connections_.open(one.get(), address);
+}
+
+std::shared_ptr<const void> server_context::begin_handshake(const session* one, const std::string& address) {
+  std::shared_ptr<session> gives_way;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto* found = handshakes_.crowded_out())
+      gives_way = sessions_.at(static_cast<const session*>(found)).of.lock();
+    if (gives_way) {
+      handshakes_.close(gives_way.get());
+      gives_way->abort();
+    }
+    handshakes_.open(one, address);
+    handshakes_.set_idle(one, true);
+  }
+  return std::shared_ptr<const void>(one, [this](const void* which) { // which is called, too, where there is no memory
+    const std::lock_guard ended(mutex_);
+    handshakes_.close(which);
+  });
 }
 
 void server_context::set_idle(const session* one, bool idle) {

@@ -109,7 +109,7 @@ private:
   std::map<const session*, open_session> sessions_;
   std::size_t late_sessions_ = 0;
   std::shared_ptr<const successor> next_;
-  connection_table connections_;
+  connection_table connections_, handshakes_;
 
 public:
   // The members above must outlive the connections, which handlers of `io` own.
@@ -123,8 +123,6 @@ public:
   std::string path;          // that is listened on; empty: an address
   asio::ip::address address; // that is listened on; unspecified for a path
 
-  /// Whether connections end behind the requests that they have: nobody takes them over.
-  bool closes() const { return draining && !next(); }
   /// Who takes this server's place; null: nobody yet.
   std::shared_ptr<const successor> next() const;
   void set_next(successor who);
@@ -163,6 +161,9 @@ public:
   void add_session(const std::shared_ptr<session>& one, const std::string& address);
   void remove_session(const session* one);
   void set_idle(const session* one, bool idle);
+
+  /// One more connection begins to speak TLS, until the last copy is gone. Where too many do, another one is closed.
+  std::shared_ptr<const void> begin_handshake(const session* one, const std::string& address);
   std::vector<std::shared_ptr<session>> sessions() const;
   std::size_t session_count() const;
   /// Draining: stops accepting, and closes the connections that came since.

@@ -11,6 +11,7 @@ import pytest
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
+from certificates import make_certificate  # noqa: E402
 from hub import COMMIT, Hub  # noqa: E402
 from server import ROOT, binary, wait_until  # noqa: E402
 
@@ -310,16 +311,10 @@ def test_a_full_disk_is_told_and_what_was_fetched_is_kept(pull, hub):
 
 
 def test_https_is_verified_and_proxies_are_asked(pull, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls")
-    names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
-    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                           "-keyout", folder / "key", "-out", folder / "certificate", "-subj", "/CN=hub", "-addext",
-                           names], capture_output=True)
-    if made.returncode:
-        pytest.skip("cannot make certificates")
-    with Hub(checkpoint(), (folder / "certificate", folder / "key")) as hub:
+    certificate, key = make_certificate(tmp_path_factory.mktemp("tls"))
+    with Hub(checkpoint(), (certificate, key)) as hub:
         assert "certificate verify failed" in pull.refused(hub)
-        assert pull(hub, SSL_CERT_FILE=str(folder / "certificate"))[0] == 0
+        assert pull(hub, SSL_CERT_FILE=str(certificate))[0] == 0
     with Hub({"x-Q8_0.gguf": b"GGUF"}) as hub:
         assert pull(hub, "org/small", HF_ENDPOINT="http://hub.invalid", http_proxy=hub.url,
                     no_proxy="localhost")[0] == 0

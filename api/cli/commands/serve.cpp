@@ -47,10 +47,11 @@ namespace {
 
 bool is_every_address(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
-std::string url_of(const std::string& host, std::uint16_t port) {
+std::string url_of(const server_options& options, const std::string& host, std::uint16_t port) {
   if (host.starts_with("unix:"))
     return host;
-  return "http://" + (host.find(':') != host.npos ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return (options.tls_key.empty() ? "http://" : "https://") + (host.find(':') != host.npos ? "[" + host + "]" : host) +
+    ":" + std::to_string(port);
 }
 
 /// A request to paste into a shell.
@@ -224,11 +225,12 @@ bool check_access(const serve_options& options, const std::string& host) {
 }
 
 /// Flags whose values, or files, are put in force by `reload`.
-constexpr std::array<std::string_view, 15> live_flags{"api-key",          "api-key-file",    "api-keys",
+constexpr std::array<std::string_view, 17> live_flags{"api-key",          "api-key-file",    "api-keys",
                                                       "metrics-key-file", "admin-key-file",  "policy",
                                                       "cors-origin",      "allowed-hosts",   "max-requests-per-key",
                                                       "header-timeout",   "allow-anonymous", "idle-timeout",
-                                                      "stop-grace",       "log-level",       "config"};
+                                                      "stop-grace",       "log-level",       "config",
+                                                      "tls-cert",         "tls-key"};
 
 /// The command line and all files that it names, read again: what can change does, the rest is told.
 void reload(server& listening, const catalogue& models, const std::vector<catalogue_model>& list,
@@ -385,9 +387,13 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
      .accept = accept});
   options.server.record = recorder_of(options, list);
   server listening(models, options.server);
-  const auto url = url_of(host, listening.port());
+  const auto url = url_of(options.server, host, listening.port());
   print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
-  const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
+  const auto local_url = url_of(options.server,
+                                host == "0.0.0.0" ? "127.0.0.1"
+                                  : host == "::"  ? "::1"
+                                                  : host,
+                                listening.port());
   if (options.server.page && options.is_verbose() && listening.port() != 0)
     log->say(log_level::info, "page", "open " + local_url + " in a browser to chat and to watch the engine");
   if (options.server.fault_injection)
@@ -525,7 +531,7 @@ command add_serve(CLI::App& troupe, reader again) {
   app->footer("Endpoints:\n" + list_endpoints(100) +
               "\nThe server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM "
               "lets running requests finish, a second one ends them with an error; the exit status is 0. SIGHUP reads "
-              "the configuration, keys and the policy again.\n"
+              "the configuration, keys, certificate and policy again.\n"
               "Examples:\n"
               "  troupe serve\n"
               "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"
