@@ -205,8 +205,7 @@ std::vector<known_model> catalogue::known() const {
     one.now = !house_->is_given ? public_state(house_->roster.now(i))
       : one.model               ? known_model::state::ready
                                 : known_model::state::loading;
-    one.line = one.now == known_model::state::failed && house_->roster.why(i) ? house_->roster.why(i)->message
-                                                                              : house_->line_of(i);
+    one.line = house_->line_of(i);
     if (one.now == known_model::state::loading) {
       one.done_bytes = each.status.done_bytes;
       one.total_bytes = each.status.total_bytes;

@@ -13,8 +13,13 @@ using state = model_roster::state;
 std::vector<model_roster::listed> listed_of(const std::vector<catalogue_model>& models) {
   std::vector<model_roster::listed> all;
   for (const auto& each : models)
-    all.push_back({each.options.model_name, each.aliases, each.stays});
+    all.push_back({each.options.model_name, each.aliases, each.stays, each.options.max_wait});
   return all;
+}
+
+std::string seconds_until(model_roster::time when) {
+  const auto left = std::chrono::ceil<std::chrono::seconds>(when - std::chrono::steady_clock::now());
+  return std::to_string(std::max<std::int64_t>(1, left.count())) + " s";
 }
 
 } // namespace
@@ -88,14 +93,24 @@ void engine_house::check_may_be_loaded(std::size_t model) const {
   const auto& why = roster.why(model);
   throw failure(errc::unavailable,
                 "the model `" + name_of(model) + "` is not loaded" + (why ? ": " + why->message : std::string()) +
-                  "; this server loads none on demand (--load-on-demand)",
+                  "; " +
+                  (roster.comes_back(model) ? again_of(model) : "this server loads none on demand (--load-on-demand)"),
                 "model");
+}
+
+std::string engine_house::again_of(std::size_t model) const {
+  const auto at = roster.again_at(model);
+  return "it is loaded again by itself" + (at ? " in " + seconds_until(*at) : std::string());
 }
 
 std::string engine_house::line_of(std::size_t model) const {
   const auto name = '`' + name_of(model) + '`';
   switch (roster.now(model)) {
-    case state::queued: return name + " waits to be loaded";
+    case state::queued:
+      if (const auto room = roster.waits_for(model))
+        return name + " waits for memory: `" + name_of(room->by) + "` makes room for it " +
+          (room->at ? "in " + seconds_until(*room->at) : "when its last answer has ended");
+      return name + " waits to be loaded";
     case state::loading: {
       const auto& status = residents[model].status;
       return "loading " + name +
@@ -103,13 +118,18 @@ std::string engine_house::line_of(std::size_t model) const {
     }
     case state::leaving:
     case state::unloading: return name + " is being unloaded";
+    case state::failed:
+      return roster.why(model)->message + (roster.comes_back(model) ? "; " + again_of(model) : std::string());
     default: return {};
   }
 }
 
 error engine_house::refusal_of(std::size_t model) const {
   auto why = *roster.why(model);
-  return {errc::unavailable, "the model `" + name_of(model) + "` could not be loaded: " + why.message, "model"};
+  why.code = why.code == errc::overloaded ? errc::overloaded : errc::unavailable;
+  why.message = "the model `" + name_of(model) + "` could not be loaded: " + why.message;
+  why.param = "model";
+  return why;
 }
 
 service_status engine_house::whole_status() const {
@@ -128,9 +148,10 @@ service_status engine_house::whole_status() const {
         all.line = one.status.line;
       continue;
     }
-    const auto why = roster.now(i) == state::failed && roster.why(i) ? "`" + name_of(i) + "`: " + roster.why(i)->message
-      : is_there(i) && !one.status.degraded.empty()                  ? "`" + name_of(i) + "`: " + one.status.degraded
-                                                                     : std::string();
+    const bool is_lost = roster.now(i) == state::failed || (roster.comes_back(i) && !is_there(i));
+    const auto why = is_lost && roster.why(i)       ? "`" + name_of(i) + "`: " + roster.why(i)->message
+      : is_there(i) && !one.status.degraded.empty() ? "`" + name_of(i) + "`: " + one.status.degraded
+                                                    : std::string();
     failed += roster.now(i) == state::failed;
     if (!why.empty())
       all.degraded += (all.degraded.empty() ? "" : "; ") + why;

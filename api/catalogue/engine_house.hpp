@@ -53,8 +53,10 @@ struct engine_house : std::enable_shared_from_this<engine_house> {
   std::size_t find_or_refuse(std::string_view name);
   /// Throws failure(unavailable) if a request may not have it loaded.
   void check_may_be_loaded(std::size_t model) const;
-  /// How far it is, for a person.
+  /// How far it is, or why it failed, for a person.
   std::string line_of(std::size_t model) const;
+  /// When it is loaded again by itself, for a person.
+  std::string again_of(std::size_t model) const;
   /// Why it could not be loaded.
   error refusal_of(std::size_t model) const;
   service_status whole_status() const;

@@ -24,7 +24,8 @@ public:
   struct listed {
     std::string name; // empty: not known before it is loaded
     std::vector<std::string> aliases = {};
-    bool stays = false; // neither idleness nor others' lack of memory unloads it
+    bool stays = false;      // neither idleness nor others' lack of memory unloads it
+    duration longest_wait{}; // for another to make room; 0: ten minutes
   };
   /// `leaving` takes no new uses, and is unloaded when the last one ends.
   enum class state : std::uint8_t { unloaded, queued, loading, ready, leaving, unloading, failed };
@@ -43,6 +44,16 @@ public:
   std::size_t uses(std::size_t model) const { return models_[model].uses; }
   /// When it is unloaded, if nobody uses it.
   std::optional<time> idle_until(std::size_t model) const;
+  /// It has ended by itself, and is loaded again by itself, however often that fails.
+  bool comes_back(std::size_t model) const { return models_[model].comes_back; }
+  /// When that is tried, if it is not being tried.
+  std::optional<time> again_at(std::size_t model) const { return models_[model].again; }
+  struct room {
+    std::size_t by = 0;
+    std::optional<time> at = {}; // none: when its last use has ended
+  };
+  /// Who makes room for a model that is queued and lacks it; none: nobody has to.
+  std::optional<room> waits_for(std::size_t model) const;
 
   // Wishes. Each counts until `leave` is called with it.
 
@@ -73,15 +84,18 @@ public:
   };
   /// What is to be done now; call again until there is nothing. At most one model is loaded at a time.
   std::optional<action> next(time now);
+  /// Refuses the load that would wait for room for longer than it may; whether it did. Before each `next`.
+  bool refuse_late(time now);
   /// When to ask again, if nothing is reported before.
   std::optional<time> wake_at() const;
 
   void loaded(std::size_t model, time now);
   /// A load failed. If it was for lack of memory and others may leave, it is tried again when one has left.
-  void failed(std::size_t model, error why);
-  void unloaded(std::size_t model);
-  /// A loaded one has ended by itself: it is to be unloaded once its requests have been told, and counts as failed.
-  void died(std::size_t model, error why);
+  void failed(std::size_t model, error why, time now);
+  void unloaded(std::size_t model, time now);
+  /// A loaded one has ended by itself: it is to be unloaded once its requests have been told, counts as failed, and is
+  /// loaded again by itself, after pauses that double up to half a minute.
+  void died(std::size_t model, error why, time now);
 
 private:
   struct model {
@@ -92,10 +106,19 @@ private:
     std::size_t wishes = 0;  // that wait
     std::size_t claims = 0;  // wishes that are settled and still there: most are about to use it
     std::uint64_t loads = 0; // that have ended, one way or the other
+    time load_began = {}, loaded_at = {};
+    duration load_took{};
     time last_used = {};
     std::optional<duration> stays_for = {}; // instead of the usual
     bool leaves = false;                    // is to be unloaded as soon as it is loaded
     bool dead = false;
+    bool comes_back = false;
+    std::optional<time> again = {};
+    duration pause{}; // before the last time that it was loaded again
+  };
+  struct leaver {
+    std::size_t model = 0;
+    time at = {}; // from when it may
   };
 
   bool may_leave(const model& one) const { return !one.is.stays && !one.dead; }
@@ -104,8 +127,13 @@ private:
   void settle(model& one);
   void queue(std::size_t model);
   void need_no_room();
-  std::optional<std::size_t> least_recent(bool idle) const;
-  std::optional<action> make_room();
+  bool goes(const model& one) const { return one.now == state::leaving || one.now == state::unloading; }
+  bool lacks_room(std::size_t model) const { return lacks_room_ && !loading_ && queue_.front() == model; }
+  time gives_way_at(const model& one) const;
+  std::optional<leaver> first_to_leave(time now) const;
+  time room_needed_by() const;
+  void pause(model& one, time now);
+  std::optional<action> make_room(time now);
   std::optional<action> start_unloading(std::size_t model);
 
   std::vector<model> models_;
@@ -113,6 +141,8 @@ private:
   std::deque<std::size_t> queue_; // of loads, the first one next
   std::optional<std::size_t> loading_;
   bool lacks_room_ = false;               // the first of the queue
+  std::optional<time> lacks_room_since_;  // through all its tries
+  error no_room_;                         // of the last try
   std::optional<std::size_t> makes_room_; // busy, and leaves for it
 };
 
