@@ -10,10 +10,14 @@ namespace {
 
 using state = model_roster::state;
 
+model_roster::listed listed_as(const catalogue_model& model) {
+  return {model.options.model_name, model.aliases, model.stays, model.options.max_wait};
+}
+
 std::vector<model_roster::listed> listed_of(const std::vector<catalogue_model>& models) {
   std::vector<model_roster::listed> all;
   for (const auto& each : models)
-    all.push_back({each.options.model_name, each.aliases, each.stays, each.options.max_wait});
+    all.push_back(listed_as(each));
   return all;
 }
 
@@ -37,10 +41,64 @@ engine_house::engine_house(std::vector<catalogue_model> models, catalogue_rules 
   residents.resize(models.size());
   for (std::size_t i = 0; i < models.size(); ++i) {
     residents[i].options = std::move(models[i].options);
+    residents[i].asked = std::move(models[i].asked);
     if (!rules.on_demand || models[i].stays)
       residents[i].start = roster.want(i);
     residents[i].at_start = residents[i].start.has_value();
   }
+}
+
+catalogue_changes engine_house::list(std::vector<catalogue_model> models) {
+  const lock held(mutex);
+  if (stopping)
+    throw failure(errc::unavailable, "the server is stopping");
+  std::vector<std::pair<std::optional<std::size_t>, model_roster::listed>> all;
+  for (const auto& each : models) {
+    const auto is_it = [&](std::size_t i) {
+      return roster.entry(i).name == each.options.model_name && residents[i].asked == each.asked;
+    };
+    const auto found = std::ranges::find_if(roster.all(), is_it);
+    all.emplace_back(found == roster.all().end() ? std::nullopt : std::optional(*found), listed_as(each));
+  }
+  catalogue_changes changes;
+  if (!is_plural && (all.size() != 1 || !all.front().first)) {
+    changes.takes_a_restart = true;
+    return changes;
+  }
+  const auto before = roster.all();
+  std::map<std::size_t, model_roster::listed> were;
+  for (const auto i : before)
+    were[i] = roster.entry(i);
+  roster.list(std::move(all));
+  for (std::size_t at = 0; at < models.size(); ++at) {
+    const auto i = roster.all()[at];
+    const auto was = were.find(i);
+    const bool is_new = was == were.end();
+    const auto& is = roster.entry(i);
+    if (is_new) {
+      auto& made = residents.emplace_back();
+      made.options = std::move(models[at].options);
+      made.asked = std::move(models[at].asked);
+      changes.added.push_back(is.name);
+    } else if (was->second.aliases != is.aliases || was->second.stays != is.stays) {
+      call_by(i, is.aliases);
+      changes.renamed.push_back(is.name);
+    }
+    const bool is_wanted = !rules.on_demand || is.stays;
+    const bool is_due = is_new || roster.now(i) == state::failed || (is.stays && !was->second.stays);
+    if (is_wanted && is_due && !residents[i].start)
+      residents[i].start = roster.want(i);
+  }
+  for (const auto i : before)
+    if (!roster.is_listed(i))
+      changes.removed.push_back(roster.entry(i).name);
+  for (auto& [_, each] : watchers) // of one that was replaced
+    if (const auto next = roster.find(roster.entry(each.model).name); next && !roster.is_listed(each.model)) {
+      each.model = *next;
+      each.by_engine = nullptr;
+    }
+  changed.notify_all();
+  return changes;
 }
 
 // -- with the mutex held ----------------------------------------------------------------------------------------------
@@ -50,7 +108,7 @@ bool engine_house::is_there(std::size_t model) const {
 }
 
 bool engine_house::has_started() const {
-  return std::ranges::none_of(residents, [](const resident& r) { return r.start.has_value(); });
+  return std::ranges::none_of(residents, [](const resident& r) { return r.at_start && r.start.has_value(); });
 }
 
 std::string engine_house::name_of(std::size_t model) const {
@@ -66,22 +124,47 @@ std::shared_ptr<const served_model> engine_house::model_of(std::size_t model) {
   return one.model;
 }
 
-std::optional<std::size_t> engine_house::find(std::string_view name) {
-  if (const auto found = roster.find(name))
-    return found;
-  for (std::size_t i = 0; i < residents.size(); ++i)
+/// Other names of a model that is loaded.
+void engine_house::call_by(std::size_t model, const std::vector<std::string>& aliases) {
+  auto& one = residents[model];
+  if (!one.model)
+    return;
+  auto made = std::make_shared<served_model>(*one.model);
+  made->aliases = aliases;
+  one.model = std::move(made);
+}
+
+std::optional<std::size_t> engine_house::find_of(const std::vector<std::size_t>& models, std::string_view name) {
+  for (const auto i : models)
     if (const auto one = model_of(i);
         one && (is_name_of(*one, name) || variants_with(one->techniques, std::string(name))))
       return i;
   return std::nullopt;
 }
 
+std::optional<std::size_t> engine_house::find(std::string_view name) {
+  if (const auto found = roster.find(name))
+    return found;
+  return find_of(roster.all(), name);
+}
+
+std::optional<std::size_t> engine_house::find_there(std::string_view name) {
+  const auto found = find(name);
+  if (found && is_there(*found))
+    return found;
+  std::vector<std::size_t> gone;
+  for (std::size_t i = 0; i < residents.size(); ++i)
+    if (!roster.is_listed(i) && is_there(i))
+      gone.push_back(i);
+  return find_of(gone, name);
+}
+
 std::size_t engine_house::find_or_refuse(std::string_view name) {
   if (const auto found = find(name))
     return *found;
-  std::vector<known_model> all(residents.size());
-  for (std::size_t i = 0; i < all.size(); ++i)
-    all[i].name = name_of(i);
+  std::vector<known_model> all;
+  for (const auto i : roster.all())
+    all.emplace_back().name = name_of(i);
   throw failure(errc::not_found,
                 "the model `" + std::string(name) + "` does not exist; this server has " + listed_names(all), "model");
 }
@@ -137,9 +220,9 @@ service_status engine_house::whole_status() const {
   if (stopping)
     return {false, "stopped", 0, 0, {}};
   std::size_t failed = 0;
-  for (std::size_t i = 0; i < residents.size(); ++i) {
+  for (const auto i : roster.all()) {
     const auto& one = residents[i];
-    if (one.start) {
+    if (one.start && one.at_start) {
       all.ready = false;
       all.state = "loading";
       all.done_bytes += one.status.done_bytes;
@@ -156,7 +239,7 @@ service_status engine_house::whole_status() const {
     if (!why.empty())
       all.degraded += (all.degraded.empty() ? "" : "; ") + why;
   }
-  if (all.ready && failed == residents.size())
+  if (all.ready && failed == roster.all().size())
     return {false, "failed", 0, 0, all.degraded};
   return all;
 }
@@ -165,14 +248,21 @@ service_status engine_house::whole_status() const {
 
 std::pair<std::size_t, std::optional<engine>> engine_house::begin_call(std::string_view name) {
   const lock held(mutex);
-  std::optional<std::size_t> found = name.empty() ? std::nullopt : find(name);
-  for (std::size_t i = 0; i < residents.size() && name.empty() && !found; ++i)
-    if (residents[i].running)
-      found = i;
-  if (!found || !residents[*found].running)
+  const auto runs = [&](std::size_t i) { return residents[i].running.has_value(); };
+  const auto first = std::ranges::find_if(roster.all(), runs);
+  const auto found = !name.empty() ? find(name) : first != roster.all().end() ? std::optional(*first) : std::nullopt;
+  if (!found || !runs(*found))
     throw failure(errc::unavailable, name.empty() ? "no model is loaded" : "the model is not loaded", "model");
   ++residents[*found].calls;
   return {*found, residents[*found].running};
+}
+
+std::pair<std::size_t, std::optional<engine>> engine_house::begin_call(std::size_t model) {
+  const lock held(mutex);
+  if (!residents[model].running)
+    throw failure(errc::unavailable, "the model is not loaded", "model");
+  ++residents[model].calls;
+  return {model, residents[model].running};
 }
 
 void engine_house::end_call(std::size_t model) {
@@ -186,10 +276,8 @@ std::shared_ptr<const void> engine_house::watch(std::string_view name, step_sink
   if (!is_plural)
     return residents.front().running ? residents.front().running->watch(std::move(sink)) : nullptr;
   watcher made;
-  const auto there = std::ranges::find_if(residents, [](const resident& r) { return r.model != nullptr; });
-  made.model = !name.empty()   ? find_or_refuse(name)
-    : there == residents.end() ? 0
-                               : static_cast<std::size_t>(there - residents.begin());
+  const auto there = std::ranges::find_if(roster.all(), [&](std::size_t i) { return residents[i].model != nullptr; });
+  made.model = !name.empty() ? find_or_refuse(name) : there == roster.all().end() ? roster.all().front() : *there;
   made.sink = std::make_shared<const step_sink>(std::move(sink));
   const auto number = ++last_watcher_;
   const auto model = watchers.emplace(number, std::move(made)).first->second.model;

@@ -112,12 +112,14 @@ void engine_house::see_told(lock& held) {
 void engine_house::accept(lock& held, std::size_t model) {
   try {
     const auto info = residents[model].running->model();
+    const auto aliases = roster.entry(model).aliases;
     held.unlock();
     const auto made = std::make_shared<served_model>(*info);
-    made->aliases = roster.entry(model).aliases; // which never change
+    made->aliases = aliases;
     if (hooks.accept)
       hooks.accept(*made);
     held.lock();
+    made->aliases = roster.entry(model).aliases; // which may be others since
     residents[model].model = made;
     roster.loaded(model, clock::now());
     connect_watchers(model, &*residents[model].running);

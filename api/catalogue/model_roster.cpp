@@ -30,11 +30,9 @@ bool is_called(const model_roster::listed& model, std::string_view name) {
   return model.name == name || std::ranges::find(model.aliases, name) != model.aliases.end();
 }
 
-} // namespace
-
-model_roster::model_roster(std::vector<listed> models, std::optional<duration> usually) : usually_(usually) {
+void check_names(const std::vector<const model_roster::listed*>& models) {
   std::map<std::string, std::string> names; // whose they are
-  const auto take = [&](const std::string& name, const listed& by) {
+  const auto take = [&](const std::string& name, const model_roster::listed& by) {
     const auto [at, is_new] = names.emplace(name, by.name);
     if (!is_new)
       throw failure(errc::bad_request,
@@ -42,22 +40,49 @@ model_roster::model_roster(std::vector<listed> models, std::optional<duration> u
                       "`: " + (at->second == by.name ? "both" : "`" + at->second + "` and `" + by.name + "`") +
                       "; give each a name of its own, as NAME=PATH");
   };
-  for (const auto& each : models) {
-    if (each.name.empty() && models.size() > 1)
+  for (const auto* each : models) {
+    if (each->name.empty() && models.size() > 1)
       throw failure(errc::bad_request, "each of several models needs a name");
-    take(each.name, each);
-    for (const auto& alias : each.aliases)
-      take(alias, each);
+    take(each->name, *each);
+    for (const auto& alias : each->aliases)
+      take(alias, *each);
   }
+}
+
+} // namespace
+
+model_roster::model_roster(std::vector<listed> models, std::optional<duration> usually) : usually_(usually) {
+  std::vector<std::pair<std::optional<std::size_t>, listed>> all;
   for (auto& each : models)
-    models_.push_back({std::move(each)});
+    all.emplace_back(std::nullopt, std::move(each));
+  list(std::move(all));
+}
+
+void model_roster::list(std::vector<std::pair<std::optional<std::size_t>, listed>> models) {
+  std::vector<const listed*> names;
+  for (const auto& [_, each] : models)
+    names.push_back(&each);
+  check_names(names);
+  const auto before = std::exchange(order_, {});
+  for (auto& [model, each] : models) {
+    order_.push_back(model.value_or(models_.size()));
+    if (model)
+      models_[*model].is = std::move(each);
+    else
+      models_.push_back({std::move(each)});
+  }
+  for (const auto model : before)
+    if (!is_listed(model)) {
+      models_[model].is.stays = false;
+      unload(model, "it is not listed any more");
+    }
 }
 
 std::optional<std::size_t> model_roster::find(std::string_view name) const {
-  if (name.empty() && !models_.empty())
-    return 0;
+  if (name.empty() && !order_.empty())
+    return order_.front();
   const auto look = [&](std::string_view of) -> std::optional<std::size_t> {
-    for (std::size_t i = 0; i < models_.size(); ++i)
+    for (const auto i : order_)
       if (is_called(models_[i].is, of))
         return i;
     return std::nullopt;
@@ -125,7 +150,9 @@ void model_roster::leave(const wish& of) {
   one.now = one.why ? state::failed : state::unloaded;
 }
 
-model_roster::wish model_roster::unload(std::size_t model) {
+model_roster::wish model_roster::unload(std::size_t model) { return unload(model, "an operator unloaded it"); }
+
+model_roster::wish model_roster::unload(std::size_t model, std::string_view as) {
   auto& one = models_[model];
   one.comes_back = false;
   one.again.reset();
@@ -139,8 +166,7 @@ model_roster::wish model_roster::unload(std::size_t model) {
     if (queue_.front() == model)
       need_no_room();
     std::erase(queue_, model);
-    one.why = error{
-      errc::unavailable, "the model `" + one.is.name + "` was not loaded, as an operator unloaded it", {}};
+    one.why = error{errc::unavailable, "the model `" + one.is.name + "` was not loaded, as " + std::string(as), {}};
     one.now = state::unloaded;
     settle(one);
   }
@@ -259,6 +285,15 @@ bool model_roster::refuse_late(time now) {
   return true;
 }
 
+/// One of the same name that is not listed any more still answers: a request must not begin with one and end with the other.
+bool model_roster::waits_for_namesake(std::size_t model) const {
+  for (std::size_t i = 0; i < models_.size(); ++i)
+    if (const auto& other = models_[i]; !is_listed(i) && other.is.name == models_[model].is.name &&
+        (is_there(other) || other.now == state::loading || other.now == state::unloading))
+      return true;
+  return false;
+}
+
 std::optional<model_roster::action> model_roster::next(time now) {
   for (std::size_t i = 0; i < models_.size(); ++i) {
     const auto& one = models_[i];
@@ -275,8 +310,11 @@ std::optional<model_roster::action> model_roster::next(time now) {
   if (lacks_room_)
     if (const auto room = make_room(now); room || lacks_room_)
       return room;
-  const auto model = queue_.front();
-  queue_.pop_front();
+  const auto first = std::ranges::find_if(queue_, [&](auto each) { return !waits_for_namesake(each); });
+  if (first == queue_.end())
+    return std::nullopt;
+  const auto model = *first;
+  queue_.erase(first);
   models_[model].now = state::loading;
   models_[model].load_began = now;
   loading_ = model;
@@ -341,6 +379,10 @@ void model_roster::unloaded(std::size_t model, time now) {
   lacks_room_ = false; // it is tried again
   makes_room_.reset();
   one.now = std::exchange(one.dead, false) ? state::failed : state::unloaded;
+  if (!is_listed(model)) {
+    settle(one); // who waits finds that there is no such model
+    return;
+  }
   if (one.wishes > 0)
     queue(model);
   else if (one.comes_back)
@@ -357,7 +399,7 @@ void model_roster::died(std::size_t model, error why, time now) {
   auto& one = models_[model];
   if (!is_there(one))
     return;
-  one.comes_back = one.now == state::ready || makes_room_ == model;
+  one.comes_back = is_listed(model) && (one.now == state::ready || makes_room_ == model);
   if (now - one.loaded_at >= a_while)
     one.pause = {};
   one.dead = true;

@@ -5,6 +5,7 @@
 
 #include "runtime/support/error.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -34,8 +36,10 @@ public:
   /// models have a name in common, or one has none.
   model_roster(std::vector<listed> models, std::optional<duration> usually);
 
-  std::size_t size() const { return models_.size(); }
-  /// Finds a model by its name or an alias, also with `:latest` behind; empty: the first.
+  /// Those that are listed, in that order.
+  const std::vector<std::size_t>& all() const { return order_; }
+  bool is_listed(std::size_t model) const { return std::ranges::find(order_, model) != order_.end(); }
+  /// Finds a listed model by its name or an alias, also with `:latest` behind; empty: the first.
   std::optional<std::size_t> find(std::string_view name) const;
   const listed& entry(std::size_t model) const { return models_[model].is; }
   state now(std::size_t model) const { return models_[model].now; }
@@ -54,6 +58,10 @@ public:
   };
   /// Who makes room for a model that is queued and lacks it; none: nobody has to.
   std::optional<room> waits_for(std::size_t model) const;
+
+  /// From now on these are listed, numbers of models that there are or are new. One that is not listed any more is
+  /// unloaded once its uses have ended, and never loaded again. Throws as the constructor, with nothing changed.
+  void list(std::vector<std::pair<std::optional<std::size_t>, listed>> models);
 
   // Wishes. Each counts until `leave` is called with it.
 
@@ -121,10 +129,12 @@ private:
     time at = {}; // from when it may
   };
 
+  bool waits_for_namesake(std::size_t model) const;
   bool may_leave(const model& one) const { return !one.is.stays && !one.dead; }
   bool is_there(const model& one) const { return one.now == state::ready || one.now == state::leaving; }
   bool is_busy(const model& one) const { return one.uses + one.claims > 0; }
   void settle(model& one);
+  wish unload(std::size_t model, std::string_view as);
   void queue(std::size_t model);
   void need_no_room();
   bool goes(const model& one) const { return one.now == state::leaving || one.now == state::unloading; }
@@ -136,7 +146,8 @@ private:
   std::optional<action> make_room(time now);
   std::optional<action> start_unloading(std::size_t model);
 
-  std::vector<model> models_;
+  std::deque<model> models_; // in which references last
+  std::vector<std::size_t> order_;
   std::optional<duration> usually_;
   std::deque<std::size_t> queue_; // of loads, the first one next
   std::optional<std::size_t> loading_;

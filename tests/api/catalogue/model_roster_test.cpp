@@ -509,3 +509,70 @@ TEST_CASE("who waits for a model whose answers do not end is refused after ten m
         no_room.message + "; the model `chat` is to make room for it, but its answers did not end in 601 s");
   CHECK(it.roster.now(0) == state::ready);
 }
+
+TEST_CASE("a list changes: models come, go once nobody uses them, are called otherwise, and stand in another order") {
+  auto roster = three();
+  load(roster, 0);
+  load(roster, 1);
+  roster.begin_use(0);
+  CHECK_THROWS_AS(roster.list({{1, {"embed", {"x"}}}, {std::nullopt, {"x"}}}), failure);
+  CHECK(roster.all() == std::vector<std::size_t>{0, 1, 2});
+  roster.list({{2, {"rank"}}, {1, {"embed", {"vectors"}}}, {std::nullopt, {"new"}}});
+  CHECK(roster.all() == std::vector<std::size_t>{2, 1, 3});
+  CHECK(roster.find("") == 2);
+  CHECK_FALSE(roster.find("chat"));
+  CHECK_FALSE(roster.find("gpt-4o"));
+  CHECK(roster.find("vectors") == 1);
+  CHECK(roster.find("new") == 3);
+  CHECK(carry_out(roster).empty()); // an answer is not cut
+  load(roster, 3);
+  roster.end_use(0, start);
+  CHECK(carry_out(roster) == "unload 0");
+  CHECK(roster.now(1) == state::ready);
+}
+
+TEST_CASE("who waits for a model that is not listed any more waits no longer, and it does not come back") {
+  for (const bool is_loading : {false, true}) {
+    auto roster = three();
+    const auto wish = roster.want(0);
+    if (is_loading)
+      REQUIRE(roster.next(start)->model == 0);
+    roster.list({{1, {"embed"}}});
+    if (is_loading) {
+      CHECK_FALSE(roster.settled(wish));
+      roster.loaded(0, start);
+    }
+    CHECK(roster.settled(wish));
+    roster.leave(wish);
+    CHECK(carry_out(roster) == (is_loading ? "unload 0" : ""));
+  }
+  auto roster = three();
+  load(roster, 0);
+  roster.unload(0);
+  REQUIRE(roster.next(start)->what == kind::unload);
+  const auto behind = roster.want(0);
+  roster.list({{1, {"embed"}}});
+  roster.unloaded(0, start);
+  CHECK(roster.settled(behind));
+  roster.leave(behind);
+  load(roster, 1);
+  roster.died(1, device_lost, start);
+  roster.list({{2, {"rank"}}});
+  CHECK(carry_out(roster) == "unload 1");
+  CHECK_FALSE(roster.wake_at());
+}
+
+TEST_CASE("a model in the place of another of its name is loaded when that has gone, and holds up nobody else") {
+  auto roster = three();
+  load(roster, 0);
+  roster.begin_use(0);
+  roster.list({{std::nullopt, {"chat"}}, {1, {"embed"}}});
+  REQUIRE(roster.find("chat") == 3);
+  const auto wish = roster.want(3), other = roster.want(1);
+  CHECK(carry_out(roster) == "load 1");
+  CHECK(roster.settled(other));
+  CHECK_FALSE(roster.settled(wish));
+  roster.end_use(0, start);
+  CHECK(carry_out(roster) == "unload 0, load 3");
+  CHECK(roster.settled(wish));
+}
