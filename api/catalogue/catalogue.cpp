@@ -111,6 +111,8 @@ catalogue::~catalogue() { house_->close(); }
 
 void catalogue::stop() { house_->close(); }
 
+catalogue_changes catalogue::list(std::vector<catalogue_model> models) { return house_->list(std::move(models)); }
+
 void catalogue::wait_until_started() {
   std::unique_lock lock(house_->mutex);
   house_->changed.wait(lock, [&] { return house_->stopping || house_->has_started(); });
@@ -144,7 +146,7 @@ service_status catalogue::status() const {
 std::vector<std::shared_ptr<const served_model>> catalogue::models() const {
   const std::lock_guard lock(house_->mutex);
   std::vector<std::shared_ptr<const served_model>> all;
-  for (std::size_t i = 0; i < house_->residents.size(); ++i)
+  for (const auto i : house_->roster.all())
     if (auto one = house_->model_of(i))
       all.push_back(std::move(one));
   return all;
@@ -156,27 +158,28 @@ request_handle catalogue::submit(generation request, event_sink sink) {
     return request_handle();
   };
   std::unique_lock lock(house_->mutex);
-  const auto found = house_->find(request.model);
-  if (!found && house_->model_of(0)) {
-    lock.unlock();
-    return refuse(errc::not_found, "the model `" + request.model + "` is not served any more");
-  }
-  const auto model = found.value_or(0);
-  if (!house_->residents[model].running || (is_plural() && !house_->is_there(model))) {
-    lock.unlock();
-    return refuse(errc::unavailable, "the model `" + request.model + "` is not loaded");
-  }
   if (!is_plural()) {
-    const auto only = *house_->residents[model].running;
+    const auto is_known = house_->find(request.model).has_value();
+    const auto only = house_->residents.front().running;
+    const bool is_served = house_->model_of(0) != nullptr;
     lock.unlock();
-    return only.submit(std::move(request), std::move(sink));
+    if (!is_known && is_served)
+      return refuse(errc::not_found, "the model `" + request.model + "` is not served any more");
+    if (!only)
+      return refuse(errc::unavailable, "the model `" + request.model + "` is not loaded");
+    return only->submit(std::move(request), std::move(sink));
   }
-  house_->roster.begin_use(model);
+  const auto found = house_->find_there(request.model);
+  const bool is_known = found || house_->find(request.model);
+  if (found)
+    house_->roster.begin_use(*found);
   lock.unlock();
-  const auto use = std::make_shared<const use_of_model>(house_, model, nullptr);
-  const auto name = house_->roster.entry(model).name; // which never changes
+  if (!found)
+    return is_known ? refuse(errc::unavailable, "the model `" + request.model + "` is not loaded")
+                    : refuse(errc::not_found, "the model `" + request.model + "` is not served any more");
+  const auto use = std::make_shared<const use_of_model>(house_, *found, nullptr);
   try {
-    return house_->with_engine(name, [&](const engine& running) {
+    return house_->with_engine(*found, [&](const engine& running) {
       auto heard = [use = use, next = std::move(sink)](event e) mutable {
         if (!std::holds_alternative<token_event>(e))
           use.reset(); // before the client sees the event
@@ -195,7 +198,7 @@ std::vector<known_model> catalogue::known() const {
   const std::lock_guard lock(house_->mutex);
   std::vector<known_model> all;
   const auto now = std::chrono::steady_clock::now();
-  for (std::size_t i = 0; i < house_->residents.size(); ++i) {
+  for (const auto i : house_->roster.all()) {
     const auto& each = house_->residents[i];
     known_model one;
     one.model = house_->model_of(i);
@@ -205,8 +208,7 @@ std::vector<known_model> catalogue::known() const {
     one.now = !house_->is_given ? public_state(house_->roster.now(i))
       : one.model               ? known_model::state::ready
                                 : known_model::state::loading;
-    one.line = one.now == known_model::state::failed && house_->roster.why(i) ? house_->roster.why(i)->message
-                                                                              : house_->line_of(i);
+    one.line = house_->line_of(i);
     if (one.now == known_model::state::loading) {
       one.done_bytes = each.status.done_bytes;
       one.total_bytes = each.status.total_bytes;

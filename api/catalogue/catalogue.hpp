@@ -22,7 +22,15 @@ struct engine_house; // engine_house.hpp
 struct catalogue_model {
   engine_options options;
   std::vector<std::string> aliases = {};
-  bool stays = false; // loaded at the start, and unloaded by an operator only
+  bool stays = false;     // loaded at the start, and unloaded by an operator only
+  std::string asked = {}; // what its options were made from: where `list` finds another, it is another model
+};
+
+/// What another list of models has changed, by their names. One whose options are others is both removed and added.
+struct catalogue_changes {
+  std::vector<std::string> added = {}, removed = {};
+  std::vector<std::string> renamed = {}; // other aliases, or whether it stays
+  bool takes_a_restart = false;          // a server of one model alone stays that: nothing was changed
 };
 
 struct catalogue_rules {
@@ -47,6 +55,10 @@ public:
   /// Ends the engines that it has started.
   ~catalogue() override;
 
+  /// From now on serves these, in this order. Those that are new are loaded in the background, unless only requests have
+  /// them loaded; those that are no more end the requests that they have begun. Throws failure(bad_request) where two have
+  /// one name, and failure(unavailable) after stop, with nothing changed.
+  catalogue_changes list(std::vector<catalogue_model> models);
   /// Waits until the models of the start are loaded. Throws the failure of one that could not be, and
   /// failure(unavailable) after stop.
   void wait_until_started();

@@ -7,17 +7,22 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
 struct engine_house : std::enable_shared_from_this<engine_house> {
   struct resident {
     engine_options options = {};
+    std::string asked = {};
     std::optional<engine> running = {};
     std::shared_ptr<const served_model> model = {}; // once it is accepted
     load_status status = {};                        // as its engine told last
@@ -41,6 +46,7 @@ struct engine_house : std::enable_shared_from_this<engine_house> {
 
   void open();
   void close();
+  catalogue_changes list(std::vector<catalogue_model> models);
 
   // All of these are called with `mutex` held:
   bool is_there(std::size_t model) const;
@@ -49,20 +55,25 @@ struct engine_house : std::enable_shared_from_this<engine_house> {
   /// Null: it is not served now.
   std::shared_ptr<const served_model> model_of(std::size_t model);
   std::optional<std::size_t> find(std::string_view name);
+  /// The same for one that is there, also if it is not listed any more and ends its last requests.
+  std::optional<std::size_t> find_there(std::string_view name);
   /// Throws failure(not_found) with all names.
   std::size_t find_or_refuse(std::string_view name);
   /// Throws failure(unavailable) if a request may not have it loaded.
   void check_may_be_loaded(std::size_t model) const;
-  /// How far it is, for a person.
+  /// How far it is, or why it failed, for a person.
   std::string line_of(std::size_t model) const;
+  /// When it is loaded again by itself, for a person.
+  std::string again_of(std::size_t model) const;
   /// Why it could not be loaded.
   error refusal_of(std::size_t model) const;
   service_status whole_status() const;
 
   // And these without:
-  /// Calls `ask` with the engine; empty: the first that runs. Throws failure(unavailable).
+  /// Calls `ask` with the engine of a model, by its number or name; empty: the first that runs. Throws
+  /// failure(unavailable).
   template <class Ask>
-  auto with_engine(std::string_view name, const Ask& ask) {
+  auto with_engine(const auto& which, const Ask& ask) {
     struct one_call {
       engine_house& house;
       std::pair<std::size_t, std::optional<engine>> of;
@@ -70,7 +81,7 @@ struct engine_house : std::enable_shared_from_this<engine_house> {
         of.second.reset(); // or it could be the engine's last copy
         house.end_call(of.first);
       }
-    } const call{*this, begin_call(name)};
+    } const call{*this, begin_call(which)};
     return ask(*call.of.second);
   }
   void end_call(std::size_t model);
@@ -79,7 +90,7 @@ struct engine_house : std::enable_shared_from_this<engine_house> {
   std::mutex mutex;
   std::condition_variable changed; // anything below
   model_roster roster;
-  std::vector<resident> residents;
+  std::deque<resident> residents; // by the roster's numbers; references last
   std::map<std::uint64_t, watcher> watchers;
   const catalogue_rules rules = {};
   const catalogue_hooks hooks = {};
@@ -91,6 +102,9 @@ private:
   using lock = std::unique_lock<std::mutex>;
 
   std::pair<std::size_t, std::optional<engine>> begin_call(std::string_view name);
+  std::pair<std::size_t, std::optional<engine>> begin_call(std::size_t model);
+  std::optional<std::size_t> find_of(const std::vector<std::size_t>& models, std::string_view name);
+  void call_by(std::size_t model, const std::vector<std::string>& aliases);
   void keep_house();
   void see_told(lock& held);
   void accept(lock& held, std::size_t model);

@@ -73,6 +73,10 @@ void engine_house::keep_house() {
       }
     if (stopping)
       return;
+    if (roster.refuse_late(clock::now())) {
+      changed.notify_all();
+      continue;
+    }
     if (const auto next = roster.next(clock::now())) {
       next->what == model_roster::action::kind::load ? load(held, *next) : unload(held, next->model);
       changed.notify_all();
@@ -100,7 +104,7 @@ void engine_house::see_told(lock& held) {
     else if (roster.now(i) == state::loading && status.now != stage::loading)
       give_up(held, i, why);
     else if (is_plural && status.now == stage::failed)
-      roster.died(i, why);
+      roster.died(i, why, clock::now());
     changed.notify_all();
   }
 }
@@ -108,12 +112,14 @@ void engine_house::see_told(lock& held) {
 void engine_house::accept(lock& held, std::size_t model) {
   try {
     const auto info = residents[model].running->model();
+    const auto aliases = roster.entry(model).aliases;
     held.unlock();
     const auto made = std::make_shared<served_model>(*info);
-    made->aliases = roster.entry(model).aliases; // which never change
+    made->aliases = aliases;
     if (hooks.accept)
       hooks.accept(*made);
     held.lock();
+    made->aliases = roster.entry(model).aliases; // which may be others since
     residents[model].model = made;
     roster.loaded(model, clock::now());
     connect_watchers(model, &*residents[model].running);
@@ -129,7 +135,7 @@ void engine_house::give_up(lock& held, std::size_t model, error why) {
   held.unlock();
   end_engine(model);
   held.lock();
-  roster.failed(model, std::move(why));
+  roster.failed(model, std::move(why), clock::now());
 }
 
 void engine_house::load(lock& held, const model_roster::action& what) {
@@ -152,7 +158,7 @@ void engine_house::load(lock& held, const model_roster::action& what) {
     const auto why = error_in_flight();
     if (!held.owns_lock())
       held.lock();
-    roster.failed(what.model, why);
+    roster.failed(what.model, why, clock::now());
   }
 }
 
@@ -160,7 +166,7 @@ void engine_house::unload(lock& held, std::size_t model) {
   const auto end = [this, model] {
     end_engine(model);
     const lock at_end(mutex);
-    roster.unloaded(model);
+    roster.unloaded(model, clock::now());
     changed.notify_all();
   };
   residents[model].model = nullptr;

@@ -5,6 +5,7 @@
 
 #include "runtime/support/error.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -24,7 +26,8 @@ public:
   struct listed {
     std::string name; // empty: not known before it is loaded
     std::vector<std::string> aliases = {};
-    bool stays = false; // neither idleness nor others' lack of memory unloads it
+    bool stays = false;      // neither idleness nor others' lack of memory unloads it
+    duration longest_wait{}; // for another to make room; 0: ten minutes
   };
   /// `leaving` takes no new uses, and is unloaded when the last one ends.
   enum class state : std::uint8_t { unloaded, queued, loading, ready, leaving, unloading, failed };
@@ -33,8 +36,10 @@ public:
   /// models have a name in common, or one has none.
   model_roster(std::vector<listed> models, std::optional<duration> usually);
 
-  std::size_t size() const { return models_.size(); }
-  /// Finds a model by its name or an alias, also with `:latest` behind; empty: the first.
+  /// Those that are listed, in that order.
+  const std::vector<std::size_t>& all() const { return order_; }
+  bool is_listed(std::size_t model) const { return std::ranges::find(order_, model) != order_.end(); }
+  /// Finds a listed model by its name or an alias, also with `:latest` behind; empty: the first.
   std::optional<std::size_t> find(std::string_view name) const;
   const listed& entry(std::size_t model) const { return models_[model].is; }
   state now(std::size_t model) const { return models_[model].now; }
@@ -43,6 +48,20 @@ public:
   std::size_t uses(std::size_t model) const { return models_[model].uses; }
   /// When it is unloaded, if nobody uses it.
   std::optional<time> idle_until(std::size_t model) const;
+  /// It has ended by itself, and is loaded again by itself, however often that fails.
+  bool comes_back(std::size_t model) const { return models_[model].comes_back; }
+  /// When that is tried, if it is not being tried.
+  std::optional<time> again_at(std::size_t model) const { return models_[model].again; }
+  struct room {
+    std::size_t by = 0;
+    std::optional<time> at = {}; // none: when its last use has ended
+  };
+  /// Who makes room for a model that is queued and lacks it; none: nobody has to.
+  std::optional<room> waits_for(std::size_t model) const;
+
+  /// From now on these are listed, numbers of models that there are or are new. One that is not listed any more is
+  /// unloaded once its uses have ended, and never loaded again. Throws as the constructor, with nothing changed.
+  void list(std::vector<std::pair<std::optional<std::size_t>, listed>> models);
 
   // Wishes. Each counts until `leave` is called with it.
 
@@ -73,15 +92,18 @@ public:
   };
   /// What is to be done now; call again until there is nothing. At most one model is loaded at a time.
   std::optional<action> next(time now);
+  /// Refuses the load that would wait for room for longer than it may; whether it did. Before each `next`.
+  bool refuse_late(time now);
   /// When to ask again, if nothing is reported before.
   std::optional<time> wake_at() const;
 
   void loaded(std::size_t model, time now);
   /// A load failed. If it was for lack of memory and others may leave, it is tried again when one has left.
-  void failed(std::size_t model, error why);
-  void unloaded(std::size_t model);
-  /// A loaded one has ended by itself: it is to be unloaded once its requests have been told, and counts as failed.
-  void died(std::size_t model, error why);
+  void failed(std::size_t model, error why, time now);
+  void unloaded(std::size_t model, time now);
+  /// A loaded one has ended by itself: it is to be unloaded once its requests have been told, counts as failed, and is
+  /// loaded again by itself, after pauses that double up to half a minute.
+  void died(std::size_t model, error why, time now);
 
 private:
   struct model {
@@ -92,27 +114,46 @@ private:
     std::size_t wishes = 0;  // that wait
     std::size_t claims = 0;  // wishes that are settled and still there: most are about to use it
     std::uint64_t loads = 0; // that have ended, one way or the other
+    time load_began = {}, loaded_at = {};
+    duration load_took{};
     time last_used = {};
     std::optional<duration> stays_for = {}; // instead of the usual
     bool leaves = false;                    // is to be unloaded as soon as it is loaded
     bool dead = false;
+    bool comes_back = false;
+    std::optional<time> again = {};
+    duration pause{}; // before the last time that it was loaded again
+  };
+  struct leaver {
+    std::size_t model = 0;
+    time at = {}; // from when it may
   };
 
+  bool waits_for_namesake(std::size_t model) const;
   bool may_leave(const model& one) const { return !one.is.stays && !one.dead; }
   bool is_there(const model& one) const { return one.now == state::ready || one.now == state::leaving; }
   bool is_busy(const model& one) const { return one.uses + one.claims > 0; }
   void settle(model& one);
+  wish unload(std::size_t model, std::string_view as);
   void queue(std::size_t model);
   void need_no_room();
-  std::optional<std::size_t> least_recent(bool idle) const;
-  std::optional<action> make_room();
+  bool goes(const model& one) const { return one.now == state::leaving || one.now == state::unloading; }
+  bool lacks_room(std::size_t model) const { return lacks_room_ && !loading_ && queue_.front() == model; }
+  time gives_way_at(const model& one) const;
+  std::optional<leaver> first_to_leave(time now) const;
+  time room_needed_by() const;
+  void pause(model& one, time now);
+  std::optional<action> make_room(time now);
   std::optional<action> start_unloading(std::size_t model);
 
-  std::vector<model> models_;
+  std::deque<model> models_; // in which references last
+  std::vector<std::size_t> order_;
   std::optional<duration> usually_;
   std::deque<std::size_t> queue_; // of loads, the first one next
   std::optional<std::size_t> loading_;
   bool lacks_room_ = false;               // the first of the queue
+  std::optional<time> lacks_room_since_;  // through all its tries
+  error no_room_;                         // of the last try
   std::optional<std::size_t> makes_room_; // busy, and leaves for it
 };
 

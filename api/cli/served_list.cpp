@@ -36,6 +36,7 @@ std::string usual_name(const std::string& model) {
 /// "NAME=PATH", or a path, which may have that sign itself.
 catalogue_model read_given(const std::string& text, const engine_options& common) {
   catalogue_model one{common};
+  one.asked = text;
   std::error_code ignored;
   const auto sign = text.find('=');
   if (sign == text.npos || sign == 0 || fs::exists(text, ignored)) {
@@ -105,8 +106,11 @@ catalogue_model read_table(const std::string& file, const config_table& table, c
   if (one.options.model_name.empty())
     one.options.model_name = usual_name(one.options.model);
   auto all = common_arguments(given, app, own);
-  for (const auto& each : arguments)
+  one.asked = one.options.model;
+  for (const auto& each : arguments) {
     all.push_back(each.text);
+    one.asked += '\n' + each.text;
+  }
   const auto path = one.options.model, name = one.options.model_name;
   try {
     std::ranges::reverse(all); // CLI11 parses from the back
@@ -133,7 +137,7 @@ void add_folder(const std::string& folder, const engine_options& common, std::ve
     if (std::ranges::any_of(to, is_same)) // it is there by another name
       continue;
     catalogue_model one{common};
-    one.options.model = each.path.string();
+    one.asked = one.options.model = each.path.string();
     one.options.model_name = each.name.ends_with(".gguf") ? each.name.substr(0, each.name.size() - 5) : each.name;
     to.push_back(std::move(one));
   }

@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import json
+import shutil
+import signal
 import subprocess
 import threading
 
@@ -9,7 +11,7 @@ import httpx
 import pytest
 
 from browser import CHROMIUM, Visit, chromium  # noqa: F401
-from server import GOLDEN, ROOT, STORYTELLER, Server, binary, wait_until
+from server import ENDLESS, GOLDEN, ROOT, STORYTELLER, Server, binary, wait_until
 
 ENCODERS = ROOT / "tests" / "data" / "tiny_encoders"
 EMBEDDER, RANKER = ENCODERS / "bert", ENCODERS / "bert-ranker"
@@ -234,6 +236,72 @@ def test_idle_models_are_unloaded_and_come_back(launch):
     assert tokens_of(complete(server, "a")) == first
 
 
+def test_a_hangup_changes_the_models_that_are_served_and_cuts_no_answer(tmp_path):
+    file = tmp_path / "x.toml"
+    table = lambda name, path, more="": f'[[model]]\nname = "{name}"\npath = "{path}"\n{more}'
+    common = 'max-context = 128\nkv-cache = "16MiB"\nmax-sequences = 8\nno-sandbox = true\n'
+    write = lambda *tables: file.write_text(common + "".join(tables))
+    write(table("a", GOLDEN), table("b", QWEN))
+    server = Server(None, "--config", str(file))
+
+    def hang_up(*words):
+        before = len(server.err)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: all(any(word in line for line in server.err[before:]) for word in words), "lines in the log")
+
+    try:
+        first = tokens_of(complete(server, "a"))
+        with httpx.stream("POST", server.url + "/v1/completions", timeout=120,
+                          json={"model": "a", "prompt": [1, 2, 3], "stream": True, **ENDLESS, "max_tokens": 120}) as answer:
+            pieces = answer.iter_lines()
+            next(pieces)
+            write(table("b", QWEN, 'aliases = ["second"]\n'), table("c", GOLDEN))
+            hang_up("removed model=a", "added model=c", "renamed model=b", "info reloaded")
+            assert complete(server, "a").json()["error"]["message"].endswith("this server has `b` and `c`")
+            assert tokens_of(complete(server, "second"))
+            assert tokens_of(complete(server, "c")) == first
+            assert list(values_of(server)) == ["b", "c"]
+            *_, last = [line for line in pieces if line]
+        assert last == "data: [DONE]"
+        write(table("b", QWEN), table("c", GOLDEN), table("d", tmp_path / "nowhere"))
+        hang_up("error nothing is changed: ", "nowhere")
+        assert list(values_of(server)) == ["b", "c"]
+        write(table("b", QWEN), table("c", GOLDEN, "max-context = 64\n"))
+        hang_up("removed model=c", "added model=c")
+        wait_until(lambda: values_of(server) == {"b": "loaded", "c": "loaded"}, "the model to be loaded anew")
+        assert {one["id"]: one["max_model_len"] for one in server.get("/v1/models").json()["data"]} == {"b": 128, "c": 64}
+        assert server.get("/health").json() == {"status": "ok"}
+    finally:
+        assert server.stop() == 0, "".join(server.err)
+
+
+def test_a_confined_server_refuses_models_from_elsewhere_and_finds_those_that_come_into_its_folder(tmp_path):
+    inside, file = tmp_path / "models", tmp_path / "settings" / "x.toml"
+    inside.mkdir()
+    file.parent.mkdir()
+    shutil.copytree(GOLDEN, inside / "a")
+    file.write_text(f'models-dir = "{inside}"\nload-on-demand = true\n')
+    server = Server(None, "--config", str(file), *SMALL)
+
+    def hang_up(word):
+        before = len(server.err)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: any(word in line for line in server.err[before:]), "a line in the log")
+
+    try:
+        if any("the server is not confined" in line for line in server.err):
+            pytest.skip("this kernel has no Landlock or no seccomp")
+        shutil.copytree(QWEN, inside / "b")
+        hang_up("added model=b")
+        assert tokens_of(complete(server, "b"))
+        shutil.copytree(QWEN, tmp_path / "far" / "c")
+        file.write_text(file.read_text() + f'[[model]]\nname = "c"\npath = "{tmp_path / "far" / "c"}"\n')
+        hang_up("may not be read; a server that is confined")
+        assert sorted(values_of(server)) == ["a", "b"]
+    finally:
+        assert server.stop() == 0, "".join(server.err)
+
+
 def available():
     with open("/proc/meminfo") as lines:
         return 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvailable")))
@@ -264,19 +332,18 @@ def test_where_memory_is_short_the_one_used_longest_ago_goes_and_what_does_not_f
         assert server.stop() == 0, "".join(server.err)
 
 
-def test_an_engine_that_dies_leaves_the_others_alone(launch):
+def test_an_engine_that_dies_leaves_the_others_alone_and_is_started_again_though_nobody_asks(launch):
     server = launch("-m", f"b={QWEN}", "--fault-injection", *SMALL, model=f"a={GOLDEN}")
-    tokens_of(complete(server, "b"))
+    first = {name: tokens_of(complete(server, name)) for name in "ab"}
+    starts = lambda: {name: sum("loaded" in line and f"model={name}" in line for line in server.err) for name in "ab"}
+    assert starts() == {"a": 1, "b": 1}
     server.post("/debug/faults", {"faults": [{"kind": "engine", "what": "kill", "every_messages": 1, "count": 1}]})
-    wait_until(lambda: [complete(server, name) for name in "ab"] and "unloaded" in values_of(server).values(),
-               "an engine to die")
-    states = status_of(server)
-    dead = next(name for name, one in states.items() if one.get("failed"))
-    other = "b" if dead == "a" else "a"
-    tokens_of(complete(server, other))
-    assert server.get("/health").json()["status"] == "degraded"
-    refused = complete(server, dead)
-    assert refused.status_code == 503 and f"the model `{dead}` is not loaded" in refused.json()["error"]["message"]
+    died = lambda: sum(starts().values()) > 2 or set(values_of(server).values()) != {"loaded"}
+    wait_until(lambda: [complete(server, name) for name in "ab"] and died(), "an engine to die")
+    wait_until(lambda: sum(starts().values()) == 3, "it to be started again")  # requests load nothing here
+    wait_until(lambda: values_of(server) == {"a": "loaded", "b": "loaded"}, "both to be there")
+    assert server.get("/health").json() == {"status": "ok"}
+    assert {name: tokens_of(complete(server, name)) for name in "ab"} == first
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="Debian's package chromium is absent")

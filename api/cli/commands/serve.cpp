@@ -5,6 +5,7 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/replacement.hpp"
 #include "api/cli/serve_options.hpp"
+#include "api/cli/serve_reload.hpp"
 #include "api/cli/serve_sandbox.hpp"
 #include "api/cli/served_files.hpp"
 #include "api/cli/served_list.hpp"
@@ -23,7 +24,6 @@
 #include <boost/asio/ip/address.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
@@ -188,76 +188,12 @@ private:
   std::function<progress_sink()> make_;
 };
 
-/// The policy that models must be able to follow, also those that are loaded later.
-class policy_for_models {
-public:
-  explicit policy_for_models(server_policy now) : now_(std::move(now)) {}
-  void set(server_policy next) {
-    const std::lock_guard lock(mutex_);
-    now_ = std::move(next);
-  }
-  void check(const served_model& model) const {
-    const std::lock_guard lock(mutex_);
-    check_policy(now_, model);
-  }
-
-private:
-  mutable std::mutex mutex_;
-  server_policy now_;
-};
-
 /// Faults on purpose are for tests, on this machine alone.
 void check_fault_injection(const serve_options& options, const std::string& host) {
   if (options.server.fault_injection && !is_loopback(host))
     throw usage_failure("--fault-injection lets clients make parts of the server fail, so --host must be an address of "
                         "this machine alone, as 127.0.0.1, which " +
                         host + " is not");
-}
-
-/// Whether everybody who reaches the server from other machines is let in. Throws usage_failure if that is not wanted.
-bool check_access(const serve_options& options, const std::string& host) {
-  const bool open_to_others = !has_keys(options.server) && !is_loopback(host);
-  if (open_to_others && !options.allow_anonymous)
-    throw usage_failure("other machines could use this server, as --host is " + host +
-                        " and there is no API key: give one with --api-key-file (or in TROUPE_API_KEY), or let "
-                        "everybody in with --allow-anonymous");
-  return open_to_others;
-}
-
-/// Flags whose values, or files, are put in force by `reload`.
-constexpr std::array<std::string_view, 17> live_flags{"api-key",          "api-key-file",    "api-keys",
-                                                      "metrics-key-file", "admin-key-file",  "policy",
-                                                      "cors-origin",      "allowed-hosts",   "max-requests-per-key",
-                                                      "header-timeout",   "allow-anonymous", "idle-timeout",
-                                                      "stop-grace",       "log-level",       "config",
-                                                      "tls-cert",         "tls-key"};
-
-/// The command line and all files that it names, read again: what can change does, the rest is told.
-void reload(server& listening, const catalogue& models, const std::vector<catalogue_model>& list,
-            policy_for_models& policy, const CLI::App& given, const reader& again, const std::string& host,
-            server_log& log) {
-  try {
-    const auto now = again();
-    auto& next = *static_cast<serve_options*>(now.given.get());
-    take_files(next);
-    bound_keys(next, list);
-    check_access(next, host);
-    for (const auto& model : models.models())
-      check_policy(next.server.policy, *model);
-    listening.reload(next.server);
-    policy.set(next.server.policy);
-    log.set_level(level_of(next));
-    log.write(log_level::info, "reloaded");
-    for (const auto* before : given.get_options()) {
-      const auto name = before->get_lnames().empty() ? std::string() : before->get_lnames().front();
-      const auto* after = now.options->get_option_no_throw("--" + name);
-      if (!name.empty() && after && before->results() != after->results() &&
-          std::ranges::find(live_flags, name) == live_flags.end())
-        log.say(log_level::warn, "reload", "--" + name + " has another value now, which takes a restart");
-    }
-  } catch (const failure& e) {
-    log.say(log_level::error, "reload", "nothing is changed: " + std::string(e.what()));
-  }
 }
 
 /// Tells the manager that the engines' actors answer, as often as it wants to hear it: one that hangs is not alive.
@@ -463,7 +399,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
   });
   terminal.catch_hangups([&] {
     manager.reloading();
-    reload(listening, models, list, policy, given, again, host, *log);
+    reload(listening, models, options.server.record.get(), policy, given, again, host, *log);
     manager.ready();
   });
   const auto watchdog = watched(manager, models);

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 using namespace troupe;
 
@@ -144,4 +146,61 @@ TEST_CASE("a model that cannot be served is refused to all who wait, and leaves 
   catalogue picky({named("a", "llama-gqa")}, {},
                   {.accept = [](const served_model&) { throw failure(errc::bad_request, "it has no such token"); }});
   CHECK_THROWS_WITH_AS(picky.wait_until_started(), "it has no such token", failure);
+}
+
+TEST_CASE(
+  "a catalogue's list changes while it serves: what has begun is answered, and others come and are called otherwise") {
+  catalogue models({named("a", "llama-gqa"), named("b", "qwen3")}, {});
+  models.wait_until_started();
+  auto held = models.use("a");
+  REQUIRE(held);
+  auto b = named("b", "qwen3");
+  b.aliases = {"second"};
+  auto changes = models.list({b, named("c", "llama-gqa")});
+  CHECK(changes.added == std::vector<std::string>{"c"});
+  CHECK(changes.removed == std::vector<std::string>{"a"});
+  CHECK(changes.renamed == std::vector<std::string>{"b"});
+  CHECK_FALSE(changes.takes_a_restart);
+  CHECK_FALSE(models.use("a"));
+  CHECK_THROWS_AS(models.load("a", true), failure);
+  CHECK(models.status().ready); // while the new one is loaded
+  CHECK(std::holds_alternative<done_event>(last_of(models, short_request("a"))));
+  held.reset();
+  CHECK(reason(*models.load("c", true)).empty());
+  for (const auto* name : {"second", "c"})
+    CHECK(std::holds_alternative<done_event>(last_of(models, short_request(name))));
+  REQUIRE(models.known().size() == 2);
+  CHECK(models.known().front().name == "b");
+  CHECK(models.find("")->aliases == b.aliases);
+  changes = models.list({b, named("c", "llama-gqa")});
+  CHECK((changes.added.empty() && changes.removed.empty() && changes.renamed.empty()));
+  CHECK_THROWS_AS(models.list({b, named("second", "qwen3")}), failure);
+  CHECK(models.known().size() == 2);
+}
+
+TEST_CASE("a model whose settings are others is loaded anew, once the requests that began with it have ended") {
+  catalogue models({named("a", "llama-gqa"), named("b", "llama-gqa")}, {.on_demand = true});
+  CHECK(reason(*models.load("a", false)).empty());
+  auto held = models.use("a");
+  REQUIRE(held);
+  auto other = named("a", "llama-gqa");
+  other.options.max_context = 64;
+  other.asked = "max-context = 64";
+  const auto changes = models.list({other, named("b", "llama-gqa")});
+  CHECK(changes.added == changes.removed);
+  const auto wish = models.load("a", false);
+  CHECK(reason(*models.load("b", false)).empty()); // which need not wait behind it
+  CHECK_FALSE(wish->look().over);
+  CHECK(std::holds_alternative<done_event>(last_of(models, short_request("a"))));
+  held.reset();
+  CHECK(reason(*wish).empty());
+  CHECK(models.use("a")->max_context == 64);
+}
+
+TEST_CASE("a catalogue of one model alone stays that") {
+  catalogue models({named("a", "llama-gqa")}, {});
+  models.wait_until_started();
+  CHECK_FALSE(models.list({named("a", "llama-gqa")}).takes_a_restart);
+  CHECK(models.list({named("a", "llama-gqa"), named("b", "qwen3")}).takes_a_restart);
+  CHECK(models.known().size() == 1);
 }
