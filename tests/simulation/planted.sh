@@ -19,7 +19,7 @@ compile() { # SOURCE OBJECT
 export -f compile
 object() { echo "$work/objects/$(tr / _ <<<"${1%.cpp}").o"; }
 export -f object
-sources=$(find actors runtime/scheduling -name '*.cpp' | sort)
+sources=$(find actors runtime/scheduling runtime/engine/*.cpp -name '*.cpp' | sort)
 echo "$sources" | xargs -P 2 -I{} bash -c 'o=$(object {}); [ "$o" -nt {} ] || compile {} "$o"'
 # What CMake links, with these objects first: they define all that the library's units of these sources do.
 command=$(ninja -C "$build" -t commands troupe_simulation | tail -n 1)
