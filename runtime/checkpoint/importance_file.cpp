@@ -141,7 +141,12 @@ importance_table read_newer(std::span<const std::byte> bytes, const std::string&
                     file + ": tensor " + shown(counts_name) + " has the shape " +
                       to_string(content.tensors.at(counts_name).info.shape) + ", and " + shown(name) + " " +
                       to_string(tensor.info.shape) + "; there must be a count for each matrix");
-    check_values(file, counts_name, counts);
+    constexpr float most_counted = 1e15f; // more than any text has, and exact as an integer of 64 bits
+    for (const float count : counts)
+      if (!(count >= 0 && count <= most_counted))
+        throw failure(errc::bad_file,
+                      file + ": tensor " + shown(counts_name) + " has the count " + std::to_string(count) +
+                        ", expected a number from 0 to 1e15");
     const auto inputs = values.mean_squares.size() / counts.size();
     for (std::size_t m = 0; m < counts.size(); ++m) {
       values.counts.push_back(static_cast<std::uint64_t>(counts[m]));

@@ -144,6 +144,15 @@ TEST_CASE("Damaged importance matrices are refused with a sentence") {
             out.add_tensor("a.in_sum2", tensor_type::f32, {1, 2});
           },
           {{1, 2}}) == "tensor `a.counts` is missing");
+  for (const float count : {-1.0f, NAN, INFINITY, 4e30f})
+    CHECK(refused(
+            [&](gguf_writer& out) {
+              kind(out);
+              out.add_tensor("a.in_sum2", tensor_type::f32, {1, 1});
+              out.add_tensor("a.counts", tensor_type::f32, {1, 1});
+            },
+            {{1}, {count}}) ==
+          "tensor `a.counts` has the count " + std::to_string(count) + ", expected a number from 0 to 1e15");
   CHECK(refused(
           [&](gguf_writer& out) {
             kind(out);
