@@ -58,6 +58,12 @@ const BIO_METHOD* over_sockets() {
   return method;
 }
 
+/// Before each call whose result SSL_get_error() explains: by what this thread has left from before, too.
+void forget_errors() {
+  ERR_clear_error();
+  errno = 0;
+}
+
 void point_at(BIO* bio, int socket) {
   // From 1 on, as OpenSSL takes no data for none.
   BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(socket) + 1));
@@ -85,7 +91,6 @@ tls_link::outcome tls_link::settled(int result, std::size_t count) {
   const auto number = errno;
   if (const char* text = why == SSL_ERROR_SSL ? ERR_reason_error_string(ERR_peek_last_error()) : nullptr)
     trouble_ = text;
-  ERR_clear_error(); // the next connection of this thread would take it for its own
   switch (why) {
     case SSL_ERROR_WANT_READ: return {0, {}, boost::asio::socket_base::wait_read};
     case SSL_ERROR_WANT_WRITE: return {0, {}, boost::asio::socket_base::wait_write};
@@ -109,20 +114,20 @@ tls_link::outcome tls_link::shake_hands() {
   if (!speaks_tls_ && first != handshake_record)
     return {0, boost::system::errc::make_error_code(boost::system::errc::wrong_protocol_type)};
   speaks_tls_ = true;
-  errno = 0;
+  forget_errors();
   return settled(SSL_do_handshake(ssl_.get()), 0);
 }
 
 tls_link::outcome tls_link::read(void* to, std::size_t bytes) {
   std::size_t count = 0;
-  errno = 0;
+  forget_errors();
   const auto result = SSL_read_ex(ssl_.get(), to, bytes, &count);
   return settled(result, count);
 }
 
 tls_link::outcome tls_link::write(const void* from, std::size_t bytes) {
   std::size_t count = 0;
-  errno = 0;
+  forget_errors();
   const auto result = SSL_write_ex(ssl_.get(), from, std::min(bytes, record_bytes), &count);
   return settled(result, count);
 }
@@ -130,7 +135,7 @@ tls_link::outcome tls_link::write(const void* from, std::size_t bytes) {
 tls_link::outcome tls_link::say_end() {
   if (broken_ || said_end_ || !SSL_is_init_finished(ssl_.get()))
     return {};
-  errno = 0;
+  forget_errors();
   const auto result = SSL_shutdown(ssl_.get());
   said_end_ = result >= 0; // 0: the client has not said so yet, which nobody waits for
   return said_end_ ? outcome{} : settled(result, 0);

@@ -144,7 +144,7 @@ link_program() {
   local archive=${SYSROOT-}/usr/lib/$machine-linux-gnu
   # glibc warns of getaddrinfo, as names are looked up by the libraries of the system that the program runs on, and of dlopen,
   # which is not called.
-  $compiler -static -s -Wl,--gc-sections -Wl,--build-id=none -Wl,-u,pthread_create -o "$program.new" \
+  $compiler -static -s -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-u,pthread_create -o "$program.new" \
     $(find "$built/api/cli/CMakeFiles/troupe.dir" -name '*.o') "$folder"/objects/bundle.o -Wl,--start-group \
     "$built"/api/cli/libtroupe_cli.a "$built"/api/libtroupe_*.a "$built"/actors/libtroupe_actors.a \
     "$built"/runtime/libtroupe_runtime.a "$built"/kernels/libtroupe_kernels.a \

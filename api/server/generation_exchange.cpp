@@ -267,7 +267,8 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
   }
   if (!started)
     co_await link.start_stream(writer.stream_type(), form);
-  co_await link.stream(drawn(its.draws, [&] { return writer.end(); }), form);
+  const auto last = drawn(its.draws, [&] { return writer.end(); });
+  co_await link.stream(last, form);
   co_await link.end_stream(form);
   co_return form.keep_alive;
 }

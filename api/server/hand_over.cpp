@@ -4,6 +4,7 @@
 #include "api/service/served_model.hpp"
 #include "runtime/support/json/field_reader.hpp"
 #include "runtime/support/json/json_object.hpp"
+#include "runtime/support/machine/build_id.hpp"
 #include "runtime/support/text/hex.hpp"
 #include "runtime/support/text/utf8.hpp"
 
@@ -60,14 +61,21 @@ std::string describe_models(const service& engine) {
   for (const auto& one : engine.models())
     if (!one->identity.empty())
       models.text(to_utf8(one->id), one->identity);
-  return json_object().text("what", "ready").text("version", TROUPE_VERSION).object("models", models).str();
+  return json_object()
+    .text("what", "ready")
+    .text("version", TROUPE_VERSION)
+    .text("build", build_id())
+    .object("models", models)
+    .str();
 }
 
 successor successor_of(std::shared_ptr<control_peer> line, std::string_view description) {
   successor result{std::move(line), {}};
   const auto document = json::document::parse(description, "what the successor says", errc::unavailable);
   const field_reader from(document.root());
-  if (from.string("version") != TROUPE_VERSION)
+  // Of programs without a build id, the version has to do.
+  result.same_program = from.string("version") == TROUPE_VERSION && text_of(from, "build") == build_id();
+  if (!result.same_program)
     return result;
   if (const auto models = from.object("models"))
     for (auto field : json::object(models->body()))

@@ -40,13 +40,14 @@ struct successor {
   std::shared_ptr<control_peer> line; // never null
   /// Of the models that it has: names, and model_info::identity.
   std::map<std::string, std::string> models;
+  bool same_program = true; // whose answers have the same bits
   bool has(const served_model& model) const;
 };
 
 /// What this server says to the one whose place it takes: a JSON object.
 std::string describe_models(const service& engine);
-/// The successor that `description` describes. Throws failure if it is of another version of this program: then no
-/// request goes on there.
+/// The successor that `description` describes; without models if it is another build of this program, where no request
+/// goes on. Throws failure.
 successor successor_of(std::shared_ptr<control_peer> line, std::string_view description);
 
 /// Whether a request can go on in another process: of one prompt, without log-probabilities, groups, or techniques other than

@@ -86,7 +86,11 @@ std::string server::describe_self() const { return describe_models(context_->eng
 
 void server::give_to(std::shared_ptr<control_peer> next, std::string_view description,
                      std::chrono::milliseconds grace) {
-  context_->set_next(successor_of(std::move(next), description));
+  auto who = successor_of(std::move(next), description);
+  if (!who.same_program)
+    context_->log->say(log_level::info, "replaced",
+                       "by another build of the program, whose answers may differ: what runs ends here");
+  context_->set_next(std::move(who));
   asio::post(context_->acceptor.get_executor(), [this, grace] {
     context_->replaced = true;
     boost::system::error_code ec;

@@ -214,8 +214,8 @@ asio::awaitable<void> http_session::serve_websocket() {
 asio::awaitable<bool> http_session::serve_and_record() {
   bool more = false;
   try {
-    if (first_)
-      more = co_await continue_first(*std::exchange(first_, nullptr));
+    if (const auto first = std::move(first_))
+      more = co_await continue_first(std::move(*first));
     else if (std::exchange(greets_, false))
       more = co_await shake_hands();
     else
@@ -435,8 +435,9 @@ asio::awaitable<bool> http_session::continue_first(moving_request its) {
     ~reset_at_end() { request.reset(); }
   } const ends{request_};
   held_text body{std::move(its.body), byte_budget::share(context_.bodies, request_->client())};
+  auto begun = std::make_unique<moving_request>(std::move(its));
   co_return co_await exchange_generation(context_, *link_, *request_, *made, std::move(body), std::move(form),
-                                         std::make_unique<moving_request>(std::move(its)));
+                                         std::move(begun));
 }
 
 asio::awaitable<bool> http_session::dispatch(const found_endpoint& to, held_text body, answer_form form) {

@@ -86,6 +86,8 @@ private:
   void generate(client_frame frame, byte_budget::share memory, std::string_view text);
   request_record record_of(const std::string& id) const;
   void refuse(const std::string& id, request_record record, const error& why);
+  /// The error frame of a request that it ends.
+  static std::string last_frame(const std::string& id, const running& one, const error& why);
   void end(running& one, unsigned status);
   void cancel(const std::string& id);
   void forget(std::uint64_t key, const std::string& id);
@@ -138,7 +140,7 @@ void websocket_session::stop_parsing() {
 /// Ends every request with an error frame.
 void websocket_session::end_all(messages& frames) {
   for (auto& [id, one] : ids_) {
-    frames.push_back(error_frame(id, server_stops()));
+    frames.push_back(last_frame(id, one, server_stops()));
     one.record.see(server_stops());
     end(one, status_of(server_stops().code));
   }
@@ -199,6 +201,12 @@ void websocket_session::end(running& one, unsigned status) {
   recorder::end(one.recorded, status);
 }
 
+std::string websocket_session::last_frame(const std::string& id, const running& one, const error& why) {
+  one.record.times()->end(); // so that the log says the same
+  return error_frame(id, why, one.record.times()->seen().spent);
+}
+
+/// A frame that began no request.
 void websocket_session::refuse(const std::string& id, request_record record, const error& why) {
   send(error_frame(id, why));
   record.see(why);
@@ -280,7 +288,9 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   mine.record.set_user(requested_user(field_reader(frame.body->root())));
   if (parsed.wrong) {
     context_.counted.refused();
-    refuse(frame.id, std::move(mine.record), *parsed.wrong);
+    send(last_frame(frame.id, mine, *parsed.wrong));
+    mine.record.see(*parsed.wrong);
+    end(mine, status_of(parsed.wrong->code));
     ids_.erase(frame.id);
     co_return;
   }
@@ -392,7 +402,7 @@ void websocket_session::add(const request_set::item& item, messages& frames) {
   }
   const auto* done = std::get_if<done_event>(&item.what);
   frames.push_back(done ? done_frame(id, *done, its.ranked, its.ends(), its.used, its.notes)
-                        : error_frame(id, std::get<error>(item.what)));
+                        : last_frame(id, mine, std::get<error>(item.what)));
   end(mine, done ? 200 : status_of(std::get<error>(item.what).code));
   forget(item.key, std::string(id));
 }

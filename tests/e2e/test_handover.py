@@ -133,6 +133,23 @@ def test_what_cannot_go_on_elsewhere_is_served_to_its_end_by_the_old_process(sta
     assert not any('"moved"' in line for line in old.err)
 
 
+def test_another_build_of_the_program_continues_no_request_and_what_outlasts_the_grace_ends(start, tmp_path, monkeypatch):
+    old = start("--replace-grace", "1")
+    stream = Stream(old.url, "many choices", UNREAD)
+    program = bytearray(pathlib.Path(binary()).read_bytes())
+    note = program.index(b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0")  # the build id's
+    program[note + 16] ^= 1
+    (tmp_path / "troupe").write_bytes(program)
+    (tmp_path / "troupe").chmod(0o755)
+    monkeypatch.setenv("TROUPE_BINARY", str(tmp_path / "troupe"))
+    new = replace(start, old)
+    wait_until(lambda: any("another build of the program" in line for line in old.err), lambda: "".join(old.err))
+    assert "the server is stopping" in stream.rest().body.decode()
+    assert old.process.wait(60) == 0
+    assert not any('"moved"' in line for line in old.err)
+    assert new.get("/health").status_code == 200
+
+
 def test_a_new_process_that_fails_leaves_the_old_one_serving(start, control, tmp_path):
     old = start()
     stream = Stream(old.url, "many choices", UNREAD)

@@ -47,18 +47,22 @@ namespace {
 
 bool is_every_address(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
+std::string_view scheme_of(const server_options& options) { return options.tls_key.empty() ? "http://" : "https://"; }
+
 std::string url_of(const server_options& options, const std::string& host, std::uint16_t port) {
   if (host.starts_with("unix:"))
     return host;
-  return (options.tls_key.empty() ? "http://" : "https://") + (host.find(':') != host.npos ? "[" + host + "]" : host) +
-    ":" + std::to_string(port);
+  return std::string(scheme_of(options)) + (host.find(':') != host.npos ? "[" + host + "]" : host) + ":" +
+    std::to_string(port);
 }
 
 /// A request to paste into a shell.
-std::string example(const std::string& url, const model_info& model, bool with_key) {
-  const auto key = with_key ? " -H \"Authorization: Bearer $TROUPE_API_KEY\"" : "";
+std::string example(const server_options& options, const std::string& url, const model_info& model) {
+  const auto key = has_keys(options) ? " -H \"Authorization: Bearer $TROUPE_API_KEY\"" : "";
   const auto request = [&](const std::string& path, const std::string& body) {
-    const auto to = url.starts_with("unix:") ? "--unix-socket " + url.substr(5) + " http://localhost" : url;
+    const auto to = url.starts_with("unix:")
+      ? "--unix-socket " + url.substr(5) + ' ' + std::string(scheme_of(options)) + "localhost"
+      : url;
     return "curl -N " + to + path + key + " -H 'Content-Type: application/json' -d '" + body + "'";
   };
   if (model.chat)
@@ -395,7 +399,7 @@ int serve(serve_options options, const CLI::App& given, const reader& again) {
     if (first->generates)
       log->write(log_level::info, "sampling", {{"by_default", sampling_of(*first)}});
     if (options.is_verbose())
-      log->say(log_level::info, "example", "try: " + example(local_url, *first, has_keys(options.server)));
+      log->say(log_level::info, "example", "try: " + example(options.server, local_url, *first));
   });
   terminal.catch_hangups([&] {
     manager.reloading();

@@ -178,11 +178,13 @@ std::string done_frame(std::string_view id, const done_event& done, bool ranked,
   return result.str();
 }
 
-std::string error_frame(std::string_view id, const error& why) {
+std::string error_frame(std::string_view id, const error& why, const std::optional<wait_parts>& spent) {
   auto result = start_of("error", id);
   result.raw("error", error_object(why));
   if (const auto seconds = reply::retry_after(why))
     result.number("retry_after", *seconds);
+  if (spent)
+    result.object("timings", json_object().number("total_ms", spent->total()).raw("spent_ms", json_of(*spent)));
   return result.str();
 }
 

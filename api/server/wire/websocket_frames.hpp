@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -60,7 +61,7 @@ struct choice_end {
 std::string done_frame(std::string_view id, const done_event& done, bool ranked,
                        const std::vector<choice_end>& ends = {}, usage used = {},
                        const std::vector<std::string>& notes = {});
-/// An empty `id` is written as null.
-std::string error_frame(std::string_view id, const error& why);
+/// An empty `id` is written as null. `spent`: where the time went of a request that it ends.
+std::string error_frame(std::string_view id, const error& why, const std::optional<wait_parts>& spent = std::nullopt);
 
 } // namespace troupe

@@ -3,7 +3,7 @@
 #include "api/openai/answer_writer.hpp"
 #include "api/openai/object_id.hpp"
 #include "api/server/hand_over.hpp"
-#include "tests/api/server/live_server.hpp"
+#include "tests/api/server/websocket_client.hpp"
 
 #include <doctest/doctest.h>
 
@@ -103,11 +103,18 @@ TEST_CASE("A successor has a model if its name and all that its tokens depend on
   fake_service none;
   const auto own = describe_models(none);
   const auto at = own.find("\"version\":\"");
-  const auto version = '{' + own.substr(at, own.find(',', at) - at) + ",\"models\":";
+  const auto version = '{' + own.substr(at, own.find(",\"models\"") - at) + ",\"models\":";
   CHECK(its(version + R"({"m":"abc"}})").has(model));
   CHECK_FALSE(its(version + R"({"m":"abd"}})").has(model));
   CHECK_FALSE(its(version + R"({"n":"abc"}})").has(model));
   CHECK_FALSE(its(R"({"version":"0.0.1","models":{"m":"abc"}})").has(model));
+  CHECK(its(version + "{}}").same_program);
+  for (const std::string key : {"\"version\":\"", "\"build\":\""}) {
+    auto other = version + R"({"m":"abc"}})";
+    other.insert(other.find(key) + key.size(), "0");
+    CHECK_FALSE(its(other).same_program);
+    CHECK_FALSE(its(other).has(model));
+  }
   model.identity.clear();
   CHECK_FALSE(its(version + R"({"m":""}})").has(model));
 }
@@ -144,5 +151,32 @@ TEST_CASE("An idle connection goes to the server that takes another's place, and
   request->done();
   busy.read_until("[DONE]");
   busy.read_all();
+  old.wait(); // it ends by itself
+}
+
+TEST_CASE("What still runs when the grace of a replaced server is over ends with an error, and then the server does") {
+  int pair[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  const auto here = std::make_shared<control_peer>(descriptor(pair[0]));
+  const control_peer there{descriptor(pair[1])};
+  live_server old;
+  raw_client stream(old.port()), whole(old.port());
+  ws_client socket(old.port());
+  stream.post("/v1/completions", R"({"prompt":"a","stream":true})");
+  const auto streamed = old.fake.next();
+  streamed->text("one");
+  stream.read_until("one");
+  whole.post("/v1/completions", R"({"prompt":"a"})");
+  const auto asked = old.fake.next();
+  socket.say(R"({"type":"generate","prompt":"x","id":"a"})");
+  const auto framed = old.fake.next();
+  old.give_to(here, R"({"version":"another"})", std::chrono::milliseconds(1));
+  CHECK(stream.read_until("[DONE]").find("the server is stopping") != std::string::npos);
+  CHECK(whole.read_response().status == 503);
+  CHECK(socket.hear().find("the server is stopping") != std::string::npos);
+  CHECK(socket.read_frame().close_code() == 1001);
+  socket.send_frame(8, std::string("\x03\xe9", 2));
+  for (const auto& one : {streamed, asked, framed})
+    CHECK(one->wait_cancelled());
   old.wait(); // it ends by itself
 }

@@ -10,7 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <thread>
 
 namespace troupe::test {
@@ -57,6 +59,14 @@ struct response {
 /// A blocking client that knows no protocol: bytes out, bytes in.
 class raw_client {
 public:
+  /// What is spoken below HTTP, over a connected socket; results as of send() and recv().
+  struct wire {
+    virtual ~wire() = default;
+    virtual ssize_t send(std::string_view bytes) = 0;
+    virtual ssize_t receive(char* to, std::size_t bytes) = 0;
+  };
+  using wire_maker = std::function<std::unique_ptr<wire>(int socket)>;
+
   /// `from`: an address of the loopback network.
   explicit raw_client(std::uint16_t port, int receive_buffer = 0, std::uint32_t from = INADDR_LOOPBACK)
     : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -82,6 +92,7 @@ public:
   raw_client(const raw_client&) = delete;
   raw_client& operator=(const raw_client&) = delete;
 
+  void speak(const wire_maker& by) { wire_ = by(fd_); }
   void close() {
     if (fd_ >= 0)
       ::close(std::exchange(fd_, -1));
@@ -89,7 +100,7 @@ public:
   void shutdown_send() { ::shutdown(fd_, SHUT_WR); }
   void send(std::string_view bytes) {
     while (!bytes.empty()) {
-      const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      const auto sent = wire_ ? wire_->send(bytes) : ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (sent <= 0)
         return; // the server closed; its answer is still to be read
       bytes.remove_prefix(static_cast<std::size_t>(sent));
@@ -174,7 +185,7 @@ public:
 private:
   bool receive() {
     char buffer[4096];
-    const auto count = ::recv(fd_, buffer, sizeof buffer, 0);
+    const auto count = wire_ ? wire_->receive(buffer, sizeof buffer) : ::recv(fd_, buffer, sizeof buffer, 0);
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
       throw std::runtime_error("nothing came in time; there was: " + pending_);
     if (count <= 0)
@@ -189,6 +200,7 @@ private:
   }
 
   int fd_;
+  std::unique_ptr<wire> wire_; // null: nothing
   std::string pending_;
 };
 

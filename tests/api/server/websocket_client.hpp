@@ -17,8 +17,10 @@ struct frame {
 class ws_client : public raw_client {
 public:
   explicit ws_client(std::uint16_t port, std::string_view headers = {}, int receive_buffer = 0,
-                     std::string_view query = {})
+                     std::string_view query = {}, const wire_maker& by = {})
     : raw_client(port, receive_buffer) {
+    if (by)
+      speak(by);
     send("GET /v1/ws" + std::string(query) +
          " HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
          "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n" +

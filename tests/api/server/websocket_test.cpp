@@ -138,6 +138,35 @@ TEST_CASE("Invalid frames get an error, and the WebSocket stays open") {
   CHECK(error_about("a", "null", client.hear()) == "as expected");
 }
 
+TEST_CASE("The error frame of a request that had begun tells where its time went, and no other does") {
+  live_server live;
+  ws_client client(live.port());
+  const auto timed = [&] {
+    const auto parsed = json::document::parse(client.hear(), "the frame");
+    const auto timings = json::find(parsed.root(), "timings");
+    if (!timings)
+      return false;
+    double sum = 0;
+    for (const auto part : json::object(*json::find(*timings, "spent_ms")))
+      sum += double(part.value);
+    CHECK(sum > 0);
+    CHECK(sum == doctest::Approx(double(*json::find(*timings, "total_ms"))));
+    return true;
+  };
+  client.say("[1]");
+  CHECK_FALSE(timed());
+  client.say(R"({"type":"cancel","id":"a"})");
+  CHECK_FALSE(timed());
+  client.say(R"({"type":"generate","id":"a","prompt":"x","temperature":-1})");
+  CHECK(timed());
+  client.say(R"({"type":"generate","id":"a","prompt":"x"})");
+  const auto request = live.fake.next();
+  client.say(R"({"type":"generate","id":"a","prompt":"x"})"); // which is in use
+  CHECK_FALSE(timed());
+  request->send(error{errc::overloaded, "full", {}});
+  CHECK(timed());
+}
+
 TEST_CASE("A frame over the limit closes the WebSocket with 1009") {
   server_options options;
   options.max_frame_bytes = 1000;
