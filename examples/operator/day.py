@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A day in the life of a server, in ten seconds: two models, settings read again, more clients than it can bear, an upgrade
+"""A day in the life of a server, in ten seconds: two models, settings and the list of models read again, more clients than it can bear, an upgrade
 under load, and the whole day replayed to see whether every bit is still the same. Needs Python alone.
 
     python3 examples/operator/day.py                    # build/release/troupe
@@ -35,14 +35,19 @@ class Day:
         self.url = f"http://127.0.0.1:{self.port}"
         self.policy, self.record = folder / "policy.toml", folder / "record"
         self.policy.write_text("max_tokens = 400\n")
+        self.models = folder / "models.toml"
+        self.list_models("stories", "drafts")
+
+    def list_models(self, *names, more=""):
+        self.models.write_text("".join(f'[[model]]\nname = "{name}"\npath = "{STORIES}"\n' for name in names) + more)
 
     def start(self, *more):
         """A server of two models, or one that takes its place; returns once it answers for both."""
         self.log = open(self.folder / "log", "a")
         process = subprocess.Popen(
-            [self.troupe, "serve", "--port", str(self.port), "-m", f"stories={STORIES}", "-m", f"drafts={STORIES}",
-             "--kv-cache", "32MiB", "--max-sequences", "16", "--max-wait", "1s", "--policy", str(self.policy),
-             "--record", str(self.record), *more], stdout=self.log, stderr=self.log)
+            [self.troupe, "serve", "--port", str(self.port), "--config", str(self.models), "--kv-cache", "32MiB",
+             "--max-sequences", "16", "--max-wait", "1s", "--policy", str(self.policy), "--record", str(self.record), *more],
+            stdout=self.log, stderr=self.log)
         seen = self.log_lines().count(" ready ")
         while self.log_lines().count(" ready ") == seen or not self.has_both():
             if process.poll() is not None:
@@ -72,7 +77,7 @@ class Day:
                     return "".join(choice["text"] for event in events[:-1] for choice in json.loads(event)["choices"])
                 return json.load(answer)["choices"][0]["text"]
         except urllib.error.HTTPError as refused:
-            return refused.code, float(refused.headers["Retry-After"]), json.load(refused)["error"]["message"]
+            return refused.code, float(refused.headers["Retry-After"] or 0), json.load(refused)["error"]["message"]
 
 
 def tell(*words):
@@ -94,6 +99,12 @@ def main():
         day.policy.write_text("max_tokens = 400\n")
         server.send_signal(signal.SIGHUP)
         time.sleep(0.5)
+
+        day.list_models("stories", "drafts", more='aliases = ["gpt-4o-mini"]\n')
+        server.send_signal(signal.SIGHUP)
+        while not isinstance(told := day.ask("Once upon a time", "gpt-4o-mini", 8), str):
+            time.sleep(0.1)
+        tell("So is the list of models: a program that wants gpt-4o-mini is answered by drafts:", repr(told))
 
         crowd = [f"The {n}th fox went to the river and " for n in range(400)]
         told = list(clients.map(lambda prompt: day.ask(prompt, tokens=200, ignore_eos=True), crowd))
@@ -125,7 +136,7 @@ def main():
 
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 0
-        replay = subprocess.run([troupe, "replay", str(day.record), "-m", f"stories={STORIES}", "-m", f"drafts={STORIES}",
+        replay = subprocess.run([troupe, "replay", str(day.record), "--config", str(day.models),
                                  "--speed", "0", "--threads", "1", "--quiet", "--kv-cache", "32MiB"],
                                 capture_output=True, text=True)
         tell("The day again, by one thread:", replay.stdout.splitlines()[0] if replay.stdout else replay.stderr)
