@@ -1,5 +1,5 @@
 // What a simulation (tests/simulation) sees of actors and does to them, where they are spawned (spawn.hpp): each message
-// before and after its handler, which it may end with an exception. In a simulation no actor has a thread of its own:
+// before and after its handler, which it may end with an exception, or lose. In a simulation no actor has a thread of its own:
 // whoever would be detached is event-based. Null in all other programs, at the cost of a look at a pointer.
 #pragma once
 
@@ -24,8 +24,8 @@ public:
 
   /// On any thread that sends.
   virtual void queued(const char* kind, caf::local_actor& to) = 0;
-  /// What it throws is as if the handler had.
-  virtual void before(const handler& who, const caf::mailbox_element& what) = 0;
+  /// What it throws is as if the handler had. False: the message is lost.
+  virtual bool before(const handler& who, const caf::mailbox_element& what) = 0;
   virtual void after(const handler& who, const caf::mailbox_element& what, caf::invoke_message_result result) = 0;
   virtual void ended(const char* kind, caf::local_actor& who) noexcept = 0;
 

@@ -14,7 +14,9 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <new>
 #include <optional>
+#include <thread>
 
 namespace troupe {
 
@@ -52,11 +54,17 @@ public:
 private:
   using sampler_addr = caf::weak_actor_ptr;
 
-  // Called on a thread of the device, or one that makes masks, possibly after the end of this actor.
+  // Called on a thread of the device, or one that makes masks, possibly after the end of this actor. An exception would
+  // end the process there, so it waits until there is memory for the message.
   template <class Message>
-  static void notify(const sampler_addr& me, Message what) {
-    if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
-      caf::anon_send(caf::actor_cast<sampler_actor>(alive), what);
+  static void notify(const sampler_addr& me, Message what) noexcept {
+    while (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
+      try {
+        return caf::anon_send(caf::actor_cast<sampler_actor>(alive), what);
+      } catch (const std::bad_alloc&) {
+        alive = nullptr;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
   }
 
   sampler_spec spec_of(const model_replica& what) {

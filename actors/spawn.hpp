@@ -71,8 +71,8 @@ public:
     const bool armed = fault_injection::armed();
     if (hooks || armed)
       this->current_element_ = &what; // which CAF answers where something throws
-    if (hooks)
-      hooks->before(seen(), what);
+    if (hooks && !hooks->before(seen(), what))
+      return caf::invoke_message_result::dropped;
     const auto handle = [&] {
       try {
         return super::consume(what);

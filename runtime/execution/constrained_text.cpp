@@ -26,6 +26,24 @@ void clear(std::vector<std::uint64_t>& bits, token_id id) {
     bits[i / 64] &= ~(std::uint64_t(1) << (i % 64));
 }
 
+/// Of the exception that is being handled. In few words if there is no memory for more: on the threads that make masks, another
+/// exception would end the process.
+error why_there_is_no_mask() noexcept {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    try {
+      if (const auto* f = dynamic_cast<const failure*>(&e))
+        return f->what_failed();
+      if (dynamic_cast<const std::bad_alloc*>(&e))
+        return {errc::out_of_memory, "there is not enough memory to follow the guide", {}};
+      return {errc::internal, e.what(), {}};
+    } catch (const std::bad_alloc&) {
+      return {errc::out_of_memory, "out of memory", {}};
+    }
+  }
+}
+
 } // namespace
 
 void next_tokens::apply(std::span<const float> logits, std::vector<float>& row) const {
@@ -180,12 +198,8 @@ std::shared_ptr<constrained_text::result> constrained_text::begin(std::function<
     try {
       if (const auto alive = of.lock())
         make(*alive, next);
-    } catch (const failure& f) {
-      next.why = f.what_failed();
-    } catch (const std::bad_alloc&) {
-      next.why = error{errc::out_of_memory, "there is not enough memory to follow the guide", {}};
-    } catch (const std::exception& e) {
-      next.why = error{errc::internal, e.what(), {}};
+    } catch (...) {
+      next.why = why_there_is_no_mask();
     }
     made->finish(std::move(next));
   });

@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/added_tokens.hpp"
 
+#include "runtime/support/meter.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>
@@ -29,6 +30,7 @@ std::optional<prefix_tree::hit> prefix_tree::find(std::string_view text, std::si
     std::optional<hit> best;
     std::uint32_t node = 0;
     for (std::size_t end = begin; end < text.size();) {
+      meter::charge(1);
       const auto edge = edges_.find(std::uint64_t(node) << 8 | static_cast<unsigned char>(text[end]));
       if (edge == edges_.end())
         break;

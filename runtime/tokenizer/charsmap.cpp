@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/charsmap.hpp"
 
+#include "runtime/support/meter.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>
@@ -115,6 +116,7 @@ std::string map_graphemes(const charsmap& map, std::string_view text, growth_bud
   growing_text out(text.size(), growth);
   for (std::size_t begin = 0; begin < text.size();) {
     const auto end = grapheme_end(text, begin);
+    meter::charge(end - begin);
     const auto cluster = text.substr(begin, end - begin);
     begin = end;
     const auto whole = cluster.size() <= longest_mapped ? map.shortest(cluster) : std::nullopt;
@@ -138,6 +140,7 @@ std::string prepare_sentencepiece(const sentencepiece_rules& rules, std::string_
   const std::string_view space = rules.escape_spaces ? escaped_space : std::string_view(" ");
   /// The length of what is replaced at the start of `text`, and its replacement.
   const auto first_rule = [&] {
+    meter::charge(1);
     std::size_t kept = 0;
     rules.kept.prefixes(text, [&](std::size_t length, std::int32_t) { kept = length; });
     if (kept > 0)

@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/normalizer.hpp"
 
+#include "runtime/support/meter.hpp"
 #include "runtime/support/text/base64.hpp"
 #include "runtime/tokenizer/charsmap.hpp"
 #include "runtime/tokenizer/unicode.hpp"
@@ -39,6 +40,7 @@ void to_form(section& s, normal_form form) {
 
 void strip(section& s, bool left, bool right) {
   std::size_t begin = 0, end = s.text.size();
+  meter::charge(end / 16);
   for (std::size_t pos = 0; left && pos < end;) {
     if (!is_whitespace(next_char(s.text, pos)))
       break;
@@ -88,6 +90,7 @@ void filter(section& s, const Drops& drops, const Map& map) {
   out.reserve(s.text.size());
   std::ptrdiff_t start_until = -1;
   for (std::size_t pos = 0; pos < s.text.size();) {
+    meter::charge(1);
     const bool starts = static_cast<std::ptrdiff_t>(pos) <= s.start_until;
     const char32_t c = next_char(s.text, pos);
     if (drops(c))
@@ -115,6 +118,7 @@ void space_out_chinese(section& s, match_scratch& scratch) {
   out.reserve(s.text.size());
   auto start_until = s.start_until;
   for (std::size_t pos = 0; pos < s.text.size();) {
+    meter::charge(1);
     const auto begin = pos;
     const bool apart = is_chinese(next_char(s.text, pos));
     out += apart ? " " : "";

@@ -104,6 +104,7 @@ namespace {
 void cut_at_literal(std::string_view text, std::string_view literal, std::vector<span>& parts) {
   std::size_t done = 0;
   for (std::size_t at; (at = text.find(literal, done)) != std::string_view::npos; done = at + literal.size()) {
+    meter::charge(1);
     if (at > done)
       parts.push_back({done, at, false});
     parts.push_back({at, at + literal.size(), true});

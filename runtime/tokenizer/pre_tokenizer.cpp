@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/pre_tokenizer.hpp"
 
+#include "runtime/support/meter.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <optional>
@@ -105,6 +106,7 @@ void split_at_chars(word_list& list, match_scratch& scratch, behavior how, const
   split_words(list, scratch, how, false, [&](std::string_view text, std::vector<span>& parts) {
     std::size_t done = 0;
     for (std::size_t pos = 0; pos < text.size();) {
+      meter::charge(1);
       const std::size_t begin = pos;
       if (!is_delimiter(next_char(text, pos)))
         continue;
@@ -124,6 +126,7 @@ void split_whitespace(word_list& list, match_scratch& scratch) {
     const auto class_of = [](char32_t c) { return is_word(c) ? 2 : is_whitespace(c) ? 0 : 1; };
     int current = -1;
     for (std::size_t pos = 0; pos < text.size();) {
+      meter::charge(1);
       const std::size_t begin = pos;
       const int k = class_of(next_char(text, pos));
       if (k == current)
@@ -142,6 +145,7 @@ void rewrite_words(word_list& list, match_scratch& scratch, const Rewrite& rewri
   std::string out;
   out.reserve(list.text.size() + list.text.size() / 4);
   for (auto& w : list.words) {
+    meter::charge(1 + (w.end - w.begin) / 16);
     const std::size_t begin = out.size();
     rewrite(list.view(w), w.start_until, out);
     w.begin = begin;

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/unicode.hpp"
 
 #include "runtime/support/error.hpp"
+#include "runtime/support/meter.hpp"
 
 #include <utf8proc.h>
 
@@ -107,6 +108,7 @@ std::string normalize(std::string_view text, normal_form form) {
   std::vector<utf8proc_int32_t> chars;
   chars.reserve(text.size());
   for (std::size_t pos = 0; pos < text.size();) {
+    meter::charge(1);
     const auto c = static_cast<utf8proc_int32_t>(next_char(text, pos));
     std::array<utf8proc_int32_t, 32> parts;
     int last_class = 0;
@@ -117,6 +119,7 @@ std::string normalize(std::string_view text, normal_form form) {
   }
   const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
   for (std::size_t i = 0; i < chars.size();) {
+    meter::charge(1);
     if (combining_class(chars[i]) == 0) {
       ++i;
       continue;
@@ -124,6 +127,7 @@ std::string normalize(std::string_view text, normal_form form) {
     std::size_t end = i;
     while (end < chars.size() && combining_class(chars[end]) != 0)
       ++end;
+    meter::charge(end - i);
     std::stable_sort(chars.begin() + static_cast<std::ptrdiff_t>(i), chars.begin() + static_cast<std::ptrdiff_t>(end),
                      [&](auto a, auto b) { return combining_class(a) < combining_class(b); });
     i = end;
@@ -134,8 +138,10 @@ std::string normalize(std::string_view text, normal_form form) {
                                     static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
   std::string out;
   out.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < size; ++i)
+  for (utf8proc_ssize_t i = 0; i < size; ++i) {
+    meter::charge(1);
     append_char(out, static_cast<char32_t>(chars[static_cast<std::size_t>(i)]));
+  }
   return out;
 }
 
@@ -143,6 +149,7 @@ std::string lowercase(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t pos = 0; pos < text.size();) {
+    meter::charge(1);
     const char32_t c = next_char(text, pos);
     if (c < 0x80)
       out += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);

@@ -15,6 +15,7 @@ struct faults {
   std::function<void(int)> on_step;              // at the start of step n since the engine's start, from 1
   std::function<void(const step_plan&)> on_plan; // likewise
   std::function<void(int)> on_runner;            // before runner n is made
+  std::function<void()> late;                    // how the last sampler hears of masks
   std::atomic<int> steps = 0, runners = 0;
   std::atomic<int> alive = 0, most_alive = 0; // runners, each with a KV cache
 };
@@ -77,6 +78,7 @@ public:
     return std::make_unique<faulty_runner>([&] { return real_->make_runner(std::move(spec)); }, script_);
   }
   std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()> sampled) const override {
+    script_->late = spec.host.late;
     return real_->make_sampler(std::move(spec), std::move(sampled));
   }
 

@@ -1,5 +1,6 @@
 // Requests that run out of memory: each still ends for its client.
 #include "tests/actors/failing_memory.hpp"
+#include "tests/actors/faulty_device.hpp"
 #include "tests/actors/worker_group.hpp"
 
 using namespace troupe;
@@ -55,4 +56,27 @@ TEST_CASE("whichever allocation fails while a request is spawned, its client is 
     if (!failing.happened())
       break;
   }
+}
+
+TEST_CASE("a sampler hears of a mask although there was no memory to tell it, on a thread that must not throw") {
+  worker_group workers;
+  const auto script = std::make_shared<faults>();
+  auto& stage = workers.model->replicas.front().stages.front();
+  stage = std::make_shared<faulty_device>(stage, script);
+  const auto sampler = spawn_sampler(workers.system, replica_of(workers.model));
+  workers.coordinator.run();
+  for (int nth = 1;; ++nth) {
+    CAPTURE(nth);
+    test::failing_allocation failing(nth);
+    failing.arm();
+    script->late();
+    failing.disarm();
+    CHECK(workers.coordinator.run() == 1);
+    if (!failing.happened())
+      break;
+  }
+  caf::anon_send_exit(sampler, caf::exit_reason::kill);
+  workers.coordinator.run();
+  script->late(); // to nobody
+  CHECK_FALSE(workers.coordinator.has_job());
 }

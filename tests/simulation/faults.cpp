@@ -151,12 +151,14 @@ void troublemaker::fail(const known& who, caf::actor_id id) {
   throw std::runtime_error("a simulated fault");
 }
 
-void troublemaker::before(const handler& who, const caf::mailbox_element& what) {
+bool troublemaker::before(const handler& who, const caf::mailbox_element& what) {
   auto& its = of(who.kind, who.self);
   if (its.queued > 0)
     --its.queued;
   ++seen.messages;
   const auto name = message_name(what);
+  if (lose(who, what, name))
+    return false;
   const auto state = state_of(who);
   covered.handled(who.kind, name, state);
   if (name == "compile" && what.sender)
@@ -175,6 +177,56 @@ void troublemaker::before(const handler& who, const caf::mailbox_element& what) 
     refusal.arm();
     armed_ = true;
   }
+  return true;
+}
+
+bool troublemaker::lose(const handler& who, const caf::mailbox_element& what, const std::string& name) {
+  const std::string_view kind = who.kind;
+  const bool between = kind == "kv_block_manager"
+    ? name == "blocks_offered" || name == "offer_accepted" || name == "blocks_received"
+    : kind == "scheduler" && name == "chain_arrived";
+  if (!between || !may_lose_ || s_.lost_every <= 0 || !dice_.one_in(s_.lost_every))
+    return false;
+  const bool is_late = dice_.one_in(2);
+  if (is_late)
+    late_.push_back({caf::actor_cast<caf::weak_actor_ptr>(&who.self), caf::actor_cast<caf::weak_actor_ptr>(what.sender),
+                     what.copy_content_to_message()});
+  if (traced_)
+    say(std::string("!! ") + name + " to a " + who.kind + (is_late ? " is late" : " is lost"));
+  return true;
+}
+
+bool troublemaker::deliver_late() {
+  if (late_.empty())
+    return false;
+  const auto which = late_.begin() + dice_.pick(0, static_cast<int>(late_.size()) - 1);
+  const auto [to, sender, what] = std::move(*which);
+  late_.erase(which);
+  if (const auto alive = to.lock())
+    alive->enqueue(sender.lock(), caf::make_message_id(), what, nullptr);
+  return true;
+}
+
+void troublemaker::perhaps_refuse(int most) {
+  if (armed_ || refusal_every_ <= 0 || !dice_.one_in(3))
+    return;
+  refusal = test::failing_allocation(dice_.pick(1, most));
+  refusal.arm();
+  armed_ = true;
+}
+
+void troublemaker::begin_load(bool of_judge) {
+  const auto failing = of_judge ? s_.failing_judge : s_.failing_load;
+  if (++(of_judge ? judge_loads_ : loads_) != failing) {
+    perhaps_refuse(3000);
+    return;
+  }
+  ++seen.exceptions;
+  if (traced_)
+    say("!! a load fails");
+  if (dice_.one_in(2))
+    throw failure(errc::bad_file, "a simulated file is damaged");
+  throw std::runtime_error("a simulated fault of a loader");
 }
 
 bool troublemaker::calm_down() {

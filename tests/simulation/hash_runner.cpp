@@ -2,7 +2,9 @@
 
 #include "tests/simulation/dice.hpp"
 #include "tests/simulation/hash_model.hpp"
+#include "tests/simulation/variants.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <stdexcept>
@@ -32,8 +34,12 @@ hash_states::hash_states(int running, int snapshots, int pending)
     values_(static_cast<std::size_t>(running + snapshots)),
     log_(values_.size()) {}
 
-std::vector<std::uint64_t> hash_states::run(const step_plan& plan, const std::vector<token_id>& tokens) {
+std::vector<std::uint64_t> hash_states::run(const step_plan& plan, const std::vector<token_id>& tokens,
+                                            const std::vector<std::uint64_t>& salts) {
   begin(plan.sequences, plan.states, plan.saves);
+  std::vector<std::uint64_t> row_salts(tokens.size());
+  for (std::size_t i = 0; i < salts.size(); ++i)
+    std::fill_n(row_salts.begin() + plan.sequences[i].first_row, plan.sequences[i].rows, salts[i]);
   std::vector<std::uint64_t> rows(tokens.size());
   for (const auto& r : runs()) {
     const auto slot = static_cast<std::size_t>(r.slot);
@@ -44,7 +50,7 @@ std::vector<std::uint64_t> hash_states::run(const step_plan& plan, const std::ve
     auto kept = value;
     for (std::int32_t i = 0; i < r.rows; ++i) {
       const auto row = static_cast<std::size_t>(r.first_row + i);
-      const auto input = static_cast<std::uint64_t>(tokens[row]) + 1;
+      const auto input = mixed(static_cast<std::uint64_t>(tokens[row]) + 1, row_salts[row]);
       rows[row] = value = mixed(value, input);
       if (i < r.rows - r.pending)
         kept = value;
@@ -138,10 +144,10 @@ step_output hash_runner::run(const step_plan& plan, const stage_rows* before) {
   std::vector<std::uint64_t> inputs(tokens.size()), rows(tokens.size());
   if (before)
     std::memcpy(inputs.data(), before->rows.get(), inputs.size() * sizeof(std::uint64_t));
-  const auto states = states_ ? states_->run(plan, tokens) : std::vector<std::uint64_t>();
   std::vector<std::uint64_t> salts(plan.sequences.size());
   for (const auto& f : plan.featured)
-    salts.at(static_cast<std::size_t>(f.place)) = f.features ? f.features->salt : 0;
+    salts.at(static_cast<std::size_t>(f.place)) = f.features ? made_from(*f.features) : 0;
+  const auto states = states_ ? states_->run(plan, tokens, salts) : std::vector<std::uint64_t>();
   std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t> written; // the same may be, twice
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     const auto& s = plan.sequences[i];

@@ -18,8 +18,9 @@ class hash_states final : public kernels::state_cache {
 public:
   hash_states(int running, int snapshots, int pending);
 
-  /// The state behind each of a plan's rows.
-  std::vector<std::uint64_t> run(const step_plan& plan, const std::vector<token_id>& tokens);
+  /// The state behind each of a plan's rows. `salts`: of its sequences.
+  std::vector<std::uint64_t> run(const step_plan& plan, const std::vector<token_id>& tokens,
+                                 const std::vector<std::uint64_t>& salts);
   void copy(const kernels::state_copy& c);
 
 private:

@@ -1,6 +1,7 @@
 #include "tests/simulation/judgement.hpp"
 
 #include "tests/simulation/templates.hpp"
+#include "tests/simulation/variants.hpp"
 #include "tests/simulation/world.hpp"
 
 #include <chrono>
@@ -37,6 +38,7 @@ bool is_explained(const error& why, const client& c, const scenario& s, const ha
     return true;
   switch (why.code) {
     case errc::timeout: return c.plan.timeout_ms > 0;
+    case errc::not_found: return s.swap_every > 0 && names_adapter(*c.asked);
     case errc::overloaded:
       return s.limits.max_queue < 100 || !c.plan.deeds.empty() || (why.retry_ms > 0 && c.plan.timeout_ms > 0);
     case errc::out_of_memory: return what.refusals > 0;
@@ -84,34 +86,9 @@ std::string judge_time(const client& c, const scenario& s, const happened& what)
   return {};
 }
 
-} // namespace
-
-const testing::heard& alone(int request, bool recurrent, int stages) {
-  static std::map<std::tuple<int, bool, int>, testing::heard> known;
-  const auto found = known.find({request, recurrent, stages});
-  if (found != known.end())
-    return found->second;
-  const auto s = calm_scenario(request, recurrent, stages);
-  auto result = simulate(s, false, nullptr);
-  if (!result.trouble.empty())
-    throw std::runtime_error("request " + std::to_string(request) + " alone: " + result.trouble);
-  return known.emplace(std::tuple(request, recurrent, stages), std::move(result.first)).first->second;
-}
-
-std::string judge(const client& c, const scenario& s, const happened& what) {
-  if (!c.heard.trouble().empty())
-    return c.heard.trouble();
+/// What is wrong beside what its request answers alone; empty: nothing.
+std::string compare(const client& c, const scenario& s, const happened& what, const testing::heard& expected) {
   const auto& heard = c.heard.what();
-  if (c.refused)
-    return what.engine_died || what.refusals > 0 || !what.dead_requests.empty() ? "" : "its submission was refused";
-  if (!heard.done && !heard.failed)
-    return "it got no last event";
-  if (heard.done)
-    if (auto wrong = judge_time(c, s, what); !wrong.empty())
-      return wrong;
-  if (s.calm)
-    return {};
-  const auto& expected = alone(c.plan.request, s.recurrent, s.stages);
   const auto ended_by = [&](finish_reason why) {
     return std::ranges::any_of(heard.finish, [=](const auto& f) { return f.second == why; });
   };
@@ -139,6 +116,44 @@ std::string judge(const client& c, const scenario& s, const happened& what) {
   if (!same(heard, expected))
     return "request " + std::to_string(c.plan.request) + " answered" + text_of(heard) + ", alone" + text_of(expected);
   return {};
+}
+
+} // namespace
+
+const testing::heard& alone(int request, bool recurrent, int stages, int version) {
+  static std::map<std::tuple<int, bool, int, int>, testing::heard> known;
+  if (!names_adapter(request_of(request)))
+    version = 0;
+  const auto found = known.find({request, recurrent, stages, version});
+  if (found != known.end())
+    return found->second;
+  const auto s = calm_scenario(request, recurrent, stages, version);
+  auto result = simulate(s, false, nullptr);
+  if (!result.trouble.empty())
+    throw std::runtime_error("request " + std::to_string(request) + " alone: " + result.trouble);
+  return known.emplace(std::tuple(request, recurrent, stages, version), std::move(result.first)).first->second;
+}
+
+std::string judge(const client& c, const scenario& s, const happened& what) {
+  if (!c.heard.trouble().empty())
+    return c.heard.trouble();
+  const auto& heard = c.heard.what();
+  if (c.refused)
+    return what.engine_died || what.refusals > 0 || !what.dead_requests.empty() ? "" : "its submission was refused";
+  if (!heard.done && !heard.failed)
+    return "it got no last event";
+  if (heard.done)
+    if (auto wrong = judge_time(c, s, what); !wrong.empty())
+      return wrong;
+  if (s.calm)
+    return {};
+  auto wrong = compare(c, s, what, alone(c.plan.request, s.recurrent, s.stages, s.first_version));
+  // It has the adapter that had the name when it was checked, to its end.
+  if (!wrong.empty() && s.swap_every > 0 && names_adapter(*c.asked))
+    for (int version = 0; version < adapter_versions; ++version)
+      if (compare(c, s, what, alone(c.plan.request, s.recurrent, s.stages, version)).empty())
+        return {};
+  return wrong;
 }
 
 } // namespace troupe::simulation

@@ -11,7 +11,7 @@ namespace troupe::simulation {
 /// What is wrong; empty: nothing.
 std::string judge(const client& c, const scenario& s, const happened& what);
 
-/// What the request answers alone.
-const testing::heard& alone(int request, bool recurrent, int stages);
+/// What the request answers alone, with such adapters.
+const testing::heard& alone(int request, bool recurrent, int stages, int version);
 
 } // namespace troupe::simulation

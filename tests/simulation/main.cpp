@@ -81,7 +81,7 @@ scenario chosen(std::uint64_t seed, const arguments& a) {
 int replay(const arguments& a) {
   const auto s = chosen(*a.seed, a);
   for (const auto& c : s.clients) // so that these are no part of the trace
-    static_cast<void>(simulate(calm_scenario(c.request, s.recurrent, s.stages), false, nullptr));
+    static_cast<void>(simulate(calm_scenario(c.request, s.recurrent, s.stages, s.first_version), false, nullptr));
   std::setvbuf(stdout, nullptr, _IOLBF, 0); // also before a crash
   std::printf("%s\n", s.describe().c_str());
   const auto result = simulate(s, !a.quiet, nullptr);

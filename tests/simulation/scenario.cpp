@@ -7,6 +7,7 @@
 #include "tests/simulation/hash_guesses.hpp"
 #include "tests/simulation/hash_model.hpp"
 #include "tests/simulation/templates.hpp"
+#include "tests/simulation/variants.hpp"
 
 #include <algorithm>
 #include <array>
@@ -99,10 +100,26 @@ scenario scenario_of(std::uint64_t seed) {
   if (s.roles && !d.one_in(3))
     s.role_idle_ms = d.pick(1, 8);
   s.ahead = s.drafts && d.one_in(2);
+  if (s.disk && d.one_in(2)) {
+    s.disk_bytes = d.one_in(2) ? static_cast<std::size_t>(d.pick(2, 30)) * 4096 : s.disk_bytes;
+    s.disk_trouble_every = trouble && d.one_in(2) ? d.pick(20, 200) : 0;
+    s.disk_refused_every = trouble && d.one_in(2) ? d.pick(1, 12) : 0;
+  }
+  if (s.roles) {
+    s.lost_every = trouble && d.one_in(2) ? d.pick(2, 12) : 0;
+    s.strangers = d.one_in(8);
+    s.few_images = d.one_in(16);
+  }
+  s.first_version = d.pick(0, adapter_versions - 1);
+  s.swap_every = d.one_in(2) ? d.pick(20, 200) : 0;
+  if (trouble) {
+    s.failing_load = d.one_in(60);
+    s.failing_judge = s.judge && d.one_in(4) ? d.pick(1, 3) : 0;
+  }
   return s;
 }
 
-scenario calm_scenario(int request, bool recurrent, int stages) {
+scenario calm_scenario(int request, bool recurrent, int stages, int version) {
   scenario s;
   s.calm = true;
   s.recurrent = recurrent;
@@ -112,6 +129,7 @@ scenario calm_scenario(int request, bool recurrent, int stages) {
   s.limits = {.step_tokens = 64, .max_sequences = 8, .steps_ahead = 1, .stages = stages, .recurrent = recurrent};
   s.how = picking::oldest;
   s.judge = wants_judge(request_of(request));
+  s.first_version = version;
   s.clients = {{.request = request, .speculate = speculation::off}};
   return s;
 }
@@ -126,6 +144,14 @@ std::string scenario::describe() const {
                                  {late_masks, ", late masks"},
                                  {recurrent, ", recurrent"},
                                  {disk, ", a disk"},
+                                 {disk_trouble_every > 0, " that is damaged"},
+                                 {disk_refused_every > 0, " that refuses"},
+                                 {lost_every > 0, ", lost transfers"},
+                                 {strangers, ", strangers"},
+                                 {few_images, ", few images"},
+                                 {swap_every > 0, ", adapters that change"},
+                                 {failing_load > 0, ", a load that fails"},
+                                 {failing_judge > 0, ", a load of the judge that fails"},
                                  {drafts, ", a draft model"},
                                  {ahead, " that guesses ahead"},
                                  {limits.trees, ", trees"},
@@ -160,9 +186,11 @@ std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<
     model->guesses.make_model = [](const model_replica&) { return std::make_unique<hash_guesses>(); };
   }
   model->constraints = constraints()->open(info);
+  if (std::ranges::any_of(s.clients, [](const auto& c) { return wants_variants(request_of(c.request)); }))
+    add_variants(*model, s.first_version);
   if (s.disk)
     model->kv_disk = std::make_shared<const kv_disk>(
-      kv_disk{kv_store::open({folder}, numerics_id(), hash_block_bytes(), [](const log_line&) {})});
+      kv_disk{kv_store::open({folder, s.disk_bytes}, numerics_id(), hash_block_bytes(), [](const log_line&) {})});
   for (int i = 0; i < s.stages; ++i) {
     auto weights = std::make_shared<model_weights>();
     weights->config.layers = 1;
@@ -187,7 +215,7 @@ std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<
     plan.limits = s.limits;
     if (s.roles) {
       plan.role = r == 0 ? replica_role::prefill : replica_role::decode;
-      plan.exchange = {hash_block_bytes(), {1, 2}, 0.001};
+      plan.exchange = {s.few_images ? std::size_t(8) << 20 : hash_block_bytes(), {1, s.strangers ? r : 2u}, 0.001};
     }
     model->replicas.push_back(std::move(plan));
   }

@@ -40,10 +40,13 @@ struct scenario {
   bool roles = false;
   int role_idle_ms = 0; // before a replica takes the other role; 0: roles stay
   bool asynchronous = false, late_masks = false, recurrent = false, prefix_cache = true;
-  bool disk = false;   // prefixes are kept
-  bool drafts = false; // there is a model that guesses
-  bool ahead = false;  // also while steps are computed
-  bool judge = false;  // and one that values answers
+  bool disk = false;                             // prefixes are kept
+  std::size_t disk_bytes = std::size_t(1) << 30; // that these may take
+  int disk_trouble_every = 0;                    // turns, about, until something of it is damaged; 0: nothing is
+  int disk_refused_every = 0;                    // blocks of it that are refused, about; 0: none
+  bool drafts = false;                           // there is a model that guesses
+  bool ahead = false;                            // also while steps are computed
+  bool judge = false;                            // and one that values answers
   std::int32_t blocks = 0, host_blocks = 0, snapshots = 0;
   scheduler_limits limits = {};
   int forced_guesses = 0;
@@ -54,8 +57,12 @@ struct scenario {
   int most_deaths = 0;
   bool engine_may_die = false, device_may_be_lost = false;
   int refusal_every = 0; // messages in which an allocation is refused, about; 0: none
-  bool calm = false;     // alone: what comes of it is what others are compared with
-  bool observed = false; // statistics and records are asked for
+  int lost_every = 0;    // messages between replicas of which one is lost or late, about; 0: none is
+  bool strangers = false, few_images = false; // replicas take no blocks of each other; few of these travel at a time
+  int first_version = 0, swap_every = 0;      // of adapters; turns until one goes or comes, about; 0: they stay
+  int failing_load = 0, failing_judge = 0;    // which load of the model, and of the judge, fails; 0: none
+  bool calm = false;                          // alone: what comes of it is what others are compared with
+  bool observed = false;                      // statistics and records are asked for
 
   /// In one line.
   std::string describe() const;
@@ -64,7 +71,8 @@ struct scenario {
 scenario scenario_of(std::uint64_t seed);
 
 /// One request by itself, in an engine that nothing happens to.
-scenario calm_scenario(int request, bool recurrent, int stages);
+/// `version`: of adapters.
+scenario calm_scenario(int request, bool recurrent, int stages, int version);
 
 /// The model that engines of it load. `alive`: counts runners. `folder`: for what is kept.
 std::shared_ptr<loaded_model> model_of(const scenario& s, const std::shared_ptr<outside_work>& work, int* alive,

@@ -1,13 +1,16 @@
 #include "tests/simulation/templates.hpp"
+#include "runtime/techniques/adapters/technique.hpp"
 #include "runtime/techniques/guides/technique.hpp"
 
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/techniques/beams/technique.hpp"
 #include "runtime/techniques/guidance/technique.hpp"
+#include "runtime/techniques/steering/technique.hpp"
 #include "runtime/techniques/stochastic_beams/technique.hpp"
 #include "runtime/techniques/tree_search/technique.hpp"
 #include "tests/simulation/dice.hpp"
 #include "tests/simulation/hash_model.hpp"
+#include "tests/simulation/variants.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -81,6 +84,10 @@ void add_search(dice& d, generation& g) {
 
 bool wants_judge(const generation& g) { return g.sampling.judged(); }
 
+bool wants_variants(const generation& g) {
+  return names_adapter(g) || g.sampling.techniques.find(steering_technique) != nullptr;
+}
+
 generation request_of(int number) {
   dice d(static_cast<std::uint64_t>(number) * 1'000'003 + 17);
   generation g;
@@ -134,6 +141,11 @@ generation request_of(int number) {
       break;
     default: break;
   }
+  if (d.one_in(5))
+    s.techniques.set(adapted_by(adapter_names[d.next() % adapter_names.size()]));
+  if (d.one_in(8))
+    s.techniques.set(steered_by(
+      {{.name = steering_names[d.next() % steering_names.size()], .strength = static_cast<float>(d.pick(1, 2))}}));
   return g;
 }
 
@@ -152,6 +164,10 @@ std::string describe(const generation& g) {
     text += ", an embedding";
   if (!g.cache_salt.empty())
     text += ", salt " + g.cache_salt;
+  if (names_adapter(g))
+    text += ", an adapter";
+  if (g.sampling.techniques.find(steering_technique))
+    text += ", steering";
   return text;
 }
 

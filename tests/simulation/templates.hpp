@@ -19,6 +19,9 @@ generation request_of(int number);
 /// Whether its answers are valued by a judge.
 bool wants_judge(const generation& g);
 
+/// Whether it names an adapter, or steering vectors.
+bool wants_variants(const generation& g);
+
 /// A line about it.
 std::string describe(const generation& g);
 

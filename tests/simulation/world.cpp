@@ -4,9 +4,11 @@
 #include "runtime/techniques/technique.hpp"
 #include "tests/simulation/clients.hpp"
 #include "tests/simulation/dice.hpp"
+#include "tests/simulation/disk_faults.hpp"
 #include "tests/simulation/faults.hpp"
 #include "tests/simulation/judgement.hpp"
 #include "tests/simulation/templates.hpp"
+#include "tests/simulation/variants.hpp"
 
 #include <caf/actor_registry.hpp>
 #include <caf/actor_system.hpp>
@@ -37,6 +39,7 @@ public:
   world(const scenario& s, bool traced)
     : s_(s),
       faults_(s, traced),
+      disk_(folder_, s.disk_refused_every, s.seed),
       dice_(s.seed + 1),
       system_(std::make_unique<caf::actor_system>(config_)),
       coordinator_(dynamic_cast<caf::scheduler::test_coordinator&>(system_->scheduler())),
@@ -46,7 +49,10 @@ public:
       clients_.push_back(std::make_shared<client>());
       clients_.back()->plan = plan;
       clients_.back()->asked = std::make_shared<const generation>(generation_of(plan));
+      has_variants_ = has_variants_ || wants_variants(*clients_.back()->asked);
     }
+    for (const auto* name : adapter_names)
+      adapters_.push_back({name, s.first_version});
   }
 
   ~world() {
@@ -90,8 +96,10 @@ private:
     engine_options options;
     options.max_context = longest_context;
     auto load = [this](const engine_options& with, const progress_sink&) -> loaded_model_ptr {
+      faults_.begin_load(false);
       auto model = model_of(s_, work_, &runners_, folder_);
       model->info.judge = troupe::judge_of(with.techniques);
+      model_ = model;
       return model;
     };
     auto listen = [this](const load_status& status, const loaded_model_ptr&) {
@@ -102,6 +110,7 @@ private:
                     status.degraded);
     };
     auto load_judge = [this](const engine_options&, const progress_sink&) -> loaded_model_ptr {
+      faults_.begin_load(true);
       return judge_of(work_, &runners_);
     };
     if (s_.judge)
@@ -127,11 +136,32 @@ private:
     faults_.perhaps_kill();
     if (observer_ && dice_.one_in(60))
       observer_->ask();
+    swap_adapters();
+    if (s_.disk_trouble_every > 0 && dice_.one_in(s_.disk_trouble_every))
+      if (const auto what = disk_.strike(); !what.empty() && faults_.traced())
+        faults_.say("!! the disk: " + what);
+    if (faults_.has_late() && dice_.one_in(40) && faults_.deliver_late())
+      return;
     if (run_outside(3) || run_job() || run_outside(1))
       return;
     if (hasten() || pass_time())
       return;
     trouble_ = "nothing can happen any more, and " + unanswered() + " waits";
+  }
+
+  /// One is unloaded, or loaded from its next file.
+  void swap_adapters() {
+    const auto model = s_.swap_every > 0 && dice_.one_in(s_.swap_every) ? model_.lock() : nullptr;
+    if (!model || !has_variants_)
+      return;
+    auto& its = adapters_.at(dice_.next() % adapters_.size());
+    if (its.loaded)
+      unload_adapter(*model, its.name);
+    else
+      load_adapter(*model, its.name, its.version = (its.version + 1) % adapter_versions);
+    its.loaded = !its.loaded;
+    if (faults_.traced())
+      faults_.say(std::string("-- adapter ") + its.name + (its.loaded ? " is loaded anew" : " is unloaded"));
   }
 
   int now() const { return static_cast<int>(jobs_); }
@@ -206,7 +236,14 @@ private:
     auto& from = work.device.empty() || (!work.masks.empty() && dice_.one_in(2)) ? work.masks : work.device;
     const auto job = std::move(from.front());
     from.pop_front();
-    job();
+    if (&from == &work.masks)
+      faults_.perhaps_refuse(10);
+    try {
+      job();
+    } catch (const std::exception& e) {
+      trouble_ = std::string("a thread beside the actors ends with the process: ") + e.what();
+    }
+    faults_.calm_down();
     return true;
   }
 
@@ -290,9 +327,9 @@ private:
   /// Runs all there is to run, for so long of virtual time.
   void settle(std::chrono::seconds most) {
     const auto until = coordinator_.clock().now() + most;
-    while (
-      trouble_.empty() &&
-      (run_outside(1) || run_job() || (coordinator_.clock().now() < until && coordinator_.clock().trigger_timeout())))
+    while (trouble_.empty() &&
+           (run_outside(1) || run_job() || faults_.deliver_late() ||
+            (coordinator_.clock().now() < until && coordinator_.clock().trigger_timeout())))
       ;
   }
 
@@ -315,19 +352,30 @@ private:
     }
   }
 
+  /// An adapter of the engine.
+  struct swapped {
+    const char* name;
+    int version;
+    bool loaded = true;
+  };
+
   const scenario& s_;
+  const std::string folder_ = "/dev/shm/troupe_simulation_" + std::to_string(getpid()) + "_" + std::to_string(s_.seed);
   troublemaker faults_;
+  disk_faults disk_;
   dice dice_;
   simulated_config config_;
   std::shared_ptr<outside_work> work_ = std::make_shared<outside_work>();
   int runners_ = 0, ends_ = 0;
+  std::weak_ptr<const loaded_model> model_;
+  bool has_variants_ = false;
+  std::vector<swapped> adapters_;
   std::vector<std::shared_ptr<client>> clients_;
   std::unique_ptr<caf::actor_system> system_;
   caf::scheduler::test_coordinator& coordinator_;
   std::size_t own_actors_;
   engine_actor engine_;
   std::optional<observer> observer_;
-  const std::string folder_ = "/dev/shm/troupe_simulation_" + std::to_string(getpid()) + "_" + std::to_string(s_.seed);
   std::uint64_t jobs_ = 0;
   std::string trouble_;
   int heard_ = 0, refusals_ = 0;

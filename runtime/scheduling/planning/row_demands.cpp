@@ -21,23 +21,29 @@ void row_demands::of_all() {
   of_waiting(shares);
 }
 
-void row_demands::of(const scheduled_sequence& s, std::int32_t rows) { add({s.id, rows, nullptr, 0, s.planned}, s); }
+void row_demands::of(const scheduled_sequence& s, std::int32_t rows) {
+  of(s, rows, s.running() ? relative{} : relative_of(s));
+}
+
+void row_demands::of(const scheduled_sequence& s, std::int32_t rows, const relative& its) {
+  add({s.id, rows, nullptr, 0, s.planned}, s, its);
+}
 
 // A row for each of them, room for the longest line, and blocks for the others.
 void row_demands::of_tree(const scheduled_sequence& s, std::int32_t known, const guess_run& guesses) {
   block_demand d{s.id, known + depth_of(guesses), nullptr, 0, s.planned};
   d.branches = known + static_cast<std::int32_t>(guesses.tokens.size()) - d.rows;
   d.spare = kernels::spare_blocks(row_parents(known, guesses.parents), s.planned);
-  add(std::move(d), s);
+  add(std::move(d), s, {});
 }
 
-void row_demands::add(block_demand d, const scheduled_sequence& s) {
+// `its`: of one that does not run yet.
+void row_demands::add(block_demand d, const scheduled_sequence& s, const relative& its) {
   const auto rows = d.rows;
   budget_.demand(s.running() ? s.planned : s.known() - rows, rows + d.branches, !s.running() || !s.decodes());
   if (s.running() && s.samples_in_flight == 0)
     d.guesses = std::max(s.planned + rows - s.known(), 0);
   if (!s.running()) {
-    const auto its = relative_of(s);
     const bool last = its.of && its.alike == s.known() - 1;                  // the last row is all that it lacks
     const auto end = s.scoring() ? rows : rules_.wanted(s) + (last ? 1 : 0); // of the rows that it may have now
     if (its.of) {
@@ -64,7 +70,7 @@ void row_demands::add(block_demand d, const scheduled_sequence& s) {
 }
 
 // Who has most of its tokens, of those of its group that run or are to start now. Nobody: less than a block of them, or a
-// state that would have to be taken back.
+// state that would have to be taken back. Compares all their tokens: once for each that waits, in a step.
 row_demands::relative row_demands::relative_of(const scheduled_sequence& s) const {
   relative found;
   if (!s.grouped() || s.whole || s.scoring() || rules_.recurrent())
@@ -85,9 +91,8 @@ row_demands::relative row_demands::relative_of(const scheduled_sequence& s) cons
 // When a group comes back, each member has the blocks of those before it, as it had when it was forked: else the group
 // would need more of them than when it started, and perhaps more than there are. What is computed in this step is copied
 // in the next one only.
-bool row_demands::waits_for_relative(const scheduled_sequence& s) const {
-  const auto its = relative_of(s);
-  return its.of && (its.of->planned < its.alike || draft_.granted(its.of->id));
+bool row_demands::is_ready(const relative& its) const {
+  return !its.of || (its.of->planned >= its.alike && !draft_.granted(its.of->id));
 }
 
 bool row_demands::only_its_group_runs(const scheduled_sequence& s) const {
@@ -189,19 +194,25 @@ void row_demands::of_waiting(row_shares& shares) {
     return;
   for (const auto id : table_.with_reserved_slots()) {
     const auto& s = table_.at(id);
-    if (!rules_.admissible(s) || draft_.demanded(id) || waits_for_relative(s))
+    if (!rules_.admissible(s) || draft_.demanded(id))
+      continue;
+    const auto its = relative_of(s);
+    if (!is_ready(its))
       continue;
     const auto rows = fitting(s, std::min({rules_.wanted(s), left, shares.left(s.asked->client)}));
     if (rows <= 0)
       continue;
     shares.take(s.asked->client, rows);
-    of(s, rows);
+    of(s, rows, its);
     left -= rows;
   }
   fair_queue::turns turns(table_.waiting(), shares_.held());
   while (const auto id = turns.next()) {
     const auto& s = table_.at(*id);
-    if (!rules_.admissible(s) || draft_.demanded(s.id) || has_reserved_slot(s) || waits_for_relative(s))
+    if (!rules_.admissible(s) || draft_.demanded(s.id) || has_reserved_slot(s))
+      continue;
+    const auto its = relative_of(s);
+    if (!is_ready(its))
       continue;
     const auto slots = s.grouped() && draft_.has_promise(s.id.request) ? 0 : table_.slots_needed(s);
     if (left <= 0 || slots_left() < slots)
@@ -230,7 +241,7 @@ void row_demands::of_waiting(row_shares& shares) {
     draft_.promise_slots(s.id, slots);
     turns.take(slots);
     shares.take(s.asked->client, rows);
-    of(s, rows);
+    of(s, rows, its);
     left -= rows;
   }
 }

@@ -33,13 +33,14 @@ public:
 
 private:
   void of_tree(const scheduled_sequence& s, std::int32_t known, const guess_run& guesses);
-  void add(block_demand d, const scheduled_sequence& s);
   struct relative {
     const scheduled_sequence* of = nullptr;
     std::int32_t alike = 0; // first tokens of both
   };
+  void of(const scheduled_sequence& s, std::int32_t rows, const relative& its);
+  void add(block_demand d, const scheduled_sequence& s, const relative& its);
   relative relative_of(const scheduled_sequence& s) const;
-  bool waits_for_relative(const scheduled_sequence& s) const;
+  bool is_ready(const relative& its) const;
   bool only_its_group_runs(const scheduled_sequence& s) const;
   std::int32_t blocks_until_first_end() const;
   std::int32_t blocks_of_prompts() const;

@@ -10,6 +10,8 @@ namespace troupe::tokenization {
 
 namespace {
 
+constexpr int charged_together = 1024; // characters and merges of one word
+
 /// Refuses a member that must not be ignored, because it changes every encoding.
 void expect_empty(const json::reader& model, std::string_view key) {
   if (const auto found = model.child(key); found && !found->string().empty())
@@ -126,7 +128,10 @@ void bpe::to_symbols(std::string_view word, word_scratch& scratch) const {
     symbols.push_back({id, index - 1, index + 1, false});
   };
   bool unk_waits = false; // the last character was unknown, and the next one may fuse with it
+  std::uint64_t characters = 0;
   for (std::size_t pos = 0; pos < word.size();) {
+    if (++characters % charged_together == 0) // one word may be a long text
+      meter::charge(charged_together);
     const std::size_t begin = pos;
     if (const auto* id = characters_.find(next_char(word, pos))) {
       if (unk_waits)
@@ -169,9 +174,12 @@ void bpe::merge_symbols(word_scratch& scratch) const {
   const auto entry = [](const merge& m, std::int32_t left) {
     return std::uint64_t(m.rank) << 32 | static_cast<std::uint32_t>(left);
   };
-  for (std::int32_t i = 0; i < static_cast<std::int32_t>(symbols.size()); ++i)
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(symbols.size()); ++i) {
+    if (i % std::int32_t{charged_together} == charged_together - 1)
+      meter::charge(charged_together);
     if (const auto* m = find(i))
       queue.push_back(entry(*m, i));
+  }
   std::make_heap(queue.begin(), queue.end(), std::greater<>());
   const auto enqueue = [&](std::int32_t left) {
     if (const auto* m = left < 0 ? nullptr : find(left)) {
@@ -179,10 +187,9 @@ void bpe::merge_symbols(word_scratch& scratch) const {
       std::push_heap(queue.begin(), queue.end(), std::greater<>());
     }
   };
-  constexpr std::uint64_t between = 1024;
   for (std::uint64_t times = 1; !queue.empty(); ++times) {
-    if (times % between == 0) // one word may be a long text
-      meter::charge(between);
+    if (times % charged_together == 0)
+      meter::charge(charged_together);
     std::pop_heap(queue.begin(), queue.end(), std::greater<>());
     const auto top = queue.back();
     queue.pop_back();

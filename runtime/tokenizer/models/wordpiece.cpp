@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/models/wordpiece.hpp"
 
+#include "runtime/support/meter.hpp"
 #include "runtime/support/text/utf8.hpp"
 
 #include <algorithm>
@@ -36,6 +37,7 @@ void wordpiece::encode_word(std::string_view word, word_scratch&, std::vector<to
   const auto before = ids.size();
   bool known = static_cast<std::size_t>(characters) <= most_characters_;
   for (std::size_t begin = 0; known && begin < word.size();) {
+    meter::charge(1);
     std::size_t length = 0;
     (begin == 0 ? starts_ : continuations_).prefixes(word.substr(begin), [&](std::size_t found, token_id id) {
       if (length == 0)

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <ctime>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -202,6 +203,53 @@ TEST_CASE("encoding is charged as it goes, and ends soon after its meter is spen
       }
     }
   }
+}
+
+TEST_CASE("each step over a text is charged while it is made, and ends when nobody waits") {
+  const std::string text = [] {
+    std::string made;
+    while (made.size() < 200'000) // with what each of the steps below changes, or cuts at
+      made += "a\u00C1\uFB01 1\u4F60,\u0301";
+    return made;
+  }();
+  const auto with = [](const std::string& step, const std::string& where) {
+    // The whole of a long word is one unknown token: the model itself costs nothing.
+    return tokenizer::parse("{\"" + where + "\":" + step +
+                              R"(,"model":{"type":"WordPiece","vocab":{"[UNK]":0},"unk_token":"[UNK]"}})",
+                            "test");
+  };
+  const auto cost = [&](const std::string& step, const std::string& where) {
+    const auto tokens = with(step, where);
+    meter whole({});
+    whole.run([&] { tokens->encode(text, false); });
+    return whole.steps();
+  };
+  const auto plain = cost("null", "normalizer");
+  for (const std::string step :
+       {R"({"type":"NFC"})", R"({"type":"NFKD"})", R"({"type":"Lowercase"})", R"({"type":"StripAccents"})",
+        R"({"type":"Strip","strip_left":true,"strip_right":true})", R"({"type":"Nmt"})", R"({"type":"BertNormalizer"})",
+        R"({"type":"SentencePiece"})", R"({"type":"Replace","pattern":{"String":"a"},"content":"b"})",
+        R"({"type":"Replace","pattern":{"Regex":"a"},"content":"b"})"}) {
+    CAPTURE(step);
+    CHECK(cost(step, "normalizer") > plain + text.size() / 20);
+  }
+  for (const std::string step :
+       {R"({"type":"Digits","individual_digits":false})", R"({"type":"Punctuation"})", R"({"type":"Whitespace"})",
+        R"({"type":"WhitespaceSplit"})", R"({"type":"BertPreTokenizer"})",
+        R"({"type":"Metaspace","replacement":"_","split":false})",
+        R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})"}) {
+    CAPTURE(step);
+    CHECK(cost(step, "pre_tokenizer") > plain + text.size() / 20);
+  }
+  // Added tokens that nearly occur everywhere.
+  CHECK(cost(R"([{"id":1,"content":"a\u00C1!","special":true}])", "added_tokens") > plain + text.size() / 20);
+
+  std::stop_source stop;
+  stop.request_stop();
+  meter stopped({}, stop.get_token());
+  const auto slow = with(R"({"type":"NFC"})", "normalizer");
+  CHECK_THROWS_AS(stopped.run([&] { slow->encode(text, false); }), meter_spent);
+  CHECK(stopped.steps() < 30'000);
 }
 
 TEST_CASE("many threads may encode with one tokenizer") {
