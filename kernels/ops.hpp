@@ -136,6 +136,8 @@ struct sequence_rows {
 struct token_copy {
   std::int32_t from = 0, to = 0; // blocks
   std::int32_t place = 0;        // within them
+
+  bool operator==(const token_copy&) const = default;
 };
 
 /// The sequences of a step. All arrays are in host memory and stay valid until the step's last op has been called.

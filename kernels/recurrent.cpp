@@ -1,15 +1,23 @@
 #include "kernels/recurrent.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
+#include <string>
 
 namespace troupe::kernels {
 
 namespace {
 
+constexpr std::int32_t most_logged = 64; // bits of run::replayed
+
 void expect_state(bool holds, const std::string& what) {
   if (!holds)
     throw std::invalid_argument("states: " + what);
+}
+
+std::uint64_t first_bits(std::int32_t count) {
+  return count < most_logged ? (std::uint64_t(1) << count) - 1 : ~std::uint64_t(0);
 }
 
 } // namespace
@@ -25,6 +33,7 @@ void state_cache::begin(std::span<const sequence_rows> sequences, std::span<cons
   ++steps_;
   runs_.clear();
   first_positions_.clear();
+  after_.clear();
   first_runs_.clear();
   std::map<std::int32_t, std::int32_t> last; // run of a slot
   for (std::size_t i = 0; i < sequences.size(); ++i) {
@@ -34,21 +43,30 @@ void state_cache::begin(std::span<const sequence_rows> sequences, std::span<cons
     if (const auto [before, is_first] = last.try_emplace(own.slot, static_cast<std::int32_t>(i)); is_first) {
       first_runs_.push_back(static_cast<std::int32_t>(i));
     } else {
-      auto& earlier = runs_[static_cast<std::size_t>(before->second)];
-      place = {first_positions_[static_cast<std::size_t>(before->second)] + earlier.rows - earlier.pending,
-               earlier.pending};
-      earlier.next = before->second = static_cast<std::int32_t>(i);
+      place = after_[static_cast<std::size_t>(before->second)];
+      runs_[static_cast<std::size_t>(before->second)].next = static_cast<std::int32_t>(i);
+      before->second = static_cast<std::int32_t>(i);
     }
-    run r{s.first_row, s.rows, own.slot, s.first_position == 0, 0, own.pending};
-    expect_state(own.pending >= 0 && own.pending <= s.rows && own.pending <= shape.pending &&
+    run r{s.first_row, s.rows, own.slot, s.first_position == 0, 0, own.pending, own.branch ? place.logged : 0,
+          own.branch};
+    expect_state(own.pending >= 0 && own.pending <= s.rows &&
+                   r.logged + own.pending <= std::min(shape.pending, most_logged) &&
                    (own.pending == 0 || own.slot < shape.running),
                  std::to_string(own.pending) + " rows cannot be pending");
+    expect_state(!own.branch ||
+                   (own.pending == s.rows && !r.fresh && first_runs_.back() != static_cast<std::int32_t>(i)),
+                 "a line of a tree begins behind its first line, and its rows are pending");
     if (!r.fresh) {
-      r.replayed = s.first_position - place.position;
-      expect_state(place.position >= 0 && r.replayed >= 0 && r.replayed <= place.logged,
+      const auto replayed = s.first_position - place.position;
+      expect_state(place.position >= 0 && replayed >= 0 && replayed <= place.logged,
                    "slot " + std::to_string(own.slot) + " is at position " + std::to_string(place.position) + " with " +
                      std::to_string(place.logged) + " rows pending, not at " + std::to_string(s.first_position));
+      r.replayed = own.behind != 0 ? own.behind : first_bits(replayed);
+      expect_state(std::popcount(r.replayed) == replayed && (r.replayed & ~first_bits(place.logged)) == 0,
+                   "a sequence at position " + std::to_string(s.first_position) + " is behind other rows of the log");
     }
+    after_.push_back(own.branch ? state_cache::place{place.position, place.logged + own.pending}
+                                : state_cache::place{s.first_position + s.rows - own.pending, own.pending});
     runs_.push_back(std::move(r));
     first_positions_.push_back(s.first_position);
   }
@@ -66,7 +84,7 @@ void state_cache::begin(std::span<const sequence_rows> sequences, std::span<cons
 void state_cache::end() {
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     const auto& r = runs_[i];
-    at(r.slot) = {first_positions_[i] + r.rows - r.pending, r.pending};
+    at(r.slot) = after_[i];
     for (const auto& save : r.saves)
       at(save.slot) = {first_positions_[i] + save.rows, 0};
   }

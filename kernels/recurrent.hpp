@@ -7,6 +7,9 @@
 // Taking rows back: the last rows of a sequence in a step may be *pending* (guesses). The state stays as it was before
 // them, and what they would add to it is logged. The next step of the sequence begins at any position from the state's
 // to the end of the log. It first adds the accepted rows, by the same arithmetic as if they had not been pending.
+//
+// Trees of guesses (tree_lines.hpp): all of a tree's pending rows are in the log, in order. A further line of it begins
+// with the state and what the log has of its ancestors.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -47,6 +50,11 @@ struct state_shape {
 struct sequence_state {
   std::int32_t slot = 0;
   std::int32_t pending = 0; // of its last rows
+  /// The rows of the log that come before its own, a bit for each: behind or within a tree. 0: as many of the first ones
+  /// as its position says.
+  std::uint64_t behind = 0;
+  /// It is a further line of the tree whose first line is before it in the step. All its rows are pending.
+  bool branch = false;
 };
 
 /// The state of the step's `sequence` behind its first `rows` rows, of which none is pending, is also stored in another
@@ -70,13 +78,16 @@ public:
 
   const state_shape shape;
 
-  /// What a step does to one sequence's state. A sequence may come twice in a step: then one run follows the other.
+  /// What a step does to one sequence's state. A sequence may come several times in a step: then one run follows the
+  /// other.
   struct run {
     std::int32_t first_row = 0, rows = 0;
     std::int32_t slot = 0;
     bool fresh = false;                 // it begins with zeros
-    std::int32_t replayed = 0;          // logged rows that are added first
+    std::uint64_t replayed = 0;         // logged rows that are added first, a bit for each
     std::int32_t pending = 0;           // of the rows
+    std::int32_t logged = 0;            // rows of the log before these
+    bool branch = false;                // what was replayed does not become part of the state either
     std::vector<state_save> saves = {}; // ascending by rows
     std::int32_t next = -1;             // the run that follows in the same slot; or none
   };
@@ -112,6 +123,7 @@ private:
   std::uint64_t steps_ = 0;
   std::vector<run> runs_;
   std::vector<std::int32_t> first_positions_; // of `runs_`
+  std::vector<place> after_;                  // each of them
   std::vector<std::int32_t> first_runs_;
 };
 

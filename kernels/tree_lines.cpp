@@ -53,6 +53,7 @@ tree_lines lines_of(const row_tree& tree) {
   if (std::ssize(table) < own + spare_blocks(parents, rows.first_position))
     throw std::invalid_argument("a tree of rows: its block table is too short");
   tree_lines result;
+  result.parents.assign(parents.begin(), parents.end());
   result.own.assign(table.begin(), table.begin() + own);
   auto spare = table.begin() + own;
   const auto entry = [&](std::int32_t line, std::int32_t block) { // of a line's table
@@ -94,6 +95,13 @@ std::vector<block_copy> tree_lines::keep(std::int32_t row) const {
     if (const auto from = tables[at(line.first_block + block)]; from != own[at(block)])
       copies.push_back({from, own[at(block)]});
   return copies;
+}
+
+std::uint64_t tree_lines::path_to(std::int32_t row, std::int32_t first) const {
+  std::uint64_t path = 0;
+  for (; row >= first; row = parents[at(row)])
+    path |= std::uint64_t(1) << (row - first);
+  return path;
 }
 
 } // namespace troupe::kernels

@@ -7,6 +7,7 @@
 
 #include "kernels/ops.hpp"
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -35,9 +36,13 @@ struct tree_lines {
   std::vector<token_copy> common;    // behind the write of each layer's K and V: those of ancestors
   std::vector<std::int32_t> line_of; // [rows]
   std::vector<std::int32_t> own;     // the sequence's blocks
+  std::vector<std::int32_t> parents; // [rows]
 
   /// Copies, behind the step, of the blocks of the line that ends with `row` to the sequence's own.
   std::vector<block_copy> keep(std::int32_t row) const;
+
+  /// Of the rows from `first` on, those that lead to `row`, with itself: a bit for each. They are at most 64.
+  std::uint64_t path_to(std::int32_t row, std::int32_t first) const;
 };
 
 /// `first_block` of the lines counts from the start of `tables`. Throws std::invalid_argument if the tree is none, or

@@ -4,6 +4,7 @@
 #include "kernels/cpu/tensor_rows.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -107,9 +108,11 @@ void cpu_recurrence::convolve(const tensor& out, const tensor& in, const convolu
                    .tail = states.tail(run.slot, layer) + first,
                    .log = shape.pending > 0 && run.slot < shape.running ? states.inputs_log(run.slot, layer) + first
                                                                         : nullptr,
-                   .replayed = static_cast<std::size_t>(run.replayed),
+                   .replayed = run.replayed,
                    .rows = static_cast<std::size_t>(run.rows),
                    .pending = static_cast<std::size_t>(run.pending),
+                   .logged = static_cast<std::size_t>(run.logged),
+                   .branch = run.branch,
                    .in = row_of<float>(in, row) + first,
                    .in_stride = in.stride,
                    .out = row_of<float>(out, row) + first,
@@ -166,6 +169,12 @@ public:
     auto* state = states_.matrix(run.slot, layer_, head_);
     if (run.fresh)
       std::fill_n(state, matrix_floats_, 0.0f);
+    if (run.branch) {
+      auto* own = trial(state);
+      replay(run, own);
+      rows(run, own, 0, run.rows, true);
+      return;
+    }
     replay(run, state);
     const auto kept = run.rows - run.pending;
     std::int32_t done = 0;
@@ -177,17 +186,22 @@ public:
     rows(run, state, done, kept, false);
     if (run.pending == 0)
       return;
-    auto* trial = room_ + recurrent_rows * 3 * key_dim_;
-    std::copy_n(state, matrix_floats_, trial);
-    rows(run, trial, kept, run.rows, true);
+    rows(run, trial(state), kept, run.rows, true);
   }
 
 private:
   std::size_t decays() const { return op_.by_channel ? key_dim_ : 1; }
 
+  /// A copy of a state, for rows that do not become part of it.
+  float* trial(const float* state) {
+    auto* to = room_ + recurrent_rows * 3 * key_dim_;
+    std::copy_n(state, matrix_floats_, to);
+    return to;
+  }
+
   void replay(const state_cache::run& run, float* state) {
-    for (std::int32_t r = 0; r < run.replayed; ++r) {
-      const auto* logged = log(run, r);
+    for (auto left = run.replayed; left != 0; left &= left - 1) {
+      const auto* logged = log(run, std::countr_zero(left));
       recurrent_row row;
       row.key = logged;
       row.value = logged + key_dim_;
@@ -208,7 +222,7 @@ private:
       for (std::int32_t i = 0; i < count; ++i) {
         ready[i] = prepare(static_cast<std::size_t>(run.first_row + first + i), static_cast<std::size_t>(i));
         if (logged)
-          keep(log(run, first + i - (run.rows - run.pending)), ready[i]);
+          keep(log(run, run.logged + first + i - (run.rows - run.pending)), ready[i]);
       }
       kernels_.recur(op_, state, ready, static_cast<std::size_t>(count));
       first += count;

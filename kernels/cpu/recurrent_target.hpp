@@ -11,7 +11,8 @@ namespace troupe::kernels {
 inline constexpr int most_taps = 8;
 inline constexpr std::size_t recurrent_rows = 32; // of a head that are prepared at once
 
-/// Rows of one sequence for some channels. They follow `replayed` logged ones, which become part of the state.
+/// Rows of one sequence for some channels. They follow `replayed` logged ones, a bit for each, which become part of the
+/// state unless they are of a branch.
 struct convolve_op {
   std::size_t channels = 0; // of the task
   int taps = 0;
@@ -20,8 +21,10 @@ struct convolve_op {
   bool silu = false;
   std::size_t stride = 0; // of weights, tails and logs: all channels
   float* tail = nullptr;  // [taps - 1]
-  float* log = nullptr;   // [pending]
-  std::size_t replayed = 0, rows = 0, pending = 0;
+  float* log = nullptr;   // [logged + pending]
+  std::uint64_t replayed = 0;
+  std::size_t rows = 0, pending = 0, logged = 0;
+  bool branch = false;
   const float* in = nullptr;
   std::size_t in_stride = 0;
   float* out = nullptr;

@@ -60,15 +60,18 @@ std::vector<std::uint32_t> words_of_runs(const state_cache& of, std::size_t coun
   std::vector<std::int32_t> saves;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto& r = runs[i];
-    to[i] = {r.first_row,
+    to[i] = {r.replayed,
+             r.first_row,
              r.rows,
              r.slot,
              r.fresh ? 1 : 0,
-             r.replayed,
              r.pending,
+             r.logged,
+             r.branch ? 1 : 0,
              static_cast<std::int32_t>(saves.size() / 2),
              static_cast<std::int32_t>(r.saves.size()),
              r.next,
+             0,
              0};
     for (const auto& save : r.saves)
       saves.insert(saves.end(), {save.rows, save.slot});

@@ -5,8 +5,11 @@
 #include "kernels/recurrent.hpp"
 #include "tests/kernels/support.hpp"
 
+#include <bit>
 #include <functional>
+#include <memory>
 #include <numeric>
+#include <utility>
 
 namespace troupe::kernels::testing {
 
@@ -160,6 +163,8 @@ public:
     const inputs* in = nullptr;
     std::size_t from = 0; // rows of the inputs
     std::int32_t rows = 0, position = 0, slot = 0, pending = 0;
+    std::uint64_t behind = 0; // see sequence_state
+    bool branch = false;
   };
 
   /// What each chunk's rows give, one after another.
@@ -170,7 +175,7 @@ public:
     std::int32_t rows = 0;
     for (const auto& c : chunks) {
       sequences.push_back({.first_row = rows, .rows = c.rows, .first_position = c.position});
-      slots.push_back({c.slot, c.pending});
+      slots.push_back({c.slot, c.pending, c.behind, c.branch});
       rows += c.rows;
       const auto append = [&](std::vector<float>& to, const std::vector<float>& from, int cols) {
         const auto first = from.begin() + std::ptrdiff_t(c.from) * cols;
@@ -309,6 +314,80 @@ inline void check_crowd(const layer& l, const backend_maker& make, const std::ve
     }
     CHECK(equal);
   }
+}
+
+/// Random trees of guesses of two sequences in the same steps: each row has the bits of the line that leads to it, and
+/// sequences go on behind any of them.
+inline void check_trees(const layer& l, const backend_maker& make, int steps) {
+  constexpr int sequences = 2, known = 2, guesses = 6;
+  generator random(13);
+  const std::size_t width = std::size_t(l.inner());
+  recurrent_engine alone(l, make(), 1, 1, 0), e(l, make(), sequences, sequences, guesses);
+  const auto pool = random_inputs(l, 60, random);
+  const auto of_rows = [&](const std::vector<int>& rows) {
+    inputs some;
+    for (const int row : rows) {
+      const auto append = [row](std::vector<float>& to, const std::vector<float>& from, int cols) {
+        const auto first = from.begin() + std::ptrdiff_t(row) * cols;
+        to.insert(to.end(), first, first + cols);
+      };
+      append(some.x, pool.x, l.channels());
+      append(some.rates, pool.rates, l.rates());
+      append(some.betas, pool.betas, l.how.heads);
+    }
+    return std::make_shared<const inputs>(std::move(some));
+  };
+  std::vector<std::vector<int>> texts(sequences);
+  std::vector<std::uint64_t> behind(sequences, 0);
+  bool equal = true;
+  for (int step = 0; step < steps; ++step) {
+    std::vector<recurrent_engine::chunk> chunks;
+    std::vector<std::shared_ptr<const inputs>> alive;
+    std::vector<std::vector<int>> lines; // what leads to each row of the step, with it
+    for (std::int32_t s = 0; s < sequences; ++s) {
+      auto& text = texts[std::size_t(s)];
+      std::vector<int> rows;
+      std::vector<std::uint64_t> paths;
+      std::vector<std::vector<int>> own;
+      const auto position = std::int32_t(text.size());
+      for (int i = 0; i < known; ++i) {
+        rows.push_back(random.below(60));
+        text.push_back(rows.back());
+        own.push_back(text);
+      }
+      std::vector<std::pair<int, int>> starts{{0, -1}}; // of lines: their first row, and the guess before it
+      for (int g = 0; g < guesses; ++g) {
+        const int parent = random.below(2) == 0 ? g - 1 : random.below(g + 1) - 1;
+        if (parent != g - 1)
+          starts.emplace_back(known + g, parent);
+        rows.push_back(random.below(60));
+        paths.push_back((parent < 0 ? 0 : paths[std::size_t(parent)]) | std::uint64_t(1) << g);
+        own.push_back(parent < 0 ? text : own[std::size_t(known + parent)]);
+        own.back().push_back(rows.back());
+      }
+      alive.push_back(of_rows(rows));
+      for (std::size_t i = 0; i < starts.size(); ++i) {
+        const auto [first, parent] = starts[i];
+        const auto end = i + 1 < starts.size() ? starts[i + 1].first : known + guesses;
+        const auto before = parent < 0 ? 0 : paths[std::size_t(parent)];
+        chunks.push_back({alive.back().get(), std::size_t(first), end - first,
+                          i == 0 ? position : position + known + std::popcount(before), s,
+                          i == 0 ? end - known : end - first, i == 0 ? behind[std::size_t(s)] : before, i > 0});
+      }
+      lines.insert(lines.end(), own.begin(), own.end());
+      const int right = random.below(guesses + 1) - 1;
+      behind[std::size_t(s)] = right < 0 ? 0 : paths[std::size_t(right)];
+      if (right >= 0)
+        text = own[std::size_t(known + right)];
+    }
+    const auto got = e.step(chunks);
+    for (std::size_t row = 0; row < lines.size(); ++row) {
+      const auto whole = of_rows(lines[row]);
+      const auto want = alone.step({{whole.get(), 0, std::int32_t(lines[row].size()), 0, 0, 0}});
+      equal = equal && std::memcmp(&got[row * width], &want[want.size() - width], width * sizeof(float)) == 0;
+    }
+  }
+  CHECK(equal);
 }
 
 /// What gates with this norm, with an epsilon of 1e-5, give in double precision.

@@ -25,6 +25,16 @@ TEST_CASE("a state has the same bits in any chunks, with rows that are taken bac
     }
 }
 
+TEST_CASE("rows of a tree of guesses have the bits of the line that leads to them, and a state goes on behind any") {
+  for (const isa target : tested_isas())
+    for (const auto& l : layers()) {
+      CAPTURE(l.name);
+      CAPTURE(std::string(to_string(target)));
+      check_trees(
+        l, [target] { return make_backend(target, 2); }, 12);
+    }
+}
+
 TEST_CASE("gates open before or behind a norm, by groups, of f32 and bf16") {
   const std::size_t rows = 9, cols = 60, group = 20;
   for (const isa target : tested_isas())

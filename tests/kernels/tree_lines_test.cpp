@@ -97,6 +97,10 @@ TEST_CASE("each line of a tree finds the prefix and its ancestors in its blocks,
     for (int i = 0; i < std::ssize(parents); ++i) {
       const auto& line = tree.lines[std::size_t(tree.line_of[std::size_t(i)])];
       check(path_to(parents, i), std::span(tree.tables).subspan(std::size_t(line.first_block)));
+      std::uint64_t behind_second = 0;
+      for (const int row : path_to(parents, i))
+        behind_second |= row < 2 ? 0 : std::uint64_t(1) << (row - 2);
+      CHECK(tree.path_to(i, 2) == behind_second);
     }
     const auto last = random.below(static_cast<int>(parents.size()));
     copy(tree.keep(last));

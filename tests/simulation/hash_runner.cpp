@@ -44,10 +44,14 @@ std::vector<std::uint64_t> hash_states::run(const step_plan& plan, const std::ve
   for (const auto& r : runs()) {
     const auto slot = static_cast<std::size_t>(r.slot);
     auto value = r.fresh ? 1 : values_[slot];
-    for (std::int32_t i = 0; i < r.replayed; ++i)
-      value = mixed(value, log_[slot].at(static_cast<std::size_t>(i)));
-    log_[slot].clear();
     auto kept = value;
+    for (std::size_t i = 0; i < log_[slot].size(); ++i)
+      if (r.replayed >> i & 1)
+        value = mixed(value, log_[slot][i]);
+    if (!r.branch) {
+      kept = value;
+      log_[slot].clear();
+    }
     for (std::int32_t i = 0; i < r.rows; ++i) {
       const auto row = static_cast<std::size_t>(r.first_row + i);
       const auto input = mixed(static_cast<std::uint64_t>(tokens[row]) + 1, row_salts[row]);

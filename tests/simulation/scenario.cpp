@@ -80,7 +80,7 @@ scenario scenario_of(std::uint64_t seed) {
   s.drafts = d.one_in(3);
   s.judge = d.one_in(3) && !s.asynchronous; // a late sampler asks no judge: it is on no actor's turn
   s.forced_guesses = d.one_in(2) ? d.pick(1, 6) : 0;
-  s.limits.trees = !s.recurrent && d.one_in(2);
+  s.limits.trees = d.one_in(2);
   for (int i = d.pick(1, 10); i > 0; --i)
     s.clients.push_back(client_of(d, i, trouble, s.drafts, s.judge));
   s.how = static_cast<picking>(d.pick(0, 3));

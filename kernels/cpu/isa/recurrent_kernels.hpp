@@ -28,12 +28,12 @@ inline void convolve_lanes(const convolve_op& op, std::size_t first, std::size_t
     for (int t = 0; t < tail; ++t)
       window[t] = window[t + 1];
   };
-  for (std::size_t r = 0; r < op.replayed; ++r) {
-    window[tail] = load_some(op.log + r * op.stride + first, n);
+  for (std::uint64_t left = op.replayed; left != 0; left &= left - 1) {
+    window[tail] = load_some(op.log + std::size_t(__builtin_ctzll(left)) * op.stride + first, n);
     shift();
   }
   const std::size_t kept = op.rows - op.pending;
-  if (kept == 0)
+  if (kept == 0 && !op.branch)
     store_tail(op.tail);
   std::size_t save = 0;
   for (std::size_t r = 0; r < op.rows; ++r) {
@@ -43,7 +43,7 @@ inline void convolve_lanes(const convolve_op& op, std::size_t first, std::size_t
       y = fma(window[t], weight[t], y);
     store_some(op.out + r * op.out_stride + first, op.silu ? swish(y, y) : y, n);
     if (r >= kept)
-      store_some(op.log + (r - kept) * op.stride + first, window[tail], n);
+      store_some(op.log + (op.logged + r - kept) * op.stride + first, window[tail], n);
     shift();
     if (r + 1 == kept)
       store_tail(op.tail);

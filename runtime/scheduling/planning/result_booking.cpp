@@ -49,6 +49,7 @@ void result_booking::keep_line(scheduled_sequence& s, const judged_guesses& outc
     return;
   const auto last_known = static_cast<std::int32_t>(tree->line_of.size()) - 1 - outcome.guesses;
   table_.keep(tree->keep(last_known + outcome.last));
+  s.right_guesses = tree->path_to(last_known + outcome.last, last_known + 1);
 }
 
 void result_booking::learn(const scheduled_sequence& s, bool cut) {

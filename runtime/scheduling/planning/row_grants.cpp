@@ -48,6 +48,7 @@ void row_grants::admit(scheduled_sequence& s, const block_answer& answer) {
   if (answer.snapshot >= 0)
     draft_.add_moves({{block_move::kind::copy_state, answer.snapshot, s.slot}});
   s.planned = cached;
+  s.right_guesses = 0;
   s.committed = answer.committed;
   s.rotation = rules_.rotation_of(s.known());
   s.sampler_knows = false;
@@ -95,6 +96,7 @@ void row_grants::add_rows(scheduled_sequence& s, const block_demand& asked, cons
   s.tree = tree ? draft_.add_tree(s, answer, grant, guesses) : nullptr;
   if (!tree)
     draft_.add_rows(s, granted, grant, guesses.tokens);
+  s.right_guesses = 0;
   const auto rows = tree ? answer.rows + asked.branches : granted.rows;
   (s.planned >= s.prompt_tokens() && s.planned + answer.rows >= s.known()
      ? decode_rows_

@@ -34,6 +34,7 @@ struct scheduled_sequence {
   std::uint64_t sampled_in = 0;                         // the last of these
   std::int32_t guesses = 0;                             // in flight, in the rows behind the known tokens
   std::shared_ptr<const kernels::tree_lines> tree = {}; // of these, if they branch
+  std::uint64_t right_guesses = 0;                      // of the last tree, a bit for each, until it has rows again
   // Prompt tokens up to this position have their log-probabilities, or will; of embeddings, their hidden states.
   std::int32_t scored = all;
   bool deferred = false;      // its sample is late

@@ -60,7 +60,7 @@ void step_draft::add_rows(const scheduled_sequence& s, const block_answer& answe
     plan.saves.push_back(
       {static_cast<std::int32_t>(plan.sequences.size()), save.position - rows.first_position, save.slot});
   plan.states.push_back(
-    {s.slot, s.samples_in_flight > 0 ? 0 : std::max(rows.first_position + rows.rows - s.known(), 0)});
+    {s.slot, s.samples_in_flight > 0 ? 0 : std::max(rows.first_position + rows.rows - s.known(), 0), s.right_guesses});
   plan.sequences.push_back(rows);
   const auto table = grant.tables.begin() + answer.first_block;
   plan.block_tables.insert(plan.block_tables.end(), table, table + answer.blocks);
@@ -91,10 +91,18 @@ std::shared_ptr<const kernels::tree_lines> step_draft::add_tree(const scheduled_
   const std::span table(grant.tables.begin() + answer.first_block, static_cast<std::size_t>(answer.blocks));
   auto tree = std::make_shared<const kernels::tree_lines>(
     kernels::lines_of({all, row_parents(known, guesses.parents), table}));
+  for (const auto& save : answer.saves)
+    plan.saves.push_back({static_cast<std::int32_t>(plan.sequences.size()), save.position - s.planned, save.slot});
   for (auto line : tree->lines) {
     line.first_block += static_cast<std::int32_t>(plan.block_tables.size());
+    if (s.asked->features) // the last of these names the logits of all
+      plan.featured.push_back({s.asked->features, static_cast<std::int32_t>(plan.sequences.size())});
     plan.sequences.push_back(line);
-    plan.states.push_back({s.slot, 0});
+    const auto first = line.first_row - all.first_row, parent = tree->parents[static_cast<std::size_t>(first)];
+    if (first > 0)
+      plan.states.push_back({s.slot, line.rows, tree->path_to(parent, known), true});
+    else
+      plan.states.push_back({s.slot, line.rows - known, s.right_guesses});
   }
   plan.block_tables.insert(plan.block_tables.end(), tree->tables.begin(), tree->tables.end());
   plan.common.insert(plan.common.end(), tree->common.begin(), tree->common.end());

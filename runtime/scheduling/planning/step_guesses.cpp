@@ -44,9 +44,8 @@ step_guesses::decoding_step step_guesses::decoding(const sequence_table& table, 
       continue;
     found.in_flight = found.in_flight || s.samples_in_flight > 0;
     context_ += s.planned;
-    // What else goes with rows (layers' hooks, states of recurrent layers) knows lines only.
-    found.sequences.push_back({s.id, std::clamp(rules.end_of_rows(s) - s.planned - 1, 0, limits_.most_guesses),
-                               limits_.trees && !limits_.recurrent && !s.asked->features});
+    found.sequences.push_back(
+      {s.id, std::clamp(rules.end_of_rows(s) - s.planned - 1, 0, limits_.most_guesses), limits_.trees});
   }
   found.step.rows = std::min(found.step.rows, limits_.step_tokens);
   found.step.sequences = decoding_ = static_cast<int>(found.sequences.size());
@@ -83,7 +82,7 @@ std::int32_t step_guesses::propose(const sequence_table& table, const row_rules&
   auto proposals = guesser_->propose(next.step, next.sequences, room);
   std::int32_t taken = 0;
   for (std::size_t i = 0; i < proposals.size(); ++i) {
-    fit(proposals[i], most - taken, next.sequences[i].most, next.sequences[i].branches);
+    fit(proposals[i], std::min(most - taken, limits_.most_guesses), next.sequences[i].most, limits_.trees);
     taken += static_cast<std::int32_t>(proposals[i].tokens.size());
     if (!proposals[i].tokens.empty())
       guesses_.emplace(next.sequences[i].id, std::move(proposals[i]));

@@ -34,6 +34,7 @@ step_plan amateurs_plan(const step_plan& plan, std::span<const token_id> tokens,
   step_plan own;
   own.step = plan.step;
   own.moves = plan.moves;
+  own.common = plan.common;
   std::vector<bool> sampled(plan.logit_rows.size());
   for (const auto& demand : plan.samples)
     std::fill_n(sampled.begin() + demand.logit_row, demand.guesses + 1, true);

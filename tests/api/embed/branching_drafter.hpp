@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/techniques/speculation/drafter.hpp"
+#include "tests/listener.hpp"
 
 #include <atomic>
 #include <map>
@@ -14,6 +15,14 @@ namespace troupe::testing {
 
 /// Answers by prompt and number.
 using known_answers = std::map<std::pair<std::vector<token_id>, std::uint32_t>, std::vector<token_id>>;
+
+inline known_answers answers_of(std::span<const generation> work, std::span<const heard> heard_of) {
+  known_answers answers;
+  for (std::size_t i = 0; i < work.size(); ++i)
+    for (const auto& [index, ids] : heard_of[i].ids)
+      answers[{work[i].prompt, index}] = ids;
+  return answers;
+}
 
 class branching_drafter final : public drafter {
 public:

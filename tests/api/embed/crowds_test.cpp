@@ -249,13 +249,9 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     options.techniques["draft_tokens"] = {std::to_string(seed % 4)};
     engine_internals internals{.strict_roles = seed % 4 != 0};
     if (branched) {
-      known_answers answers;
-      for (std::size_t i = 0; i < work.size(); ++i)
-        for (const auto& [index, ids] : expected[i].ids)
-          answers[{work[i].prompt, index}] = ids;
       internals.techniques.set(speculation_technique,
                                std::make_shared<const guessing_internals>(
-                                 guessing_internals{branching_drafters(std::move(answers), branched)}));
+                                 guessing_internals{branching_drafters(answers_of(work, expected), branched)}));
       options.techniques["draft_tokens"] = {std::to_string(3 + seed % 4 * 5)};
     }
     if (options.techniques.contains("draft") && seed % 2 == 1 && options.compute.device.starts_with("cpu"))
@@ -584,6 +580,7 @@ TEST_CASE("crowds whose guesses branch give every request the same bits as alone
   struct layout {
     std::string model, dtype, kv_dtype;
     int ranks = 1, stages = 1;
+    std::string amateur = {};
   };
   const auto family = [](const char* name) { return test_data() + "/families/" + name; };
   layout in{golden("llama-gqa"), "bf16", "auto"};
@@ -592,19 +589,28 @@ TEST_CASE("crowds whose guesses branch give every request the same bits as alone
   SUBCASE("with K and V in int8, on two ranks") { in = {in.model, "bf16", "int8", 2, 1}; }
   SUBCASE("with K and V in fp8, in two stages") { in = {in.model, "bf16", "fp8", 1, 2}; }
   SUBCASE("of a model that chooses positions") { in = {family("deepseek-v32"), "bf16", "int8"}; }
-  SUBCASE("of a model with recurrent layers, which takes their first lines") { in.model = family("lfm2"); }
-  const bool small = in.model != golden("llama-gqa");
+  SUBCASE("of a model with short convolutions") { in.model = family("lfm2"); }
+  SUBCASE("of a model with delta rules, on two ranks") { in = {family("qwen3-5"), "bf16", "auto", 2, 1}; }
+  SUBCASE("of a model with Mamba layers, in two stages") { in = {family("granite-hybrid"), "f32", "auto", 1, 2}; }
+  SUBCASE("with an amateur") { in = {golden("qwen3"), "bf16", "auto", 1, 1, golden("qwen2")}; }
+  const bool small = !in.model.starts_with(golden(""));
   crowd_vocabulary = small ? 640 : crowd_vocabulary;
   const auto branched = std::make_shared<std::atomic<int>>(0);
-  const auto alone = without_guesses(in.model, {in.dtype, "int8", in.kv_dtype}, devices().back());
+  auto alone = without_guesses(in.model, {in.dtype, "int8", in.kv_dtype}, devices().back());
+  const test::temp_folder folder;
+  if (in.model == golden("llama-gqa"))
+    alone.techniques["lora"] = adapters_for(in.model, folder.path(), {"one", "two"});
+  if (!in.amateur.empty())
+    alone.techniques["amateur"] = {in.amateur};
   auto crowded = alone;
   crowded.compute.tensor_parallel = in.ranks;
   crowded.stages = in.stages;
-  const auto taken = check_crowds(alone, crowded, 4, 24, branched);
+  const auto taken = check_crowds(alone, crowded, 4, in.stages > 1 || !in.amateur.empty() ? 36 : 24, branched);
   crowd_vocabulary = 695;
-  CHECK(taken.preemptions > 0);
   CHECK(taken.accepted > 0);
-  CHECK(*branched > (in.model == family("lfm2") ? -1 : 10));
+  CHECK(*branched > 10);
+  CHECK((taken.adapted > 6) == alone.techniques.contains("lora"));
+  CHECK((taken.contrasts > 6) == alone.techniques.contains("amateur"));
 }
 
 TEST_CASE("crowds of requests with and without a contrast give every request the same bits as alone") {

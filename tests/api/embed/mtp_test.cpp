@@ -61,7 +61,7 @@ TEST_CASE(
       crowd.push_back(std::make_unique<listener>());
       guessing.submit(g, crowd.back()->sink());
     }
-    CHECK((guessing.stats().total.scheduler.guess_trees > 0) == (model == "deepseek-v3")); // without recurrent layers
+    CHECK(guessing.stats().total.scheduler.guess_trees > 0);
     CHECK(accepted > rejected / 8);
     CHECK(rejected > 0);
     for (std::size_t i = 0; i < crowd.size(); ++i) {

@@ -41,6 +41,17 @@ TEST_CASE("CUDA: a state has the same bits in any chunks, with rows that are tak
     check_crowd(make_layer(recurrence_type::delta, 1, 1, 80, 130, 4, 13), on_a_device(), {on_a_device()}, 14);
 }
 
+TEST_CASE(
+  "CUDA: rows of a tree of guesses have the bits of the line that leads to them, and a state goes on behind any") {
+  const auto all = layers();
+  for (const std::size_t i : is_sanitized ? std::vector<std::size_t>{0} : std::vector<std::size_t>{0, 1, 3, 4}) {
+    CAPTURE(all[i].name);
+    check_trees(all[i], on_a_device(), 3);
+  }
+  if (!is_sanitized) // heads in parts
+    check_trees(make_layer(recurrence_type::delta, 1, 1, 80, 130, 4, 13), on_a_device(), 2);
+}
+
 TEST_CASE("CUDA: a sequence that comes twice in a step goes on where it was, also behind rows that are pending") {
   for (const auto& l : {layers()[0], layers()[3], layers()[4]}) {
     CAPTURE(l.name);

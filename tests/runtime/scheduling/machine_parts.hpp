@@ -224,10 +224,15 @@ public:
     auto& log = logs_.at(static_cast<std::size_t>(r.slot));
     if (r.fresh)
       state = 0;
-    for (int i = 0; i < r.replayed; ++i)
-      state = advanced(state, log.at(static_cast<std::size_t>(i)).first, log[static_cast<std::size_t>(i)].second);
-    log.clear();
     auto now = state;
+    for (std::size_t i = 0; i < log.size(); ++i)
+      if (r.replayed >> i & 1)
+        now = advanced(now, log[i].first, log[i].second);
+    REQUIRE(r.logged == (r.branch ? static_cast<int>(log.size()) : 0));
+    if (!r.branch) {
+      state = now;
+      log.clear();
+    }
     for (int i = 0; i < r.rows; ++i) {
       now = advanced(now, token(i), by(i));
       give(i, now);

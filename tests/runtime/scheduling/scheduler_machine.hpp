@@ -143,6 +143,8 @@ public:
       }
     }
     trees += !plan->common.empty();
+    for (const auto& each : plan->featured)
+      featured_lines += plan->states[static_cast<std::size_t>(each.place)].branch;
     overlapped += number > 0 && !stages_[number - 1].plans.empty();
     if (!last)
       stages_[number + 1].plans.push_back({plan, std::move(tokens)});
@@ -326,6 +328,7 @@ public:
   std::function<double(const step_plan&)> time; // that a step takes, in ms
   std::function<double(bool ahead)> gap;        // ms that pass before it
   int trees = 0;                                // steps with guesses that branch, at a stage
+  int featured_lines = 0;                       // further lines of trees of sequences with features, at a stage
   int overlapped = 0;                           // steps in a stage while the one before it had another
   int ahead_of_guides = 0;                      // plans made while sequences with guides, or groups, were in flight
 

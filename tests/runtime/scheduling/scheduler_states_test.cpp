@@ -184,6 +184,22 @@ TEST_CASE("a state cache refuses steps that do not follow what it holds") {
   CHECK(states.first_runs().size() == 1);
   CHECK(states.runs()[0].next == 1);
   CHECK(states.runs()[1].replayed == 0);
+  const auto branch = [&](std::uint64_t behind, int first, int rows) {
+    const kernels::sequence_rows tree[] = {{.rows = 3, .first_position = 8},
+                                           {.first_row = 3, .rows = rows, .first_position = first}};
+    const kernels::sequence_state lines[] = {{0, 1}, {0, rows, behind, true}};
+    states.begin(tree, lines, {});
+  };
+  branch(0, 10, 1);
+  CHECK(states.runs()[1].logged == 1);
+  branch(1, 11, 1);
+  CHECK(states.runs()[1].replayed == 1);
+  CHECK_THROWS_AS(branch(1, 10, 1), std::invalid_argument); // behind a row that is not before it
+  CHECK_THROWS_AS(branch(2, 11, 1), std::invalid_argument); // behind one that is not there
+  CHECK_THROWS_AS(branch(1, 11, 2), std::invalid_argument); // more than the log holds
+  const kernels::sequence_rows one_row{.rows = 1, .first_position = 8};
+  const kernels::sequence_state of_no_tree{0, 1, 0, true};
+  CHECK_THROWS_AS(states.begin({&one_row, 1}, {&of_no_tree, 1}, {}), std::invalid_argument);
   states.begin({}, {}, {}); // which is not done
   step(0, 9, 1, 0);         // all that was pending is accepted
 }

@@ -28,7 +28,7 @@ std::vector<std::uint64_t> starts(const std::vector<submission>& all) {
 TEST_CASE("random workloads sample the same tokens as each sequence alone, and leave no block in use") {
   int swapped_out = 0, swapped_in = 0;
   int accepted = 0, rejected = 0, searches = 0, groups = 0, groups_failed = 0, ahead_of_guides = 0;
-  int overlapped = 0, trees = 0, branched = 0;
+  int overlapped = 0, trees = 0, branched = 0, featured_lines = 0, trees_of_states = 0;
   const restored_borders restore;
   for (int seed = 0; seed < rounds(1000); ++seed) {
     CAPTURE(seed);
@@ -188,6 +188,8 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
       branched += guesses->branched;
     }
     trees += m.trees;
+    trees_of_states += limits.recurrent ? m.trees : 0;
+    featured_lines += m.featured_lines;
     submit(m, make(1000, {10}, 1)); // the next plan reports ended sequences to the sampler
     m.drain();
     CHECK(m.sampling_states() == 0);
@@ -207,6 +209,8 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
   CHECK(rejected > rounds(1000));
   CHECK(trees > rounds(1000));
   CHECK(branched > rounds(100));
+  CHECK(trees_of_states > rounds(100));
+  CHECK(featured_lines > rounds(100));
   CHECK(groups > rounds(100));
   CHECK(searches > rounds(30));
   CHECK(groups_failed < groups / 10);

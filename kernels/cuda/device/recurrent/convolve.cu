@@ -53,10 +53,10 @@ struct convolve_kernel {
           last.inputs[t] = tail[static_cast<std::size_t>(t - first - 1) * stride];
     }
     float* log = p.states.logs + static_cast<std::size_t>(r.slot) * p.states.log_stride + channel;
-    for (std::int32_t row = 0; row < r.replayed; ++row)
-      last.add(log[static_cast<std::size_t>(row) * stride]);
+    for (std::uint64_t left = r.replayed; left != 0; left &= left - 1)
+      last.add(log[lowest_row(left) * stride]);
     const std::int32_t kept = r.rows - r.pending;
-    if (kept == 0)
+    if (kept == 0 && r.branch == 0)
       store(last, r.slot, channel);
     const auto* saves = reinterpret_cast<const std::int32_t*>(p.runs.runs + p.runs.count) + 2 * r.first_save;
     std::int32_t save = 0;
@@ -80,7 +80,7 @@ struct convolve_kernel {
             y = simt::fused(last.inputs[t], weights[t], y);
         out[static_cast<std::size_t>(row) * p.out_stride] = p.how.silu ? y / (1 + simt::exp(-y)) : y;
         if (row >= kept)
-          log[static_cast<std::size_t>(row - kept) * stride] = inputs[a];
+          log[static_cast<std::size_t>(r.logged + row - kept) * stride] = inputs[a];
         if (row + 1 == kept)
           store(last, r.slot, channel);
         for (; save < r.saves && saves[2 * save] == row + 1; ++save)

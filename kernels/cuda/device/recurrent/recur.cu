@@ -61,9 +61,13 @@ struct recur_kernel {
     const float skip = is_delta ? 0 : p.how.skip[simt::block_y()];
     column state;
     load(state, r, value);
-    for (std::int32_t begin = 0; begin < r.replayed; begin += plan.rows) {
-      const int count = at_most(r.replayed - begin, plan.rows);
-      prepare_logged(r, begin, count, first);
+    for (std::uint64_t left = r.replayed; left != 0;) {
+      int count = 0;
+      std::uint64_t after = left;
+      for (; count < plan.rows && after != 0; after &= after - 1)
+        ++count;
+      prepare_logged(r, left, count, first);
+      left = after;
       simt::sync_block();
       if (has_columns)
         for (int row = 0; row < count; ++row)
@@ -71,7 +75,7 @@ struct recur_kernel {
       simt::sync_block();
     }
     const std::int32_t kept = r.rows - r.pending;
-    if (kept == 0)
+    if (kept == 0 && r.branch == 0)
       store(state, r.slot, value);
     const auto* saves = reinterpret_cast<const std::int32_t*>(p.runs.runs + p.runs.count) + 2 * r.first_save;
     std::int32_t save = 0;
@@ -187,10 +191,17 @@ struct recur_kernel {
       static_cast<std::size_t>(row) * p.states.head_log;
   }
 
-  TROUPE_DEVICE void prepare_logged(const state_run& r, std::int32_t begin, int count, int first) const {
+  /// The first `count` rows of the log in `rows`.
+  TROUPE_DEVICE void prepare_logged(const state_run& r, std::uint64_t rows, int count, int first) const {
+    const auto logged = [&](int row) {
+      std::uint64_t left = rows;
+      for (; row > 0; --row)
+        left &= left - 1;
+      return log(r, static_cast<std::int32_t>(lowest_row(left)));
+    };
     const auto key_dim = static_cast<std::size_t>(p.how.key_dim);
     for (int row = static_cast<int>(simt::warp()); row < count; row += static_cast<int>(threads / warp_lanes)) {
-      const float *key = log(r, begin + row), *decay = key + key_dim + p.states.value_stride;
+      const float *key = logged(row), *decay = key + key_dim + p.states.value_stride;
       for (int k = static_cast<int>(simt::lane()); k < plan.dim; k += static_cast<int>(warp_lanes)) {
         keys()[row * plan.dim + k] = k < p.how.key_dim ? key[k] : 0;
         queries()[row * plan.dim + k] = 0; // nothing is read
@@ -204,9 +215,7 @@ struct recur_kernel {
     }
     for (int i = static_cast<int>(simt::thread()); i < count * plan.columns; i += static_cast<int>(threads)) {
       const int value = first + i % plan.columns;
-      values()[i] = value < p.how.value_dim
-        ? log(r, begin + i / plan.columns)[key_dim + static_cast<std::size_t>(value)]
-        : 0;
+      values()[i] = value < p.how.value_dim ? logged(i / plan.columns)[key_dim + static_cast<std::size_t>(value)] : 0;
     }
   }
 
@@ -233,7 +242,7 @@ struct recur_kernel {
              nullptr);
         continue;
       }
-      float* to_log = logs && begin + row >= kept ? log(r, begin + row - kept) : nullptr;
+      float* to_log = logs && begin + row >= kept ? log(r, r.logged + begin + row - kept) : nullptr;
       copy(keys() + row * plan.dim, input(row) + key_at, 1, to_log);
       prepare_decay(static_cast<std::size_t>(r.first_row + begin + row), row,
                     to_log != nullptr ? to_log + key_dim + p.states.value_stride : nullptr);
@@ -246,7 +255,7 @@ struct recur_kernel {
       return;
     for (int row = at_least(kept - begin, 0); row < count; ++row)
       for (int v = static_cast<int>(simt::thread()); v < p.how.value_dim; v += static_cast<int>(threads))
-        log(r, begin + row - kept)[key_dim + static_cast<std::size_t>(v)] = input(
+        log(r, r.logged + begin + row - kept)[key_dim + static_cast<std::size_t>(v)] = input(
           row)[value_at + static_cast<std::size_t>(v)];
   }
 

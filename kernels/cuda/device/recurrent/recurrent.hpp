@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/device/common.hpp"
 #include "kernels/recurrent.hpp"
 
 namespace troupe::kernels::cuda {
@@ -11,14 +12,25 @@ namespace troupe::kernels::cuda {
 /// What a step does to a sequence's state: state_cache::run as kernels read it. Runs are followed by the saves of all,
 /// pairs of rows and slot.
 struct state_run {
+  std::uint64_t replayed = 0; // a bit for each row of the log
   std::int32_t first_row = 0, rows = 0;
   std::int32_t slot = 0;
-  std::int32_t fresh = 0; // it begins with zeros
-  std::int32_t replayed = 0, pending = 0;
+  std::int32_t fresh = 0;                 // it begins with zeros
+  std::int32_t pending = 0, logged = 0;   // rows, and rows of the log before them
+  std::int32_t branch = 0;                // the state stays as it is
   std::int32_t first_save = 0, saves = 0; // pairs
   std::int32_t next = -1;                 // the run that follows in the same slot; or none
   std::int32_t begins = 0;                // it follows no other; 0, too, for entries that only fill the launch
+  std::int32_t unused = 0;
 };
+
+/// The place of the lowest row of the log, of some.
+TROUPE_DEVICE std::size_t lowest_row(std::uint64_t rows) {
+  std::size_t place = 0;
+  for (; (rows & 1) == 0; rows >>= 1)
+    ++place;
+  return place;
+}
 
 /// Device memory.
 struct state_runs {

@@ -55,6 +55,7 @@ std::vector<float> logits_of(const step_output& output, std::size_t i = 0) {
 TEST_CASE("an amateur computes the rows of contrasted sequences, and logits where they sample") {
   auto plan = three_sequences();
   plan.featured = contrasted({0, 2});
+  plan.common = {{5, 2, 1}};
   std::vector<std::int32_t> of;
   const auto own = amateurs_plan(plan, plan.tokens, 31, of);
   CHECK(own.step == 7);
@@ -68,6 +69,7 @@ TEST_CASE("an amateur computes the rows of contrasted sequences, and logits wher
   CHECK(own.logit_rows == std::vector<std::int32_t>{2, 3, 4}); // row 1 is scored, not sampled
   CHECK(of == std::vector<std::int32_t>{1, 3, 4});
   CHECK(own.moves.size() == 1);
+  CHECK(own.common == plan.common);
   of.clear();
   plan.featured.clear();
   CHECK(amateurs_plan(plan, plan.tokens, 31, of).tokens.empty());
