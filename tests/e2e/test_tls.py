@@ -105,7 +105,7 @@ class Wire:
         return b"".join(iter(self.receive, b""))
 
     def say_end(self):
-        with contextlib.suppress(ssl.SSLWantReadError):
+        with contextlib.suppress(ssl.SSLError):  # the server has not said so yet, or there is more to read
             self.tls.unwrap()
         self.flush()
 
