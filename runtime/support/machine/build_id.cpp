@@ -18,9 +18,10 @@ struct ids_so_far {
   bool has_program = false; // which comes first, without a name
 };
 
-/// Of the notes in a segment: (size of the name, of the content, type), the name, the content, each padded.
-void add_ids_in(const char* notes, std::size_t bytes, std::size_t align, std::string& to) {
-  const auto padded = [align](std::size_t size) { return (size + align - 1) / align * align; };
+/// Of the notes in a segment: (size of the name, of the content, type), the name, the content, each padded to 4 bytes; where
+/// it should be 8, their sizes are such that it makes no difference.
+void add_ids_in(const char* notes, std::size_t bytes, std::string& to) {
+  const auto padded = [](std::size_t size) { return (size + 3) / 4 * 4; };
   while (bytes >= sizeof(ElfW(Nhdr))) {
     ElfW(Nhdr) head;
     std::memcpy(&head, notes, sizeof head);
@@ -42,8 +43,7 @@ int add_ids_of(dl_phdr_info* part, std::size_t, void* to) {
   ids.has_program = true;
   for (int i = 0; ours && i < part->dlpi_phnum; ++i)
     if (const auto& segment = part->dlpi_phdr[i]; segment.p_type == PT_NOTE)
-      add_ids_in(reinterpret_cast<const char*>(part->dlpi_addr + segment.p_vaddr), segment.p_memsz,
-                 segment.p_align == 8 ? 8 : 4, ids.text);
+      add_ids_in(reinterpret_cast<const char*>(part->dlpi_addr + segment.p_vaddr), segment.p_memsz, ids.text);
   return 0;
 }
 

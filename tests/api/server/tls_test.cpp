@@ -8,7 +8,6 @@
 #include <doctest/doctest.h>
 
 #include <random>
-#include <set>
 
 using namespace troupe;
 using namespace troupe::test;
