@@ -73,6 +73,13 @@ void add_model(const std::string& name, paths& to) {
   }
 }
 
+/// What SIGHUP has read again are settings of this type: keys, the policy, the configuration. Others name what the engines
+/// load, which is asked of their options, or no file at all.
+bool names_a_file(const CLI::Option& option) {
+  const auto type = option.get_type_name();
+  return type == "FILE" || type.starts_with("FILE:"); // a check may stand behind it
+}
+
 } // namespace
 
 confinement sandbox_of(const serve_options& options, const CLI::App& given,
@@ -83,8 +90,9 @@ confinement sandbox_of(const serve_options& options, const CLI::App& given,
   readable.add_named(options.models_folder);
   for (const CLI::App* app = &given; app; app = app->get_parent())
     for (const auto* option : app->get_options())
-      for (const auto& value : option->results())
-        readable.add_named(value);
+      if (names_a_file(*option))
+        for (const auto& value : option->results())
+          readable.add_named(value);
   for (const auto& each : models) {
     const auto& its = each.options;
     add_model(its.model, readable);

@@ -16,7 +16,7 @@ namespace troupe::cli {
 struct serve_options;
 
 /// Readable: the models with their adapters, drafts and templates, the places where names of models are looked up, and the
-/// folders of all files that the command line or the configuration names, for these may be replaced; all, if clients may
+/// folders of the files that settings of type FILE name, for these are read again and may be replaced; all, if clients may
 /// name adapters (--lora-endpoints). Writable: the packed cache, --kv-disk, and the folders of --length-model and of a
 /// socket's path. Makes the writable folders.
 confinement sandbox_of(const serve_options& options, const CLI::App& given, const std::vector<catalogue_model>& models);

@@ -160,7 +160,8 @@ def test_a_server_confines_itself_to_the_files_that_its_settings_name(launch, tm
         tasks = pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()
         return {re.search(rf"^{field}:\s*(\d+)", (task / "status").read_text(), re.M)[1] for task in tasks}
 
-    server = launch("--policy", str(policy), "--kv-disk", str(tmp_path / "kept" / "prefixes"))
+    # A name that happens to be a folder's opens nothing.
+    server = launch("--policy", str(policy), "--kv-disk", str(tmp_path / "kept" / "prefixes"), "--model-name", str(elsewhere))
     if any("the server is not confined" in line for line in server.err):
         pytest.skip("this kernel has no Landlock or no seccomp")
     assert of_threads(server, "NoNewPrivs") == {"1"} and of_threads(server, "Seccomp") == {"2"}

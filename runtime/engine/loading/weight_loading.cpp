@@ -1,5 +1,6 @@
 #include "runtime/engine/loading/weight_loading.hpp"
 
+#include "kernels/cpu/core_account.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/loading/memory_plan.hpp"
 #include "runtime/import/head_tensors.hpp"
@@ -85,6 +86,7 @@ std::shared_ptr<const model_weights> load_weights(const model_source& source, co
                                                   precision precision, kernels::backend& backend,
                                                   const progress_fn& progress, const log_sink& log,
                                                   std::optional<layer_span> part, std::size_t budget) {
+  const auto cores = kernels::claim_cores(backend);
   auto config = source.config;
   config.span = part;
   if (config.part().embeds) { // what is to be said of the whole is said once

@@ -128,7 +128,7 @@ public:
   }
 
   std::unique_ptr<step_runner> make_runner(runner_spec spec) const override {
-    return std::make_unique<cpu_step_runner>(std::move(spec), open());
+    return std::make_unique<cpu_step_runner>(std::move(spec), open(), threads());
   }
 
   std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()>) const override {

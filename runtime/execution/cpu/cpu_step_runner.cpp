@@ -28,8 +28,9 @@ layer_hook in_order(std::vector<layer_hook> hooks) {
 
 } // namespace
 
-cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::backend> backend)
+cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::backend> backend, int threads)
   : backend_(std::move(backend)),
+    threads_(threads),
     decoder_(std::move(spec.weights), *backend_, spec.sizes.rows, spec.sizes.context),
     cache_(backend_->make_kv_cache(
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(spec.blocks)))),
@@ -62,7 +63,7 @@ void cpu_step_runner::take_tokens(const step_plan& plan) {
 step_output cpu_step_runner::run(const step_plan& plan, const stage_rows* before) {
   if (before && before->ready)
     before->ready->synchronise();
-  const kernels::core_claim cores(pool_);
+  const kernels::core_claim cores(pool_, pool_ ? 0 : threads_);
   const auto began = std::chrono::steady_clock::now();
   const auto& config = decoder_.weights().config;
   const kernels::recurrent_step recurrent{states_.get(), plan.states, plan.saves};

@@ -16,7 +16,8 @@ namespace troupe {
 
 class cpu_step_runner final : public step_runner {
 public:
-  cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::backend> backend);
+  /// `threads`: of the backend.
+  cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::backend> backend, int threads);
 
   void receive(const step_tokens& tokens) override;
   step_output run(const step_plan& plan, const stage_rows* before = nullptr) override;
@@ -35,7 +36,8 @@ private:
   void move_alike(std::span<const block_move> moves);
 
   std::unique_ptr<kernels::backend> backend_;
-  kernels::thread_pool* pool_ = nullptr; // the backend's, whose cores it shares with other engines; or null
+  kernels::thread_pool* pool_ = nullptr; // the backend's, whose cores it shares with other engines; null: it has ranks
+  const int threads_;
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;
   std::unique_ptr<kernels::state_cache> states_;   // of recurrent layers; or null

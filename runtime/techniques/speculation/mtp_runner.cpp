@@ -1,5 +1,6 @@
 #include "runtime/techniques/speculation/mtp_runner.hpp"
 
+#include "kernels/cpu/core_account.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
@@ -55,6 +56,7 @@ void mtp_runner::join(const step_plan& plan, const tensor& states) {
 }
 
 step_output mtp_runner::run(const step_plan& plan, const stage_rows* before) {
+  const auto cores = kernels::claim_cores(*backend_);
   const auto& head = *spec_->head;
   const auto rows = plan.tokens.size(), hidden = as_size(decoder_.weights().config.hidden),
              vocab = as_size(head.config.vocab);

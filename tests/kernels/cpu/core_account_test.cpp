@@ -25,6 +25,9 @@ TEST_CASE("cores are divided equally among those that want them, and what one do
   CHECK(shares(2, {2, 2, 2}) == std::vector{1, 1, 1}); // none goes without
   CHECK(shares(8, {4, 4}) == std::vector{4, 4});
   CHECK(shares(8, {}).empty());
+  CHECK(share_cores(8, std::vector{8}, 6) == std::vector{2}); // ranks cannot be fewer
+  CHECK(share_cores(8, std::vector{8, 8}, 4) == std::vector{2, 2});
+  CHECK(share_cores(2, std::vector{2}, 4) == std::vector{1});
 }
 
 TEST_CASE("while two pools are in a step, each has its share, and afterwards all of its threads") {
@@ -41,4 +44,20 @@ TEST_CASE("while two pools are in a step, each has its share, and afterwards all
     CHECK(second.may_use() == cores);
   }
   CHECK(first.may_use() == cores);
+}
+
+TEST_CASE("ranks take their threads from the others, and work within work of the same pool takes nothing more") {
+  const int cores = thread_pool::usable_cores();
+  thread_pool pool(cores);
+  const core_claim step(&pool);
+  {
+    const core_claim ranks(nullptr, cores);
+    CHECK(pool.may_use() == 1);
+    {
+      const core_claim within(&pool);
+      CHECK(pool.may_use() == 1);
+    }
+    CHECK(pool.may_use() == 1);
+  }
+  CHECK(pool.may_use() == cores);
 }

@@ -1,5 +1,7 @@
 #include "runtime/engine/loading/loader.hpp"
 
+#include "kernels/cpu/core_account.hpp"
+#include "kernels/cpu/thread_pool.hpp"
 #include "runtime/engine/loading/load_plan.hpp"
 #include "runtime/support/machine/available_memory.hpp"
 
@@ -7,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 
 using namespace troupe;
@@ -125,6 +128,28 @@ TEST_CASE("a second model in the process plans within what the first was promise
   first.reset();
   o.kv_cache_bytes *= 4;
   CHECK_NOTHROW(load_model(o, {}));
+}
+
+TEST_CASE("while weights are loaded, engines that compute have a part of the cores, and with ranks what these leave") {
+  const int cores = kernels::thread_pool::usable_cores();
+  kernels::thread_pool busy(cores);
+  const kernels::core_claim step(&busy);
+  for (const int ranks : {1, std::min(2, cores)}) {
+    engine_options o;
+    o.model = golden("llama-gqa");
+    o.compute.device = "cpu";
+    o.compute.threads = cores;
+    o.compute.tensor_parallel = ranks;
+    o.compute.packed_cache.clear();
+    o.max_context = 64;
+    int fewest = cores;
+    load_model(o, [&](const load_status& told) {
+      if (told.done_bytes > 0)
+        fewest = std::min(fewest, busy.may_use());
+    });
+    CHECK(fewest == std::max(1, ranks > 1 ? cores - ranks : cores / 2));
+    CHECK(busy.may_use() == cores);
+  }
 }
 
 TEST_CASE("options are refused before the model is looked for") {
