@@ -24,7 +24,7 @@ plant() {
   sed "s|\"[^\"]*/$file\"|\"$work/$(basename "$file")\"|" "$unity" >"$work/unity.cxx"
   compile=$(grep -- "-c [^ ]*/$(basename "$unity")\$" "$work/commands")
   (cd "$build" &&
-    eval "$(sed -E "s| -o [^ ]+ | -o $object |; s| -MF [^ ]+ | -MF $object.d |; s| -c [^ ]+\$| -c $work/unity.cxx|" <<<"$compile")" &&
+    eval "$(sed -E "s| -o [^ ]+ | -o $object |; s| -MF [^ ]+ | -MF $object.d |; s| -c [^ ]+\$| -w -c $work/unity.cxx|" <<<"$compile")" &&
     eval "${link/ -o troupe_simulation/ $object -o $work/simulation}")
 }
 
