@@ -18,7 +18,7 @@ link=${link% && :}
 plant() {
   local file unity compile object=$work/planted.o
   file=$(sed -n 's/^+++ b\///p' "$1")
-  patch -s -o "$work/$(basename "$file")" "$tree/$file" "$1" || return 1
+  patch -sF0 -o "$work/$(basename "$file")" "$tree/$file" "$1" || return 1
   # The batch of sources that the file is compiled in; with the object ahead of the libraries, nothing of theirs is taken.
   unity=$(grep -rl --include='unity_*.cxx' "/$file\"" "$build/$(cut -d/ -f1 <<<"$file")" | head -n 1)
   sed "s|\"[^\"]*/$file\"|\"$work/$(basename "$file")\"|" "$unity" >"$work/unity.cxx"
