@@ -87,8 +87,8 @@ public:
       [this](const deadline_set& wanted) { requests_.set_deadline(wanted.ms, wanted.request); },
       [this](deadlines_due) { requests_.tell_late(); },
       [this](const restart_due& due) { due.replica < 0 ? load_judge() : restart(due.replica); },
-      [this](const model_loaded& its) { finish_loading(its.model); },
-      [this](const load_failed& failed) { fail(failed.why); },
+      [this](const model_loaded& its) { loader_ends(), finish_loading(its.model); },
+      [this](const load_failed& failed) { loader_ends(), fail(failed.why); },
       [this](judge_ready) { judge_loaded(); },
       [this](const judge_failed& failed) { judge_ended(failed.why); },
       [this](answer_valued) { judge_->count(); },
@@ -160,6 +160,13 @@ private:
   void judge_ended(const error& why) {
     if (to_load_)
       fail(why);
+  }
+
+  // It does nothing more, and may have no memory to say that it has ended.
+  void loader_ends() {
+    loader_ = {};
+    if (stopping_)
+      quit_when_done();
   }
 
   void finish_loading(const loaded_model_ptr& model) {

@@ -16,10 +16,13 @@
 
 #include <caf/actor_system.hpp>
 #include <caf/invoke_message_result.hpp>
+#include <caf/message.hpp>
+#include <caf/sec.hpp>
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
 #include <cstddef>
+#include <new>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -73,12 +76,18 @@ public:
       this->current_element_ = &what; // which CAF answers where something throws
     if (hooks && !hooks->before(seen(), what))
       return caf::invoke_message_result::dropped;
+    const auto asked = what.mid.is_request() ? what.mid : caf::make_message_id();
+    const auto asker = asked.is_request() ? what.sender : nullptr;
     const auto handle = [&] {
       try {
         return super::consume(what);
       } catch (...) {
-        if (!what.sender) // it has been answered: CAF 0.17 would answer again, by the sender that it has moved away
+        // CAF 0.17 has moved the sender into a promise, or into an answer that it may have had no memory to send, and would
+        // answer by it.
+        if (!what.sender) {
           what.mid = caf::make_message_id();
+          refuse(asker, asked);
+        }
         throw;
       }
     };
@@ -118,6 +127,18 @@ protected:
   }
 
 private:
+  // Whoever has an answer already, or gets one of a promise that is kept, ignores a second one.
+  void refuse(const caf::strong_actor_ptr& asker, caf::message_id asked) noexcept {
+    if (!asker)
+      return;
+    try {
+      asker->enqueue(this->ctrl(), asked.response_id(), caf::make_message(caf::make_error(caf::sec::runtime_error)),
+                     this->context());
+    } catch (const std::bad_alloc&) {
+      // It waits as long as it wants to.
+    }
+  }
+
   actor_hooks::handler seen() {
     actor_hooks::handler who{State::name, *this};
     if constexpr (requires(State & state) { state.inner(); })

@@ -78,6 +78,7 @@ public:
 
 private:
   asio::awaitable<bool> shake_hands();
+  asio::awaitable<void> begin_websocket();
   asio::awaitable<void> serve_websocket();
   asio::awaitable<bool> serve_and_record();
   asio::awaitable<bool> serve_one();
@@ -99,14 +100,14 @@ private:
 
   server_context& context_;
   asio::any_io_executor strand_;
-  std::unique_ptr<moving_request> first_; // which another process has begun to answer; null: none
-  const bool late_;                       // came while the server was draining
-  bool greets_;                           // TLS has not begun
-  bool as_anthropic_ = false;             // the request's client speaks Anthropic's API
-  const std::string address_;             // of the client
-  std::shared_ptr<connection> link_;
+  std::unique_ptr<moving_request> first_;         // which another process has begun to answer; null: none
+  const bool late_;                               // came while the server was draining
+  bool greets_;                                   // TLS has not begun
+  bool as_anthropic_ = false;                     // the request's client speaks Anthropic's API
+  const std::string address_;                     // of the client
+  std::shared_ptr<connection> link_;              // null while a WebSocket is served
   std::shared_ptr<websocket_endpoint> websocket_; // once upgraded
-  std::optional<upgrade_request> upgrade_;        // what it is to accept
+  std::unique_ptr<upgrade_request> upgrade_;      // what it is to accept
   std::optional<request_scope> request_;          // the one being answered
   key_ring::owner caller_;                        // of the request being answered
   bool idle_ = true;
@@ -117,7 +118,7 @@ private:
 
 void http_session::drain() {
   asio::post(strand_, [self = shared_from_this()] {
-    const bool moves = self->context_.next() && self->link_->bytes().is_movable();
+    const bool moves = self->link_ && self->context_.next() && self->link_->bytes().is_movable();
     self->draining_ = !moves;
     if (self->websocket_)
       self->websocket_->drain();
@@ -148,7 +149,8 @@ void http_session::abort() {
   asio::post(strand_, [self = shared_from_this()] {
     if (self->websocket_)
       self->websocket_->abort();
-    self->link_->close();
+    if (self->link_)
+      self->link_->close();
   });
 }
 
@@ -194,18 +196,25 @@ asio::awaitable<void> http_session::run() {
       more = false;
     }
   }
-  if (upgrade_)
+  if (upgrade_) {
+    link_.reset();
     co_await serve_websocket();
-  else
+  } else {
     co_await link_->say_end();
-  link_->close();
+    link_->close();
+  }
+}
+
+// No coroutine, whose frame would have what the WebSocket has for as long.
+asio::awaitable<void> http_session::begin_websocket() {
+  const auto its = std::move(upgrade_);
+  return websocket_->run(std::move(its->head), std::move(its->id), caller_, std::move(its->client),
+                         std::move(its->from));
 }
 
 asio::awaitable<void> http_session::serve_websocket() {
   try {
-    auto its = *std::exchange(upgrade_, std::nullopt);
-    co_await websocket_->run(std::move(its.head), std::move(its.id), caller_, std::move(its.client),
-                             std::move(its.from));
+    co_await begin_websocket();
   } catch (const std::exception&) {
     // The client is gone.
   }
@@ -574,9 +583,9 @@ asio::awaitable<bool> http_session::upgrade(request_parser& parser, upgraded kin
   }
   context_.counted.answered(101);
   link_->record().answered(101);
-  upgrade_ = upgrade_request{std::make_unique<const request_head>(parser.release()), link_->record().id(),
-                             context_.client_of(caller_, link_->bytes()), link_->record().from()};
-  link_->buffer().shrink_to_fit();
+  upgrade_ = std::make_unique<upgrade_request>(
+    upgrade_request{std::make_unique<const request_head>(parser.release()), link_->record().id(),
+                    context_.client_of(caller_, link_->bytes()), link_->record().from()});
   websocket_ = kind.to_responses ? make_responses_socket(context_, std::move(link_->bytes()))
                                  : make_websocket_session(context_, std::move(link_->bytes()));
   if (draining_ || context_.draining)

@@ -4,7 +4,8 @@
 #include "api/openai/object_id.hpp"
 #include "runtime/support/json/json_object.hpp"
 
-#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 
@@ -76,29 +77,28 @@ void socket_session::abort() {
   asio::post(strand_, [self = shared_from_this()] { self->stream_.close(); });
 }
 
+// What it is given is kept here, not in the frame of a coroutine, which would have it twice for as long as the connection.
 asio::awaitable<void> socket_session::run(std::unique_ptr<const boost::beast::http::request<budgeted_body>> head,
                                           std::string id, key_ring::owner caller, std::string client,
                                           request_record::origin from) {
-  using namespace asio::experimental::awaitable_operators;
   id_ = std::move(id);
   caller_ = std::move(caller);
   client_ = std::move(client);
   from_ = std::move(from);
-  const auto& options = context_.options;
   account_ = std::make_shared<answer_budget::account>(context_.answers, [weak = weak_from_this(), strand = strand_] {
     asio::post(strand, [weak] {
       if (const auto self = weak.lock())
         self->stream_.close();
     });
   });
-  requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
+  requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, context_.options.sink_bytes,
+                                            account_);
   account_->speak_for(client_);
   requests_->speak_for(client_, context_.rates);
-  const auto accept = [this](const auto& request, std::string its_id) {
-    const auto live = context_.live.get();
-    return stream_.accept(request, std::move(its_id), live->header_timeout, live->idle_timeout,
-                          [this] { leave(true); });
-  };
+  return serve(std::move(head));
+}
+
+asio::awaitable<void> socket_session::serve(std::unique_ptr<const boost::beast::http::request<budgeted_body>> head) {
   bool accepted = co_await accept(*head, id_);
   if (!accepted)
     co_return;
@@ -106,21 +106,33 @@ asio::awaitable<void> socket_session::run(std::unique_ptr<const boost::beast::ht
   if (outlives_connection())
     begin_journal();
   for (;;) {
-    if (accepted)
-      co_await (read_messages() && write_messages());
+    if (accepted) {
+      begin_reading();
+      co_await write_messages();
+      co_await reader_ends();
+    }
     const bool returned = co_await await_return();
     if (!returned)
       break;
-    auto client = std::move(*returned_);
-    returned_.reset();
-    stream_ = websocket_stream(std::move(client.bytes));
-    gone_ = reader_done_ = false;
-    accepted = co_await accept(*client.head, client.id);
-    if (accepted)
-      attach(client.after);
+    accepted = co_await accept_returned();
   }
   give_up();
   co_await end_left();
+}
+
+asio::awaitable<bool> socket_session::accept(const boost::beast::http::request<budgeted_body>& head, std::string id) {
+  const auto live = context_.live.get();
+  return stream_.accept(head, std::move(id), live->header_timeout, live->idle_timeout, [this] { leave(true); });
+}
+
+asio::awaitable<bool> socket_session::accept_returned() {
+  const auto client = std::exchange(returned_, nullptr);
+  stream_ = websocket_stream(std::move(client->bytes));
+  gone_ = reader_done_ = false;
+  const bool accepted = co_await accept(*client->head, client->id);
+  if (accepted)
+    attach(client->after);
+  co_return accepted;
 }
 
 void socket_session::leave(bool closed) {
@@ -175,7 +187,7 @@ void socket_session::come_back(returning_client client) {
   asio::post(strand_, [self = shared_from_this(), client = std::make_shared<returning_client>(std::move(client))] {
     if (self->ended_)
       return;
-    self->returned_ = std::move(*client);
+    self->returned_ = client;
     if (!self->gone_)
       self->stream_.close(); // the old connection only seems alive
     self->back_->notify_here();
@@ -234,18 +246,36 @@ asio::awaitable<bool> socket_session::write(std::string_view message) {
   co_return open;
 }
 
+// Not `reading && writing`: what that waits with takes more memory than both.
+void socket_session::begin_reading() {
+  asio::co_spawn(
+    strand_, [self = shared_from_this()] { return self->read_messages(); }, asio::detached);
+}
+
+asio::awaitable<void> socket_session::reader_ends() {
+  while (!reader_done_) {
+    boost::system::error_code ec;
+    room_.expires_at(asio::steady_timer::time_point::max());
+    co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  }
+}
+
 asio::awaitable<void> socket_session::read_messages() {
-  while (auto message = co_await stream_.read(context_.options.max_frame_bytes, context_.bodies, client_)) {
-    if (message->text)
-      co_await handle(std::move(message->held));
-    else
-      refuse_binary();
-    // A client that sends what is refused without reading the errors is not read further until it reads.
-    while (reply_bytes_ > context_.options.sink_bytes && !gone_) {
-      boost::system::error_code ec;
-      room_.expires_at(asio::steady_timer::time_point::max());
-      co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  try {
+    while (auto message = co_await stream_.read(context_.options.max_frame_bytes, context_.bodies, client_)) {
+      if (message->text)
+        co_await handle(std::move(message->held));
+      else
+        refuse_binary();
+      // A client that sends what is refused without reading the errors is not read further until it reads.
+      while (reply_bytes_ > context_.options.sink_bytes && !gone_) {
+        boost::system::error_code ec;
+        room_.expires_at(asio::steady_timer::time_point::max());
+        co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+      }
     }
+  } catch (const std::exception&) { // there is no memory for what it says
+    give_up();
   }
   leave(false);
   reader_done_ = true;
@@ -253,6 +283,16 @@ asio::awaitable<void> socket_session::read_messages() {
 }
 
 asio::awaitable<void> socket_session::write_messages() {
+  try {
+    co_await write_until_end();
+  } catch (const std::exception&) { // there is no memory for what it is told
+    give_up();
+  }
+  gone_ = true;
+  stream_.close();
+}
+
+asio::awaitable<void> socket_session::write_until_end() {
   bool open = !journal_ || co_await write(session_frame(journal_->request_id(), context_.options.resume_window));
   if (journal_)
     requests_->poke(); // what was missed
@@ -299,7 +339,6 @@ asio::awaitable<void> socket_session::write_messages() {
     room_.expires_after(farewell_time);
     co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
   }
-  stream_.close();
 }
 
 void socket_session::send(std::string message) {

@@ -12,13 +12,13 @@
 
 #include <boost/asio/steady_timer.hpp>
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 namespace troupe {
 
@@ -36,7 +36,7 @@ public:
                             key_ring::owner caller, std::string client, request_record::origin from) override;
 
 protected:
-  using messages = std::deque<std::string>;
+  using messages = std::vector<std::string>; // an empty one takes no memory
 
   socket_session(server_context& context, byte_stream bytes);
 
@@ -118,10 +118,16 @@ private:
   void gather(messages& all);
   void keep_frames(messages& all);
   asio::awaitable<bool> write(std::string_view message);
+  asio::awaitable<void> serve(std::unique_ptr<const boost::beast::http::request<budgeted_body>> head);
+  asio::awaitable<bool> accept(const boost::beast::http::request<budgeted_body>& head, std::string id);
+  asio::awaitable<bool> accept_returned();
+  void begin_reading();
   asio::awaitable<void> read_messages();
+  asio::awaitable<void> reader_ends();
   asio::awaitable<void> write_messages();
+  asio::awaitable<void> write_until_end();
 
-  asio::steady_timer room_; // cancelled when replies_ have been written
+  asio::steady_timer room_; // cancelled when replies_ have been written, and when the reader has ended
   messages replies_;
   std::size_t reply_bytes_ = 0;
   bool reader_done_ = false;
@@ -131,7 +137,7 @@ private:
   std::shared_ptr<strand_signal> back_;
   std::shared_ptr<stream_journal> journal_;
   std::uint64_t reader_ = 0; // of the journal
-  std::optional<returning_client> returned_;
+  std::shared_ptr<returning_client> returned_;
 };
 
 } // namespace troupe

@@ -410,7 +410,7 @@ void websocket_session::add(const request_set::item& item, messages& frames) {
 void websocket_session::before_writing(messages& frames) {
   written_now_ = watch_frame_.size();
   if (written_now_ > 0)
-    frames.push_front(std::exchange(watch_frame_, {}));
+    frames.insert(frames.begin(), std::exchange(watch_frame_, {}));
 }
 
 void websocket_session::after_writing() {

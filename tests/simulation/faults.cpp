@@ -54,6 +54,7 @@ troublemaker::troublemaker(const scenario& s, bool traced)
     traced_(traced),
     dice_(s.seed + 77),
     left_(s.most_deaths),
+    fragile_left_(s.fragile),
     refusal_every_(s.refusal_every),
     before_(std::exchange(actor_hooks::now, this)) {
   if (!traced)
@@ -166,13 +167,18 @@ bool troublemaker::before(const handler& who, const caf::mailbox_element& what) 
       asks->second.phase = "compiling";
   if (traced_)
     say("   " + std::string(who.kind) + "#" + std::to_string(who.self.id()) + " <- " + name + " (" + state + ")");
+  if (fragile_left_ > 0 && name == "plan" && std::string_view(who.kind) == "executor" && dice_.one_in(2)) {
+    --fragile_left_;
+    fail(its, who.self.id());
+  }
   if (left_ > 0 && s_.death_every > 0 && may_die(who.kind) &&
       !(is_system(name) && std::string_view(who.kind) != "engine") && dice_.one_in(s_.death_every)) {
     if (what.mid.is_request() || dice_.one_in(2)) // whoever has answered cannot fail to
       fail(its, who.self.id());
     die_behind_ = true;
   }
-  if (refusal_every_ > 0 && may_die(who.kind) && dice_.one_in(refusal_every_)) {
+  const bool may_refuse = s_.refused.empty() ? may_die(who.kind) : s_.refused == who.kind;
+  if (refusal_every_ > 0 && may_refuse && dice_.one_in(refusal_every_)) {
     refusal = test::failing_allocation(dice_.pick(1, 30));
     refusal.arm();
     armed_ = true;

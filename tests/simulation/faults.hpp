@@ -56,7 +56,7 @@ public:
   void perhaps_kill();
 
   /// Nobody dies any more.
-  void relent() { left_ = 0, refusal_every_ = 0, may_lose_ = false; }
+  void relent() { left_ = fragile_left_ = refusal_every_ = 0, may_lose_ = false; }
 
   bool traced() const { return traced_; }
   void say(const std::string& line) const;
@@ -86,7 +86,7 @@ private:
   const scenario& s_;
   bool traced_;
   dice dice_;
-  int left_, refusal_every_;
+  int left_, fragile_left_, refusal_every_;
   bool die_behind_ = false, armed_ = false, may_lose_ = true;
   int loads_ = 0, judge_loads_ = 0;
   actor_hooks* before_; // of a simulation that waits for this one

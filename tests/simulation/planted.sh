@@ -18,13 +18,13 @@ link=${link% && :}
 plant() {
   local file unity compile object=$work/planted.o
   file=$(sed -n 's/^+++ b\///p' "$1")
-  patch -s -o "$work/$(basename "$file")" "$tree/$file" "$1" || return 1
+  patch -sF0 -o "$work/$(basename "$file")" "$tree/$file" "$1" || return 1
   # The batch of sources that the file is compiled in; with the object ahead of the libraries, nothing of theirs is taken.
   unity=$(grep -rl --include='unity_*.cxx' "/$file\"" "$build/$(cut -d/ -f1 <<<"$file")" | head -n 1)
   sed "s|\"[^\"]*/$file\"|\"$work/$(basename "$file")\"|" "$unity" >"$work/unity.cxx"
   compile=$(grep -- "-c [^ ]*/$(basename "$unity")\$" "$work/commands")
   (cd "$build" &&
-    eval "$(sed -E "s| -o [^ ]+ | -o $object |; s| -MF [^ ]+ | -MF $object.d |; s| -c [^ ]+\$| -c $work/unity.cxx|" <<<"$compile")" &&
+    eval "$(sed -E "s| -o [^ ]+ | -o $object |; s| -MF [^ ]+ | -MF $object.d |; s| -c [^ ]+\$| -w -c $work/unity.cxx|" <<<"$compile")" &&
     eval "${link/ -o troupe_simulation/ $object -o $work/simulation}")
 }
 

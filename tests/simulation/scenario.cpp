@@ -110,11 +110,20 @@ scenario scenario_of(std::uint64_t seed) {
     s.strangers = d.one_in(8);
     s.few_images = d.one_in(16);
   }
+  if (s.host_blocks > 0 && d.one_in(2)) {
+    s.host_blocks = d.pick(1, 4);
+    s.blocks = d.pick(9, 14);
+  }
   s.first_version = d.pick(0, adapter_versions - 1);
   s.swap_every = d.one_in(2) ? d.pick(20, 200) : 0;
   if (trouble) {
     s.failing_load = d.one_in(60);
     s.failing_judge = s.judge && d.one_in(4) ? d.pick(1, 3) : 0;
+    s.fragile = d.one_in(10) ? d.pick(2, 10) : 0;
+    if (s.refusal_every > 0 && d.one_in(3)) {
+      s.refused = d.one_in(2) ? "engine" : s.starved;
+      s.refusal_every = d.pick(2, 12);
+    }
   }
   return s;
 }
@@ -159,8 +168,11 @@ std::string scenario::describe() const {
                                  {!prefix_cache, ", no prefix cache"},
                                  {observed, ", observed"},
                                  {death_every > 0, ", deaths"},
+                                 {fragile > 0, ", executors that fail again and again"},
                                  {refusal_every > 0, ", refusals"}})
     text += is ? what : "";
+  if (!refused.empty())
+    text += " of memory for a " + refused;
   return text;
 }
 
