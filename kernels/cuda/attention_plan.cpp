@@ -7,7 +7,7 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-constexpr int partition_blocks = partition_tokens / block_tokens;
+constexpr int partition_blocks = partition_tokens / block_tokens, quarter_blocks = quarter_tokens / block_tokens;
 constexpr int flash_least = flash_tile; // packed queries of a sequence; fewer are not worth flash attention
 // Chunks that end within so many tokens are not worth splitting.
 constexpr int split_least = 2 * partition_tokens;
@@ -83,27 +83,24 @@ private:
   void close_slab() {
     if (segments_.empty())
       return;
-    attention_slab slab{plan_.small.size(), 0, plan_.large.size(), 0, static_cast<std::int32_t>(plan_.list.size()), 0};
+    attention_slab slab{.small_first = plan_.small.size(),
+                        .large_first = plan_.large.size(),
+                        .common_first = plan_.common.size(),
+                        .merge_first = static_cast<std::int32_t>(plan_.list.size())};
     for (const auto& part : segments_)
       for (int i = 0; i < part.rows; ++i, ++slab.merge)
         plan_.list.push_back(part.first_row + i);
-    for (const auto& sharers : groups()) {
-      const auto& [partition, members] = sharers;
+    auto all = groups();
+    if (options_.share && options_.least_common > 0)
+      share_quarters(all);
+    for (const auto& [partition, members, common] : all) {
       const auto& leader = segments_[members.front()];
       const auto table = leader.first_block + partition * partition_blocks;
-      if (members.size() == 1) {
-        add_works(leader, table, partition);
-        continue;
-      }
-      const auto first = static_cast<std::int32_t>(plan_.list.size());
-      int rows = 0;
-      for (const auto member : members)
-        for (int i = 0; i < segments_[member].rows; ++i, ++rows)
-          plan_.list.push_back(segments_[member].first_row + i);
-      add_works({first, rows, 0, 0, 0}, table, partition);
+      add_works(members.size() == 1 ? leader : listed(members), table, partition, common);
     }
     slab.small = plan_.small.size() - slab.small_first;
     slab.large = plan_.large.size() - slab.large_first;
+    slab.common = plan_.common.size() - slab.common_first;
     plan_.slabs.push_back(slab);
     plan_.slots = std::max(plan_.slots, slots_);
     slots_ = 0;
@@ -113,7 +110,76 @@ private:
   struct group {
     int partition;
     std::vector<std::size_t> members; // segments
+    int common = 0;                   // quarters that others share, too
   };
+
+  /// The rows of several segments, one after another in the list.
+  segment listed(const std::vector<std::size_t>& members) {
+    segment all{static_cast<std::int32_t>(plan_.list.size()), 0, 0, 0, 0};
+    for (const auto member : members)
+      for (int i = 0; i < segments_[member].rows; ++i, ++all.rows)
+        plan_.list.push_back(segments_[member].first_row + i);
+    return all;
+  }
+
+  std::span<const std::int32_t> blocks_of(const segment& s, int partition, int quarters) const {
+    return step_.block_tables.subspan(static_cast<std::size_t>(s.first_block + partition * partition_blocks),
+                                      static_cast<std::size_t>(quarters * quarter_blocks));
+  }
+
+  /// Quarters of a partition that all rows of a segment see whole, from its beginning on; none of longer segments, which
+  /// read K and V for many queries at once, while their states pass through memory.
+  int whole_quarters(const segment& s, int partition) const {
+    const int start = partition * partition_tokens;
+    if (s.rows * options_.group > small_tile || options_.first_seen(s.last_position()) > start)
+      return 0;
+    return std::clamp((options_.end_seen(s.first_position, s.length) - start) / quarter_tokens, 0,
+                      partition_quarters - 1);
+  }
+
+  /// Finds segments that share the first quarters of a partition and not all of it.
+  void share_quarters(std::vector<group>& all) {
+    std::map<std::vector<std::int32_t>, std::vector<std::size_t>> by_first; // quarter and partition → groups
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const auto& s = segments_[all[i].members.front()];
+      if (all[i].members.size() > 1 || whole_quarters(s, all[i].partition) == 0)
+        continue;
+      const auto blocks = blocks_of(s, all[i].partition, 1);
+      std::vector<std::int32_t> key(blocks.begin(), blocks.end());
+      key.push_back(all[i].partition);
+      by_first[std::move(key)].push_back(i);
+    }
+    for (const auto& [key, found] : by_first)
+      if (found.size() > 1)
+        share_quarters(all, found);
+  }
+
+  void share_quarters(std::vector<group>& all, const std::vector<std::size_t>& of) {
+    const int partition = all[of.front()].partition;
+    const auto& first = segments_[all[of.front()].members.front()];
+    std::vector<std::size_t> members;
+    std::size_t rows = 0;
+    int common = partition_quarters;
+    for (const auto i : of) {
+      members.push_back(all[i].members.front());
+      const auto& s = segments_[members.back()];
+      rows += static_cast<std::size_t>(s.rows);
+      common = std::min(common, whole_quarters(s, partition));
+      while (!std::ranges::equal(blocks_of(s, partition, common), blocks_of(first, partition, common)))
+        --common;
+    }
+    const auto slots = rows * static_cast<std::size_t>(common);
+    if (static_cast<int>(of.size() - 1) * common < options_.least_common || slots_ + slots > options_.most_slots)
+      return;
+    for (const auto i : of)
+      all[i].common = common;
+    for (const auto member : members)
+      for (int i = 0; i < segments_[member].rows; ++i, slots_ += static_cast<std::size_t>(common))
+        plan_.rows[static_cast<std::size_t>(segments_[member].first_row + i)].common_slot = static_cast<std::int32_t>(
+          slots_);
+    add_tiles(plan_.common, listed(members), large_tile, first.first_block + partition * partition_blocks, partition,
+              common);
+  }
 
   /// The partitions with their segments. Segments share a partition if it consists of the same blocks and all their
   /// rows see all of it.
@@ -128,8 +194,7 @@ private:
         const bool whole = (p + 1) * partition_tokens <= options_.end_seen(s.first_position, s.length) &&
           options_.first_seen(s.last_position()) / partition_tokens <= p;
         if (options_.share && whole && segments_.size() > 1) {
-          const auto blocks = step_.block_tables.subspan(static_cast<std::size_t>(s.first_block + p * partition_blocks),
-                                                         partition_blocks);
+          const auto blocks = blocks_of(s, p, partition_quarters);
           std::vector<std::int32_t> key(blocks.begin(), blocks.end());
           key.push_back(p);
           const auto [found, added] = known.try_emplace(std::move(key), result.size());
@@ -145,15 +210,16 @@ private:
   }
 
   /// `rows.first_row` is an index into the list, which begins with the step's rows in order.
-  void add_works(const segment& rows, std::int32_t table, int partition) {
+  void add_works(const segment& rows, std::int32_t table, int partition, int common) {
     const bool few = rows.rows * options_.group <= small_tile;
-    add_tiles(few ? plan_.small : plan_.large, rows, few ? small_tile : large_tile, table, partition);
+    add_tiles(few ? plan_.small : plan_.large, rows, few ? small_tile : large_tile, table, partition, common);
   }
 
-  void add_tiles(std::vector<attention_work>& to, const segment& rows, int tile, std::int32_t table, int partition) {
+  void add_tiles(std::vector<attention_work>& to, const segment& rows, int tile, std::int32_t table, int partition,
+                 int common = 0) {
     const int packed = rows.rows * options_.group;
     for (int first = 0; first < packed; first += tile)
-      to.push_back({rows.first_row, first, std::min(tile, packed - first), table, partition});
+      to.push_back({rows.first_row, first, std::min(tile, packed - first), table, partition, common});
   }
 
   const batch& step_;

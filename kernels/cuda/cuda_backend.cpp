@@ -241,6 +241,7 @@ public:
     options.flash = tensor_cores && !options_.deterministic;
     options.kv_heads = shape.heads;
     options.multiprocessors = info_.multiprocessors;
+    options.least_common = tensor_cores ? least_common_quarters : 0;
     const std::size_t state_bytes = static_cast<std::size_t>(heads * state_floats(shape.dim)) * sizeof(float);
     options.most_slots = std::max<std::size_t>(1, state_memory / state_bytes);
     const auto& planned = step_.attention(stream_, options);
@@ -271,6 +272,7 @@ public:
     for (const auto& slab : planned.plan.slabs) {
       const auto *small = planned.small + slab.small_first, *large = planned.large + slab.large_first;
       if (tensor_cores) {
+        attend_common(stream_, p, planned.common + slab.common_first, slab.common);
         attend(stream_, p, small, slab.small, small_tile);
         attend(stream_, p, large, slab.large, large_tile);
       } else {
@@ -387,8 +389,11 @@ public:
     if (copies.empty())
       return;
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    cuda::copy_tokens(stream_, memory.layer(layer), copies_.upload(stream_, copies.data(), copies.size()),
-                      copies.size());
+    if (!std::ranges::equal(copies, copied_tokens_)) { // else they are those of the layer before
+      copied_tokens_.assign(copies.begin(), copies.end());
+      token_copies_on_device_ = token_copies_.upload(stream_, copies.data(), copies.size());
+    }
+    cuda::copy_tokens(stream_, memory.layer(layer), token_copies_on_device_, copies.size());
   }
 
   void download(float* to, const tensor& from) override {
@@ -503,6 +508,9 @@ private:
   recurrent_layers recurrence_{stream_, step_};
   grouped_products grouped_{*this};
   device_scratch copies_, copies_aside_, states_, indices_, factors_;
+  device_scratch token_copies_;
+  std::vector<token_copy> copied_tokens_; // that were uploaded last
+  const token_copy* token_copies_on_device_ = nullptr;
   buffer counts_; // softmax_counts
 };
 

@@ -72,13 +72,13 @@ std::size_t step_bytes(const planned_steps& steps) {
                     group = static_cast<std::size_t>(steps.heads / fewest_heads(steps.cache)),
                     state = static_cast<std::size_t>(steps.heads * state_floats(steps.cache.head_dim)) * sizeof(float);
   const auto most_slots = std::max<std::size_t>(1, state_memory / state);
-  const auto slots = rows * partitions,
-             slabs = 2 * slots / most_slots + 1; // two consecutive slabs hold more than most_slots
+  const auto slots = rows * (partitions + partition_quarters - 1), // with common quarters
+    slabs = 2 * slots / most_slots + 1;                            // two consecutive slabs hold more than most_slots
   // In every slab and partition a sequence has at most one partly filled tile. Plans of repeatable steps pad tiles and
   // slots by up to a quarter.
-  const auto tiles = partitions * (rows * group / large_tile + sequences + slabs);
+  const auto tiles = (partitions + 1) * (rows * group / large_tile + sequences + slabs);
   const auto flash = rows * group / flash_tile + sequences;
-  const std::size_t of_rows = rows * sizeof(attention_row), list = (2 * rows + slots) * sizeof(std::int32_t),
+  const std::size_t of_rows = rows * sizeof(attention_row), list = (3 * rows + slots) * sizeof(std::int32_t),
                     works = (tiles + tiles / 4 + flash) * sizeof(attention_work);
   const std::size_t tokens = rows * sizeof(std::int32_t), gathered = steps.logit_rows * sizeof(std::int32_t),
                     places = rows * sizeof(row_place), indices = rows * sizeof(std::int32_t),
@@ -92,7 +92,7 @@ std::size_t step_bytes(const planned_steps& steps) {
   return reserved(tokens, gathered, places, tables, indices, factors) + (runs > 0 ? reserved(runs) : 0) +
     plans * reserved(of_rows, list, works) + step_stagings * reserved(data + chunks * sizeof(unpack_chunk)) +
     reserved(std::max(std::min(slots + slots / 4, most_slots), partitions) * state) +
-    2 * reserved(sequences * sizeof(block_copy));
+    2 * reserved(sequences * sizeof(block_copy)) + reserved(sequences * block_tokens * sizeof(token_copy));
 }
 
 } // namespace

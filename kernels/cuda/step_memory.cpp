@@ -21,6 +21,7 @@ std::vector<attention_work> works_of(const attention_plan& plan) {
   auto works = plan.small;
   works.insert(works.end(), plan.large.begin(), plan.large.end());
   works.insert(works.end(), plan.flash.begin(), plan.flash.end());
+  works.insert(works.end(), plan.common.begin(), plan.common.end());
   return works;
 }
 
@@ -37,15 +38,18 @@ void pad(attention_plan& plan, std::size_t most_slots) {
     return;
   plan.small.resize(rounded(plan.small.size()));
   plan.large.resize(rounded(plan.large.size()));
+  plan.common.resize(rounded(plan.common.size()));
   plan.slots = std::max(plan.slots, std::min(rounded(plan.slots), most_slots));
   plan.slabs.front().small = plan.small.size();
   plan.slabs.front().large = plan.large.size();
+  plan.slabs.front().common = plan.common.size();
 }
 
 void point_works(planned_attention& to, const attention_work* first) {
   to.small = first;
   to.large = to.small + to.plan.small.size();
   to.flash = to.large + to.plan.large.size();
+  to.common = to.flash + to.plan.flash.size();
 }
 
 } // namespace
@@ -135,6 +139,7 @@ std::vector<std::uint64_t> step_memory::launch_shape() const {
       return {};
     shape.push_back(plan.small.size());
     shape.push_back(plan.large.size());
+    shape.push_back(plan.common.size());
     shape.push_back(plan.slots);
   }
   return shape;

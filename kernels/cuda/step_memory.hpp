@@ -22,7 +22,7 @@ struct planned_attention {
   device_scratch rows_memory, list_memory, work_memory;
   const attention_row* rows = nullptr;
   const std::int32_t* list = nullptr;
-  const attention_work *small = nullptr, *large = nullptr, *flash = nullptr;
+  const attention_work *small = nullptr, *large = nullptr, *flash = nullptr, *common = nullptr;
 };
 
 class step_memory {

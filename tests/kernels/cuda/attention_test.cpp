@@ -249,6 +249,54 @@ TEST_CASE("CUDA: an attention plan covers each partition of every row once") {
         }
 }
 
+TEST_CASE("CUDA: sequences that part within a partition share its first quarters, if they are many enough") {
+  std::vector<std::int32_t> tables;
+  std::vector<sequence_rows> sequences;
+  const auto add = [&](int position, int common, int own) {
+    sequences.push_back(
+      {static_cast<std::int32_t>(sequences.size()), 1, position, static_cast<std::int32_t>(tables.size())});
+    for (int b = 0; b <= position / block_tokens; ++b)
+      tables.push_back(b < common ? b : own + b);
+  };
+  add(460, 24, 1000); // 384 tokens
+  add(390, 24, 2000);
+  add(350, 24, 3000); // of which it sees a quarter less
+  add(450, 20, 4000); // 320
+  add(450, 19, 5000);
+  const auto plan_with = [&](int least_common, int window) {
+    attention_options options{4, window};
+    options.least_common = least_common;
+    return plan_attention({sequences, tables}, options);
+  };
+  CHECK(plan_with(0, 0).common.empty());
+  CHECK(plan_with(4, 0).common.empty()); // three reads saved
+  CHECK(plan_with(3, 0).slabs.front().common == 1);
+  const auto plan = plan_with(1, 0);
+  REQUIRE(plan.common.size() == 1);
+  const auto& common = plan.common.front();
+  CHECK(common.common == 1);
+  CHECK(common.partition == 1);
+  CHECK(common.count == 16);
+  std::set<int> slots;
+  for (int i = 0; i < 4; ++i) {
+    CHECK(plan.list[std::size_t(common.first + i)] == i);
+    CHECK(slots.insert(plan.rows[std::size_t(i)].common_slot).second);
+  }
+  for (const auto& row : plan.rows)
+    for (int p = 0; p < row.end_partition(); ++p)
+      CHECK(slots.insert(row.slot + p).second);
+  CHECK(*slots.rbegin() + 1 == int(plan.slots));
+  int parted = 0;
+  for (const auto& work : plan.small)
+    if (work.partition == 1) {
+      CHECK(work.common == (plan.list[std::size_t(work.first)] < 4 ? 1 : 0));
+      parted += work.common;
+    }
+  CHECK(parted == 4);
+  const auto windowed = plan_with(1, 200); // in which the first one does not see the quarter whole
+  CHECK(windowed.common.front().count == 12);
+}
+
 // FlashAttention (Dao et al. 2022) counts 40.3 GB for three passes through memory and 4.4 tiled, for GPT-2 medium
 // (1,024 tokens, 16 heads of 64, 64 sequences), forward and backward, at 75.2 GFLOP instead of 66.6: the backward pass
 // makes the scores again. This is the forward pass, in 16 bits.
@@ -342,10 +390,20 @@ TEST_CASE("CUDA, deterministic: attention gives the same bits at once, in chunks
 }
 
 TEST_CASE("CUDA: sequences that share a prefix get the same results as alone, bit-equal in deterministic mode") {
-  const shape s{8, 2, 64};
-  const int common = 2 * partition_tokens, members = 5, blocks_each = 3;
-  for (const auto& [type, deterministic] :
-       {std::pair{kv_type::bf16, false}, {kv_type::bf16, true}, {kv_type::int8, true}, {kv_type::fp8, false}}) {
+  struct kind {
+    kv_type type;
+    bool deterministic;
+    int common, members, head_dim;
+    bool parts; // within a partition, with common quarters
+  };
+  constexpr int whole = 2 * partition_tokens, parting = partition_tokens + 3 * 64;
+  for (const auto& [type, deterministic, common, members, head_dim, parts] :
+       {kind{kv_type::bf16, false, whole, 5, 64, false}, kind{kv_type::bf16, true, whole, 5, 64, false},
+        kind{kv_type::int8, true, whole, 5, 64, false}, kind{kv_type::fp8, false, whole, 5, 64, false},
+        kind{kv_type::bf16, true, parting, 14, 64, true}, kind{kv_type::fp8, true, parting, 13, 32, true}}) {
+    CAPTURE(common);
+    constexpr int blocks_each = 9;
+    const shape s{8, 2, head_dim};
     machine m(s, type, common + 40, deterministic, 3, 3 + members * blocks_each);
     const sequence prefix(s, common, 11);
     const int common_blocks = common / block_tokens;
@@ -375,10 +433,13 @@ TEST_CASE("CUDA: sequences that share a prefix get the same results as alone, bi
       wholes.push_back(std::move(whole));
     }
     const int rows = batch.back().first_row + batch.back().rows;
+    attention_options planned{4};
+    planned.least_common = cuda::least_common_quarters;
+    CHECK(plan_attention({batch, tables}, planned).common.empty() == !parts);
     const auto attend = [&](std::span<const sequence_rows> who, const std::vector<float>& values, int count) {
       const device_tensor qkv(*m.device, wide(values), count), out(*m.device, dtype::f32, count, s.width());
       m.device->rope_write_kv(qkv.view, s.heads, {}, m.rope.floats(), *m.cache, 1, {who, tables});
-      m.device->attention(out.view, qkv.view, s.heads, 0.125f, 0, *m.cache, 1, {who, tables});
+      m.device->attention(out.view, qkv.view, s.heads, 1 / std::sqrt(float(s.head_dim)), 0, *m.cache, 1, {who, tables});
       return out.read();
     };
     const auto all = attend(batch, together, rows);

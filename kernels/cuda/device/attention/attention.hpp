@@ -22,6 +22,7 @@ struct attention_row {
   std::int32_t first_partition = 0; // that the row sees
   std::int32_t slot = 0;            // of that partition's state; the states of later partitions follow
   std::int32_t first = 0, end = 0;  // positions that it sees
+  std::int32_t common_slot = 0;     // of the quarter states, see attention_work::common
 
   TROUPE_DEVICE std::int32_t end_partition() const { return (end - 1) / partition_tokens + 1; }
 };
@@ -34,10 +35,16 @@ struct attention_work {
   std::int32_t count = 0;  // of packed queries
   std::int32_t table = 0;  // start of the block table: of the partition, or of the whole context (flash)
   std::int32_t partition = 0;
+  /// Quarters at the partition's beginning that sequences share although they part within it: their states are made
+  /// by works of their own, for the queries of all, and taken over by the works of each sequence.
+  std::int32_t common = 0;
 };
 
 /// Most packed queries of a tile.
 inline constexpr int small_tile = 16, large_tile = 32, flash_tile = 128;
+
+/// A partition's states on tensor cores are those of its quarters, merged in order.
+inline constexpr int partition_quarters = 4, quarter_tokens = partition_tokens / partition_quarters;
 
 struct attention_params {
   const float* q = nullptr; // [rows][heads][head_dim]
@@ -83,6 +90,9 @@ void attend_plainly(const stream& on, const attention_params& params, const atte
 
 /// States of `count` works of at most `tile` packed queries on tensor cores.
 void attend(const stream& on, const attention_params& params, const attention_work* works, std::size_t count, int tile);
+
+/// States of the common quarters of `count` works of at most large_tile packed queries. Before `attend`.
+void attend_common(const stream& on, const attention_params& params, const attention_work* works, std::size_t count);
 
 /// Complete attention of works of up to flash_tile packed queries of one sequence, written to `out`.
 void attend_flash(const stream& on, const attention_params& params, const attention_work* works, std::size_t count);

@@ -5,15 +5,15 @@
 
 namespace troupe::kernels::cuda {
 
-inline constexpr int warp_blocks = 4; // of tokens, per warp
-inline constexpr int warp_tokens = warp_blocks * block_tokens;
-inline constexpr int most_warps = partition_tokens / warp_tokens;
+inline constexpr int most_warps = partition_quarters, warp_tokens = quarter_tokens; // of each
+inline constexpr int warp_blocks = warp_tokens / block_tokens;
 
 /// Whether there is also a kernel for tiles of 32 queries; each takes seconds to compile. Otherwise two blocks share
 /// such a tile, and K and V are read twice.
 constexpr bool has_large_tiles(int head_dim) { return head_dim == 64 || head_dim == 96 || head_dim == 128; }
 
-/// A block has a tile and a partition, each of its four warps a quarter of the partition. Quarters merge in order.
+/// A block has a tile and a partition, each of its four warps a quarter of the partition. Quarters merge in order. Or
+/// it keeps the states of common quarters apart, as they are.
 template <class Cells, int Dim, int Tiles>
 struct split_attention_kernel {
   static constexpr const char* name = "split attention";
@@ -32,6 +32,7 @@ struct split_attention_kernel {
   attention_params p;
   const attention_work* works;
   unsigned parts; // blocks that share a work, each with its next 16 * Tiles queries
+  bool apart;     // common quarters, alone
 
   TROUPE_DEVICE void operator()() const {
     attention_work work = works[simt::block_x() / parts];
@@ -57,7 +58,8 @@ struct split_attention_kernel {
         ends[i][half] = row.end - start;
       }
     const attention_row mine = p.rows[warp.row_of(static_cast<int>(simt::lane()))];
-    const int last = at_most(simt::warp_max(mine.end - start), warp_tokens);
+    const bool computes = (quarter < work.common) == apart;
+    const int last = computes ? at_most(simt::warp_max(mine.end - start), warp_tokens) : 0;
     // All rows see all tokens.
     const bool whole = -simt::warp_max(start - mine.end) >= warp_tokens && simt::warp_max(mine.first - start) <= 0;
 
@@ -86,9 +88,15 @@ struct split_attention_kernel {
       if (last > 0)
         warp.template add_values<false>(heads, first, last, scores, o);
       simt::sync_block(); // states replace q, or those of the pass before, in shared memory
-      keep(o, m, l);
+      if (computes || apart)
+        keep(o, m, l);
+      else
+        take_over(warp, first);
       simt::sync_block();
-      merge(warp, first);
+      if (apart)
+        keep_apart(warp, first);
+      else
+        merge(warp, first);
     }
   }
 
@@ -121,6 +129,41 @@ struct split_attention_kernel {
         if (t == 0) {
           m_of(warp, query)[0] = m[i][half];
           m_of(warp, query)[1] = l[i][half];
+        }
+      }
+  }
+
+  /// The state of a common quarter, in memory.
+  TROUPE_DEVICE float* common_state(const part& tile, int query, int quarter) const {
+    const std::size_t slot = p.rows[tile.row_of(query)].common_slot + quarter;
+    return p.states + (slot * p.heads + tile.head_of(query)) * state_floats(Dim);
+  }
+
+  /// pass_dims dimensions of the warp's quarter, from `first` on.
+  TROUPE_DEVICE void take_over(const part& tile, int first) const {
+    const int quarter = static_cast<int>(simt::warp()), d = 4 * static_cast<int>(simt::lane());
+    for (int query = 0; query < tile.work.count; ++query) {
+      const float* state = common_state(tile, query, quarter);
+      if (d < pass_dims)
+        *reinterpret_cast<words4*>(o_of(quarter, query) + d) = *reinterpret_cast<const words4*>(state + first + d);
+      if (d == 0) {
+        m_of(quarter, query)[0] = state[Dim];
+        m_of(quarter, query)[1] = state[Dim + 1];
+      }
+    }
+  }
+
+  /// Those of all common quarters: a warp each query.
+  TROUPE_DEVICE void keep_apart(const part& tile, int first) const {
+    const int d = 4 * static_cast<int>(simt::lane());
+    for (int query = static_cast<int>(simt::warp()); query < tile.work.count; query += most_warps)
+      for (int quarter = 0; quarter < tile.work.common; ++quarter) {
+        float* state = common_state(tile, query, quarter);
+        if (d < pass_dims)
+          *reinterpret_cast<words4*>(state + first + d) = *reinterpret_cast<const words4*>(o_of(quarter, query) + d);
+        if (first + d == 0) {
+          state[Dim] = m_of(quarter, query)[0];
+          state[Dim + 1] = m_of(quarter, query)[1];
         }
       }
   }
@@ -165,15 +208,15 @@ struct split_attention_kernel {
 
 template <class Cells>
 void attend_split(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
-                  int tile) {
+                  int tile, bool apart) {
   with_dim(params.cache.head_dim, [&](auto dim) {
     using small = split_attention_kernel<Cells, dim.value, 1>;
     using large = split_attention_kernel<Cells, dim.value, has_large_tiles(dim.value) ? 2 : 1>;
     const auto parts = static_cast<unsigned>(tile / (tile == small_tile ? small::queries : large::queries));
     if (tile == small_tile)
-      launch_works(on, small{params, works, parts}, count * parts);
+      launch_works(on, small{params, works, parts, apart}, count * parts);
     else
-      launch_works(on, large{params, works, parts}, count * parts);
+      launch_works(on, large{params, works, parts, apart}, count * parts);
   });
 }
 

@@ -24,7 +24,13 @@ bool has_tensor_attention(kv_type type, int head_dim) {
 
 void attend(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
             int tile) {
-  with_cells(params.cache.type, [&](auto cells) { attend_split<decltype(cells)>(on, params, works, count, tile); });
+  with_cells(params.cache.type,
+             [&](auto cells) { attend_split<decltype(cells)>(on, params, works, count, tile, false); });
+}
+
+void attend_common(const stream& on, const attention_params& params, const attention_work* works, std::size_t count) {
+  with_cells(params.cache.type,
+             [&](auto cells) { attend_split<decltype(cells)>(on, params, works, count, large_tile, true); });
 }
 
 void attend_flash(const stream& on, const attention_params& params, const attention_work* works, std::size_t count) {

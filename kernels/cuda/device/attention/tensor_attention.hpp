@@ -318,7 +318,7 @@ bool with_dim(int head_dim, const F& f) {
 /// they take nvcc minutes.
 template <class Cells>
 void attend_split(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
-                  int tile);
+                  int tile, bool apart);
 template <class Cells>
 void attend_flash_cells(const stream& on, const attention_params& params, const attention_work* works,
                         std::size_t count);

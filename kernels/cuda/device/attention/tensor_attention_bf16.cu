@@ -4,7 +4,8 @@
 
 namespace troupe::kernels::cuda {
 
-template void attend_split<bf16_cells>(const stream&, const attention_params&, const attention_work*, std::size_t, int);
+template void attend_split<bf16_cells>(const stream&, const attention_params&, const attention_work*, std::size_t, int,
+                                       bool);
 template void attend_flash_cells<bf16_cells>(const stream&, const attention_params&, const attention_work*,
                                              std::size_t);
 

@@ -4,7 +4,8 @@
 
 namespace troupe::kernels::cuda {
 
-template void attend_split<fp8_cells>(const stream&, const attention_params&, const attention_work*, std::size_t, int);
+template void attend_split<fp8_cells>(const stream&, const attention_params&, const attention_work*, std::size_t, int,
+                                      bool);
 template void attend_flash_cells<fp8_cells>(const stream&, const attention_params&, const attention_work*, std::size_t);
 
 } // namespace troupe::kernels::cuda
